@@ -1,0 +1,53 @@
+package plan
+
+// A Collective is an operation that all ranks of a communicator call in the
+// same order. It fixes what the buffers hold before and after a plan has run;
+// n is the number of ranks, and unless said otherwise every rank has the
+// buffer. A plan never writes Input.
+type Collective uint8
+
+const (
+	// Barrier: Data is one chunk without bytes. No rank ends before every
+	// rank has begun.
+	Barrier Collective = iota + 1
+	// Broadcast: Data of root becomes Data of all.
+	Broadcast
+	// Reduce: Data of root becomes the reduction of Data of all ranks. No
+	// other rank writes its Data.
+	Reduction
+	// AllReduce: Data becomes the reduction of Data of all ranks, computed
+	// by the same expression everywhere, so that it has the same bits.
+	AllReduce
+	// Gather: Input is chunk rank; Data, on root only, is n chunks, chunk i
+	// from rank i.
+	Gather
+	// AllGather is Gather with Data on every rank.
+	AllGather
+	// Scatter: Input, on root only, is n chunks; Data is chunk rank of it.
+	Scatter
+	// ReduceScatter: Input is n chunks; Data is chunk rank of the reduction.
+	ReduceScatter
+	// AllToAll: Input and Data are n chunks; chunk i of Data at rank r is
+	// chunk r of Input at rank i.
+	AllToAll
+	// Scan: Data becomes the reduction of Data of ranks 0 to this one, in
+	// this order.
+	Scan
+	// ExclusiveScan: Data becomes the reduction of Data of the ranks before
+	// this one, in order. Rank 0 does not write its Data.
+	ExclusiveScan
+)
+
+var collectiveNames = [...]string{
+	Barrier: "barrier", Broadcast: "broadcast", Reduction: "reduce", AllReduce: "all_reduce",
+	Gather: "gather", AllGather: "all_gather", Scatter: "scatter", ReduceScatter: "reduce_scatter",
+	AllToAll: "all_to_all", Scan: "scan", ExclusiveScan: "exclusive_scan",
+}
+
+// String is the name of the operation as users write it: "all_reduce".
+func (c Collective) String() string {
+	if int(c) < len(collectiveNames) && c != 0 {
+		return collectiveNames[c]
+	}
+	return "unknown"
+}
