@@ -3,16 +3,17 @@ package plan
 // A Collective is an operation that all ranks of a communicator call in the
 // same order. It fixes what the buffers hold before and after a plan has run;
 // n is the number of ranks, and unless said otherwise every rank has the
-// buffer. A plan never writes Input.
+// buffer. A plan never writes Input. "Chunk rank" means that the buffer is this
+// one chunk of n, and that moves name it by that number.
 type Collective uint8
 
 const (
 	// Barrier: Data is one chunk without bytes. No rank ends before every
-	// rank has begun.
+	// rank has begun. Its plans neither reduce nor combine.
 	Barrier Collective = iota + 1
 	// Broadcast: Data of root becomes Data of all.
 	Broadcast
-	// Reduce: Data of root becomes the reduction of Data of all ranks. No
+	// Reduction: Data of root becomes the reduction of Data of all ranks. No
 	// other rank writes its Data.
 	Reduction
 	// AllReduce: Data becomes the reduction of Data of all ranks, computed
@@ -50,4 +51,28 @@ func (c Collective) String() string {
 		return collectiveNames[c]
 	}
 	return "unknown"
+}
+
+// Collectives are all of them, in order.
+func Collectives() []Collective {
+	all := make([]Collective, 0, len(collectiveNames))
+	for c := Barrier; c <= ExclusiveScan; c++ {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Rooted says whether the collective has a root.
+func (c Collective) Rooted() bool {
+	return c == Broadcast || c == Reduction || c == Gather || c == Scatter
+}
+
+// Reduces says whether the collective applies an op.
+func (c Collective) Reduces() bool {
+	return c == Reduction || c == AllReduce || c == ReduceScatter || c == Scan || c == ExclusiveScan
+}
+
+// byRank says that the vector is cut into one chunk for each rank.
+func (c Collective) byRank() bool {
+	return c == Gather || c == AllGather || c == Scatter || c == ReduceScatter || c == AllToAll
 }

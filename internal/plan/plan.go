@@ -6,12 +6,24 @@
 // proves it right, the engine carries it out over several channels, the tuner
 // computes its cost, and whoever waits can be told for whom.
 //
+// Most callers take a plan from Algorithms. Whoever adds an algorithm writes a
+// function like RingAllReduce, adds a line to the table there, and the tests
+// prove it for every size.
+//
 // All moves of a round may happen at once. A round may begin as soon as what
 // its moves touch is no longer used by earlier ones, so ranks need not be in
-// the same round. The k-th message that rank a sends to rank b is the k-th
-// that b takes from a. A message may wait until its receiver takes it: no
-// plan relies on buffering.
+// the same round. What a move touches is chunks, whether or not they have any
+// bytes. The k-th message that rank a sends to rank b is the k-th that b takes
+// from a. A message may wait until its receiver takes it: no plan relies on
+// buffering.
+//
+// Everything here is a pure function and may be called from several
+// goroutines. Plans are not changed once they are made. An algorithm panics or
+// returns nonsense if rank or root is not in [0, size); its callers have
+// checked that.
 package plan
+
+import "fmt"
 
 // A Buf names one of the three vectors that a plan works on.
 type Buf uint8
@@ -21,16 +33,38 @@ const (
 	// input there, too.
 	Data Buf = iota
 	// Input is read only. Plans of collectives with separate input use it.
+	// Chunk i of Input is as long as chunk i of Data, and of the same chunk
+	// of all other ranks; only all-to-all with counts differs, see Uneven.
 	Input
 	// Temp is scratch. Its chunk i is as long as chunk i mod Chunks of Data.
+	// Plans that cut the vector by ranks number the chunks in Temp as in
+	// Data and may use few of them, see TempUsed.
 	Temp
 )
+
+func (b Buf) String() string {
+	switch b {
+	case Data:
+		return "Data"
+	case Input:
+		return "Input"
+	case Temp:
+		return "Temp"
+	}
+	return fmt.Sprintf("Buf(%d)", uint8(b))
+}
 
 // A Span is the chunks Lo ≤ i < Hi of a buffer.
 type Span struct {
 	Buf    Buf
 	Lo, Hi int
 }
+
+// Len is the number of chunks.
+func (s Span) Len() int { return s.Hi - s.Lo }
+
+// String is the span as a slice expression: "Data[2:4]".
+func (s Span) String() string { return fmt.Sprintf("%v[%d:%d]", s.Buf, s.Lo, s.Hi) }
 
 // A Kind says what a move does.
 type Kind uint8
@@ -52,6 +86,26 @@ type Move struct {
 	Left      bool // Reduce: the message is the left operand
 }
 
+// String says what the move does: "send Data[2:3] to rank 1".
+func (m Move) String() string {
+	switch m.Kind {
+	case Send:
+		return fmt.Sprintf("send %v to rank %d", m.A, m.Peer)
+	case Recv:
+		return fmt.Sprintf("receive %v from rank %d", m.Dst, m.Peer)
+	case Reduce:
+		if m.Left {
+			return fmt.Sprintf("reduce %v = message of rank %d op %v", m.Dst, m.Peer, m.A)
+		}
+		return fmt.Sprintf("reduce %v = %v op message of rank %d", m.Dst, m.A, m.Peer)
+	case Copy:
+		return fmt.Sprintf("copy %v = %v", m.Dst, m.A)
+	case Combine:
+		return fmt.Sprintf("combine %v = %v op %v", m.Dst, m.A, m.B)
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(m.Kind))
+}
+
 // A Round is a set of moves that may happen at the same time. No chunk is
 // written by one of them and touched by another.
 type Round []Move
@@ -64,10 +118,35 @@ type Plan struct {
 	Rounds []Round
 }
 
-func (p *Plan) round(moves ...Move) {
-	if len(moves) > 0 {
-		p.Rounds = append(p.Rounds, moves)
+// TempUsed is the chunks of Temp that the plan touches: it needs no memory
+// for those before Lo. The span is empty if it needs none at all.
+func (p Plan) TempUsed() Span {
+	used := Span{Temp, p.Temps, p.Temps}
+	for _, round := range p.Rounds {
+		for i := range round {
+			for _, s := range [...]Span{round[i].Dst, round[i].A, round[i].B} {
+				if s.Buf == Temp {
+					used.Lo = min(used.Lo, s.Lo)
+				}
+			}
+		}
 	}
+	return used
+}
+
+// round appends a round and makes Temp large enough for it.
+func (p *Plan) round(moves ...Move) {
+	if len(moves) == 0 {
+		return
+	}
+	for i := range moves {
+		for _, s := range [...]Span{moves[i].Dst, moves[i].A, moves[i].B} {
+			if s.Buf == Temp {
+				p.Temps = max(p.Temps, s.Hi)
+			}
+		}
+	}
+	p.Rounds = append(p.Rounds, moves)
 }
 
 // one is the span of a single chunk.
@@ -83,6 +162,11 @@ func combine(dst, a, b Span) Move       { return Move{Kind: Combine, Dst: dst, A
 func reduce(dst, a Span, peer int) Move { return Move{Kind: Reduce, Dst: dst, A: a, Peer: peer} }
 func reduceL(dst, a Span, peer int) Move {
 	return Move{Kind: Reduce, Dst: dst, A: a, Peer: peer, Left: true}
+}
+
+// reduceInOrder reduces with the lower rank's operand on the left.
+func reduceInOrder(dst, a Span, rank, peer int) Move {
+	return Move{Kind: Reduce, Dst: dst, A: a, Peer: peer, Left: peer < rank}
 }
 
 // mod is i modulo n, never negative.

@@ -1,0 +1,120 @@
+package plan
+
+// An Algorithm is one way to carry out a collective.
+type Algorithm struct {
+	// Name is unique among the algorithms of the collective: "ring".
+	Name string
+
+	// Ordered says that operands are combined in the order of the ranks, so
+	// that the op need not be commutative. It is false if nothing is reduced.
+	Ordered bool
+
+	// Canonical says more: every chunk is reduced by one expression, which
+	// depends on the number of ranks alone. All canonical algorithms of all
+	// collectives that reduce over all ranks have the same one. Thus the
+	// bits of a result do not depend on which of them is chosen, nor on how
+	// the vector is cut into slices and chunks.
+	Canonical bool
+
+	// Uneven says that chunks may differ in length. In an all-to-all they
+	// may then differ from pair to pair.
+	Uneven bool
+
+	// Fits says whether the algorithm is meant for so many ranks. It would
+	// still be right for any other number, but waste memory or messages.
+	Fits func(size int) bool
+
+	// Plan is the plan of a rank. Collectives without root ignore it.
+	Plan func(rank, size, root int) Plan
+}
+
+// Plans are the plans of all ranks.
+func (a Algorithm) Plans(size, root int) []Plan {
+	plans := make([]Plan, size)
+	for rank := range plans {
+		plans[rank] = a.Plan(rank, size, root)
+	}
+	return plans
+}
+
+// Algorithms are all that can carry out a collective. The first is a sound
+// choice for short vectors.
+func Algorithms(c Collective) []Algorithm {
+	switch c {
+	case Barrier:
+		return []Algorithm{
+			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Fits: always, Uneven: true},
+			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
+		}
+	case Broadcast:
+		return []Algorithm{
+			{Name: "binomial", Plan: BinomialBroadcast, Fits: always, Uneven: true},
+			{Name: "chain", Plan: ChainBroadcast, Fits: always, Uneven: true},
+			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Fits: always, Uneven: true},
+		}
+	case Gather:
+		return []Algorithm{
+			{Name: "binomial", Plan: BinomialGather, Fits: always, Uneven: true},
+			{Name: "direct", Plan: DirectGather, Fits: always, Uneven: true},
+		}
+	case AllGather:
+		return []Algorithm{
+			{Name: "circulant", Plan: rootless(CirculantAllGather), Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectAllGather), Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingAllGather), Fits: always, Uneven: true},
+		}
+	case Scatter:
+		return []Algorithm{
+			{Name: "binomial", Plan: BinomialScatter, Fits: always, Uneven: true},
+			{Name: "direct", Plan: DirectScatter, Fits: always, Uneven: true},
+		}
+	case AllToAll:
+		return []Algorithm{
+			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
+			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Fits: always, Uneven: true},
+		}
+	}
+	return reductions(c)
+}
+
+// reductions are the algorithms of the collectives that apply an op.
+func reductions(c Collective) []Algorithm {
+	switch c {
+	case Reduction:
+		return []Algorithm{
+			{Name: "binomial", Plan: BinomialReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "rabenseifner", Plan: RabenseifnerReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "chain", Plan: ChainReduce, Fits: always, Uneven: true},
+		}
+	case AllReduce:
+		return []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "flat", Plan: rootless(FlatAllReduce), Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
+			{Name: "ordered", Plan: rootless(OrderedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "direct", Plan: rootless(DirectAllReduce), Fits: always, Uneven: true},
+			{Name: "circulant", Plan: rootless(CirculantAllReduce), Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingAllReduce), Fits: always, Uneven: true},
+		}
+	case ReduceScatter:
+		return []Algorithm{
+			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Fits: always, Uneven: true},
+			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "direct", Plan: rootless(DirectReduceScatter), Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingReduceScatter), Fits: always, Uneven: true},
+		}
+	case Scan:
+		return []Algorithm{{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true}}
+	case ExclusiveScan:
+		return []Algorithm{{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true}}
+	}
+	return nil
+}
+
+func rootless(f func(rank, size int) Plan) func(rank, size, root int) Plan {
+	return func(rank, size, _ int) Plan { return f(rank, size) }
+}
+
+func always(int) bool { return true }
+
+func upTo(most int) func(size int) bool { return func(size int) bool { return size <= most } }

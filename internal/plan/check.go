@@ -1,0 +1,221 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Check proves that the plans of all ranks, plans[r] being that of rank r,
+// carry out a collective. It runs them on symbols instead of numbers, so that
+// what it finds holds for all vectors and all ops:
+//
+//   - every rank ends with exactly what the collective demands: each input
+//     that counts, once, of the right chunk, in the right order in scans; and
+//     after an all-reduce the same expression on every rank;
+//   - Input is never written, nor Data where it must keep its value; nothing
+//     is read that nothing was written to; chunks are in range;
+//   - within a round no chunk is written by one move and touched by another;
+//   - the messages from one rank to another match one by one, as long as they
+//     were sent even if all chunks differ in length;
+//   - the ranks come to an end although every message waits until its receiver
+//     takes it, and no rank enters a round before it has left the last.
+//
+// An engine that lets ranks run ahead of this keeps the order of all that
+// touch the same chunk. It then has the same result, and it cannot deadlock
+// either: it waits for nothing that is not waited for here.
+//
+// An error names the rank, the round and the move, each counted from 0.
+func Check(c Collective, root int, plans []Plan) error {
+	_, err := prove(c, root, plans)
+	return err
+}
+
+// Ordered says whether the plans are right and combine all operands in the
+// order of their ranks, so that the op need not be commutative.
+func Ordered(c Collective, root int, plans []Plan) bool {
+	p, err := prove(c, root, plans)
+	return err == nil && c.Reduces() && p.ordered
+}
+
+// Uneven says whether plans that are right stay right if chunks differ in
+// length from rank to rank, as they do in an all-to-all with counts: chunk i
+// of Input at rank r is then as long as chunk r of Data at rank i, and no
+// chunk of Temp has a length. Plans of all other collectives are, as there
+// chunk i is as long at every rank, and Check compares them one by one.
+func Uneven(c Collective, plans []Plan) bool {
+	if c != AllToAll {
+		return true
+	}
+	for rank, plan := range plans {
+		for _, round := range plan.Rounds {
+			for _, m := range round {
+				var ok bool
+				switch m.Kind {
+				case Send:
+					ok = m.A == one(Input, m.Peer)
+				case Recv:
+					ok = m.Dst == one(Data, m.Peer)
+				case Copy:
+					ok = m.Dst == one(Data, rank) && m.A == one(Input, rank)
+				}
+				if !ok {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// A proof is the state of a check: for each rank, what its chunks hold.
+type proof struct {
+	collective Collective
+	root       int
+	chunks     int
+	plans      []Plan
+
+	exprs      exprs
+	data, temp [][]expr
+	heard      []expr // barrier: what has reached a rank
+
+	ordered bool // all sums seen are in the order of the ranks
+}
+
+func prove(c Collective, root int, plans []Plan) (*proof, error) {
+	if c < Barrier || c > ExclusiveScan {
+		return nil, fmt.Errorf("plan: no such collective: %d", uint8(c))
+	}
+	p := &proof{collective: c, root: root, plans: plans, ordered: true}
+	err := p.prove()
+	if err != nil {
+		return nil, fmt.Errorf("plan: %v of %d ranks: %w", c, len(plans), err)
+	}
+	return p, nil
+}
+
+func (p *proof) prove() error {
+	size := len(p.plans)
+	if size == 0 {
+		return errors.New("no plans")
+	}
+	if p.root < 0 || p.root >= size {
+		return fmt.Errorf("no rank %d to be root", p.root)
+	}
+	p.chunks = p.plans[0].Chunks
+	if err := p.checkForm(); err != nil {
+		return err
+	}
+	p.begin()
+	if err := run(p.plans, p.step); err != nil {
+		return err
+	}
+	return p.checkEnd()
+}
+
+// begin fills all chunks with what the collective gives.
+func (p *proof) begin() {
+	size := len(p.plans)
+	p.exprs = newExprs(size, p.chunks, p.collective.Reduces())
+	p.data, p.temp = make([][]expr, size), make([][]expr, size)
+	if p.collective == Barrier {
+		p.heard = make([]expr, size)
+	}
+	total := 0
+	for rank, plan := range p.plans {
+		total += p.extent(rank).data.Hi + plan.Temps
+	}
+	memory := make([]expr, total)
+	for rank, plan := range p.plans {
+		e := p.extent(rank)
+		p.data[rank], memory = memory[:e.data.Hi], memory[e.data.Hi:]
+		p.temp[rank], memory = memory[:plan.Temps], memory[plan.Temps:]
+		if !e.given {
+			continue
+		}
+		for i := range p.data[rank] {
+			p.data[rank][i] = p.exprs.leaf(rank, i)
+		}
+	}
+}
+
+// step carries out a move that writes; sent is the message that it takes.
+func (p *proof) step(rank int, m, sent *Move) error {
+	if sent != nil {
+		if err := p.sameLengths(m.Dst, sent.A); err != nil {
+			return fmt.Errorf("the message (%v): %w", sent, err)
+		}
+	}
+	for i := range m.Dst.Len() {
+		v, err := p.value(rank, m, sent, i)
+		if err != nil {
+			return err
+		}
+		if m.Dst.Buf == Data {
+			p.data[rank][m.Dst.Lo+i] = v
+		} else {
+			p.temp[rank][m.Dst.Lo+i] = v
+		}
+	}
+	return nil
+}
+
+// value is what a move writes to chunk i of its destination.
+func (p *proof) value(rank int, m, sent *Move, i int) (expr, error) {
+	var message, a, b expr
+	var err error
+	if sent != nil {
+		if message, err = p.read(m.Peer, sent.A, i); err != nil {
+			return none, err
+		}
+		if p.collective == Barrier {
+			// To have a message is also to know that its sender has begun.
+			message = p.exprs.join(p.exprs.leaf(m.Peer, 0), message)
+			p.heard[rank] = p.exprs.join(p.heard[rank], message)
+		}
+		if m.Kind == Recv {
+			return message, nil
+		}
+	}
+	if a, err = p.read(rank, m.A, i); err != nil {
+		return none, err
+	}
+	switch {
+	case m.Kind == Copy:
+		return a, nil
+	case m.Kind == Combine:
+		b, err = p.read(rank, m.B, i)
+		return p.exprs.join(a, b), err
+	case m.Left:
+		return p.exprs.join(message, a), nil
+	}
+	return p.exprs.join(a, message), nil
+}
+
+// read is what chunk i of a span holds.
+func (p *proof) read(rank int, s Span, i int) (expr, error) {
+	v := none
+	switch s.Buf {
+	case Input:
+		v = p.exprs.leaf(rank, s.Lo+i)
+	case Data:
+		v = p.data[rank][s.Lo+i]
+	case Temp:
+		v = p.temp[rank][s.Lo+i]
+	}
+	if v == none {
+		return none, fmt.Errorf("%v of rank %d holds nothing yet", one(s.Buf, s.Lo+i), rank)
+	}
+	return v, nil
+}
+
+// sameLengths says whether the chunks of two spans have the same lengths one
+// by one. In an all-to-all all chunks have.
+func (p *proof) sameLengths(a, b Span) error {
+	if a.Len() != b.Len() {
+		return fmt.Errorf("%v has %d chunks, %v has %d", a, a.Len(), b, b.Len())
+	}
+	if p.collective != AllToAll && mod(a.Lo-b.Lo, p.chunks) != 0 {
+		return fmt.Errorf("the chunks of %v and %v may differ in length", a, b)
+	}
+	return nil
+}

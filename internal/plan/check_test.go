@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// forEach runs a subtest for each algorithm of each collective.
+func forEach(t *testing.T, f func(t *testing.T, c Collective, a Algorithm)) {
+	for _, c := range Collectives() {
+		for _, a := range Algorithms(c) {
+			t.Run(fmt.Sprintf("%v/%s", c, a.Name), func(t *testing.T) { f(t, c, a) })
+		}
+	}
+}
+
+// roots are those to try: all, unless that takes too many moves; then those at
+// which plans take a turn, or a single one if even that takes too many.
+func roots(c Collective, a Algorithm, size int) []int {
+	if !c.Rooted() {
+		return []int{0}
+	}
+	const budget = 500_000
+	moves := 0
+	for _, p := range a.Plans(size, 0) {
+		for _, round := range p.Rounds {
+			moves += len(round)
+		}
+	}
+	if moves > budget {
+		return []int{size / 3}
+	}
+	if size > everySize || size > 40 && moves*size > budget {
+		f := foldOf(size)
+		return []int{0, 1, size / 2, f.first(f.pairs) % size, size - 1}
+	}
+	all := make([]int, size)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Every size up to everySize at every root, and samples beyond. Only for the
+// broadcast of most moves do five roots stand for all from 64 ranks on.
+func TestEveryAlgorithmIsRight(t *testing.T) {
+	t.Parallel()
+	sizes := largeSizes[:]
+	for size := range everySize {
+		sizes = append(sizes, size+1)
+	}
+	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
+		for _, size := range sizes {
+			if size > everySize && !a.Fits(size) {
+				continue
+			}
+			for _, root := range roots(c, a, size) {
+				checkAlgorithm(t, c, a, size, root)
+			}
+		}
+	})
+}
+
+// checkAlgorithm proves the plans right, and what the table says of them.
+func checkAlgorithm(t *testing.T, c Collective, a Algorithm, size, root int) {
+	t.Helper()
+	plans := a.Plans(size, root)
+	p, err := prove(c, root, plans)
+	if err != nil {
+		t.Fatalf("root %d: %v", root, err)
+	}
+	if a.Ordered && !p.ordered {
+		t.Fatalf("size %d, root %d: not in the order of the ranks", size, root)
+	}
+	if a.Uneven && !Uneven(c, plans) {
+		t.Fatalf("size %d, root %d: relies on chunks of one length", size, root)
+	}
+}
+
+// canonical is the expression that all canonical algorithms compute: pairs of
+// ranks make the number of operands a power of two, then neighbours are
+// combined until one is left.
+func canonical(size int) string {
+	pairs := size
+	for bit := 1; bit <= size; bit *= 2 {
+		pairs = size - bit
+	}
+	var operands []string
+	for rank := 0; rank < size; rank++ {
+		if rank < 2*pairs {
+			operands = append(operands, fmt.Sprintf("(%d %d)", rank, rank+1))
+			rank++
+		} else {
+			operands = append(operands, fmt.Sprint(rank))
+		}
+	}
+	for len(operands) > 1 {
+		for i := range len(operands) / 2 {
+			operands[i] = "(" + operands[2*i] + " " + operands[2*i+1] + ")"
+		}
+		operands = operands[:len(operands)/2]
+	}
+	return operands[0]
+}
+
+func TestCanonicalAlgorithmsComputeOneExpression(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
+		if !c.Reduces() || c == Scan || c == ExclusiveScan {
+			if a.Canonical {
+				t.Error("is said to be canonical, but nothing is reduced over all ranks")
+			}
+			return
+		}
+		others := 0
+		for size := 1; size <= 33; size++ {
+			for _, root := range roots(c, a, size) {
+				got, err := Expression(c, root, a.Plans(size, root))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := canonical(size)
+				if got != want {
+					others++
+				}
+				if a.Canonical && got != want {
+					t.Fatalf("size %d, root %d: got %s, want %s", size, root, got, want)
+				}
+			}
+		}
+		if !a.Canonical && others == 0 {
+			t.Error("is canonical, but not said to be")
+		}
+	})
+}
+
+// The table must not promise less than the algorithms hold either.
+func TestOrderedAndUnevenAreNotUnderstated(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
+		disordered, even := 0, 0
+		for size := 1; size < 10; size++ {
+			for _, root := range roots(c, a, size) {
+				plans := a.Plans(size, root)
+				if !Ordered(c, root, plans) {
+					disordered++
+				}
+				if !Uneven(c, plans) {
+					even++
+				}
+			}
+		}
+		if got := disordered == 0; got != a.Ordered {
+			t.Errorf("ordered is %v, the table says %v", got, a.Ordered)
+		}
+		if got := even == 0; got != a.Uneven {
+			t.Errorf("uneven is %v, the table says %v", got, a.Uneven)
+		}
+	})
+}
+
+func TestAlgorithmsHaveNames(t *testing.T) {
+	t.Parallel()
+	for _, c := range Collectives() {
+		names := make(map[string]bool)
+		for _, a := range Algorithms(c) {
+			if a.Name == "" || strings.ToLower(a.Name) != a.Name || names[a.Name] {
+				t.Errorf("%v: the name %q is taken or no name", c, a.Name)
+			}
+			names[a.Name] = true
+			if !a.Fits(1) || !a.Fits(4) {
+				t.Errorf("%v/%s does not fit a few ranks", c, a.Name)
+			}
+		}
+		if all := Algorithms(c); len(all) == 0 || !all[0].Fits(1000) {
+			t.Errorf("%v: the first algorithm must fit any number of ranks", c)
+		}
+	}
+	if got := Algorithms(0); got != nil {
+		t.Errorf("an unknown collective has %d algorithms", len(got))
+	}
+}

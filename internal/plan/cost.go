@@ -1,0 +1,79 @@
+package plan
+
+import "slices"
+
+// A Cost is what a plan asks of its rank, the terms of a model of time with a
+// latency for each round or message, and a time for each byte moved or
+// reduced. Bytes are mean values if the vector cannot be cut evenly.
+type Cost struct {
+	Rounds   int     // rounds with messages
+	Messages int     // messages sent and received
+	Sent     float64 // bytes
+	Received float64 // bytes
+	Reduced  float64 // bytes of results of the op
+	Copied   float64 // bytes copied within the rank
+}
+
+// CostOf is the cost of a plan for a vector of so many bytes, all chunks
+// together.
+func CostOf(p Plan, bytes int) Cost {
+	var c Cost
+	chunk := float64(bytes) / float64(p.Chunks)
+	for _, round := range p.Rounds {
+		before := c.Messages
+		for i := range round {
+			m := &round[i]
+			switch m.Kind {
+			case Send:
+				c.Messages++
+				c.Sent += chunk * float64(m.A.Len())
+			case Recv, Reduce:
+				c.Messages++
+				c.Received += chunk * float64(m.Dst.Len())
+			case Copy:
+				c.Copied += chunk * float64(m.Dst.Len())
+			}
+			if m.Kind == Reduce || m.Kind == Combine {
+				c.Reduced += chunk * float64(m.Dst.Len())
+			}
+		}
+		if c.Messages > before {
+			c.Rounds++
+		}
+	}
+	return c
+}
+
+// Depth is the number of messages in the longest row of those that wait for
+// one another: a message is sent when what it carries is there. It is what the
+// latency of a collective on a short vector is made of, and can be far less
+// than the number of rounds, as rounds that touch nothing in common overlap.
+//
+// It is an error if the plans deadlock. They must have the form that Check
+// demands.
+func Depth(plans []Plan) (int, error) {
+	// An input is there from the beginning, and nothing is written to it.
+	depths := make([][Temp + 1][]int, len(plans))
+	for rank, p := range plans {
+		depths[rank] = [...][]int{Data: make([]int, p.Chunks), Input: nil, Temp: make([]int, p.Temps)}
+	}
+	latest := func(rank int, s Span) int {
+		if s.Buf == Input || s.Len() == 0 {
+			return 0
+		}
+		return slices.Max(depths[rank][s.Buf][s.Lo:s.Hi])
+	}
+	most := 0
+	err := run(plans, func(rank int, m, sent *Move) error {
+		d := max(latest(rank, m.Dst), latest(rank, m.A), latest(rank, m.B))
+		if sent != nil {
+			d = max(d, 1+latest(m.Peer, sent.A))
+		}
+		for i := m.Dst.Lo; i < m.Dst.Hi; i++ {
+			depths[rank][m.Dst.Buf][i] = d
+		}
+		most = max(most, d)
+		return nil
+	})
+	return most, err
+}

@@ -1,0 +1,20 @@
+package plan
+
+// DirectGather leaves the chunks of all ranks on root, in one round in which
+// every rank sends its own there. No byte is forwarded, which suits long
+// chunks; root takes n-1 messages, which does not suit many ranks.
+func DirectGather(rank, size, root int) Plan {
+	p := Plan{Chunks: size}
+	own := one(Input, rank)
+	if rank != root {
+		p.round(send(own, root))
+		return p
+	}
+	round := Round{copyTo(one(Data, root), own)}
+	for k := 1; k < size; k++ {
+		from := mod(root+k, size)
+		round = append(round, recv(one(Data, from), from))
+	}
+	p.round(round...)
+	return p
+}

@@ -1,0 +1,125 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// checkEnd checks that every rank holds what the collective demands.
+func (p *proof) checkEnd() error {
+	for rank := range p.plans {
+		e := p.extent(rank)
+		if !e.writes {
+			continue // Data was not written, checkForm has seen to that.
+		}
+		if p.collective == Barrier {
+			if err := p.checkHeard(rank); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := e.data.Lo; i < e.data.Hi; i++ {
+			if err := p.checkChunk(rank, i); err != nil {
+				return fmt.Errorf("at the end %v of rank %d %w", one(Data, i), rank, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkHeard checks that a rank ends a barrier after all have begun.
+func (p *proof) checkHeard(rank int) error {
+	ranks := make([]bool, len(p.plans))
+	ranks[rank] = true
+	p.exprs.reach(p.heard[rank], make(map[expr]bool), ranks)
+	for other, heard := range ranks {
+		if !heard {
+			return fmt.Errorf("rank %d may end before rank %d has begun", rank, other)
+		}
+	}
+	return nil
+}
+
+// checkChunk checks one chunk of the result.
+func (p *proof) checkChunk(rank, chunk int) error {
+	got := p.data[rank][chunk]
+	switch p.collective {
+	case Broadcast, Scatter:
+		return p.checkInput(got, p.root, chunk)
+	case Gather, AllGather:
+		return p.checkInput(got, chunk, chunk)
+	case AllToAll:
+		return p.checkInput(got, chunk, rank)
+	case AllReduce:
+		if first := p.data[0][chunk]; rank > 0 && got != first {
+			return fmt.Errorf("is %s, but at rank 0 %s", p.describe(got), p.describe(first))
+		} else if rank > 0 {
+			return nil
+		}
+	}
+	operands := len(p.plans)
+	switch p.collective {
+	case Scan:
+		operands = rank + 1
+	case ExclusiveScan:
+		operands = rank
+	}
+	ordered, err := p.exprs.sum(got, chunk, operands)
+	if err == nil && !ordered && (p.collective == Scan || p.collective == ExclusiveScan) {
+		err = fmt.Errorf("is %s, which is not in the order of the ranks", p.describe(got))
+	}
+	p.ordered = p.ordered && ordered
+	return err
+}
+
+// checkInput checks that a chunk holds one certain input.
+func (p *proof) checkInput(got expr, rank, chunk int) error {
+	if got == p.exprs.leaf(rank, chunk) {
+		return nil
+	}
+	return fmt.Errorf("is %s instead of chunk %d of rank %d", p.describe(got), chunk, rank)
+}
+
+// describe writes an expression for people.
+func (p *proof) describe(e expr) string {
+	if e == none {
+		return "nothing"
+	}
+	if e <= p.exprs.inputs {
+		rank, chunk := p.exprs.origin(e)
+		return fmt.Sprintf("chunk %d of rank %d", chunk, rank)
+	}
+	if n := p.exprs.count(e); n > 64 {
+		return fmt.Sprintf("a sum of %d inputs", n)
+	}
+	var text strings.Builder
+	p.exprs.text(e, &text)
+	return "the sum " + text.String()
+}
+
+// Expression is the way in which the plans combine the inputs of all ranks, if
+// it is the same for every chunk: "((0 1) 2)" adds ranks 0 and 1, and then 2
+// on the right. It is empty if chunks differ, or if nothing is reduced over
+// all ranks.
+func Expression(c Collective, root int, plans []Plan) (string, error) {
+	p, err := prove(c, root, plans)
+	if err != nil || !c.Reduces() || c == Scan || c == ExclusiveScan {
+		return "", err
+	}
+	common := ""
+	for rank := range plans {
+		e := p.extent(rank)
+		if !e.writes {
+			continue
+		}
+		for i := e.data.Lo; i < e.data.Hi; i++ {
+			var text strings.Builder
+			p.exprs.text(p.data[rank][i], &text)
+			if common != "" && common != text.String() {
+				return "", nil
+			}
+			common = text.String()
+		}
+	}
+	return common, nil
+}

@@ -1,0 +1,87 @@
+package plan
+
+// A half is one step of recursive halving. Of the positions that a member and
+// its peer both hold partial sums for, each keeps one half and gives the other
+// away.
+type half struct {
+	bit        int // the peer is the member that differs in this bit
+	keep, give [2]int
+}
+
+// halves are the steps of a member, nearest peer first: distances double while
+// the vector halves. Thus sums run over neighbours and keep the order of the
+// ranks. The last step keeps the one position whose number is the member's
+// with its bits reversed.
+func halves(member, members int) []half {
+	var hs []half
+	lo, hi := 0, members
+	for bit := 1; bit < members; bit *= 2 {
+		mid := (lo + hi) / 2
+		h := half{bit, [2]int{lo, mid}, [2]int{mid, hi}}
+		if member&bit != 0 {
+			h.keep, h.give = h.give, h.keep
+		}
+		hs = append(hs, h)
+		lo, hi = h.keep[0], h.keep[1]
+	}
+	return hs
+}
+
+// A halver writes the plans that begin with recursive halving. It reads the
+// vector from buffer in and leaves sums in buffer acc, which may be the same.
+// Position i is the chunks from bound(i) up to bound(i+1).
+type halver struct {
+	fold
+	rank, root int
+	in, acc    Buf
+	bound      func(position int) int
+}
+
+// lead is the rank that acts for a member.
+func (h *halver) lead(member int) int {
+	return leader(h.first(member), h.first(member+1), h.root)
+}
+
+// chunks is the span of some positions.
+func (h *halver) chunks(b Buf, positions [2]int) Span {
+	return span(b, h.bound(positions[0]), h.bound(positions[1]))
+}
+
+// reduce adds the rounds after which the rank that leads member m has in acc
+// the whole sum of what its last half keeps. It returns no halves to a rank
+// that does not lead.
+func (h *halver) reduce(p *Plan) []half {
+	from, member := h.in, h.member(h.rank)
+	if h.paired(h.rank) {
+		h.foldPair(p)
+		from = h.acc
+	}
+	if h.lead(member) != h.rank {
+		return nil
+	}
+	hs := halves(member, h.members)
+	for _, half := range hs {
+		peer := h.lead(member ^ half.bit)
+		sum, mine := h.chunks(h.acc, half.keep), h.chunks(from, half.keep)
+		p.round(send(h.chunks(from, half.give), peer), reduceInOrder(sum, mine, h.rank, peer))
+		from = h.acc
+	}
+	return hs
+}
+
+// foldPair leaves the sum of a pair of ranks in acc of the one that leads.
+// Each reduces one half of the vector, so that neither waits for the other.
+func (h *halver) foldPair(p *Plan) {
+	mate := h.rank ^ 1
+	mine, other := [2]int{0, h.members / 2}, [2]int{h.members / 2, h.members}
+	if h.rank > mate {
+		mine, other = other, mine
+	}
+	sum := h.chunks(h.acc, mine)
+	p.round(send(h.chunks(h.in, other), mate), reduceInOrder(sum, h.chunks(h.in, mine), h.rank, mate))
+	if h.lead(h.member(h.rank)) == h.rank {
+		p.round(recv(h.chunks(h.acc, other), mate))
+	} else {
+		p.round(send(sum, mate))
+	}
+}

@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A mutant is the plan of one rank with one fault.
+type mutant struct {
+	kind string
+	plan Plan
+}
+
+// clone is a plan that shares nothing with p.
+func clone(p Plan) Plan {
+	p.Rounds = slices.Clone(p.Rounds)
+	for r := range p.Rounds {
+		p.Rounds[r] = slices.Clone(p.Rounds[r])
+	}
+	return p
+}
+
+// mutants calls f for each mutant of a rank's plan.
+func mutants(p Plan, size int, f func(mutant)) {
+	change := func(kind string, edit func(p *Plan)) {
+		q := clone(p)
+		edit(&q)
+		f(mutant{kind, q})
+	}
+	change("chunks", func(p *Plan) { p.Chunks++ })
+	change("temps", func(p *Plan) { p.Temps-- })
+	for r := range p.Rounds {
+		for other := range r {
+			change("exchange two rounds", func(p *Plan) { p.Rounds[r], p.Rounds[other] = p.Rounds[other], p.Rounds[r] })
+		}
+		if r > 0 {
+			change("join two rounds", func(p *Plan) {
+				p.Rounds[r-1] = append(p.Rounds[r-1], p.Rounds[r]...)
+				p.Rounds = slices.Delete(p.Rounds, r, r+1)
+			})
+		}
+		for i := range p.Rounds[r] {
+			mutateMove(p, r, i, size, change)
+		}
+	}
+}
+
+// mutateMove makes the mutants of one move.
+func mutateMove(p Plan, r, i, size int, change func(kind string, edit func(p *Plan))) {
+	m := p.Rounds[r][i]
+	edit := func(kind string, f func(m *Move)) { change(kind, func(p *Plan) { f(&p.Rounds[r][i]) }) }
+
+	change("drop a move", func(p *Plan) { p.Rounds[r] = slices.Delete(p.Rounds[r], i, i+1) })
+	change("repeat a move", func(p *Plan) { p.Rounds[r] = append(p.Rounds[r], m) })
+	change("repeat a move later", func(p *Plan) { p.Rounds = slices.Insert(p.Rounds, r+1, Round{m}) })
+	change("delay a move", func(p *Plan) {
+		p.Rounds[r] = slices.Delete(p.Rounds[r], i, i+1)
+		p.Rounds = slices.Insert(p.Rounds, r+1, Round{m})
+	})
+	for peer := range size {
+		edit("redirect", func(m *Move) { m.Peer = peer })
+	}
+	edit("flip left", func(m *Move) { m.Left = !m.Left })
+	edit("exchange operands", func(m *Move) { m.A, m.B = m.B, m.A })
+	for kind := Send; kind <= Combine; kind++ {
+		edit("change the kind", func(m *Move) { m.Kind = kind })
+	}
+	for _, pick := range []func(m *Move) *Span{
+		func(m *Move) *Span { return &m.Dst }, func(m *Move) *Span { return &m.A }, func(m *Move) *Span { return &m.B },
+	} {
+		if *pick(&m) == (Span{}) {
+			continue
+		}
+		for _, by := range [][2]int{{1, 1}, {-1, -1}, {0, 1}, {-1, 0}, {1, 0}, {0, -1}} {
+			edit("change a chunk", func(m *Move) { pick(m).Lo += by[0]; pick(m).Hi += by[1] })
+		}
+		for b := Data; b <= Temp; b++ {
+			edit("change a buffer", func(m *Move) { pick(m).Buf = b })
+		}
+	}
+	for later := r; later < min(r+2, len(p.Rounds)); later++ {
+		for j, other := range p.Rounds[later] {
+			if later > r || j > i {
+				change("swap the spans of two moves", func(p *Plan) {
+					a, b := &p.Rounds[r][i], &p.Rounds[later][j]
+					a.Dst, a.A, a.B, b.Dst, b.A, b.B = other.Dst, other.A, other.B, m.Dst, m.A, m.B
+				})
+			}
+		}
+	}
+}
+
+// A tally counts what became of mutants.
+type tally struct{ made, identical, caught, equivalent int }
+
+func (t *tally) add(o tally) {
+	t.made += o.made
+	t.identical += o.identical
+	t.caught += o.caught
+	t.equivalent += o.equivalent
+}
+
+// Check must catch every mutant. One that it lets pass must be right all the
+// same, and the executor, which shares nothing with Check, has to prove that
+// with uneven chunks, and with an op that does not commute where order counts.
+func TestCheckCatchesMutants(t *testing.T) {
+	t.Parallel()
+	kinds := make(map[string]*tally)
+	var all tally
+	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
+		var sum tally
+		for _, size := range mutantSizes {
+			someRoots := []int{0}
+			if c.Rooted() && size > 2 {
+				someRoots = []int{0, size / 2, size - 1}
+			}
+			for _, root := range someRoots {
+				plans := a.Plans(size, root)
+				for rank, original := range plans {
+					mutants(original, size, func(m mutant) {
+						if kinds[m.kind] == nil {
+							kinds[m.kind] = new(tally)
+						}
+						got := judge(t, c, a, root, plans, rank, m)
+						kinds[m.kind].add(got)
+						sum.add(got)
+					})
+					plans[rank] = original
+				}
+			}
+		}
+		t.Logf("%+v", sum)
+		all.add(sum)
+	})
+	var report strings.Builder
+	for kind, got := range kinds {
+		fmt.Fprintf(&report, "\n%-28s %+v", kind, *got)
+	}
+	t.Logf("%+v%s", all, report.String())
+	if all.caught < 9*(all.made-all.identical)/10 {
+		t.Errorf("only %d of %d mutants were faults: %+v", all.caught, all.made-all.identical, all)
+	}
+}
+
+// judge puts a mutant in the place of a rank's plan and says what becomes of
+// it.
+func judge(t *testing.T, c Collective, a Algorithm, root int, plans []Plan, rank int, m mutant) tally {
+	t.Helper()
+	original := plans[rank]
+	if reflect.DeepEqual(m.plan, original) {
+		return tally{made: 1, identical: 1}
+	}
+	plans[rank] = m.plan
+	defer func() { plans[rank] = original }()
+	err := Check(c, root, plans)
+	if err != nil || a.Ordered && !Ordered(c, root, plans) {
+		return tally{made: 1, caught: 1}
+	}
+	if a.Uneven && !Uneven(c, plans) {
+		return tally{made: 1, caught: 1}
+	}
+	for seed := range uint64(3) {
+		if err := right(c, a, root, plans, seed); err != nil {
+			t.Errorf("size %d, root %d, rank %d: %s: Check accepts it, but %v\n%v", len(plans), root, rank, m.kind, err, m.plan)
+			break
+		}
+	}
+	return tally{made: 1, equivalent: 1}
+}

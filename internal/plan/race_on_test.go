@@ -1,0 +1,15 @@
+//go:build race
+
+package plan
+
+// everySize is up to where the tests prove every size, largeSizes are the
+// samples beyond. Mutants are made of plans of mutantSizes. The race detector
+// makes a proof about ten times as slow, and has little to find: a single
+// goroutine makes the plans and proves them. Without it the tests prove far
+// more sizes.
+const everySize = 50
+
+var (
+	largeSizes  = [...]int{64, 100}
+	mutantSizes = [...]int{1, 2, 3, 5}
+)

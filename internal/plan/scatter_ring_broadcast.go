@@ -1,0 +1,29 @@
+package plan
+
+import "slices"
+
+// ScatterRingBroadcast leaves root's vector on every rank: a binomial scatter
+// of its chunks, then a ring all-gather. Root sends less than two vectors, and
+// so does every other rank, in ⌈log2 n⌉ + n - 1 rounds.
+//
+// Barnett, Gupta, Payne, Shuler, van de Geijn and Watts, "Interprocessor
+// collective communication library (InterCom)", SHPCC 1994; Thakur,
+// Rabenseifner and Gropp, IJHPCA 19(1), 2005, §4.2.
+func ScatterRingBroadcast(rank, size, root int) Plan {
+	p := Plan{Chunks: size}
+	for _, m := range slices.Backward(merges(rank, size)) {
+		near, far := m.leaders(root)
+		lo, hi := m.group(far)
+		switch rank {
+		case near:
+			p.round(send(span(Data, lo, hi), far))
+		case far:
+			p.round(recv(span(Data, lo, hi), near))
+		}
+	}
+	at := func(i int) Span { return one(Data, mod(i, size)) }
+	for k := range size - 1 {
+		p.round(send(at(rank-k), mod(rank+1, size)), recv(at(rank-k-1), mod(rank-1, size)))
+	}
+	return p
+}
