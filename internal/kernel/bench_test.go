@@ -1,0 +1,127 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+var benchSizes = []struct {
+	name  string
+	bytes int
+}{{"64KiB", 64 << 10}, {"64MiB", 64 << 20}}
+
+// BenchmarkReduce counts the bytes of dst.
+func BenchmarkReduce(b *testing.B) {
+	for _, size := range benchSizes {
+		x, y, dst := make([]byte, size.bytes), make([]byte, size.bytes), make([]byte, size.bytes)
+		b.Run("copy/"+size.name, func(b *testing.B) {
+			b.SetBytes(int64(size.bytes))
+			b.ReportAllocs()
+			for b.Loop() {
+				copy(dst, x)
+			}
+		})
+		for t := Int8; t <= BFloat16; t++ {
+			fillOrdinary(t, x, 1)
+			fillOrdinary(t, y, 2)
+			for _, op := range []Op{Sum, Min} {
+				b.Run(fmt.Sprintf("%v/%v/%s", t, op, size.name), func(b *testing.B) {
+					reduce := Reducer(t, op)
+					b.SetBytes(int64(size.bytes))
+					b.ReportAllocs()
+					for b.Loop() {
+						reduce(dst, x, y)
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkReduceSmall shows what a call costs.
+func BenchmarkReduceSmall(b *testing.B) {
+	for _, t := range []Type{Int8, Int64, Float32, Float16} {
+		b.Run(t.String(), func(b *testing.B) {
+			dst, x := make([]byte, 8), make([]byte, 8)
+			b.ReportAllocs()
+			for b.Loop() {
+				Reducer(t, Sum)(dst, dst, x)
+			}
+		})
+	}
+}
+
+// BenchmarkDivide includes a copy, so that the numbers do not fade to zero.
+func BenchmarkDivide(b *testing.B) {
+	for t := Int8; t <= BFloat16; t++ {
+		b.Run(t.String(), func(b *testing.B) {
+			src, dst := make([]byte, 64<<10), make([]byte, 64<<10)
+			fillOrdinary(t, src, 1)
+			divide := Divider(t)
+			b.SetBytes(int64(len(dst)))
+			b.ReportAllocs()
+			for b.Loop() {
+				copy(dst, src)
+				divide(dst, 3)
+			}
+		})
+	}
+}
+
+// BenchmarkConvert counts the bytes of the float32 side.
+func BenchmarkConvert(b *testing.B) {
+	const n = 16 << 10
+	f, h := make([]float32, n), make([]uint16, n)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range f {
+		f[i] = float32(r.NormFloat64())
+		if r.IntN(4) == 0 {
+			f[i] *= 1e-5 // subnormal as a float16
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		convert func()
+	}{
+		{"F32ToF16", func() { ConvertF32ToF16(h, f) }},
+		{"F16ToF32", func() { ConvertF16ToF32(f, h) }},
+		{"F32ToBF16", func() { ConvertF32ToBF16(h, f) }},
+		{"BF16ToF32", func() { ConvertBF16ToF32(f, h) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(4 * n)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.convert()
+			}
+		})
+	}
+}
+
+// fillOrdinary fills p with numbers as programs have them: random integers,
+// normally distributed floats.
+func fillOrdinary(t Type, p []byte, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, seed))
+	const period = 16 << 10 // beyond what a branch predictor learns by heart
+	n := min(len(p), period*t.Size())
+	for i := range n / t.Size() {
+		x := r.NormFloat64()
+		switch t {
+		case Float16:
+			setBits(t, p, i, uint64(F64ToF16(x)))
+		case BFloat16:
+			setBits(t, p, i, uint64(F64ToBF16(x)))
+		case Float32:
+			setBits(t, p, i, uint64(math.Float32bits(float32(x))))
+		case Float64:
+			setBits(t, p, i, math.Float64bits(x))
+		default:
+			setBits(t, p, i, r.Uint64())
+		}
+	}
+	for n > 0 && n < len(p) {
+		n += copy(p[n:], p[:n])
+	}
+}

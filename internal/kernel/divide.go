@@ -1,0 +1,148 @@
+package kernel
+
+// Divider returns the function that turns a sum of n vectors into their
+// average, in place, or nil if t is not a Type.
+//
+// Integers are truncated toward zero, as by the operator of Go; a sum that
+// has wrapped around stays wrong. Floats are divided by n and rounded to
+// nearest even. The length of dst is a multiple of the size of t, and n is
+// positive; anything else panics.
+func Divider(t Type) func(dst []byte, n int) {
+	if int(t) < len(dividers) {
+		return dividers[t]
+	}
+	return nil
+}
+
+var dividers = [BFloat16 + 1]func(dst []byte, n int){
+	Int8: divideInts[int8], Int16: divideInts[int16], Int32: divideInts[int32], Int64: divideInts[int64],
+	Uint8: divideInts[uint8], Uint16: divideInts[uint16], Uint32: divideInts[uint32], Uint64: divideInts[uint64],
+	Float32: divideFloats[float32], Float64: divideFloats[float64],
+	Float16: divideF16, BFloat16: divideBF16,
+}
+
+// checkDivision panics unless dst, of elements of size bytes, can be divided
+// by n.
+func checkDivision(dst []byte, n, size int) {
+	check(dst, dst, dst, size)
+	if n <= 0 {
+		panic("kernel: average of no vectors")
+	}
+}
+
+func divideInts[T integer](dst []byte, n int) {
+	checkDivision(dst, n, sizeOf[T]())
+	if direct(dst, dst, dst, sizeOf[T]()) {
+		quotients(view[T](dst), n)
+		return
+	}
+	var s stage
+	for len(dst) > 0 {
+		x, _ := s.load(dst, nil)
+		quotients(view[T](x), n)
+		dst = dst[copy(dst, x):]
+	}
+}
+
+// quotients divides as 64-bit integers, since n need not fit in a T. A signed
+// quotient cannot overflow, as n is positive.
+func quotients[T integer](d []T, n int) {
+	if ^T(0) > 0 {
+		for i, v := range d {
+			d[i] = T(uint64(v) / uint64(n))
+		}
+		return
+	}
+	for i, v := range d {
+		d[i] = T(int64(v) / int64(n))
+	}
+}
+
+func divideFloats[T float](dst []byte, n int) {
+	checkDivision(dst, n, sizeOf[T]())
+	if direct(dst, dst, dst, sizeOf[T]()) {
+		ratios(view[T](dst), n)
+		return
+	}
+	var s stage
+	for len(dst) > 0 {
+		x, _ := s.load(dst, nil)
+		ratios(view[T](x), n)
+		dst = dst[copy(dst, x):]
+	}
+}
+
+// ratios multiplies by the reciprocal where it is exact, as then the result is
+// the same, and sooner.
+func ratios[T float](d []T, n int) {
+	if n&(n-1) == 0 {
+		by := 1 / T(n)
+		for i, v := range d {
+			d[i] = v * by
+		}
+	} else {
+		by := T(n)
+		for i, v := range d {
+			d[i] = v / by
+		}
+	}
+	replaceNaNs(d)
+}
+
+func divideF16(dst []byte, n int)  { divideHalves(Float16, dst, n) }
+func divideBF16(dst []byte, n int) { divideHalves(BFloat16, dst, n) }
+
+// divideHalves stages at every alignment: it is a copy too many, but an average
+// is taken once where a sum is taken for every peer.
+func divideHalves(t Type, dst []byte, n int) {
+	checkDivision(dst, n, 2)
+	var s stage
+	for len(dst) > 0 {
+		x, _ := s.load(dst, nil)
+		h := view[uint16](x)
+		switch {
+		case n > float32DivisorMax:
+			wideQuotients(t, h, n)
+		default:
+			quotientsOfHalves(t, h, n)
+		}
+		dst = dst[copy(dst, x):]
+	}
+}
+
+// float32DivisorMax is the largest n by which a quotient of a float16 can be
+// rounded to float32 first. A float16, of 11 bits, divided by n differs from
+// the tie between two others, of 12 bits, by nothing or by more than 1 in
+// n * 2^12, and rounding to float32 errs by less than 1 in 2^24. BFloat16 is
+// shorter and has more room.
+const float32DivisorMax = 1 << 12
+
+func quotientsOfHalves(t Type, h []uint16, n int) {
+	var buf [stageBytes / 2]float32
+	f := buf[:len(h)]
+	if t == Float16 {
+		ConvertF16ToF32(f, h)
+		ratios(f, n)
+		ConvertF32ToF16(h, f)
+	} else {
+		ConvertBF16ToF32(f, h)
+		ratios(f, n)
+		ConvertF32ToBF16(h, f)
+	}
+}
+
+// wideQuotients is quotientsOfHalves for any n.
+func wideQuotients(t Type, h []uint16, n int) {
+	var f [1]float64
+	for i, v := range h {
+		if t == Float16 {
+			f[0] = float64(F16ToF32(v))
+			ratios(f[:], n)
+			h[i] = F64ToF16(f[0])
+		} else {
+			f[0] = float64(BF16ToF32(v))
+			ratios(f[:], n)
+			h[i] = F64ToBF16(f[0])
+		}
+	}
+}
