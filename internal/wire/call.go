@@ -1,0 +1,45 @@
+package wire
+
+import "encoding/binary"
+
+// A Call is the fingerprint of a collective: every rank of a communicator
+// must make the same Call as its Seq-th collective. All frames of a
+// collective carry it.
+type Call struct {
+	Comm  uint64 // communicator
+	Seq   uint64 // the how many-th collective of the communicator
+	Kind  uint8  // plan.Collective
+	Type  uint8  // kernel.Type, 0 if there is no data
+	Op    uint8  // kernel.Op, 0 if nothing is reduced
+	Root  uint32 // rank, 0 for collectives without a root
+	Count uint64 // elements per rank
+
+	// Ranks that would carry the call out differently must not begin. Plan
+	// is the number of the algorithm, and Channels how often it runs side by
+	// side.
+	Plan     uint8
+	Channels uint16
+}
+
+const callSize = 8 + 8 + 1 + 1 + 1 + 4 + 8 + 1 + 2
+
+func (c *Call) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, c.Comm)
+	b = binary.BigEndian.AppendUint64(b, c.Seq)
+	b = append(b, c.Kind, c.Type, c.Op)
+	b = binary.BigEndian.AppendUint32(b, c.Root)
+	b = binary.BigEndian.AppendUint64(b, c.Count)
+	b = append(b, c.Plan)
+	return binary.BigEndian.AppendUint16(b, c.Channels)
+}
+
+func (d *decoder) call() (c Call) {
+	c.Comm = d.u64()
+	c.Seq = d.u64()
+	c.Kind, c.Type, c.Op = d.u8(), d.u8(), d.u8()
+	c.Root = d.u32()
+	c.Count = d.u64()
+	c.Plan = d.u8()
+	c.Channels = d.u16()
+	return c
+}

@@ -1,0 +1,35 @@
+package wire
+
+import "testing"
+
+// aCall has no two fields with the same bytes, so that none can be taken for
+// another.
+func aCall() Call {
+	return Call{
+		Comm: 0x0102030405060708, Seq: 0x1112131415161718, Kind: 0x21, Type: 0x22, Op: 0x23,
+		Root: 0x31323334, Count: 0x4142434445464748, Plan: 0x51, Channels: 0x6162,
+	}
+}
+
+// aCallHex is aCall on the wire.
+const aCallHex = "0102030405060708 1112131415161718 21 22 23 31323334 4142434445464748 51 6162"
+
+func TestCallSize(t *testing.T) {
+	c := aCall()
+	if got := len(c.append(nil)); got != callSize {
+		t.Errorf("a call has %d bytes, callSize is %d", got, callSize)
+	}
+}
+
+// Whatever makes two calls different must make their fingerprints different.
+func TestCallsAreComparedWhole(t *testing.T) {
+	c := aCall()
+	for i := range callSize {
+		b := c.append(nil)
+		b[i] ^= 1
+		d := decoder{b: b}
+		if other := d.call(); d.finish() != nil || other == c {
+			t.Errorf("byte %d of a call makes no difference", i)
+		}
+	}
+}

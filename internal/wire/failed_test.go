@@ -1,0 +1,24 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+)
+
+var failedKind = kindOf(TypeFailed, func(f *Failed, b []byte) []byte {
+	return f.Append(b, strings.Repeat("x", f.Length))
+}, ParseFailed)
+
+func TestFailed(t *testing.T) {
+	checkFrame(t, failedKind, &Failed{Node: id16(0xee), Length: 2}, "0e ee0102030405060708090a0b0c0d0eee 00000002 7878")
+	checkFrame(t, failedKind, &Failed{Length: TextMax},
+		"0e 00000000000000000000000000000000 00000400"+strings.Repeat("78", TextMax))
+	checkRefused(t, failedKind, errTooLong, "0e 00000000000000000000000000000000 00000401")
+}
+
+func TestFailedClipsItsText(t *testing.T) {
+	var f Failed
+	if got := len(f.Append(nil, strings.Repeat("x", 1<<20))) - failedSize; got != TextMax {
+		t.Errorf("%d bytes of text, want %d", got, TextMax)
+	}
+}

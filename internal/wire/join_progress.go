@@ -1,0 +1,15 @@
+package wire
+
+// A JoinProgress tells a waiting node how many of how many have joined.
+type JoinProgress struct{ Joined, World uint32 }
+
+func (JoinProgress) joinType() joinType { return typeJoinProgress }
+
+func (m JoinProgress) encode(e *joinEncoder) {
+	e.u32(m.Joined)
+	e.u32(m.World)
+}
+
+func decodeJoinProgress(d *decoder) JoinMessage {
+	return JoinProgress{Joined: d.u32(), World: d.u32()}
+}
