@@ -1,0 +1,79 @@
+package mem
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestRing compares a ring with a plain slice over random calls.
+func TestRing(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var r ring
+		var model []byte
+		next := byte(0)
+		for range 2000 {
+			if rng.IntN(2) == 0 {
+				p := make([]byte, rng.IntN(1<<rng.IntN(18)))
+				for i := range p {
+					p[i] = next + byte(i)
+				}
+				fits := len(model)+len(p) <= ringBytesMax
+				if got := r.put(p); got != fits {
+					t.Fatalf("seed %d: put of %d bytes behind %d: got %v, want %v", seed, len(p), len(model), got, fits)
+				}
+				if fits {
+					model = append(model, p...)
+					next += byte(len(p))
+				}
+				continue
+			}
+			limit := rng.IntN(1 << rng.IntN(18))
+			got := r.peek(limit)
+			if len(got) > limit || !bytes.HasPrefix(model, got) || limit > 0 && len(model) > 0 && len(got) == 0 {
+				t.Fatalf("seed %d: peek(%d) of %d bytes shows %d, or wrong ones", seed, limit, len(model), len(got))
+			}
+			r.drop(len(got))
+			model = model[len(got):]
+		}
+	}
+}
+
+// TestRingKeepsViews: a view stays as it is while the ring fills and grows.
+func TestRingKeepsViews(t *testing.T) {
+	var r ring
+	r.put(bytes.Repeat([]byte{1}, 3000))
+	r.drop(2000)
+	view := r.peek(1000)
+	for r.put(bytes.Repeat([]byte{2}, 1000)) {
+	}
+	if !bytes.Equal(view, bytes.Repeat([]byte{1}, 1000)) {
+		t.Error("put changes a view")
+	}
+	if r.n != ringBytesMax/1000*1000 || len(r.buf) != ringBytesMax {
+		t.Errorf("the full ring has %d bytes in %d", r.n, len(r.buf))
+	}
+	r.drop(1000)
+	if got := r.peek(1)[0]; got != 2 {
+		t.Errorf("after the view follows %d, want 2", got)
+	}
+}
+
+// TestRingStartsSmall: memory comes with use.
+func TestRingStartsSmall(t *testing.T) {
+	var r ring
+	if got := r.peek(10); len(got) != 0 {
+		t.Errorf("an unused ring shows %d bytes", len(got))
+	}
+	for _, step := range []struct{ put, capacity int }{
+		{1, ringBytesMin},
+		{ringBytesMin - 1, ringBytesMin},
+		{1, 2 * ringBytesMin},
+		{ringBytesMax / 2, ringBytesMax},
+	} {
+		if !r.put(make([]byte, step.put)) || len(r.buf) != step.capacity {
+			t.Errorf("after put of %d more: %d bytes of memory, want %d", step.put, len(r.buf), step.capacity)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Host is a machine of the network.
+type Host struct {
+	network *Network
+	name    string
+	ip      net.IP
+	group   int  // hosts of different groups do not reach each other
+	off     bool // it has no power
+
+	endpoints map[int]*endpoint   // by port
+	sockets   map[int]*packetConn // by port
+	nextPort  int
+}
+
+// firstFreePort is the first of the ports that are given out for port 0
+// (RFC 6335, section 6).
+const firstFreePort = 49152
+
+// host returns the host of that name.
+func (n *Network) host(name string) *Host {
+	h := n.byName[name]
+	if h == nil {
+		i := len(n.hosts) + 1
+		h = &Host{
+			network:   n,
+			name:      name,
+			ip:        net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4(),
+			endpoints: make(map[int]*endpoint),
+			sockets:   make(map[int]*packetConn),
+			nextPort:  firstFreePort,
+		}
+		n.hosts = append(n.hosts, h)
+		n.byName[name] = h
+	}
+	return h
+}
+
+// Name returns the name of the host.
+func (h *Host) Name() string { return h.name }
+
+// IP returns the made-up address of the host for datagrams: 10.0.0.1 for the
+// first host of a network, and so on.
+func (h *Host) IP() net.IP { return append(net.IP(nil), h.ip...) }
+
+// Listen returns a transport that listens at a port of the host, or at one
+// that is free if port is 0. Its address is "host:port".
+func (h *Host) Listen(port int) (transport.Transport, error) {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	port, err := h.takePort(port, func(p int) bool { return h.endpoints[p] == nil })
+	if err != nil {
+		return nil, fmt.Errorf("sim: listen at %s:%d: %w", h.name, port, err)
+	}
+	e := &endpoint{
+		network: n,
+		host:    h,
+		port:    port,
+		addr:    net.JoinHostPort(h.name, strconv.Itoa(port)),
+		backlog: newQueue[*conn](),
+		done:    make(chan struct{}),
+		conns:   make(map[*conn]uint64),
+	}
+	h.endpoints[port] = e
+	return e, nil
+}
+
+// PacketConn returns a socket for datagrams at a port of the host, or at one
+// that is free if port is 0. Its address is a *net.UDPAddr. Datagrams that
+// arrive while a mebibyte waits to be read are dropped.
+//
+// A Write to an address of no host, or of no socket, succeeds and is lost.
+func (h *Host) PacketConn(port int) (net.PacketConn, error) {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	port, err := h.takePort(port, func(p int) bool { return h.sockets[p] == nil })
+	if err != nil {
+		return nil, fmt.Errorf("sim: socket at %s:%d: %w", h.name, port, err)
+	}
+	return newPacketConn(h, port), nil
+}
+
+// takePort checks a port, or finds one.
+func (h *Host) takePort(port int, free func(int) bool) (int, error) {
+	switch {
+	case h.network.closed:
+		return port, transport.ErrClosed
+	case h.off:
+		return port, fmt.Errorf("the host is powered off")
+	case port < 0 || port > 65535:
+		return port, fmt.Errorf("there is no such port")
+	case port > 0 && !free(port):
+		return port, fmt.Errorf("the port is taken")
+	case port > 0:
+		return port, nil
+	}
+	for range 65536 - firstFreePort {
+		port = h.nextPort
+		if h.nextPort++; h.nextPort > 65535 {
+			h.nextPort = firstFreePort
+		}
+		if free(port) {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("all ports are taken")
+}
+
+// crash ends all that runs on the host.
+func (h *Host) crash() {
+	for _, port := range sortedKeys(h.endpoints) {
+		h.endpoints[port].end(transport.ErrPeerGone)
+	}
+	for _, port := range sortedKeys(h.sockets) {
+		h.sockets[port].close()
+	}
+}

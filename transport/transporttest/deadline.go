@@ -1,0 +1,232 @@
+package transporttest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// testWriteDeadline: a Write that a deadline ends says exactly how much it has
+// moved, and the next one goes on behind it.
+func testWriteDeadline(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+
+	// A deadline that has passed ends every Write until it is taken away.
+	x.must(s.SetWriteDeadline(time.Now().Add(-time.Second)), "set a write deadline")
+	for range 2 {
+		n, err := s.Write(d.bytes(0, 10))
+		if n != 0 {
+			x.fatal("Write past its deadline moves %d bytes", n)
+		}
+		x.wantError(err, os.ErrDeadlineExceeded, "Write past its deadline")
+	}
+	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	x.send(s, d, 0, 10)
+
+	// So does one in the future, once it comes.
+	off := 10 + x.clog(s, stream{d.table, d.start + 10})
+	x.must(s.SetWriteDeadline(time.Now().Add(aWhile)), "set a write deadline")
+	start := time.Now()
+	n, err := s.Write(d.bytes(off, 8<<20))
+	x.wantError(err, os.ErrDeadlineExceeded, "Write to a full pipe")
+	if took := time.Since(start); took < aWhile/2 || took > promptly {
+		x.fatal("Write with a deadline in %v returned after %v", aWhile, took)
+	}
+	off += n
+	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+
+	const more = 1_000_003
+	writer := x.background(func() {
+		x.send(s, d, off, more)
+		x.must(s.Close(), "close the pipe")
+	})
+	x.receive(r, d, 0, off+more)
+	x.wantEOF(r)
+	x.await(writer, "end of the writer")
+}
+
+// testWriteDeadlineInterrupts: a deadline also ends the Write that runs.
+func testWriteDeadlineInterrupts(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+	off := x.clog(s, d)
+	for range 5 {
+		writer := x.background(func() {
+			n, err := s.Write(d.bytes(off, 2<<20))
+			off += n
+			x.wantError(err, os.ErrDeadlineExceeded, "interrupted Write")
+		})
+		time.Sleep(aWhile / 5)
+		x.must(s.SetWriteDeadline(time.Unix(1, 0)), "set a write deadline")
+		x.await(writer, "return of an interrupted Write")
+		x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	}
+	x.must(s.Close(), "close the pipe")
+	x.receive(r, d, 0, off)
+	x.wantEOF(r)
+}
+
+// testWriteGivesSliceBack: when Write has returned, however it did, no view
+// shows its slice any more.
+func testWriteGivesSliceBack(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+	buf := d.bytes(0, 1<<20)
+	inView := make(chan struct{})
+	moved := make(chan int, 1)
+	x.spawn(func() {
+		n, err := s.Write(buf)
+		if err != nil {
+			x.wantError(err, os.ErrDeadlineExceeded, "interrupted Write")
+		}
+		clear(buf)
+		moved <- n
+	})
+	x.spawn(func() {
+		<-inView
+		x.must(s.SetWriteDeadline(time.Unix(1, 0)), "set a write deadline")
+	})
+	off := 0
+	look := func(p []byte) {
+		if off == 0 {
+			close(inView)
+			time.Sleep(aWhile)
+		}
+		if i := d.diff(p, off); i >= 0 {
+			x.fatal("byte %d changes in the view after its Write has returned", off+i)
+		}
+		off += len(p)
+	}
+	if n, err := r.ReadFunc(1, look); n != 1 || err != nil {
+		x.fatal("ReadFunc(1): got %d, %v", n, err)
+	}
+	n := <-moved
+	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	x.spawn(func() { x.must(s.Close(), "close the pipe") })
+	if n < 1 || n > len(buf) {
+		x.fatal("Write of %d bytes returns %d after one byte was read", len(buf), n)
+	}
+	if got, err := r.ReadFunc(n-1, look); got != n-1 || err != nil {
+		x.fatal("ReadFunc(%d): got %d, %v", n-1, got, err)
+	}
+	x.wantEOF(r)
+}
+
+// testReadDeadline: a Read or ReadFunc that a deadline ends says exactly how
+// much it has consumed, and the next one goes on behind it.
+func testReadDeadline(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+	var buf [100]byte
+
+	x.must(r.SetReadDeadline(time.Now().Add(-time.Second)), "set a read deadline")
+	_, err := r.Read(buf[:])
+	x.wantError(err, os.ErrDeadlineExceeded, "Read past its deadline")
+	n, err := r.ReadFunc(10, func([]byte) { x.fatal("ReadFunc past its deadline shows bytes") })
+	if n != 0 {
+		x.fatal("ReadFunc past its deadline consumes %d bytes", n)
+	}
+	x.wantError(err, os.ErrDeadlineExceeded, "ReadFunc past its deadline")
+
+	x.must(r.SetReadDeadline(time.Now().Add(aWhile)), "set a read deadline")
+	start := time.Now()
+	_, err = r.Read(buf[:])
+	x.wantError(err, os.ErrDeadlineExceeded, "Read of nothing")
+	if took := time.Since(start); took < aWhile/2 || took > promptly {
+		x.fatal("Read with a deadline in %v returned after %v", aWhile, took)
+	}
+
+	x.must(r.SetReadDeadline(time.Now().Add(4*aWhile)), "set a read deadline")
+	x.send(s, d, 0, 1000)
+	seen := 0
+	n, err = r.ReadFunc(5000, func(p []byte) {
+		if i := d.diff(p, seen); i >= 0 {
+			x.fatal("byte %d of the pipe is wrong", seen+i)
+		}
+		seen += len(p)
+	})
+	x.wantError(err, os.ErrDeadlineExceeded, "ReadFunc of more than there is")
+	if n != seen || n > 1000 {
+		x.fatal("ReadFunc past its deadline returns %d, want %d, the bytes that it has shown", n, seen)
+	}
+	x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+	x.spawn(func() { x.send(s, d, 1000, 1000) })
+	x.receive(r, d, n, 2000-n)
+}
+
+// testReadDeadlineInterrupts: a deadline also ends the read that runs.
+func testReadDeadlineInterrupts(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	for i := range 6 {
+		reader := x.background(func() {
+			var err error
+			if i%2 == 0 {
+				_, err = r.Read(make([]byte, 10))
+			} else {
+				_, err = r.ReadFunc(10, func([]byte) { x.fatal("there are bytes in an empty pipe") })
+			}
+			x.wantError(err, os.ErrDeadlineExceeded, "interrupted read")
+		})
+		time.Sleep(aWhile / 5)
+		x.must(r.SetReadDeadline(time.Unix(1, 0)), "set a read deadline")
+		x.await(reader, "return of an interrupted read")
+		x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+	}
+	x.send(s, x.data.stream(0), 0, 10)
+	x.receive(r, x.data.stream(0), 0, 10)
+}
+
+// testDeadlinesUnderWay: however often both sides are interrupted while bytes
+// flow, each byte arrives once.
+func testDeadlinesUnderWay(x *check) {
+	const total = 6 << 20
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+	soon := func(rng *rand.Rand) time.Time {
+		return time.Now().Add(time.Duration(rng.IntN(3000)-300) * time.Microsecond)
+	}
+	writer := x.background(func() {
+		rng := rand.New(rand.NewPCG(1, 1))
+		buf := make([]byte, 1<<20)
+		for off := 0; off < total; {
+			p := buf[:min(1+rng.IntN(len(buf)), total-off)]
+			d.fill(p, off)
+			x.must(s.SetWriteDeadline(soon(rng)), "set a write deadline")
+			n, err := s.Write(p)
+			if n < len(p) == (err == nil) || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				x.fatal("Write of %d bytes: got %d, %v", len(p), n, err)
+			}
+			clear(p)
+			off += n
+		}
+		x.must(s.Close(), "close the pipe")
+	})
+	rng := rand.New(rand.NewPCG(2, 2))
+	for off := 0; off < total; {
+		want := min(1+rng.IntN(200_000), total-off)
+		x.must(r.SetReadDeadline(soon(rng)), "set a read deadline")
+		at := off
+		n, err := r.ReadFunc(want, func(p []byte) {
+			if i := d.diff(p, at); i >= 0 {
+				x.fatal("byte %d of the pipe is wrong", at+i)
+			}
+			at += len(p)
+		})
+		if n != at-off || n < want == (err == nil) || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			x.fatal("ReadFunc(%d): got %d, %v, and %d bytes in views", want, n, err, at-off)
+		}
+		off = at
+		time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
+	}
+	x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+	x.wantEOF(r)
+	x.await(writer, "end of the writer")
+}

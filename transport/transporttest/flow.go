@@ -1,0 +1,140 @@
+package transporttest
+
+import (
+	"encoding/binary"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// testIndependence: pipes that nobody reads, with writers stuck in them, delay
+// no other pipe of the conn, old or new, in either direction.
+func testIndependence(x *check) {
+	const stuck, huge = 8, 4 << 20
+	a, b := x.pair()
+	ping, pingReader := x.pipe(a, b)
+	pong, pongReader := x.pipe(b, a)
+	var unread [stuck]transport.Receiver
+	for i := range unread {
+		s, r := x.pipe(a, b)
+		unread[i] = r
+		taken := x.clog(s, x.data.stream(i))
+		x.spawn(func() {
+			x.send(s, x.data.stream(i), taken, huge)
+			x.must(s.Close(), "close pipe %d", i)
+		})
+		defer x.spawn(func() {
+			x.receive(r, x.data.stream(i), 0, taken+huge)
+			x.wantEOF(r)
+		})
+	}
+	alive := x.background(func() {
+		for i := range 20 {
+			x.send(ping, x.data.stream(20), i*1000, 1000)
+			x.receive(pingReader, x.data.stream(20), i*1000, 1000)
+			x.send(pong, x.data.stream(21), i*1000, 1000)
+			x.receive(pongReader, x.data.stream(21), i*1000, 1000)
+		}
+		s, r := x.pipe(a, b)
+		x.spawn(func() { x.send(s, x.data.stream(22), 0, huge) })
+		x.receive(r, x.data.stream(22), 0, huge)
+	})
+	x.awaitWithin(alive, subtestLimit/2, "traffic beside unread pipes")
+}
+
+// testBackPressure: a pipe that nobody reads takes only so much, and keeps it.
+func testBackPressure(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	d := x.data.stream(0)
+	taken := x.clog(s, d)
+	const more = 3 << 20
+	writer := x.background(func() {
+		x.send(s, d, taken, more)
+		x.must(s.Close(), "close the pipe")
+	})
+	x.receive(r, d, 0, taken+more)
+	x.wantEOF(r)
+	x.await(writer, "end of a writer whose pipe was read")
+}
+
+// testTryWrite: all or nothing, and never blocking.
+func testTryWrite(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	try := x.tryWriter(s)
+	d := x.data.stream(0)
+	sizes := []int{1, 1000, 3, 4096, 17, 8191}
+	off := 0
+	for i := 0; ; i++ {
+		n := sizes[i%len(sizes)]
+		if !try.TryWrite(d.bytes(off, n)) {
+			break
+		}
+		if off += n; off > 32<<20 {
+			x.fatal("TryWrite has put %d bytes in an unread pipe", off)
+		}
+	}
+	if off == 0 {
+		x.fatal("TryWrite refuses one byte in an empty pipe")
+	}
+	const more = 100_000
+	writer := x.background(func() {
+		x.send(s, d, off, more)
+		x.must(s.Close(), "close the pipe")
+	})
+	x.receive(r, d, 0, off+more)
+	x.wantEOF(r)
+	x.await(writer, "end of the writer")
+	if try.TryWrite([]byte{1}) {
+		x.fatal("TryWrite succeeds on a closed pipe")
+	}
+}
+
+// testTryWriteConcurrently: what several goroutines write stays whole.
+func testTryWriteConcurrently(x *check) {
+	const writers, messages, size = 4, 200, 100
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	try := x.tryWriter(s)
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Add(1)
+		x.spawn(func() {
+			defer group.Done()
+			for i := range messages {
+				m := slices.Concat(number(w), number(i), x.data.stream(w).bytes(i, size))
+				for !try.TryWrite(m) {
+					if a.Err() != nil {
+						x.fatal("the conn ended: %v", a.Err())
+					}
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+		})
+	}
+	var next [writers]int
+	var m [8 + size]byte
+	for range writers * messages {
+		if _, err := io.ReadFull(r, m[:]); err != nil {
+			x.fatal("read a message: %v", err)
+		}
+		w, i := binary.BigEndian.Uint32(m[:]), binary.BigEndian.Uint32(m[4:])
+		if w >= writers || int(i) != next[w] || x.data.stream(int(w)).diff(m[8:], int(i)) >= 0 {
+			x.fatal("a message of TryWrite arrives torn or out of turn: writer %d, message %d", w, i)
+		}
+		next[w]++
+	}
+	group.Wait()
+}
+
+func (x *check) tryWriter(s transport.Sender) transport.TryWriter {
+	try, ok := s.(transport.TryWriter)
+	if !ok {
+		x.skip("trywrite", "its senders are no transport.TryWriter")
+	}
+	return try
+}

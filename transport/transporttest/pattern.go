@@ -1,0 +1,66 @@
+package transporttest
+
+import (
+	"bytes"
+	"math/rand/v2"
+)
+
+// patternLength is a prime, so that bytes moved by a buffer's length, or by a
+// multiple of it, never look right.
+const patternLength = 1<<20 - 3
+
+// A pattern is a table of bytes that all streams repeat from different places.
+type pattern []byte
+
+func newPattern() pattern {
+	d := make(pattern, patternLength)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range d {
+		d[i] = byte(rng.Uint32())
+	}
+	return d
+}
+
+// stream returns the i-th stream.
+func (d pattern) stream(i int) stream { return stream{d, i * 7919 % patternLength} }
+
+// A stream is an endless sequence of bytes, each of which depends on its place.
+type stream struct {
+	table pattern
+	start int
+}
+
+// fill sets p to the bytes of the stream from offset off on.
+func (d stream) fill(p []byte, off int) {
+	at := (d.start + off) % patternLength
+	for len(p) > 0 {
+		n := copy(p, d.table[at:])
+		p, at = p[n:], 0
+	}
+}
+
+// bytes returns n bytes of the stream from offset off on.
+func (d stream) bytes(off, n int) []byte {
+	p := make([]byte, n)
+	d.fill(p, off)
+	return p
+}
+
+// diff returns the first place in p that differs from the stream from offset
+// off on, or -1.
+func (d stream) diff(p []byte, off int) int {
+	at := (d.start + off) % patternLength
+	for done := 0; done < len(p); {
+		want := d.table[at:]
+		n := min(len(want), len(p)-done)
+		if got := p[done : done+n]; !bytes.Equal(got, want[:n]) {
+			for i := range got {
+				if got[i] != want[i] {
+					return done + i
+				}
+			}
+		}
+		done, at = done+n, 0
+	}
+	return -1
+}
