@@ -1,0 +1,59 @@
+package quic
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go/testutils/simnet"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// TestBubble: over simulated sockets an endpoint needs neither the system nor
+// its clock, so that whole nodes can be tested in fake time.
+func TestBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const latency = 20 * time.Millisecond
+		network := &simnet.Simnet{Router: &simnet.PerfectRouter{}}
+		socket := func(host byte) *simnet.SimConn {
+			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 0, host).To4(), Port: 7000}
+			return network.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{Latency: latency})
+		}
+		ca := newTestCA(t)
+		a := newTestNode(t, Config{PacketConn: socket(1)}, ca.node(t, "a"))
+		b := newTestNode(t, Config{PacketConn: socket(2)}, ca.node(t, "b"))
+		if err := network.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer network.Close()
+
+		start := time.Now()
+		dialed, accepted := connect(t, a, b)
+		if d := time.Since(start); d != 4*latency {
+			t.Errorf("connected after %v, want two round trips, %v", d, 4*latency)
+		}
+		if got := accepted.RemoteAddr(); got != "10.0.0.1:7000" {
+			t.Errorf("the peer's address is %s", got)
+		}
+		time.Sleep(time.Hour) // only heartbeats
+		pipeBetween(t, dialed, accepted)
+		dialed.Close()
+		<-accepted.Done()
+		if err := accepted.Err(); !errors.Is(err, transport.ErrPeerClosed) {
+			t.Errorf("Err() = %v, want ErrPeerClosed", err)
+		}
+
+		start = time.Now()
+		if _, err := a.Dial(t.Context(), "10.0.0.3:7000", ""); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("Dial: %v, want ErrPeerGone", err)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("nobody has answered for %v, want 5 s", d)
+		}
+		a.Close()
+		b.Close()
+	})
+}

@@ -1,0 +1,41 @@
+package quic
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+const raiseBuffers = "sysctl -w net.core.rmem_max=7500000 net.core.wmem_max=7500000"
+
+// forceBuffers sets the buffers beyond the system's limit, which root may do,
+// and returns their sizes.
+func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		read, err = forceBuffer(int(fd), unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, bytes)
+		if err == nil {
+			write, err = forceBuffer(int(fd), unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, bytes)
+		}
+	})
+	if cerr != nil {
+		return 0, 0, cerr
+	}
+	return read, write, err
+}
+
+func forceBuffer(fd, get, force, bytes int) (int, error) {
+	size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, get)
+	// The kernel reports twice what was asked for, to cover its own overhead.
+	if err != nil || size/2 >= bytes {
+		return size / 2, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bytes); err != nil {
+		return size / 2, nil
+	}
+	size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, get)
+	return size / 2, err
+}

@@ -1,0 +1,43 @@
+//go:build unix && !linux
+
+package quic
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+const raiseBuffers = "sysctl -w kern.ipc.maxsockbuf=8441037"
+
+// forceBuffers lowers its wish until the system allows it: a size beyond the
+// limit is refused altogether here. It returns the sizes.
+func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		read, err = largestBuffer(int(fd), unix.SO_RCVBUF, bytes)
+		if err == nil {
+			write, err = largestBuffer(int(fd), unix.SO_SNDBUF, bytes)
+		}
+	})
+	if cerr != nil {
+		return 0, 0, cerr
+	}
+	return read, write, err
+}
+
+func largestBuffer(fd, option, bytes int) (int, error) {
+	before, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
+	if err != nil {
+		return 0, err
+	}
+	for size := bytes; size > before; size -= size / 4 {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) == nil {
+			break
+		}
+	}
+	return unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
+}

@@ -1,0 +1,147 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Conn is a connection to one peer. It implements transport.Conn and
+// transport.Secured, and its pipes transport.TryWriter and
+// transport.Prioritizer.
+type Conn struct {
+	end    *Endpoint
+	owner  *Transport // nil after Endpoint.Dial
+	qc     *quicgo.Conn
+	peer   string
+	remote string
+	keys   *watchKeys // nil without a TCP port
+
+	// accepting lets one AcceptPipe in at a time: quic-go wakes only one of
+	// several that wait, however many streams have come.
+	accepting chan struct{}
+
+	watching atomic.Bool
+	read     atomic.Int64 // bytes taken from pipes
+
+	mu      sync.Mutex
+	over    bool       // ended has run
+	sockets []net.Conn // the idle TCP connections beside this one
+}
+
+var (
+	_ transport.Conn    = (*Conn)(nil)
+	_ transport.Secured = (*Conn)(nil)
+)
+
+// Peer is the identity that the peer has proved, or its address after
+// Endpoint.Dial.
+func (c *Conn) Peer() string { return c.peer }
+
+// RemoteAddr is the address of the peer's socket. As a node has only one, it
+// is the address at which the peer listens, seen from here.
+func (c *Conn) RemoteAddr() string { return c.remote }
+
+// ConnectionState is the state of the TLS session.
+func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.qc.Context().Done() }
+
+// Err is nil until Done is closed, and then says why it has ended.
+func (c *Conn) Err() error {
+	select {
+	case <-c.Done():
+		return endError(context.Cause(c.qc.Context()))
+	default:
+		return nil
+	}
+}
+
+// Close ends the connection and tells the peer.
+func (c *Conn) Close() error {
+	c.finish(codeClosed, "closed")
+	return nil
+}
+
+// OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open.
+func (c *Conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	st, err := c.qc.OpenUniStreamSync(ctx)
+	if err != nil {
+		return nil, c.callError(ctx, err)
+	}
+	return &sender{st: st}, nil
+}
+
+// AcceptPipe returns the next pipe that the peer opened.
+func (c *Conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
+	select {
+	case c.accepting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	st, err := c.qc.AcceptUniStream(ctx)
+	<-c.accepting
+	if err != nil {
+		return nil, c.callError(ctx, err)
+	}
+	return &receiver{st: st, conn: c}, nil
+}
+
+// callError maps the error of a call that waited with ctx.
+func (c *Conn) callError(ctx context.Context, err error) error {
+	if ctx.Err() != nil && err == ctx.Err() {
+		return context.Cause(ctx)
+	}
+	return endError(err)
+}
+
+// finish ends the connection with a code that says why, to the peer and, in
+// endError, to this side.
+func (c *Conn) finish(code quicgo.ApplicationErrorCode, reason string) {
+	c.qc.CloseWithError(code, reason)
+}
+
+// group counts the goroutines of this connection for the one who awaits them.
+func (c *Conn) group() *sync.WaitGroup {
+	if c.owner != nil {
+		return &c.owner.tasks
+	}
+	return &c.end.explicit
+}
+
+// spawn runs f on a goroutine, unless the connection has ended.
+func (c *Conn) spawn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.group().Go(f)
+	}
+}
+
+// ended runs once, when the connection has ended for whatever reason.
+func (c *Conn) ended() {
+	defer c.group().Done()
+	if c.end.watch != nil {
+		// From here on the peer is told that nobody knows this connection.
+		c.end.watch.remove(c)
+	}
+	c.mu.Lock()
+	c.over = true
+	sockets := c.sockets
+	c.sockets = nil
+	c.mu.Unlock()
+	for _, sock := range sockets {
+		c.hangUp(sock)
+	}
+
+	c.end.mu.Lock()
+	delete(c.end.conns, c)
+	c.end.mu.Unlock()
+}

@@ -1,0 +1,245 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// dial connects to addr and waits until the peer has accepted.
+func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*quicgo.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, dialError(addr, context.Cause(ctx))
+	}
+	remote, err := e.resolve(ctx, addr)
+	if err != nil {
+		return nil, dialError(addr, err)
+	}
+	a := e.dials.start(e.ctx, remote)
+	defer e.dials.end(a)
+	if _, ok := e.packets.(*socket); ok {
+		a.tasks.Go(a.probe)
+	}
+
+	stop := context.AfterFunc(ctx, func() { a.abandon(context.Cause(ctx)) })
+	defer stop()
+
+	accepted := make(tokenSignal, 1)
+	qconf := e.quicConfig(remote)
+	qconf.TokenStore = accepted
+	qc, err := e.quic.Dial(a.ctx, net.UDPAddrFromAddrPort(remote), a.commitIn(conf), qconf)
+	if err == nil {
+		if err = awaitAccepted(ctx, a.ctx, qc, accepted, e.cfg.HandshakeTimeout); err == nil {
+			return qc, nil
+		}
+		qc.CloseWithError(codeClosed, "the dial was abandoned")
+	}
+	switch {
+	case e.ctx.Err() != nil:
+		err = transport.ErrClosed
+	case a.ctx.Err() != nil && errors.Is(err, context.Cause(a.ctx)):
+		err = context.Cause(a.ctx)
+	}
+	return nil, dialError(addr, err)
+}
+
+// awaitAccepted waits until the server has verified this side too. In TLS 1.3
+// the client is done before the server has seen its certificate.
+func awaitAccepted(ctx, attempt context.Context, qc *quicgo.Conn, accepted tokenSignal, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-accepted:
+		return nil
+	case <-qc.Context().Done():
+		return context.Cause(qc.Context())
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-attempt.Done():
+		return context.Cause(attempt)
+	case <-timer.C:
+		return fmt.Errorf("%w: it does not complete the handshake", transport.ErrPeerGone)
+	}
+}
+
+// A tokenSignal learns from the NEW_TOKEN frame, which a server sends as soon
+// as its handshake is complete, that the server has accepted the client. The
+// token itself is dropped.
+type tokenSignal chan struct{}
+
+func (tokenSignal) Pop(string) *quicgo.ClientToken { return nil }
+
+func (s tokenSignal) Put(string, *quicgo.ClientToken) {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// dials knows the dials under way, by the address they go to.
+type dials struct {
+	mu   sync.Mutex
+	open map[*attempt]struct{}
+	all  sync.WaitGroup
+}
+
+// An attempt is a dial under way. It can be abandoned until this side sends
+// what completes the handshake for the server; after that it must be closed
+// in order, or the peer would keep a connection to nobody.
+type attempt struct {
+	remote netip.AddrPort
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	state  atomic.Int32 // attemptOpen, then one of the others
+	tasks  sync.WaitGroup
+}
+
+const (
+	attemptOpen int32 = iota
+	attemptAbandoned
+	attemptCommitted
+)
+
+func (d *dials) start(ctx context.Context, remote netip.AddrPort) *attempt {
+	a := &attempt{remote: remote}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open == nil {
+		d.open = make(map[*attempt]struct{})
+	}
+	d.open[a] = struct{}{}
+	d.all.Add(1)
+	return a
+}
+
+func (d *dials) end(a *attempt) {
+	a.cancel(nil)
+	a.tasks.Wait()
+	d.mu.Lock()
+	delete(d.open, a)
+	d.mu.Unlock()
+	d.all.Done()
+}
+
+func (d *dials) wait() { d.all.Wait() }
+
+// unreachable abandons the dials to remote: the system says that no packet
+// can get there.
+func (d *dials) unreachable(remote netip.AddrPort, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for a := range d.open {
+		if a.remote == remote {
+			a.fail(err)
+		}
+	}
+}
+
+func (a *attempt) abandon(cause error) {
+	if a.state.CompareAndSwap(attemptOpen, attemptAbandoned) {
+		a.cancel(cause)
+	}
+}
+
+// commitIn adds to a TLS configuration the moment from which the attempt can
+// no longer be abandoned: when the server is verified, before the client's
+// own certificate goes out.
+func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
+	conf = conf.Clone()
+	verify := conf.VerifyConnection
+	conf.VerifyConnection = func(state tls.ConnectionState) error {
+		if verify != nil {
+			if err := verify(state); err != nil {
+				return err
+			}
+		}
+		if !a.state.CompareAndSwap(attemptOpen, attemptCommitted) {
+			return context.Cause(a.ctx)
+		}
+		return nil
+	}
+	return conf
+}
+
+// resolve finds the address that addr stands for and that the socket can
+// reach, IPv4 before IPv6.
+func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, errors.New(err.(*net.AddrError).Err)
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	var ips []netip.Addr
+	if host == "" {
+		// As everywhere in Go, no host is this one.
+		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	} else if ip, err := netip.ParseAddr(host); err == nil {
+		ips = []netip.Addr{ip}
+	} else if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+		return netip.AddrPort{}, err
+	}
+	v4, v6 := families(e.packets.LocalAddr())
+	var found netip.Addr
+	for _, ip := range ips {
+		ip = ip.Unmap()
+		switch {
+		case ip.Is4() && v4:
+			return netip.AddrPortFrom(ip, uint16(port)), nil
+		case ip.Is6() && v6 && !found.IsValid():
+			found = ip
+		}
+	}
+	if !found.IsValid() {
+		return netip.AddrPort{}, fmt.Errorf("the socket at %s cannot reach %v", e.addr, ips)
+	}
+	return netip.AddrPortFrom(found, uint16(port)), nil
+}
+
+// families says which kinds of addresses a socket can send to.
+func families(local net.Addr) (v4, v6 bool) {
+	ip := addrPort(local).Addr()
+	switch {
+	case !ip.IsValid(), ip == netip.IPv6Unspecified():
+		return true, true
+	default:
+		return ip.Is4(), ip.Is6()
+	}
+}
+
+// addrPort is the address of a socket, in its plain form: IPv4 addresses that
+// a dual-stack socket shows as IPv6 become IPv4 again. It is zero for the
+// addresses of networks other than UDP.
+func addrPort(addr net.Addr) netip.AddrPort {
+	var ap netip.AddrPort
+	switch addr := addr.(type) {
+	case nil:
+		return ap
+	case *net.UDPAddr:
+		ap = addr.AddrPort()
+	default:
+		ap, _ = netip.ParseAddrPort(addr.String())
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+func plainAddr(addr net.Addr) string {
+	if ap := addrPort(addr); ap.IsValid() {
+		return ap.String()
+	}
+	return strings.Clone(addr.String())
+}

@@ -1,0 +1,133 @@
+package quic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// The codes of CONNECTION_CLOSE say to the peer, and to this side's own pipes,
+// why a connection was ended.
+const (
+	codeClosed  quicgo.ApplicationErrorCode = 0 // in good order
+	codeGone    quicgo.ApplicationErrorCode = 1 // the peer counts as gone
+	codeRefused quicgo.ApplicationErrorCode = 2 // by its identity
+	codeBusy    quicgo.ApplicationErrorCode = 3 // too many wait to be accepted
+	codeLeft    quicgo.ApplicationErrorCode = 4 // the peer closed, but only its TCP connection could say so
+)
+
+// endError says with transport's words why a connection has ended.
+func endError(err error) error { return fmt.Errorf("quic: %w", endReason(err)) }
+
+func endReason(err error) error {
+	if app, ok := errors.AsType[*quicgo.ApplicationError](err); ok {
+		return closeReason(app)
+	}
+	if _, ok := errors.AsType[*quicgo.StatelessResetError](err); ok {
+		return fmt.Errorf("%w: it no longer knows the connection", transport.ErrPeerGone)
+	}
+	if errors.Is(err, quicgo.ErrTransportClosed) || errors.Is(err, context.Canceled) {
+		return transport.ErrClosed
+	}
+	// Without the chain of err, which says net.ErrClosed in any case.
+	return fmt.Errorf("%w: %s", transport.ErrPeerGone, err)
+}
+
+// closeReason says why one of the two sides has ended the connection.
+func closeReason(err *quicgo.ApplicationError) error {
+	var kind error
+	switch code := err.ErrorCode; {
+	case code == codeGone && err.Remote:
+		return fmt.Errorf("%w: it gave this side up: %s", transport.ErrPeerGone, err.ErrorMessage)
+	case code == codeGone:
+		kind = transport.ErrPeerGone
+	case code == codeLeft, err.Remote:
+		kind = transport.ErrPeerClosed
+	default:
+		kind = transport.ErrClosed
+	}
+	if err.ErrorCode == codeClosed {
+		return kind
+	}
+	return fmt.Errorf("%w: %s", kind, err.ErrorMessage)
+}
+
+// closedHere reports whether this side has closed the connection in order.
+func closedHere(err error) bool {
+	app, ok := errors.AsType[*quicgo.ApplicationError](err)
+	return ok && !app.Remote && app.ErrorCode == codeClosed
+}
+
+// pipeError says with transport's words why a call of a pipe has failed.
+func pipeError(err error) error {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if st, ok := errors.AsType[*quicgo.StreamError](err); ok {
+		if st.Remote {
+			return fmt.Errorf("quic: pipe %w", errPipeAbandoned)
+		}
+		return fmt.Errorf("quic: pipe: %w", transport.ErrClosed)
+	}
+	if errors.Is(err, quicgo.ErrStreamClosed) {
+		return fmt.Errorf("quic: pipe: %w", transport.ErrClosed)
+	}
+	return endError(err)
+}
+
+// errPipeAbandoned is what the writer of a pipe gets when its reader closed it.
+var errPipeAbandoned = fmt.Errorf("is no longer read: %w", transport.ErrPeerClosed)
+
+// dialError names the address and says with transport's words what went wrong.
+func dialError(addr string, err error) error {
+	return fmt.Errorf("quic: dial %s: %w", addr, handshakeError(err))
+}
+
+func handshakeError(err error) error {
+	var (
+		te      *quicgo.TransportError
+		ae      *quicgo.ApplicationError
+		idle    *quicgo.IdleTimeoutError
+		timeout *quicgo.HandshakeTimeoutError
+	)
+	switch {
+	case errors.As(err, &te) && certificateAlert(te.ErrorCode):
+		if te.Remote {
+			return fmt.Errorf("%w: the peer refuses our certificate: %s", transport.ErrIdentity, te)
+		}
+		return fmt.Errorf("%w: %s", transport.ErrIdentity, te)
+	case errors.As(err, &te) && te.ErrorCode == quicgo.ConnectionRefused:
+		return fmt.Errorf("the peer is there, but takes no connections now: %s", te)
+	case errors.As(err, &te):
+		return errors.New(te.Error())
+	case errors.As(err, &ae):
+		return closeReason(ae)
+	case errors.As(err, &idle), errors.As(err, &timeout):
+		return fmt.Errorf("%w: no answer", transport.ErrPeerGone)
+	case errors.Is(err, quicgo.ErrTransportClosed), errors.Is(err, net.ErrClosed):
+		return transport.ErrClosed
+	}
+	return err
+}
+
+// certificateAlert reports whether a TLS alert (RFC 8446, section 6.2) is about
+// a certificate: bad_certificate to unknown_ca, access_denied and decrypt_error
+// for a wrong signature, certificate_required.
+func certificateAlert(code quicgo.TransportErrorCode) bool {
+	const crypto = 0x100 // RFC 9001, section 4.8
+	if code < crypto || code > crypto+0xff {
+		return false
+	}
+	switch alert := code - crypto; alert {
+	case 48, 49, 51, 116:
+		return true
+	default:
+		return 42 <= alert && alert <= 46
+	}
+}

@@ -1,0 +1,159 @@
+package quic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// bind opens the UDP socket and, unless it is not wanted or not to be had, a
+// TCP port with the same number.
+func bind(cfg Config) (net.PacketConn, net.Listener, error) {
+	if cfg.PacketConn != nil {
+		if _, ok := cfg.PacketConn.(*net.UDPConn); !ok || cfg.NoWatch {
+			return cfg.PacketConn, nil, nil
+		}
+		listener, err := listenTCP(cfg.PacketConn.LocalAddr().String())
+		if err != nil {
+			logNoWatch(cfg, err)
+		}
+		return cfg.PacketConn, listener, nil
+	}
+
+	addr, anyPort, err := listenAddr(cfg.Addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("quic: listen at %q: %w", cfg.Addr, err)
+	}
+	// A free UDP port may be taken in TCP. When any port will do, another one
+	// is tried, a few times.
+	for tries := 8; ; tries-- {
+		packets, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return nil, nil, fmt.Errorf("quic: %w", err)
+		}
+		if cfg.NoWatch {
+			return packets, nil, nil
+		}
+		listener, err := listenTCP(packets.LocalAddr().String())
+		if err == nil {
+			return packets, listener, nil
+		}
+		if !anyPort || tries == 1 {
+			logNoWatch(cfg, err)
+			return packets, nil, nil
+		}
+		packets.Close()
+	}
+}
+
+func listenAddr(addr string) (full string, anyPort bool, err error) {
+	if addr == "" {
+		return ":0", true, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", false, err
+	}
+	if port == "" {
+		port = "0"
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", false, fmt.Errorf("the port %q is not a number up to 65535", port)
+	}
+	return net.JoinHostPort(host, port), number == 0, nil
+}
+
+func listenTCP(addr string) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: watchKeepAlive()}
+	return lc.Listen(context.Background(), "tcp", addr)
+}
+
+func logNoWatch(cfg Config, err error) {
+	cfg.Log.Info("quic: no TCP port beside the UDP port: the death of this process is noticed only by its silence",
+		"err", err)
+}
+
+// watchKeepAlive makes the kernel notice a host that is gone, and keeps the
+// connection alive in the middleboxes between.
+func watchKeepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
+}
+
+// prepare gives a UDP socket large buffers and makes it bear failing sends.
+func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
+	udp, ok := packets.(*net.UDPConn)
+	if !ok {
+		return packets
+	}
+	enlarge(udp, bufferBytes, e.cfg.Log)
+	return &socket{UDPConn: udp, dials: &e.dials}
+}
+
+// bufferBytes is what quic-go wants a socket to buffer, so that a burst is not
+// lost before the process gets to run.
+const bufferBytes = 7_500_000
+
+// enlarge sets the buffers of the socket as large as is allowed, and says once
+// how to allow more.
+func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
+	udp.SetReadBuffer(bytes)
+	udp.SetWriteBuffer(bytes)
+	read, write, err := forceBuffers(udp, bytes)
+	if err != nil {
+		log.Debug("quic: the size of the socket's buffers is not known", "err", err)
+	} else if read < bytes || write < bytes {
+		log.Warn("quic: the system allows only small UDP buffers, so bursts will lose packets",
+			"readBytes", read, "writeBytes", write, "wantedBytes", bytes, "raise", raiseBuffers)
+	}
+	// quic-go would print the same to the standard error, at every start.
+	const silence = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
+	if _, set := os.LookupEnv(silence); !set {
+		os.Setenv(silence, "true")
+	}
+}
+
+// A socket is a UDP socket on which a packet that cannot be sent is a lost
+// packet: quic-go ends a connection at the first error of a send, but routes
+// come back, and firewalls drop a packet now and then.
+type socket struct {
+	*net.UDPConn
+	dials *dials
+}
+
+func (s *socket) WriteMsgUDP(p, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	n, oobn, err = s.UDPConn.WriteMsgUDP(p, oob, addr)
+	switch {
+	case err == nil:
+	case dropped(err):
+		return len(p), len(oob), nil
+	case unreachable(err):
+		s.dials.unreachable(addrPort(addr), err)
+		return len(p), len(oob), nil
+	}
+	return n, oobn, err
+}
+
+// dropped reports whether a send failed as if the packet had got lost.
+func dropped(err error) bool { return isAny(err, errnosDropped[:]) }
+
+// unreachable reports whether a send failed because there is no way to the
+// address now.
+func unreachable(err error) bool { return isAny(err, errnosUnreachable[:]) }
+
+// refused reports whether a TCP dial was refused by the kernel of the host.
+func refused(err error) bool { return errors.Is(err, errnoRefused) }
+
+func isAny[E error](err error, targets []E) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

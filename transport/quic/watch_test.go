@@ -1,0 +1,211 @@
+package quic
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+const soon = 10 * time.Second // what happens at once, on a busy machine
+
+// awaitDone waits for the end of a conn.
+func awaitDone(t *testing.T, c transport.Conn) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(soon):
+		t.Fatalf("the conn has not ended after %v", soon)
+	}
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > soon {
+			t.Fatalf("%s did not happen within %v", what, soon)
+		}
+	}
+}
+
+// awaitWatch waits until the conn is watched.
+func awaitWatch(t *testing.T, c *Conn) {
+	t.Helper()
+	eventually(t, "the watch", func() bool { return len(c.watchSockets()) > 0 })
+}
+
+func (c *Conn) watchSockets() []net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]net.Conn(nil), c.sockets...)
+}
+
+// TestCut: when something between cuts the watch, the peer is asked and the
+// connection goes on, watched again.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	awaitWatch(t, dialed)
+	awaitWatch(t, accepted)
+	old := dialed.watchSockets()[0]
+	old.Close()
+	eventually(t, "another watch", func() bool {
+		now, there := dialed.watchSockets(), accepted.watchSockets()
+		return len(now) == 1 && now[0] != old && len(there) == 1
+	})
+	pipeBetween(t, dialed, accepted)
+
+	nodes[1].kill()
+	awaitDone(t, dialed)
+	if err := dialed.Err(); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Err() = %v, want ErrPeerGone", err)
+	}
+}
+
+// TestWatchLater: either side may begin to watch at any time.
+func TestWatchLater(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	time.Sleep(50 * time.Millisecond)
+	if n := len(dialed.watchSockets()) + len(accepted.watchSockets()); n != 0 {
+		t.Fatalf("%d watches without being asked for", n)
+	}
+	accepted.Watch()
+	awaitWatch(t, accepted)
+	awaitWatch(t, dialed)
+	nodes[0].kill()
+	awaitDone(t, accepted)
+	if err := accepted.Err(); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Err() = %v, want ErrPeerGone", err)
+	}
+}
+
+// TestReplaced: another process at the same address does not know the
+// connection.
+func TestReplaced(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	awaitWatch(t, dialed)
+	nodes[1].end.watch.remove(accepted)
+	dialed.watchSockets()[0].Close()
+	awaitDone(t, dialed)
+	if err := dialed.Err(); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Err() = %v, want ErrPeerGone", err)
+	}
+	// The other side hears what has been decided about it.
+	awaitDone(t, accepted)
+	if err := accepted.Err(); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Err() of the other side = %v, want ErrPeerGone", err)
+	}
+}
+
+// TestLeave: the watch says that the peer has closed in order, should the
+// packet get lost that does.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	here, there := net.Pipe()
+	held := make(chan bool)
+	go func() { held <- dialed.hold(here) }()
+	awaitWatch(t, dialed)
+	if _, err := there.Write(accepted.keys.myLeave[:]); err != nil {
+		t.Fatal(err)
+	}
+	if !<-held {
+		t.Error("the conn goes on after the peer has left")
+	}
+	if err := dialed.Err(); !errors.Is(err, transport.ErrPeerClosed) {
+		t.Errorf("Err() = %v, want ErrPeerClosed", err)
+	}
+}
+
+// TestStrangers: clients that say nothing, or something else, neither keep a
+// peer from being watched nor learn anything.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
+	var socks []net.Conn
+	for range strangersMax + 20 {
+		sock, err := net.Dial("tcp", nodes[1].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sock.Close()
+		socks = append(socks, sock)
+	}
+	socks[0].Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 10))
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	hello := watchHello{want: askStay, id: accepted.keys.mine} // but not the word
+	socks[1].Write(hello.append(nil))
+	var answer watchProof
+	socks[1].SetReadDeadline(time.Now().Add(soon))
+	if _, err := socks[1].Read(answer[:]); err != nil || answer != (watchProof{}) {
+		t.Errorf("the answer to a guess is %x, %v, want zeros", answer, err)
+	}
+	dialed.Watch()
+	awaitWatch(t, dialed)
+	eventually(t, "the end of the strangers", func() bool {
+		s := nodes[1].end.watch
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.open) == 0
+	})
+	if err := dialed.Err(); err != nil {
+		t.Errorf("the conn ended: %v", err)
+	}
+}
+
+// TestNoTCP: where one side has no TCP port, nothing is concluded from that.
+func TestNoTCP(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"dialing", "accepting"} {
+		t.Run(name, func(t *testing.T) {
+			ca := newTestCA(t)
+			with := newTestNode(t, Config{Heartbeat: -1}, ca.node(t, "with"))
+			without := newTestNode(t, Config{Heartbeat: -1, NoWatch: true}, ca.node(t, "without"))
+			from, to := with, without
+			if name == "accepting" {
+				from, to = to, from
+			}
+			dialed, accepted := connect(t, from, to)
+			dialed.Watch()
+			accepted.Watch()
+			time.Sleep(100 * time.Millisecond)
+			pipeBetween(t, dialed, accepted)
+		})
+	}
+}
+
+// TestSelf: a node may connect to itself, and each end knows which it is.
+func TestSelf(t *testing.T) {
+	node := newTestNodes(t, 1, Config{Heartbeat: -1})[0]
+	dialed, accepted := connect(t, node, node)
+	awaitWatch(t, dialed)
+	awaitWatch(t, accepted)
+	pipeBetween(t, dialed, accepted)
+	dialed.Close()
+	awaitDone(t, accepted)
+	if err := accepted.Err(); !errors.Is(err, transport.ErrPeerClosed) {
+		t.Errorf("Err() = %v, want ErrPeerClosed", err)
+	}
+}
+
+func FuzzWatchHello(f *testing.F) {
+	f.Add(watchHello{want: askOnce, id: watchID{1}, word: watchProof{2}}.append(nil))
+	f.Add([]byte(watchMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := readWatchHello(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		if got := h.append(nil); !bytes.Equal(got, b[:watchHelloBytes]) {
+			t.Errorf("%x is read as %x", b, got)
+		}
+	})
+}

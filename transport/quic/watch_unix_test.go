@@ -1,0 +1,194 @@
+//go:build unix
+
+package quic
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// eachDirection runs a test on a conn to another process that this process has
+// dialed, and on one that the other has dialed.
+func eachDirection(t *testing.T, cfg Config, test func(t *testing.T, c transport.Conn, peer *child)) {
+	t.Run("dialed", func(t *testing.T) {
+		ca := newTestCA(t)
+		node := newTestNode(t, cfg, ca.node(t, "parent"))
+		peer := startChild(t, ca, "child", "")
+		c, err := node.Dial(t.Context(), peer.addr, "child")
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, peer)
+	})
+	t.Run("accepted", func(t *testing.T) {
+		ca := newTestCA(t)
+		node := newTestNode(t, cfg, ca.node(t, "parent"))
+		peer := startChild(t, ca, "child", node.Addr())
+		c, err := node.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, peer)
+	})
+}
+
+// silent are conns without heartbeats: only the watch can tell.
+func silent() Config { return Config{Heartbeat: -1} }
+
+// TestKill9: the kernel says at once that a process has been killed.
+func TestKill9(t *testing.T) {
+	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *child) {
+		awaitWatch(t, c.(*Conn))
+		r := openEcho(t, c)
+		blocked := make(chan error, 1)
+		go func() {
+			_, err := r.Read(make([]byte, 1))
+			blocked <- err
+		}()
+
+		start := time.Now()
+		if err := peer.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		awaitDone(t, c)
+		t.Logf("noticed after %v: %v", time.Since(start), c.Err())
+		if err := c.Err(); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("Err() = %v, want ErrPeerGone", err)
+		}
+		if err := <-blocked; !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("blocked Read: %v, want ErrPeerGone", err)
+		}
+	})
+}
+
+// TestOrderlyExit: a process that closes before it exits is not taken for dead.
+func TestOrderlyExit(t *testing.T) {
+	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *child) {
+		awaitWatch(t, c.(*Conn))
+		peer.stdin.Close()
+		awaitDone(t, c)
+		if err := c.Err(); !errors.Is(err, transport.ErrPeerClosed) {
+			t.Errorf("Err() = %v, want ErrPeerClosed", err)
+		}
+	})
+}
+
+// TestStopped: a process that stands still for less than the idle timeout is
+// not dead, though it misses heartbeats.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Heartbeat: 200 * time.Millisecond, IdleTimeout: 20 * time.Second}
+	eachDirection(t, cfg, func(t *testing.T, c transport.Conn, peer *child) {
+		awaitWatch(t, c.(*Conn))
+		r := openEcho(t, c)
+		if err := peer.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(700 * time.Millisecond)
+		if err := peer.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Err(); err != nil {
+			t.Fatalf("the conn to a stopped process ended: %v", err)
+		}
+		s, err := c.OpenPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Write([]byte("y")); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		again, err := c.AcceptPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		readByte(t, again, 'y')
+	})
+}
+
+// openEcho sends a byte to the child and reads it back.
+func openEcho(t *testing.T, c transport.Conn) transport.Receiver {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := c.OpenPipe(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.AcceptPipe(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readByte(t, r, 'x')
+	return r
+}
+
+func readByte(t *testing.T, r transport.Receiver, want byte) {
+	t.Helper()
+	var b [1]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil || b[0] != want {
+		t.Fatalf("read %q, %v, want %q", b, err, want)
+	}
+}
+
+// A child is a peer in another process.
+type child struct {
+	addr  string
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func startChild(t *testing.T, ca *testCA, name, dial string) *child {
+	t.Helper()
+	creds := ca.node(t, name)
+	key, err := x509.MarshalECPrivateKey(creds.cert.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, err := json.Marshal(childOrders{
+		CA: ca.cert.Raw, Cert: creds.cert.Certificate[0], Key: key, Dial: dial,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch := &child{cmd: exec.Command(os.Args[0])}
+	ch.cmd.Env = append(os.Environ(), childEnv+"="+string(orders))
+	ch.cmd.Stderr = os.Stderr
+	if ch.stdin, err = ch.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := ch.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ch.cmd.Process.Kill()
+		ch.cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the child says nothing: %v", err)
+	}
+	ch.addr = strings.TrimSpace(line)
+	return ch
+}
