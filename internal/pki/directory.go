@@ -1,0 +1,166 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+const (
+	authorityFile = "ca.pem"
+
+	// authorityBytesMax is many times what a CA needs, and keeps a wrong
+	// file from being read whole.
+	authorityBytesMax = 64 << 10
+)
+
+// OpenAuthority returns the cluster CA that is kept in a directory, and makes
+// one if there is none. Certificate and key lie in one file, so that they
+// appear together or not at all; if several seeds make one at the same time,
+// all get the same. A file that is damaged, or that other users could read,
+// is an error: to replace it would cut off every node that it has signed.
+func OpenAuthority(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("directory of the cluster CA: %w", err)
+	}
+	path := filepath.Join(dir, authorityFile)
+	a, err := loadAuthority(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := createAuthority(path); err != nil {
+			return nil, fmt.Errorf("keeping the cluster CA: %w", err)
+		}
+		a, err = loadAuthority(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA in %s: %w", path, err)
+	}
+	return a, nil
+}
+
+// createAuthority makes a new CA and puts it at path unless there is one. The
+// file is complete before it gets its name, and a link, unlike a rename, never
+// replaces what another seed has put there meanwhile.
+func createAuthority(path string) error {
+	a, err := NewAuthority()
+	if err != nil {
+		return err
+	}
+	text, err := a.marshal()
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), authorityFile+".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func loadAuthority(path string) (*Authority, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a file")
+	}
+	// Windows keeps permissions elsewhere and reports every file as open.
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
+		return nil, fmt.Errorf("other users can read or change it (mode %04o): chmod 600 makes it safe", mode)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, authorityBytesMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > authorityBytesMax {
+		return nil, fmt.Errorf("more than %d bytes", authorityBytesMax)
+	}
+	return parseAuthority(text, time.Now())
+}
+
+const (
+	certificateBlock = "CERTIFICATE"
+	keyBlock         = "PRIVATE KEY"
+)
+
+func (a *Authority) marshal() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: a.cert.Raw})
+	return append(text, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: key})...), nil
+}
+
+func parseAuthority(text []byte, now time.Time) (*Authority, error) {
+	first, rest := pem.Decode(text)
+	if first == nil || first.Type != certificateBlock {
+		return nil, errors.New("damaged: does not begin with a certificate")
+	}
+	second, rest := pem.Decode(rest)
+	if second == nil || second.Type != keyBlock {
+		return nil, errors.New("damaged: no private key behind the certificate")
+	}
+	if len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("damaged: more than a certificate and a key")
+	}
+	cert, err := x509.ParseCertificate(first.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("damaged: certificate: %w", err)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(second.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("damaged: private key: %w", err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, errors.New("the private key is not an ECDSA key on P-256")
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, errors.New("damaged: the private key does not belong to the certificate")
+	}
+	if err := checkAuthority(cert, now); err != nil {
+		return nil, err
+	}
+	return &Authority{key, cert}, nil
+}
+
+// checkAuthority reports why cert is not that of a cluster CA.
+func checkAuthority(cert *x509.Certificate, now time.Time) error {
+	if !cert.IsCA || !cert.BasicConstraintsValid || cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return errors.New("the certificate is not that of a CA")
+	}
+	if err := cert.CheckSignatureFrom(cert); err != nil {
+		return fmt.Errorf("the certificate of the CA is not signed by itself: %w", err)
+	}
+	if now.After(cert.NotAfter) {
+		return fmt.Errorf("the certificate of the CA expired on %v", cert.NotAfter)
+	}
+	return nil
+}

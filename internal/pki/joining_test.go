@@ -1,0 +1,45 @@
+package pki
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+func TestJoining(t *testing.T) {
+	server, client := joinHandshake(t)
+	for _, s := range []side{server, client} {
+		if s.state.NegotiatedProtocol != JoinProtocol {
+			t.Errorf("protocol %q, want %q", s.state.NegotiatedProtocol, JoinProtocol)
+		}
+		if peer, err := (Joining{}).Peer(s.state); peer != "" || err != nil {
+			t.Errorf("peer %q (%v), want none", peer, err)
+		}
+	}
+	if (Joining{}).Server() != nil {
+		t.Error("without a certificate one can be a seed")
+	}
+}
+
+// Conns of nodes and conns of joining nodes cannot be taken for each other.
+func TestJoiningIsNotForNodes(t *testing.T) {
+	a := newAuthority(t)
+	node := newIdentity(t, a)
+	j, err := a.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, _ := handshake(t, node.Server(), j.Client("")); server.err == nil {
+		t.Error("a node accepts a conn of one that joins")
+	}
+	if _, client := handshake(t, j.Server(), node.Client("")); client.err == nil {
+		t.Error("a node takes the seed for a node")
+	}
+	server, client := joinHandshake(t)
+	for _, s := range []side{server, client} {
+		if _, err := node.Peer(s.state); !errors.Is(err, transport.ErrIdentity) {
+			t.Errorf("error %v, want a transport.ErrIdentity", err)
+		}
+	}
+}

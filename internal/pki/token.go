@@ -1,0 +1,191 @@
+package pki
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Token is the secret that admits nodes to a cluster. The zero Token is
+// none. It does not print: use Reveal to show it to its owner.
+type Token struct{ text string }
+
+const (
+	tokenBytes    = 32
+	tokenGroup    = 4 // characters between hyphens in a new token
+	tokenBytesMax = 1024
+
+	// tokenBitsMin is the least strength of a token that travels farther
+	// than loopback. Whoever can pose as a seed gets a proof to try guesses
+	// on, as fast as they can compute SHA-256.
+	tokenBitsMin = 128
+
+	alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyz"
+)
+
+// NewToken makes a token of 256 random bits.
+func NewToken() Token {
+	b := make([]byte, tokenBytes)
+	rand.Read(b) // never fails
+	text := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
+	var groups []string
+	for len(text) > 0 {
+		n := min(tokenGroup, len(text))
+		groups = append(groups, text[:n])
+		text = text[n:]
+	}
+	return Token{strings.Join(groups, "-")}
+}
+
+// ParseToken reads a token from a flag, a variable or a file. White space
+// around it does not count, every other character does.
+func ParseToken(text string) (Token, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return Token{}, errors.New("the cluster token is empty")
+	}
+	if len(text) > tokenBytesMax {
+		return Token{}, fmt.Errorf("the cluster token has %d bytes, at most %d", len(text), tokenBytesMax)
+	}
+	for _, r := range text {
+		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || r == utf8.RuneError {
+			return Token{}, errors.New("the cluster token contains white space or what is no text")
+		}
+	}
+	return Token{text}, nil
+}
+
+// IsZero reports whether there is no token.
+func (t Token) IsZero() bool { return t.text == "" }
+
+// Reveal is the text of the token.
+func (t Token) Reveal() string { return t.text }
+
+// String keeps the token out of logs and errors.
+func (t Token) String() string {
+	if t.IsZero() {
+		return "no token"
+	}
+	return "token (not shown)"
+}
+
+// GoString keeps it out of %#v, too.
+func (t Token) GoString() string { return t.String() }
+
+// Check reports why t is too weak for a cluster that is reached at addrs. On
+// loopback, where only this host can try, every token does, and none at all.
+func (t Token) Check(addrs ...string) error {
+	far := ""
+	for _, a := range addrs {
+		if !isLoopback(a) {
+			far = a
+		}
+	}
+	switch bits := t.bits(); {
+	case far == "" && len(addrs) > 0, bits >= tokenBitsMin:
+		return nil
+	case t.IsZero():
+		return fmt.Errorf("%s can be reached from other hosts, so the cluster needs a token of at least %d bits: \"nexar token\" makes one", far, tokenBitsMin)
+	default:
+		return fmt.Errorf("%s can be reached from other hosts, and the cluster token has at most %d bits, not %d: \"nexar token\" makes a better one", far, bits, tokenBitsMin)
+	}
+}
+
+// bits is the most that a token of this length and alphabet can hold.
+func (t Token) bits() int {
+	distinct := make(map[rune]bool)
+	var count int
+	var lower, upper, beyondDigits, beyondHex, other bool
+	for _, r := range t.text {
+		if r == '-' {
+			continue
+		}
+		distinct[r] = true
+		count++
+		lower = lower || unicode.IsLower(r)
+		upper = upper || unicode.IsUpper(r)
+		beyondDigits = beyondDigits || r < '0' || r > '9'
+		beyondHex = beyondHex || !strings.ContainsRune("0123456789abcdefABCDEF", r)
+		other = other || !strings.ContainsRune(alphanumeric, unicode.ToLower(r))
+	}
+	switch {
+	case len(distinct) < 8:
+		return len(distinct) // "aaaa…" and "1212…" are no secrets, however long
+	case !beyondDigits:
+		return count * 3
+	case other || lower && upper:
+		return count * 6
+	case beyondHex:
+		return count * 5
+	default:
+		return count * 4
+	}
+}
+
+// isLoopback reports whether addr, a host:port, leads nowhere but to this host.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	return host == "localhost"
+}
+
+// A Role is a side of a joining conn. Each proves in its own role, so that
+// neither can return the proof it was sent.
+type Role string
+
+const (
+	NodeRole Role = "node"
+	SeedRole Role = "seed"
+)
+
+const (
+	exporterLabel = "EXPORTER-nexar-join"
+	exporterBytes = 32
+)
+
+// Proof shows to the other side of a TLS session that role holds the token. It
+// is a MAC over keying material of this very session (channel binding as in
+// RFC 9266): of no use over any other, so an interceptor that ends one session
+// and begins another has nothing to pass on.
+func (t Token) Proof(role Role, cs tls.ConnectionState) ([]byte, error) {
+	if t.IsZero() {
+		return nil, errors.New("no token to prove")
+	}
+	if cs.Version < tls.VersionTLS13 || !cs.HandshakeComplete {
+		return nil, errors.New("a token is proved only over an established TLS 1.3 session")
+	}
+	material, err := cs.ExportKeyingMaterial(exporterLabel, nil, exporterBytes)
+	if err != nil {
+		return nil, fmt.Errorf("proving the token: %w", err)
+	}
+	mac := hmac.New(sha256.New, []byte(t.text))
+	mac.Write([]byte(role))
+	mac.Write([]byte{0})
+	mac.Write(material)
+	return mac.Sum(nil), nil
+}
+
+// Verify reports whether proof is the one that role, on the other side of the
+// same session, makes of the same token. It takes the same time whatever the
+// proof.
+func (t Token) Verify(proof []byte, role Role, cs tls.ConnectionState) (bool, error) {
+	want, err := t.Proof(role, cs)
+	if err != nil {
+		return false, err
+	}
+	return hmac.Equal(proof, want), nil
+}

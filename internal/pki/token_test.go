@@ -1,0 +1,137 @@
+package pki
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestNewToken(t *testing.T) {
+	a, b := NewToken(), NewToken()
+	if a == b {
+		t.Error("two new tokens are the same")
+	}
+	if err := a.Check("10.0.0.1:7946"); err != nil {
+		t.Error(err)
+	}
+	parsed, err := ParseToken("  " + a.Reveal() + "\r\n")
+	if err != nil || parsed != a {
+		t.Errorf("parsed %q (%v), want %q", parsed.Reveal(), err, a.Reveal())
+	}
+	if got, want := len(strings.ReplaceAll(a.Reveal(), "-", "")), 52; got != want {
+		t.Errorf("%d characters of base32, want %d: 256 bits", got, want)
+	}
+}
+
+func TestParseTokenRefuses(t *testing.T) {
+	for _, text := range []string{"", " \n", "two words", "line\nbreak", "bell\a", "\xff", strings.Repeat("x", tokenBytesMax+1)} {
+		if tok, err := ParseToken(text); err == nil {
+			t.Errorf("%q is accepted as %q", text, tok.Reveal())
+		}
+	}
+}
+
+func TestTokenIsNotPrinted(t *testing.T) {
+	tok := NewToken()
+	for _, format := range []string{"%v", "%+v", "%s", "%#v", "%q"} {
+		if text := fmt.Sprintf(format, tok) + fmt.Sprintf(format, struct{ T Token }{tok}); strings.Contains(text, tok.Reveal()) {
+			t.Errorf("%s prints the token", format)
+		}
+	}
+}
+
+func TestTokenCheck(t *testing.T) {
+	hex := "0123456789abcdef0123456789abcdef"
+	far, near := []string{"10.0.0.1:7946"}, []string{"127.0.0.1:7946", "[::1]:7946", "localhost:7946", "[::ffff:127.0.0.1]:1"}
+	mixed := append([]string{}, append(near, far...)...)
+	tests := []struct {
+		token string
+		addrs []string
+		ok    bool
+	}{
+		{hex, far, true},                                    // 128 bits
+		{strings.ToUpper(hex), far, true},                   //
+		{hex[:31], far, false},                              // 124 bits
+		{"f81d4fae-7dec-11d0-a765-00a0c91e6bf6", far, true}, // hyphens do not count
+		{"abcdefghijklmnopqrstuvwxyz", far, true},           // 130 bits
+		{"abcdefghijklmnopqrstuvwxy", far, false},           // 125 bits
+		{"Abcdefghijklmnopqrstuv", far, true},               // 132 bits
+		{"012345678901234567890123456789012345678901", far, false},
+		{strings.Repeat("a", 100), far, false},
+		{strings.Repeat("ab", 100), far, false},
+		{"secret", far, false},
+		{"secret", near, true},
+		{"secret", mixed, false},
+		{"secret", []string{"0.0.0.0:7946"}, false},
+		{"secret", []string{":7946"}, false},
+		{"secret", nil, false},
+		{"", far, false},
+		{"", near, true},
+		{"", nil, false},
+	}
+	for _, test := range tests {
+		err := Token{test.token}.Check(test.addrs...)
+		if (err == nil) != test.ok {
+			t.Errorf("%q at %v: error %v, want none: %v", test.token, test.addrs, err, test.ok)
+		}
+		if err != nil && len(test.token) > 2 && strings.Contains(err.Error(), test.token) {
+			t.Errorf("error %q shows the token", err)
+		}
+	}
+}
+
+func joinHandshake(t *testing.T) (server, client side) {
+	t.Helper()
+	j, err := newAuthority(t).Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, client = handshake(t, j.Server(), Joining{}.Client("ignored"))
+	if server.err != nil || client.err != nil {
+		t.Fatal(server.err, client.err)
+	}
+	return server, client
+}
+
+func TestProof(t *testing.T) {
+	server, client := joinHandshake(t)
+	tok, other := NewToken(), NewToken()
+	proof, err := tok.Proof(NodeRole, client.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, tok Token, proof []byte, role Role, s side, want bool) {
+		t.Helper()
+		if got, err := tok.Verify(proof, role, s.state); got != want || err != nil {
+			t.Errorf("%s: %v (%v), want %v", name, got, err, want)
+		}
+	}
+	check("the right proof", tok, proof, NodeRole, server, true)
+	check("another token", other, proof, NodeRole, server, false)
+	check("its own proof, returned", tok, proof, SeedRole, server, false)
+	check("no proof", tok, nil, NodeRole, server, false)
+	check("a shorter proof", tok, proof[:16], NodeRole, server, false)
+	check("a longer proof", tok, append(bytes.Clone(proof), 0), NodeRole, server, false)
+	for i := range proof {
+		bad := bytes.Clone(proof)
+		bad[i] ^= 0x80
+		check("a proof that is almost right", tok, bad, NodeRole, server, false)
+	}
+	// Between a node and the seed sits someone with a session to each.
+	elsewhere, _ := joinHandshake(t)
+	check("a relayed proof", tok, proof, NodeRole, elsewhere, false)
+}
+
+func TestProofNeedsTokenAndSession(t *testing.T) {
+	_, client := joinHandshake(t)
+	if _, err := (Token{}).Proof(NodeRole, client.state); err == nil {
+		t.Error("no token makes a proof")
+	}
+	if ok, err := (Token{}).Verify(nil, NodeRole, client.state); ok || err == nil {
+		t.Errorf("no token verifies: %v, %v", ok, err)
+	}
+	if _, err := NewToken().Proof(NodeRole, side{}.state); err == nil {
+		t.Error("a token is proved without a session")
+	}
+}

@@ -1,0 +1,135 @@
+package pki
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A verifier tells whether a certificate is that of a node of one cluster.
+// Every conn of every transport goes through node, on both sides: nothing else
+// in nexar decides whom to trust.
+type verifier struct {
+	cluster string
+	roots   *x509.CertPool
+
+	mu   sync.Mutex
+	seen map[[sha256.Size]byte]leaf
+}
+
+// A leaf is a certificate that has been verified. Whether a certificate is
+// signed by the CA and says the right things depends on nothing but its bytes;
+// only whether it is valid now does not, so that is checked every time. That
+// the peer holds the key is proved in each handshake, by crypto/tls.
+type leaf struct {
+	id       member.NodeID
+	from, to time.Time
+}
+
+// seenMax bounds the memory of a verifier. When it is full it starts again.
+const seenMax = 4096
+
+func newVerifier(ca *x509.Certificate) *verifier {
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	return &verifier{cluster: clusterOf(ca), roots: roots, seen: make(map[[sha256.Size]byte]leaf)}
+}
+
+// connection is the identity that the peer of a TLS session has proved.
+func (v *verifier) connection(cs tls.ConnectionState, now time.Time) (member.NodeID, error) {
+	if cs.Version < tls.VersionTLS13 {
+		return member.NodeID{}, untrusted(errors.New("peer does not speak TLS 1.3"))
+	}
+	if cs.NegotiatedProtocol != NodeProtocol {
+		return member.NodeID{}, untrusted(fmt.Errorf("peer speaks %q, not %q", cs.NegotiatedProtocol, NodeProtocol))
+	}
+	if len(cs.PeerCertificates) == 0 {
+		return member.NodeID{}, untrusted(errors.New("peer has no certificate"))
+	}
+	return v.node(cs.PeerCertificates[0], now)
+}
+
+// node is the identity that cert stands for.
+func (v *verifier) node(cert *x509.Certificate, now time.Time) (member.NodeID, error) {
+	key := sha256.Sum256(cert.Raw)
+	v.mu.Lock()
+	l, ok := v.seen[key]
+	v.mu.Unlock()
+	if !ok {
+		id, err := v.verify(cert, now)
+		if err != nil {
+			return member.NodeID{}, untrusted(err)
+		}
+		l = leaf{id, cert.NotBefore, cert.NotAfter}
+		v.mu.Lock()
+		if len(v.seen) >= seenMax {
+			clear(v.seen)
+		}
+		v.seen[key] = l
+		v.mu.Unlock()
+	}
+	if err := checkTime(l.from, l.to, now); err != nil {
+		return member.NodeID{}, untrusted(err)
+	}
+	return l.id, nil
+}
+
+// verify checks all that a certificate must be, and is not cached.
+func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id member.NodeID, err error) {
+	if err := checkTime(cert.NotBefore, cert.NotAfter, now); err != nil {
+		return id, err
+	}
+	// No intermediates: the CA signs every node itself.
+	_, err = cert.Verify(x509.VerifyOptions{
+		Roots:       v.roots,
+		CurrentTime: now,
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, // checked below, and for both sides
+	})
+	if err != nil {
+		return id, fmt.Errorf("peer's certificate was not signed by the CA of this cluster: %w", err)
+	}
+	if cert.IsCA || cert.KeyUsage&x509.KeyUsageDigitalSignature == 0 ||
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+		return id, errors.New("peer's certificate is not meant for a node (key usage)")
+	}
+	if len(cert.URIs) != 1 || cert.URIs[0].Scheme != "nexar" {
+		return id, errors.New("peer's certificate does not name a node")
+	}
+	if got := cert.URIs[0].Host; got != v.cluster {
+		return id, fmt.Errorf("peer is of cluster %s, this is cluster %s", got, v.cluster)
+	}
+	id, err = member.ParseNodeID(strings.TrimPrefix(cert.URIs[0].Path, "/"))
+	if err != nil {
+		return id, fmt.Errorf("peer's certificate does not name a node: %w", err)
+	}
+	if hashID(cert.RawSubjectPublicKeyInfo) != id {
+		return id, fmt.Errorf("peer's certificate names node %v, but its key is of another", id)
+	}
+	return id, nil
+}
+
+func checkTime(from, to, now time.Time) error {
+	switch {
+	case now.Before(from):
+		return fmt.Errorf("peer's certificate is valid only from %s, by this clock it is %s",
+			from.Format(time.RFC3339), now.Format(time.RFC3339))
+	case now.After(to):
+		return fmt.Errorf("peer's certificate expired at %s, by this clock it is %s",
+			to.Format(time.RFC3339), now.Format(time.RFC3339))
+	default:
+		return nil
+	}
+}
+
+// untrusted marks err as one of identity for every transport.
+func untrusted(err error) error { return fmt.Errorf("%w: %w", transport.ErrIdentity, err) }

@@ -1,0 +1,172 @@
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// serve is the life of one conn.
+func (s *Server) serve(conn transport.Conn, place *stranger) {
+	defer conn.Close()
+	defer s.gate.leave(place)
+	stop := context.AfterFunc(s.open, func() { conn.Close() })
+	defer stop()
+
+	l := &line{conn: conn}
+	deadline := time.Now().Add(s.lim.hello)
+	if err := s.authenticate(l, deadline); err != nil {
+		s.turnAway(l, err)
+		return
+	}
+	s.gate.leave(place)
+	g, err := s.admit(l)
+	if err != nil {
+		s.turnAway(l, err)
+		return
+	}
+	stop() // from here on Close says goodbye first
+	s.host(g)
+}
+
+// authenticate makes sure that the peer holds the cluster token, and then
+// proves the same to it. Until it knows, it says nothing but why it refuses.
+func (s *Server) authenticate(l *line, deadline time.Time) error {
+	secured, ok := l.conn.(transport.Secured)
+	if !ok {
+		return fmt.Errorf("conn over %s is not secured by TLS", s.cfg.Transport.Name())
+	}
+	if err := l.accept(s.open, deadline); err != nil {
+		return err
+	}
+	m, err := l.read(deadline, wire.HelloBytesMax)
+	if err != nil {
+		return readError(err)
+	}
+	hello, ok := m.(wire.JoinHello)
+	if !ok {
+		return refuse(wire.RefusedMalformed, "the first message was %T", m)
+	}
+	state := secured.ConnectionState()
+	answer := wire.JoinAnswer{Cluster: s.cfg.Authority.Cluster()}
+	switch token := s.cfg.Token; {
+	case token.IsZero() && len(hello.Proof) > 0:
+		return refuse(wire.RefusedToken, "the node has a cluster token (NEXAR_CLUSTER_TOKEN), this cluster has none")
+	case token.IsZero():
+	case len(hello.Proof) == 0:
+		return refuse(wire.RefusedToken, "the node has no cluster token (NEXAR_CLUSTER_TOKEN)")
+	default:
+		if ok, err := token.Verify(hello.Proof, pki.NodeRole, state); err != nil {
+			return err
+		} else if !ok {
+			return refuse(wire.RefusedToken, "wrong cluster token (NEXAR_CLUSTER_TOKEN)")
+		}
+		if answer.Proof, err = token.Proof(pki.SeedRole, state); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithDeadline(s.open, deadline)
+	defer cancel()
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	return l.write(deadline, answer)
+}
+
+// readError turns what could not be read into a refusal, and leaves a conn
+// that broke alone.
+func readError(err error) error {
+	if v, ok := errors.AsType[*wire.VersionError](err); ok {
+		return refuse(wire.RefusedVersion, "the node speaks version %d of the nexar protocol, this cluster version %d", v.Theirs, v.Ours)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone) {
+		return err
+	}
+	return refuse(wire.RefusedMalformed, "not a message of nexar: %w", err)
+}
+
+// admit gives the peer, who holds the token, a certificate and a place.
+func (s *Server) admit(l *line) (*guest, error) {
+	m, err := l.read(time.Now().Add(s.lim.step), wire.JoinBytesMax)
+	if err != nil {
+		return nil, readError(err)
+	}
+	req, ok := m.(wire.JoinRequest)
+	if !ok {
+		return nil, refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)
+	}
+	observed := l.conn.RemoteAddr()
+	cert, id, err := s.cfg.Authority.Sign(req.CSR, s.cfg.CertificateLife)
+	if err != nil {
+		return nil, &refusal{wire.RefusedMalformed, err}
+	}
+	node := member.Node{ID: id, Host: req.Host, Name: req.Name}
+	if node.Host == "" {
+		node.Host = hostOf(observed)
+	}
+	if node.Addrs, err = addresses(observed, req); err != nil {
+		return nil, &refusal{wire.RefusedAddress, err}
+	}
+	admitted, err := wire.AppendJoin(nil, wire.JoinAdmitted{
+		Certificate: cert,
+		CA:          s.cfg.Authority.Certificate(),
+		ID:          id,
+		Observed:    observed,
+		World:       uint32(s.cfg.World),
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &guest{line: l, node: node, out: newOutbox()}
+	g.out.post(admitted)
+	return g, s.takePlace(g, int(req.Rank))
+}
+
+// takePlace adds g to those who are told how the world stands.
+func (s *Server) takePlace(g *guest, wanted int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step, err := s.form.Admit(time.Now(), g.node, wanted)
+	if err == nil {
+		s.guests[g.node.ID] = g
+		s.log.Info("node joined", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
+			"joined", s.form.Joined(), "world", s.cfg.World)
+		g.out.post(s.progress())
+	}
+	s.apply(step)
+	if err != nil {
+		return refusalOf(err)
+	}
+	return nil
+}
+
+// turnAway logs why a client is not admitted and, if it speaks the protocol at
+// all, tells it.
+func (s *Server) turnAway(l *line, err error) {
+	if s.open.Err() != nil {
+		return
+	}
+	addr := l.conn.RemoteAddr()
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		s.warnOfStranger("client did not ask to join", addr, l.reason(err))
+		return
+	}
+	s.warnOfStranger("node refused", addr, r.Error())
+	deadline := time.Now().Add(s.lim.linger)
+	ctx, cancel := context.WithDeadline(s.open, deadline)
+	defer cancel()
+	if l.open(ctx) != nil || l.write(deadline, wire.JoinRefusal{Code: r.code, Text: r.err.Error()}) != nil {
+		return
+	}
+	l.finish(s.lim.linger)
+}

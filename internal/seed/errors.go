@@ -1,0 +1,101 @@
+package seed
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// Errors of joining, to be tested with errors.Is. A node may also be refused
+// for reasons of package member: ErrRank, ErrAddress, ErrFull and ErrOver.
+var (
+	// ErrToken says that the two sides do not hold the same cluster token,
+	// or that the token is too weak for where they are.
+	ErrToken = errors.New("cluster token")
+	// ErrFalseSeed says that what answers as a seed does not hold the
+	// cluster token: it is of another cluster, or sits in between.
+	ErrFalseSeed = errors.New("does not hold the cluster token")
+	// ErrVersion says that the two sides speak different versions.
+	ErrVersion = errors.New("another version of the protocol")
+	// ErrRequest says that a node asks for something that makes no sense.
+	ErrRequest = errors.New("bad request to join")
+	// ErrSeedGone says that the seed went away, or fell silent, before the
+	// world had formed.
+	ErrSeedGone = errors.New("went away before the world had formed")
+	// ErrClosed says that the Server or Session was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// A RefusedError says that a seed did not admit this node, and why. To ask
+// again would not help.
+type RefusedError struct {
+	Seed string // address
+	Code wire.RefusalCode
+	Text string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("seed %s refused this node: %s", e.Seed, e.Text)
+}
+
+// Unwrap is the sentinel for the reason, nil if this version knows none.
+func (e *RefusedError) Unwrap() error {
+	switch e.Code {
+	case wire.RefusedMalformed:
+		return ErrRequest
+	case wire.RefusedVersion:
+		return ErrVersion
+	case wire.RefusedToken:
+		return ErrToken
+	case wire.RefusedRank:
+		return member.ErrRank
+	case wire.RefusedAddress:
+		return member.ErrAddress
+	case wire.RefusedFull:
+		return member.ErrFull
+	case wire.RefusedOver:
+		return member.ErrOver
+	default:
+		return nil
+	}
+}
+
+// A FailedError says that the world did not form after this node was admitted
+// to it. All nodes of the world get the same text.
+type FailedError struct {
+	Seed string // address
+	Text string // names who failed
+}
+
+func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
+
+// A refusal is why the server sends a client away.
+type refusal struct {
+	code wire.RefusalCode
+	err  error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(code wire.RefusalCode, format string, args ...any) error {
+	return &refusal{code, fmt.Errorf(format, args...)}
+}
+
+// refusalOf turns an error of a Formation into a refusal.
+func refusalOf(err error) error {
+	code := wire.RefusedMalformed
+	switch {
+	case errors.Is(err, member.ErrRank):
+		code = wire.RefusedRank
+	case errors.Is(err, member.ErrAddress):
+		code = wire.RefusedAddress
+	case errors.Is(err, member.ErrFull):
+		code = wire.RefusedFull
+	case errors.Is(err, member.ErrOver):
+		code = wire.RefusedOver
+	}
+	return &refusal{code, err}
+}

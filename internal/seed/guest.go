@@ -1,0 +1,130 @@
+package seed
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A guest is a node that has a place and a conn to the seed.
+type guest struct {
+	*line
+	node member.Node
+	out  *outbox
+}
+
+// host is the life of a conn after its node was admitted. It keeps the conn
+// for as long as the node does, so that its end is noticed.
+func (s *Server) host(g *guest) {
+	var writer sync.WaitGroup
+	writer.Go(func() { g.run(g.out, s.lim, s.lim.ping, s.newPing(g)) })
+	reason, left := s.listen(g)
+	s.gone(g, reason, left)
+	g.conn.Close()
+	writer.Wait()
+}
+
+// newPing returns what is done at every interval: to ask whether the node
+// still works and, as long as others are awaited, to say how many have come.
+// That is not sent at each arrival, which would be a message from everyone to
+// everyone.
+func (s *Server) newPing(g *guest) func() {
+	var seq uint64
+	told := -1
+	return func() {
+		seq++
+		g.out.post(frame(wire.JoinPing{Seq: seq}))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		joined, phase := s.form.Joined(), s.form.Phase()
+		if phase == member.Gathering && joined != told {
+			told = joined
+			g.out.post(s.progress())
+		}
+	}
+}
+
+// progress is how many have joined. The lock is held.
+func (s *Server) progress() []byte {
+	return frame(wire.JoinProgress{Joined: uint32(s.form.Joined()), World: uint32(s.cfg.World)})
+}
+
+// listen handles what a node says until it goes, and returns why it did.
+func (s *Server) listen(g *guest) (reason string, left bool) {
+	for {
+		m, err := g.read(time.Now().Add(s.lim.silence), wire.JoinBytesMax)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Sprintf("it was silent for %v", s.lim.silence), false
+		case errors.Is(err, io.EOF):
+			return "it ended its conn to the seed", false
+		case err != nil:
+			return "its conn to the seed ended: " + g.reason(err), false
+		}
+		switch m := m.(type) {
+		case wire.JoinPing: // it lives
+		case wire.JoinReady:
+			if s.isView(m.Epoch) {
+				s.step(func(now time.Time) member.Step { return s.form.Ready(now, g.node.ID) })
+			}
+		case wire.JoinUnable:
+			if s.isView(m.Epoch) {
+				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
+			}
+		case wire.JoinRenew:
+			if err := s.renew(g, m.CSR); err != nil {
+				return "its signing request: " + err.Error(), false
+			}
+		case wire.JoinLeave:
+			return "it left", true
+		default:
+			return fmt.Sprintf("it sent a %T", m), false
+		}
+	}
+}
+
+// isView reports whether a node speaks of the view that there is.
+func (s *Server) isView(epoch uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view.Epoch > 0 && s.view.Epoch == epoch
+}
+
+// renew signs the next certificate of a node, and of no other.
+func (s *Server) renew(g *guest, csr []byte) error {
+	cert, id, err := s.cfg.Authority.Sign(csr, s.cfg.CertificateLife)
+	if err != nil {
+		return err
+	}
+	if id != g.node.ID {
+		return fmt.Errorf("is of node %v", id)
+	}
+	g.out.post(frame(wire.JoinRenewed{Certificate: cert}))
+	s.log.Debug("certificate renewed", "node", id, "name", g.node.Name)
+	return nil
+}
+
+// gone says that a node has no conn to the seed any more.
+func (s *Server) gone(g *guest, reason string, left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.guests, g.node.ID)
+	if s.open.Err() == nil && s.form.Phase() != member.Failed {
+		attrs := []any{"node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "reason", reason, "phase", s.form.Phase()}
+		if rank, ok := s.view.Rank(g.node.ID); ok {
+			attrs = append(attrs, "rank", rank)
+		}
+		if left {
+			s.log.Info("node left", attrs...)
+		} else {
+			s.log.Warn("node is gone", attrs...)
+		}
+	}
+	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
+}

@@ -1,0 +1,35 @@
+package seed
+
+import "time"
+
+// limits are what one side allows the other. Tests make them shorter.
+type limits struct {
+	hello     time.Duration // from the conn to a proof of the token
+	step      time.Duration // for each later step of being admitted
+	write     time.Duration // for one message to be taken by the peer
+	linger    time.Duration // for the peer to read a last message
+	ping      time.Duration // between two pings of the seed
+	silence   time.Duration // without a message: the peer is gone
+	grace     time.Duration // a stranger of this age may be pushed out by a new one
+	strangers int           // conns without a proof, at one time
+}
+
+// withDefaults fills in what is zero.
+func (l limits) withDefaults() limits {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&l.hello, 5*time.Second)
+	set(&l.step, 10*time.Second)
+	set(&l.write, 10*time.Second)
+	set(&l.linger, 2*time.Second)
+	set(&l.ping, 5*time.Second)
+	set(&l.silence, 30*time.Second)
+	set(&l.grace, time.Second)
+	if l.strangers == 0 {
+		l.strangers = 256
+	}
+	return l
+}

@@ -1,0 +1,150 @@
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// Seeds are where a node looks for a seed: it may start before they do, and
+// some of them may be down.
+type Seeds struct {
+	// Addrs are tried in turn.
+	Addrs []string
+
+	// Dial connects to one of them, under the credentials pki.Joining.
+	Dial func(ctx context.Context, addr string) (transport.Conn, error)
+
+	// Timeout bounds the search. Zero means a minute.
+	Timeout time.Duration
+
+	// Attempt bounds one attempt at one address. Zero means 10 seconds.
+	Attempt time.Duration
+
+	// Log gets what happens. Nil means nowhere.
+	Log *slog.Logger
+
+	// first and longest are the bounds of the pause between two rounds,
+	// which doubles from one to the other: 50 ms and 2 s.
+	first, longest time.Duration
+}
+
+// Join joins at the first seed that answers. It goes on as long as seeds
+// cannot be reached, and returns an error that names each of them. A seed that
+// answers and refuses, or that turns out to be false, is the end of it.
+func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
+	if len(d.Addrs) == 0 {
+		return nil, errors.New("no address of a seed is known")
+	}
+	if err := req.Token.Check(d.Addrs...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	d = d.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+
+	last := make([]error, len(d.Addrs))
+	pause := d.first
+	for attempts := 1; ; attempts++ {
+		for i, addr := range d.Addrs {
+			s, err := d.try(ctx, addr, req)
+			if err == nil {
+				return s, nil
+			}
+			if isFinal(err) {
+				return nil, err
+			}
+			// That the time was up, for this attempt or for all, says less
+			// than an answer.
+			if last[i] == nil || !isTimeout(err) {
+				last[i] = err
+			}
+			d.Log.Debug("seed not reached", "addr", addr, "attempt", attempts, "err", err)
+			if ctx.Err() != nil {
+				return nil, d.failed(ctx, attempts, last)
+			}
+		}
+		// Between half of it and the whole: nodes that started together
+		// shall not come back together.
+		if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
+			return nil, d.failed(ctx, attempts, last)
+		}
+		pause = min(2*pause, d.longest)
+	}
+}
+
+func (d Seeds) withDefaults() Seeds {
+	set := func(v *time.Duration, to time.Duration) {
+		if *v <= 0 {
+			*v = to
+		}
+	}
+	set(&d.Timeout, time.Minute)
+	set(&d.Attempt, 10*time.Second)
+	set(&d.first, 50*time.Millisecond)
+	set(&d.longest, 2*time.Second)
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	return d
+}
+
+func (d Seeds) try(ctx context.Context, addr string, req Request) (*Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.Attempt)
+	defer cancel()
+	conn, err := d.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return Join(ctx, conn, req)
+}
+
+// isFinal reports whether err will be the same at the next attempt.
+func isFinal(err error) bool {
+	if _, ok := errors.AsType[*RefusedError](err); ok {
+		return true
+	}
+	return errors.Is(err, ErrFalseSeed) || errors.Is(err, ErrToken) || errors.Is(err, ErrRequest) ||
+		errors.Is(err, transport.ErrIdentity)
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
+}
+
+func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
+	var tried []string
+	for i, addr := range d.Addrs {
+		if last[i] != nil {
+			tried = append(tried, fmt.Sprintf("%s (%v)", addr, last[i]))
+		} else {
+			tried = append(tried, addr+" (not tried)")
+		}
+	}
+	err := fmt.Errorf("no seed could be reached in %d attempts: %s", attempts, strings.Join(tried, ", "))
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

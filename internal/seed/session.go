@@ -1,0 +1,278 @@
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Session is a node's membership in a world that forms or has formed. It
+// keeps the conn to the seed, answers the seed's pings, and renews the node's
+// certificate in good time.
+type Session struct {
+	Identity *pki.Identity
+	ID       member.NodeID
+	Observed string // the address that the seed sees this node at
+	World    int    // how many nodes the world will have
+
+	line *line
+	seed string // its address
+	log  *slog.Logger
+	lim  limits
+	out  *outbox
+	wg   sync.WaitGroup
+
+	joined  atomic.Uint32   // how many nodes have joined, as far as is known
+	viewed  chan struct{}   // closed when view is set
+	formed  chan struct{}   // closed when the world has formed
+	life    context.Context // ends with the conn to the seed, and with its reason
+	end     context.CancelCauseFunc
+	ended   chan struct{} // closed when the conn to the seed has ended, after err is set
+	closing chan struct{} // closed by Close
+	once    sync.Once
+	view    member.View
+	err     error // why the conn ended
+}
+
+func newSession(conn transport.Conn, req Request) *Session {
+	s := &Session{
+		line:    &line{conn: conn},
+		seed:    conn.RemoteAddr(),
+		log:     req.Log,
+		lim:     req.limits.withDefaults(),
+		out:     newOutbox(),
+		viewed:  make(chan struct{}),
+		formed:  make(chan struct{}),
+		ended:   make(chan struct{}),
+		closing: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// start begins to listen to the seed.
+func (s *Session) start() {
+	left := time.Until(s.Identity.NotAfter())
+	interval := min(max(left/12, 20*time.Millisecond), time.Minute)
+	s.wg.Go(func() { s.line.run(s.out, s.lim, interval, s.newRenewal(left)) })
+	s.wg.Go(s.listen)
+}
+
+// View waits until the world is full, and returns who is in it.
+func (s *Session) View(ctx context.Context) (member.View, error) {
+	if err := s.wait(ctx, s.viewed); err != nil {
+		return member.View{}, err
+	}
+	return s.view, nil
+}
+
+// Ready reports that this node is connected to all others of the view, and
+// waits until each of them has reported the same: the world has formed. A
+// *FailedError says that it will not, and because of whom.
+func (s *Session) Ready(ctx context.Context) error {
+	if err := s.wait(ctx, s.viewed); err != nil {
+		return err
+	}
+	s.out.post(frame(wire.JoinReady{Epoch: s.view.Epoch}))
+	return s.wait(ctx, s.formed)
+}
+
+// Unable reports that this node cannot reach peer, and why. All others are
+// told; so is the caller, by the *FailedError that Unable returns.
+func (s *Session) Unable(ctx context.Context, peer member.NodeID, cause error) error {
+	if err := s.wait(ctx, s.viewed); err != nil {
+		return err
+	}
+	s.out.post(frame(wire.JoinUnable{Epoch: s.view.Epoch, Peer: peer, Text: cause.Error()}))
+	if err := s.wait(ctx, s.formed); err != nil {
+		return err
+	}
+	return fmt.Errorf("the world had formed before this node could say that it cannot reach %v: %w", peer, cause)
+}
+
+// Close gives this node's place up, or, if the world has formed, tells the
+// seed that it leaves in good order. It waits for the Session's goroutines.
+func (s *Session) Close() error {
+	s.once.Do(func() { close(s.closing) })
+	s.out.close(frame(wire.JoinLeave{}))
+	s.wg.Wait()
+	return nil
+}
+
+// While returns a context that ends with ctx, or with the conn to the seed: for
+// what is of no use once the seed has said that the world will not form.
+func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// wait waits for one of the Session's events, or for what makes it impossible.
+func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
+	select {
+	case <-event:
+		return nil
+	default:
+	}
+	select {
+	case <-event:
+		return nil
+	case <-s.ended:
+		// What came before the end counts.
+		select {
+		case <-event:
+			return nil
+		default:
+			return s.err
+		}
+	case <-s.closing:
+		return fmt.Errorf("joining at seed %s: %w", s.seed, ErrClosed)
+	case <-ctx.Done():
+		return s.late(context.Cause(ctx))
+	}
+}
+
+// late says what this node was waiting for when its time was up.
+func (s *Session) late(cause error) error {
+	if isClosed(s.viewed) {
+		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
+	}
+	return fmt.Errorf("%w: %d of %d nodes had joined when seed %s told last", cause, s.joined.Load(), s.World, s.seed)
+}
+
+// listen handles what the seed says until the conn ends.
+func (s *Session) listen() {
+	defer func() {
+		s.end(s.err)
+		close(s.ended)
+	}()
+	defer s.out.close(nil)
+	for {
+		m, err := s.line.read(time.Now().Add(s.lim.silence), wire.JoinBytesMax)
+		if err != nil {
+			s.lost(err)
+			return
+		}
+		if s.err = s.handle(m); s.err != nil {
+			s.log.Error("joining failed", "seed", s.seed, "err", s.err)
+			return
+		}
+	}
+}
+
+// lost says that the seed is gone. Once the world has formed, it can do
+// without.
+func (s *Session) lost(err error) {
+	reason := s.line.reason(err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = fmt.Sprintf("silent for %v", s.lim.silence)
+	case errors.Is(err, io.EOF):
+		reason = "it ended the conn"
+	}
+	s.err = fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
+	select {
+	case <-s.closing:
+		return // This side has ended it.
+	default:
+	}
+	select {
+	case <-s.formed:
+		s.log.Warn("seed is gone; the world goes on without it, but certificates are no longer renewed",
+			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
+	default:
+		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
+	}
+}
+
+func (s *Session) handle(m wire.JoinMessage) error {
+	switch m := m.(type) {
+	case wire.JoinPing:
+		s.out.post(frame(m))
+	case wire.JoinProgress:
+		s.joined.Store(m.Joined)
+		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
+	case wire.JoinView:
+		return s.setView(m)
+	case wire.JoinFormed:
+		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != s.view.Epoch {
+			return fmt.Errorf("seed %s says that view %d has formed, which it has not handed out", s.seed, m.Epoch)
+		}
+		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", s.view.Size())
+		close(s.formed)
+	case wire.JoinFailed:
+		return &FailedError{Seed: s.seed, Text: m.Text}
+	case wire.JoinRenewed:
+		if err := s.Identity.Replace(m.Certificate); err != nil {
+			s.log.Error("new certificate is of no use", "seed", s.seed, "err", err)
+			return nil
+		}
+		s.log.Info("certificate renewed", "valid until", s.Identity.NotAfter())
+	default:
+		return fmt.Errorf("seed %s sent a %T", s.seed, m)
+	}
+	return nil
+}
+
+// setView keeps the first view, and there is no other: changes of the
+// membership are not announced by the seed.
+func (s *Session) setView(m wire.JoinView) error {
+	v := member.View{Epoch: m.Epoch}
+	for _, n := range m.Nodes {
+		v.Nodes = append(v.Nodes, member.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+	}
+	if err := v.Check(); err != nil {
+		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
+	}
+	rank, ok := v.Rank(s.ID)
+	if !ok || isClosed(s.viewed) || v.Epoch == 0 || v.Size() != s.World {
+		return fmt.Errorf("seed %s sent view %d of %d nodes, in a world of %d (this node in it: %v)",
+			s.seed, v.Epoch, v.Size(), s.World, ok)
+	}
+	s.log.Info("world is full", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+	s.view = v
+	close(s.viewed)
+	return nil
+}
+
+// newRenewal returns what is done at every interval: to ask for the next
+// certificate when two thirds of the life of the present one are over.
+func (s *Session) newRenewal(life time.Duration) func() {
+	return func() {
+		if time.Until(s.Identity.NotAfter()) > life/3 {
+			return
+		}
+		csr, err := s.Identity.Request()
+		if err != nil {
+			s.log.Error("certificate cannot be renewed", "err", err)
+			return
+		}
+		s.out.post(frame(wire.JoinRenew{CSR: csr}))
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
