@@ -1,0 +1,352 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A handler calls the functions that are set, and gives credit back where none
+// takes a payload.
+type handler struct {
+	message    func(m wire.Message, p []byte)
+	step       func(s wire.Step, p []byte)
+	offer      func(o wire.Offer)
+	offerGrant func(g wire.OfferGrant)
+	probe      func(p wire.Probe)
+	revoke     func(r wire.Revoke, text string)
+	failed     func(f wire.Failed, text string)
+
+	ends  chan error // of the link: errLeft, or why it was lost
+	ended atomic.Bool
+	late  atomic.Int64 // calls after the end
+}
+
+var errLeft = errors.New("the peer has left")
+
+func newHandler() *handler { return &handler{ends: make(chan error, 8)} }
+
+func (h *handler) note() {
+	if h.ended.Load() {
+		h.late.Add(1)
+	}
+}
+
+func (h *handler) Message(l *Link, m wire.Message, p []byte) {
+	h.note()
+	if h.message == nil {
+		l.Consumed(wire.Messages, len(p))
+		return
+	}
+	h.message(m, p)
+}
+
+func (h *handler) Step(l *Link, s wire.Step, p []byte) {
+	h.note()
+	if h.step == nil {
+		l.Consumed(wire.Collectives, len(p))
+		return
+	}
+	h.step(s, p)
+}
+
+func call[F any](h *handler, f func(F), v F) {
+	h.note()
+	if f != nil {
+		f(v)
+	}
+}
+
+func (h *handler) Offer(_ *Link, o wire.Offer)           { call(h, h.offer, o) }
+func (h *handler) OfferGrant(_ *Link, g wire.OfferGrant) { call(h, h.offerGrant, g) }
+func (h *handler) OfferRefuse(*Link, wire.OfferRefuse)   { h.note() }
+func (h *handler) StepOffer(*Link, wire.Step)            { h.note() }
+func (h *handler) StepGrant(*Link, wire.Step)            { h.note() }
+func (h *handler) Probe(_ *Link, p wire.Probe)           { call(h, h.probe, p) }
+func (h *handler) Where(*Link, wire.Where)               { h.note() }
+
+func (h *handler) Revoke(_ *Link, r wire.Revoke, text string) {
+	h.note()
+	if h.revoke != nil {
+		h.revoke(r, text)
+	}
+}
+
+func (h *handler) Failed(_ *Link, f wire.Failed, text string) {
+	h.note()
+	if h.failed != nil {
+		h.failed(f, text)
+	}
+}
+
+func (h *handler) Left(*Link) { h.end(errLeft) }
+
+func (h *handler) Lost(_ *Link, err error) {
+	if err == nil {
+		err = errors.New("lost, without a reason")
+	}
+	h.end(err)
+}
+
+func (h *handler) end(err error) {
+	h.note()
+	h.ended.Store(true)
+	h.ends <- err
+}
+
+// wait returns how the link ended.
+func (h *handler) wait(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-h.ends:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler does not hear of the end of the link")
+		return nil
+	}
+}
+
+// quiet checks that the handler was told nothing after what it was told.
+func (h *handler) quiet(t testing.TB) {
+	t.Helper()
+	select {
+	case err := <-h.ends:
+		t.Errorf("the handler hears of an end: %v", err)
+	default:
+	}
+	if n := h.late.Load(); n > 0 {
+		t.Errorf("%d calls of the handler after the end of the link", n)
+	}
+}
+
+// conns returns both ends of a connection.
+func conns(t testing.TB) (a, b transport.Conn) {
+	t.Helper()
+	network := mem.NewNetwork()
+	var ends [2]transport.Transport
+	for i := range ends {
+		var err error
+		if ends[i], err = network.Listen(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ends[i].Close() })
+	}
+	a, err := ends[0].Dial(t.Context(), "1", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = ends[1].Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+func start(t testing.TB, c transport.Conn, h Handler) *Link {
+	t.Helper()
+	l, err := New(t.Context(), c, h, Config{Peer: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Abort)
+	return l
+}
+
+// pair returns two links that are each other's peer, over a connection whose
+// ends may be replaced by wrap.
+func pair(t testing.TB, ha, hb *handler, wrap func(a, b transport.Conn) (transport.Conn, transport.Conn)) (a, b *Link) {
+	t.Helper()
+	ca, cb := conns(t)
+	if wrap != nil {
+		ca, cb = wrap(ca, cb)
+	}
+	return start(t, ca, ha), start(t, cb, hb)
+}
+
+// soon fails the test unless f returns within a while.
+func soon(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s does not return", what)
+	}
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestFramesKeepTheirOrder(t *testing.T) {
+	const frames = 2000
+	ha, hb := newHandler(), newHandler()
+	var b *Link
+	got := make(chan int64, 2*frames)
+	hb.message = func(m wire.Message, p []byte) {
+		for i := range p {
+			if p[i] != byte(m.Tag) {
+				t.Errorf("message %d: byte %d is %d", m.Tag, i, p[i])
+				break
+			}
+		}
+		got <- m.Tag
+		b.Consumed(wire.Messages, len(p))
+	}
+	hb.offer = func(o wire.Offer) { got <- o.Tag }
+	a, b := pair(t, ha, hb, nil)
+	go func() {
+		payload := make([]byte, 5000)
+		for i := int64(0); i < frames; i++ {
+			p := payload[:i*37%5000]
+			for k := range p {
+				p[k] = byte(i)
+			}
+			if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
+				a.OfferMessage(wire.Offer{Tag: i})
+			} else {
+				a.SendMessage(wire.Message{Tag: i}, p)
+			}
+		}
+	}()
+	for want := int64(0); want < frames; want++ {
+		select {
+		case tag := <-got:
+			if tag != want {
+				t.Fatalf("got frame %d, want %d", tag, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("frame %d does not come", want)
+		}
+	}
+}
+
+// TestLanesAreIndependent has a peer that reads two lanes and stalls the
+// third, with more in it than any buffer holds.
+func TestLanesAreIndependent(t *testing.T) {
+	for stalled := range wire.Lanes {
+		t.Run(stalled.String(), func(t *testing.T) {
+			ca, cb := conns(t)
+			a := start(t, ca, newHandler())
+			arrived := make(chan wire.Lane, 8)
+			for range wire.Lanes {
+				p, err := cb.AcceptPipe(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					lane, err := acceptLane(p)
+					if err != nil || lane == stalled {
+						return
+					}
+					b := make([]byte, 1)
+					if _, err := p.Read(b); err == nil {
+						arrived <- lane
+					}
+				}()
+			}
+			a.Deliver(&Transfer{Grant: 1, Data: make([]byte, 8<<20), Owner: ignore{}})
+			for range 12 {
+				if stalled != wire.Data || a.TakeCredit(wire.Messages, 64<<10) {
+					a.SendMessage(wire.Message{}, make([]byte, 64<<10))
+				}
+			}
+			for range 1000 {
+				a.Failed(wire.Failed{}, strings.Repeat("x", 1000))
+			}
+			for range wire.Lanes - 1 {
+				select {
+				case <-arrived:
+				case <-time.After(10 * time.Second):
+					t.Fatal("a lane waits for the one that is not read")
+				}
+			}
+		})
+	}
+}
+
+// ignore owns transfers and sinks of whose end it need not know.
+type ignore struct{}
+
+func (ignore) Delivered(*Transfer) {}
+func (ignore) Filled(*Sink)        {}
+
+// TestLost: the reason comes once, last, and says what it was.
+func TestLost(t *testing.T) {
+	boom := errors.New("boom")
+	for name, test := range map[string]struct {
+		end        func(a, b *Link)
+		atA, atB   error
+		textA, not string
+	}{
+		"the connection is closed": {
+			end: func(_, b *Link) { b.Conn().Close() }, atA: transport.ErrPeerClosed, atB: transport.ErrClosed,
+		},
+		"Fail":  {end: func(a, _ *Link) { a.Fail(boom); a.Fail(errors.New("later")) }, atA: boom, atB: transport.ErrPeerClosed},
+		"Abort": {end: func(_, b *Link) { b.Abort() }, atA: transport.ErrPeerClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ha, hb := newHandler(), newHandler()
+			a, b := pair(t, ha, hb, nil)
+			for range 100 {
+				a.SendStep(wire.Step{}, make([]byte, 100))
+				b.SendStep(wire.Step{}, make([]byte, 100))
+			}
+			test.end(a, b)
+			if err := ha.wait(t); !errors.Is(err, test.atA) {
+				t.Errorf("a: got %v, want %v", err, test.atA)
+			}
+			if test.atB != nil {
+				if err := hb.wait(t); !errors.Is(err, test.atB) {
+					t.Errorf("b: got %v, want %v", err, test.atB)
+				}
+			}
+			a.Abort()
+			b.Abort()
+			ha.quiet(t)
+			hb.quiet(t)
+		})
+	}
+}
+
+// TestPeerStopsReadingALane: the transport tells the writer, and the link ends
+// for that reason and not for an end of the connection that nobody caused.
+func TestPeerStopsReadingALane(t *testing.T) {
+	ca, cb := conns(t)
+	h := newHandler()
+	a := start(t, ca, h)
+	for range wire.Lanes {
+		p, err := cb.AcceptPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Close()
+	}
+	a.Ping()
+	err := h.wait(t)
+	if !strings.Contains(err.Error(), "write to the control lane") {
+		t.Errorf("got %q, which does not name the lane", err)
+	}
+}
+
+func TestNewReportsTheLane(t *testing.T) {
+	ca, _ := conns(t)
+	ca.Close()
+	if _, err := New(t.Context(), ca, newHandler(), Config{}); !errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "control lane") {
+		t.Errorf("got %v, want the lane and %v", err, transport.ErrClosed)
+	}
+}

@@ -1,0 +1,103 @@
+package link
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// outboxKeepMax is the largest buffer that an outbox keeps when it is idle.
+const outboxKeepMax = 256 << 10
+
+// An outbox sends frames on a lane in order, without blocking its callers. A
+// frame goes out at once where the pipe can tell that it would not block.
+// Otherwise a goroutine writes it, together with all that has come since.
+// What is in an outbox is bounded by credit, and by what the peer has asked
+// for.
+type outbox struct {
+	link *Link
+	lane wire.Lane
+	pipe transport.Sender
+	try  transport.TryWriter // nil if the pipe is none
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	pending []byte // frames that wait
+	spare   []byte // the other buffer
+	started bool   // the goroutine runs
+	writing bool   // it is in Write
+	closed  bool
+}
+
+func (o *outbox) init(l *Link, lane wire.Lane, p transport.Sender) {
+	o.link, o.lane, o.pipe = l, lane, p
+	o.try, _ = p.(transport.TryWriter)
+	o.wake.L = &o.mu
+	o.commit(wire.Preamble{Lane: lane}.Append(o.begin()))
+}
+
+// begin locks the outbox and returns the buffer to append frames to. A call
+// of commit must follow.
+func (o *outbox) begin() []byte {
+	o.mu.Lock()
+	return o.pending
+}
+
+// commit sends what has been appended to b since begin returned it.
+func (o *outbox) commit(b []byte) {
+	o.pending = b
+	switch {
+	case o.closed:
+		o.pending = o.pending[:0]
+	case o.writing:
+	case o.try != nil && o.try.TryWrite(b):
+		o.pending = keep(b)
+	default:
+		if !o.started {
+			o.started = true
+			o.link.writers.Go(o.run)
+		}
+		o.wake.Signal()
+	}
+	o.mu.Unlock()
+}
+
+func (o *outbox) run() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed {
+		if len(o.pending) == 0 {
+			o.wake.Wait()
+			continue
+		}
+		b := o.pending
+		o.pending, o.spare, o.writing = o.spare[:0], nil, true
+		o.mu.Unlock()
+		_, err := o.pipe.Write(b)
+		o.mu.Lock()
+		o.spare, o.writing = keep(b), false
+		if err != nil {
+			o.closed = true
+			o.mu.Unlock()
+			o.link.broken(fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
+			o.mu.Lock()
+		}
+	}
+}
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.wake.Broadcast()
+}
+
+// keep empties b, or lets go of it if it has grown too large to keep.
+func keep(b []byte) []byte {
+	if cap(b) > outboxKeepMax {
+		return nil
+	}
+	return b[:0]
+}

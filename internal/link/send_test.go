@@ -1,0 +1,151 @@
+package link
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// TestCreditIsConserved sends from several goroutines whatever credit allows,
+// has the other side consume it in any order, and counts: what is charged and
+// not given back never exceeds the credit, and in the end nothing is missing.
+func TestCreditIsConserved(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		largest := rapid.SampledFrom([]int{0, 1, 100, 8 << 10, wire.PayloadMax}).Draw(rt, "largest")
+		senders := rapid.IntRange(1, 4).Draw(rt, "senders")
+		creditRun(t, seed, largest, senders)
+	})
+}
+
+func creditRun(t *testing.T, seed uint64, largest, senders int) {
+	ha, hb := newHandler(), newHandler()
+	ca, cb := conns(t)
+	var outstanding, most atomic.Int64
+	var b *Link
+	arrived := make(chan int, 1<<16)
+	hb.step = func(_ wire.Step, p []byte) { arrived <- len(p) }
+	a := start(t, ca, ha)
+	b = start(t, cb, hb)
+	var sending sync.WaitGroup
+	const each = 100
+	for i := range senders {
+		sending.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			payload := make([]byte, largest)
+			for range each {
+				p := payload[:rng.IntN(largest+1)]
+				for !a.TakeCredit(wire.Collectives, len(p)) {
+					time.Sleep(10 * time.Microsecond)
+				}
+				now := outstanding.Add(int64(len(p) + frameCharge))
+				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				a.SendStep(wire.Step{}, p)
+			}
+		})
+	}
+	// Consumers take what is there in an order of their own.
+	var consuming sync.WaitGroup
+	for range 2 {
+		consuming.Go(func() {
+			for range each * senders / 2 {
+				n := <-arrived
+				outstanding.Add(-int64(n + frameCharge))
+				b.Consumed(wire.Collectives, n)
+			}
+		})
+	}
+	soon(t, "a sender", sending.Wait)
+	soon(t, "a consumer", consuming.Wait)
+	if m := most.Load(); m > creditBytes {
+		t.Errorf("%d bytes were outstanding, with a credit of %d", m, creditBytes)
+	}
+	end := time.Now().Add(10 * time.Second)
+	for a.credit[wire.Collectives].Load()+b.owed[wire.Collectives].Load() != creditBytes {
+		if time.Now().After(end) {
+			t.Fatalf("credit %d, owed %d: together not %d", a.credit[wire.Collectives].Load(), b.owed[wire.Collectives].Load(), creditBytes)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if u, o := b.unread[wire.Collectives].Load(), b.owed[wire.Collectives].Load(); u != o {
+		t.Errorf("%d bytes count as unread, and %d are owed", u, o)
+	}
+	a.Abort()
+	b.Abort()
+}
+
+// TestCreditIsEnough: without anybody consuming, exactly the credit can be
+// sent, frames without payload included, and the receiver accepts all of it.
+func TestCreditIsEnough(t *testing.T) {
+	for _, n := range []int{0, 1, 1000, wire.PayloadMax} {
+		ha, hb := newHandler(), newHandler()
+		var got atomic.Int64
+		hb.message = func(wire.Message, []byte) { got.Add(1) }
+		a, b := pair(t, ha, hb, nil)
+		sent := int64(0)
+		for a.TakeCredit(wire.Messages, n) {
+			a.SendMessage(wire.Message{}, make([]byte, n))
+			sent++
+		}
+		if want := int64(creditBytes / (n + frameCharge)); sent != want {
+			t.Errorf("%d bytes: sent %d, want %d", n, sent, want)
+		}
+		if !a.TakeCredit(wire.Collectives, 0) {
+			t.Error("one class uses up the credit of the other")
+		}
+		soon(t, "Close", func() { a.Close(within(t, 10*time.Second)) })
+		if err := hb.wait(t); err != errLeft {
+			t.Errorf("%d bytes: the receiver ends the link: %v", n, err)
+		}
+		if got.Load() != sent {
+			t.Errorf("%d bytes: %d of %d have come", n, got.Load(), sent)
+		}
+		b.Abort()
+	}
+}
+
+func TestKeepIsBounded(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	a, _ := pair(t, ha, hb, nil)
+	for range keptMax {
+		if !a.Keep() {
+			t.Fatal("Keep refuses what it must not")
+		}
+	}
+	a.Dropped()
+	if !a.Keep() {
+		t.Fatal("Keep refuses although one was dropped")
+	}
+	if a.Keep() {
+		t.Fatal("Keep takes one too many")
+	}
+	if err := ha.wait(t); err == nil || err == errLeft {
+		t.Errorf("got %v, want a protocol error", err)
+	}
+}
+
+func BenchmarkSendStep(b *testing.B) {
+	ha, hb := newHandler(), newHandler()
+	ha2 := make(chan struct{}, 1)
+	ca, cb := conns(b)
+	var to *Link
+	hb.step = func(_ wire.Step, p []byte) { to.Consumed(wire.Collectives, len(p)); ha2 <- struct{}{} }
+	from := start(b, ca, ha)
+	to = start(b, cb, hb)
+	p := make([]byte, 8)
+	b.ReportAllocs()
+	b.SetBytes(8)
+	for b.Loop() {
+		if from.TakeCredit(wire.Collectives, len(p)) {
+			from.SendStep(wire.Step{}, p)
+			<-ha2
+		}
+	}
+}
