@@ -1,0 +1,343 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// historyLength is how many finished calls a communicator remembers, so that
+// what a rank sends for another call in their place is known for a mismatch.
+const historyLength = 64
+
+// A Comm is a communicator: a set of ranks that communicate.
+type Comm struct {
+	engine *Engine
+	id     uint64
+	maker  int // the peer that used it before this node had made it
+	rank   int
+	links  []*link.Link
+	rankOf map[int]int // by the number of the peer
+
+	mu       sync.Mutex
+	quiet    sync.Cond // an operation that fails is no longer busy
+	opened   bool
+	err      error          // why no operation may begin
+	left     map[int]uint64 // ranks that have left, and after which collective
+	lastLeft int            // the rank that left last
+	seq      uint64         // of the last collective
+	ops      opTable
+	history  [historyLength]wire.Call
+	where    map[int]wire.Where // what ranks answered when they were late
+
+	ahead     map[uint64]*held // of collectives that have not begun here, by seq
+	freeHeld  *held
+	freeBytes int // capacity of their payloads
+	freeOps   []*Op
+
+	messages  match.Matcher[*Receive, arrival]
+	sends     map[uint64]*Sending
+	unopened  []arrival             // messages that came before open
+	receiving map[*Receive]struct{} // whose payload is under way
+	lastSend  uint64
+	freeing   int // sends and receives that have failed but still use their buffers
+}
+
+func newComm(e *Engine, id uint64, maker int) *Comm {
+	c := &Comm{
+		engine: e, id: id, maker: maker,
+		left: make(map[int]uint64), where: make(map[int]wire.Where),
+		ahead: make(map[uint64]*held), sends: make(map[uint64]*Sending),
+		receiving: make(map[*Receive]struct{}),
+	}
+	c.quiet.L = &c.mu
+	return c
+}
+
+func (c *Comm) open(rank int, links []*link.Link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened {
+		panic("engine: communicator made twice")
+	}
+	c.opened, c.rank, c.links = true, rank, links
+	c.rankOf = make(map[int]int, len(links))
+	for r, l := range links {
+		if l != nil {
+			c.rankOf[l.Peer] = r
+		}
+	}
+	early := c.unopened
+	c.unopened = nil
+	for _, a := range early {
+		if rank, ok := c.rankOf[a.link.Peer]; ok {
+			a.source = rank
+			c.messages.Keep(rank, a.tag, a)
+		} else {
+			c.dropMessage(a)
+		}
+	}
+	if !namesRanks(c.err, len(links)) {
+		c.err = &RevokedError{Rank: -1, Cause: wire.CauseCancelled, Text: "by a rank that there is not"}
+	}
+}
+
+// namesRanks reports whether the ranks that a revocation names exist.
+func namesRanks(err error, size int) bool {
+	switch e := err.(type) {
+	case *RevokedError:
+		return e.Rank < size && e.Peer < size
+	case *MismatchError:
+		return e.Rank < size && e.Peer < size
+	}
+	return true
+}
+
+// Size is the number of ranks.
+func (c *Comm) Size() int { return len(c.links) }
+
+// Err is nil as long as operations may begin.
+func (c *Comm) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close ends the communicator on this node: operations that are under way and
+// later ones fail with ErrClosed. Ranks that wait for this one in a collective,
+// or to send to it, are told, now or as soon as they say so. One that waits
+// for a message which was never sent is told when the node leaves.
+func (c *Comm) Close() {
+	c.mu.Lock()
+	waiting := c.waiting()
+	c.mu.Unlock()
+	c.stop()
+	last := c.engine.forget(c)
+	for _, l := range waiting {
+		c.engine.tellClosed(l, c.id, last.seq+1)
+	}
+}
+
+// waiting are the links of ranks that wait for this one in a collective that
+// it has not begun.
+func (c *Comm) waiting() (links []*link.Link) {
+	for _, h := range c.ahead {
+		for ; h != nil; h = h.next {
+			if h.kind != stepArrived && !slices.Contains(links, h.link) {
+				links = append(links, h.link)
+			}
+		}
+	}
+	return links
+}
+
+// stranger ends the link to a peer that uses a communicator of others.
+func (c *Comm) stranger(l *link.Link) {
+	l.Fail(fmt.Errorf("engine: protocol error: a frame for communicator %d, of which the peer is no rank", c.id))
+}
+
+// stop is Close, after which the id still belongs to this communicator.
+func (c *Comm) stop() {
+	c.mu.Lock()
+	busy := c.ops.live > 0 || len(c.receiving) > 0
+	c.mu.Unlock()
+	if busy {
+		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, "closed during an operation")
+	}
+	c.end(ErrClosed)
+}
+
+// end fails all operations, now and later, and waits until they have let go
+// of their buffers.
+func (c *Comm) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.failAll(err)
+	for c.ops.live > 0 || c.freeing > 0 {
+		c.quiet.Wait()
+	}
+}
+
+// failAll fails everything that is under way. It is called with the lock held.
+func (c *Comm) failAll(err error) {
+	c.ops.each(func(op *Op) { op.fail(err) })
+	c.failMessages(err, func(int) bool { return true })
+	c.dropMessages()
+	for seq := range c.ahead {
+		c.dropAhead(seq)
+	}
+}
+
+// revoke ends the communicator on all ranks, because an operation on this one
+// has failed with err.
+func (c *Comm) revoke(err error, r wire.Revoke, text string) { c.revokeIf(nil, err, r, text) }
+
+// revokeIf is revoke, unless pending is given and false. It is called with the
+// lock held, so that what has just ended well does not end the communicator.
+func (c *Comm) revokeIf(pending func() bool, err error, r wire.Revoke, text string) {
+	c.mu.Lock()
+	if c.err != nil || pending != nil && !pending() {
+		c.mu.Unlock()
+		return
+	}
+	c.fail(err)
+	c.mu.Unlock()
+	c.tell(r, text)
+}
+
+// fail ends the communicator on this rank. It is called with the lock held.
+func (c *Comm) fail(err error) {
+	c.err = err
+	c.failAll(err)
+}
+
+// tell tells all other ranks that the communicator has ended.
+func (c *Comm) tell(r wire.Revoke, text string) {
+	r.Comm = c.id
+	if r.Cause != wire.CauseMismatch {
+		r.Rank = uint32(c.rank)
+	}
+	for rank, l := range c.links {
+		if rank != c.rank && l != nil {
+			l.Revoke(r, text)
+		}
+	}
+}
+
+// Revoke handles the word of a peer that a communicator has ended.
+func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
+	c := e.comm(l, r.Comm)
+	if c == nil {
+		return
+	}
+	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: text}
+	if r.Cause == wire.CauseMismatch {
+		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, member := c.rankOf[l.Peer]
+	switch {
+	case c.opened && (!member || !namesRanks(err, len(c.links))):
+		l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by a rank that there is not", c.id))
+	case c.opened && r.Cause == wire.CauseFailed && r.Rank == r.Peer:
+		// It speaks of itself: it has closed the communicator.
+		c.mu.Unlock()
+		c.peerLeft(l.Peer, r.Ours.Seq)
+		c.mu.Lock()
+	case c.err == nil:
+		c.fail(err)
+	}
+}
+
+// mismatch ends the communicator because peer's call does not go with ours.
+func (c *Comm) mismatch(ours wire.Call, peer int, theirs wire.Call) {
+	err := &MismatchError{Rank: c.rank, Peer: peer, Ours: ours, Theirs: theirs}
+	c.revoke(err, wire.Revoke{
+		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(peer), Ours: ours, Theirs: theirs,
+	}, "")
+}
+
+// Cancel ends the communicator because a collective on it, which the other
+// ranks wait for, was cancelled before it began.
+func (c *Comm) Cancel(cause error) { c.cancel(nil, cause) }
+
+// cancel ends the communicator because a call on it was cancelled, if that is
+// pending. Nil means that it is.
+func (c *Comm) cancel(pending func() bool, cause error) {
+	why := wire.CauseCancelled
+	if errors.Is(cause, context.DeadlineExceeded) {
+		why = wire.CauseTimeout
+	}
+	c.revokeIf(pending, cause, wire.Revoke{Cause: why}, cause.Error())
+}
+
+// peerFailed ends the communicator if the peer is one of its ranks.
+func (c *Comm) peerFailed(peer int, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rank, ok := c.rankOf[peer]
+	if !ok || c.err != nil {
+		return
+	}
+	c.fail(&PeerError{Rank: rank, Err: cause})
+}
+
+// Left ends what still needs a peer that has left, and nothing else: others
+// may end their part of the last collective earlier than this node does.
+func (e *Engine) Left(l *link.Link) {
+	e.noteEnd(l, nil)
+	e.each(func(c *Comm) { c.peerLeft(l.Peer, 0) })
+	if e.cfg.Left != nil {
+		e.cfg.Left(l)
+	}
+}
+
+// peerLeft ends what needs a peer that has left after a collective. What it
+// had to send in earlier ones has come, or will.
+func (c *Comm) peerLeft(peer int, after uint64) {
+	c.mu.Lock()
+	rank, ok := c.rankOf[peer]
+	if !ok || c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.left[rank], c.lastLeft = after, rank
+	err := leftError(rank)
+	needed := false
+	c.ops.each(func(op *Op) { needed = needed || op.call.Seq > after && op.needs(rank) })
+	if !needed {
+		c.failMessages(err, func(r int) bool { return r == rank || r == match.Any && c.alone() })
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.revokeLeft(err)
+}
+
+// alone reports whether all other ranks have left, so that no message can come
+// from any of them.
+func (c *Comm) alone() bool { return len(c.left) > 0 && len(c.left) == len(c.links)-1 }
+
+// revokeLeft ends the communicator because a rank has left that is needed.
+func (c *Comm) revokeLeft(err *PeerError) {
+	c.revoke(err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
+}
+
+func leftError(rank int) *PeerError {
+	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
+}
+
+// Lost passes on that a link has ended, before an operation fails because of
+// it: whoever made that may then close at once, and others must know why.
+func (e *Engine) Lost(l *link.Link, err error) {
+	e.noteEnd(l, err)
+	if e.cfg.Lost != nil {
+		e.cfg.Lost(l, err)
+	}
+	e.PeerFailed(l.Peer, err)
+}
+
+// noteEnd keeps the end of a link for communicators that are made later.
+func (e *Engine) noteEnd(l *link.Link, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended[l] = err
+}
+
+// Failed passes on what a peer says of a third node.
+func (e *Engine) Failed(l *link.Link, f wire.Failed, text string) {
+	if e.cfg.Failed != nil {
+		e.cfg.Failed(l, f, text)
+	}
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+const (
+	// commsAheadMax is how many communicators a peer may begin to use before
+	// this node has made them.
+	commsAheadMax = 1024
+	// closedKeepMax is how many closed communicators are remembered. What
+	// still comes for one was sent before its sender heard of the end.
+	closedKeepMax = 1 << 16
+)
+
+// An epitaph is what is left of a closed communicator.
+type epitaph struct {
+	rank int    // of this node
+	seq  uint64 // of its last collective
+}
+
+// NewComm makes the communicator with this id, of which this node is rank.
+// Links has the link to each rank; the one to rank itself carries messages to
+// oneself. If one of them has ended by now, so has the communicator.
+func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
+	e.mu.Lock()
+	c := e.comms[id]
+	if c == nil {
+		c = newComm(e, id, -1)
+		e.comms[id] = c
+	} else {
+		e.ahead[c.maker]--
+	}
+	e.mu.Unlock()
+	c.open(rank, links)
+	for _, l := range links {
+		if end, ended := e.endOf(l); ended && end == nil {
+			c.peerLeft(l.Peer, 0)
+		} else if ended {
+			c.peerFailed(l.Peer, end)
+		}
+	}
+	return c
+}
+
+// endOf reports whether a link has ended, and why; nil says that the peer has
+// left.
+func (e *Engine) endOf(l *link.Link) (end error, ended bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	end, ended = e.ended[l]
+	return end, ended
+}
+
+// known returns the communicator with this id, or nil. It is for what answers
+// this node: that makes no communicator.
+func (e *Engine) known(id uint64) *Comm {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.comms[id]
+}
+
+// comm returns the communicator with this id. If there is none yet it makes
+// one that keeps what arrives until NewComm is called. It returns nil for one
+// that was closed, and if the peer has begun to use too many.
+func (e *Engine) comm(l *link.Link, id uint64) *Comm {
+	if c := e.known(id); c != nil {
+		return c
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.comms[id]; c != nil {
+		return c
+	}
+	if _, was := e.closed[id]; was {
+		return nil
+	}
+	if e.ahead[l.Peer] >= commsAheadMax {
+		l.Fail(fmt.Errorf("engine: protocol error: more than %d communicators that this node has not made", commsAheadMax))
+		return nil
+	}
+	e.ahead[l.Peer]++
+	c := newComm(e, id, l.Peer)
+	e.comms[id] = c
+	return c
+}
+
+// forget drops a closed communicator. Its id is not used again.
+func (e *Engine) forget(c *Comm) epitaph {
+	c.mu.Lock()
+	last := epitaph{c.rank, c.seq}
+	c.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.comms[c.id] != c {
+		return last // It was closed before.
+	}
+	delete(e.comms, c.id)
+	e.closed[c.id] = last
+	e.closedIDs = append(e.closedIDs, c.id)
+	if len(e.closedIDs) > closedKeepMax {
+		delete(e.closed, e.closedIDs[0])
+		e.closedIDs = e.closedIDs[1:]
+	}
+	return last
+}
+
+// tellClosed tells a peer that waits for this node in the seq-th collective of
+// a communicator that it is closed, and after which. A node that leaves
+// altogether says so by its goodbye, which comes behind all that it has sent.
+func (e *Engine) tellClosed(l *link.Link, id, seq uint64) {
+	e.mu.RLock()
+	last, was := e.closed[id]
+	e.mu.RUnlock()
+	if !was || seq <= last.seq || e.closing.Load() {
+		return
+	}
+	rank := uint32(last.rank)
+	l.Revoke(wire.Revoke{
+		Comm: id, Cause: wire.CauseFailed, Rank: rank, Peer: rank, Ours: wire.Call{Comm: id, Seq: last.seq},
+	}, "closed")
+}
+
+// each calls f for every communicator.
+func (e *Engine) each(f func(c *Comm)) {
+	e.mu.RLock()
+	comms := slices.Collect(maps.Values(e.comms))
+	e.mu.RUnlock()
+	for _, c := range comms {
+		f(c)
+	}
+}

@@ -1,0 +1,98 @@
+// Package engine carries out what the ranks of a communicator do together:
+// collectives, as plans, and messages from rank to rank.
+//
+// An Engine serves one node. It has Comms, which most callers use: Start begins
+// a collective from a Program, Send and Recv exchange messages. Everything is
+// driven by what arrives: a move of a plan is made by whichever goroutine
+// brings the last thing that it waited for, so there is no goroutine per
+// operation, and many operations may be in flight.
+//
+// An operation that fails takes its communicator with it: the other ranks are
+// told, and all operations on it end with the reason. Operations never return
+// while anything still uses their buffers.
+//
+// Peers may be ahead of this node: what they send for collectives it has not
+// begun and communicators it has not made is kept. How much that can be is
+// bounded for each peer: payloads by credit, offers, grants and probes by what
+// link.Keep allows, and communicators by commsAheadMax. A peer that goes beyond
+// loses its link, with an error that says so.
+package engine
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// Config configures an Engine.
+type Config struct {
+	// EagerMax is the longest payload, in bytes, that is sent without a
+	// grant. All nodes have the same. 0 means wire.PayloadMax, which is also
+	// the most.
+	EagerMax int
+	// Log takes notes; nil discards them.
+	Log *slog.Logger
+	// Lost is called when a link has ended without a goodbye, Failed when a
+	// peer tells of a failed node, and Left when a peer has said goodbye.
+	// They must not block; nil ignores.
+	Lost   func(l *link.Link, err error)
+	Failed func(l *link.Link, f wire.Failed, text string)
+	Left   func(l *link.Link)
+}
+
+// An Engine carries out the operations of one node. It is the Handler of the
+// node's links.
+type Engine struct {
+	cfg Config
+
+	mu     sync.RWMutex
+	comms  map[uint64]*Comm
+	ahead  map[int]int // comms that this node has not made yet, by peer
+	ended  map[*link.Link]error
+	closed map[uint64]epitaph // comms that were, the last of them
+
+	closedIDs []uint64 // of closed, in order
+	closing   atomic.Bool
+
+	active atomic.Int64 // collectives that run
+	parked atomic.Bool  // the watch sleeps until it is woken
+	wake   chan struct{}
+	stop   chan struct{}
+	wg     sync.WaitGroup
+}
+
+// New makes an Engine. Close it.
+func New(cfg Config) *Engine {
+	if cfg.EagerMax == 0 {
+		cfg.EagerMax = wire.PayloadMax
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{
+		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[int]int),
+		ended: make(map[*link.Link]error), closed: make(map[uint64]epitaph),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
+	return e
+}
+
+// Close ends all operations with ErrClosed, as Comm.Close does, and waits for
+// them.
+func (e *Engine) Close() {
+	e.closing.Store(true)
+	e.each((*Comm).stop)
+	close(e.stop)
+	e.wg.Wait()
+}
+
+// PeerFailed ends everything that a failed peer takes part in. Peer is the
+// number of its links.
+func (e *Engine) PeerFailed(peer int, err error) {
+	e.each(func(c *Comm) { c.peerFailed(peer, err) })
+}

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// ErrClosed says that this node has closed the communicator.
+var ErrClosed = errors.New("closed")
+
+// A PeerError says that a rank has failed or left.
+type PeerError struct {
+	Rank int
+	Left bool // it closed in good order
+	Err  error
+}
+
+func (e *PeerError) Error() string {
+	if e.Left {
+		return fmt.Sprintf("rank %d has left", e.Rank)
+	}
+	return fmt.Sprintf("rank %d failed: %v", e.Rank, e.Err)
+}
+
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// A MismatchError says that two ranks made calls that do not go together.
+type MismatchError struct {
+	Rank, Peer   int
+	Ours, Theirs wire.Call // of Rank, and of Peer
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("ranks %d and %d made different calls", e.Rank, e.Peer)
+}
+
+// A RevokedError says that a call failed on a rank, which ended the
+// communicator for all.
+type RevokedError struct {
+	Rank  int
+	Cause wire.Cause
+	Peer  int // that has left, with CauseFailed
+	Text  string
+}
+
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Text)
+}
+
+// A TimeoutError says for which ranks a call waited in vain, be it that it
+// waited for others which waited for them.
+type TimeoutError struct {
+	Call    wire.Call // that timed out
+	After   time.Duration
+	Waiting []Waiting
+}
+
+// Waiting is a rank that was waited for. Last is the call that it has told to
+// be its last, if Known, and Active whether it was still in it.
+type Waiting struct {
+	Rank          int
+	Known, Active bool
+	Last          wire.Call
+}
+
+func (e *TimeoutError) Error() string {
+	who := make([]string, len(e.Waiting))
+	for i, w := range e.Waiting {
+		who[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
+	}
+	return "timed out, waiting for " + strings.Join(who, ", ")
+}
+
+// String says where the rank is.
+func (w Waiting) String() string {
+	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
+	switch {
+	case !w.Known:
+		return "not heard of"
+	case w.Active:
+		return "in " + call
+	case w.Last.Seq == 0:
+		return "has called no collective"
+	}
+	return "last called " + call
+}
+
+// A SizeError says that a message does not fit the buffer it was received in.
+type SizeError struct {
+	Source     int
+	Size, Room int // bytes
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("message of %d bytes from rank %d for a buffer of %d bytes", e.Size, e.Source, e.Room)
+}
+
+// A TypeError says that a message has other elements than its receiver's
+// buffer.
+type TypeError struct {
+	Source          int
+	Sent, Receiving uint8 // kernel.Type
+}
+
+func (e *TypeError) Error() string {
+	return fmt.Sprintf("message from rank %d has elements of type %d, not %d", e.Source, e.Sent, e.Receiving)
+}
+
+// A RefusedError says that the receiver of a message had no buffer for it: it
+// was too small, or had other elements.
+type RefusedError struct {
+	Rank            int
+	Size, Room      int   // bytes
+	Sent, Receiving uint8 // kernel.Type
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("rank %d refused a message of %d bytes: its buffer has %d bytes", e.Rank, e.Size, e.Room)
+}
+
+// An EndedError says that an operation could not begin because its
+// communicator has ended, and why it has.
+type EndedError struct{ Err error }
+
+func (e *EndedError) Error() string { return "the communicator has ended: " + e.Err.Error() }
+
+func (e *EndedError) Unwrap() error { return e.Err }

@@ -1,0 +1,85 @@
+package engine
+
+import "github.com/nexar-go/nexar/internal/plan"
+
+// A Layout says where the chunks of a plan lie in the vectors of a call. Every
+// channel has a slice of its own of each of them.
+type Layout struct {
+	// Elem is the size of an element.
+	Elem int
+	// Count is the number of elements that the chunks share: those of the
+	// whole vector, or of each block.
+	Count int
+	// Blocks says that the chunks are blocks of Count elements each, one
+	// after the other. Otherwise they divide a vector of Count elements.
+	Blocks bool
+}
+
+// part is the place of the i-th of n nearly equal parts of a whole of count
+// elements.
+func part(count, i, n int) int {
+	q, r := count/n, count%n
+	return i*q + i*r/n
+}
+
+// A window is a buffer of a call. Buffers of collectives that give each rank
+// a block hold only that block on most ranks.
+type window struct {
+	mem   []byte
+	first int // the chunk at the start of mem
+}
+
+// A slicer finds the chunks of one call in its buffers.
+type slicer struct {
+	Layout
+	chunks   int
+	channels int
+	bufs     [3]window // by plan.Buf; Temp is that of all channels
+	tempSize int       // of one channel
+}
+
+// bytes is the memory of a span in a channel.
+func (s *slicer) bytes(sp plan.Span, channel int) []byte {
+	w := &s.bufs[sp.Buf]
+	if sp.Buf == plan.Temp {
+		base := channel*s.tempSize - s.tempAt(w.first, channel)
+		return w.mem[base+s.tempAt(sp.Lo, channel) : base+s.tempAt(sp.Hi, channel)]
+	}
+	if !s.Blocks {
+		lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
+		a, b := part(hi-lo, sp.Lo, s.chunks), part(hi-lo, sp.Hi, s.chunks)
+		return w.mem[(lo+a)*s.Elem : (lo+b)*s.Elem]
+	}
+	lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
+	from, to := (sp.Lo-w.first)*s.Count+lo, (sp.Hi-1-w.first)*s.Count+hi
+	return w.mem[from*s.Elem : to*s.Elem]
+}
+
+// tempAt is the place of chunk i of Temp in a channel: chunk i is as long as
+// chunk i mod chunks of Data, and they lie close together.
+func (s *slicer) tempAt(i, channel int) int {
+	lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
+	if s.Blocks {
+		return i * (hi - lo) * s.Elem
+	}
+	return (i/s.chunks*(hi-lo) + part(hi-lo, i%s.chunks, s.chunks)) * s.Elem
+}
+
+// tempBytes is how much a channel needs of Temp at the most, for its chunks
+// lo ≤ i < hi.
+func (s *slicer) tempBytes(lo, hi int) int {
+	size := 0
+	for c := range s.channels {
+		size = max(size, s.tempAt(hi, c)-s.tempAt(lo, c))
+	}
+	return size
+}
+
+// length is the size of a span in a channel.
+func (s *slicer) length(sp plan.Span, channel int) int {
+	if s.Blocks {
+		lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
+		return (sp.Hi - sp.Lo) * (hi - lo) * s.Elem
+	}
+	return s.tempAt(sp.Hi, channel) - s.tempAt(sp.Lo, channel)
+}

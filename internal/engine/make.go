@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// make makes the move of slot i, which waits for no other move, or as much of
+// it as can be done now. It is called with the lock held and unlocks while it
+// works on buffers. A move that no longer depends on its peer is done before
+// that, so that the peer may leave.
+func (op *Op) make(i int) {
+	c := op.comm
+	s, m := &op.slots[i], op.move(i)
+	ch := i / len(op.work.Program.moves)
+	s.state |= ready
+	switch m.Kind {
+	case plan.Send:
+		op.send(i, m, ch)
+	case plan.Recv, plan.Reduce:
+		switch h := s.held; {
+		case h != nil:
+			s.held = nil
+			s.state |= done
+			c.mu.Unlock()
+			op.receive(m, ch, h.payload)
+			h.link.Consumed(wire.Collectives, len(h.payload))
+			c.mu.Lock()
+			c.release(h)
+			op.finished(i)
+		case s.state&wanted != 0 || op.length(m.Dst, ch) > c.engine.cfg.EagerMax:
+			op.grant(i, m, ch)
+		}
+	default:
+		c.mu.Unlock()
+		op.local(m, ch)
+		c.mu.Lock()
+		op.finished(i)
+	}
+}
+
+// send sends a payload that is small, or granted. Otherwise the grant will
+// come, for a large payload unasked.
+func (op *Op) send(i int, m *move, ch int) {
+	c, l := op.comm, op.comm.links[m.Peer]
+	n := op.length(m.A, ch)
+	switch {
+	case n > c.engine.cfg.EagerMax:
+		if op.slots[i].state&granted != 0 {
+			op.deliver(i, m, ch)
+		}
+	case l.TakeCredit(wire.Collectives, n):
+		op.slots[i].state |= done
+		c.mu.Unlock()
+		l.SendStep(op.step(m, ch), op.bytes(m.A, ch))
+		c.mu.Lock()
+		op.finished(i)
+	default:
+		op.slots[i].state |= wanted
+		c.mu.Unlock()
+		l.OfferStep(op.step(m, ch))
+		c.mu.Lock()
+	}
+}
+
+func (op *Op) step(m *move, ch int) wire.Step {
+	return wire.Step{Call: op.call, Channel: uint16(ch), Index: m.index}
+}
+
+// deliver sends a granted payload.
+func (op *Op) deliver(i int, m *move, ch int) {
+	if len(op.transfers) < len(op.slots) {
+		op.transfers = make([]link.Transfer, len(op.slots))
+	}
+	t := &op.transfers[i]
+	t.Grant, t.Data, t.Owner, t.Move, t.Channel = op.slots[i].grant, op.bytes(m.A, ch), op, i, ch
+	op.comm.links[m.Peer].Deliver(t)
+}
+
+// Delivered ends the move of a transfer.
+func (op *Op) Delivered(t *link.Transfer) {
+	c := op.comm
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if op.failing {
+		return
+	}
+	op.busy++
+	t.Owner, t.Data = nil, nil
+	op.finished(t.Move)
+	op.leave()
+}
+
+// grant allows the peer to send the payload of a receiving move.
+func (op *Op) grant(i int, m *move, ch int) {
+	if len(op.sinks) < len(op.slots) {
+		op.sinks = make([]link.Sink, len(op.slots))
+	}
+	s := &op.sinks[i]
+	*s = link.Sink{Dst: op.bytes(m.Dst, ch), Elem: op.Elem, Owner: op, Move: i, Channel: ch}
+	if m.Kind == plan.Reduce {
+		s.Reduce, s.A, s.Left = op.work.Reduce, op.bytes(m.A, ch), m.Left
+	}
+	op.slots[i].state |= granted
+	l := op.comm.links[m.Peer]
+	f := op.step(m, ch)
+	f.Grant = l.Grant(s)
+	op.comm.mu.Unlock()
+	l.GrantStep(f)
+	op.comm.mu.Lock()
+}
+
+// Filled ends the move of a sink.
+func (op *Op) Filled(s *link.Sink) {
+	c := op.comm
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if op.failing {
+		return
+	}
+	op.busy++
+	i := s.Move
+	*s = link.Sink{}
+	op.finished(i)
+	op.leave()
+}
+
+// receive carries out a receiving move with its whole payload at hand.
+func (op *Op) receive(m *move, ch int, p []byte) {
+	dst := op.bytes(m.Dst, ch)
+	switch {
+	case m.Kind == plan.Recv:
+		copy(dst, p)
+	case len(p) == 0:
+	case m.Left:
+		op.work.Reduce(dst, p, op.bytes(m.A, ch))
+	default:
+		op.work.Reduce(dst, op.bytes(m.A, ch), p)
+	}
+}
+
+// local carries out a move without a peer.
+func (op *Op) local(m *move, ch int) {
+	dst, a := op.bytes(m.Dst, ch), op.bytes(m.A, ch)
+	switch {
+	case len(dst) == 0:
+	case m.Kind == plan.Copy:
+		copy(dst, a)
+	default:
+		op.work.Reduce(dst, a, op.bytes(m.B, ch))
+	}
+}

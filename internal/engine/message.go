@@ -1,0 +1,364 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A Receive waits for a message.
+type Receive struct {
+	comm   *Comm
+	buf    []byte
+	typ    uint8
+	source int
+	tag    int64
+
+	sink  link.Sink
+	from  *link.Link // of a payload under way
+	got   Received
+	err   error
+	over  bool
+	ended chan struct{} // gets one value at the end
+}
+
+// Received says what was received.
+type Received struct {
+	Source int
+	Tag    int64
+	Bytes  int
+}
+
+// An arrival is a message that nobody has asked for yet.
+type arrival struct {
+	link    *link.Link
+	source  int
+	tag     int64
+	typ     uint8
+	size    uint64
+	payload []byte // nil if it has to be granted
+	offer   uint64 // the sender's number for it, if so
+}
+
+// A Sending is a message that its receiver has to grant.
+type Sending struct {
+	comm     *Comm
+	id       uint64
+	rank     int
+	typ      uint8
+	transfer link.Transfer
+	err      error
+	ended    chan struct{}
+}
+
+// Send sends data, of elements of type typ, to a rank. It returns when data
+// may be used again. If ctx ends before the receiver has taken a large
+// message, the communicator is revoked.
+func (c *Comm) Send(ctx context.Context, data []byte, typ uint8, to int, tag int64) error {
+	c.mu.Lock()
+	switch {
+	case c.err != nil:
+		defer c.mu.Unlock()
+		return &EndedError{c.err}
+	case c.hasLeft(to):
+		defer c.mu.Unlock()
+		return leftError(to)
+	}
+	l := c.links[to]
+	if len(data) <= c.engine.cfg.EagerMax && l.TakeCredit(wire.Messages, len(data)) {
+		c.mu.Unlock()
+		l.SendMessage(wire.Message{Comm: c.id, Tag: tag, Type: typ}, data)
+		return nil
+	}
+	c.lastSend++
+	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, ended: make(chan struct{}, 1)}
+	s.transfer = link.Transfer{Data: data, Owner: s}
+	c.sends[s.id] = s
+	c.mu.Unlock()
+	l.OfferMessage(wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(len(data))})
+	select {
+	case <-s.ended:
+		return s.err
+	case <-ctx.Done():
+	}
+	c.cancel(func() bool { return c.sends[s.id] != nil }, context.Cause(ctx))
+	<-s.ended
+	return s.err
+}
+
+func (c *Comm) hasLeft(rank int) bool {
+	_, left := c.left[rank]
+	return left
+}
+
+// Delivered ends a message that was granted.
+func (s *Sending) Delivered(*link.Transfer) {
+	s.comm.mu.Lock()
+	defer s.comm.mu.Unlock()
+	s.comm.sent(s.id, nil)
+}
+
+// sent ends a message, unless it has ended already. It is called with the
+// lock held.
+func (c *Comm) sent(id uint64, err error) {
+	if s := c.sends[id]; s != nil {
+		delete(c.sends, id)
+		s.end(err)
+	}
+}
+
+func (s *Sending) end(err error) {
+	s.err = err
+	s.ended <- struct{}{}
+}
+
+// OfferGrant sends the payload that a peer asks for.
+func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
+	c := e.known(g.Comm)
+	if c == nil {
+		e.tellClosed(l, g.Comm, math.MaxUint64)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s := c.sends[g.ID]; {
+	case s == nil: // It has failed on this side.
+	case l != c.links[s.rank] || s.transfer.Grant != 0 || g.Grant == 0:
+		l.Fail(fmt.Errorf("engine: protocol error: grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
+	default:
+		s.transfer.Grant = g.Grant
+		l.Deliver(&s.transfer)
+	}
+}
+
+// OfferRefuse ends a message that its receiver has refused.
+func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
+	c := e.known(r.Comm)
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s := c.sends[r.ID]; {
+	case s == nil: // It has failed on this side.
+	case l != c.links[s.rank] || s.transfer.Grant != 0:
+		l.Fail(fmt.Errorf("engine: protocol error: refusal of message %d of communicator %d", r.ID, r.Comm))
+	case r.Room == roomNone:
+		c.sent(r.ID, leftError(s.rank))
+	default:
+		c.sent(r.ID, &RefusedError{
+			Rank: s.rank, Size: len(s.transfer.Data), Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
+		})
+	}
+}
+
+// Recv receives a message from source with tag, either of which may be
+// match.Any, into buf. A message that is longer than buf, or of another type,
+// is lost and an error. If ctx ends before a message has come, nothing has
+// happened; if it ends while a large one comes in, the communicator is
+// revoked.
+func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
+	r := &Receive{comm: c, buf: buf, typ: typ, source: source, tag: tag, ended: make(chan struct{}, 1)}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return Received{}, &EndedError{c.err}
+	}
+	switch a, ok := c.messages.Post(source, tag, r); {
+	case ok:
+		if a.payload == nil {
+			a.link.Dropped()
+		}
+		c.take(r, a)
+	case c.hasLeft(source):
+		c.messages.Remove(source, tag, r)
+		r.end(leftError(source))
+	case source == match.Any && c.alone():
+		c.messages.Remove(source, tag, r)
+		r.end(leftError(c.lastLeft))
+	}
+	c.mu.Unlock()
+	select {
+	case <-r.ended:
+		return r.got, r.err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	waiting := c.messages.Remove(source, tag, r)
+	c.mu.Unlock()
+	if waiting {
+		return Received{}, context.Cause(ctx)
+	}
+	c.cancel(func() bool { return !r.over }, context.Cause(ctx))
+	<-r.ended
+	return r.got, r.err
+}
+
+// take receives the message a. It is called with the lock held.
+func (c *Comm) take(r *Receive, a arrival) {
+	r.got = Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
+	var err error
+	switch {
+	case a.typ != r.typ:
+		err = &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
+	case a.size > uint64(len(r.buf)):
+		err = &SizeError{Source: a.source, Size: int(a.size), Room: len(r.buf)}
+	}
+	if a.payload == nil && c.hasLeft(a.source) {
+		err = leftError(a.source)
+	}
+	switch {
+	case a.payload != nil:
+		if err == nil {
+			copy(r.buf, a.payload)
+		}
+		a.link.Consumed(wire.Messages, len(a.payload))
+		r.end(err)
+	case err != nil:
+		a.link.RefuseOffer(wire.OfferRefuse{Comm: c.id, ID: a.offer, Room: uint64(len(r.buf)), Type: r.typ})
+		r.end(err)
+	default:
+		r.from = a.link
+		r.sink = link.Sink{Dst: r.buf[:a.size], Owner: r}
+		c.receiving[r] = struct{}{}
+		a.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: a.offer, Grant: a.link.Grant(&r.sink)})
+	}
+}
+
+// Filled ends a receive whose payload was granted.
+func (r *Receive) Filled(*link.Sink) {
+	c := r.comm
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.receiving[r]; ok {
+		delete(c.receiving, r)
+		r.end(nil)
+	}
+}
+
+func (r *Receive) end(err error) {
+	r.err, r.over = err, true
+	r.ended <- struct{}{}
+}
+
+// Message handles a message with its payload.
+func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
+	if payload == nil {
+		payload = []byte{}
+	}
+	a := arrival{link: l, tag: m.Tag, typ: m.Type, size: uint64(len(payload)), payload: payload}
+	if c := e.comm(l, m.Comm); c == nil || !c.message(a) {
+		l.Consumed(wire.Messages, len(payload))
+	}
+}
+
+// Offer handles the announcement of a message. Its sender waits until it is
+// granted or refused, or the communicator has ended.
+func (e *Engine) Offer(l *link.Link, o wire.Offer) {
+	if o.Size > math.MaxInt {
+		l.Fail(fmt.Errorf("engine: protocol error: a message of %d bytes", o.Size))
+		return
+	}
+	c := e.comm(l, o.Comm)
+	a := arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID}
+	if c == nil || !c.message(a) && errors.Is(c.Err(), ErrClosed) {
+		refuseClosed(l, o.Comm, o.ID)
+	}
+}
+
+// roomNone is the room that a rank which has closed the communicator says it
+// has for a message.
+const roomNone = math.MaxUint64
+
+func refuseClosed(l *link.Link, comm, offer uint64) {
+	l.RefuseOffer(wire.OfferRefuse{Comm: comm, ID: offer, Room: roomNone})
+}
+
+// message hands a message to the receive that asks for it, or keeps it. It
+// reports false if there is no use for it.
+func (c *Comm) message(a arrival) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false
+	}
+	rank, ok := c.rankOf[a.link.Peer]
+	if c.opened && !ok {
+		c.stranger(a.link)
+		return false
+	}
+	a.source = rank
+	if r, ok := c.messages.Take(a.source, a.tag); ok {
+		c.take(r, a)
+		return true
+	}
+	switch {
+	case a.payload != nil:
+		a.payload = append([]byte{}, a.payload...)
+	case !a.link.Keep():
+		return false
+	}
+	if !c.opened {
+		c.unopened = append(c.unopened, a)
+		return true
+	}
+	c.messages.Keep(a.source, a.tag, a)
+	return true
+}
+
+// dropMessages lets go of the messages that nobody has asked for.
+func (c *Comm) dropMessages() {
+	for _, a := range append(c.messages.ClearMessages(), c.unopened...) {
+		c.dropMessage(a)
+	}
+	c.unopened = nil
+}
+
+func (c *Comm) dropMessage(a arrival) {
+	if a.payload != nil {
+		a.link.Consumed(wire.Messages, len(a.payload))
+		return
+	}
+	a.link.Dropped()
+	if errors.Is(c.err, ErrClosed) {
+		refuseClosed(a.link, c.id, a.offer)
+	}
+}
+
+// failMessages ends the sends and receives with the ranks in is. It is called
+// with the lock held, and does not wait until the buffers are free.
+func (c *Comm) failMessages(err error, is func(rank int) bool) {
+	for _, r := range c.messages.ClearReceives(is) {
+		r.end(err)
+	}
+	for r := range c.receiving {
+		if is(r.got.Source) {
+			delete(c.receiving, r)
+			c.letGo(func() { r.from.Ungrant(&r.sink) }, func() { r.end(err) })
+		}
+	}
+	for id, s := range c.sends {
+		if is(s.rank) {
+			delete(c.sends, id)
+			c.letGo(func() { c.links[s.rank].Recall(&s.transfer) }, func() { s.end(err) })
+		}
+	}
+}
+
+// letGo calls free, which may take a while, and then done with the lock held.
+func (c *Comm) letGo(free, done func()) {
+	c.freeing++
+	c.engine.wg.Go(func() {
+		free()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		done()
+		c.freeing--
+		c.quiet.Broadcast()
+	})
+}

@@ -1,0 +1,140 @@
+package engine
+
+import "github.com/nexar-go/nexar/internal/plan"
+
+// A Program is a plan made ready to be carried out: each move knows how many
+// moves it has to wait for, and which ones wait for it. A move waits for every
+// earlier one that writes what it touches, or touches what it writes, and for
+// no other. So a rank that has what it needs never waits for a round to end.
+type Program struct {
+	chunks int
+	moves  []move
+	first  []int32   // moves that wait for none
+	sends  [][]int32 // by peer: its moves, in the order of their index
+	recvs  [][]int32
+
+	tempLo, tempHi int  // chunks of Temp that are used
+	single         bool // every span is a single chunk
+}
+
+type move struct {
+	plan.Move
+	index uint32  // the how many-th message to, or from, its peer
+	waits int32   // for how many moves
+	next  []int32 // moves that wait for it
+}
+
+// Compile makes a plan for one of size ranks ready.
+func Compile(p plan.Plan, size int) *Program {
+	g := &Program{
+		chunks: p.Chunks, single: true,
+		sends: make([][]int32, size), recvs: make([][]int32, size),
+	}
+	d := dependencies{program: g, last: make(map[cell]use)}
+	for _, round := range p.Rounds {
+		for _, m := range round {
+			d.add(m)
+		}
+	}
+	for i := range g.moves {
+		if g.moves[i].waits == 0 {
+			g.first = append(g.first, int32(i))
+		}
+	}
+	return g
+}
+
+// A cell is a chunk of a buffer.
+type cell struct {
+	buf plan.Buf
+	i   int
+}
+
+// A use is who has touched a cell last.
+type use struct {
+	writer  int32 // -1 if none
+	readers []int32
+}
+
+type dependencies struct {
+	program *Program
+	last    map[cell]use
+}
+
+func (d *dependencies) add(m plan.Move) {
+	g := d.program
+	i := int32(len(g.moves))
+	g.moves = append(g.moves, move{Move: m})
+	switch m.Kind {
+	case plan.Send:
+		d.read(i, m.A)
+		g.moves[i].index = uint32(len(g.sends[m.Peer]))
+		g.sends[m.Peer] = append(g.sends[m.Peer], i)
+	case plan.Recv, plan.Reduce:
+		if m.Kind == plan.Reduce {
+			d.read(i, m.A)
+		}
+		d.write(i, m.Dst)
+		g.moves[i].index = uint32(len(g.recvs[m.Peer]))
+		g.recvs[m.Peer] = append(g.recvs[m.Peer], i)
+	case plan.Copy:
+		d.read(i, m.A)
+		d.write(i, m.Dst)
+	case plan.Combine:
+		d.read(i, m.A)
+		d.read(i, m.B)
+		d.write(i, m.Dst)
+	default:
+		panic("engine: unknown kind of move")
+	}
+}
+
+func (d *dependencies) read(i int32, s plan.Span) {
+	d.each(s, func(c cell, u use) {
+		d.after(i, u.writer)
+		u.readers = append(u.readers, i)
+		d.last[c] = u
+	})
+}
+
+func (d *dependencies) write(i int32, s plan.Span) {
+	d.each(s, func(c cell, u use) {
+		d.after(i, u.writer)
+		for _, r := range u.readers {
+			d.after(i, r)
+		}
+		d.last[c] = use{writer: i}
+	})
+}
+
+func (d *dependencies) each(s plan.Span, f func(c cell, u use)) {
+	g := d.program
+	g.single = g.single && s.Hi-s.Lo == 1
+	if s.Buf == plan.Temp {
+		if g.tempHi == 0 {
+			g.tempLo = s.Lo
+		}
+		g.tempLo, g.tempHi = min(g.tempLo, s.Lo), max(g.tempHi, s.Hi)
+	}
+	for k := s.Lo; k < s.Hi; k++ {
+		c := cell{s.Buf, k}
+		u, ok := d.last[c]
+		if !ok {
+			u.writer = -1
+		}
+		f(c, u)
+	}
+}
+
+// after makes move i wait for move j, once.
+func (d *dependencies) after(i, j int32) {
+	if j < 0 || j == i {
+		return
+	}
+	before := &d.program.moves[j]
+	if n := len(before.next); n > 0 && before.next[n-1] == i {
+		return
+	}
+	before.next = append(before.next, i)
+	d.program.moves[i].waits++
+}

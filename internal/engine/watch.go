@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+const (
+	// watchTick is how often operations that run are looked at. It is the
+	// accuracy of their timeouts.
+	watchTick = 20 * time.Millisecond
+	// watchIdle is after how many ticks without an operation the watch goes
+	// to sleep.
+	watchIdle = 50
+	// probeAfter is how long an operation makes no progress before the ranks
+	// that it waits for are asked where they are. It doubles up to probeMax,
+	// and from the second time on all ranks are asked: those that are waited
+	// for may wait for others.
+	probeAfter = 40 * time.Millisecond
+	probeMax   = 2 * time.Second
+)
+
+// begin counts an operation in, and wakes the watch if it sleeps.
+func (e *Engine) begin() {
+	e.active.Add(1)
+	if e.parked.Load() {
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watch looks after operations that make no progress, until Close.
+func (e *Engine) watch(t *time.Ticker) {
+	defer t.Stop()
+	idle := 0
+	for {
+		select {
+		case <-e.stop:
+			return
+		case now := <-t.C:
+			e.each(func(c *Comm) { c.watch(now) })
+		}
+		if idle++; e.active.Load() > 0 {
+			idle = 0
+		}
+		if idle < watchIdle {
+			continue
+		}
+		t.Stop()
+		e.parked.Store(true)
+		if e.active.Load() == 0 {
+			select {
+			case <-e.stop:
+				return
+			case <-e.wake:
+			}
+		}
+		e.parked.Store(false)
+		idle = 0
+		t.Reset(watchTick)
+	}
+}
+
+// watch times operations out, and probes for those that stand still. A rank
+// that has made another call answers to that with a mismatch.
+func (c *Comm) watch(now time.Time) {
+	var late *Op
+	c.mu.Lock()
+	c.ops.each(func(op *Op) {
+		if op.failing || op.busy > 0 {
+			return // What is worked on here does not stand still.
+		}
+		switch p := op.measure(); {
+		case op.moved.IsZero() || p != op.progress:
+			op.moved, op.progress, op.stalled, op.probeIn = now, p, 0, probeAfter
+		case op.work.Timeout > 0 && now.Sub(op.moved) >= op.work.Timeout:
+			late = op
+		default:
+			if op.stalled += watchTick; op.stalled >= op.probeIn {
+				op.probe()
+				op.stalled, op.probeIn = 0, min(2*op.probeIn, probeMax)
+			}
+		}
+	})
+	var err *TimeoutError
+	if late != nil {
+		err = c.timeout(late)
+		c.fail(err) // before the lock is given up, or late could end meanwhile
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.tell(wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
+	}
+}
+
+// measure is a number that changes as the operation makes progress.
+func (op *Op) measure() int {
+	p := len(op.slots) - op.remaining
+	for i := range op.sinks {
+		if s := &op.sinks[i]; s.Owner != nil {
+			p += op.comm.links[op.move(i).Peer].Filling(s)
+		}
+	}
+	for i := range op.transfers {
+		if t := &op.transfers[i]; t.Owner != nil {
+			p += op.comm.links[op.move(i).Peer].Delivering(t)
+		}
+	}
+	return p
+}
+
+// probe asks ranks where they are.
+func (op *Op) probe() {
+	c := op.comm
+	ask := op.waitsFor()
+	if op.probeIn > probeAfter {
+		ask = c.others()
+	}
+	for _, rank := range ask {
+		c.links[rank].Probe(wire.Probe{Call: op.call})
+	}
+}
+
+// others are all ranks but this one.
+func (c *Comm) others() []int {
+	ranks := make([]int, 0, len(c.links))
+	for rank := range c.links {
+		if rank != c.rank {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// timeout says who keeps op from its end: the ranks that have not answered,
+// and of those that are in no call the ones that have made the fewest. If
+// there are none it is the ranks that op waits for itself.
+func (c *Comm) timeout(op *Op) *TimeoutError {
+	direct := c.answers(op, op.waitsFor())
+	all := direct
+	if op.probeIn > 2*probeAfter {
+		all = c.answers(op, c.others())
+	}
+	fewest := op.call.Seq
+	for _, w := range all {
+		if w.Known && !w.Active {
+			fewest = min(fewest, w.Last.Seq)
+		}
+	}
+	guilty := slices.DeleteFunc(slices.Clone(all), func(w Waiting) bool {
+		return w.Known && (w.Active || w.Last.Seq > fewest || w.Last.Seq == op.call.Seq)
+	})
+	if len(guilty) == 0 {
+		return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: direct}
+	}
+	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: guilty}
+}
+
+// answers is what ranks have told of themselves, in their order.
+func (c *Comm) answers(op *Op, ranks []int) []Waiting {
+	var list []Waiting
+	for _, rank := range ranks {
+		w, known := c.where[rank]
+		known = known && w.Seq == op.call.Seq
+		list = append(list, Waiting{Rank: rank, Known: known, Active: w.Active, Last: w.Last})
+	}
+	slices.SortFunc(list, func(a, b Waiting) int { return a.Rank - b.Rank })
+	return list
+}

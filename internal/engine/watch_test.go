@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// TestWatchSleepsWhenIdle: without operations nothing wakes up, and one that
+// begins afterwards is watched as ever.
+func TestWatchSleepsWhenIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overSim(sim.Config{}), Config{})
+		e := w.engines[0]
+		parked := func() bool { synctest.Wait(); return e.parked.Load() }
+		if parked() {
+			t.Error("the watch sleeps at once")
+		}
+		time.Sleep((watchIdle + 1) * watchTick)
+		for range 3 {
+			if !parked() {
+				t.Fatal("the watch does not sleep")
+			}
+			time.Sleep(time.Hour)
+			if !parked() {
+				t.Error("the watch has woken up for nothing")
+			}
+			work := w.work(0, pairwise, vector(0, 10))
+			work.Timeout = time.Second
+			c := e.NewComm(uint64(time.Now().UnixNano()), 0, w.links[0])
+			op, err := c.Start(work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parked() {
+				t.Error("the watch sleeps through an operation")
+			}
+			began := time.Now()
+			err = op.Wait(t.Context())
+			if d := time.Since(began); !isType[*TimeoutError](err) || d > time.Second+3*watchTick {
+				t.Errorf("after %v: %v, want a TimeoutError after a second", d, err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// TestTimeoutNamesTheMissing: whoever has not come is named, with its last
+// call, on the rank that times out first.
+func TestTimeoutNamesTheMissing(t *testing.T) {
+	for name, missing := range map[string][]int{"one": {2}, "two": {1, 3}, "all others": {0, 1, 3}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 4
+				w := newWorld(t, n, overSim(sim.Config{Delay: time.Millisecond}), Config{})
+				for range 2 {
+					noError(t, w.on(func(rank int, c *Comm) error { return w.run(t.Context(), rank, ring, vector(rank, 100)) }))
+				}
+				errs := w.on(func(rank int, c *Comm) error {
+					if slices.Contains(missing, rank) {
+						return nil
+					}
+					work := w.work(rank, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(rank, 100))
+					work.Timeout = 2 * time.Second
+					op, err := c.Start(work)
+					if err != nil {
+						return err
+					}
+					return op.Wait(t.Context())
+				})
+				checkTimeouts(t, errs, missing)
+			})
+		})
+	}
+}
+
+func checkTimeouts(t *testing.T, errs []error, missing []int) {
+	t.Helper()
+	timeouts := 0
+	for rank, err := range errs {
+		if slices.Contains(missing, rank) {
+			continue
+		}
+		e, ok := errors.AsType[*TimeoutError](err)
+		if !ok {
+			if !isType[*RevokedError](err) {
+				t.Errorf("rank %d: %v, want a TimeoutError or the word of one", rank, err)
+			}
+			continue
+		}
+		timeouts++
+		var named []int
+		for _, w := range e.Waiting {
+			named = append(named, w.Rank)
+			if !w.Known || w.Active || w.Last.Seq != 2 || w.Last.Kind != uint8(plan.AllReduce) {
+				t.Errorf("rank %d: rank %d is %+v, want that its last call was the second", rank, w.Rank, w)
+			}
+		}
+		if !slices.Equal(named, missing) {
+			t.Errorf("rank %d waits for %v, want %v", rank, named, missing)
+		}
+	}
+	if timeouts == 0 {
+		t.Error("no rank has timed out")
+	}
+}
+
+// TestSilentPeerIsNamed: one that does not even answer is named, too.
+func TestSilentPeerIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network *sim.Network
+		w := newWorld(t, 3, func(t testing.TB, n int) []transport.Transport {
+			network = sim.New(sim.Config{})
+			return hosts(t, network, n)
+		}, Config{})
+		network.Partition("rank1")
+		errs := w.on(func(rank int, c *Comm) error {
+			work := w.work(rank, pairwise, vector(rank, 100))
+			work.Timeout = time.Second
+			op, err := c.Start(work)
+			if err != nil {
+				return err
+			}
+			return op.Wait(t.Context())
+		})
+		e, ok := errors.AsType[*TimeoutError](errs[0])
+		if r, revoked := errors.AsType[*RevokedError](errs[0]); !ok && (!revoked || r.Rank != 2) {
+			t.Fatalf("rank 0: %v, want a TimeoutError", errs[0])
+		}
+		if ok && (len(e.Waiting) != 1 || e.Waiting[0].Rank != 1 || e.Waiting[0].Known) {
+			t.Errorf("rank 0 waits for %v, want rank 1, unheard of", e.Waiting)
+		}
+		network.Heal()
+	})
+}
+
+// TestProgressIsNoTimeout: an operation that goes on, however slowly, is not
+// timed out.
+func TestProgressIsNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overSim(sim.Config{Rate: 1 << 20}), Config{})
+		noError(t, w.on(func(rank int, c *Comm) error {
+			data := vector(rank, 4<<20)
+			work := w.work(rank, ring, data)
+			work.Timeout = 2500 * time.Millisecond
+			op, err := c.Start(work)
+			if err == nil {
+				err = op.Wait(t.Context())
+			}
+			if err != nil {
+				return err
+			}
+			return checkSum(data, 2)
+		}))
+	})
+}
