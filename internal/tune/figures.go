@@ -1,0 +1,104 @@
+package tune
+
+import (
+	"math/bits"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// depthSizeMax is the largest number of ranks for which figures come from the
+// plans of all ranks. Beyond, a few ranks stand for the others, as a node
+// measures all algorithms of a collective when it first calls it.
+const depthSizeMax = 64
+
+type figureKey struct {
+	collective plan.Collective
+	index      int
+	size       int
+}
+
+// figures are the costs of a plan for a vector of one byte.
+type figures struct {
+	depth, messages        float64
+	moved, reduced, copied float64
+	largest                float64 // message
+	single                 bool    // every message is a single chunk
+}
+
+func measure(c plan.Collective, a plan.Algorithm, size int) figures {
+	f := figures{single: true}
+	plans := samples(a, size, 0)
+	if size > depthSizeMax {
+		f.depth = float64(depthBeyond(a, size))
+	} else {
+		f.depth = float64(depth(a, plans))
+	}
+	for _, p := range plans {
+		// With one byte for each chunk the counts are exact, in any order.
+		cost, chunks := plan.CostOf(p, p.Chunks), float64(p.Chunks)
+		f.messages = max(f.messages, float64(cost.Messages))
+		f.moved = max(f.moved, max(cost.Sent, cost.Received)/chunks)
+		f.reduced = max(f.reduced, cost.Reduced/chunks)
+		f.copied = max(f.copied, cost.Copied/chunks)
+		f.spans(p)
+	}
+	if f.single && c.Rooted() {
+		// With three ranks the tree of another root has longer messages.
+		for _, p := range samples(a, size, size-1) {
+			f.spans(p)
+		}
+	}
+	return f
+}
+
+// samples are the plans of all ranks, or of a few of many.
+func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
+	if size <= depthSizeMax {
+		return a.Plans(size, root)
+	}
+	for _, rank := range [...]int{0, 1, 2, size / 2, size - 1} {
+		plans = append(plans, a.Plan(rank, size, root))
+	}
+	return plans
+}
+
+func depth(a plan.Algorithm, plans []plan.Plan) int {
+	d, err := plan.Depth(plans)
+	if err != nil {
+		panic("tune: " + a.Name + ": " + err.Error())
+	}
+	return d
+}
+
+// depthBeyond is about the depth of the plans of many ranks. No plan of a
+// single rank shows it: in a chain every rank has two messages, and the last
+// waits for all others. Depths are constant, or grow with the number of ranks
+// or with its logarithm; how they grow from 8 to 16 and 32 ranks tells which.
+func depthBeyond(a plan.Algorithm, size int) int {
+	var d [3]int
+	for i := range d {
+		d[i] = depth(a, a.Plans(8<<i, 0))
+	}
+	before, last := d[1]-d[0], d[2]-d[1]
+	if 2*last > 3*before {
+		return d[2] + last*(size-32)/16
+	}
+	return d[2] + last*(bits.Len(uint(size-1))-bits.Len(31))
+}
+
+// spans looks at how long messages are.
+func (f *figures) spans(p plan.Plan) {
+	for _, round := range p.Rounds {
+		for i := range round {
+			m := &round[i]
+			s := m.Dst
+			if m.Kind == plan.Send {
+				s = m.A
+			}
+			f.single = f.single && s.Len() == 1
+			if m.Kind != plan.Copy && m.Kind != plan.Combine {
+				f.largest = max(f.largest, float64(s.Len())/float64(p.Chunks))
+			}
+		}
+	}
+}
