@@ -1,0 +1,63 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/nexar-go/nexar/internal/link"
+)
+
+// Close ends all operations, says goodbye to all peers, waits at most until
+// ctx ends for them to read it, and closes the transport. Other calls return
+// when the first does, and what it does.
+func (m *Mesh) Close(ctx context.Context) error {
+	m.mu.Lock()
+	first := !m.closing
+	m.closing = true
+	m.mu.Unlock()
+	if first {
+		m.closeErr = m.close(ctx)
+		close(m.closed)
+	}
+	<-m.closed
+	return m.closeErr
+}
+
+func (m *Mesh) close(ctx context.Context) error {
+	links := m.shut()
+	m.engine.Close()
+	var closing sync.WaitGroup
+	for _, l := range links {
+		closing.Go(func() { l.Close(ctx) })
+	}
+	closing.Wait()
+	m.stop()
+	err := m.cfg.Transport.Close()
+	m.wg.Wait()
+	return err
+}
+
+// abort drops everything that form has made.
+func (m *Mesh) abort() {
+	links := m.shut()
+	m.stop()
+	m.engine.Close()
+	for _, l := range links {
+		l.Abort()
+	}
+	m.wg.Wait()
+}
+
+// shut lets no more links be made, and returns those there are.
+func (m *Mesh) shut() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closing = true
+	for _, l := range append(slices.Clone(m.links), m.loop) {
+		if l != nil {
+			links = append(links, l)
+		}
+	}
+	return links
+}

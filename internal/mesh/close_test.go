@@ -1,0 +1,111 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+func TestAllClose(t *testing.T) {
+	for _, apart := range []time.Duration{0, time.Millisecond, time.Second} {
+		inBubble(t, 5, func(w *world) {
+			w.form()
+			began := time.Now()
+			var all sync.WaitGroup
+			for rank, m := range w.meshes {
+				all.Go(func() {
+					time.Sleep(time.Duration(rank) * apart)
+					if err := m.Close(w.Context()); err != nil {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(began) - 4*apart; took > 3*delay {
+				t.Errorf("%v apart: it took %v longer", apart, took)
+			}
+			for rank, n := range w.notes {
+				if got := n.all(); len(got) > 0 {
+					t.Errorf("%v apart: for rank %d these have failed: %v", apart, rank, got)
+				}
+			}
+		})
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { w.meshes[0].Close(w.Context()) })
+		}
+		all.Wait()
+		w.meshes[0].Close(w.Context())
+		if _, err := w.comms[0].Start(engine.Work{}); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("an operation after Close: %v, want %v", err, engine.ErrClosed)
+		}
+	})
+}
+
+// TestCloseBeforeFormed: a mesh may be closed when not all have their links,
+// even while one is made again.
+func TestCloseBeforeFormed(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.link()
+		w.network.Crash(w.host(0))
+		time.Sleep(time.Second)
+		var all sync.WaitGroup
+		for _, m := range w.meshes {
+			all.Go(func() { m.Close(w.Context()) })
+		}
+		began := time.Now()
+		all.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestCloseWithoutPeers closes when peers are gone, or do not read any more,
+// with operations and transfers under way.
+func TestCloseWithoutPeers(t *testing.T) {
+	const limit = 3 * time.Second
+	for name, test := range map[string]struct {
+		before func(n *sim.Network, host string)
+		most   time.Duration
+	}{
+		"crashed":     {(*sim.Network).Crash, 3 * delay},
+		"powered off": {(*sim.Network).PowerOff, limit},
+		"cut off":     {func(n *sim.Network, host string) { n.Partition(host) }, limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, func(w *world) {
+				w.form()
+				var pending sync.WaitGroup
+				for _, to := range []int{1, 2} {
+					pending.Go(func() {
+						if err := w.comms[0].Send(w.Context(), make([]byte, 1<<20), 1, to, 1); err == nil {
+							t.Error("a message that nobody takes was sent")
+						}
+					})
+				}
+				time.Sleep(100 * time.Millisecond)
+				test.before(w.network, w.host(2))
+				ctx, cancel := context.WithTimeout(w.Context(), limit)
+				defer cancel()
+				began := time.Now()
+				w.meshes[0].Close(ctx)
+				if took := time.Since(began); took > test.most {
+					t.Errorf("it took %v, want at most %v", took, test.most)
+				}
+				pending.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// lost handles the end of a link without a goodbye. A peer that has itself
+// ended its link lives and takes this node for failed. It tells the others so;
+// that it has failed must not be heard from this node.
+func (m *Mesh) lost(l *link.Link, err error) {
+	if m.unlink(l) {
+		return
+	}
+	verdict := errors.Is(l.Conn().Err(), transport.ErrPeerClosed)
+	m.nodeFailed(l.Peer, err, l, !verdict)
+}
+
+// told handles the word of a peer that a node has failed.
+func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
+	rank, ok := m.cfg.View.Rank(member.NodeID(f.Node))
+	if !ok || rank == m.rank {
+		return
+	}
+	m.nodeFailed(rank, &reportedError{by: l.Peer, text: text}, l, true)
+}
+
+// A reportedError is the reason of a failure that another rank has noticed.
+type reportedError struct {
+	by   int
+	text string
+}
+
+func (e *reportedError) Error() string { return fmt.Sprintf("%s (as rank %d reports)", e.text, e.by) }
+func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
+
+// reason is what to tell others of an error.
+func reason(err error) string {
+	if r, ok := errors.AsType[*reportedError](err); ok {
+		return r.text
+	}
+	return err.Error()
+}
+
+// nodeFailed ends what waits for a rank, once. From is the link that this node
+// knows it by. The others are told first: this node may leave as soon as an
+// operation has failed, and must not be taken for the reason.
+func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
+	m.mu.Lock()
+	known := m.failed[rank] || m.closing
+	m.failed[rank] = true
+	links := slices.Clone(m.links)
+	m.mu.Unlock()
+	if known {
+		return
+	}
+	m.log.Error("a node has failed", m.note(rank), "reason", err)
+	if tell {
+		m.tell(links, rank, err, from)
+	}
+	m.engine.PeerFailed(rank, err)
+	if l := links[rank]; l != nil && l != from {
+		l.Fail(err)
+	}
+}
+
+// tell tells all others that a rank has failed, save for the one that said so.
+func (m *Mesh) tell(links []*link.Link, failed int, err error, from *link.Link) {
+	f := wire.Failed{Node: m.cfg.View.Nodes[failed].ID}
+	for rank, l := range links {
+		if rank != failed && rank != m.rank && l != nil && l != from {
+			l.Failed(f, reason(err))
+		}
+	}
+}
+
+// left handles the goodbye of a peer, whose silence from now on is no failure.
+func (m *Mesh) left(l *link.Link) {
+	if l.Peer == m.rank {
+		return
+	}
+	m.mu.Lock()
+	m.failed[l.Peer] = true
+	m.mu.Unlock()
+	m.log.Info("a node has left", m.note(l.Peer))
+}
+
+func (m *Mesh) note(rank int) slog.Attr {
+	n := m.cfg.View.Nodes[rank]
+	return slog.Group("node", "rank", rank, "id", n.ID.String(), "addr", list(n.Addrs))
+}

@@ -1,0 +1,336 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// pending starts a receive on some ranks from ranks that never send, and
+// returns a function that waits for the errors.
+func (w *world) pending(from func(rank int) int, ranks ...int) func() []error {
+	errs := make([]error, len(w.comms))
+	var all sync.WaitGroup
+	for _, rank := range ranks {
+		all.Go(func() {
+			_, errs[rank] = w.comms[rank].Recv(w.Context(), make([]byte, 8), 1, from(rank), 5)
+		})
+	}
+	return func() []error {
+		all.Wait()
+		return errs
+	}
+}
+
+// TestEveryoneLearnsOfAFailure kills a node in a world in which not everyone
+// watches it. Whatever waits ends on all ranks, and names it.
+func TestEveryoneLearnsOfAFailure(t *testing.T) {
+	const n, victim = 10, 3
+	for name, test := range map[string]struct {
+		kill func(network *sim.Network, host string)
+		most time.Duration
+	}{
+		"crash":     {(*sim.Network).Crash, delay},
+		"power off": {(*sim.Network).PowerOff, timeout + 2*interval + 2*delay},
+		"partition": {func(n *sim.Network, host string) { n.Partition(host) }, timeout + 2*interval + 2*delay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, n, func(w *world) {
+				w.form()
+				time.Sleep(10*time.Second + 300*time.Millisecond)
+				others := w.ranks(victim)
+				// Nobody waits for the victim itself.
+				wait := w.pending(func(rank int) int { return (victim + 1 + (rank+1)%2) % n }, others...)
+				time.Sleep(time.Second)
+				test.kill(w.network, w.host(victim))
+				began := time.Now()
+				errs := wait()
+				if took := time.Since(began); took > test.most {
+					t.Errorf("it took %v, at most %v was needed", took, test.most)
+				}
+				time.Sleep(time.Minute)
+				for _, rank := range others {
+					wantPeerError(t, errs[rank], victim, false)
+					if got := w.notes[rank].all(); !slices.Equal(got, []int{victim}) {
+						t.Errorf("for rank %d these have failed: %v, want %d once", rank, got, victim)
+					}
+				}
+				for rank, err := range w.reduce(others...) {
+					if rank != victim {
+						wantPeerError(t, err, victim, false)
+					}
+				}
+			})
+		})
+	}
+	if got := len(member.Watchers(member.View{Nodes: make([]member.Node, n)}, victim, WatchedMax)); got >= n-1 {
+		t.Fatalf("%d nodes watch the victim: the test shows nothing", got)
+	}
+}
+
+// TestNewsTravelsAnyWay: when the watchers of a failed node cannot tell a rank
+// soon, others do that they have told.
+func TestNewsTravelsAnyWay(t *testing.T) {
+	const n, victim = 10, 3
+	inBubble(t, n, func(w *world) {
+		w.form()
+		time.Sleep(10 * time.Second)
+		watchers := member.Watchers(w.view, victim, WatchedMax)
+		far := w.ranks(append(watchers, victim)...)[0]
+		for _, rank := range watchers {
+			w.network.SetOneWay(w.host(rank), w.host(far), sim.Link{Delay: 3 * time.Second})
+		}
+		wait := w.pending(func(int) int { return victim }, far)
+		time.Sleep(10 * time.Second)
+		w.network.PowerOff(w.host(victim))
+		began := time.Now()
+		wantPeerError(t, wait()[far], victim, false)
+		if took, most := time.Since(began), timeout+2*interval+3*delay; took > most {
+			t.Errorf("it took %v, at most %v was needed", took, most)
+		}
+	})
+}
+
+// TestLeaverLeavesTheNews: a rank closes as soon as an operation has failed.
+// The others hear from it what has failed, and do not take it for the reason.
+func TestLeaverLeavesTheNews(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		w.network.SetOneWay(w.host(2), w.host(0), sim.Link{Delay: 3 * time.Second})
+		wait := w.pending(func(int) int { return 1 }, 0)
+		go func() {
+			w.comms[1].Recv(w.Context(), make([]byte, 8), 1, 2, 5)
+			w.meshes[1].Close(w.Context())
+		}()
+		time.Sleep(time.Second)
+		w.network.Crash(w.host(2))
+		wantPeerError(t, wait()[0], 2, false)
+	})
+}
+
+// TestFailureEndsACollective: an all-reduce that waits for a rank that does not
+// come ends when it fails.
+func TestFailureEndsACollective(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		time.AfterFunc(time.Minute, func() { w.network.Crash(w.host(2)) })
+		for rank, err := range w.reduce(0, 1, 3) {
+			if rank != 2 {
+				wantPeerError(t, err, 2, false)
+			}
+		}
+	})
+}
+
+// TestPartition: each part names the nodes of the other, and none of its own.
+func TestPartition(t *testing.T) {
+	inBubble(t, 10, func(w *world) {
+		w.form()
+		parts := [2][]int{{0, 2, 3, 5, 9}, {1, 4, 6, 7, 8}}
+		var hosts []string
+		for _, rank := range parts[0] {
+			hosts = append(hosts, w.host(rank))
+		}
+		w.network.Partition(hosts...)
+		w.pending(func(rank int) int { return (rank + 1) % 10 }, w.ranks()...)()
+		time.Sleep(time.Minute)
+		for i, part := range parts {
+			for _, rank := range part {
+				if got := w.notes[rank].all(); !slices.Equal(got, parts[1-i]) {
+					t.Errorf("for rank %d these have failed: %v, want %v", rank, got, parts[1-i])
+				}
+			}
+		}
+		w.network.Heal()
+		time.Sleep(time.Minute)
+		for i, part := range parts {
+			for _, rank := range part {
+				if got := w.notes[rank].all(); !slices.Equal(got, parts[1-i]) {
+					t.Errorf("after Heal: for rank %d these have failed: %v, want %v", rank, got, parts[1-i])
+				}
+			}
+		}
+	})
+}
+
+// TestOutcastAccusesNobody: a node that others take for failed sees its links
+// end. What it makes of that must not overtake what the others say.
+func TestOutcastAccusesNobody(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		w.network.SetOneWay(w.host(1), w.host(0), sim.Link{Down: true})
+		w.network.SetOneWay(w.host(0), w.host(2), sim.Link{Delay: time.Second})
+		errs := w.pending(func(int) int { return 0 }, 1, 2)()
+		wantPeerError(t, errs[1], 0, false)
+		wantPeerError(t, errs[2], 1, false)
+		time.Sleep(time.Minute)
+		for rank, want := range [][]int{{1}, {0, 2}, {1}} {
+			if got := w.notes[rank].all(); !slices.Equal(got, want) {
+				t.Errorf("for rank %d these have failed: %v, want %v", rank, got, want)
+			}
+		}
+	})
+}
+
+// TestLeaving: a node that leaves in good order has not failed, and what does
+// not need it goes on.
+func TestLeaving(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		fromLeaver := w.pending(func(int) int { return 2 }, 0)
+		goesOn := w.pending(func(int) int { return 3 }, 1)
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := w.meshes[2].Close(w.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 2*delay+time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+		wantPeerError(t, fromLeaver()[0], 2, true)
+		time.Sleep(time.Minute)
+		if err := w.comms[3].Send(w.Context(), make([]byte, 8), 1, 1, 5); err != nil {
+			t.Error(err)
+		}
+		if err := goesOn()[1]; err != nil {
+			t.Errorf("a receive that does not need the leaver: %v", err)
+		}
+		for _, rank := range []int{0, 1, 3} {
+			if got := w.notes[rank].all(); len(got) > 0 {
+				t.Errorf("for rank %d these have failed: %v", rank, got)
+			}
+		}
+		failed := false
+		for rank, err := range w.reduce(0, 1, 3) {
+			if rank != 2 && err == nil {
+				t.Errorf("rank %d: an all-reduce without rank 2 has ended well", rank)
+			}
+			failed = failed || err != nil
+		}
+		if !failed {
+			t.Error("nobody misses the leaver")
+		}
+	})
+}
+
+// TestLeftForSomeFailedForOthers: a node leaves, and one of the others does
+// not hear of it. That it takes the leaver for failed impresses nobody.
+func TestLeftForSomeFailedForOthers(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		time.Sleep(10 * time.Second)
+		w.network.SetLink(w.host(2), w.host(3), sim.Link{Down: true})
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		w.meshes[2].Close(ctx)
+		time.Sleep(time.Minute)
+		for rank, want := range [][]int{nil, nil, nil, {2}} {
+			if got := w.notes[rank].all(); !slices.Equal(got, want) {
+				t.Errorf("for rank %d these have failed: %v, want %v", rank, got, want)
+			}
+		}
+	})
+}
+
+// TestFailureAfterLeaving: one leaves, then another fails.
+func TestFailureAfterLeaving(t *testing.T) {
+	inBubble(t, 9, func(w *world) {
+		w.form()
+		w.meshes[4].Close(w.Context())
+		time.Sleep(time.Second)
+		wait := w.pending(func(rank int) int { return 8 }, 0, 1, 2, 3)
+		time.Sleep(time.Second)
+		w.network.PowerOff(w.host(6))
+		for rank, err := range wait()[:4] {
+			wantPeerError(t, err, 6, false)
+			if got := w.notes[rank].all(); !slices.Equal(got, []int{6}) {
+				t.Errorf("for rank %d these have failed: %v, want 6", rank, got)
+			}
+		}
+	})
+}
+
+// TestFailureOverMem is in real time and over another transport, with all
+// ranks at work when one is killed.
+func TestFailureOverMem(t *testing.T) {
+	const n, victim = 6, 4
+	network := mem.NewNetwork()
+	view := member.View{Epoch: 1}
+	for rank := range n {
+		view.Nodes = append(view.Nodes, member.Node{ID: idOf(rank), Addrs: []string{idOf(rank).String()}, Host: "here"})
+	}
+	errs := make([]error, n)
+	begun := make(chan struct{}, n)
+	var all sync.WaitGroup
+	for rank := range n {
+		all.Go(func() { errs[rank] = workUntilItFails(t.Context(), network, view, rank, begun) })
+	}
+	for range n {
+		<-begun
+	}
+	network.Kill(idOf(victim).String())
+	all.Wait()
+	for rank, err := range errs {
+		if rank != victim {
+			wantPeerError(t, err, victim, false)
+		} else if err == nil {
+			t.Error("the victim has noticed nothing")
+		}
+	}
+}
+
+func workUntilItFails(ctx context.Context, network *mem.Network, view member.View, rank int, begun chan<- struct{}) error {
+	// Whoever waits for begun must not wait for one that has failed before.
+	var once sync.Once
+	begin := func() { once.Do(func() { begun <- struct{}{} }) }
+	defer begin()
+	m, err := formOverMem(ctx, network, view, rank)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		m.Close(ctx)
+	}()
+	links, err := m.Formed()
+	if err != nil {
+		return err
+	}
+	c := m.Engine().NewComm(1, rank, links)
+	return reduceForEver(ctx, c, rank, view.Size(), begin)
+}
+
+func formOverMem(ctx context.Context, network *mem.Network, view member.View, rank int) (*Mesh, error) {
+	var t transport.Transport
+	t, err := network.Listen(idOf(rank).String())
+	if err != nil {
+		return nil, err
+	}
+	m, err := Form(ctx, Config{Self: idOf(rank), View: view, Transport: t, Loop: loop})
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("form: %w", err)
+	}
+	return m, nil
+}
+
+func reduceForEver(ctx context.Context, c *engine.Comm, rank, n int, begin func()) error {
+	for i := 0; ; i++ {
+		if err := reduce(ctx, c, rank, n); err != nil {
+			return err
+		}
+		if i == 20 {
+			begin()
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+const (
+	delay    = 5 * time.Millisecond
+	interval = time.Second
+	timeout  = 5 * time.Second
+	simPort  = ":7000"
+)
+
+// A world is the nodes of a view on a simulated network.
+type world struct {
+	testing.TB
+	interval   time.Duration // of heartbeats
+	network    *sim.Network
+	view       member.View
+	transports []transport.Transport
+	meshes     []*Mesh
+	comms      []*engine.Comm
+	notes      []*notes
+}
+
+// inBubble calls f with a world whose n nodes are up, in fake time.
+func inBubble(t *testing.T, n int, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, n, sim.Config{Seed: 1, Delay: delay})
+		for rank := range n {
+			w.listen(rank)
+		}
+		f(w)
+	})
+}
+
+// newWorld makes a world in which no node is up.
+func newWorld(t testing.TB, n int, cfg sim.Config) *world {
+	w := &world{
+		TB: t, interval: interval, network: sim.New(cfg), view: member.View{Epoch: 1},
+		transports: make([]transport.Transport, n), meshes: make([]*Mesh, n), comms: make([]*engine.Comm, n),
+	}
+	for rank := range n {
+		id := idOf(rank)
+		w.view.Nodes = append(w.view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
+		w.network.Host(id.String())
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+func idOf(rank int) (id member.NodeID) {
+	id[0], id[15] = byte(rank), 1
+	return id
+}
+
+func (w *world) host(rank int) string { return idOf(rank).String() }
+
+// listen brings a node up.
+func (w *world) listen(rank int) {
+	t, err := w.network.Host(w.host(rank)).Listen(7000)
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	w.transports[rank] = named{t}
+}
+
+func (w *world) config(rank int) Config {
+	return Config{
+		Self: w.view.Nodes[rank].ID, View: w.view, Transport: w.transports[rank], Loop: loop,
+		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]),
+	}
+}
+
+// form links all nodes, and makes a communicator of them.
+func (w *world) form() {
+	w.Helper()
+	w.link()
+	for rank := range w.meshes {
+		w.open(rank)
+	}
+}
+
+// link is form without Formed.
+func (w *world) link() {
+	w.Helper()
+	var all sync.WaitGroup
+	for rank := range w.meshes {
+		all.Go(func() {
+			m, err := Form(w.Context(), w.config(rank))
+			if err != nil {
+				w.Errorf("rank %d: %v", rank, err)
+				return
+			}
+			w.meshes[rank] = m
+		})
+	}
+	all.Wait()
+	if w.Failed() {
+		w.FailNow()
+	}
+}
+
+// open says to a rank that all nodes are linked.
+func (w *world) open(rank int) {
+	w.Helper()
+	m := w.meshes[rank]
+	links, err := m.Formed()
+	if err != nil {
+		w.Fatalf("rank %d: %v", rank, err)
+	}
+	w.comms[rank] = m.Engine().NewComm(1, rank, links)
+}
+
+// linkOf is the link of a rank to another.
+func (w *world) linkOf(rank, to int) *link.Link {
+	m := w.meshes[rank]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.links[to]
+}
+
+// end closes whatever is there.
+func (w *world) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for rank, m := range w.meshes {
+		if m != nil {
+			all.Go(func() { m.Close(ctx) })
+		} else if t := w.transports[rank]; t != nil {
+			t.Close()
+		}
+	}
+	all.Wait()
+	w.network.Close()
+}
+
+// reduce makes an all-reduce over all ranks and returns its errors.
+func (w *world) reduce(ranks ...int) []error {
+	n := len(w.comms)
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for _, rank := range ranks {
+		all.Go(func() { errs[rank] = reduce(w.Context(), w.comms[rank], rank, n) })
+	}
+	all.Wait()
+	return errs
+}
+
+// reduce makes the all-reduce of a rank and checks its result.
+func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
+	data := make([]byte, 3*n)
+	for i := range data {
+		data[i] = byte(rank + i)
+	}
+	op, err := c.Start(engine.Work{
+		Call:    wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
+		Program: engine.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
+		Layout: engine.Layout{Elem: 1, Count: len(data)}, Data: data,
+		Reduce: func(dst, a, b []byte) {
+			for i := range dst {
+				dst[i] = a[i] + b[i]
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := op.Wait(ctx); err != nil {
+		return err
+	}
+	for i := range data {
+		if want := byte(n*(n-1)/2 + n*i); data[i] != want {
+			return fmt.Errorf("element %d is %d, want %d", i, data[i], want)
+		}
+	}
+	return nil
+}
+
+// wantWhole checks that all ranks work together and nobody counts as failed.
+func (w *world) wantWhole() {
+	w.Helper()
+	for rank, err := range w.reduce(w.ranks()...) {
+		if err != nil {
+			w.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	for rank, n := range w.notes {
+		if f := n.all(); len(f) > 0 {
+			w.Errorf("for rank %d these have failed: %v", rank, f)
+		}
+	}
+}
+
+// ranks are all ranks but those.
+func (w *world) ranks(but ...int) (ranks []int) {
+	for rank := range w.comms {
+		if !slices.Contains(but, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// wantPeerError checks that an error names a rank.
+func wantPeerError(t testing.TB, err error, rank int, left bool) {
+	t.Helper()
+	if e, ok := errors.AsType[*engine.PeerError](err); !ok || e.Rank != rank || e.Left != left {
+		t.Errorf("got error %v, want a PeerError of rank %d (left: %v)", err, rank, left)
+	}
+}
+
+// notes is a slog.Handler that counts the failures that a node has noticed.
+type notes struct {
+	mu     sync.Mutex
+	failed map[int]int // how often, by rank
+}
+
+func (n *notes) Enabled(context.Context, slog.Level) bool { return true }
+func (n *notes) WithAttrs([]slog.Attr) slog.Handler       { return n }
+func (n *notes) WithGroup(string) slog.Handler            { return n }
+
+func (n *notes) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "a node has failed" {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "node" {
+			n.failed[int(a.Value.Group()[0].Value.Int64())]++
+		}
+		return true
+	})
+	return nil
+}
+
+// all are the ranks that have failed, each as often as it was noticed.
+func (n *notes) all() (ranks []int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for rank, times := range n.failed {
+		for range times {
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// A named transport is one over a simulated network, where the names of hosts
+// are those of nodes.
+type named struct{ transport.Transport }
+
+func (n named) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	c, err := n.Transport.Dial(ctx, addr+simPort, peer+simPort)
+	if err != nil {
+		return nil, err
+	}
+	return namedConn{c}, nil
+}
+
+func (n named) Accept(ctx context.Context) (transport.Conn, error) {
+	c, err := n.Transport.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return namedConn{c}, nil
+}
+
+type namedConn struct{ transport.Conn }
+
+func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simPort) }
+
+// loop makes a connection within this process.
+func loop(ctx context.Context) (out, in transport.Conn, err error) {
+	network := mem.NewNetwork()
+	a, err := network.Listen("a")
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := network.Listen("b")
+	if err != nil {
+		return nil, nil, err
+	}
+	if out, err = a.Dial(ctx, "b", "b"); err != nil {
+		return nil, nil, err
+	}
+	in, err = b.Accept(ctx)
+	return out, in, err
+}

@@ -1,0 +1,90 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// WatchedMax is how many peers a node watches.
+const WatchedMax = 6
+
+// A pulse is what is known of the life of a watched peer.
+type pulse struct {
+	rank  int
+	heard uint64
+	at    time.Time // when heard last grew
+}
+
+// A vigil is the watch of a node over its peers.
+type vigil struct {
+	interval, timeout time.Duration
+	pulses            []*pulse
+	last              time.Time // of the last look
+}
+
+func (m *Mesh) newVigil(now time.Time) *vigil {
+	v := &vigil{interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
+	for _, rank := range member.Watched(m.cfg.View, m.rank, WatchedMax) {
+		v.pulses = append(v.pulses, &pulse{rank: rank, at: now})
+	}
+	return v
+}
+
+// watch asks the peers that this node watches for a sign of life whenever
+// they have been silent for an interval, and ends the link of one that stays
+// silent. A process that ends is noticed at once, by its transport; this is
+// for hosts and networks that fall silent.
+func (m *Mesh) watch(ctx context.Context) {
+	if m.cfg.HeartbeatInterval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
+		return
+	}
+	tick := time.NewTicker(m.cfg.HeartbeatInterval)
+	defer tick.Stop()
+	v := m.newVigil(time.Now())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			m.look(v, time.Now())
+		}
+	}
+}
+
+// look looks at all pulses.
+func (m *Mesh) look(v *vigil, now time.Time) {
+	if now.Sub(v.last) > 2*v.interval {
+		// This node was itself stopped for a while, and accuses nobody.
+		for _, p := range v.pulses {
+			p.at = now
+		}
+	}
+	v.last = now
+	for _, p := range v.pulses {
+		m.check(p, now, v.timeout)
+	}
+}
+
+// check looks at one pulse.
+func (m *Mesh) check(p *pulse, now time.Time, timeout time.Duration) {
+	m.mu.Lock()
+	gone := m.failed[p.rank]
+	m.mu.Unlock()
+	if gone {
+		return
+	}
+	l := m.links[p.rank]
+	if heard := l.Heard(); heard != p.heard {
+		p.heard, p.at = heard, now
+		return
+	}
+	if silent := now.Sub(p.at); silent >= timeout {
+		l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
+		return
+	}
+	l.Ping()
+}

@@ -1,0 +1,86 @@
+package mesh
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+)
+
+// TestIdleWorldStaysUp: an hour in which nobody says anything.
+func TestIdleWorldStaysUp(t *testing.T) {
+	inBubble(t, 9, func(w *world) {
+		w.form()
+		time.Sleep(time.Hour)
+		for rank, m := range w.meshes {
+			for _, peer := range member.Watched(w.view, rank, WatchedMax) {
+				// Each ping that is answered is a frame.
+				if heard := m.links[peer].Heard(); heard < uint64(time.Hour/interval/3) {
+					t.Errorf("rank %d has heard %d frames of rank %d", rank, heard, peer)
+				}
+			}
+		}
+		w.wantWhole()
+	})
+}
+
+// TestShortSilence: a network that falls silent for less than the timeout is
+// no failure.
+func TestShortSilence(t *testing.T) {
+	inBubble(t, 9, func(w *world) {
+		w.form()
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			w.network.Partition(w.host(4))
+			time.Sleep(timeout - 2*interval)
+			w.network.Heal()
+		}
+		w.wantWhole()
+	})
+}
+
+// TestNoHeartbeats: with an interval of 0 nobody asks, and nobody is accused.
+func TestNoHeartbeats(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.interval = 0
+		w.form()
+		w.network.PowerOff(w.host(1))
+		time.Sleep(time.Hour)
+		if got := w.notes[0].all(); len(got) > 0 {
+			t.Errorf("these have failed: %v", got)
+		}
+	})
+}
+
+// TestStoppedNodeAccusesNobody: after a long time in which it did not look, a
+// node gives its peers as much time as at the beginning.
+func TestStoppedNodeAccusesNobody(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		m := w.meshes[0]
+		// From here on rank 0 hears nothing. Its own watch gets no time to
+		// find that out: the test looks in its place, with times of its own.
+		w.network.Partition(w.host(0))
+		now := time.Now()
+		v := m.newVigil(now)
+		look := func(after time.Duration) {
+			now = now.Add(after)
+			m.look(v, now)
+			time.Sleep(time.Millisecond) // for the end of a link to be told
+		}
+		for range 3 {
+			look(time.Hour)
+			for range int(timeout/interval) - 1 {
+				look(interval)
+			}
+			if got := w.notes[0].all(); len(got) > 0 {
+				w.Fatalf("a node that was stopped for an hour says that %v have failed", got)
+			}
+		}
+		look(interval)
+		if got := w.notes[0].all(); !slices.Equal(got, []int{1, 2, 3}) {
+			t.Errorf("these have failed: %v, want all others", got)
+		}
+	})
+}
