@@ -1,0 +1,233 @@
+package nexar
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/nexar-go/nexar/internal/pki"
+)
+
+// Config says how a node joins a cluster and how it behaves in it. The zero
+// value takes everything from the environment, and otherwise the defaults.
+type Config struct {
+	// Seeds are the addresses ("host:port") of the seeds, any of which
+	// admits the node. NEXAR_SEEDS, separated by commas.
+	Seeds []string `env:"NEXAR_SEEDS"`
+
+	// Token is the secret that admits nodes, the same for the whole cluster.
+	// It never crosses the network. NEXAR_CLUSTER_TOKEN.
+	Token string `env:"NEXAR_CLUSTER_TOKEN"`
+
+	// Listen is the UDP address ("host:port") at which other nodes reach this
+	// one; its host may be empty for all addresses, its port 0 for any. A TCP
+	// socket at the same address notices the end of their processes. The
+	// default is ":0". NEXAR_LISTEN.
+	Listen string `env:"NEXAR_LISTEN"`
+
+	// Advertise is the address ("host:port", or "host" with the port of
+	// Listen) that other nodes are told. The default is the one that the seed
+	// sees. NEXAR_ADVERTISE.
+	Advertise string `env:"NEXAR_ADVERTISE"`
+
+	// Rank, if not nil, is the rank that the node wants. Joining fails if
+	// another node has it. NEXAR_RANK.
+	Rank *int `env:"NEXAR_RANK"`
+
+	// FormTimeout is how long Join waits for the world to form: 5 minutes by
+	// default. NEXAR_FORM_TIMEOUT_SECS.
+	FormTimeout time.Duration `env:"NEXAR_FORM_TIMEOUT_SECS"`
+
+	// CollectiveTimeout is the longest that a collective may make no
+	// progress, on this rank: 30 seconds by default, less than 0 for ever.
+	// NEXAR_COLLECTIVE_TIMEOUT_SECS.
+	CollectiveTimeout time.Duration `env:"NEXAR_COLLECTIVE_TIMEOUT_SECS"`
+
+	// BarrierTimeout is the longest that a Barrier may make no progress: 30
+	// seconds by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
+	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS"`
+
+	// HeartbeatInterval is how often a silent peer is asked for a sign of
+	// life: every second by default, less than 0 never.
+	// NEXAR_HEARTBEAT_INTERVAL_SECS.
+	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS"`
+
+	// HeartbeatTimeout is after what silence a peer counts as failed: 5
+	// seconds by default. The end of a process is noticed at once.
+	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
+	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS"`
+
+	// Memory says how much memory is kept for reuse: "training" (the
+	// default), or "inference". NEXAR_MEMORY.
+	Memory string `env:"NEXAR_MEMORY"`
+
+	// Log takes what the node notes; nil discards it. NEXAR_LOG=debug, info,
+	// warn or error logs to standard error from that level on.
+	Log *slog.Logger `env:"-"`
+}
+
+const (
+	defaultListen            = ":0"
+	defaultFormTimeout       = 5 * time.Minute
+	defaultTimeout           = 30 * time.Second
+	defaultHeartbeatInterval = time.Second
+	defaultHeartbeatTimeout  = 5 * time.Second
+)
+
+// ConfigFromEnv reads a Config from the environment. Times, whose variables
+// end in _SECS, are numbers of seconds, or as time.ParseDuration takes them
+// ("250ms"). A malformed value is an ErrConfig that names the variable.
+// Variables that are empty or not set leave their fields zero.
+func ConfigFromEnv() (Config, error) {
+	cfg, err := parseEnv()
+	return cfg, opError("environment", err)
+}
+
+func parseEnv() (Config, error) {
+	var cfg Config
+	vars := env.ToMap(os.Environ())
+	maps.DeleteFunc(vars, func(_, value string) bool { return value == "" })
+	err := env.ParseWithOptions(&cfg, env.Options{
+		Environment: vars,
+		FuncMap:     map[reflect.Type]env.ParserFunc{reflect.TypeFor[time.Duration](): parseSeconds},
+	})
+	if err != nil {
+		return Config{}, envError(err, vars)
+	}
+	if cfg.Log, err = logFromEnv(vars["NEXAR_LOG"]); err != nil {
+		return Config{}, err
+	}
+	return cfg, cfg.check()
+}
+
+// envError names the variable that could not be parsed, and its value.
+func envError(err error, vars map[string]string) error {
+	p, ok := errors.AsType[env.ParseError](err)
+	if !ok {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	name := variable(p.Name)
+	return fmt.Errorf("%w: %s=%q: %w", ErrConfig, name, vars[name], p.Err)
+}
+
+// variable is the environment variable of a field of Config.
+func variable(field string) string {
+	f, _ := reflect.TypeFor[Config]().FieldByName(field)
+	return f.Tag.Get("env")
+}
+
+// parseSeconds parses a number of seconds, or a duration with a unit.
+func parseSeconds(value string) (any, error) {
+	if secs, err := strconv.ParseFloat(value, 64); err == nil {
+		if math.IsNaN(secs) || math.Abs(secs) > math.MaxInt32 {
+			return nil, errors.New("out of range")
+		}
+		return time.Duration(secs * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return nil, errors.New("neither a number of seconds nor a duration such as 250ms")
+	}
+	return d, nil
+}
+
+func logFromEnv(level string) (*slog.Logger, error) {
+	if level == "" {
+		return nil, nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("%w: NEXAR_LOG=%q: not one of debug, info, warn, error", ErrConfig, level)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+}
+
+// check finds values that cannot be meant. It names fields by their variable.
+func (cfg *Config) check() error {
+	bad := func(field string, value any, why string) error {
+		return fmt.Errorf("%w: %s=%v: %s", ErrConfig, variable(field), value, why)
+	}
+	for _, seed := range cfg.Seeds {
+		if !isAddr(seed, false) {
+			return bad("Seeds", seed, "not an address of the form host:port")
+		}
+	}
+	if _, err := cfg.token(); err != nil {
+		return err
+	}
+	switch {
+	case cfg.Listen != "" && !isAddr(cfg.Listen, true):
+		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
+	case cfg.Advertise != "" && !isAddr(cfg.Advertise, false) && !isAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
+		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
+	case cfg.Rank != nil && *cfg.Rank < 0:
+		return bad("Rank", *cfg.Rank, "a rank is not negative")
+	case cfg.FormTimeout < 0:
+		return bad("FormTimeout", cfg.FormTimeout, "negative")
+	case cfg.HeartbeatTimeout < 0:
+		return bad("HeartbeatTimeout", cfg.HeartbeatTimeout, "negative")
+	case cfg.HeartbeatTimeout > 0 && cfg.HeartbeatTimeout <= cfg.HeartbeatInterval:
+		return bad("HeartbeatTimeout", cfg.HeartbeatTimeout, fmt.Sprintf("not more than the interval of %v", cfg.HeartbeatInterval))
+	case cfg.Memory != "" && cfg.Memory != "training" && cfg.Memory != "inference":
+		return bad("Memory", cfg.Memory, "not one of training, inference")
+	}
+	return nil
+}
+
+// token parses Token, whose text is in no error.
+func (cfg *Config) token() (pki.Token, error) {
+	if cfg.Token == "" {
+		return pki.Token{}, nil
+	}
+	t, err := pki.ParseToken(cfg.Token)
+	if err != nil {
+		return t, fmt.Errorf("%w: %s: %w", ErrConfig, variable("Token"), err)
+	}
+	return t, nil
+}
+
+// isAddr reports whether addr is host:port; zero allows an empty host and the
+// port 0.
+func isAddr(addr string, zero bool) bool {
+	host, port, err := net.SplitHostPort(addr)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if strings.Contains(host, ":") {
+		_, err = netip.ParseAddr(host)
+	}
+	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsAny(host, " /@")
+}
+
+// fill takes what is zero in cfg from the environment, and then the defaults.
+func (cfg Config) fill() (Config, error) {
+	e, err := parseEnv()
+	if err != nil {
+		return Config{}, err
+	}
+	if len(cfg.Seeds) == 0 {
+		cfg.Seeds = e.Seeds
+	}
+	cfg.Token = cmp.Or(cfg.Token, e.Token)
+	cfg.Listen = cmp.Or(cfg.Listen, e.Listen, defaultListen)
+	cfg.Advertise = cmp.Or(cfg.Advertise, e.Advertise)
+	cfg.Rank = cmp.Or(cfg.Rank, e.Rank)
+	cfg.FormTimeout = cmp.Or(cfg.FormTimeout, e.FormTimeout, defaultFormTimeout)
+	cfg.CollectiveTimeout = cmp.Or(cfg.CollectiveTimeout, e.CollectiveTimeout, defaultTimeout)
+	cfg.BarrierTimeout = cmp.Or(cfg.BarrierTimeout, e.BarrierTimeout, defaultTimeout)
+	cfg.HeartbeatInterval = cmp.Or(cfg.HeartbeatInterval, e.HeartbeatInterval, defaultHeartbeatInterval)
+	cfg.HeartbeatTimeout = cmp.Or(cfg.HeartbeatTimeout, e.HeartbeatTimeout, defaultHeartbeatTimeout)
+	cfg.Memory = cmp.Or(cfg.Memory, e.Memory)
+	cfg.Log = cmp.Or(cfg.Log, e.Log, slog.New(slog.DiscardHandler))
+	return cfg, cfg.check()
+}

@@ -1,0 +1,233 @@
+package nexar
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// A trial is one collective to try on all ranks.
+type trial struct {
+	collective plan.Collective
+	kind       *kind
+	op         Op
+	custom     bool // AllReduceFunc
+	flavour    flavour
+	count      int // elements of the vector, or of a block
+	root       int
+
+	// algorithm is the place of one among plan.Algorithms, to be run on so
+	// many channels; -1 leaves both to the tuner.
+	algorithm, channels int
+
+	// late is a rank that calls later than the others, or none.
+	late int
+}
+
+// lateness is how much later. In this time the others send all that they may.
+const lateness = 500 * time.Microsecond
+
+func (tr trial) String() string {
+	how := "as the tuner says"
+	if tr.algorithm >= 0 {
+		how = fmt.Sprintf("%s on %d channels", plan.Algorithms(tr.collective)[tr.algorithm].Name, tr.channels)
+	}
+	op := tr.op.String()
+	if tr.custom {
+		op = "affine maps"
+	}
+	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late",
+		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late)
+}
+
+// run tries the collective on all ranks and looks at everything it has, or has
+// not, written.
+func (tr trial) run(comms []*Comm) error {
+	results := make([][]byte, len(comms))
+	err := forEach(len(comms), func(rank int) (err error) {
+		results[rank], err = tr.on(context.Background(), comms[rank])
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%v:\n%w", tr, err)
+	}
+	return tr.compare(results)
+}
+
+// on does the part of one rank, and returns its result. It is not verified
+// where compare does that.
+func (tr trial) on(ctx context.Context, c *Comm) ([]byte, error) {
+	if tr.algorithm >= 0 {
+		tuner := c.choose
+		defer func() { c.choose = tuner }()
+		c.choose = func(tune.Need) tune.Choice {
+			return tune.Choice{
+				Index: tr.algorithm, Algorithm: plan.Algorithms(tr.collective)[tr.algorithm], Channels: tr.channels,
+			}
+		}
+	}
+	return tr.kind.try(ctx, c, tr)
+}
+
+// compare finds out whether all ranks have the bits of rank 0, where they must.
+func (tr trial) compare(results [][]byte) error {
+	if tr.collective != plan.AllReduce {
+		return nil
+	}
+	for rank, r := range results {
+		if !bytes.Equal(r, results[0]) {
+			return fmt.Errorf("%v:\nranks 0 and %d have different bits", tr, rank)
+		}
+	}
+	return nil
+}
+
+// A party is one rank of a trial. Its buffers are those that the call gets.
+type party[T Number] struct {
+	trial
+	values  []uint64
+	rank, n int
+	data    guarded[T] // or dst
+	input   guarded[T] // src, if it has one
+	absent  bool       // data is of no use to this rank, and nil in the call
+}
+
+func try[T Number](ctx context.Context, c *Comm, tr trial) ([]byte, error) {
+	p := &party[T]{trial: tr, values: tr.kind.values(tr.op, tr.flavour), rank: c.Rank(), n: c.Size()}
+	p.prepare()
+	if p.rank == tr.late {
+		time.Sleep(lateness)
+	}
+	if err := p.call(ctx, c); err != nil {
+		return nil, err
+	}
+	return bytesOf(p.data.v), p.check()
+}
+
+// prepare makes the buffers. Those that a rank need not have are nil on every
+// other rank, and on the others must stay as they are.
+func (p *party[T]) prepare() {
+	all := p.n * p.count
+	switch p.collective {
+	case plan.Gather:
+		p.absent = p.rank != p.root && p.rank%2 == 0
+		p.data, p.input = newGuarded[T](all), newGuarded[T](p.count)
+	case plan.AllGather:
+		p.data, p.input = newGuarded[T](all), newGuarded[T](p.count)
+	case plan.Scatter:
+		p.data, p.input = newGuarded[T](p.count), newGuarded[T](all)
+	case plan.ReduceScatter:
+		p.data, p.input = newGuarded[T](p.count), newGuarded[T](all)
+	case plan.AllToAll:
+		p.data, p.input = newGuarded[T](all), newGuarded[T](all)
+	default:
+		p.data = newGuarded[T](p.count)
+		fill(p.data.v, p.values, p.rank, 0)
+		return
+	}
+	fill(p.input.v, p.values, p.rank, 0)
+	fill(p.data.v, p.values, p.rank, unwritten)
+}
+
+// unwritten is the first position of what buffers hold that have yet to be
+// written.
+const unwritten = 1 << 30
+
+func (p *party[T]) call(ctx context.Context, c *Comm) error {
+	dst, src := p.data.v, p.input.v
+	switch p.collective {
+	case plan.Barrier:
+		return c.Barrier(ctx)
+	case plan.Broadcast:
+		return Broadcast(ctx, c, dst, p.root)
+	case plan.Reduction:
+		return Reduce(ctx, c, dst, p.op, p.root)
+	case plan.AllReduce:
+		if p.custom {
+			return AllReduceFunc(ctx, c, dst, composeAll[T])
+		}
+		return AllReduce(ctx, c, dst, p.op)
+	case plan.Gather:
+		if p.absent {
+			dst = nil
+		}
+		return Gather(ctx, c, dst, src, p.root)
+	case plan.AllGather:
+		return AllGather(ctx, c, dst, src)
+	case plan.Scatter:
+		if p.rank != p.root && p.rank%2 == 0 {
+			src = nil
+		}
+		return Scatter(ctx, c, dst, src, p.root)
+	case plan.ReduceScatter:
+		return ReduceScatter(ctx, c, dst, src, p.op)
+	case plan.AllToAll:
+		return AllToAll(ctx, c, dst, src)
+	case plan.Scan:
+		return Scan(ctx, c, dst, p.op)
+	case plan.ExclusiveScan:
+		return ExclusiveScan(ctx, c, dst, p.op)
+	}
+	panic("no such collective")
+}
+
+// check looks at the buffers after the call.
+func (p *party[T]) check() error {
+	if p.collective != plan.AllReduce || p.rank == 0 {
+		if err := verify(p.trial, p.data.v, p.expected()); err != nil {
+			return err
+		}
+	}
+	if err := verify(p.trial, p.input.v, []segment{{p.rank, p.rank + 1, 0, len(p.input.v)}}); err != nil {
+		return fmt.Errorf("src: %w", err)
+	}
+	if err := p.data.check("data"); err != nil {
+		return err
+	}
+	return p.input.check("src")
+}
+
+// expected is what data holds afterwards.
+func (p *party[T]) expected() []segment {
+	own := segment{p.rank, p.rank + 1, 0, p.count}
+	switch p.collective {
+	case plan.Broadcast:
+		return []segment{{p.root, p.root + 1, 0, p.count}}
+	case plan.Reduction:
+		if p.rank != p.root {
+			return []segment{own}
+		}
+		return []segment{{0, p.n, 0, p.count}}
+	case plan.AllReduce:
+		return []segment{{0, p.n, 0, p.count}}
+	case plan.Gather, plan.AllGather, plan.AllToAll:
+		if p.collective == plan.Gather && p.rank != p.root {
+			return []segment{{p.rank, p.rank + 1, unwritten, p.n * p.count}}
+		}
+		at := 0
+		if p.collective == plan.AllToAll {
+			at = p.rank * p.count
+		}
+		var blocks []segment
+		for r := range p.n {
+			blocks = append(blocks, segment{r, r + 1, at, p.count})
+		}
+		return blocks
+	case plan.Scatter:
+		return []segment{{p.root, p.root + 1, p.rank * p.count, p.count}}
+	case plan.ReduceScatter:
+		return []segment{{0, p.n, p.rank * p.count, p.count}}
+	case plan.Scan:
+		return []segment{{0, p.rank + 1, 0, p.count}}
+	case plan.ExclusiveScan:
+		if p.rank == 0 {
+			return []segment{own}
+		}
+		return []segment{{0, p.rank, 0, p.count}}
+	}
+	return []segment{own} // Barrier
+}

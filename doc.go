@@ -1,0 +1,58 @@
+// Package nexar lets the processes of a distributed Go program work together:
+// each joins a cluster, gets a rank, and then exchanges messages and takes
+// part in collectives such as AllReduce with all the others, without MPI, a
+// launcher, cgo or any C library.
+//
+// Most programs do this:
+//
+//	node, err := nexar.Join(ctx, nexar.Config{}) // settings from the environment
+//	if err != nil {
+//		return err
+//	}
+//	defer node.Close()
+//	world := node.World()
+//	err = nexar.AllReduce(ctx, world, gradient, nexar.Sum) // gradient []float32
+//
+// A seed brings the processes together: the command "nexar run -n 4 --
+// PROGRAM" starts one and four processes on this host, "nexar seed" starts one
+// that processes on several hosts name in NEXAR_SEEDS, and StartSeed is the
+// same for programs. Local makes ranks within one process, and package
+// nexartest does so for tests.
+//
+// # Guarantees
+//
+// The result of a collective has the same bits on every rank that gets it.
+// When ranks call different collectives, or the same one with other
+// parameters, each gets a MismatchError that says who called what: a rank that
+// waits for others from that call, one whose part had been done from its next.
+// Messages from one rank to another with the same tag arrive in order.
+//
+// Everything between processes is encrypted, and both sides of every
+// connection have proved which node they are. The token that admits nodes
+// never crosses the network; only a cluster on loopback can do without.
+//
+// # Failure
+//
+// Nothing waits for ever: operations end when their context does, collectives
+// when they have made no progress for longer than Config allows, and all as
+// soon as a rank of the communicator is known to have failed, which for a
+// process that ends is within milliseconds. The error names the rank. An operation that fails on one rank ends its
+// communicator on all ranks, so that no rank waits for one that has given up;
+// later operations return an error that is ErrRevoked and says why. Package
+// errors tells causes apart: errors.Is with the sentinels of this package,
+// errors.AsType with its error types.
+//
+// A call with a parameter that cannot be right, an invalid root or length,
+// returns at once and does nothing else: ranks that have made the call rightly
+// wait for this one until they time out.
+//
+// An operation returns, also with an error, only when nothing uses its vectors
+// any more. After an error their contents are undefined. Vectors of operations
+// under way, and dst and src of one operation, do not overlap.
+//
+// # Concurrency
+//
+// All functions may be called from several goroutines. Collectives on one
+// Comm happen in the order in which they are called, which has to be the same
+// on all ranks.
+package nexar

@@ -1,0 +1,106 @@
+package nexar
+
+import (
+	"strconv"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/kernel"
+)
+
+// Number is the element types of vectors.
+type Number interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 |
+		float32 | float64 | Float16 | BFloat16
+}
+
+// Float16 is a number in the IEEE 754 half-precision format: 1 bit of sign, 5
+// of exponent, 10 of fraction. Its value is the bit pattern.
+type Float16 uint16
+
+// ToFloat16 rounds f to the nearest Float16, ties to even. What is too large
+// becomes infinite.
+func ToFloat16(f float32) Float16 { return Float16(kernel.F32ToF16(f)) }
+
+// Float32 is the value of f, exactly.
+func (f Float16) Float32() float32 { return kernel.F16ToF32(uint16(f)) }
+
+// String formats the value of f.
+func (f Float16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
+
+// BFloat16 is a number in the bfloat16 format: 1 bit of sign, 8 of exponent, 7
+// of fraction. Its value is the bit pattern.
+type BFloat16 uint16
+
+// ToBFloat16 rounds f to the nearest BFloat16, ties to even.
+func ToBFloat16(f float32) BFloat16 { return BFloat16(kernel.F32ToBF16(f)) }
+
+// Float32 is the value of f, exactly.
+func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
+
+// String formats the value of f.
+func (f BFloat16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
+
+// typeOf is the kernel's name for T.
+func typeOf[T Number]() kernel.Type {
+	var p *T
+	switch any(p).(type) {
+	case *int8:
+		return kernel.Int8
+	case *int16:
+		return kernel.Int16
+	case *int32:
+		return kernel.Int32
+	case *int64:
+		return kernel.Int64
+	case *uint8:
+		return kernel.Uint8
+	case *uint16:
+		return kernel.Uint16
+	case *uint32:
+		return kernel.Uint32
+	case *uint64:
+		return kernel.Uint64
+	case *float32:
+		return kernel.Float32
+	case *float64:
+		return kernel.Float64
+	case *Float16:
+		return kernel.Float16
+	case *BFloat16:
+		return kernel.BFloat16
+	}
+	panic("nexar: unreachable: Number has no other types")
+}
+
+// bytesOf is the memory of s.
+func bytesOf[T Number](s []T) []byte {
+	var zero T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
+}
+
+// sliceOf is the inverse of bytesOf.
+func sliceOf[T Number](b []byte) []T {
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
+}
+
+// aligned is b as elements, at an address that suits them: b itself on most
+// machines, or a copy.
+func aligned[T Number](b []byte) []T {
+	var zero T
+	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(zero) == 0 {
+		return sliceOf[T](b)
+	}
+	s := make([]T, len(b)/int(unsafe.Sizeof(zero)))
+	copy(bytesOf(s), b)
+	return s
+}
+
+// overlap reports whether a and b share memory.
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}

@@ -1,0 +1,155 @@
+package nexar
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/tune"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+)
+
+// worldComm is the id of the first communicator of a view.
+const worldComm = 1
+
+// closeTimeout is how long Close waits for peers to read what was sent.
+const closeTimeout = 5 * time.Second
+
+// Local makes a world of n ranks in this process, which exchange data through
+// its memory. It returns the communicator of each rank. Of cfg it uses the
+// timeouts, Memory and Log. Close every communicator; the ranks close
+// independently of each other, as processes would.
+func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
+	cfg, err := cfg.fill()
+	if err == nil && n < 1 {
+		err = fmt.Errorf("%w: a world of %d ranks", ErrConfig, n)
+	}
+	if err != nil {
+		return nil, opError("local", err)
+	}
+	network := mem.NewNetwork()
+	view := member.View{Epoch: 1}
+	for rank := range n {
+		key, err := pki.NewKey()
+		if err != nil {
+			return nil, opError("local", err)
+		}
+		id := key.ID()
+		view.Nodes = append(view.Nodes, member.Node{
+			ID: id, Addrs: []string{id.String()}, Host: "local", Name: fmt.Sprintf("local rank %d", rank),
+		})
+	}
+	comms := make([]*Comm, n)
+	errs := make([]error, n)
+	var forming sync.WaitGroup
+	for rank := range n {
+		forming.Go(func() { comms[rank], errs[rank] = localRank(ctx, network, view, rank, cfg) })
+	}
+	forming.Wait()
+	for _, err := range errs {
+		if err != nil {
+			for _, c := range comms {
+				if c != nil {
+					c.Close()
+				}
+			}
+			return nil, opError("local", err)
+		}
+	}
+	return comms, nil
+}
+
+// localRank makes the communicator of one rank of a world in this process.
+func localRank(ctx context.Context, network *mem.Network, view member.View, rank int, cfg Config) (*Comm, error) {
+	t, err := network.Listen(view.Nodes[rank].ID.String())
+	if err != nil {
+		return nil, err
+	}
+	return rankOver(ctx, t, view, rank, tune.Local(), cfg)
+}
+
+// rankOver makes the communicator of one rank of a view, over a transport at
+// which the others reach it. Closing it closes the transport.
+func rankOver(ctx context.Context, t transport.Transport, view member.View, rank int, net tune.Network, cfg Config) (*Comm, error) {
+	m, err := mesh.Form(ctx, mesh.Config{
+		Self: view.Nodes[rank].ID, View: view, Transport: t, Loop: loop, Log: cfg.Log,
+	})
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	c, err := newWorld(m, view, net, cfg)
+	if err != nil {
+		closeMesh(m)
+		return nil, err
+	}
+	c.transport = t.Name()
+	c.close = sync.OnceValue(func() error { return closeMesh(m) })
+	return c, nil
+}
+
+// newWorld makes the communicator of all ranks of a view, when all of them
+// have made their links.
+func newWorld(m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
+	links, err := m.Formed()
+	if err != nil {
+		return nil, err
+	}
+	return &Comm{
+		comm:              m.Engine().NewComm(worldComm, m.Rank(), links),
+		epoch:             view.Epoch,
+		rank:              m.Rank(),
+		nodes:             view.Nodes,
+		choose:            tune.New(net).Choose,
+		pool:              newPool(cfg.Memory),
+		collectiveTimeout: max(0, cfg.CollectiveTimeout),
+		barrierTimeout:    max(0, cfg.BarrierTimeout),
+		log:               cfg.Log,
+		programs:          make(map[programKey]*engine.Program),
+	}, nil
+}
+
+// newPool makes the buffer pool for a memory profile.
+func newPool(profile string) *bufpool.Pool {
+	tiers := bufpool.Training()
+	if profile == "inference" {
+		tiers = bufpool.Inference()
+	}
+	pool, err := bufpool.New(tiers)
+	if err != nil {
+		panic("nexar: " + err.Error())
+	}
+	return pool
+}
+
+// closeMesh ends all links in good order.
+func closeMesh(m *mesh.Mesh) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return m.Close(ctx)
+}
+
+// loop makes a connection within this process, for messages to oneself.
+func loop(ctx context.Context) (out, in transport.Conn, err error) {
+	network := mem.NewNetwork()
+	a, err := network.Listen("a")
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := network.Listen("b")
+	if err != nil {
+		return nil, nil, err
+	}
+	if out, err = a.Dial(ctx, "b", "b"); err != nil {
+		return nil, nil, err
+	}
+	in, err = b.Accept(ctx)
+	return out, in, err
+}

@@ -1,0 +1,168 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+// SeedConfig says how a seed brings a world together.
+type SeedConfig struct {
+	// Listen is the UDP address ("host:port") at which nodes reach the seed.
+	// The default is any free port of all addresses.
+	Listen string
+	// World is the number of nodes, at least 1.
+	World int
+	// Token is the secret that admits nodes. It has at least 128 bits, unless
+	// Listen is a loopback address; NewToken makes one. The default is
+	// NEXAR_CLUSTER_TOKEN.
+	Token string
+	// StateDir is where the seed keeps its certificate authority, so that a
+	// seed that is started again serves the same cluster. The default is to
+	// keep it in memory.
+	StateDir string
+	// FormTimeout is how long the world may take to form: 5 minutes by
+	// default, less than 0 for ever.
+	FormTimeout time.Duration
+	// Progress, if not nil, is called when the number of nodes that have
+	// joined has changed. It must not block for long.
+	Progress func(joined, world int)
+	// Log takes what the seed notes; nil discards it.
+	Log *slog.Logger
+}
+
+// A Seed admits nodes to a cluster. It is never on the way of data.
+type Seed struct {
+	server   *seed.Server
+	endpoint *quic.Endpoint
+	done     chan struct{}
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// NewToken makes a cluster token of 256 bits.
+func NewToken() string { return pki.NewToken().Reveal() }
+
+// seedPoll is how often a Seed looks how its world stands.
+const seedPoll = 50 * time.Millisecond
+
+// StartSeed starts a seed, which runs until it is closed. ctx is only for the
+// start.
+func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
+	s, err := startSeed(ctx, cfg)
+	return s, opError("seed", err)
+}
+
+func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
+	env, err := parseEnv()
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if cfg.World < 1 {
+		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
+	}
+	var token pki.Token
+	if text := cmp.Or(cfg.Token, env.Token); text != "" {
+		if token, err = pki.ParseToken(text); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, variable("Token"), err)
+		}
+	}
+	authority, err := openAuthority(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	joining, err := authority.Joining()
+	if err != nil {
+		return nil, err
+	}
+	s := &Seed{done: make(chan struct{})}
+	s.endpoint, err = quic.Listen(quic.Config{Addr: cmp.Or(cfg.Listen, defaultListen), Log: cfg.Log, Heartbeat: -1})
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.endpoint.Transport(joining)
+	if err == nil {
+		s.server, err = seed.Serve(seed.Config{
+			Transport: t, Authority: authority, Token: token, World: cfg.World,
+			FormTimeout: cfg.FormTimeout, Log: cfg.Log,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.endpoint.Close())
+	}
+	run, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.wg.Go(func() { s.follow(run, cfg) })
+	return s, nil
+}
+
+func openAuthority(dir string) (*pki.Authority, error) {
+	if dir == "" {
+		return pki.NewAuthority()
+	}
+	return pki.OpenAuthority(dir)
+}
+
+// follow reports progress, and the end of the last node.
+func (s *Seed) follow(ctx context.Context, cfg SeedConfig) {
+	defer close(s.done)
+	tick := time.NewTicker(seedPoll)
+	defer tick.Stop()
+	joined := 0
+	for {
+		st := s.server.Status()
+		if st.Joined != joined && cfg.Progress != nil {
+			cfg.Progress(st.Joined, st.World)
+		}
+		joined = st.Joined
+		if st.Err != nil || st.View.Size() > 0 && st.Attached == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
+func (s *Seed) Addr() string {
+	addr := s.endpoint.Addr()
+	host, port, err := net.SplitHostPort(addr)
+	if ip, bad := netip.ParseAddr(host); err != nil || bad == nil && !ip.IsUnspecified() {
+		return addr
+	}
+	if c := candidates(addr); len(c) > 0 {
+		return c[0]
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// Wait returns nil when the world has formed, or the reason why it has not.
+func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.server.Wait(ctx)) }
+
+// Done is closed when the seed has nothing more to do: the world did not
+// form, or all its nodes have gone.
+func (s *Seed) Done() <-chan struct{} { return s.done }
+
+// Close ends the seed. Nodes that wait for the world are told that it will not
+// form; a world that has formed goes on without it.
+func (s *Seed) Close() error {
+	s.stop()
+	s.wg.Wait()
+	return errors.Join(s.server.Close(), s.endpoint.Close())
+}
