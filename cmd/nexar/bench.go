@@ -1,0 +1,244 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/report"
+)
+
+// A benchFlags is what nexar bench is told.
+type benchFlags struct {
+	count     int
+	ops       []string
+	min, max  string
+	factor    int64
+	transport string
+	json, svg string
+	iters     int
+	duration  time.Duration
+}
+
+func newBench(s streams) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench [flags]",
+		Short: "Measure all operations, and check their results",
+		Long: `Bench runs the operations of a cluster at growing sizes, checks every element
+of every result, and prints a table.
+
+By itself it starts COUNT processes on this host that talk to each other as
+those of different hosts do. With --transport mem the ranks are in one
+process. Under "nexar run", or with NEXAR_SEEDS set, it is one rank of that
+cluster, and rank 0 prints.
+
+OPERATIONS
+  ` + strings.Join(bench.Ops(), ", ") + `; or all
+
+COLUMNS
+  p50, p99  every rank measures each run from a barrier on; these are the
+            median and the 99th percentile of the slowest rank. Of send_recv
+            it is half the way there and back, between the first and the last
+            rank
+  algbw     bytes by p50
+  busbw     algbw by a factor that makes it the load of the busiest link, as
+            in NVIDIA's nccl-tests: 2(n-1)/n for all_reduce, 1 for broadcast,
+            reduce, scans and send_recv, otherwise (n-1)/n
+  wrong     elements with a wrong value, over all ranks and runs
+
+Bytes are those of the vector; where it is cut by ranks (all_gather,
+reduce_scatter, gather, scatter, all_to_all), those of all blocks together.
+
+JSON has one object on each line with the fields op, ranks, bytes, transport,
+encrypted, iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong.
+
+EXIT STATUS
+  0  all was measured, and every result was right
+  1  a result was wrong, or something could not be measured
+  2  nexar bench was called wrongly`,
+		Example: `  nexar bench -n 4
+  nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
+  nexar bench --transport mem --json results.jsonl --svg results.svg
+  nexar run -n 2 --seed 10.0.0.1:7000 -- nexar bench --op all_reduce`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			return f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVarP(&f.count, "processes", "n", 4, "number of ranks")
+	flags.StringSliceVar(&f.ops, "op", []string{"all"}, "what to measure: `operations` separated by commas, or all")
+	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
+	flags.StringVar(&f.max, "max", "64MiB", "largest `size`")
+	flags.Int64Var(&f.factor, "factor", 0, "from one size to the next (default 2)")
+	flags.StringVar(&f.transport, "transport", "auto", "auto, quic or mem")
+	flags.StringVar(&f.json, "json", "", "write results to this `file`; - is standard output, without the table")
+	flags.StringVar(&f.svg, "svg", "", "draw time over size to this `file`")
+	flags.IntVar(&f.iters, "iters", 0, "runs of every size (default: as many as --duration allows)")
+	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "time for all together; every size is run three times at least")
+	return cmd
+}
+
+// run decides who the ranks are. given says that their number was.
+func (f *benchFlags) run(ctx context.Context, s streams, title string, given bool) error {
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	partOfCluster := os.Getenv("NEXAR_SEEDS") != ""
+	switch {
+	case f.count < 1:
+		return usagef("-n %d: at least one rank is needed", f.count)
+	case !slices.Contains([]string{"auto", "quic", "mem"}, f.transport):
+		return usagef("--transport %q: not one of auto, quic, mem", f.transport)
+	case partOfCluster && f.transport == "mem":
+		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%s) are not in one process", os.Getenv("NEXAR_SEEDS"))
+	case partOfCluster:
+		return f.join(ctx, s, cfg, given)
+	}
+	if err := f.tryFiles(); err != nil {
+		return err
+	}
+	if f.transport == "mem" {
+		return f.local(ctx, s, cfg)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return ranks.Run(ctx, ranks.Config{
+		Program: append([]string{self}, os.Args[1:]...), Count: f.count, FirstOnly: true,
+		Title: title, Stdout: s.out, Stderr: s.err,
+	})
+}
+
+// config is what to measure.
+func (f *benchFlags) config() (bench.Config, error) {
+	cfg := bench.Config{Factor: f.factor, Runs: f.iters, Duration: f.duration}
+	for _, name := range f.ops {
+		switch {
+		case name == "all":
+			cfg.Ops = append(cfg.Ops, bench.Ops()...)
+		case slices.Contains(bench.Ops(), name):
+			cfg.Ops = append(cfg.Ops, name)
+		default:
+			return cfg, usagef("--op %q: not one of all, %s", name, strings.Join(bench.Ops(), ", "))
+		}
+	}
+	var err error
+	if cfg.MinBytes, err = parseSize("--min", f.min); err != nil {
+		return cfg, err
+	}
+	if cfg.MaxBytes, err = parseSize("--max", f.max); err != nil {
+		return cfg, err
+	}
+	switch {
+	case cfg.MaxBytes < cfg.MinBytes:
+		return cfg, usagef("--max %s is less than --min %s", f.max, f.min)
+	case f.factor != 0 && f.factor < 2:
+		return cfg, usagef("--factor %d: the next size must be larger", f.factor)
+	case f.iters < 0:
+		return cfg, usagef("--iters %d: negative", f.iters)
+	case f.duration <= 0:
+		return cfg, usagef("--duration %v: not more than no time", f.duration)
+	}
+	return cfg, nil
+}
+
+// parseSize parses a size as people write it.
+func parseSize(flag, text string) (int64, error) {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n == 0 || n > math.MaxInt64 {
+		return 0, usagef("%s %q: not a size such as 8, 64KiB or 1MB", flag, text)
+	}
+	return int64(n), nil
+}
+
+// tryFiles finds out before anything is measured whether the results can be
+// written.
+func (f *benchFlags) tryFiles() error {
+	for _, name := range []string{f.json, f.svg} {
+		if name == "" || name == "-" {
+			continue
+		}
+		file, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patience is how long an operation may take: far longer than a program would
+// wait, since the vectors may be as large as memory.
+const patience = 10 * time.Minute
+
+// join measures as one rank of a cluster.
+func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, given bool) error {
+	env, err := nexar.ConfigFromEnv()
+	if err != nil {
+		return err
+	}
+	node, err := nexar.Join(ctx, nexar.Config{
+		CollectiveTimeout: cmp.Or(env.CollectiveTimeout, patience), BarrierTimeout: cmp.Or(env.BarrierTimeout, patience),
+	})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	if n := node.World().Size(); given && n != f.count {
+		return usagef("-n %d: the cluster has %s", f.count, report.Count(n, "rank"))
+	}
+	return f.measure(ctx, s, cfg, node.World())
+}
+
+// local measures with all ranks in this process.
+func (f *benchFlags) local(ctx context.Context, s streams, cfg bench.Config) error {
+	comms, err := nexar.Local(ctx, f.count, nexar.Config{CollectiveTimeout: patience, BarrierTimeout: patience})
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(comms))
+	var all sync.WaitGroup
+	for i, c := range comms {
+		all.Go(func() {
+			errs[i] = errors.Join(f.measure(ctx, s, cfg, c), c.Close())
+		})
+	}
+	all.Wait()
+	// The first one has caused the others, or is as good as any.
+	return cmp.Or(errs...)
+}
+
+// measure measures on one rank, and writes the results on rank 0.
+func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c *nexar.Comm) error {
+	if c.Rank() != 0 {
+		return bench.Run(ctx, c, cfg)
+	}
+	show, err := newShow(s, f)
+	if err != nil {
+		return err
+	}
+	cfg.Progress, cfg.Result = show.progress, show.result
+	return show.end(bench.Run(ctx, c, cfg))
+}

@@ -1,0 +1,142 @@
+// Package bench measures the operations of a communicator, and checks every
+// result that it gets.
+//
+// Call Run on every rank with the same Config. Rank 0 decides how often an
+// operation is repeated and gets the results.
+//
+// Every run of an operation begins with a barrier, and each rank measures its
+// own time from there. Reported is what the slowest rank says: the largest of
+// the ranks' medians, and of their 99th percentiles. The vectors hold numbers
+// that depend on position and rank, small enough for sums of float32 to be
+// exact in any order, so that every element has one right value.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// Config says what to measure. It is the same on every rank.
+type Config struct {
+	Ops      []string      // names from Ops; nil is all
+	MinBytes int64         // size of the smallest vector: 8 by default
+	MaxBytes int64         // and of the largest: 64 MiB by default
+	Factor   int64         // from one size to the next: 2 by default
+	Runs     int           // of every size; 0 is as many as Duration allows
+	Duration time.Duration // of all together: 90 seconds by default. Every size is run, however long that takes
+
+	// Progress, if not nil, is told on rank 0 how many of all sizes are done
+	// and what comes next.
+	Progress func(done, all int, op string, bytes int64)
+	// Result, if not nil, is given the results on rank 0 as they come.
+	Result func(Result)
+}
+
+// Sizes that a Config has by default.
+const (
+	DefaultMinBytes = 8
+	DefaultMaxBytes = 64 << 20
+	DefaultDuration = 90 * time.Second
+)
+
+// elem is the bytes of an element: all vectors are float32.
+const elem = 4
+
+// settling is how many barriers are run before anything is measured.
+const settling = 10
+
+// Run measures on one rank. The error says what kept it from being measured;
+// wrong results are no error, but in the results.
+func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
+	cells, err := cfg.cells(c.Size())
+	if err != nil {
+		return err
+	}
+	for range settling {
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+	}
+	r := newRank(c, cells)
+	pace := pace{end: time.Now().Add(cfg.Duration), fixed: cfg.Runs}
+	if cfg.Duration <= 0 {
+		pace.end = time.Now().Add(DefaultDuration)
+	}
+	for i, cell := range cells {
+		if c.Rank() == 0 && cfg.Progress != nil {
+			cfg.Progress(i, len(cells), cell.op.name, cell.bytes)
+		}
+		result, err := r.measure(ctx, cell, pace, pace.share(time.Now(), len(cells)-i))
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 && cfg.Result != nil {
+			cfg.Result(result)
+		}
+	}
+	return nil
+}
+
+// A cell is an operation at one size.
+type cell struct {
+	op    *op
+	bytes int64
+}
+
+// cells are what cfg asks for, in order, and the same on every rank.
+func (cfg Config) cells(ranks int) ([]cell, error) {
+	names := cfg.Ops
+	if len(names) == 0 {
+		names = Ops()
+	}
+	factor := cmp.Or(cfg.Factor, 2)
+	lo, hi := cfg.MinBytes, cfg.MaxBytes
+	if lo == 0 {
+		lo = DefaultMinBytes
+	}
+	if hi == 0 {
+		hi = max(lo, DefaultMaxBytes)
+	}
+	if lo < 0 || hi < lo || factor < 2 {
+		return nil, fmt.Errorf("sizes from %d to %d bytes, each %d times the one before: there are none", lo, hi, factor)
+	}
+	var cells []cell
+	for _, name := range names {
+		o, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, bytes := range o.sizes(lo, hi, factor, ranks) {
+			cells = append(cells, cell{o, bytes})
+		}
+	}
+	return cells, nil
+}
+
+// sizes are the sizes at which the operation is measured: lo, each next one by
+// factor, and hi; but of whole elements, and as many for every rank if the
+// operation cuts its vector by ranks.
+func (o *op) sizes(lo, hi, factor int64, ranks int) []int64 {
+	if o.empty {
+		return []int64{0}
+	}
+	unit := int64(elem)
+	if o.byRank {
+		unit *= int64(ranks)
+	}
+	var list []int64
+	for bytes := lo; ; bytes *= factor {
+		bytes = min(bytes, hi)
+		list = append(list, max(bytes/unit, 1)*unit)
+		if bytes == hi || bytes > hi/factor {
+			break
+		}
+	}
+	list = append(list, max(hi/unit, 1)*unit)
+	return slices.Compact(list)
+}

@@ -1,0 +1,42 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// A Result is what was measured of an operation at one size.
+type Result struct {
+	Op        string  `json:"op"`
+	Ranks     int     `json:"ranks"`
+	Bytes     int64   `json:"bytes"` // of the vector; of all blocks together, if it is cut by ranks
+	Transport string  `json:"transport"`
+	Encrypted bool    `json:"encrypted"`
+	Iters     int     `json:"iters"`
+	P50       float64 `json:"p50_us"` // median of the slowest rank, in microseconds
+	P99       float64 `json:"p99_us"`
+	Alg       float64 `json:"algbw_GBps"` // bytes by median, in 10⁹ bytes each second
+	Bus       float64 `json:"busbw_GBps"` // what the busiest link carries
+	Wrong     int64   `json:"wrong"`      // elements with a wrong value, on all ranks and in all runs
+}
+
+// bandwidth computes the bandwidths from bytes and median.
+func (r *Result) bandwidth(bus func(n float64) float64) {
+	if r.P50 <= 0 || r.Bytes == 0 {
+		return
+	}
+	r.Alg = float64(r.Bytes) / (r.P50 * 1e3)
+	r.Bus = r.Alg * bus(float64(r.Ranks))
+}
+
+// quantile is the smallest time that a share q of all times do not exceed, in
+// microseconds. It sorts times.
+func quantile(times []time.Duration, q float64) float64 {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	i := int(math.Ceil(q*float64(len(times)))) - 1
+	return float64(times[max(i, 0)]) / float64(time.Microsecond)
+}

@@ -1,0 +1,134 @@
+// Package doctor examines the machine and the environment that nexar would
+// run in.
+//
+// Call Examine, once and before anything else of the process uses nexar: it
+// changes the environment of the process. It returns what it found, good or
+// bad, and how to mend what is bad. It cannot fail; what it cannot find out is
+// a finding, too.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A Status says how good or bad a finding is.
+type Status string
+
+const (
+	OK   Status = "ok"
+	Note Status = "note" // worth knowing
+	Warn Status = "warn" // nexar works, but less well than it could
+	Fail Status = "fail" // something does not work
+)
+
+// A Finding is one thing that was looked at.
+type Finding struct {
+	About  string `json:"about"` // "environment", "machine", "self-test"
+	Status Status `json:"status"`
+	What   string `json:"what"`
+	Mend   string `json:"mend,omitempty"`
+
+	variable string // what it is about, if that is malformed
+}
+
+// Examine looks at everything.
+func Examine(ctx context.Context) []Finding {
+	list := examineEnvironment(ctx, os.Environ())
+	for _, f := range list {
+		if f.variable != "" {
+			os.Unsetenv(f.variable) // It has been told of, and must not hide the rest.
+		}
+	}
+	list = append(list, examineMachine()...)
+	for _, name := range nexarNames(os.Environ()) {
+		os.Unsetenv(name)
+	}
+	return append(list, selfTest(ctx)...)
+}
+
+// Healthy reports whether nothing keeps nexar from working.
+func Healthy(list []Finding) bool {
+	for _, f := range list {
+		if f.Status == Fail {
+			return false
+		}
+	}
+	return true
+}
+
+// examineMachine looks at what Join would find.
+func examineMachine() []Finding {
+	report, err := nexar.Inspect(nexar.Config{})
+	if err != nil {
+		return []Finding{{About: "machine", Status: Fail, What: err.Error(), Mend: "correct the variables, or unset them"}}
+	}
+	var list []Finding
+	add := func(s Status, format string, args ...any) {
+		list = append(list, Finding{About: "machine", Status: s, What: fmt.Sprintf(format, args...)})
+	}
+	if works(report) {
+		add(OK, "a UDP socket can be opened, at %s", report.Listen)
+	}
+	if report.Watched {
+		add(OK, "a TCP socket can be opened at the same port: the end of a process is noticed at once")
+	}
+	if len(report.Advertised) > 0 {
+		add(OK, "others would look for this node at %s, or at the address that the seed sees", strings.Join(report.Advertised, ", "))
+	}
+	if have := min(report.ReadBuffer, report.WriteBuffer); have > 0 && have >= report.WantedBuffer {
+		add(OK, "UDP buffers of %s", humanize.IBytes(uint64(have)))
+	}
+	if report.GSO {
+		add(OK, "the system cuts large sends into packets (GSO)")
+	} else if works(report) {
+		add(Note, "the system does not cut large sends into packets (no GSO): sending costs more of the processor's time")
+	}
+	add(OK, "transports: %s", strings.Join(report.Transports, ", "))
+	for _, p := range report.Problems {
+		s := Warn
+		if p.Fatal {
+			s = Fail
+		}
+		list = append(list, Finding{About: "machine", Status: s, What: p.What, Mend: p.Mend})
+	}
+	return list
+}
+
+func works(r nexar.Report) bool {
+	for _, p := range r.Problems {
+		if p.Fatal {
+			return false
+		}
+	}
+	return true
+}
+
+// Write writes findings for people.
+func Write(w io.Writer, list []Finding) error {
+	about := ""
+	for _, f := range list {
+		if f.About != about {
+			about = f.About
+			if _, err := fmt.Fprintf(w, "%s\n", about); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintf(w, "  %-5s %s\n", f.Status, f.What); err != nil {
+			return err
+		}
+		if f.Mend != "" {
+			if _, err := fmt.Fprintf(w, "        mend: %s\n", f.Mend); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// find returns the first finding whose text contains what.
+func find(t *testing.T, list []Finding, what string) Finding {
+	t.Helper()
+	i := slices.IndexFunc(list, func(f Finding) bool { return strings.Contains(f.What, what) })
+	if i < 0 {
+		t.Fatalf("no finding says %q among %+v", what, list)
+	}
+	return list[i]
+}
+
+func TestEnvironment(t *testing.T) {
+	tests := []struct {
+		pair   string
+		status Status
+		what   string
+		mend   string
+	}{
+		{"NEXAR_SEEDS=10.0.0.1:7000,10.0.0.2:7000", OK, "NEXAR_SEEDS=10.0.0.1:7000,10.0.0.2:7000", ""},
+		{"NEXAR_RANK=3", OK, "NEXAR_RANK=3", ""},
+		{"NEXAR_WORLD=4", OK, "NEXAR_WORLD=4", ""},
+		{"NEXAR_RANK=three", Fail, `NEXAR_RANK="three"`, "correct it"},
+		{"NEXAR_RANK=-1", Fail, "NEXAR_RANK=-1: ", "correct it"},
+		{"NEXAR_LISTEN=7000", Fail, "NEXAR_LISTEN=7000: not an address", "correct it"},
+		{"NEXAR_LOG=loud", Fail, `NEXAR_LOG="loud": not one of debug`, "correct it"},
+		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
+		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
+		{"NEXAR_CLUSTER_TOKEN=open-sesame", OK, "NEXAR_CLUSTER_TOKEN is set, to 11 characters", ""},
+		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "nobody reads it"},
+		{"NEXAR_SEED=10.0.0.1:7000", Warn, "unknown variable NEXAR_SEED", "did you mean NEXAR_SEEDS?"},
+		{"NEXAR_COLECTIVE_TIMEOUT_SEC=1", Warn, "unknown variable", "did you mean NEXAR_COLLECTIVE_TIMEOUT_SECS?"},
+		{"NEXAR_RANK=", OK, "no NEXAR_ variable is set", ""},
+		{"OTHER=1", OK, "no NEXAR_ variable is set", ""},
+	}
+	t.Setenv("NEXAR_RANK", "1")
+	t.Setenv("NEXAR_LOG", "warn")
+	before := nexarNames(os.Environ())
+	for _, test := range tests {
+		list := examineEnvironment(t.Context(), []string{"PATH=/bin", test.pair})
+		if len(list) != 1 {
+			t.Errorf("%s: got findings %+v, want one", test.pair, list)
+		}
+		f := find(t, list, test.what)
+		if f.Status != test.status || !strings.Contains(f.Mend, test.mend) {
+			t.Errorf("%s: got finding %+v, want status %q and to mend by %q", test.pair, f, test.status, test.mend)
+		}
+		if strings.Contains(f.What, "sesame") {
+			t.Errorf("%s: the finding %q shows the token", test.pair, f.What)
+		}
+	}
+	if got := nexarNames(os.Environ()); !slices.Equal(got, before) || os.Getenv("NEXAR_RANK") != "1" {
+		t.Errorf("the environment of the process was changed: it has %q", got)
+	}
+}
+
+func TestVariablesThatContradictEachOther(t *testing.T) {
+	list := examineEnvironment(t.Context(), []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=9", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"})
+	if f := find(t, list, "not more than the interval"); f.Status != Fail {
+		t.Errorf("got %+v, want a failure", f)
+	}
+}
+
+func TestExamine(t *testing.T) {
+	t.Setenv("NEXAR_RANK", "first")
+	list := Examine(t.Context())
+	if f := find(t, list, "NEXAR_RANK"); f.Status != Fail {
+		t.Errorf("got %+v, want a failure", f)
+	}
+	if Healthy(list) {
+		t.Error("healthy in spite of a malformed variable")
+	}
+	// The rest is looked at all the same.
+	for _, want := range []string{"a UDP socket can be opened", "transports: ", "two ranks formed a cluster", "barrier", "all_reduce of 1 MiB"} {
+		if f := find(t, list, want); f.Status != OK {
+			t.Errorf("got %+v, want it to be ok", f)
+		}
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	t.Setenv("NEXAR_LISTEN", taken.LocalAddr().String())
+	list := examineMachine()
+	if f := find(t, list, "no UDP socket"); f.Status != Fail || f.Mend == "" {
+		t.Errorf("got %+v, want a failure and how to mend it", f)
+	}
+}
+
+func TestSelfTestThatCannotForm(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	list := selfTest(ctx)
+	if f := find(t, list, "no cluster of two ranks"); f.Status != Fail || f.Mend == "" {
+		t.Errorf("got %+v, want a failure and how to mend it", f)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"same", "same", 0}, {"ab", "ba", 2}} {
+		if got := distance(test.a, test.b); got != test.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
+		}
+		if got := distance(test.b, test.a); got != test.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", test.b, test.a, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nexar-go/nexar"
+)
+
+const prefix = "NEXAR_"
+
+// known are the variables that mean something: those of nexar.Config, and
+// those that are not settings of a node.
+func known() []string {
+	names := []string{"NEXAR_LOG", "NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
+	config := reflect.TypeFor[nexar.Config]()
+	for i := range config.NumField() {
+		if name := config.Field(i).Tag.Get("env"); strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// secret is the variable whose value is not shown.
+const secret = "NEXAR_CLUSTER_TOKEN"
+
+// examineEnvironment looks at the variables of nexar: whether there are such,
+// and whether their values can be understood, each by itself and then all
+// together.
+func examineEnvironment(ctx context.Context, environ []string) []Finding {
+	var list []Finding
+	values := map[string]string{}
+	for _, name := range nexarNames(environ) {
+		f := examineVariable(ctx, name, valueOf(environ, name))
+		if f.Status == OK {
+			values[name] = valueOf(environ, name)
+		}
+		list = append(list, f)
+	}
+	if err := understand(values); err != nil {
+		list = append(list, Finding{About: "environment", Status: Fail, What: err.Error(), Mend: "correct one of the variables, or unset it"})
+	}
+	if len(list) == 0 {
+		list = []Finding{{About: "environment", Status: OK, What: "no " + prefix + " variable is set: settings are the defaults"}}
+	}
+	return list
+}
+
+func examineVariable(ctx context.Context, name, value string) Finding {
+	f := Finding{About: "environment", Status: OK, What: name + "=" + value}
+	if !slices.Contains(known(), name) {
+		f.Status, f.What, f.Mend = Warn, "unknown variable "+name, "nobody reads it: unset it"
+		if near := nearest(name, known()); near != "" {
+			f.Mend = "did you mean " + near + "?"
+		}
+		return f
+	}
+	err := understand(map[string]string{name: value})
+	if name == secret {
+		f.What = fmt.Sprintf("%s is set, to %d characters", name, len(value))
+		err = understandToken(ctx, value)
+	}
+	if err != nil {
+		f.Status, f.What, f.Mend, f.variable = Fail, from(name, err), "correct it, or unset it", name
+	}
+	return f
+}
+
+// from is the text of err from where it names the variable.
+func from(name string, err error) string {
+	text := err.Error()
+	return text[max(0, strings.Index(text, name)):]
+}
+
+// understandToken says what a seed would find wrong with a token.
+func understandToken(ctx context.Context, token string) error {
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: token})
+	if err == nil {
+		err = seed.Close()
+	}
+	if errors.Is(err, nexar.ErrConfig) {
+		return err
+	}
+	return nil // No port, for example: that is not the fault of the token.
+}
+
+// understand says what Join would find wrong with variables. It leaves the
+// environment of the process as it was.
+func understand(values map[string]string) error {
+	before := os.Environ()
+	for _, name := range nexarNames(before) {
+		os.Unsetenv(name)
+		defer os.Setenv(name, valueOf(before, name))
+	}
+	for name, value := range values {
+		os.Setenv(name, value)
+		if valueOf(before, name) == "" {
+			defer os.Unsetenv(name)
+		}
+	}
+	_, err := nexar.ConfigFromEnv()
+	return err
+}
+
+// nexarNames are the names of the variables of nexar that are set, in order.
+func nexarNames(environ []string) []string {
+	var names []string
+	for _, pair := range environ {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, prefix) && value != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func valueOf(environ []string, name string) string {
+	for _, pair := range environ {
+		if n, value, _ := strings.Cut(pair, "="); n == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// nearest is the name that differs least from what was written, or "" if all
+// differ so much that none was meant.
+func nearest(written string, names []string) string {
+	best, least := "", len(written)/3
+	for _, name := range names {
+		if d := distance(written, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is the number of characters to insert, delete or replace that make
+// a into b.
+//
+// Wagner and Fischer, "The String-to-String Correction Problem", JACM 21(1),
+// 1974.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

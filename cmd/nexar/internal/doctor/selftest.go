@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/report"
+)
+
+const (
+	// selfTestTimeout is how long the self-test may take altogether.
+	selfTestTimeout = 30 * time.Second
+	selfTestRanks   = 2
+	selfTestBytes   = 1 << 20
+)
+
+// selfTest forms a cluster within this process, over the network stack of
+// this host, and measures it.
+func selfTest(ctx context.Context) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
+	defer cancel()
+	began := time.Now()
+	nodes, closeAll, err := formLoopback(ctx)
+	if err != nil {
+		return []Finding{{About: "self-test", Status: Fail, What: "no cluster of two ranks on the loopback interface: " + err.Error(),
+			Mend: "see whether a firewall or container forbids UDP on the loopback interface"}}
+	}
+	defer closeAll()
+	list := []Finding{{About: "self-test", Status: OK, What: fmt.Sprintf("two ranks formed a cluster over %s on the loopback interface in %s",
+		nodes[0].World().Transport(), report.Micros(micros(time.Since(began))))}}
+
+	results, err := measure(ctx, nodes)
+	if err != nil {
+		return append(list, Finding{About: "self-test", Status: Fail, What: "operations failed: " + err.Error(),
+			Mend: "see whether something on this host drops UDP packets"})
+	}
+	for _, r := range results {
+		f := Finding{About: "self-test", Status: OK, What: fmt.Sprintf("%s: %s", r.Op, report.Micros(r.P50))}
+		if r.Bytes > 0 {
+			f.What = fmt.Sprintf("%s of %s: %s, %.2f GB/s", r.Op, report.Size(r.Bytes), report.Micros(r.P50), r.Alg)
+		}
+		if r.Wrong > 0 {
+			f.Status, f.Mend = Fail, "this machine cannot be trusted: test its memory"
+			f.What += fmt.Sprintf(", %s", report.Count(int(r.Wrong), "wrong element"))
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// formLoopback forms the cluster of the self-test.
+func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), err error) {
+	token := nexar.NewToken()
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
+		Listen: "127.0.0.1:0", World: selfTestRanks, Token: token, FormTimeout: selfTestTimeout,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes = make([]*nexar.Node, selfTestRanks)
+	errs := make([]error, selfTestRanks)
+	var joining sync.WaitGroup
+	for rank := range nodes {
+		joining.Go(func() {
+			nodes[rank], errs[rank] = nexar.Join(ctx, nexar.Config{
+				Seeds: []string{seed.Addr()}, Token: token, Rank: &rank,
+				Listen: "127.0.0.1:0", FormTimeout: selfTestTimeout,
+			})
+		})
+	}
+	joining.Wait()
+	closeAll = func() {
+		var closing sync.WaitGroup
+		for _, n := range nodes {
+			if n != nil {
+				closing.Go(func() { n.Close() })
+			}
+		}
+		closing.Wait()
+		seed.Close()
+	}
+	if err := errors.Join(errs...); err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	return nodes, closeAll, nil
+}
+
+// measure measures a few operations.
+func measure(ctx context.Context, nodes []*nexar.Node) ([]bench.Result, error) {
+	var results []bench.Result
+	errs := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		all.Go(func() {
+			errs[i] = bench.Run(ctx, n.World(), bench.Config{
+				Ops: []string{"barrier", "send_recv", "all_reduce"}, MinBytes: selfTestBytes, MaxBytes: selfTestBytes,
+				Duration: 2 * time.Second, Result: func(r bench.Result) { results = append(results, r) },
+			})
+		})
+	}
+	all.Wait()
+	return results, errors.Join(errs...)
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

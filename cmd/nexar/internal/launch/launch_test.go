@@ -1,0 +1,270 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// A run is one call of Run with all that came out of it.
+type run struct {
+	out, err bytes.Buffer
+	said     []string
+	failed   error
+}
+
+func (r *run) do(cfg Config, roles ...string) {
+	for i, role := range roles {
+		cfg.Children = append(cfg.Children, cast(i, role))
+	}
+	if cfg.Stdout == nil {
+		cfg.Stdout = &r.out
+	}
+	cfg.Stderr = &r.err
+	cfg.Title = "test"
+	r.failed = Run(cfg)
+	for line := range strings.Lines(r.err.String()) {
+		if text, ok := strings.CutPrefix(line, "test: "); ok {
+			r.said = append(r.said, strings.TrimSuffix(text, "\n"))
+		}
+	}
+}
+
+// failure is the *Failure that the run ended with.
+func (r *run) failure(t *testing.T) *Failure {
+	t.Helper()
+	f, ok := errors.AsType[*Failure](r.failed)
+	if !ok {
+		t.Fatalf("Run: got error %v, want a *Failure", r.failed)
+	}
+	return f
+}
+
+func TestOutputIsPrefixedByLine(t *testing.T) {
+	var r run
+	r.do(Config{}, "hello", "hello", "hello")
+	if r.failed != nil {
+		t.Fatal(r.failed)
+	}
+	for i := range 3 {
+		if want := fmt.Sprintf("[%d] hello from %d\n", i, i); !strings.Contains(r.out.String(), want) {
+			t.Errorf("standard output is %q, has no %q", r.out.String(), want)
+		}
+		if want := fmt.Sprintf("[%d] no newline from %d\n", i, i); !strings.Contains(r.err.String(), want) {
+			t.Errorf("standard error is %q, has no %q", r.err.String(), want)
+		}
+	}
+}
+
+func TestLinesDoNotInterleave(t *testing.T) {
+	var r run
+	r.do(Config{}, "flood", "flood", "flood", "flood")
+	next := [4]int{}
+	for line := range strings.Lines(r.out.String()) {
+		var prefix, rank, i int
+		if _, err := fmt.Sscanf(line, "[%d] %d %d", &prefix, &rank, &i); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if want := fmt.Sprintf("[%d] %d %d %s\n", rank, rank, next[rank], strings.Repeat("x", i%300)); line != want {
+			t.Fatalf("got line %q, want %q", line, want)
+		}
+		next[rank]++
+	}
+	if next != [4]int{2000, 2000, 2000, 2000} {
+		t.Errorf("got %v lines, want 2000 of each", next)
+	}
+}
+
+func TestFirstFailureIsReported(t *testing.T) {
+	tests := []struct {
+		roles  []string
+		text   string
+		code   int
+		forAll bool
+	}{
+		{[]string{"hello", "status3"}, "rank 1 (pid %d) exited with status 3", 3, true},
+		{[]string{"sleep", "status3", "sleep"}, "rank 1 (pid %d) exited with status 3", 3, true},
+		{[]string{"sleep", "sleep", "suicide"}, "rank 2 (pid %d) was killed by signal 9 (killed)", 137, false},
+		{[]string{"status3", "suicide", "status3"}, "rank 1 (pid %d) was killed by signal 9 (killed)", 137, false},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.roles, ","), func(t *testing.T) {
+			require.Have(t, "signals", test.forAll || signals, "processes are not ended by signals here")
+			var r run
+			r.do(Config{Grace: 50 * time.Millisecond}, test.roles...)
+			f := r.failure(t)
+			if want := fmt.Sprintf(test.text, f.Pid); f.Error() != want {
+				t.Errorf("got error %q, want %q", f, want)
+			}
+			if f.Code() != test.code {
+				t.Errorf("got code %d, want %d", f.Code(), test.code)
+			}
+			if len(r.said) == 0 || r.said[0] != f.Error() {
+				t.Errorf("said %q, want the failure first", r.said)
+			}
+		})
+	}
+}
+
+func TestGraceEndsInAKill(t *testing.T) {
+	var r run
+	r.do(Config{Grace: 300 * time.Millisecond}, "stubborn", "status3")
+	if f := r.failure(t); f.Child != 1 {
+		t.Errorf("got failure %v, want that of rank 1", f)
+	}
+	if len(r.said) != 3 || !strings.HasPrefix(r.said[1], "rank 0 still running 300ms after") ||
+		!strings.HasPrefix(r.said[2], "rank 0 still running: killing") {
+		t.Errorf("said %q, want a failure, a request and a kill", r.said)
+	}
+}
+
+// A watcher is a Writer that lets a test act on the output.
+type watcher struct {
+	mu   sync.Mutex
+	all  string
+	want string
+	n    int
+	seen func()
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all += string(p)
+	if w.seen != nil && strings.Count(w.all, w.want) == w.n {
+		w.seen()
+		w.seen = nil
+	}
+	return len(p), nil
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	in := make(chan os.Signal, 1)
+	w := &watcher{want: "ready", n: 3, seen: func() { in <- os.Interrupt }}
+	var r run
+	r.do(Config{Stdout: w, Signals: in}, "polite", "polite", "polite")
+	if r.failed != nil {
+		t.Errorf("got error %v, want none, since all ended with status 0", r.failed)
+	}
+	if n := strings.Count(w.all, "got interrupt\n"); n != 3 {
+		t.Errorf("output is %q, want each child to get the signal", w.all)
+	}
+}
+
+func TestThirdRequestKills(t *testing.T) {
+	in := make(chan os.Signal, 3)
+	w := &watcher{want: "ready", n: 2, seen: func() {
+		for range 3 {
+			in <- os.Interrupt
+		}
+	}}
+	var r run
+	r.do(Config{Stdout: w, Signals: in, Grace: time.Hour}, "stubborn", "stubborn")
+	if signals {
+		if f := r.failure(t); f.Signal != int(syscall.SIGKILL) {
+			t.Errorf("got failure %v, want a kill", f)
+		}
+	}
+}
+
+func TestStdinGoesToFirstChild(t *testing.T) {
+	in, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	io.WriteString(feed, "one\ntwo\n")
+	feed.Close()
+	var r run
+	r.do(Config{Stdin: in}, "cat", "cat")
+	for _, want := range []string{"[0] read one\n[0] read two\n[0] end\n", "[1] end\n"} {
+		if !strings.Contains(r.out.String(), want) {
+			t.Errorf("output is %q, has no %q", r.out.String(), want)
+		}
+	}
+	if strings.Contains(r.out.String(), "[1] read") {
+		t.Errorf("output is %q: the second child has read something", r.out.String())
+	}
+}
+
+func TestGrandchildrenDoNotOutliveRun(t *testing.T) {
+	var r run
+	began := time.Now()
+	r.do(Config{}, "parent")
+	if r.failed != nil {
+		t.Fatal(r.failed)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("Run took %v: it waited for the grandchild", took)
+	}
+	var pid int
+	if _, err := fmt.Sscanf(r.out.String(), "[0] grandchild %d\n", &pid); err != nil {
+		t.Fatalf("output %q: %v", r.out.String(), err)
+	}
+	for alive(pid) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("process %d still runs", pid)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestHarmfulEndIsAFailure(t *testing.T) {
+	oops := errors.New("ended too early")
+	for _, asked := range []int{1, 2} { // at once, or when asked again
+		var r run
+		failed := false
+		r.do(Config{
+			Grace: 50 * time.Millisecond,
+			Harmful: func(i int) error {
+				if asked--; i == 1 && asked == 0 {
+					return oops
+				}
+				return nil
+			},
+			Failed: func() { failed = true },
+		}, "sleep", "hello")
+		f := r.failure(t)
+		if f.Child != 1 || f.Code() != 1 || !errors.Is(f, oops) {
+			t.Errorf("got failure %v with code %d, want that of rank 1 with code 1", f, f.Code())
+		}
+		if !failed {
+			t.Error("Failed was not called")
+		}
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	var r run
+	cfg := Config{Children: []Child{cast(0, "sleep"), {Name: "rank 1", Path: "/no/such/program", Args: []string{"program"}}}}
+	r.do(cfg)
+	e, ok := errors.AsType[*StartError](r.failed)
+	if !ok || e.Code() != 127 {
+		t.Fatalf("got error %v, want a *StartError with code 127", r.failed)
+	}
+	if _, err := LookPath("no-such-program-anywhere"); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("LookPath: got error %v, want %v", err, exec.ErrNotFound)
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestLostOutputEndsAll(t *testing.T) {
+	var r run
+	r.do(Config{Stdout: brokenWriter{}, Grace: 10 * time.Second}, "polite", "sleep")
+	if f := r.failure(t); f.Child != -1 {
+		t.Errorf("got failure %v, want that of the output", f)
+	}
+}

@@ -1,0 +1,102 @@
+package launch
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// lineMax is the bytes of the longest line that is kept whole. A longer one is
+// broken, so that a child that never ends its line cannot use up the memory.
+const lineMax = 1 << 20
+
+// A printer writes the output of all children. Everything goes through its one
+// goroutine, in whole lines, so that lines stay whole even when standard
+// output and standard error are the same terminal.
+type printer struct {
+	lines   chan lines
+	broken  chan struct{} // closed when a write has failed
+	done    sync.WaitGroup
+	writers [2]io.Writer
+}
+
+// A stream is one of the two ways out.
+type stream int
+
+const (
+	stdout stream = iota
+	stderr
+)
+
+type lines struct {
+	to   stream
+	text []byte
+}
+
+func newPrinter(out, err io.Writer) *printer {
+	p := &printer{lines: make(chan lines), broken: make(chan struct{}), writers: [2]io.Writer{out, err}}
+	p.done.Go(p.run)
+	return p
+}
+
+// run writes what comes. After a failed write it still takes what comes, so
+// that no child blocks, and drops it.
+func (p *printer) run() {
+	var failed [len(p.writers)]bool
+	breaks := sync.OnceFunc(func() { close(p.broken) })
+	for l := range p.lines {
+		if failed[l.to] {
+			continue
+		}
+		if _, err := p.writers[l.to].Write(l.text); err != nil {
+			failed[l.to] = true
+			breaks()
+		}
+	}
+}
+
+// print takes whole lines and does not keep text.
+func (p *printer) print(to stream, text []byte) {
+	p.lines <- lines{to, text}
+}
+
+// close waits until all is written. Nobody prints any more.
+func (p *printer) close() {
+	close(p.lines)
+	p.done.Wait()
+}
+
+// copyLines reads r to its end and hands out its lines, the prefix before
+// each, in batches as they come. The last line is completed if need be. Any
+// error ends it as the end of r does.
+func copyLines(r io.Reader, prefix string, emit func([]byte)) {
+	var pending []byte // the beginning of a line
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		pending = append(pending, buf[:n]...)
+		whole := bytes.LastIndexByte(pending, '\n') + 1
+		if whole > 0 {
+			emit(prefixed(prefix, pending[:whole]))
+			pending = append(pending[:0], pending[whole:]...)
+		}
+		if len(pending) > lineMax || err != nil && len(pending) > 0 {
+			emit(prefixed(prefix, append(pending, '\n')))
+			pending = pending[:0]
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// prefixed is a copy of text, which is whole lines, with the prefix before
+// each of them.
+func prefixed(prefix string, text []byte) []byte {
+	out := make([]byte, 0, len(text)+len(prefix)*bytes.Count(text, []byte{'\n'}))
+	for line := range bytes.Lines(text) {
+		out = append(out, prefix...)
+		out = append(out, line...)
+	}
+	return out
+}

@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// However late the register comes to look, it tells the order of the deaths.
+func TestRegisterKeepsTheOrder(t *testing.T) {
+	const n = 8
+	r := newRegister()
+	defer r.close()
+	var cmds []*exec.Cmd
+	var died []<-chan time.Time
+	for i := range n {
+		spec := cast(i, "sleep")
+		cmd := &exec.Cmd{Path: spec.Path, Args: spec.Args, Env: spec.Env, SysProcAttr: &syscall.SysProcAttr{}}
+		pidfd := pidfdOf(cmd.SysProcAttr)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+			closePidfd(*pidfd)
+		}()
+		require.Have(t, "pidfd", *pidfd >= 0, "the kernel knows no pidfd")
+		cmds = append(cmds, cmd)
+		died = append(died, r.add(*pidfd))
+	}
+	r.mu.Lock() // The register cannot tell of anybody before all are dead.
+	order := []int{5, 0, 7, 3, 1, 6, 2, 4}
+	for _, i := range order {
+		cmds[i].Process.Kill()
+		for alive(cmds[i].Process.Pid) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	r.mu.Unlock()
+	var last time.Time
+	for _, i := range order {
+		at := <-died[i]
+		if !at.After(last) {
+			t.Errorf("process %d died at %v, want after %v", i, at, last)
+		}
+		last = at
+	}
+}

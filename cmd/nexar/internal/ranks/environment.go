@@ -1,0 +1,49 @@
+package ranks
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// environment is the environment of process i: that of this process, where it
+// stands in the cluster, and what the user wants over both.
+func (cfg Config) environment(base []string, i int, w *world) []string {
+	e := environment(slices.Clone(base))
+	e.set("NEXAR_LOCAL_RANK", strconv.Itoa(i))
+	e.unset("NEXAR_RANK")
+	if cfg.ranked() {
+		e.set("NEXAR_RANK", cfg.label(i))
+	}
+	if w != nil {
+		e.set("NEXAR_SEEDS", w.addr)
+		e.set("NEXAR_CLUSTER_TOKEN", w.token)
+		e.set("NEXAR_WORLD", strconv.Itoa(cfg.Count))
+		// Nothing outside of this host is to reach it.
+		e.set("NEXAR_LISTEN", "127.0.0.1:0")
+		e.unset("NEXAR_ADVERTISE")
+	} else {
+		e.set("NEXAR_SEEDS", cfg.Seeds)
+		e.unset("NEXAR_WORLD")
+		if cfg.World > 0 {
+			e.set("NEXAR_WORLD", strconv.Itoa(cfg.World))
+		}
+	}
+	for _, pair := range cfg.Env {
+		name, value, _ := strings.Cut(pair, "=")
+		e.set(name, value)
+	}
+	return e
+}
+
+// An environment is a list of "name=value".
+type environment []string
+
+func (e *environment) unset(name string) {
+	*e = slices.DeleteFunc(*e, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+}
+
+func (e *environment) set(name, value string) {
+	e.unset(name)
+	*e = append(*e, name+"="+value)
+}

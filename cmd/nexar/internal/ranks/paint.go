@@ -1,0 +1,35 @@
+package ranks
+
+import (
+	"io"
+	"os"
+
+	"github.com/fatih/color"
+	"golang.org/x/term"
+)
+
+// paintFor returns what makes the prefix of process i for lines on w: in a
+// colour of its own if w is a terminal and the user does not object
+// (https://no-color.org).
+func paintFor(w io.Writer) func(i int, label string) string {
+	f := fileOf(w)
+	coloured := f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return func(i int, label string) string {
+		prefix := "[" + label + "]"
+		if coloured {
+			prefix = paint(i, prefix)
+		}
+		return prefix + " "
+	}
+}
+
+// paint colours text as that of process i.
+func paint(i int, text string) string {
+	colours := [...]color.Attribute{
+		color.FgCyan, color.FgYellow, color.FgGreen, color.FgMagenta, color.FgBlue, color.FgRed,
+		color.FgHiCyan, color.FgHiYellow, color.FgHiGreen, color.FgHiMagenta, color.FgHiBlue, color.FgHiRed,
+	}
+	c := color.New(colours[i%len(colours)])
+	c.EnableColor()
+	return c.Sprint(text)
+}

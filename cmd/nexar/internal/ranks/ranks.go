@@ -1,0 +1,114 @@
+// Package ranks starts a program as ranks of a cluster on this host: a whole
+// world with a seed of its own, or a part of a larger one.
+//
+// Call Run. It returns nil when all processes have exited with status 0,
+// otherwise what package launch says of the first one that did not, or why
+// the seed could not be started. What has happened is already on Stderr when
+// the error is a *launch.Failure.
+package ranks
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+)
+
+// Config says what to run.
+type Config struct {
+	Program []string // and its arguments
+	Count   int      // processes of this host
+
+	// Seeds are the seeds of a larger cluster, as NEXAR_SEEDS has them. If
+	// it is empty, the processes are the whole world, which nobody outside of
+	// this host can reach.
+	Seeds string
+	World int  // ranks of the larger cluster, if known
+	First *int // rank of the first process in it; nil lets the seed choose
+
+	Env       []string // "name=value", over everything else
+	NoPrefix  bool     // lines of output do not begin with the rank
+	FirstOnly bool     // the first process has this one's standard output and error, and no other has an output
+	Grace     time.Duration
+	Title     string // begins messages: "nexar run"
+
+	Stdin          *os.File
+	Stdout, Stderr io.Writer
+}
+
+// Run starts the processes and waits for them.
+func Run(ctx context.Context, cfg Config) error {
+	path, err := launch.LookPath(cfg.Program[0])
+	if err != nil {
+		return err
+	}
+	var w *world // nil if the cluster is a larger one
+	if cfg.Seeds == "" {
+		if w, err = startWorld(ctx, cfg.Count); err != nil {
+			return err
+		}
+		defer w.close()
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, launch.Forwarded()...)
+	defer signal.Stop(signals)
+	// Output that nobody reads is an error of a write, not the end of this
+	// process, so that the children are ended in good order.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
+
+	err = launch.Run(launch.Config{
+		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
+		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, Harmful: w.harmful, Failed: w.abandon,
+	})
+	if missing := w.missing(); missing != "" {
+		fmt.Fprintf(cfg.Stderr, "%s: note: %s\n", cfg.Title, missing)
+	}
+	return err
+}
+
+// children are the processes to start.
+func (cfg Config) children(path string, w *world) []launch.Child {
+	outPaint, errPaint := paintFor(cfg.Stdout), paintFor(cfg.Stderr)
+	list := make([]launch.Child, cfg.Count)
+	for i := range list {
+		label := cfg.label(i)
+		list[i] = launch.Child{
+			Name: "process " + strconv.Itoa(i), Path: path, Args: cfg.Program, Env: cfg.environment(os.Environ(), i, w),
+		}
+		if cfg.ranked() {
+			list[i].Name = "rank " + label
+		}
+		if !cfg.NoPrefix {
+			list[i].OutPrefix, list[i].ErrPrefix = outPaint(i, label), errPaint(i, label)
+		}
+		if cfg.FirstOnly && i == 0 {
+			list[i].Stdout, list[i].Stderr = fileOf(cfg.Stdout), fileOf(cfg.Stderr)
+		}
+	}
+	return list
+}
+
+// ranked reports whether the ranks of the processes are known beforehand.
+func (cfg Config) ranked() bool { return cfg.Seeds == "" || cfg.First != nil }
+
+// label is the rank of process i, or i if the seed chooses the ranks.
+func (cfg Config) label(i int) string {
+	if cfg.First != nil {
+		i += *cfg.First
+	}
+	return strconv.Itoa(i)
+}
+
+// fileOf is the file that w is, if it is one.
+func fileOf(w io.Writer) *os.File {
+	f, _ := w.(*os.File)
+	return f
+}

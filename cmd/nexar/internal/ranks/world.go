@@ -1,0 +1,85 @@
+package ranks
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A world is a seed of this process for a cluster within this host. All its
+// methods may be called on nil, a cluster whose seed is elsewhere: nothing is
+// known of it then.
+type world struct {
+	seed   *nexar.Seed
+	addr   string
+	token  string
+	size   int
+	joined atomic.Int32 // nodes that have a place
+	most   atomic.Int32 // the most that there ever were
+
+	abandoning sync.WaitGroup
+}
+
+func startWorld(ctx context.Context, size int) (*world, error) {
+	w := &world{token: nexar.NewToken(), size: size}
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
+		Listen: "127.0.0.1:0", World: size, Token: w.token,
+		Progress: func(joined, _ int) {
+			w.joined.Store(int32(joined))
+			w.most.Store(max(w.most.Load(), int32(joined)))
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.seed, w.addr = seed, seed.Addr()
+	return w, nil
+}
+
+func (w *world) close() {
+	w.abandoning.Wait()
+	w.seed.Close()
+}
+
+// formedWait is how long formed waits for what the seed may know already.
+const formedWait = 50 * time.Millisecond
+
+// formed reports whether the world has formed.
+func (w *world) formed() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), formedWait)
+	defer cancel()
+	return w.seed.Wait(ctx) == nil
+}
+
+// harmful says why a process that has exited with status 0 keeps others from
+// going on: they wait for a world that can no longer form.
+func (w *world) harmful(int) error {
+	if w == nil || w.joined.Load() == 0 || w.formed() {
+		return nil
+	}
+	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d had joined, and wait in vain", w.joined.Load(), w.size)
+}
+
+// abandon tells processes that wait for the world that it will not form.
+func (w *world) abandon() {
+	if w == nil || w.formed() {
+		return
+	}
+	w.abandoning.Go(func() { w.seed.Close() })
+}
+
+// missing says, when all processes have ended, that some never joined.
+func (w *world) missing() string {
+	switch {
+	case w == nil || w.formed() || int(w.most.Load()) == w.size:
+		return ""
+	case w.most.Load() == 0:
+		return "the program ended without having joined the cluster: it never called nexar.Join"
+	default:
+		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without a call of nexar.Join", w.most.Load(), w.size)
+	}
+}

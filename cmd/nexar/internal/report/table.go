@@ -1,0 +1,104 @@
+// Package report writes the results of a benchmark: as a table for people, as
+// lines of JSON for programs, and as a drawing.
+//
+// Use a Table to show results as they come, JSON to keep one, and Draw for all
+// of them. Errors are those of the writer. Nothing here is safe for use by
+// several goroutines at once.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+)
+
+// A Table writes results as rows, with a heading for each operation.
+type Table struct {
+	w  io.Writer
+	op string
+}
+
+// NewTable makes a table that writes to w.
+func NewTable(w io.Writer) *Table { return &Table{w: w} }
+
+// Add writes the row of r, and before it what heads it.
+func (t *Table) Add(r bench.Result) error {
+	if r.Op != t.op {
+		if t.op == "" {
+			if _, err := fmt.Fprintf(t.w, "%s; bandwidths as in nccl-tests\n", conditions(r)); err != nil {
+				return err
+			}
+		}
+		t.op = r.Op
+		if _, err := fmt.Fprintf(t.w, "\n%-14s %10s %10s %12s %12s %7s %7s\n",
+			r.Op, "p50", "p99", "algbw GB/s", "busbw GB/s", "iters", "wrong"); err != nil {
+			return err
+		}
+	}
+	size, alg, bus := Size(r.Bytes), fmt.Sprintf("%.3f", r.Alg), fmt.Sprintf("%.3f", r.Bus)
+	if r.Bytes == 0 {
+		size, alg, bus = "-", "-", "-"
+	}
+	_, err := fmt.Fprintf(t.w, "%14s %10s %10s %12s %12s %7d %7d\n", size, Micros(r.P50), Micros(r.P99), alg, bus, r.Iters, r.Wrong)
+	return err
+}
+
+// conditions says in one line what all results have in common.
+func conditions(r bench.Result) string {
+	secrecy := "not encrypted"
+	if r.Encrypted {
+		secrecy = "encrypted"
+	}
+	return fmt.Sprintf("%d ranks, %s (%s), float32", r.Ranks, r.Transport, secrecy)
+}
+
+// Size writes a number of bytes in the largest unit in which it is whole, or
+// in bytes with separators: "64 KiB", "25,000,000 B".
+func Size(bytes int64) string {
+	unit := 0
+	for n := bytes; n > 0 && n%1024 == 0 && unit < len(units)-1; unit++ {
+		n /= 1024
+	}
+	return humanize.Comma(bytes>>(10*unit)) + " " + units[unit]
+}
+
+var units = [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
+
+// Micros writes a number of microseconds in the unit that suits it.
+func Micros(us float64) string {
+	switch {
+	case us < 1e3:
+		return fmt.Sprintf("%.1f µs", us)
+	case us < 1e6:
+		return fmt.Sprintf("%.2f ms", us/1e3)
+	default:
+		return fmt.Sprintf("%.2f s", us/1e6)
+	}
+}
+
+// JSON writes r as one line.
+func JSON(w io.Writer, r bench.Result) error { return json.NewEncoder(w).Encode(r) }
+
+// Summary says how much was measured and how it went.
+func Summary(results []bench.Result, took time.Duration) string {
+	ops, wrong := map[string]bool{}, int64(0)
+	for _, r := range results {
+		ops[r.Op] = true
+		wrong += r.Wrong
+	}
+	return fmt.Sprintf("%s, %s, %s, in %.1f s", Count(len(ops), "operation"), Count(len(results), "measurement"),
+		Count(int(wrong), "wrong element"), took.Seconds())
+}
+
+// Count says how many of something there are: "1 rank", "2 ranks".
+func Count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + what
+}

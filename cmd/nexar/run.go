@@ -1,0 +1,151 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
+)
+
+// A runFlags is what nexar run is told.
+type runFlags struct {
+	count    int
+	seed     string
+	world    int
+	first    int
+	env      []string
+	noPrefix bool
+	grace    time.Duration
+}
+
+func newRun(s streams) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run -n COUNT [flags] [--] PROGRAM [ARGUMENT...]",
+		Short: "Start a program as several ranks on this host",
+		Long: `Run starts COUNT processes of PROGRAM on this host and ends when they have
+ended. By themselves they are a cluster, with a seed inside of nexar run and a
+new token, which nobody outside of this host can reach. With --seed they are a
+part of a larger cluster.
+
+PROGRAM calls nexar.Join with an empty Config; everything that it needs is in
+its environment:
+
+  NEXAR_SEEDS          the address of the seed
+  NEXAR_CLUSTER_TOKEN  the secret that admits it
+  NEXAR_RANK           the rank (with --seed only if --first-rank is given)
+  NEXAR_WORLD          the number of ranks (with --seed only if --world is)
+  NEXAR_LOCAL_RANK     the number among the processes of this host, from 0
+  NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
+
+Every line of output begins with the rank, "[2] ", in a colour of its own on a
+terminal unless NO_COLOR is set. Lines stay whole. Standard input goes to the
+first process.
+
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes; the third
+one that asks them to end kills them. When a process fails, the others, whom
+nexar tells of it, have the grace time to end by themselves, then again as
+long after a SIGTERM; then they are killed. No process outlives nexar run.
+
+EXIT STATUS
+  0      all processes exited with status 0
+  N      the process that failed first exited with status N
+  128+N  the process that failed first was killed by signal N
+  1      a process ended before the world had formed, while others waited
+  2      nexar run was called wrongly
+  126    PROGRAM cannot be executed
+  127    PROGRAM was not found`,
+		Example: `  Four ranks on this host:
+    nexar run -n 4 -- ./train --epochs 10
+    nexar run -n 4 -- go run ./examples/allreduce
+
+  Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
+    export NEXAR_CLUSTER_TOKEN=...
+    nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := f.config(cmd.Flags().Changed, args)
+			if err != nil {
+				return err
+			}
+			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
+			return ranks.Run(cmd.Context(), cfg)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.SortFlags = false
+	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes to start on this host")
+	flags.StringVar(&f.seed, "seed", "", "address of the seed of a larger cluster (its token is in NEXAR_CLUSTER_TOKEN)")
+	flags.IntVar(&f.world, "world", 0, "ranks of the larger cluster, for NEXAR_WORLD")
+	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (the seed chooses if it is not given)")
+	flags.StringArrayVar(&f.env, "env", nil, "set a variable in the environment of the program, `NAME=VALUE`; may be repeated")
+	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not begin lines of output with the rank")
+	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure")
+	return cmd
+}
+
+// config checks the flags; given reports whether one was given.
+func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
+	cfg := ranks.Config{
+		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
+		Env: f.env, NoPrefix: f.noPrefix, Grace: f.grace,
+	}
+	switch {
+	case len(program) == 0:
+		return cfg, usagef("no program given: nexar run -n %d -- PROGRAM", f.count)
+	case f.count < 1:
+		return cfg, usagef("-n %d: at least one process is needed", f.count)
+	case f.grace <= 0:
+		return cfg, usagef("--grace %v: not more than no time", f.grace)
+	}
+	for _, pair := range f.env {
+		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {
+			return cfg, usagef("--env %q: not of the form NAME=VALUE", pair)
+		}
+	}
+	if f.seed == "" {
+		return cfg, f.checkWhole(given)
+	}
+	if given("first-rank") {
+		cfg.First = &f.first
+	}
+	return cfg, f.checkPart(given)
+}
+
+// checkWhole checks the flags of a cluster within this host.
+func (f *runFlags) checkWhole(given func(string) bool) error {
+	switch {
+	case given("first-rank"):
+		return usagef("--first-rank is for a part of a larger cluster: it needs --seed")
+	case given("world") && f.world != f.count:
+		return usagef("--world %d with -n %d: for a cluster of several hosts start 'nexar seed --world %d' on one of them, and give its address as --seed", f.world, f.count, f.world)
+	}
+	return nil
+}
+
+// checkPart checks the flags of a part of a larger cluster.
+func (f *runFlags) checkPart(given func(string) bool) error {
+	for addr := range strings.SplitSeq(f.seed, ",") {
+		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+			return usagef("--seed %q: not an address of the form host:port", addr)
+		}
+	}
+	switch {
+	case os.Getenv("NEXAR_CLUSTER_TOKEN") == "":
+		return usagef("--seed needs the token of its cluster: set NEXAR_CLUSTER_TOKEN to what 'nexar seed' was started with, or has printed")
+	case f.first < 0:
+		return usagef("--first-rank %d: a rank is not negative", f.first)
+	case given("world") && f.world < f.first+f.count:
+		return usagef("--world %d has no room for %d processes from rank %d on", f.world, f.count, f.first)
+	}
+	if _, port, err := net.SplitHostPort(os.Getenv("NEXAR_LISTEN")); err == nil && port != "0" && port != "" && f.count > 1 {
+		return usagef("NEXAR_LISTEN=%s: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes the commands that the scripts run: nexar itself, and worker,
+// the program that it starts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"nexar": main, "worker": worker})
+}
+
+func TestScripts(t *testing.T) { runScripts(t, "script") }
+
+// runScripts runs the scripts of a directory. Those that not every system can
+// run are in one of their own.
+func runScripts(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", dir),
+		Setup: func(e *testscript.Env) error {
+			// A test binary built with -race otherwise takes a second to end.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"waitfor":  waitFor,
+			"freeport": freePort,
+			"status":   status,
+			"gone":     gone,
+		},
+	})
+}
+
+// patienceForScripts is how long a script waits for what should come at once.
+const patienceForScripts = time.Minute
+
+// waitFor waits until files exist: "waitfor FILE...".
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: waitfor FILE...")
+	}
+	end := time.Now().Add(patienceForScripts)
+	for _, name := range args {
+		for {
+			if _, err := os.Stat(ts.MkAbs(name)); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				ts.Fatalf("%s does not exist after %v", name, patienceForScripts)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// freePort sets a variable to a UDP port that is free: "freeport VARIABLE".
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport VARIABLE")
+	}
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(c.LocalAddr().(*net.UDPAddr).Port))
+	ts.Check(c.Close())
+}
+
+// status runs a command that must exit with a status: "status 3 nexar run …".
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status NUMBER COMMAND [ARGUMENT...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	want, bad := strconv.Atoi(args[0])
+	ts.Check(bad)
+	if got := statusOf(err); got != want {
+		ts.Fatalf("got exit status %d (%v), want %d", got, err, want)
+	}
+}
+
+// statusOf is the exit status that an error of Exec stands for.
+func statusOf(err error) int {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	return -1
+}
+
+// gone waits until the process whose number is in a file has ended:
+// "gone FILE...".
+func gone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: gone FILE...")
+	}
+	end := time.Now().Add(patienceForScripts)
+	for _, name := range args {
+		pid, err := strconv.Atoi(ts.ReadFile(name))
+		ts.Check(err)
+		for running(pid) {
+			if time.Now().After(end) {
+				ts.Fatalf("process %d (%s) still runs after %v", pid, name, patienceForScripts)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}

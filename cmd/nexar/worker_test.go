@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// worker is the program that scripts start under nexar run. Its arguments say
+// what it does:
+//
+//	sum             joins, and sums the ranks
+//	env NAME...     prints variables
+//	echo TEXT       prints TEXT to standard output and standard error
+//	cat             prints its standard input
+//	line            prints the first line of its standard input
+//	chatter         prints without end
+//	forget          ends without having joined
+//	skip RANK       joins, but not as RANK, which ends with status 0
+//	exit RANK N     joins; RANK exits with status N, the others wait for it
+//	die RANK        joins; RANK is killed, the others wait for it
+//	stubborn RANK N joins; RANK exits with status N, the others ignore that
+//	wait            joins, and waits for a signal
+//
+// The last four write their process number to the file pid.RANK when they have
+// joined.
+func worker() { os.Exit(work(os.Args[1], os.Args[2:])) }
+
+func work(mode string, args []string) int {
+	switch mode {
+	case "env":
+		for _, name := range args {
+			value, ok := os.LookupEnv(name)
+			fmt.Printf("%s=%s %v\n", name, value, ok)
+		}
+		return 0
+	case "echo":
+		fmt.Println("out", args[0])
+		fmt.Fprint(os.Stderr, "err ", args[0])
+		return 0
+	case "cat":
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			fmt.Println("read", lines.Text())
+		}
+		return 0
+	case "line":
+		if lines := bufio.NewScanner(os.Stdin); lines.Scan() {
+			fmt.Println("read", lines.Text())
+		}
+		return 0
+	case "chatter":
+		for {
+			fmt.Println("and so on")
+		}
+	case "forget":
+		return 0
+	case "skip":
+		if os.Getenv("NEXAR_RANK") == args[0] {
+			return 0
+		}
+	}
+	node, err := nexar.Join(context.Background(), nexar.Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer node.Close()
+	return member(node.World(), mode, args)
+}
+
+// member is what a worker does that has joined.
+func member(c *nexar.Comm, mode string, args []string) int {
+	if mode == "sum" {
+		sum := []int64{int64(c.Rank())}
+		if err := nexar.AllReduce(context.Background(), c, sum, nexar.Sum); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Printf("rank %d of %d: sum %d\n", c.Rank(), c.Size(), sum[0])
+		return 0
+	}
+	signals := make(chan os.Signal, 1)
+	if mode == "wait" || mode == "stubborn" {
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	}
+	// Written elsewhere first, so that nobody sees half a number.
+	name := "pid." + strconv.Itoa(c.Rank())
+	err := errors.Join(os.WriteFile(name+".new", strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o666), os.Rename(name+".new", name))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	chosen := mode != "wait" && args[0] == strconv.Itoa(c.Rank())
+	switch {
+	case mode == "wait":
+		fmt.Println("got", <-signals)
+		return 0
+	case chosen && mode == "die":
+		end()
+	case chosen:
+		status, _ := strconv.Atoi(args[1])
+		os.Exit(status)
+	case mode == "stubborn":
+		time.Sleep(time.Hour)
+	}
+	fmt.Fprintln(os.Stderr, c.Barrier(context.Background()))
+	// On a machine with more work than processors, whoever learns of a death
+	// may be dead before it. A program that cleans up leaves no doubt.
+	time.Sleep(300 * time.Millisecond)
+	return 1
+}
