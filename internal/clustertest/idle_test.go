@@ -1,0 +1,22 @@
+package clustertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A world in which nothing happens stays as it is. With -short it has less
+// time for that.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	idle := time.Minute
+	if testing.Short() {
+		idle = 5 * time.Second
+	}
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval = 100 * time.Millisecond })
+	time.Sleep(idle)
+	fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
+	fine(t, every(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, 100_000, 1) }))
+}
