@@ -1,0 +1,80 @@
+# "make check" is exactly what continuous integration runs. "make help" lists
+# everything else.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 10s
+BENCH ?= .
+PLATFORMS := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
+MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
+
+# The quick and the strict come first, the tests last.
+STEPS := tidy fmt generate vet staticcheck cross static race
+
+# Nothing here needs a C compiler, except for the race detector.
+export CGO_ENABLED := 0
+
+.PHONY: help check build test race fuzz bench cover netns tidy fmt generate vet staticcheck cross static
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+check: ## all that has to pass before a commit, which takes some minutes
+	@for step in $(STEPS); do \
+	  echo "== $$step"; began=$$SECONDS; \
+	  $(MAKE) --no-print-directory $$step; \
+	  echo "-- $$step: $$((SECONDS - began)) s"; \
+	done
+
+build: ## the command, as ./nexar
+	go build -o nexar ./cmd/nexar
+
+test: ## all tests
+	go test ./...
+
+race: ## all tests, shuffled, under the race detector, which needs a C compiler
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+	  for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' "$$file"); do \
+	    echo "== $$name in $${file%/*}"; \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$${file%/*}"; \
+	  done; \
+	done
+
+bench: ## all benchmarks, or those that match BENCH=regexp
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+cover: ## how much of each package its tests reach
+	go test -cover ./...
+
+netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
+	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
+
+tidy: ## what go mod tidy would change
+	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
+
+fmt: ## which files gofmt would change
+	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+generate: ## what go generate would change, in a copy of the tree
+	@if ! grep -rqE --include='*.go' '^//go:generate' .; then echo "nothing is generated"; exit 0; fi; \
+	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
+	cp -R . "$$copy"; (cd "$$copy" && go generate ./...); diff -r -x .git . "$$copy"
+
+vet: ## go vet
+	@for m in $(MODULES); do (cd $$m && go vet ./...); done
+
+staticcheck: ## staticcheck, in the version of go.mod
+	go tool staticcheck ./...
+
+cross: ## build everything, and type-check the tests, for all platforms
+	@for p in $(PLATFORMS); do \
+	  echo "$$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go build ./...; GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./...; \
+	done
+
+static: ## whether the command runs without any library
+	go test -count=1 -run '^TestCommandIsStatic$$' ./internal/arch

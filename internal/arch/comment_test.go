@@ -1,0 +1,91 @@
+package arch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// checkPackageComments wants exactly one in each package: with none the package
+// does not say what it is for, and two are printed one after the other.
+func checkPackageComments(tr *tree) (problems []string) {
+	for _, dir := range tr.dirs() {
+		var with []string
+		code := false
+		for _, f := range tr.in(dir) {
+			if f.test {
+				continue
+			}
+			code = true
+			if f.ast.Doc != nil && strings.TrimSpace(f.ast.Doc.Text()) != "" {
+				with = append(with, f.path)
+			}
+		}
+		if code && len(with) != 1 {
+			problems = append(problems, fmt.Sprintf("%s: %d package comments %q, want one: it says what most people call, and then what is guaranteed, what fails, and what may run at once", dir, len(with), with))
+		}
+	}
+	return problems
+}
+
+// promises are words by which a comment says that the code is not finished. A
+// limit is stated as one; what is missing is missing.
+func promises() *regexp.Regexp {
+	return regexp.MustCompile(`\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b|(?i)\bfor now\b|\bnot implemented\b|\bsimplified\b`)
+}
+
+func checkPromises(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				if word := promises().FindString(c.Text); word != "" {
+					problems = append(problems, fmt.Sprintf("%s: %q: finish it, or state the limit as one", tr.at(c), word))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func TestPackageComments(t *testing.T) { report(t, checkPackageComments(load(t))) }
+
+func TestPromises(t *testing.T) { report(t, checkPromises(load(t))) }
+
+func TestPromisesInDocs(t *testing.T) {
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(filepath.Join(rootDir(t), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if word := promises().Find(text); word != nil {
+			t.Errorf("%s: %q: finish it, or state the limit as one", name, word)
+		}
+	}
+}
+
+func TestPackageCommentsFinds(t *testing.T) {
+	const doc = "// Package p is.\npackage p\n"
+	for name, test := range map[string]struct {
+		sources map[string]string
+		want    []string
+	}{
+		"one":        {map[string]string{"p/a.go": doc, "p/b.go": "package p\n"}, nil},
+		"none":       {map[string]string{"p/a.go": "// A license.\n\npackage p\n"}, []string{"0 package comments"}},
+		"two":        {map[string]string{"p/a.go": doc, "p/b.go": doc}, []string{"2 package comments"}},
+		"tests only": {map[string]string{"p/a_test.go": "package p\n"}, nil},
+		"directive":  {map[string]string{"p/a.go": "//go:build linux\n\npackage p\n", "p/b.go": doc}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, checkPackageComments(parse(t, test.sources)), test.want...)
+		})
+	}
+}
+
+func TestPromisesFinds(t *testing.T) {
+	expect(t, checkPromises(parse(t, map[string]string{
+		"p/a.go": "package p\n\n// Foreseen for nowhere.\nvar x = \"TO\" + \"DO\" // FIX" + "ME: later\n",
+	})), "p/a.go:4")
+}

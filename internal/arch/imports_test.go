@@ -1,0 +1,163 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A room is a package, or all packages below one, and whom of the repository
+// it may import.
+type room struct {
+	dir   string
+	may   string // patterns
+	tests string // further ones for its tests
+	why   string // what is wrong with the others
+}
+
+// rooms are in the order of the house, the top floor first: a room may import
+// only those below it.
+func rooms() []room {
+	const (
+		apart = "it stands at the bottom of the house and knows the standard library only, so that everyone can use it"
+		user  = "it is a user of the API like any other: what it lacks there, other users lack as well"
+		fakes = "transport/mem transport/sim internal/require"
+	)
+	return []room{
+		{"cmd/...", ". cmd/...", "nexartest internal/require", user},
+		{"examples/...", ". nexartest examples/...", "nexartest internal/require", user},
+		{"bench/...", ". bench/...", "nexartest internal/require", user},
+		{"internal/clustertest", "", ". internal/require internal/pki internal/wire transport transport/quic",
+			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
+		{"nexartest", ".", "internal/require", user},
+		{".", "internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune " +
+			"internal/record internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool " +
+			"transport transport/... device device/host compress", "nexartest internal/require",
+			"the root package is the API: it validates, wires and names errors"},
+
+		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
+			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
+		{"internal/engine", "internal/link internal/record internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
+			fakes, "it carries plans out over links, whatever the nodes, the view and the transport are"},
+		{"internal/link", "internal/record internal/wire internal/bufpool transport",
+			fakes, "it moves frames to one peer and does not know what they are for"},
+		{"internal/seed", "internal/pki internal/member internal/wire transport",
+			fakes + " transport/quic", "the seed is never on the data path"},
+		{"internal/pki", "internal/member transport",
+			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
+
+		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
+		{"transport/...", "transport internal/wire internal/dl", "transport/transporttest transport/... internal/require",
+			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
+		{"transport", "", "", "it is a contract: " + apart},
+		{"device/devicetest", "device", "internal/require", "it asks of a device what the contract promises and nothing else"},
+		{"device/...", "device internal/wire internal/dl internal/kernel", "device/devicetest internal/require",
+			"a device holds buffers and reduces them: it does not know who is calling"},
+		{"device", "", "", "it is a contract: " + apart},
+		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
+
+		{"internal/tune", "internal/plan", "", "it computes the cost of a plan from numbers it is given"},
+		{"internal/member", "", "", "it is a pure state machine: " + apart},
+		{"internal/record", "", "internal/require", apart},
+		{"internal/plan", "", "", "algorithms are pure data: " + apart},
+		{"internal/match", "", "", apart},
+		{"internal/topo", "", "", apart},
+		{"internal/wire", "", "", "bytes on the wire mean the same whoever reads them: " + apart},
+		{"internal/kernel/...", "internal/kernel/...", "", apart},
+		{"internal/bufpool", "", "", apart},
+		{"internal/dl", "", "internal/require", apart},
+		{"internal/require", "", "", apart},
+		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
+	}
+}
+
+// roomOf is the room of a package: its own line of the table, or else the
+// first pattern that covers it.
+func roomOf(dir string) (r room, ok bool) {
+	for _, candidate := range rooms() {
+		if candidate.dir == dir {
+			return candidate, true
+		}
+		if !ok && covers(candidate.dir, dir) {
+			r, ok = candidate, true
+		}
+	}
+	return r, ok
+}
+
+// checkRooms finds imports of packages of this repository that the table does
+// not allow.
+func checkRooms(tr *tree) (problems []string) {
+	for _, dir := range tr.dirs() {
+		r, ok := roomOf(dir)
+		if !ok {
+			problems = append(problems, fmt.Sprintf("%s: no room of the table covers it; decide in internal/arch whom it may import, and tell of it in docs/architecture.md", dir))
+			continue
+		}
+		for _, f := range tr.in(dir) {
+			problems = append(problems, r.check(f)...)
+		}
+	}
+	return problems
+}
+
+func (r room) check(f *file) (problems []string) {
+	may := strings.Fields(r.may)
+	if f.test {
+		may = append(may, strings.Fields(r.tests)...)
+	}
+	for _, imp := range f.imports {
+		dir, ours := ourDir(imp)
+		if !ours || f.test && dir == f.dir || coversAny(may, dir) {
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("%s imports %s: %s", f.path, imp, r.why))
+	}
+	return problems
+}
+
+// ourDir is the directory of an import path of this repository.
+func ourDir(imp string) (dir string, ours bool) {
+	if imp == module {
+		return ".", true
+	}
+	return strings.CutPrefix(imp, module+"/")
+}
+
+func TestImports(t *testing.T) { report(t, checkRooms(load(t))) }
+
+func TestImportsFinds(t *testing.T) {
+	expect(t, checkRooms(parse(t, map[string]string{
+		"internal/plan/a.go":      `package plan; import _ "github.com/nexar-go/nexar/internal/wire"`,
+		"internal/plan/b.go":      `package plan; import _ "strings"`,
+		"internal/link/a_test.go": `package link; import _ "github.com/nexar-go/nexar/transport/mem"`,
+		"internal/link/b.go":      `package link; import _ "github.com/nexar-go/nexar/transport/mem"`,
+		"transport/quic/a.go":     `package quic; import _ "github.com/nexar-go/nexar"`,
+		"cmd/nexar/a.go":          `package main; import _ "github.com/nexar-go/nexar"`,
+		"cmd/nexar/b.go":          `package main; import _ "github.com/nexar-go/nexar/internal/wire"`,
+		"internal/util/a.go":      `package util`,
+	})),
+		"cmd/nexar/b.go imports github.com/nexar-go/nexar/internal/wire: it is a user of the API",
+		"internal/link/b.go imports github.com/nexar-go/nexar/transport/mem: it moves frames",
+		"internal/plan/a.go imports github.com/nexar-go/nexar/internal/wire: algorithms are pure data",
+		"internal/util: no room",
+		"transport/quic/a.go imports github.com/nexar-go/nexar: a transport gives pipes",
+	)
+}
+
+// The table itself must lead down: whatever a room may import stands below it.
+func TestRoomsLeadDown(t *testing.T) {
+	var seen []string
+	for _, r := range rooms() {
+		if r.why == "" {
+			t.Errorf("%s: no reason is given", r.dir)
+		}
+		for _, may := range strings.Fields(r.may) {
+			if may != r.dir && slices.Contains(seen, may) {
+				t.Errorf("%s may import %s, which stands above it", r.dir, may)
+			}
+		}
+		seen = append(seen, r.dir)
+	}
+}

@@ -1,0 +1,124 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"testing"
+)
+
+// skipping are the files that may call Skip, and why.
+func skipping() map[string]string {
+	return map[string]string{
+		"internal/require/require.go":      "it is what all others use",
+		"internal/require/require_test.go": "it tests that",
+		"nexartest/nexartest_test.go":      "it tests what becomes of a rank that skips",
+	}
+}
+
+// checkSkips finds tests that skip on their own. Package require prints the
+// reason, and lets whoever runs the tests forbid it.
+func checkSkips(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		if skipping()[f.path] != "" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return !takesRapid(n.Type)
+			case *ast.FuncLit:
+				return !takesRapid(n.Type)
+			case *ast.SelectorExpr:
+				if name := n.Sel.Name; name == "Skip" || name == "Skipf" || name == "SkipNow" {
+					problems = append(problems, fmt.Sprintf("%s: %s: use internal/require, so that NEXAR_REQUIRE can turn the skip into a failure", tr.at(n), name))
+				}
+			}
+			return true
+		})
+	}
+	return problems
+}
+
+// takesRapid reports whether a function gets a *rapid.T, whose Skip means
+// something else: what was drawn makes no sense here, draw again.
+func takesRapid(f *ast.FuncType) bool {
+	for _, p := range f.Params.List {
+		star, ok := p.Type.(*ast.StarExpr)
+		if !ok {
+			continue
+		}
+		s, ok := star.X.(*ast.SelectorExpr)
+		if !ok {
+			continue
+		}
+		if x, ok := s.X.(*ast.Ident); ok && x.Name == "rapid" && s.Sel.Name == "T" {
+			return true
+		}
+	}
+	return false
+}
+
+// checkLeaks wants a package that starts goroutines to test that none is left.
+// Those of the command end with its process.
+func checkLeaks(tr *tree) (problems []string) {
+	for _, dir := range tr.dirs() {
+		starts, tested := "", false
+		for _, f := range tr.in(dir) {
+			if f.test {
+				tested = tested || importName(f, "go.uber.org/goleak") != ""
+			} else if f.ast.Name.Name != "main" && !covers("cmd/...", dir) && starts == "" {
+				starts = tr.goroutine(f)
+			}
+		}
+		if starts != "" && !tested {
+			problems = append(problems, fmt.Sprintf("%s: a goroutine is started, but no test of the package uses goleak: every goroutine has an owner that awaits it", starts))
+		}
+	}
+	return problems
+}
+
+// goroutine is where a file starts one, or "".
+func (tr *tree) goroutine(f *file) (where string) {
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			where = tr.at(n)
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" {
+				where = tr.at(n)
+			}
+		}
+		return where == ""
+	})
+	return where
+}
+
+func TestSkips(t *testing.T) { report(t, checkSkips(load(t))) }
+
+func TestLeaks(t *testing.T) { report(t, checkLeaks(load(t))) }
+
+func TestSkipsFinds(t *testing.T) {
+	expect(t, checkSkips(parse(t, map[string]string{
+		"p/a_test.go":                 "package p\nfunc f(t *testing.T) {\n t.Skip()\n if testing.Short() { t.Skipf(\"short\") }\n}",
+		"p/b_test.go":                 "package p\nfunc f(t *rapid.T) { t.Skip() }",
+		"internal/require/require.go": "package require\nfunc f(t *testing.T) { t.Skip() }",
+		"internal/arch/skip_test.go":  "package arch\nfunc f(t *testing.T) { require.Root(t) }",
+	})), "p/a_test.go:3", "p/a_test.go:4")
+}
+
+func TestLeaksFinds(t *testing.T) {
+	for name, test := range map[string]struct {
+		code, test string
+		want       []string
+	}{
+		"go statement, no test": {"package p\nfunc f() { go f() }", "package p", []string{"p/a.go:2"}},
+		"group, no test":        {"package p\nfunc f() { wg.Go(f) }", "package p", []string{"p/a.go:2"}},
+		"tested":                {"package p\nfunc f() { go f() }", "package p\nimport \"go.uber.org/goleak\"", nil},
+		"no goroutine":          {"package p\nfunc f() { f() }", "package p", nil},
+		"a command":             {"package main\nfunc f() { go f() }", "package main", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, checkLeaks(parse(t, map[string]string{"p/a.go": test.code, "p/a_test.go": test.test})), test.want...)
+		})
+	}
+}

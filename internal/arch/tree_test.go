@@ -1,0 +1,188 @@
+package arch
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// module is the import path of the repository.
+const module = "github.com/nexar-go/nexar"
+
+// A tree is the Go files of the repository.
+type tree struct {
+	fset  *token.FileSet
+	files []*file
+}
+
+// A file is one of them.
+type file struct {
+	path      string // "internal/plan/plan.go"
+	dir       string // "internal/plan"; "." is the root package
+	test      bool
+	generated bool
+	lines     int
+	ast       *ast.File
+	imports   []string
+}
+
+// load parses the repository, once for each test: that takes less than the
+// race detector would make of sharing it.
+func load(t *testing.T) *tree {
+	t.Helper()
+	root := rootDir(t)
+	tr := &tree{fset: token.NewFileSet()}
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if p != root && (strings.HasPrefix(name, ".") || name == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		return tr.add(filepath.ToSlash(rel), src)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// parse makes a tree of sources by path, to test the tests with.
+func parse(t *testing.T, sources map[string]string) *tree {
+	t.Helper()
+	tr := &tree{fset: token.NewFileSet()}
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		if err := tr.add(name, []byte(sources[name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tr
+}
+
+func (tr *tree) add(name string, src []byte) error {
+	a, err := parser.ParseFile(tr.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	f := &file{
+		path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"),
+		generated: ast.IsGenerated(a), lines: bytes.Count(src, []byte("\n")), ast: a,
+	}
+	for _, spec := range a.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return err
+		}
+		f.imports = append(f.imports, p)
+	}
+	tr.files = append(tr.files, f)
+	return nil
+}
+
+// rootDir is where go.mod is.
+func rootDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above the test")
+		}
+		dir = parent
+	}
+}
+
+// dirs are the packages, in order.
+func (tr *tree) dirs() []string {
+	var dirs []string
+	for _, f := range tr.files {
+		dirs = append(dirs, f.dir)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// in are the files of a package.
+func (tr *tree) in(dir string) []*file {
+	var files []*file
+	for _, f := range tr.files {
+		if f.dir == dir {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// at is where a node begins: "internal/plan/plan.go:12".
+func (tr *tree) at(n ast.Node) string {
+	p := tr.fset.Position(n.Pos())
+	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
+}
+
+// covers reports whether a directory is the pattern, or below it if the
+// pattern ends in "/...".
+func covers(pattern, dir string) bool {
+	if below, ok := strings.CutSuffix(pattern, "..."); ok {
+		return strings.HasPrefix(dir+"/", below)
+	}
+	return pattern == dir
+}
+
+func coversAny(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, dir) })
+}
+
+// report fails a test for each problem.
+func report(t *testing.T, problems []string) {
+	t.Helper()
+	for _, p := range problems {
+		t.Error(p)
+	}
+}
+
+// expect wants a check to find exactly the problems that contain the given
+// texts, in this order.
+func expect(t *testing.T, problems []string, want ...string) {
+	t.Helper()
+	if len(problems) != len(want) {
+		t.Errorf("found %d problems, want %d: %q", len(problems), len(want), problems)
+		return
+	}
+	for i := range want {
+		if !strings.Contains(problems[i], want[i]) {
+			t.Errorf("problem %d is %q, want one with %q", i, problems[i], want[i])
+		}
+	}
+}
