@@ -246,6 +246,9 @@ func TestCancelWaiting(t *testing.T) {
 		if took := time.Since(<-waitCancel); !errors.Is(err, context.Canceled) || took > 3*time.Second {
 			t.Errorf("%v after it was cancelled: %v", took, err)
 		}
-		waitFor(t, func() bool { return strings.Contains(lines.String(), "node left") })
+		// It says so, unless it was cancelled before it knew that it had joined.
+		waitFor(t, func() bool {
+			return strings.Contains(lines.String(), "node left") || strings.Contains(lines.String(), "node is gone")
+		})
 	})
 }
