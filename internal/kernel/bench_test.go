@@ -10,33 +10,92 @@ import (
 var benchSizes = []struct {
 	name  string
 	bytes int
-}{{"64KiB", 64 << 10}, {"64MiB", 64 << 20}}
+}{{"16KiB", 16 << 10}, {"1MiB", 1 << 20}, {"64MiB", 64 << 20}}
 
-// BenchmarkReduce counts the bytes of dst.
+// usable are the implementations that this machine can run.
+func usable() (all []implementation) {
+	for _, im := range implementations() {
+		if im.has {
+			all = append(all, im)
+		}
+	}
+	return all
+}
+
+// BenchmarkReduce counts the bytes of dst, which is also an operand, as in a
+// collective.
 func BenchmarkReduce(b *testing.B) {
+	for t := Int8; t <= BFloat16; t++ {
+		for _, op := range []Op{Sum, Prod, Min} {
+			for _, im := range usable() {
+				for _, size := range benchSizes {
+					if reduce := im.reducer(t, op); reduce != nil {
+						b.Run(fmt.Sprintf("%v/%v/%s/%s", t, op, im.name, size.name), func(b *testing.B) {
+							benchmarkReduce(b, reduce, t, op, size.bytes)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func benchmarkReduce(b *testing.B, reduce func(dst, a, b []byte), t Type, op Op, n int) {
+	x, dst := make([]byte, n), make([]byte, n)
+	if op != Prod { // zeros stay what they are, and other products do not
+		fillOrdinary(t, x, 1)
+		fillOrdinary(t, dst, 2)
+	}
+	b.SetBytes(int64(n))
+	b.ReportAllocs()
+	for b.Loop() {
+		reduce(dst, dst, x)
+	}
+}
+
+// BenchmarkFold counts the bytes of dst, which is one of the operands.
+func BenchmarkFold(b *testing.B) {
+	const n = 256 << 10
+	for _, t := range []Type{Float32, Float64, Float16, BFloat16, Int32} {
+		for _, k := range []int{2, 4, 8} {
+			srcs := make([][]byte, k)
+			for i := range srcs {
+				srcs[i] = make([]byte, n)
+				fillOrdinary(t, srcs[i], uint64(i))
+			}
+			b.Run(fmt.Sprintf("%v/%d", t, k), func(b *testing.B) {
+				fold := Fold(t, Sum)
+				b.SetBytes(n)
+				b.ReportAllocs()
+				for b.Loop() {
+					fold(srcs[0], srcs)
+				}
+			})
+			b.Run(fmt.Sprintf("%v/%d/pairs", t, k), func(b *testing.B) {
+				add := Reducer(t, Sum)
+				b.SetBytes(n)
+				b.ReportAllocs()
+				for b.Loop() {
+					for _, src := range srcs[1:] {
+						add(srcs[0], srcs[0], src)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCopy is what memory allows.
+func BenchmarkCopy(b *testing.B) {
 	for _, size := range benchSizes {
-		x, y, dst := make([]byte, size.bytes), make([]byte, size.bytes), make([]byte, size.bytes)
-		b.Run("copy/"+size.name, func(b *testing.B) {
+		b.Run(size.name, func(b *testing.B) {
+			x, dst := make([]byte, size.bytes), make([]byte, size.bytes)
 			b.SetBytes(int64(size.bytes))
 			b.ReportAllocs()
 			for b.Loop() {
 				copy(dst, x)
 			}
 		})
-		for t := Int8; t <= BFloat16; t++ {
-			fillOrdinary(t, x, 1)
-			fillOrdinary(t, y, 2)
-			for _, op := range []Op{Sum, Min} {
-				b.Run(fmt.Sprintf("%v/%v/%s", t, op, size.name), func(b *testing.B) {
-					reduce := Reducer(t, op)
-					b.SetBytes(int64(size.bytes))
-					b.ReportAllocs()
-					for b.Loop() {
-						reduce(dst, x, y)
-					}
-				})
-			}
-		}
 	}
 }
 

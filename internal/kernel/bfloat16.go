@@ -28,6 +28,11 @@ func ConvertBF16ToF32(dst []float32, src []uint16) {
 	if len(dst) != len(src) {
 		panic("kernel: conversion between lengths")
 	}
+	n := vectorWidenBFloat16(dst, src)
+	widenBFloat16(dst[n:], src[n:])
+}
+
+func widenBFloat16(dst []float32, src []uint16) {
 	out := bits32(dst)
 	for i, h := range src {
 		out[i] = uint32(h) << 16
@@ -39,6 +44,11 @@ func ConvertF32ToBF16(dst []uint16, src []float32) {
 	if len(dst) != len(src) {
 		panic("kernel: conversion between lengths")
 	}
+	n := vectorRoundBFloat16(dst, src)
+	roundBFloat16(dst[n:], src[n:])
+}
+
+func roundBFloat16(dst []uint16, src []float32) {
 	for i, v := range bits32(src) {
 		dst[i] = roundBF16(v)
 	}

@@ -1,17 +1,23 @@
 package kernel
 
+import "math/bits"
+
 // Divider returns the function that turns a sum of n vectors into their
 // average, in place, or nil if t is not a Type.
 //
 // Integers are truncated toward zero, as by the operator of Go; a sum that
 // has wrapped around stays wrong. Floats are divided by n and rounded to
 // nearest even. The length of dst is a multiple of the size of t, and n is
-// positive; anything else panics.
+// positive and at most 2^24, up to where a float32 holds every integer;
+// anything else panics.
 func Divider(t Type) func(dst []byte, n int) {
-	if int(t) < len(dividers) {
-		return dividers[t]
+	if int(t) >= len(dividers) {
+		return nil
 	}
-	return nil
+	if f := vectorDivider(t); f != nil {
+		return f
+	}
+	return dividers[t]
 }
 
 var dividers = [BFloat16 + 1]func(dst []byte, n int){
@@ -25,10 +31,12 @@ var dividers = [BFloat16 + 1]func(dst []byte, n int){
 // by n.
 func checkDivision(dst []byte, n, size int) {
 	check(dst, dst, dst, size)
-	if n <= 0 {
-		panic("kernel: average of no vectors")
+	if n <= 0 || n > divisorMax {
+		panic("kernel: average of no vectors, or of too many")
 	}
 }
+
+const divisorMax = 1 << 24
 
 func divideInts[T integer](dst []byte, n int) {
 	checkDivision(dst, n, sizeOf[T]())
@@ -47,15 +55,60 @@ func divideInts[T integer](dst []byte, n int) {
 // quotients divides as 64-bit integers, since n need not fit in a T. A signed
 // quotient cannot overflow, as n is positive.
 func quotients[T integer](d []T, n int) {
-	if ^T(0) > 0 {
-		for i, v := range d {
-			d[i] = T(uint64(v) / uint64(n))
-		}
+	if n == 1 {
 		return
 	}
-	for i, v := range d {
-		d[i] = T(int64(v) / int64(n))
+	by := reciprocal(n)
+	switch {
+	case sizeOf[T]() == 8 && ^T(0) > 0:
+		for i, v := range d {
+			d[i] = T(by.divide(uint64(v)))
+		}
+	case sizeOf[T]() == 8:
+		for i, v := range d {
+			u, sign := magnitude(int64(v))
+			d[i] = T(by.divide(u) ^ sign - sign)
+		}
+	default:
+		for i, v := range d {
+			u, sign := magnitude(int64(v))
+			d[i] = T(by.divide32(u) ^ sign - sign)
+		}
 	}
+}
+
+// magnitude is v without its sign, and the sign as all zeros or all ones.
+func magnitude(v int64) (u, sign uint64) {
+	sign = uint64(v >> 63)
+	return uint64(v) ^ sign - sign, sign
+}
+
+// A divisor multiplies instead of dividing, which takes a processor several
+// times as long (Granlund and Montgomery, "Division by invariant integers
+// using multiplication", PLDI 1994).
+type divisor struct{ n, inverse uint64 }
+
+// reciprocal is for n of at least 2.
+func reciprocal(n int) divisor {
+	inverse, _ := bits.Div64(1, 0, uint64(n)) // 2^64 / n, rounded down
+	return divisor{uint64(n), inverse}
+}
+
+// divide is x / n. As the inverse lacks less than 1, the product lacks less
+// than x/2^64, and so the quotient at most 1. No branch asks whether it does,
+// as every n-th would be guessed wrong.
+func (d divisor) divide(x uint64) uint64 {
+	q, _ := bits.Mul64(x, d.inverse)
+	_, less := bits.Sub64(x-q*d.n, d.n, 0)
+	return q + 1 - less
+}
+
+// divide32 is x / n for x of at most 32 bits. Rounded up, the inverse has at
+// most 1 too much, and the product x/2^64, which is less than the 1/n that is
+// at least missing from the next quotient.
+func (d divisor) divide32(x uint64) uint64 {
+	q, _ := bits.Mul64(x, d.inverse+1)
+	return q
 }
 
 func divideFloats[T float](dst []byte, n int) {
@@ -121,13 +174,13 @@ func quotientsOfHalves(t Type, h []uint16, n int) {
 	var buf [stageBytes / 2]float32
 	f := buf[:len(h)]
 	if t == Float16 {
-		ConvertF16ToF32(f, h)
+		widenFloat16(f, h)
 		ratios(f, n)
-		ConvertF32ToF16(h, f)
+		roundFloat16(h, f)
 	} else {
-		ConvertBF16ToF32(f, h)
+		widenBFloat16(f, h)
 		ratios(f, n)
-		ConvertF32ToBF16(h, f)
+		roundBFloat16(h, f)
 	}
 }
 

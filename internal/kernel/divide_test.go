@@ -6,46 +6,85 @@ import (
 	"testing"
 )
 
-func TestDivide(t *testing.T) {
-	for typ := Int8; typ <= BFloat16; typ++ {
-		t.Run(typ.String(), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(typ), 1))
-			for _, n := range []int{1, 2, 3, 7, 10, 127, 128, 200, 255, 256, 1000, 4097, 70001, 1 << 20} {
-				a, _, _ := operands(r, typ, Sum, 300)
-				for off := range 3 {
-					checkDivide(t, typ, a, n, off)
-				}
+// forEachDivider runs f with each division of each implementation.
+func forEachDivider(t *testing.T, f func(t *testing.T, im implementation, typ Type)) {
+	forEachImplementation(t, func(t *testing.T, im implementation) {
+		for typ := Int8; typ <= BFloat16; typ++ {
+			if im.divider(typ) != nil {
+				t.Run(typ.String(), func(t *testing.T) { f(t, im, typ) })
 			}
-		})
-	}
+		}
+	})
 }
 
-func checkDivide(t *testing.T, typ Type, a []byte, n, off int) {
+func TestDivide(t *testing.T) {
+	forEachDivider(t, func(t *testing.T, im implementation, typ Type) {
+		r := rand.New(rand.NewPCG(uint64(typ), 1))
+		for _, n := range divisors() {
+			a := make([]byte, (r.IntN(64)+64)*typ.Size())
+			fillSpecial(r, typ, a, 4)
+			checkDivide(t, im, typ, a, n, r.IntN(64))
+		}
+	})
+}
+
+// divisors are numbers of ranks, and numbers at which something changes: the
+// limits of types, and the powers of two and their neighbours.
+func divisors() []int {
+	all := []int{10, 100, 1000, 70001, divisorMax}
+	for i := range 24 {
+		all = append(all, max(1, 1<<i-1), 1<<i, 1<<i+1)
+	}
+	return all
+}
+
+// All lengths, at some alignment.
+func TestDivideLengths(t *testing.T) {
+	forEachDivider(t, func(t *testing.T, im implementation, typ Type) {
+		r := rand.New(rand.NewPCG(uint64(typ), 2))
+		for length := range 140 {
+			a := make([]byte, length*typ.Size())
+			fillSpecial(r, typ, a, 4)
+			checkDivide(t, im, typ, a, 1+length%8, r.IntN(64))
+		}
+	})
+}
+
+// Every float16 and bfloat16 is divided right by the first number at which
+// rounding twice would show, which a float16 cannot hold.
+func TestDivideHalvesExhaustively(t *testing.T) {
+	divisor := map[Type]int{Float16: 8195, BFloat16: 65791}
+	a := make([]byte, 2<<16)
+	for i := range 1 << 16 {
+		setBits(Float16, a, i, uint64(i))
+	}
+	forEachDivider(t, func(t *testing.T, im implementation, typ Type) {
+		if n, ok := divisor[typ]; ok {
+			checkDivide(t, im, typ, a, n, 0)
+		}
+	})
+}
+
+// checkDivide holds the implementation in Go to the oracle, and all others to
+// the one in Go, which is faster.
+func checkDivide(t *testing.T, im implementation, typ Type, a []byte, n, off int) {
 	t.Helper()
 	got, outer := offsetCopy(a, off)
-	Divider(typ)(got, n)
-	for i := range len(a) / typ.Size() {
-		x := bitsOf(typ, a, i)
-		if got, want := bitsOf(typ, got, i), wantQuotient(typ, x, n); got != want {
-			t.Fatalf("%v: %#x / %d = %#x, want %#x", typ, x, n, got, want)
+	im.divider(typ)(got, n)
+	want := bytes.Clone(a)
+	if im.name != generic().name {
+		dividers[typ](want, n)
+	} else {
+		for i := range len(a) / typ.Size() {
+			setBits(typ, want, i, wantQuotient(typ, bitsOf(typ, a, i), n))
 		}
+	}
+	if !bytes.Equal(got, want) {
+		i := firstDifference(typ, got, want)
+		t.Fatalf("%v: %#x / %d = %#x, want %#x", typ, bitsOf(typ, a, i), n, bitsOf(typ, got, i), bitsOf(typ, want, i))
 	}
 	if !guarded(outer, off, len(a)) {
 		t.Fatalf("%v: wrote outside", typ)
-	}
-}
-
-// Every float16 and bfloat16 is divided right, also by numbers that a float16
-// cannot hold, and by the first at which rounding twice would show.
-func TestDivideHalvesExhaustively(t *testing.T) {
-	for typ, divisors := range map[Type][]int{Float16: {3, 8195}, BFloat16: {3, 65791}} {
-		for _, n := range divisors {
-			a := make([]byte, 2<<16)
-			for i := range 1 << 16 {
-				setBits(typ, a, i, uint64(i))
-			}
-			checkDivide(t, typ, a, n, 0)
-		}
 	}
 }
 
@@ -62,8 +101,21 @@ func TestDividePanics(t *testing.T) {
 		if !panics(func() { Divider(typ)(make([]byte, 16), 0) }) {
 			t.Errorf("%v: division by 0 did not panic", typ)
 		}
+		if !panics(func() { Divider(typ)(make([]byte, 16), divisorMax+1) }) {
+			t.Errorf("%v: division by more than is exact did not panic", typ)
+		}
 		if size := typ.Size(); size > 1 && !panics(func() { Divider(typ)(make([]byte, size+1), 2) }) {
 			t.Errorf("%v: odd length did not panic", typ)
 		}
 	}
+}
+
+func TestDivideDoesNotAllocate(t *testing.T) {
+	forEachDivider(t, func(t *testing.T, im implementation, typ Type) {
+		dst := make([]byte, 1003*typ.Size())
+		divide := im.divider(typ)
+		if got := testing.AllocsPerRun(10, func() { divide(dst, 3) }); got != 0 {
+			t.Errorf("dividing allocates %v times", got)
+		}
+	})
 }

@@ -102,6 +102,21 @@ func ConvertF16ToF32(dst []float32, src []uint16) {
 	if len(dst) != len(src) {
 		panic("kernel: conversion between lengths")
 	}
+	n := vectorWidenFloat16(dst, src)
+	if len(src)-n >= worthATable {
+		widenFloat16(dst[n:], src[n:])
+		return
+	}
+	for ; n < len(src); n++ {
+		dst[n] = F16ToF32(src[n])
+	}
+}
+
+// worthATable is how many elements must be left for the table of all values to
+// be fetched, and even built, for them: more than assembly leaves.
+const worthATable = 16
+
+func widenFloat16(dst []float32, src []uint16) {
 	values, out := f16Values(), bits32(dst)
 	for i, h := range src {
 		out[i] = values[h]
@@ -124,6 +139,11 @@ func ConvertF32ToF16(dst []uint16, src []float32) {
 	if len(dst) != len(src) {
 		panic("kernel: conversion between lengths")
 	}
+	n := vectorRoundFloat16(dst, src)
+	roundFloat16(dst[n:], src[n:])
+}
+
+func roundFloat16(dst []uint16, src []float32) {
 	for i, v := range bits32(src) {
 		if b := v &^ signMask32; b < overflow16 {
 			dst[i] = uint16(v>>16)&0x8000 | finiteF16(b)

@@ -7,17 +7,19 @@ import (
 	"testing"
 )
 
-// halfKinds are the two formats and their conversions, under one test.
-var halfKinds = []struct {
-	typ      Type
-	widen    func(uint16) float32
-	round    func(float32) uint16
-	round64  func(float64) uint16
-	widenAll func([]float32, []uint16)
-	roundAll func([]uint16, []float32)
-}{
-	{Float16, F16ToF32, F32ToF16, F64ToF16, ConvertF16ToF32, ConvertF32ToF16},
-	{BFloat16, BF16ToF32, F32ToBF16, F64ToBF16, ConvertBF16ToF32, ConvertF32ToBF16},
+// A halfKind is one of the two formats and its conversions.
+type halfKind struct {
+	typ       Type
+	widen     func(uint16) float32
+	round     func(float32) uint16
+	roundBits func(uint32) uint16
+	round64   func(float64) uint16
+	roundAll  func([]uint16, []float32)
+}
+
+var halfKinds = []halfKind{
+	{Float16, F16ToF32, F32ToF16, roundF16, F64ToF16, ConvertF32ToF16},
+	{BFloat16, BF16ToF32, F32ToBF16, roundBF16, F64ToBF16, ConvertF32ToBF16},
 }
 
 // Every one of the 65,536 is widened to its very value, and comes back.
@@ -167,31 +169,98 @@ func TestHalfRoundsNaN(t *testing.T) {
 	}
 }
 
-// The conversions of slices agree with those of numbers.
+// The conversions of slices agree with those of numbers: of all numbers of 16
+// bits, and of float32 around all ties and of random bits, NaNs among them.
 func TestConvertSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
+	for _, im := range append(implementations(), chosen()) {
+		for _, k := range halfKinds {
+			t.Run(im.name+"/"+k.typ.String(), func(t *testing.T) {
+				im.need(t)
+				half, wide := make([]uint16, 1<<16), make([]float32, 1<<16)
+				for i := range half {
+					half[i] = uint16(i)
+				}
+				im.widen[k.typ](wide, half)
+				for i, got := range bits32(wide) {
+					if want := math.Float32bits(k.widen(uint16(i))); got != want {
+						t.Fatalf("%#04x widened to %#x, want %#x", i, got, want)
+					}
+				}
+				checkRoundSlice(t, im, k, wide)
+				tie := uint32(1) << (22 - formats[k.typ].mantissa)
+				for _, d := range []uint32{tie - 1, tie, tie + 1} {
+					near := append([]float32(nil), wide...)
+					for i := range near {
+						bits32(near)[i] += d
+					}
+					checkRoundSlice(t, im, k, near)
+				}
+				for i := range wide {
+					bits32(wide)[i] = r.Uint32()
+				}
+				checkRoundSlice(t, im, k, wide)
+			})
+		}
+	}
+}
+
+func checkRoundSlice(t *testing.T, im implementation, k halfKind, wide []float32) {
+	t.Helper()
+	half := make([]uint16, len(wide))
+	im.round[k.typ](half, wide)
+	for i, got := range half {
+		v := bits32(wide)[i]
+		if want := k.roundBits(v); got != want {
+			t.Fatalf("%#x rounded to %#04x, want %#04x", v, got, want)
+		}
+	}
+}
+
+// All lengths, at any alignment that their types allow.
+func TestConvertLengths(t *testing.T) {
 	for _, k := range halfKinds {
-		half, wide := make([]uint16, 1<<16), make([]float32, 1<<16)
-		for i := range half {
-			half[i] = uint16(i)
-		}
-		k.widenAll(wide, half)
-		for i, got := range wide {
-			if want := k.widen(uint16(i)); math.Float32bits(got) != math.Float32bits(want) {
-				t.Fatalf("%v: %#04x widened to %v, want %v", k.typ, i, got, want)
+		for n := range 140 {
+			half, wide := make([]uint16, n+32), make([]float32, n+32)
+			for i := range half {
+				half[i] = uint16(i * 0x0101)
+				wide[i] = -1
 			}
-			wide[i] = math.Float32frombits(r.Uint32())
-		}
-		k.roundAll(half, wide)
-		for i, got := range half {
-			if want := k.round(wide[i]); got != want {
-				t.Fatalf("%v: %v rounded to %#04x, want %#04x", k.typ, wide[i], got, want)
+			from := n % 17
+			convert := chosen()
+			convert.widen[k.typ](wide[from:from+n], half[5:5+n])
+			for i, got := range wide {
+				want := float32(-1)
+				if i >= from && i < from+n {
+					want = k.widen(half[5+i-from])
+				}
+				if got != want && want == want {
+					t.Fatalf("%v: element %d of %d: %v, want %v", k.typ, i-from, n, got, want)
+				}
+			}
+			back := make([]uint16, n+32)
+			convert.round[k.typ](back[3:3+n], wide[from:from+n])
+			for i, got := range back {
+				want := uint16(0)
+				if i >= 3 && i < 3+n {
+					want = k.round(wide[from+i-3])
+				}
+				if got != want {
+					t.Fatalf("%v: element %d of %d: %#04x, want %#04x", k.typ, i-3, n, got, want)
+				}
 			}
 		}
-		if !panics(func() { k.widenAll(wide[:3], half[:4]) }) || !panics(func() { k.roundAll(half[:4], wide[:3]) }) {
+	}
+}
+
+func TestConvertMisuse(t *testing.T) {
+	half, wide := make([]uint16, 100), make([]float32, 100)
+	for _, k := range halfKinds {
+		widen, round := chosen().widen[k.typ], chosen().round[k.typ]
+		if !panics(func() { widen(wide[:3], half[:4]) }) || !panics(func() { round(half[:4], wide[:3]) }) {
 			t.Errorf("%v: slices of different lengths did not panic", k.typ)
 		}
-		if n := testing.AllocsPerRun(10, func() { k.widenAll(wide, half); k.roundAll(half, wide) }); n != 0 {
+		if n := testing.AllocsPerRun(10, func() { widen(wide, half); round(half, wide) }); n != 0 {
 			t.Errorf("%v: converting allocates %v times", k.typ, n)
 		}
 	}

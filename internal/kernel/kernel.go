@@ -14,11 +14,18 @@
 // always the same one, the positive quiet NaN without payload. Float16 and
 // BFloat16 results are rounded correctly, once, to nearest even.
 //
+// Fold does the same for any number of vectors at once, and Divider turns a sum
+// into an average.
+//
 // A slice of the wrong length, and a dst that overlaps an operand without
-// being it, are broken invariants and panic. Any alignment will do. Nothing
-// allocates, save that the first use of Float16 builds a table of 256 KiB.
-// All functions may be called concurrently.
+// being it, are broken invariants and panic. Any alignment will do. No function
+// that works on vectors allocates, save that on machines without vector
+// instructions the first use of Float16 builds a table of 256 KiB. All
+// functions may be called concurrently.
 package kernel
+
+//go:generate go run -C _asm ./amd64 ..
+//go:generate go run -C _asm ./arm64 ..
 
 // A Type is the type of the elements of a vector.
 type Type uint8

@@ -4,14 +4,16 @@ package kernel
 // nil if op is not defined for t: there are no bit operations on floats. The
 // slices are of one length, a multiple of the size of t; dst may be a or b.
 //
-// This is the only place that chooses an implementation: a function in
-// assembly takes the place of one in the table here, where the machine has
-// the instructions it needs.
+// The choice between a function in assembly and its twin in Go is made here,
+// once, and not on every call of the function.
 func Reducer(t Type, op Op) func(dst, a, b []byte) {
-	if int(t) < len(reducers) && int(op) < len(reducers[t]) {
-		return reducers[t][op]
+	if int(t) >= len(reducers) || int(op) >= len(reducers[t]) {
+		return nil
 	}
-	return nil
+	if f := vectorReducer(t, op); f != nil {
+		return f
+	}
+	return reducers[t][op]
 }
 
 // reducers is laid out by the compiler. Looking a function up in it neither

@@ -15,7 +15,7 @@ const guard = 0xa5
 // offsetCopy returns a copy of p that begins off bytes into a larger array of
 // guard bytes, and the array.
 func offsetCopy(p []byte, off int) (inner, outer []byte) {
-	outer = bytes.Repeat([]byte{guard}, len(p)+32)
+	outer = bytes.Repeat([]byte{guard}, len(p)+128)
 	inner = outer[off : off+len(p) : off+len(p)]
 	copy(inner, p)
 	return inner, outer
@@ -29,7 +29,7 @@ func guarded(outer []byte, off, n int) bool {
 
 // checkReduce reduces copies of a and b at the given offsets, with dst apart,
 // dst as a and dst as b, and compares each with want.
-func checkReduce(t rapid.TB, typ Type, op Op, a, b, want []byte, offDst, offA, offB int) {
+func checkReduce(t rapid.TB, im implementation, typ Type, op Op, a, b, want []byte, offDst, offA, offB int) {
 	t.Helper()
 	for _, alias := range []string{"none", "a", "b"} {
 		x, outerA := offsetCopy(a, offA)
@@ -42,7 +42,7 @@ func checkReduce(t rapid.TB, typ Type, op Op, a, b, want []byte, offDst, offA, o
 		case "b":
 			dst, outer, off = y, outerB, offB
 		}
-		Reducer(typ, op)(dst, x, y)
+		im.reducer(typ, op)(dst, x, y)
 		if !bytes.Equal(dst, want) {
 			i := firstDifference(typ, dst, want)
 			t.Fatalf("%v %v: element %d of %d (offsets %d %d %d, dst aliases %s): %#x op %#x = %#x, want %#x",
@@ -87,25 +87,16 @@ func operands(r *rand.Rand, typ Type, op Op, n int) (a, b, want []byte) {
 	return a, b, want
 }
 
-func forEachReducer(t *testing.T, f func(t *testing.T, typ Type, op Op)) {
-	for typ := Int8; typ <= BFloat16; typ++ {
-		for _, op := range allOps {
-			if Reducer(typ, op) != nil {
-				t.Run(fmt.Sprintf("%v/%v", typ, op), func(t *testing.T) { f(t, typ, op) })
-			}
-		}
-	}
-}
-
-// All lengths to beyond the largest unrolling, at all alignments.
+// All lengths to beyond the largest unrolling in Go, at all alignments.
 func TestReduceLengths(t *testing.T) {
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
+	im := generic()
+	forEachOp(t, func(t *testing.T, typ Type, op Op) {
 		r := rand.New(rand.NewPCG(uint64(typ), uint64(op)))
 		for n := range 71 {
 			a, b, want := operands(r, typ, op, n)
-			checkReduce(t, typ, op, a, b, want, 0, 0, 0)
-			checkReduce(t, typ, op, a, b, want, r.IntN(17), r.IntN(17), r.IntN(17))
-			checkReduce(t, typ, op, a, b, want, n%9, (n/9)%9, 1)
+			checkReduce(t, im, typ, op, a, b, want, 0, 0, 0)
+			checkReduce(t, im, typ, op, a, b, want, r.IntN(17), r.IntN(17), r.IntN(17))
+			checkReduce(t, im, typ, op, a, b, want, n%9, (n/9)%9, 1)
 		}
 	})
 }
@@ -113,7 +104,7 @@ func TestReduceLengths(t *testing.T) {
 // Every landmark meets every other one, in the unrolled part of the loops and
 // in their tails.
 func TestReduceLandmarks(t *testing.T) {
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
+	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		marks, size := landmarks(typ), typ.Size()
 		for _, x := range marks {
 			n := len(marks)
@@ -123,11 +114,11 @@ func TestReduceLandmarks(t *testing.T) {
 				setBits(typ, b, i, y)
 				setBits(typ, want, i, wantReduce(typ, op, x, y))
 			}
-			checkReduce(t, typ, op, a, b, want, 0, 0, 0)
-			checkReduce(t, typ, op, b, a, want, 0, 0, 0)
+			checkReduce(t, im, typ, op, a, b, want, 0, 0, 0)
+			checkReduce(t, im, typ, op, b, a, want, 0, 0, 0)
 			for i := range n { // one element alone
 				lo, hi := i*size, (i+1)*size
-				checkReduce(t, typ, op, a[lo:hi], b[lo:hi], want[lo:hi], 0, 0, 0)
+				checkReduce(t, im, typ, op, a[lo:hi], b[lo:hi], want[lo:hi], 0, 0, 0)
 			}
 		}
 	})
@@ -135,16 +126,16 @@ func TestReduceLandmarks(t *testing.T) {
 
 // Longer than a stage and a block of halves, and not a multiple of either.
 func TestReduceLong(t *testing.T) {
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
+	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		r := rand.New(rand.NewPCG(uint64(typ), uint64(op)))
 		a, b, want := operands(r, typ, op, 2*halfBlock+stageBytes+13)
-		checkReduce(t, typ, op, a, b, want, 0, 0, 0)
-		checkReduce(t, typ, op, a, b, want, 1, 2, 3)
+		checkReduce(t, im, typ, op, a, b, want, 0, 0, 0)
+		checkReduce(t, im, typ, op, a, b, want, 1, 2, 3)
 	})
 }
 
 func TestReduceProperty(t *testing.T) {
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
+	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		rapid.Check(t, func(t *rapid.T) {
 			word := rapid.OneOf(rapid.Uint64(), rapid.SampledFrom(landmarks(typ)))
 			x := rapid.SliceOfN(word, 0, 40).Draw(t, "a")
@@ -157,14 +148,14 @@ func TestReduceProperty(t *testing.T) {
 				setBits(typ, want, i, wantReduce(typ, op, bitsOf(typ, a, i), bitsOf(typ, b, i)))
 			}
 			off := rapid.IntRange(0, 16)
-			checkReduce(t, typ, op, a, b, want, off.Draw(t, "dst"), off.Draw(t, "offset a"), off.Draw(t, "offset b"))
+			checkReduce(t, im, typ, op, a, b, want, off.Draw(t, "dst"), off.Draw(t, "offset a"), off.Draw(t, "offset b"))
 		})
 	})
 }
 
 // Machines that need alignment reduce through a stage. It is tested on all.
 func TestReduceStaged(t *testing.T) {
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
+	forEachOp(t, func(t *testing.T, typ Type, op Op) {
 		staged := stagedReducer(typ, op)
 		r := rand.New(rand.NewPCG(uint64(typ), uint64(op)))
 		for _, n := range []int{0, 1, 63, 64, 65, 600} {
@@ -177,6 +168,16 @@ func TestReduceStaged(t *testing.T) {
 			}
 		}
 	})
+}
+
+func forEachOp(t *testing.T, f func(t *testing.T, typ Type, op Op)) {
+	for typ := Int8; typ <= BFloat16; typ++ {
+		for _, op := range allOps {
+			if Reducer(typ, op) != nil {
+				t.Run(fmt.Sprintf("%v/%v", typ, op), func(t *testing.T) { f(t, typ, op) })
+			}
+		}
+	}
 }
 
 func stagedReducer(typ Type, op Op) func(dst, a, b []byte) {
@@ -244,12 +245,14 @@ func panics(f func()) (did bool) {
 
 func TestReduceDoesNotAllocate(t *testing.T) {
 	dst, x := make([]byte, 4099*8), make([]byte, 4099*8)
-	forEachReducer(t, func(t *testing.T, typ Type, op Op) {
-		if got := testing.AllocsPerRun(10, func() { Reducer(typ, op)(dst, dst, x) }); got != 0 {
+	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
+		if got := testing.AllocsPerRun(10, func() { im.reducer(typ, op)(dst, dst, x) }); got != 0 {
 			t.Errorf("reducing allocates %v times", got)
 		}
-		if got := testing.AllocsPerRun(10, func() { Divider(typ)(dst, 3) }); got != 0 {
-			t.Errorf("dividing allocates %v times", got)
+	})
+	forEachOp(t, func(t *testing.T, typ Type, op Op) {
+		if got := testing.AllocsPerRun(10, func() { Reducer(typ, op)(dst, dst, x) }); got != 0 {
+			t.Errorf("choosing and reducing allocates %v times", got)
 		}
 		staged := stagedReducer(typ, op)
 		if got := testing.AllocsPerRun(10, func() { staged(dst, dst, x) }); got != 0 {

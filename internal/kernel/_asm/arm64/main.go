@@ -1,0 +1,54 @@
+// Command arm64 writes the kernels for arm64, which use NEON: every machine of
+// that kind has it.
+//
+// It is run by "go generate", which passes the directory to write to. Anything
+// that goes wrong ends it before a file is written. Go's assembler knows few
+// of the vector instructions on floating-point numbers, so these are encoded
+// here; the tests of package kernel tell whether rightly so, on such a machine
+// or its emulation:
+//
+//	GOARCH=arm64 go test -exec qemu-aarch64 ./internal/kernel
+package main
+
+import (
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
+)
+
+// command is what the generated files say about where they come from.
+const command = "go generate"
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 2 {
+		log.Fatal("usage: arm64 directory")
+	}
+	set := stubs.Set{Suffix: "NEON", Block: blockBytes}
+	files := map[string][]byte{}
+	for _, f := range []struct {
+		name  string
+		write func(p *program)
+	}{
+		{"reduce_arm64.s", writeReductions},
+		{"fold_arm64.s", writeFolds},
+		{"divide_arm64.s", writeDivisions},
+		{"convert_arm64.s", writeConversions},
+	} {
+		p := newProgram(&set)
+		f.write(p)
+		files[f.name] = p.text.Bytes()
+	}
+	text, err := stubs.Source(command, set)
+	if err != nil {
+		log.Fatal(err)
+	}
+	files["vector_stubs_arm64.go"] = text
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(os.Args[1], name), text, 0o666); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

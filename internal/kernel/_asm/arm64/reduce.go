@@ -1,0 +1,129 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
+)
+
+func writeReductions(p *program) {
+	for _, typ := range []string{"Float32", "Float64", "Float16", "BFloat16"} {
+		for _, ops := range [][]string{{"Sum", "Avg"}, {"Prod"}, {"Min"}, {"Max"}} {
+			name := strings.ToLower(typ) + ops[0]
+			p.reduction(stubs.Reduction{Name: name, Types: []string{typ}, Ops: ops}, func() func(x, y, t int) {
+				f := p.floats(strings.ToLower(typ))
+				return func(x, y, t int) { f.block(ops[0], x, y, t) }
+			})
+		}
+	}
+	for width, size := range []string{"8", "16", "32", "64"} {
+		p.integers(size, 8<<width)
+	}
+	types := []string{"Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64"}
+	for _, w := range []struct{ op, instruction string }{{"BitAnd", "VAND"}, {"BitOr", "VORR"}, {"BitXor", "VEOR"}} {
+		r := stubs.Reduction{Name: "words" + w.op, Types: types, Ops: []string{w.op}}
+		p.reduction(r, func() func(x, y, t int) {
+			return func(x, y, t int) { p.emit("%s V%d.B16, V%d.B16, V%d.B16", w.instruction, y, x, x) }
+		})
+	}
+}
+
+// integers writes what there is for integers of a width. There is no product
+// of 64 bits.
+func (p *program) integers(size string, width int) {
+	both := []string{"Int" + size, "Uint" + size}
+	one := func(name string, types, ops []string, instruction string) {
+		p.reduction(stubs.Reduction{Name: name, Types: types, Ops: ops}, func() func(x, y, t int) {
+			return func(x, y, t int) { p.three(instruction, width, x, x, y) }
+		})
+	}
+	one("int"+size+"Sum", both, []string{"Sum", "Avg"}, "add")
+	if width < 64 {
+		one("int"+size+"Prod", both, []string{"Prod"}, "mul")
+		one("int"+size+"Min", both[:1], []string{"Min"}, "smin")
+		one("int"+size+"Max", both[:1], []string{"Max"}, "smax")
+		one("uint"+size+"Min", both[1:], []string{"Min"}, "umin")
+		one("uint"+size+"Max", both[1:], []string{"Max"}, "umax")
+		return
+	}
+	for _, typ := range both {
+		for _, op := range []string{"Min", "Max"} {
+			r := stubs.Reduction{Name: strings.ToLower(typ) + op, Types: []string{typ}, Ops: []string{op}}
+			p.reduction(r, func() func(x, y, t int) {
+				return func(x, y, t int) { p.extreme64(typ, op, x, y, t) }
+			})
+		}
+	}
+}
+
+// extreme64 compares, and takes the one or the other.
+func (p *program) extreme64(typ, op string, x, y, t int) {
+	greater, other := "cmgt", "VBIT" // a greater x is replaced by y
+	if typ == "Uint64" {
+		greater = "cmhi"
+	}
+	if op == "Max" {
+		other = "VBIF"
+	}
+	p.three(greater, 64, t, x, y)
+	p.emit("%s V%d.B16, V%d.B16, V%d.B16", other, t, y, x)
+}
+
+// reduction writes a whole function that reduces, and adds it to the set.
+// prepare loads what is constant and returns how to set a register x to x op
+// y, with four registers from t on at its disposal.
+func (p *program) reduction(r stubs.Reduction, prepare func() func(x, y, t int)) {
+	p.set.Reductions = append(p.set.Reductions, r)
+	p.function(r.Name, 32, "dst", "a", "b", "n")
+	reduce := prepare()
+	p.loop("R3", 4, func(blocks int) {
+		p.load("R1", 0, blocks)
+		p.load("R2", registersB, blocks)
+		for i := range blocks {
+			reduce(i, registersB+i, scratch+4*i)
+		}
+		p.store("R0", 0, blocks)
+	})
+}
+
+// writeFolds writes functions for the operations of which the order of the
+// operands shows in the result: sums and products of floating-point numbers.
+func writeFolds(p *program) {
+	for _, typ := range []string{"Float32", "Float64", "Float16", "BFloat16"} {
+		for _, ops := range [][]string{{"Sum", "Avg"}, {"Prod"}} {
+			r := stubs.Reduction{Name: strings.ToLower(typ) + ops[0], Types: []string{typ}, Ops: ops}
+			p.fold(stubs.Fold{Name: strings.ToLower(typ) + "Fold" + ops[0], Reduction: r})
+		}
+	}
+}
+
+// fold walks along the slices for each group of blocks. R4 is how far it has
+// come in them.
+func (p *program) fold(fold stubs.Fold) {
+	const sliceBytes = 24 // of the header, which begins with where the slice is
+	p.set.Folds = append(p.set.Folds, fold)
+	p.function(fold.Name, 32, "dst", "srcs", "k", "n")
+	p.emit("MOVD $0, R4")
+	f := p.floats(strings.ToLower(fold.Types[0]))
+	p.loop("R3", 4, func(blocks int) {
+		next := map[int]string{4: "next4", 1: "next1"}[blocks]
+		source := func() {
+			p.emit("MOVD.P %d(R5), R6", sliceBytes)
+			p.emit("ADD R4, R6")
+		}
+		p.emit("MOVD R1, R5")
+		p.emit("SUB $1, R2, R7")
+		source()
+		p.emit("VLD1 (R6), %s", list(0, blocks))
+		p.label(next)
+		source()
+		p.emit("VLD1 (R6), %s", list(registersB, blocks))
+		for i := range blocks {
+			f.block(fold.Ops[0], i, registersB+i, scratch+4*i)
+		}
+		p.emit("SUBS $1, R7")
+		p.emit("BNE %s", next)
+		p.store("R0", 0, blocks)
+		p.emit("ADD $%d, R4", blocks*blockBytes)
+	})
+}

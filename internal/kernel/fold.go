@@ -1,0 +1,119 @@
+package kernel
+
+// Fold returns the function that reduces any number of vectors to dst, from
+// the first to the last: dst = ((srcs[0] op srcs[1]) op srcs[2]) op …, bit for
+// bit what a Reducer gives when it is called for two at a time. Where that pays,
+// for sums and products of float32 and float64, what lies between stays in
+// registers, and four vectors take little more than half the time. Of one
+// vector the result is the vector. Fold is nil where Reducer is.
+//
+// The slices are of one length; dst may be one of srcs. No vector at all
+// panics, and so does a dst that is two of them. Fold itself may allocate, the
+// function does not.
+func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
+	reduce := Reducer(t, op)
+	if reduce == nil {
+		return nil
+	}
+	if f := vectorFolder(t, op); f != nil {
+		return f
+	}
+	if f := folders[t][op]; f != nil {
+		return f
+	}
+	return func(dst []byte, srcs [][]byte) {
+		if checkFold(dst, srcs, t.Size()) {
+			foldAnyOrder(reduce, dst, srcs)
+		}
+	}
+}
+
+// folders are for the operations of which the order shows in the result.
+var folders = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
+	Float32:  {Sum: foldFloat32Sum, Prod: foldFloat32Prod, Avg: foldFloat32Sum},
+	Float64:  {Sum: foldFloat64Sum, Prod: foldFloat64Prod, Avg: foldFloat64Sum},
+	Float16:  {Sum: foldFloat16Sum, Prod: foldFloat16Prod, Avg: foldFloat16Sum},
+	BFloat16: {Sum: foldBFloat16Sum, Prod: foldBFloat16Prod, Avg: foldBFloat16Sum},
+}
+
+func foldFloat32Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float32, Sum, dst, srcs) }
+func foldFloat32Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float32, Prod, dst, srcs) }
+func foldFloat64Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float64, Sum, dst, srcs) }
+func foldFloat64Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float64, Prod, dst, srcs) }
+func foldFloat16Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float16, Sum, dst, srcs) }
+func foldFloat16Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float16, Prod, dst, srcs) }
+func foldBFloat16Sum(dst []byte, srcs [][]byte)  { foldInOrder(BFloat16, Sum, dst, srcs) }
+func foldBFloat16Prod(dst []byte, srcs [][]byte) { foldInOrder(BFloat16, Prod, dst, srcs) }
+
+// checkFold panics unless the slices can be folded, and reports whether there
+// is anything to reduce. If not, it has done the copy.
+func checkFold(dst []byte, srcs [][]byte, size int) bool {
+	if len(srcs) == 0 {
+		panic("kernel: fold of no vectors")
+	}
+	same := 0
+	for _, src := range srcs {
+		check(dst, src, src, size)
+		if len(dst) > 0 && address(src) == address(dst) {
+			same++
+		}
+	}
+	if same > 1 {
+		panic("kernel: fold to a vector that is two of the operands")
+	}
+	if len(srcs) == 1 {
+		copy(dst, srcs[0])
+		return false
+	}
+	return true
+}
+
+// foldInOrder keeps the result in a stage until it is complete, as dst may be
+// a later operand.
+func foldInOrder(t Type, op Op, dst []byte, srcs [][]byte) {
+	if !checkFold(dst, srcs, t.Size()) {
+		return
+	}
+	var s stage
+	for from := 0; from < len(dst); from += stageBytes {
+		to := min(from+stageBytes, len(dst))
+		acc, x := s.load(srcs[0][from:to], nil)
+		for _, src := range srcs[1:] {
+			copy(x, src[from:to])
+			switch t {
+			case Float32:
+				loopFloats(op, view[float32](acc), view[float32](acc), view[float32](x))
+			case Float64:
+				loopFloats(op, view[float64](acc), view[float64](acc), view[float64](x))
+			default:
+				loopHalves(t, op, view[uint16](acc), view[uint16](acc), view[uint16](x))
+			}
+		}
+		copy(dst[from:to], acc)
+	}
+}
+
+// foldBytes is how much of every vector is reduced before going on: it stays
+// in the first-level cache until the last operand has come.
+const foldBytes = 8 << 10
+
+// foldAnyOrder is for operations that are associative. It begins with the
+// operand that dst is, if it is one.
+func foldAnyOrder(reduce func(dst, a, b []byte), dst []byte, srcs [][]byte) {
+	first := 0
+	for i, src := range srcs {
+		if address(src) == address(dst) {
+			first = i
+		}
+	}
+	for from := 0; from < len(dst); from += foldBytes {
+		to := min(from+foldBytes, len(dst))
+		d, acc := dst[from:to], srcs[first][from:to]
+		for i, src := range srcs {
+			if i != first {
+				reduce(d, acc, src[from:to])
+				acc = d
+			}
+		}
+	}
+}
