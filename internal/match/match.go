@@ -42,7 +42,14 @@ type Matcher[R comparable, M any] struct {
 	wild   []entry[R]         // the other receives
 	early  map[key][]entry[M] // messages
 	queued int
+	spare  [][]entry[R] // memory of queues in exact that have become empty
 }
+
+// spareMax is how many of them are kept, and spareCapMax how long they may be.
+const (
+	spareMax    = 16
+	spareCapMax = 16
+)
 
 // Post asks for a message from source with tag, either of which may be Any.
 // If one is waiting it is taken and returned, otherwise r waits.
@@ -60,7 +67,11 @@ func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	if m.exact == nil {
 		m.exact = make(map[key][]entry[R])
 	}
-	m.exact[k] = append(m.exact[k], e)
+	q := m.exact[k]
+	if n := len(m.spare); n > 0 && q == nil {
+		q, m.spare = m.spare[n-1], m.spare[:n-1]
+	}
+	m.exact[k] = append(q, e)
 	return msg, false
 }
 
@@ -110,7 +121,11 @@ func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 	case len(q) > 0 && (i < 0 || q[0].stamp < m.wild[i].stamp):
 		r = q[0].value
 		q[0] = entry[R]{} // for the garbage collector
-		m.setExact(k, q[1:])
+		if len(q) == 1 {
+			m.setExact(k, q[:0])
+		} else {
+			m.exact[k] = q[1:]
+		}
 		return r, true
 	case i >= 0:
 		r = m.wild[i].value
@@ -132,11 +147,14 @@ func (m *Matcher[R, M]) Keep(source int, tag int64, msg M) {
 }
 
 func (m *Matcher[R, M]) setExact(k key, q []entry[R]) {
-	if len(q) == 0 {
-		delete(m.exact, k)
+	if len(q) > 0 {
+		m.exact[k] = q
 		return
 	}
-	m.exact[k] = q
+	delete(m.exact, k)
+	if len(m.spare) < spareMax && cap(q) > 0 && cap(q) <= spareCapMax {
+		m.spare = append(m.spare, q)
+	}
 }
 
 // Remove takes a receive back. It reports false if it does not wait.

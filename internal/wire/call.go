@@ -21,6 +21,7 @@ type Call struct {
 	Channels uint16
 }
 
+// callSize is the length of a Call in a frame.
 const callSize = 8 + 8 + 1 + 1 + 1 + 4 + 8 + 1 + 2
 
 func (c *Call) append(b []byte) []byte {

@@ -149,7 +149,7 @@ func TestDocNumbers(t *testing.T) {
 func TestDocLimits(t *testing.T) {
 	checkNames(t, rowsOf(t, "Limits", "Name"), map[string]int{
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
-		"SegmentMax": SegmentMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
+		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
 		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax,
 	})
@@ -173,6 +173,8 @@ func TestDocFrames(t *testing.T) {
 	}
 	checkFields(t, "Call", func() any { return new(Call) }, func(f any) []byte { return f.(*Call).append(nil) },
 		rowsOf(t, "Call", "Offset"), 0)
+	checkFields(t, "Preamble", func() any { return new(Preamble) }, func(f any) []byte { return f.(*Preamble).Append(nil) },
+		rowsOf(t, "The preamble", "Offset"), 2)
 }
 
 // checkFields wants the rows, from the first one that is a field on, to be the

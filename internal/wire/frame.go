@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // A Lane is what a pipe is for. Every pipe between nodes belongs to one lane,
 // and nothing that happens on one lane delays another.
@@ -43,6 +46,7 @@ const (
 	TypeBye
 	TypeByeAck
 	TypeSegment
+	TypeClosed
 	typeEnd
 )
 
@@ -66,6 +70,7 @@ var sizes = [typeEnd]int{
 	TypeBye:         byeSize,
 	TypeByeAck:      byeSize,
 	TypeSegment:     segmentSize,
+	TypeClosed:      closedSize,
 }
 
 // FrameSizeMax is the length of the longest frame, payload and text aside.
@@ -104,4 +109,9 @@ func (d *decoder) length(limit uint32) int {
 }
 
 // clip shortens a text to what a frame may carry.
-func clip(text string) string { return text[:min(len(text), TextMax)] }
+func clip(text string) string {
+	if len(text) > TextMax {
+		text = strings.ToValidUTF8(text[:TextMax], "")
+	}
+	return text
+}

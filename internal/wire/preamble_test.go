@@ -8,14 +8,26 @@ import (
 )
 
 func TestPreamble(t *testing.T) {
-	for lane, golden := range []string{"6e6578617201 00 00", "6e6578617201 01 00", "6e6578617201 02 00"} {
-		p, want := Preamble{Lane: Lane(lane)}, unhex(t, golden)
-		got := p.Append(nil)
+	lanes := make(map[Lane]bool)
+	for _, test := range []struct {
+		p      Preamble
+		golden string
+	}{
+		{Preamble{Lane: Control}, "6e6578617201 00 00 00 00"},
+		{Preamble{Lane: Control, Apart: true}, "6e6578617201 00 01 00 00"},
+		{Preamble{Lane: Data}, "6e6578617201 01 00 00 00"},
+		{Preamble{Lane: Bulk}, "6e6578617201 02 00 00 00"},
+		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617201 02 00 03 06"},
+		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617201 02 00 07 07"},
+	} {
+		want := unhex(t, test.golden)
+		lanes[test.p.Lane] = true
+		got := test.p.Append(nil)
 		if !bytes.Equal(got, want) || len(got) != PreambleSize {
-			t.Errorf("%v is written as %x, want %x", p, got, want)
+			t.Errorf("%+v is written as %x, want %x", test.p, got, want)
 		}
-		if back, err := ParsePreamble(want); err != nil || back != p {
-			t.Errorf("%x is read as %v (%v), want %v", want, back, err, p)
+		if back, err := ParsePreamble(want); err != nil || back != test.p {
+			t.Errorf("%x is read as %+v (%v), want %+v", want, back, err, test.p)
 		}
 		for n := range want {
 			if _, err := ParsePreamble(want[:n]); !errors.Is(err, errShort) {
@@ -26,7 +38,7 @@ func TestPreamble(t *testing.T) {
 			t.Errorf("with a byte too many: error %v, want %v", err, errTrailing)
 		}
 	}
-	if got, want := int(Lanes), 3; got != want {
+	if got, want := int(Lanes), len(lanes); got != want {
 		t.Errorf("%d lanes, but %d are tested", got, want)
 	}
 }
@@ -34,10 +46,16 @@ func TestPreamble(t *testing.T) {
 // Someone else's bytes are named, and so is another version.
 func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
-		"GET / HT":          `"GET / "`,
-		"nexar\x02\x00\x00": `"nexar\x02"`,
-		"nexar\x01\x03\x00": "unknown lane 3",
-		"nexar\x01\x00\x01": "unknown lane",
+		"GET / HTTP":                `"GET / "`,
+		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
+		"nexar\x01\x03\x00\x00\x00": "unknown lane 3",
+		"nexar\x01\x00\x02\x00\x00": "control lane says what it must not",
+		"nexar\x01\x01\x01\x00\x00": "data lane says what it must not",
+		"nexar\x01\x02\x01\x00\x00": "bulk lane says what it must not",
+		"nexar\x01\x00\x00\x01\x00": "control lane says what it must not",
+		"nexar\x01\x01\x00\x00\x01": "data lane says what it must not",
+		"nexar\x01\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
+		"nexar\x01\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
 	} {
 		if p, err := ParsePreamble([]byte(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is read as %v, error %v, want one with %s", b, p, err, want)
@@ -46,7 +64,8 @@ func TestPreambleRefused(t *testing.T) {
 }
 
 func FuzzPreamble(f *testing.F) {
-	f.Add(Preamble{Lane: Bulk}.Append(nil))
+	f.Add(Preamble{Lane: Bulk, Index: 1, Others: 2}.Append(nil))
+	f.Add(Preamble{Lane: Control, Apart: true}.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := ParsePreamble(b)
 		if err != nil {

@@ -10,15 +10,14 @@ const (
 	CauseCancelled                  // a rank's call was cancelled
 	CauseTimeout                    // a rank's call took too long
 	CauseFailed                     // a rank's call needed one that has left
-	CauseClosed                     // a rank closed the communicator
+	CauseClosed                     // a rank closed the communicator during a call
 	causeEnd
 )
 
 // A Revoke ends a communicator on all its ranks. Rank is the one whose call
 // failed, in the communicator. With CauseMismatch Ours is the call of Rank,
 // and Theirs the call of Peer that did not agree with it. With CauseFailed
-// Peer has left; if that is Rank itself, it has closed the communicator after
-// the collective in Ours. Length bytes of text follow.
+// Peer has left. Length bytes of text follow.
 type Revoke struct {
 	Comm         uint64
 	Cause        Cause
