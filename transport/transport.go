@@ -23,6 +23,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -138,6 +139,36 @@ type TryWriter interface {
 	TryWrite(p []byte) bool
 }
 
+// A VectorWriter is a Sender that can take what lies in several places at once.
+type VectorWriter interface {
+	// WriteVectored is Write of all pieces, one after the other. It may change
+	// the elements of pieces, but not the bytes that they refer to.
+	WriteVectored(pieces [][]byte) (n int, err error)
+}
+
+// A Poller is a Receiver at which whoever needs what comes can look himself. To
+// be woken by a goroutine that waits for it takes several times as long as a
+// short message does.
+//
+// Of Read, ReadFunc, TryRead and Attend one call runs at a time, on whatever
+// goroutine. Await may run beside TryRead and Attend. Nobody waits in Read or
+// ReadFunc while another one awaits the pipe, or while it is attended.
+type Poller interface {
+	// TryRead is Read, but returns 0 and no error where Read would wait.
+	TryRead(p []byte) (n int, err error)
+
+	// Await waits until TryRead would not return 0, or the pipe or its conn
+	// has ended. It waits as well while the pipe is attended, whatever comes.
+	// It may return early. One goroutine at a time awaits a pipe.
+	Await()
+
+	// Attend says whether somebody looks at the pipe with TryRead, again and
+	// again. As long as it is attended, nothing is done to wake who awaits it,
+	// which makes it cheap for the peer to write. Attend(false) makes Await
+	// return if there is something to read by then.
+	Attend(attended bool)
+}
+
 // A Prioritizer is a Sender whose bytes can be put before those of other
 // pipes of the same Conn.
 type Prioritizer interface {
@@ -150,4 +181,28 @@ type Secured interface {
 	// ConnectionState is the state of the TLS session, from which keying
 	// material can be exported (RFC 9266).
 	ConnectionState() tls.ConnectionState
+}
+
+// A Sharer is a Conn to a peer that can read this node's memory.
+type Sharer interface {
+	// Areas returns the area of this node, which is the same for all
+	// Conns of its Transport, and that of the peer, which must not be
+	// written to. They are of the same length, zero at first, aligned to
+	// pages, and stay valid until the Transport is closed. Both are nil
+	// if there is none.
+	Areas() (own, peer []byte)
+	// Sleep blocks while word, in an area of either side, has the value
+	// old, until Wake, or for d at the most. It may return early.
+	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
+	// Wake wakes all that Sleep on word, in whatever process.
+	Wake(word *atomic.Uint32)
+}
+
+// A Puller is a Sharer to a peer whose whole memory may be read.
+type Puller interface {
+	// Pulls reports whether Pull works. That may differ from what the peer says.
+	Pulls() bool
+	// Pull copies what lies at an address of the peer's process to dst. What it
+	// copies while the peer writes there is anything.
+	Pull(dst []byte, addr uint64) error
 }

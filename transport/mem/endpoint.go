@@ -16,6 +16,7 @@ const backlogMax = 64
 type endpoint struct {
 	network *Network
 	name    string
+	area    []byte        // which its peers read; nil if there is none
 	backlog chan *conn    // dialed and not yet accepted
 	closed  chan struct{} // closed by the first end
 

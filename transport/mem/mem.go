@@ -41,8 +41,11 @@ var (
 // A Network is a set of names that reach each other. All its methods may be
 // called from several goroutines.
 type Network struct {
+	beds beds
+
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
+	areaSize  int
 }
 
 // NewNetwork returns a network on which nobody listens yet.
@@ -67,6 +70,7 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 		backlog: make(chan *conn, backlogMax),
 		closed:  make(chan struct{}),
 		conns:   make(map[*conn]struct{}),
+		area:    newArea(n.areaSize),
 	}
 	n.endpoints[addr] = e
 	return e, nil

@@ -51,7 +51,8 @@ func (c *clock) arm() {
 	if len(c.pending) == 0 {
 		return
 	}
-	wait := max(0, time.Until(c.pending[0].at))
+	// Within a bubble Reset would call run itself, with mu held, if it were due.
+	wait := max(time.Nanosecond, time.Until(c.pending[0].at))
 	if c.timer == nil {
 		c.timer = time.AfterFunc(wait, c.run)
 		return

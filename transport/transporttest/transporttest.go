@@ -15,8 +15,8 @@
 // therefore not run in parallel with Run.
 //
 // A subtest that a transport offers no means for is skipped, and says so:
-// "kill" without Cluster.Kill, and "trywrite", "prioritize" and "secured"
-// without transport.TryWriter, Prioritizer and Secured. The environment
+// "kill" without Cluster.Kill, and "trywrite", "poller", "prioritize" and
+// "secured" without transport.TryWriter, Poller, Prioritizer and Secured. The environment
 // variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
 // skip into a failure.
 //
@@ -99,6 +99,13 @@ func subtests() []subtest {
 		{"DeadlinesUnderWay", 2, testDeadlinesUnderWay},
 		{"TryWrite", 2, testTryWrite},
 		{"TryWriteConcurrently", 2, testTryWriteConcurrently},
+		{"TryRead", 2, testTryRead},
+		{"Await", 2, testAwait},
+		{"Attend", 2, testAttend},
+		{"AttendInTurn", 2, testAttendInTurn},
+		{"PollerDeadline", 2, testPollerDeadline},
+		{"PollerEnd", 2, testPollerEnd},
+		{"PollerKill", 2, testPollerKill},
 
 		{"SenderClose", 2, testSenderClose},
 		{"SenderCloseInterrupts", 2, testSenderCloseInterrupts},

@@ -1,0 +1,43 @@
+package host
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Addrs are the addresses under which a socket that listens at addr can
+// be reached from other hosts, as far as this one knows.
+func Addrs(addr string) []string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
+		return []string{addr}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var list []string
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && p.Addr().IsGlobalUnicast() {
+			list = append(list, net.JoinHostPort(p.Addr().String(), port))
+		}
+	}
+	return list
+}
+
+// IsAddr reports whether addr is host:port; zero allows an empty host and the
+// port 0.
+func IsAddr(addr string, zero bool) bool {
+	host, port, err := net.SplitHostPort(addr)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if strings.Contains(host, ":") {
+		_, err = netip.ParseAddr(host)
+	}
+	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsAny(host, " /@")
+}

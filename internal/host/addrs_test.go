@@ -1,0 +1,41 @@
+package host
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// A socket at one address is reached there, and one at all addresses at those
+// that others can reach.
+func TestAddrs(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:7", "[fd00::1]:7", "a.example:7"} {
+		if got := Addrs(addr); !slices.Equal(got, []string{addr}) {
+			t.Errorf("%s: got %q", addr, got)
+		}
+	}
+	if got := Addrs("no port"); got != nil {
+		t.Errorf("no port: got %q", got)
+	}
+	for _, addr := range []string{":7000", "0.0.0.0:7000", "[::]:7000"} {
+		for _, got := range Addrs(addr) {
+			a, err := netip.ParseAddrPort(got)
+			if err != nil || a.Port() != 7000 || a.Addr().IsLoopback() || a.Addr().IsUnspecified() {
+				t.Errorf("%s: got %q (%v)", addr, got, err)
+			}
+		}
+	}
+}
+
+func TestIsAddr(t *testing.T) {
+	for addr, want := range map[string][2]bool{ // with zero, and without
+		"host:7000": {true, true}, "10.0.0.1:1": {true, true}, "[::1]:7000": {true, true},
+		":7000": {true, false}, "host:0": {true, false}, ":0": {true, false},
+		"": {}, "host": {}, "host:": {}, "host:port": {}, "host:65536": {}, "host:-1": {}, "::1:7000": {},
+		"[a:b]:7000": {}, "a b:7000": {}, "http://host:7000": {}, "user@host:7000": {},
+	} {
+		if got := [...]bool{IsAddr(addr, true), IsAddr(addr, false)}; got != want {
+			t.Errorf("%q: got %v, want %v", addr, got, want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package testpeer
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// Papers are Creds as they travel to a child, as JSON: in DER.
+type Papers struct{ CA, Cert, Key []byte }
+
+// PapersOf puts credentials of a cluster on paper.
+func PapersOf(tb testing.TB, ca *CA, c *Creds) Papers {
+	tb.Helper()
+	key, err := x509.MarshalECPrivateKey(c.Cert.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Papers{CA: ca.Cert.Raw, Cert: c.Cert.Certificate[0], Key: key}
+}
+
+// Creds reads them, in a child.
+func (p Papers) Creds() *Creds {
+	ca, err := x509.ParseCertificate(p.CA)
+	Check(err)
+	leaf, err := x509.ParseCertificate(p.Cert)
+	Check(err)
+	key, err := x509.ParseECPrivateKey(p.Key)
+	Check(err)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	return newCreds(pool, leaf, key)
+}
+
+// A Child is a peer in another process.
+type Child struct {
+	Addr  string // where it listens
+	Cmd   *exec.Cmd
+	Stdin io.Closer // ends the child in good order
+}
+
+// StartChild starts the test binary again, with orders in an environment
+// variable, and returns when it listens. It is killed with the test.
+func StartChild(tb testing.TB, variable string, orders any) *Child {
+	tb.Helper()
+	text, err := json.Marshal(orders)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ch := &Child{Cmd: exec.Command(os.Args[0])}
+	ch.Cmd.Env = append(os.Environ(), variable+"="+string(text))
+	ch.Cmd.Stderr = os.Stderr
+	if ch.Stdin, err = ch.Cmd.StdinPipe(); err != nil {
+		tb.Fatal(err)
+	}
+	stdout, err := ch.Cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := ch.Cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ch.Cmd.Process.Kill()
+		ch.Cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		tb.Fatalf("the child says nothing: %v", err)
+	}
+	ch.Addr = strings.TrimSpace(line)
+	return ch
+}
+
+// ReadOrders is called by the child.
+func ReadOrders(variable string, orders any) {
+	Check(json.Unmarshal([]byte(os.Getenv(variable)), orders))
+}
+
+// Check ends a child that cannot go on.
+func Check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+}
+
+// Serve is what a child does: it says where it listens, and echoes all that
+// comes on pipes, until its standard input ends. Then it closes the transport
+// with the given function. It first dials a peer, if dial is not empty.
+func Serve(tr transport.Transport, dial string, closeAll func() error) {
+	var all sync.WaitGroup
+	if dial != "" {
+		c, err := tr.Dial(context.Background(), dial, "")
+		Check(err)
+		all.Go(func() { echo(c, &all) })
+	}
+	all.Go(func() {
+		for {
+			c, err := tr.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			all.Go(func() { echo(c, &all) })
+		}
+	})
+	fmt.Println(tr.Addr())
+	io.Copy(io.Discard, os.Stdin)
+	Check(closeAll())
+	all.Wait()
+}
+
+// echo answers each pipe with one that says the same.
+func echo(c transport.Conn, all *sync.WaitGroup) {
+	for {
+		r, err := c.AcceptPipe(context.Background())
+		if err != nil {
+			return
+		}
+		s, err := c.OpenPipe(context.Background())
+		if err != nil {
+			return
+		}
+		all.Go(func() { io.Copy(s, r) })
+	}
+}

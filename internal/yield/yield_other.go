@@ -1,0 +1,7 @@
+//go:build !linux
+
+package yield
+
+import "runtime"
+
+func thread() { runtime.Gosched() }

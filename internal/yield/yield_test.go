@@ -1,0 +1,28 @@
+package yield
+
+import (
+	"runtime"
+	"testing"
+)
+
+// TestGoroutinesGetTheirTurn: even with one processor, who yields to other
+// processes does not keep the goroutines of its own from running.
+func TestGoroutinesGetTheirTurn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for name, give := range map[string]func(){"within": Within, "across": Across()} {
+		ran := make(chan struct{})
+		go close(ran)
+		for i := 0; ; i++ {
+			give()
+			select {
+			case <-ran:
+			default:
+				if i < 1000*goschedEvery {
+					continue
+				}
+				t.Errorf("%s: another goroutine does not run", name)
+			}
+			break
+		}
+	}
+}

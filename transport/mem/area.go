@@ -1,0 +1,126 @@
+package mem
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// areaAlign is the alignment of areas, that of pages.
+const areaAlign = 4 << 10
+
+// Share gives every endpoint that listens from now on an area of so many
+// bytes, which its peers can read; see transport.Sharer. Areas cost nothing
+// but address space as long as nothing is written there.
+func (n *Network) Share(areaSize int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.areaSize = areaSize
+}
+
+// newArea is memory that begins with a page. It is made of words, so that
+// counters in it are aligned wherever that is.
+func newArea(size int) []byte {
+	if size == 0 {
+		return nil
+	}
+	words := make([]uint64, (size+areaAlign)/8+1)
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
+	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (areaAlign - 1)
+	return b[skip : skip+size : skip+size]
+}
+
+// Areas implements transport.Sharer.
+func (c *conn) Areas() (own, peer []byte) {
+	own, peer = c.owner.area, c.other().owner.area
+	if len(own) != len(peer) {
+		return nil, nil
+	}
+	return own, peer
+}
+
+// Sleep implements transport.Sharer.
+func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {
+	c.owner.network.beds.sleep(word, old, d)
+}
+
+// Wake implements transport.Sharer.
+func (c *conn) Wake(word *atomic.Uint32) { c.owner.network.beds.wake(word) }
+
+// beds are where goroutines sleep until someone changes a word and wakes them.
+type beds struct {
+	mu       sync.Mutex
+	sleepers map[*atomic.Uint32][]*sleeper
+	free     []*sleeper
+}
+
+type sleeper struct {
+	woken chan struct{} // gets one value from whoever wakes it
+	timer *time.Timer
+}
+
+func (b *beds) sleep(word *atomic.Uint32, old uint32, d time.Duration) {
+	s := b.lie(word, old)
+	if s == nil {
+		return
+	}
+	s.timer.Reset(d)
+	select {
+	case <-s.woken:
+	case <-s.timer.C:
+		if !b.rise(word, s) {
+			<-s.woken
+		}
+	}
+	s.timer.Stop()
+	b.mu.Lock()
+	b.free = append(b.free, s)
+	b.mu.Unlock()
+}
+
+// lie returns a sleeper for word, or nil if that has no longer the value old.
+func (b *beds) lie(word *atomic.Uint32, old uint32) *sleeper {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if word.Load() != old {
+		return nil
+	}
+	var s *sleeper
+	if n := len(b.free); n > 0 {
+		s, b.free = b.free[n-1], b.free[:n-1]
+	} else {
+		s = &sleeper{woken: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	}
+	if b.sleepers == nil {
+		b.sleepers = make(map[*atomic.Uint32][]*sleeper)
+	}
+	b.sleepers[word] = append(b.sleepers[word], s)
+	return s
+}
+
+// rise takes a sleeper back. It reports false if someone wakes it.
+func (b *beds) rise(word *atomic.Uint32, s *sleeper) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.sleepers[word] {
+		if other == s {
+			b.sleepers[word] = append(b.sleepers[word][:i], b.sleepers[word][i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+func (b *beds) wake(word *atomic.Uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	asleep := b.sleepers[word]
+	if len(asleep) == 0 {
+		return
+	}
+	for _, s := range asleep {
+		s.woken <- struct{}{}
+	}
+	b.sleepers[word] = asleep[:0]
+}

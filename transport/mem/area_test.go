@@ -1,0 +1,110 @@
+package mem
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// sharers are both ends of a connection between endpoints with areas.
+func sharers(t *testing.T, sizes ...int) (a, b transport.Sharer) {
+	t.Helper()
+	n := NewNetwork()
+	var ends []transport.Transport
+	for i, name := range []string{"a", "b"} {
+		n.Share(sizes[i])
+		end, err := n.Listen(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { end.Close() })
+		ends = append(ends, end)
+	}
+	out, err := ends[0].Dial(t.Context(), "b", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := ends[1].Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.(transport.Sharer), in.(transport.Sharer)
+}
+
+func TestAreas(t *testing.T) {
+	a, b := sharers(t, 10_000, 10_000)
+	aOwn, aPeer := a.Areas()
+	bOwn, bPeer := b.Areas()
+	aOwn[7], bOwn[7] = 1, 2
+	if len(aOwn) != 10_000 || &aOwn[0] != &bPeer[0] || &aPeer[0] != &bOwn[0] || aPeer[7] != 2 || bPeer[7] != 1 {
+		t.Error("what one has written the other does not read")
+	}
+	if p := uintptr(unsafe.Pointer(&aOwn[0])); p%areaAlign != 0 {
+		t.Errorf("an area begins at %#x", p)
+	}
+	for _, sizes := range [][]int{{0, 0}, {0, 100}, {100, 200}} {
+		a, _ := sharers(t, sizes...)
+		if own, peer := a.Areas(); own != nil || peer != nil {
+			t.Errorf("areas of %d bytes: got %d and %d", sizes, len(own), len(peer))
+		}
+	}
+}
+
+func TestSleepAndWake(t *testing.T) {
+	a, b := sharers(t, 4096, 4096)
+	own, _ := a.Areas()
+	_, peer := b.Areas()
+	mine := (*atomic.Uint32)(unsafe.Pointer(&own[64]))
+	theirs := (*atomic.Uint32)(unsafe.Pointer(&peer[64]))
+	b.Sleep(theirs, 1, time.Hour) // has another value
+	if begin := time.Now(); true {
+		b.Sleep(theirs, 0, 5*time.Millisecond)
+		if d := time.Since(begin); d < 5*time.Millisecond {
+			t.Errorf("slept for %v", d)
+		}
+	}
+	const rounds = 2000
+	var both sync.WaitGroup
+	both.Go(func() {
+		for i := range uint32(rounds) {
+			for mine.Load() != 2*i+1 {
+				a.Sleep(mine, 2*i, time.Hour)
+			}
+			mine.Store(2*i + 2)
+			a.Wake(mine)
+		}
+	})
+	both.Go(func() {
+		for i := range uint32(rounds) {
+			theirs.Store(2*i + 1)
+			b.Wake(theirs)
+			for theirs.Load() != 2*i+2 {
+				b.Sleep(theirs, 2*i+1, time.Hour)
+			}
+		}
+	})
+	both.Wait()
+}
+
+// Timeouts and wakes meet at every moment.
+func TestSleepTimesOutWhileWoken(t *testing.T) {
+	a, _ := sharers(t, 4096, 4096)
+	own, _ := a.Areas()
+	word := (*atomic.Uint32)(unsafe.Pointer(&own[0]))
+	var waking sync.WaitGroup
+	var over atomic.Bool
+	waking.Go(func() {
+		for !over.Load() {
+			a.Wake(word)
+		}
+	})
+	for range 2000 {
+		a.Sleep(word, 0, time.Microsecond)
+	}
+	over.Store(true)
+	waking.Wait()
+}

@@ -1,0 +1,45 @@
+package mem_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+)
+
+// TestLoop: both ends are of one connection.
+func TestLoop(t *testing.T) {
+	out, in, err := mem.Loop(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	for _, way := range [][2]transport.Conn{{out, in}, {in, out}} {
+		sender, err := way[0].OpenPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sender.Write([]byte("around")); err != nil {
+			t.Fatal(err)
+		}
+		receiver, err := way[1].AcceptPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 6)
+		if _, err := receiver.Read(got); err != nil || string(got) != "around" {
+			t.Errorf("got %q, error %v", got, err)
+		}
+	}
+}
+
+func TestLoopEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := mem.Loop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that its context has ended", err)
+	}
+}
