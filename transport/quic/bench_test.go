@@ -13,6 +13,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
@@ -133,8 +134,8 @@ func newBareEcho(b *testing.B, size, back int) *echoPair {
 
 // bareConns are both ends of a connection without this package.
 func bareConns(b *testing.B) (near, far *quicgo.Conn) {
-	ca := newTestCA(b)
-	here, there := ca.node(b, "here"), ca.node(b, "there")
+	ca := testpeer.NewCA(b)
+	here, there := ca.Node(b, "here"), ca.Node(b, "there")
 	window := uint64(Config{}.withDefaults().PipeWindow)
 	conf := &quicgo.Config{
 		InitialStreamReceiveWindow: window, MaxStreamReceiveWindow: window,
@@ -176,10 +177,10 @@ func BenchmarkMesh(b *testing.B) {
 }
 
 func benchMesh(b *testing.B, n int, watched bool) {
-	ca := newTestCA(b)
-	creds := make([]*testCreds, n)
+	ca := testpeer.NewCA(b)
+	creds := make([]*testpeer.Creds, n)
 	for i := range creds {
-		creds[i] = ca.node(b, fmt.Sprintf("n%d", i))
+		creds[i] = ca.Node(b, fmt.Sprintf("n%d", i))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

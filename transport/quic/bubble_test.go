@@ -9,6 +9,7 @@ import (
 
 	"github.com/quic-go/quic-go/testutils/simnet"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -22,9 +23,9 @@ func TestBubble(t *testing.T) {
 			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 0, host).To4(), Port: 7000}
 			return network.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{Latency: latency})
 		}
-		ca := newTestCA(t)
-		a := newTestNode(t, Config{PacketConn: socket(1)}, ca.node(t, "a"))
-		b := newTestNode(t, Config{PacketConn: socket(2)}, ca.node(t, "b"))
+		ca := testpeer.NewCA(t)
+		a := newTestNode(t, Config{PacketConn: socket(1)}, ca.Node(t, "a"))
+		b := newTestNode(t, Config{PacketConn: socket(2)}, ca.Node(t, "b"))
 		if err := network.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,8 @@
 // an Endpoint also listens on TCP, at the same address and port, and the two
 // ends of a watched connection hold an idle TCP connection beside it: the
 // kernel closes it the moment the process is gone (watch.go). Silence of a
-// host or of the network is noticed by heartbeats instead.
+// host or of the network is noticed by heartbeats instead. The port can be
+// shared with a transport over TCP (Endpoint.Listener).
 //
 // Whatever fails is reported with one of transport's errors and the reason in
 // the text. A packet that the system refuses to send counts as lost, not as
@@ -266,8 +267,8 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 		e.watch.add(c)
 	}
 	context.AfterFunc(qc.Context(), c.ended)
-	if dialed && c.keys != nil && (e.cfg.Watch == nil || e.cfg.Watch(peer)) {
-		c.Watch()
+	if c.keys != nil && (e.cfg.Watch == nil || e.cfg.Watch(peer)) {
+		c.beginWatch(dialed)
 	}
 	return c, nil
 }
@@ -302,6 +303,7 @@ func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 
 		MaxIncomingUniStreams: int64(e.cfg.MaxPipes),
 		MaxIncomingStreams:    -1,
+		EnableDatagrams:       true, // for doubt alone
 		InitialPacketSize:     uint16(e.cfg.PacketSize),
 	}
 	if conf.InitialPacketSize == 0 && remote.Addr().IsLoopback() {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -30,9 +31,9 @@ func mutePort(t *testing.T) string {
 // and what it sees of its clients is in plain form.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	ca := newTestCA(t)
-	server := newTestNode(t, Config{Addr: ":0"}, ca.node(t, "server"))
-	client := newTestNode(t, Config{Addr: ":0"}, ca.node(t, "client"))
+	ca := testpeer.NewCA(t)
+	server := newTestNode(t, Config{Addr: ":0"}, ca.Node(t, "server"))
+	client := newTestNode(t, Config{Addr: ":0"}, ca.Node(t, "client"))
 	_, port, err := net.SplitHostPort(server.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +68,8 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	dual := newTestNode(t, Config{Addr: "[::]:0"}, newTestCA(t).node(t, "dual")).end
-	four := newTestNode(t, Config{Addr: "127.0.0.1:0"}, newTestCA(t).node(t, "four")).end
+	dual := newTestNode(t, Config{Addr: "[::]:0"}, testpeer.NewCA(t).Node(t, "dual")).end
+	four := newTestNode(t, Config{Addr: "127.0.0.1:0"}, testpeer.NewCA(t).Node(t, "four")).end
 	for _, test := range []struct {
 		end  *Endpoint
 		addr string
@@ -179,7 +180,7 @@ func (c *lossyConn) WriteTo(p []byte, addr net.Addr) (int, error) {
 	return c.PacketConn.WriteTo(p, addr)
 }
 
-func newLossyNode(t *testing.T, cfg Config, creds *testCreds) (*testNode, *lossyConn) {
+func newLossyNode(t *testing.T, cfg Config, creds *testpeer.Creds) (*testNode, *lossyConn) {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -194,10 +195,10 @@ func newLossyNode(t *testing.T, cfg Config, creds *testCreds) (*testNode, *lossy
 // when the network is cut.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
-	ca := newTestCA(t)
+	ca := testpeer.NewCA(t)
 	cfg := Config{Heartbeat: 100 * time.Millisecond, IdleTimeout: time.Second}
-	a, network := newLossyNode(t, cfg, ca.node(t, "a"))
-	b, _ := newLossyNode(t, cfg, ca.node(t, "b"))
+	a, network := newLossyNode(t, cfg, ca.Node(t, "a"))
+	b, _ := newLossyNode(t, cfg, ca.Node(t, "b"))
 	dialed, accepted := connect(t, a, b)
 	time.Sleep(1500 * time.Millisecond)
 	pipeBetween(t, dialed, accepted)
@@ -214,7 +215,7 @@ func TestHeartbeats(t *testing.T) {
 // is silence.
 func TestNoHeartbeats(t *testing.T) {
 	t.Parallel()
-	ca := newTestCA(t)
+	ca := testpeer.NewCA(t)
 	var asked atomic.Int32
 	cfg := Config{
 		Heartbeat: 20 * time.Millisecond, IdleTimeout: 200 * time.Millisecond,
@@ -224,8 +225,8 @@ func TestNoHeartbeats(t *testing.T) {
 			return err != nil
 		},
 	}
-	a, _ := newLossyNode(t, cfg, ca.node(t, "a"))
-	b, _ := newLossyNode(t, cfg, ca.node(t, "b"))
+	a, _ := newLossyNode(t, cfg, ca.Node(t, "a"))
+	b, _ := newLossyNode(t, cfg, ca.Node(t, "b"))
 	dialed, accepted := connect(t, a, b)
 	pipeBetween(t, dialed, accepted)
 	time.Sleep(300 * time.Millisecond)

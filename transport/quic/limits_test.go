@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -77,9 +78,9 @@ func sendGarbage(addr string, packets int) error {
 // must prove their address, and are refused beyond the limit.
 func TestHandshakeLimit(t *testing.T) {
 	const limit = 8
-	ca := newTestCA(t)
-	server := newTestNode(t, Config{MaxHandshakes: limit}, ca.node(t, "server"))
-	client := newTestNode(t, Config{}, ca.node(t, "client"))
+	ca := testpeer.NewCA(t)
+	server := newTestNode(t, Config{MaxHandshakes: limit}, ca.Node(t, "server"))
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
 	if server.end.gate.suspicious(nil) {
 		t.Error("clients must prove their address to an idle server")
 	}
@@ -179,8 +180,8 @@ func TestBurst(t *testing.T) {
 // TestAcceptors: there is always somebody to accept a connection, also after
 // the others have left, and for a handshake that takes longer than they wait.
 func TestAcceptors(t *testing.T) {
-	ca := newTestCA(t)
-	client := newTestNode(t, Config{}, ca.node(t, "client"))
+	ca := testpeer.NewCA(t)
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
 	end, err := Listen(Config{Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +189,7 @@ func TestAcceptors(t *testing.T) {
 	defer end.Close()
 	const idle = 10 * time.Millisecond
 	end.acceptorIdle = idle
-	server, err := end.Transport(ca.node(t, "server"))
+	server, err := end.Transport(ca.Node(t, "server"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,17 +14,18 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // TestIdentity: each side refuses who cannot prove to be the one wanted, and
 // the error of Dial says who refused whom and why.
 func TestIdentity(t *testing.T) {
-	ca, otherCA := newTestCA(t), newTestCA(t)
-	server := newTestNode(t, Config{}, ca.node(t, "server"))
-	client := newTestNode(t, Config{}, ca.node(t, "client"))
-	stranger := newTestNode(t, Config{}, otherCA.node(t, "stranger"))
-	trusting := newTestNode(t, Config{}, &testCreds{pool: ca.pool, cert: otherCA.node(t, "trusting").cert})
+	ca, otherCA := testpeer.NewCA(t), testpeer.NewCA(t)
+	server := newTestNode(t, Config{}, ca.Node(t, "server"))
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
+	stranger := newTestNode(t, Config{}, otherCA.Node(t, "stranger"))
+	trusting := newTestNode(t, Config{}, &testpeer.Creds{Pool: ca.Pool, Cert: otherCA.Node(t, "trusting").Cert})
 
 	for _, test := range []struct {
 		name string
@@ -59,14 +60,14 @@ func TestIdentity(t *testing.T) {
 
 // TestJoin: who has no certificate yet dials with a configuration of its own.
 func TestJoin(t *testing.T) {
-	ca := newTestCA(t)
-	seed := newTestNode(t, Config{}, ca.node(t, "seed"))
+	ca := testpeer.NewCA(t)
+	seed := newTestNode(t, Config{}, ca.Node(t, "seed"))
 	end, err := Listen(Config{Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end.Close()
-	conf := &tls.Config{RootCAs: ca.pool, ServerName: "seed", NextProtos: []string{joinALPN}}
+	conf := &tls.Config{RootCAs: ca.Pool, ServerName: "seed", NextProtos: []string{testpeer.JoinALPN}}
 	dialed, err := end.Dial(t.Context(), seed.Addr(), conf)
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +77,8 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted := c.(*Conn)
-	if got := accepted.ConnectionState().NegotiatedProtocol; got != joinALPN {
-		t.Errorf("protocol %q, want %q", got, joinALPN)
+	if got := accepted.ConnectionState().NegotiatedProtocol; got != testpeer.JoinALPN {
+		t.Errorf("protocol %q, want %q", got, testpeer.JoinALPN)
 	}
 	if dialed.Peer() != seed.Addr() || accepted.Peer() != "" {
 		t.Errorf("peers %q and %q, want %q and none", dialed.Peer(), accepted.Peer(), seed.Addr())
@@ -86,11 +87,11 @@ func TestJoin(t *testing.T) {
 
 	// A transport on the same endpoint comes and goes beside the connection.
 	for range 2 {
-		tr, err := end.Transport(ca.node(t, "joined"))
+		tr, err := end.Transport(ca.Node(t, "joined"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := end.Transport(ca.node(t, "joined")); err == nil {
+		if _, err := end.Transport(ca.Node(t, "joined")); err == nil {
 			t.Error("an endpoint has two transports at a time")
 		}
 		c, err := tr.Dial(t.Context(), seed.Addr(), "seed")
@@ -113,10 +114,10 @@ func TestJoin(t *testing.T) {
 // TestRestrain: a client without identity cannot fill the windows, but may send
 // what is read.
 func TestRestrain(t *testing.T) {
-	ca := newTestCA(t)
-	seed := newTestNode(t, Config{}, ca.node(t, "seed"))
-	client := newTestNode(t, Config{}, ca.node(t, "client"))
-	conf := &tls.Config{RootCAs: ca.pool, ServerName: "seed", NextProtos: []string{joinALPN}}
+	ca := testpeer.NewCA(t)
+	seed := newTestNode(t, Config{}, ca.Node(t, "seed"))
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
+	conf := &tls.Config{RootCAs: ca.Pool, ServerName: "seed", NextProtos: []string{testpeer.JoinALPN}}
 	c, err := client.end.Dial(t.Context(), seed.Addr(), conf)
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +192,8 @@ func TestConcurrentAcceptPipe(t *testing.T) {
 func TestDialClosed(t *testing.T) {
 	for _, which := range []string{"transport", "endpoint"} {
 		t.Run(which, func(t *testing.T) {
-			ca := newTestCA(t)
-			node := newTestNode(t, Config{}, ca.node(t, "node"))
+			ca := testpeer.NewCA(t)
+			node := newTestNode(t, Config{}, ca.Node(t, "node"))
 			mute := mutePort(t)
 			failed := make(chan error)
 			go func() {
@@ -214,8 +215,8 @@ func TestDialClosed(t *testing.T) {
 
 // TestDialSilence: a peer that never answers is gone after the timeout.
 func TestDialSilence(t *testing.T) {
-	ca := newTestCA(t)
-	node := newTestNode(t, Config{HandshakeTimeout: 100 * time.Millisecond}, ca.node(t, "node"))
+	ca := testpeer.NewCA(t)
+	node := newTestNode(t, Config{HandshakeTimeout: 100 * time.Millisecond}, ca.Node(t, "node"))
 	mute := mutePort(t)
 	_, err := node.Dial(t.Context(), mute, "")
 	if !errors.Is(err, transport.ErrPeerGone) || !strings.Contains(err.Error(), mute) {
@@ -225,8 +226,8 @@ func TestDialSilence(t *testing.T) {
 
 // TestDialNobody: a port that nobody has is found out before any timeout.
 func TestDialNobody(t *testing.T) {
-	ca := newTestCA(t)
-	node := newTestNode(t, Config{HandshakeTimeout: time.Minute}, ca.node(t, "node"))
+	ca := testpeer.NewCA(t)
+	node := newTestNode(t, Config{HandshakeTimeout: time.Minute}, ca.Node(t, "node"))
 	sock, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -242,12 +243,12 @@ func TestDialNobody(t *testing.T) {
 // TestBacklog: connections that nobody accepts are refused at some point, and
 // told so.
 func TestBacklog(t *testing.T) {
-	ca := newTestCA(t)
-	busy := newTestNode(t, Config{}, ca.node(t, "busy"))
+	ca := testpeer.NewCA(t)
+	busy := newTestNode(t, Config{}, ca.Node(t, "busy"))
 	for range backlogMax - 1 {
 		busy.backlog <- nil
 	}
-	client := newTestNode(t, Config{}, ca.node(t, "client"))
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
 	first, err := client.Dial(t.Context(), busy.Addr(), "busy")
 	if err != nil {
 		t.Fatal(err)

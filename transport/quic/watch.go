@@ -20,12 +20,15 @@ import (
 // connection having been closed, the address is asked again, at once: if the
 // kernel there refuses, or a process there does not know the connection, the
 // peer is gone. If nothing answers, that is silence, and heartbeats decide.
-// A refusal counts only from an address that has known the connection before,
-// because a firewall refuses as well.
+// A refusal counts by itself only from an address that has known the connection
+// before, because a firewall refuses as well. A process may also end before it
+// is watched; so a refusal from any other address raises a doubt, which a packet
+// over the QUIC connection settles: who lives acknowledges it.
 //
-// What is said on it is 33 bytes one way and 16 back, and 16 more at the end, all derived from the TLS
-// session of the QUIC connection, so nobody else can say it. One who reads
-// along can repeat it, and learns by that whether the connection still lives.
+// What is said on it is 33 bytes one way and 16 back, and 16 more at the end,
+// all derived from the TLS session of the QUIC connection, so nobody else can
+// say it. One who reads along can repeat it, and learns by that whether the
+// connection still lives.
 
 const (
 	watchMagic = "nexarw1\n"
@@ -33,6 +36,9 @@ const (
 
 	// watchTimeout is how long either side waits for a word of the other.
 	watchTimeout = 2 * time.Second
+
+	// unasked is how long one who was dialed waits to be watched.
+	unasked = 300 * time.Millisecond
 
 	// watchRest is the pause between attempts while the peer is silent.
 	watchRest = 5 * time.Second
@@ -167,6 +173,24 @@ func (c *Conn) Watch() {
 	}
 }
 
+// beginWatch lets the one who has dialed watch first: once the other has been
+// asked, it knows whom to ask. If nobody asks, because who has dialed is dead
+// already, or cannot reach this side's TCP port, it watches unasked.
+func (c *Conn) beginWatch(dialed bool) {
+	if dialed {
+		c.Watch()
+		return
+	}
+	time.AfterFunc(unasked, func() {
+		c.mu.Lock()
+		asked := len(c.sockets) > 0
+		c.mu.Unlock()
+		if !asked {
+			c.Watch()
+		}
+	})
+}
+
 func (c *Conn) watch() {
 	sock := c.firstWatch()
 	for sock != nil {
@@ -194,7 +218,11 @@ func (c *Conn) firstWatch() net.Conn {
 		if got == answerKnown {
 			return sock
 		}
-		if got == answerRefused || !c.pause(pause) {
+		if got == answerRefused {
+			c.doubt()
+			break
+		}
+		if !c.pause(pause) {
 			break
 		}
 	}
@@ -248,6 +276,28 @@ func (c *Conn) judge() {
 	}
 }
 
+const (
+	doubtPause = 250 * time.Millisecond
+	doubtTries = 12
+)
+
+// doubt ends the connection if the peer answers none of a few packets.
+func (c *Conn) doubt() {
+	if !c.pause(doubtPause) {
+		return // What a peer sent before its end has come by now.
+	}
+	before := c.qc.ConnectionStats().PacketsReceived
+	for range doubtTries {
+		if c.qc.SendDatagram([]byte{0}) != nil || !c.pause(doubtPause) {
+			return
+		}
+		if c.qc.ConnectionStats().PacketsReceived > before {
+			return
+		}
+	}
+	c.declareGone(answerRefused)
+}
+
 // hold keeps a watch open until it ends. It reports whether the connection has
 // ended with it.
 func (c *Conn) hold(sock net.Conn) (over bool) {
@@ -280,8 +330,12 @@ func (c *Conn) serveHold(sock net.Conn) {
 		return
 	}
 	got, _ := c.ask(askOnce)
-	if !c.hold(sock) && got == answerKnown {
+	switch over := c.hold(sock); {
+	case over:
+	case got == answerKnown:
 		c.judge()
+	default:
+		c.doubt()
 	}
 }
 

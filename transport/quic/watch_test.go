@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -166,9 +167,9 @@ func TestNoTCP(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dialing", "accepting"} {
 		t.Run(name, func(t *testing.T) {
-			ca := newTestCA(t)
-			with := newTestNode(t, Config{Heartbeat: -1}, ca.node(t, "with"))
-			without := newTestNode(t, Config{Heartbeat: -1, NoWatch: true}, ca.node(t, "without"))
+			ca := testpeer.NewCA(t)
+			with := newTestNode(t, Config{Heartbeat: -1}, ca.Node(t, "with"))
+			without := newTestNode(t, Config{Heartbeat: -1, NoWatch: true}, ca.Node(t, "without"))
 			from, to := with, without
 			if name == "accepting" {
 				from, to = to, from

@@ -3,39 +3,33 @@
 package quic
 
 import (
-	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // eachDirection runs a test on a conn to another process that this process has
 // dialed, and on one that the other has dialed.
-func eachDirection(t *testing.T, cfg Config, test func(t *testing.T, c transport.Conn, peer *child)) {
+func eachDirection(t *testing.T, cfg Config, test func(t *testing.T, c transport.Conn, peer *testpeer.Child)) {
 	t.Run("dialed", func(t *testing.T) {
-		ca := newTestCA(t)
-		node := newTestNode(t, cfg, ca.node(t, "parent"))
+		ca := testpeer.NewCA(t)
+		node := newTestNode(t, cfg, ca.Node(t, "parent"))
 		peer := startChild(t, ca, "child", "")
-		c, err := node.Dial(t.Context(), peer.addr, "child")
+		c, err := node.Dial(t.Context(), peer.Addr, "child")
 		if err != nil {
 			t.Fatal(err)
 		}
 		test(t, c, peer)
 	})
 	t.Run("accepted", func(t *testing.T) {
-		ca := newTestCA(t)
-		node := newTestNode(t, cfg, ca.node(t, "parent"))
+		ca := testpeer.NewCA(t)
+		node := newTestNode(t, cfg, ca.Node(t, "parent"))
 		peer := startChild(t, ca, "child", node.Addr())
 		c, err := node.Accept(t.Context())
 		if err != nil {
@@ -50,7 +44,7 @@ func silent() Config { return Config{Heartbeat: -1} }
 
 // TestKill9: the kernel says at once that a process has been killed.
 func TestKill9(t *testing.T) {
-	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *child) {
+	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		awaitWatch(t, c.(*Conn))
 		r := openEcho(t, c)
 		blocked := make(chan error, 1)
@@ -59,26 +53,39 @@ func TestKill9(t *testing.T) {
 			blocked <- err
 		}()
 
-		start := time.Now()
-		if err := peer.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		awaitDone(t, c)
-		t.Logf("noticed after %v: %v", time.Since(start), c.Err())
-		if err := c.Err(); !errors.Is(err, transport.ErrPeerGone) {
-			t.Errorf("Err() = %v, want ErrPeerGone", err)
-		}
+		killed(t, c, peer)
 		if err := <-blocked; !errors.Is(err, transport.ErrPeerGone) {
 			t.Errorf("blocked Read: %v, want ErrPeerGone", err)
 		}
 	})
 }
 
+// TestKillBeforeWatched: a process may die before anybody watches it.
+func TestKillBeforeWatched(t *testing.T) {
+	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
+		killed(t, c, peer)
+	})
+}
+
+// killed kills the peer, and wants the conn to end because of it.
+func killed(t *testing.T, c transport.Conn, peer *testpeer.Child) {
+	t.Helper()
+	start := time.Now()
+	if err := peer.Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitDone(t, c)
+	t.Logf("noticed after %v: %v", time.Since(start), c.Err())
+	if err := c.Err(); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Err() = %v, want ErrPeerGone", err)
+	}
+}
+
 // TestOrderlyExit: a process that closes before it exits is not taken for dead.
 func TestOrderlyExit(t *testing.T) {
-	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *child) {
+	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		awaitWatch(t, c.(*Conn))
-		peer.stdin.Close()
+		peer.Stdin.Close()
 		awaitDone(t, c)
 		if err := c.Err(); !errors.Is(err, transport.ErrPeerClosed) {
 			t.Errorf("Err() = %v, want ErrPeerClosed", err)
@@ -91,14 +98,14 @@ func TestOrderlyExit(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Heartbeat: 200 * time.Millisecond, IdleTimeout: 20 * time.Second}
-	eachDirection(t, cfg, func(t *testing.T, c transport.Conn, peer *child) {
+	eachDirection(t, cfg, func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		awaitWatch(t, c.(*Conn))
 		r := openEcho(t, c)
-		if err := peer.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := peer.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(700 * time.Millisecond)
-		if err := peer.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		if err := peer.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Err(); err != nil {
@@ -148,47 +155,7 @@ func readByte(t *testing.T, r transport.Receiver, want byte) {
 	}
 }
 
-// A child is a peer in another process.
-type child struct {
-	addr  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-}
-
-func startChild(t *testing.T, ca *testCA, name, dial string) *child {
+func startChild(t *testing.T, ca *testpeer.CA, name, dial string) *testpeer.Child {
 	t.Helper()
-	creds := ca.node(t, name)
-	key, err := x509.MarshalECPrivateKey(creds.cert.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	orders, err := json.Marshal(childOrders{
-		CA: ca.cert.Raw, Cert: creds.cert.Certificate[0], Key: key, Dial: dial,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ch := &child{cmd: exec.Command(os.Args[0])}
-	ch.cmd.Env = append(os.Environ(), childEnv+"="+string(orders))
-	ch.cmd.Stderr = os.Stderr
-	if ch.stdin, err = ch.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := ch.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ch.cmd.Process.Kill()
-		ch.cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the child says nothing: %v", err)
-	}
-	ch.addr = strings.TrimSpace(line)
-	return ch
+	return testpeer.StartChild(t, childEnv, childOrders{Papers: testpeer.PapersOf(t, ca, ca.Node(t, name)), Dial: dial})
 }

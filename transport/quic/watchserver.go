@@ -1,7 +1,9 @@
 package quic
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -9,8 +11,12 @@ import (
 )
 
 // strangersMax is how many TCP connections may be open that have not said yet
-// what they want. More are closed at once.
-const strangersMax = 256
+// what they want. Then a new one takes the place of the oldest that has kept
+// silent for longer than a stranger may; else it is closed at once.
+const (
+	strangersMax = 256
+	silenceMax   = 500 * time.Millisecond
+)
 
 // A watchServer answers the peers that ask about connections, at the TCP port
 // of an Endpoint.
@@ -22,7 +28,9 @@ type watchServer struct {
 	mu    sync.Mutex
 	over  bool
 	conns map[watchID]*Conn
-	open  map[net.Conn]struct{} // those that have not said what they want
+	open  map[net.Conn]time.Time // those that have not said what they want, and since when
+
+	shared *listener // for other purposes; nil if nobody has asked
 }
 
 func serveWatch(listener net.Listener, log *slog.Logger) *watchServer {
@@ -30,7 +38,7 @@ func serveWatch(listener net.Listener, log *slog.Logger) *watchServer {
 		log:      log,
 		listener: listener,
 		conns:    make(map[watchID]*Conn),
-		open:     make(map[net.Conn]struct{}),
+		open:     make(map[net.Conn]time.Time),
 	}
 	s.tasks.Go(s.acceptLoop)
 	return s
@@ -57,7 +65,11 @@ func (s *watchServer) close() {
 	for sock := range s.open {
 		sock.Close()
 	}
+	shared := s.shared
 	s.mu.Unlock()
+	if shared != nil {
+		shared.Close()
+	}
 	s.listener.Close()
 	s.tasks.Wait()
 }
@@ -90,10 +102,26 @@ func (s *watchServer) acceptLoop() {
 func (s *watchServer) enter(sock net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || len(s.open) == strangersMax {
+	if s.over || len(s.open) >= strangersMax && !s.makeRoom() {
 		return false
 	}
-	s.open[sock] = struct{}{}
+	s.open[sock] = time.Now()
+	return true
+}
+
+// makeRoom closes the oldest stranger, unless it has only just come.
+func (s *watchServer) makeRoom() bool {
+	var oldest net.Conn
+	for sock, since := range s.open {
+		if oldest == nil || since.Before(s.open[oldest]) {
+			oldest = sock
+		}
+	}
+	if time.Since(s.open[oldest]) < silenceMax {
+		return false
+	}
+	oldest.Close()
+	delete(s.open, oldest)
 	return true
 }
 
@@ -103,9 +131,22 @@ func (s *watchServer) leave(sock net.Conn) {
 	delete(s.open, sock)
 }
 
+// serve finds out whether a stranger wants to watch.
 func (s *watchServer) serve(sock net.Conn) {
+	sock.SetDeadline(time.Now().Add(watchTimeout))
+	var first [1]byte
+	_, err := io.ReadFull(sock, first[:])
+	if err == nil && first[0] != watchMagic[0] {
+		s.leave(sock)
+		s.handOver(sock, first[0])
+		return
+	}
 	defer sock.Close()
-	c, stay := s.answer(sock)
+	var c *Conn
+	var stay bool
+	if err == nil {
+		c, stay = s.answer(io.MultiReader(bytes.NewReader(first[:]), sock), sock)
+	}
 	s.leave(sock)
 	if stay {
 		sock.SetDeadline(time.Time{})
@@ -113,10 +154,9 @@ func (s *watchServer) serve(sock net.Conn) {
 	}
 }
 
-// answer reads what a stranger wants and answers it.
-func (s *watchServer) answer(sock net.Conn) (c *Conn, stay bool) {
-	sock.SetDeadline(time.Now().Add(watchTimeout))
-	hello, err := readWatchHello(sock)
+// answer reads from r what a stranger wants and answers it.
+func (s *watchServer) answer(r io.Reader, sock net.Conn) (c *Conn, stay bool) {
+	hello, err := readWatchHello(r)
 	if err != nil {
 		return nil, false
 	}
