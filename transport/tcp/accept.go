@@ -1,0 +1,238 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// acceptLoop takes sockets until the listener is closed.
+func (t *Transport) acceptLoop() {
+	defer close(t.deaf)
+	failing := false
+	for {
+		raw, err := t.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// The process is short of file descriptors, most likely.
+			if !failing {
+				t.cfg.Log.Warn("tcp: cannot take connections", "err", err)
+			}
+			failing = true
+			if !t.pause(100 * time.Millisecond) {
+				return
+			}
+			continue
+		}
+		failing = false
+		sock, ok := raw.(socket)
+		if !ok || !t.gate.enter(sock, t.life.Done()) {
+			raw.Close()
+			continue
+		}
+		t.tasks.Go(func() { t.serve(sock) })
+	}
+}
+
+// pause waits, and reports whether the transport is still open.
+func (t *Transport) pause(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(t.life, d)
+	defer cancel()
+	<-ctx.Done()
+	return t.life.Err() == nil
+}
+
+// serve finds out what a socket is that somebody has dialed.
+func (t *Transport) serve(sock socket) {
+	sock.SetDeadline(time.Now().Add(t.cfg.HandshakeTimeout))
+	err := t.welcome(sock)
+	if err == nil {
+		return
+	}
+	t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
+	t.dismiss(sock)
+	t.gate.leave(sock)
+}
+
+// dismiss closes a socket so that the other side can read why. To close it
+// with something unread in it could take that away.
+func (t *Transport) dismiss(sock socket) {
+	defer sock.Close()
+	if sock.CloseWrite() == nil {
+		sock.SetReadDeadline(time.Now().Add(lingerMax / 4))
+		io.CopyN(io.Discard, onlyReader{sock}, 64<<10)
+	}
+}
+
+// onlyReader hides what else a socket can do from io.CopyN.
+type onlyReader struct{ io.Reader }
+
+var errEvicted = errors.New("it had to make way for others")
+
+func (t *Transport) welcome(sock socket) error {
+	var magic [magicBytes]byte
+	if _, err := io.ReadFull(sock, magic[:]); err != nil {
+		return err
+	}
+	switch kind := string(magic[:]); {
+	case kind == magicControl:
+		t.gate.talks(sock)
+		return t.welcomeConn(sock)
+	case kind == magicSealed && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
+		t.gate.talks(sock)
+		return t.welcomePipe(sock)
+	default:
+		return fmt.Errorf("it begins with %q", kind)
+	}
+}
+
+// welcomeConn gets to know the peer at the other end of a control socket.
+func (t *Transport) welcomeConn(sock socket) error {
+	m := meeting{sock: sock, tls: tls.Server(sock, t.server)}
+	err := m.tls.Handshake()
+	if err != nil {
+		return err
+	}
+	state := m.tls.ConnectionState()
+	if m.peer, err = t.identify(state, ""); err != nil {
+		return err
+	}
+	if m.keys, err = deriveKeys(state); err != nil {
+		return err
+	}
+	mine := t.greeting()
+	if _, err := m.tls.Write(mine.append(nil)); err != nil {
+		return err
+	}
+	if m.theirs, err = readGreeting(m.tls); err != nil {
+		return err
+	}
+	if err := mine.agree(m.theirs); err != nil {
+		t.cfg.Log.Warn("tcp: refused a peer", "addr", plainAddr(sock.RemoteAddr()), "peer", m.peer, "err", err)
+		return err
+	}
+	if !t.gate.leave(sock) {
+		return errEvicted
+	}
+	t.guard(sock)
+	sock.SetDeadline(time.Time{})
+	c := t.newConn(m)
+	if err := t.adopt(c); err != nil {
+		return err
+	}
+	select {
+	case t.backlog <- c.public():
+	default:
+		t.cfg.Log.Warn("tcp: closed a conn, because too many wait to be accepted",
+			"addr", c.remote, "peer", c.peer, "waiting", backlogMax)
+		c.end(errConnClosed)
+	}
+	return nil
+}
+
+// welcomePipe finds the Conn and the pipe that a socket is for.
+func (t *Transport) welcomePipe(sock socket) error {
+	ch := &channel{socket: sock}
+	if !t.cfg.Plain {
+		if err := ch.seal(tls.Server, t.server); err != nil {
+			return err
+		}
+	}
+	rw := ch.stream()
+	said, err := readClaim(rw)
+	if err != nil {
+		return err
+	}
+	c := t.find(said.conn)
+	if c == nil {
+		return errors.New("it claims to belong to a conn that is not known")
+	}
+	if ch.tls != nil {
+		if _, err := t.identify(ch.tls.ConnectionState(), c.peer); err != nil {
+			return err
+		}
+	}
+	p, err := ch.prover(c.keys.proof, said)
+	if err != nil {
+		return err
+	}
+	rand.Read(p.nonce[:])
+	if _, err := rw.Write(challenge{p.nonce, p.accepting()}.append(nil)); err != nil {
+		return err
+	}
+	var got proof
+	if _, err := io.ReadFull(rw, got[:]); err != nil {
+		return err
+	}
+	if !got.equal(p.dialing()) {
+		return errors.New("it does not prove that it belongs to the conn that it claims")
+	}
+	if said.pipe%2 == 0 {
+		return c.takeIncoming(ch, said.pipe)
+	}
+	return c.takeOutgoing(ch, said.pipe)
+}
+
+// takeIncoming makes a socket the pipe that the peer has opened.
+func (c *conn) takeIncoming(ch *channel, id uint32) error {
+	r, err := c.addReceiver(id)
+	if err != nil {
+		return err
+	}
+	if err := c.agree(ch); err != nil {
+		c.removeReceiver(r)
+		return err
+	}
+	c.surface(r, ch)
+	return nil
+}
+
+// takeOutgoing makes a socket the pipe that this side has asked for.
+func (c *conn) takeOutgoing(ch *channel, id uint32) error {
+	s := c.sender(id)
+	if s == nil {
+		return errors.New("it is for a pipe that nobody has asked for")
+	}
+	if err := s.commit(); err != nil {
+		if err == errGivenUp {
+			c.removeSender(s)
+		}
+		return err
+	}
+	if err := c.agree(ch); err != nil {
+		c.removeSender(s)
+		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
+		return err
+	}
+	s.open(ch, nil)
+	return nil
+}
+
+// agree says yes for this side, and hears it from the other one.
+func (c *conn) agree(ch *channel) error {
+	rw := ch.stream()
+	if _, err := rw.Write([]byte{yes}); err != nil {
+		return err
+	}
+	if err := readYes(rw); err != nil {
+		return err
+	}
+	if !c.t.gate.leave(ch.socket) {
+		return errEvicted
+	}
+	return ch.ready()
+}
+
+// surface hands a pipe of the peer to AcceptPipe. There is room: no more are
+// registered than the backlog takes.
+func (c *conn) surface(r *receiver, ch *channel) {
+	r.bind(ch)
+	c.backlog <- r
+}

@@ -1,0 +1,21 @@
+package tcp
+
+import "github.com/nexar-go/nexar/internal/testpeer"
+
+// childEnv makes the test binary a peer of its own process. Its value is what
+// the peer has to know, as JSON.
+const childEnv = "NEXAR_TCP_TEST_CHILD"
+
+type childOrders struct {
+	Papers testpeer.Papers
+	Plain  bool
+	Dial   string // the address to dial, or "" to listen
+}
+
+func childMain() {
+	var orders childOrders
+	testpeer.ReadOrders(childEnv, &orders)
+	tr, err := Listen(Config{Addr: "127.0.0.1:0", Plain: orders.Plain}, orders.Papers.Creds())
+	testpeer.Check(err)
+	testpeer.Serve(tr, orders.Dial, tr.Close)
+}

@@ -1,0 +1,424 @@
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+const (
+	// lingerMax is how long a Conn that was closed here waits for the peer to
+	// have heard so.
+	lingerMax = time.Second
+
+	// verdictTick is how often a call that waits for a word about the socket
+	// of a pipe looks at the clock.
+	verdictTick = 20 * time.Millisecond
+
+	// queueMax bounds the messages for a peer that does not read them.
+	queueMax = 64 << 10
+
+	// pipesMax bounds what a peer can say that it takes.
+	pipesMax = 1 << 16
+)
+
+// A conn is a connection to one peer: a control socket, on which it is told
+// what becomes of the pipes, and a socket for each pipe.
+//
+// The pipes of the side that has dialed have even numbers, those of the other
+// one odd numbers. A number is never used again.
+type conn struct {
+	t      *Transport
+	peer   string
+	remote string
+	dialed bool
+	keys   keys
+	sock   socket
+	tls    *tls.Conn // on sock
+
+	life    context.Context // ends with the conn, and says why
+	cancel  context.CancelCauseFunc
+	slots   chan struct{}  // has something for each pipe of this side that is open
+	backlog chan *receiver // pipes that wait for AcceptPipe
+	known   chan struct{}  // closed when the peer has the conn in its table
+	wake    chan struct{}  // has something after the queue has changed
+	said    chan struct{}  // closed when nothing more will be said
+
+	mu       sync.Mutex
+	over     bool
+	next     uint32
+	outgoing map[uint32]*sender
+	incoming map[uint32]*receiver
+	queue    []byte // messages for the peer
+	fault    error  // why this side has cut the control socket
+}
+
+// A secured is a conn whose pipes are protected as well.
+type secured struct{ *conn }
+
+var (
+	_ transport.Conn    = (*conn)(nil)
+	_ transport.Secured = secured{}
+)
+
+// ConnectionState is the state of the TLS session of the control socket.
+func (s secured) ConnectionState() tls.ConnectionState { return s.tls.ConnectionState() }
+
+// A meeting is a control socket on which both sides know each other.
+type meeting struct {
+	sock   socket
+	tls    *tls.Conn
+	keys   keys
+	peer   string
+	dialed bool
+	theirs greeting
+}
+
+func (t *Transport) newConn(m meeting) *conn {
+	c := &conn{
+		t:        t,
+		peer:     m.peer,
+		remote:   plainAddr(m.sock.RemoteAddr()),
+		dialed:   m.dialed,
+		keys:     m.keys,
+		sock:     m.sock,
+		tls:      m.tls,
+		slots:    make(chan struct{}, min(m.theirs.pipesMax, pipesMax)),
+		backlog:  make(chan *receiver, t.cfg.MaxPipes),
+		known:    make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		said:     make(chan struct{}),
+		outgoing: make(map[uint32]*sender),
+		incoming: make(map[uint32]*receiver),
+	}
+	if !c.dialed {
+		c.next = 1
+		c.queue = message{kind: msgReady}.append(nil)
+	}
+	c.life, c.cancel = context.WithCancelCause(context.Background())
+	return c
+}
+
+// public is what the user gets.
+func (c *conn) public() transport.Conn {
+	if c.t.cfg.Plain {
+		return c
+	}
+	return secured{c}
+}
+
+func (c *conn) Peer() string          { return c.peer }
+func (c *conn) RemoteAddr() string    { return c.remote }
+func (c *conn) Done() <-chan struct{} { return c.life.Done() }
+func (c *conn) Err() error            { return context.Cause(c.life) }
+
+// Close ends the Conn, and returns when the kernel has the message for the
+// peer that says so: at once, unless the network has stood still before.
+func (c *conn) Close() error {
+	c.end(errConnClosed)
+	<-c.said
+	return nil
+}
+
+// end ends the conn. The first reason counts.
+func (c *conn) end(reason error) {
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return
+	}
+	c.over = true
+	senders, receivers := c.outgoing, c.incoming
+	c.outgoing, c.incoming = nil, nil
+	if reason == errConnClosed {
+		c.queue = message{kind: msgBye}.append(c.queue)
+		c.sock.SetDeadline(time.Now().Add(lingerMax))
+	} else {
+		c.queue = nil
+		c.sock.Close()
+	}
+	c.mu.Unlock()
+
+	// Who has seen Done finds no pipe that still works.
+	for _, s := range senders {
+		s.shut(reason)
+	}
+	for _, r := range receivers {
+		r.shut(reason)
+	}
+	c.cancel(reason)
+	c.t.forget(c)
+	c.nudge()
+}
+
+func (c *conn) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// spawn runs f on a goroutine that the transport awaits, unless the conn has
+// ended.
+func (c *conn) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.t.tasks.Go(f)
+	}
+	return !c.over
+}
+
+// OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open,
+// and until the peer knows of the new one.
+func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-c.life.Done():
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s := c.addSender()
+	if s == nil {
+		<-c.life.Done()
+		return nil, c.Err()
+	}
+	if c.dialed {
+		c.spawn(func() { c.dialOwn(s) })
+	} else {
+		c.say(message{kind: msgWant, pipe: s.id})
+	}
+	select {
+	case <-s.opened:
+	case <-c.life.Done():
+		return nil, c.Err()
+	case <-ctx.Done():
+		if s.giveUp() {
+			return nil, context.Cause(ctx)
+		}
+		// The peer has just been told that there is a pipe.
+		select {
+		case <-s.opened:
+		case <-c.life.Done():
+			return nil, c.Err()
+		}
+	}
+	if s.openErr != nil {
+		return nil, s.openErr
+	}
+	return s, nil
+}
+
+// AcceptPipe returns the next pipe that the peer opened.
+func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
+	if c.life.Err() != nil {
+		return nil, c.Err()
+	}
+	select {
+	case r := <-c.backlog:
+		return r, nil
+	case <-c.life.Done():
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// addSender registers a pipe of this side; nil if the conn has ended.
+func (c *conn) addSender() *sender {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil
+	}
+	s := &sender{conn: c, id: c.next, opened: make(chan struct{}), gone: make(chan struct{})}
+	c.next += 2
+	c.outgoing[s.id] = s
+	return s
+}
+
+// removeSender forgets a pipe of this side, so that another can be opened.
+func (c *conn) removeSender(s *sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.outgoing[s.id] == s {
+		delete(c.outgoing, s.id)
+		<-c.slots
+	}
+}
+
+func (c *conn) sender(id uint32) *sender {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outgoing[id]
+}
+
+var (
+	errPipeNumber = errors.New("it opens a pipe with a number that is not free")
+	errTooMany    = errors.New("it opens more pipes than it was told to")
+)
+
+// addReceiver registers a pipe of the peer.
+func (c *conn) addReceiver(id uint32) (*receiver, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		return nil, errConnClosed
+	case id%2 == 0 == c.dialed, c.incoming[id] != nil:
+		return nil, errPipeNumber
+	case len(c.incoming) >= c.t.cfg.MaxPipes:
+		return nil, errTooMany
+	}
+	r := &receiver{conn: c, id: id, announced: make(chan struct{}), gone: make(chan struct{})}
+	c.incoming[id] = r
+	return r, nil
+}
+
+// removeReceiver forgets a pipe of the peer, and reports whether it was known.
+func (c *conn) removeReceiver(r *receiver) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.incoming[r.id] != r {
+		return false
+	}
+	delete(c.incoming, r.id)
+	return true
+}
+
+func (c *conn) receiver(id uint32) *receiver {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.incoming[id]
+}
+
+// say puts a message in the queue for the peer. It blocks on nothing and may be
+// called with the lock of a pipe held.
+func (c *conn) say(m message) {
+	c.mu.Lock()
+	switch {
+	case c.over:
+	case len(c.queue) > queueMax:
+		c.fault = errors.New("it does not read its control socket")
+		c.sock.Close() // hear ends the conn
+	default:
+		c.queue = m.append(c.queue)
+	}
+	c.mu.Unlock()
+	c.nudge()
+}
+
+func (c *conn) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// speak writes the queue to the control socket until the conn has ended.
+func (c *conn) speak() {
+	defer close(c.said)
+	var spare []byte
+	for {
+		c.mu.Lock()
+		b, over := c.queue, c.over
+		c.queue = spare[:0]
+		c.mu.Unlock()
+		spare = b
+		if len(b) > 0 {
+			if _, err := c.tls.Write(b); err != nil {
+				c.end(c.broken(err))
+				return
+			}
+			continue
+		}
+		if over {
+			c.sock.CloseWrite()
+			return
+		}
+		<-c.wake
+	}
+}
+
+// listen reads the control socket until it ends, and the conn with it.
+func (c *conn) listen() {
+	c.end(c.hear())
+	<-c.said
+	c.sock.Close()
+}
+
+// hear carries out what the peer says, and returns why that has ended. What
+// comes after the conn was closed here is dropped until the peer has heard
+// so: to close a socket with something unread in it can take away from the
+// peer what it has not read yet.
+func (c *conn) hear() error {
+	var buf [messageBytes]byte
+	for {
+		m, err := readMessage(c.tls, &buf)
+		if err == nil && m.kind == msgBye {
+			return errPeerClosed
+		}
+		if err == nil && !c.isOver() {
+			err = c.handle(m)
+		}
+		if err != nil {
+			return c.broken(err)
+		}
+	}
+}
+
+func (c *conn) ready() error {
+	select {
+	case <-c.known:
+		return errors.New("it says twice that it is ready")
+	default:
+		close(c.known)
+		return nil
+	}
+}
+
+// broken is why the conn ends when the control socket fails.
+func (c *conn) broken(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return gone(cmp.Or(c.fault, err))
+}
+
+func (c *conn) handle(m message) error {
+	switch m.kind {
+	case msgReady:
+		return c.ready()
+	case msgWant:
+		if !c.dialed {
+			return errors.New("it wants this side to dial, which has not dialed it")
+		}
+		r, err := c.addReceiver(m.pipe)
+		if err != nil {
+			return err
+		}
+		c.spawn(func() { c.dialWanted(r) })
+	case msgCannot:
+		if s := c.sender(m.pipe); s != nil && s.giveUp() {
+			c.removeSender(s)
+			s.open(nil, errNoSocket)
+		}
+	case msgEnd:
+		if r := c.receiver(m.pipe); r != nil {
+			return r.announce(m.n)
+		}
+	case msgDrop:
+		if s := c.sender(m.pipe); s != nil {
+			c.removeSender(s)
+			s.shut(errPipeAbandoned)
+		}
+	default:
+		return fmt.Errorf("it says %#x on its control socket, which means nothing", m.kind)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/testpeer"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// testCreds are Credentials whose identity is the common name.
+type testCreds struct {
+	*testpeer.Creds
+	cert tls.Certificate
+}
+
+func (c *testCreds) base() *tls.Config { return c.Base() }
+
+const joinALPN = testpeer.JoinALPN
+
+// A testCA signs the certificates of a cluster.
+type testCA struct{ *testpeer.CA }
+
+func newTestCA(tb testing.TB) *testCA {
+	tb.Helper()
+	return &testCA{testpeer.NewCA(tb)}
+}
+
+// node makes the credentials of a node with the given name.
+func (ca *testCA) node(tb testing.TB, name string) *testCreds {
+	tb.Helper()
+	c := ca.Node(tb, name)
+	return &testCreds{c, c.Cert}
+}
+
+// A testNode is a transport with the name that it proves.
+type testNode struct {
+	*Transport
+	name string
+}
+
+// kill takes the sockets away, as the kernel does from a killed process.
+func (n *testNode) kill() {
+	n.listener.Close()
+	n.gate.close()
+	n.mu.Lock()
+	conns := make([]*conn, 0, len(n.conns))
+	for c := range n.conns {
+		conns = append(conns, c)
+	}
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.end(gone(errors.New("killed")))
+	}
+}
+
+func newTestNode(tb testing.TB, cfg Config, creds *testCreds) *testNode {
+	tb.Helper()
+	if cfg.Addr == "" && cfg.Listener == nil {
+		cfg.Addr = "127.0.0.1:0"
+	}
+	tr, err := Listen(cfg, creds)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { tr.Close() })
+	return &testNode{tr, creds.Name()}
+}
+
+// newTestNodes makes a cluster of nodes with the names n0, n1, …
+func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
+	tb.Helper()
+	ca := newTestCA(tb)
+	nodes := make([]*testNode, n)
+	for i := range nodes {
+		nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
+	}
+	return nodes
+}
+
+const soon = 10 * time.Second // what happens at once, on a busy machine
+
+// connect dials from a to b and returns both ends.
+func connect(tb testing.TB, a, b *testNode) (dialed, accepted *conn) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
+	defer cancel()
+	c, err := a.Dial(ctx, b.Addr(), b.name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := b.Accept(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return inner(c), inner(s)
+}
+
+func inner(c transport.Conn) *conn {
+	if s, ok := c.(secured); ok {
+		return s.conn
+	}
+	return c.(*conn)
+}
+
+// pipeBetween opens a pipe and carries a byte over it.
+func pipeBetween(tb testing.TB, from, to *conn) (*sender, *receiver) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
+	defer cancel()
+	s, err := from.OpenPipe(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := s.Write([]byte{1}); err != nil {
+		tb.Fatal(err)
+	}
+	r, err := to.AcceptPipe(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if n, err := r.ReadFunc(1, func([]byte) {}); n != 1 || err != nil {
+		tb.Fatalf("first byte: read %d, %v", n, err)
+	}
+	return s.(*sender), r.(*receiver)
+}
+
+// awaitEnd waits for the end of a conn and checks its reason.
+func awaitEnd(tb testing.TB, c transport.Conn, want error) {
+	tb.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(soon):
+		tb.Fatalf("the conn has not ended after %v", soon)
+	}
+	if err := c.Err(); !errors.Is(err, want) {
+		tb.Errorf("Err() = %v, want %v", err, want)
+	}
+}
+
+// eventually waits until ok.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > soon {
+			tb.Fatalf("%s did not happen within %v", what, soon)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// past is a deadline that interrupts what blocks now.
+func past() time.Time { return time.Unix(1, 0) }
+
+// Dial connects to the transport that listens at addr and proves to be peer.
+// The host may be a name. Dial returns when both sides have accepted each
+// other. It does not try again.
+func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	life, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.life, func() { cancel(transport.ErrClosed) })()
+	c, err := t.dial(life, addr, peer)
+	if err != nil {
+		if life.Err() != nil && !errors.Is(err, transport.ErrIdentity) {
+			err = context.Cause(life)
+		}
+		return nil, dialError(addr, err)
+	}
+	return c.public(), nil
+}
+
+func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
+	a, err := t.attempt(ctx, addr, magicControl)
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.meet(a, peer)
+	if err == nil {
+		err = t.adopt(c)
+	}
+	if err != nil {
+		a.fail()
+		return nil, err
+	}
+	return c, nil
+}
+
+// meet gets to know the peer at the other end of a new control socket.
+func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
+	m := meeting{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
+	err := m.tls.Handshake()
+	if err != nil {
+		return nil, err
+	}
+	state := m.tls.ConnectionState()
+	if m.peer, err = t.identify(state, peer); err != nil {
+		return nil, err
+	}
+	if m.keys, err = deriveKeys(state); err != nil {
+		return nil, err
+	}
+	// That the peer greets says that it accepts our certificate, which in
+	// TLS 1.3 the end of the handshake does not.
+	if m.theirs, err = readGreeting(m.tls); err != nil {
+		return nil, err
+	}
+	if err := a.commit(); err != nil {
+		return nil, err
+	}
+	mine := t.greeting()
+	if _, err := m.tls.Write(mine.append(nil)); err != nil {
+		return nil, err
+	}
+	if err := mine.agree(m.theirs); err != nil {
+		return nil, err
+	}
+	t.guard(m.sock)
+	m.sock.SetDeadline(time.Time{})
+	return t.newConn(m), nil
+}
+
+func (t *Transport) greeting() greeting {
+	return greeting{plain: t.cfg.Plain, pipesMax: uint32(t.cfg.MaxPipes)}
+}
+
+// identify is the identity that the other side of a TLS session has proved. It
+// must be want, unless that is empty.
+func (t *Transport) identify(state tls.ConnectionState, want string) (string, error) {
+	if state.Version < tls.VersionTLS13 {
+		return "", fmt.Errorf("%w: it does not speak TLS 1.3", transport.ErrIdentity)
+	}
+	got, err := t.creds.Peer(state)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
+	case got == "":
+		return "", fmt.Errorf("%w: it has none", transport.ErrIdentity)
+	case want != "" && got != want:
+		return "", fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, got, want)
+	}
+	return got, nil
+}
+
+// prepare fits a TLS configuration to sockets that carry much one way.
+func prepare(conf *tls.Config) *tls.Config {
+	conf = conf.Clone()
+	// Small records at the start are for readers who show what they have.
+	conf.DynamicRecordSizingDisabled = true
+	// A ticket would stay unread in the sockets of pipes that nothing is read
+	// from, and a socket that is closed with something unread is cut.
+	conf.SessionTicketsDisabled = true
+	if choose := conf.GetConfigForClient; choose != nil {
+		conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return nil, err
+			}
+			return prepare(chosen), nil
+		}
+	}
+	return conf
+}
+
+// client is the TLS configuration for dialing peer. What it has to say against
+// a server is one of identity.
+func (t *Transport) client(peer string) *tls.Config {
+	conf := prepare(t.creds.Client(peer))
+	if verify := conf.VerifyConnection; verify != nil {
+		conf.VerifyConnection = func(state tls.ConnectionState) error {
+			err := verify(state)
+			if err != nil && !errors.Is(err, transport.ErrIdentity) {
+				err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
+			}
+			return err
+		}
+	}
+	return conf
+}
+
+// An attempt is a socket that was dialed and has yet to prove what it is.
+type attempt struct {
+	sock socket
+	ctx  context.Context
+	stop func() bool
+}
+
+// attempt dials addr and says what the socket is to be. Until commit, the end
+// of ctx interrupts what is done with the socket.
+func (t *Transport) attempt(ctx context.Context, addr, magic string) (*attempt, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	limit := time.Now().Add(t.cfg.HandshakeTimeout)
+	d := net.Dialer{Deadline: limit, LocalAddr: t.local}
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	sock, ok := raw.(socket)
+	if !ok {
+		raw.Close()
+		return nil, fmt.Errorf("%T is no TCP connection", raw)
+	}
+	sock.SetDeadline(limit)
+	a := &attempt{sock: sock, ctx: ctx}
+	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
+	if _, err := io.WriteString(sock, magic); err != nil {
+		a.fail()
+		return nil, err
+	}
+	return a, nil
+}
+
+// commit takes the attempt from its context; or reports that this has ended.
+func (a *attempt) commit() error {
+	if !a.stop() {
+		return context.Cause(a.ctx)
+	}
+	return nil
+}
+
+func (a *attempt) fail() {
+	a.stop()
+	a.sock.Close()
+}
+
+// dialOwn opens a socket for a pipe of this side.
+func (c *conn) dialOwn(s *sender) {
+	select {
+	case <-c.known:
+	case <-c.life.Done():
+	}
+	ch, err := c.connect(s.id, s.commit)
+	if err != nil {
+		c.removeSender(s)
+		err = fmt.Errorf("tcp: open a pipe: %w", handshakeError(err))
+	}
+	s.open(ch, err)
+}
+
+// dialWanted opens a socket for a pipe of the other side, which asked for it.
+func (c *conn) dialWanted(r *receiver) {
+	ch, err := c.connect(r.id, func() error { return nil })
+	if err != nil {
+		c.t.cfg.Log.Debug("tcp: cannot open a socket that the peer wants", "peer", c.peer, "addr", c.remote, "err", err)
+		c.removeReceiver(r)
+		c.say(message{kind: msgCannot, pipe: r.id})
+		return
+	}
+	c.surface(r, ch)
+}
+
+// connect dials a socket and proves to the peer which pipe it is to be. Before
+// it says yes for this side it asks whether the pipe is still wanted.
+func (c *conn) connect(id uint32, wanted func() error) (*channel, error) {
+	magic := magicSealed
+	if c.t.cfg.Plain {
+		magic = magicPlain
+	}
+	a, err := c.t.attempt(c.life, c.remote, magic)
+	if err != nil {
+		return nil, err
+	}
+	ch := &channel{socket: a.sock}
+	if !c.t.cfg.Plain {
+		err = ch.seal(tls.Client, c.t.client(c.peer))
+	}
+	if err == nil {
+		err = c.claim(ch, id)
+	}
+	if err == nil {
+		err = a.commit()
+	}
+	if err == nil {
+		err = wanted()
+	}
+	if err == nil {
+		_, err = ch.stream().Write([]byte{yes})
+	}
+	if err == nil {
+		err = ch.ready()
+	}
+	if err != nil {
+		a.fail()
+		return nil, err
+	}
+	return ch, nil
+}
+
+// claim is the part of the side that dials in the mutual proof.
+func (c *conn) claim(ch *channel, id uint32) error {
+	if ch.tls != nil {
+		if _, err := c.t.identify(ch.tls.ConnectionState(), c.peer); err != nil {
+			return err
+		}
+	}
+	p, err := ch.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id})
+	if err != nil {
+		return err
+	}
+	rand.Read(p.claim.nonce[:])
+	rw := ch.stream()
+	if _, err := rw.Write(p.claim.append(nil)); err != nil {
+		return err
+	}
+	got, err := readChallenge(rw)
+	if err != nil {
+		return err
+	}
+	p.nonce = got.nonce
+	if !got.proof.equal(p.accepting()) {
+		return fmt.Errorf("%w: it does not prove that it is the process of this conn", transport.ErrIdentity)
+	}
+	mine := p.dialing()
+	if _, err := rw.Write(mine[:]); err != nil {
+		return err
+	}
+	return readYes(rw)
+}
+
+func readYes(r io.Reader) error {
+	var b [1]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return err
+	}
+	if b[0] != yes {
+		return fmt.Errorf("it says %#x where a yes is due", b[0])
+	}
+	return nil
+}

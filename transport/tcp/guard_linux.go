@@ -1,0 +1,19 @@
+package tcp
+
+import (
+	"syscall"
+	"time"
+)
+
+// limitUnanswered ends a connection when what was sent on it has not been
+// acknowledged for so long (RFC 5482).
+func limitUnanswered(sock socket, limit time.Duration) {
+	const userTimeout = 18 // TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) {
+		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, int(limit.Milliseconds()))
+	})
+}

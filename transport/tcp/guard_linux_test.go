@@ -1,0 +1,54 @@
+package tcp
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestGuard: on the control socket, and only there, the kernel is told how
+// long to wait for a host that does not answer.
+func TestGuard(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit                              time.Duration
+		keep, idle, interval, count, after int
+	}{
+		"default": {0, 1, 2, 1, 3, 5000},
+		"short":   {time.Second, 1, 2, 1, 3, 5000},
+		"longer":  {30 * time.Second, 1, 12, 6, 3, 30000},
+		"never":   {-1, 0, 0, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newTestNodes(t, 2, Config{IdleTimeout: test.limit, Plain: true})
+			dialed, accepted := connect(t, nodes[0], nodes[1])
+			for _, sock := range []socket{dialed.sock, accepted.sock} {
+				wantOption(t, "SO_KEEPALIVE", sock, syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, test.keep)
+				wantOption(t, "TCP_USER_TIMEOUT", sock, syscall.IPPROTO_TCP, 18, test.after)
+				if test.keep == 1 {
+					wantOption(t, "TCP_KEEPIDLE", sock, syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE, test.idle)
+					wantOption(t, "TCP_KEEPINTVL", sock, syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, test.interval)
+					wantOption(t, "TCP_KEEPCNT", sock, syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT, test.count)
+				}
+			}
+			s, r := pipeBetween(t, dialed, accepted)
+			for _, ch := range []*channel{s.ch, r.ch} {
+				wantOption(t, "TCP_USER_TIMEOUT of a pipe", ch.socket, syscall.IPPROTO_TCP, 18, 0)
+				wantOption(t, "TCP_NODELAY of a pipe", ch.socket, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+			}
+		})
+	}
+}
+
+func wantOption(t *testing.T, name string, sock socket, level, option, want int) {
+	t.Helper()
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		got, err := syscall.GetsockoptInt(int(fd), level, option)
+		if err != nil || got != want {
+			t.Errorf("%s = %d, %v, want %d", name, got, err, want)
+		}
+	})
+}

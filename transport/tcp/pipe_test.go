@@ -1,0 +1,271 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+func eachVariant(t *testing.T, test func(t *testing.T, cfg Config)) {
+	for name, cfg := range variants() {
+		t.Run(name, func(t *testing.T) { test(t, cfg) })
+	}
+}
+
+// clog writes to a pipe until it takes no more, and says how much it has taken.
+func clog(t *testing.T, s *sender, next func(n int) []byte) (taken int) {
+	t.Helper()
+	for {
+		s.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		n, err := s.Write(next(100_000))
+		taken += n
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return taken
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// counting makes bytes that depend on their position.
+func counting() func(n int) []byte {
+	at := 0
+	return func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte((at + i) * 7919 >> 8)
+		}
+		at += n
+		return b
+	}
+}
+
+// TestInterrupted: what an interrupted Write says it has written arrives, even
+// if nothing is written any more and the deadline stays in the past.
+func TestInterrupted(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		taken := clog(t, s, counting())
+		s.SetWriteDeadline(past())
+		if s.TryWrite([]byte{1}) {
+			t.Error("TryWrite past the deadline has written")
+		}
+		expect := counting()
+		r.SetReadDeadline(time.Now().Add(soon))
+		n, err := r.ReadFunc(taken, func(p []byte) {
+			if !slices.Equal(p, expect(len(p))) {
+				t.Error("the bytes are wrong")
+			}
+		})
+		if n != taken || err != nil {
+			t.Fatalf("read %d bytes of %d, %v", n, taken, err)
+		}
+		s.SetWriteDeadline(time.Time{})
+		if n, err := s.Write([]byte("more")); n != 4 || err != nil {
+			t.Errorf("Write after that: %d, %v", n, err)
+		}
+	})
+}
+
+// TestTakeOver: Writes and the flusher hand a full pipe over to each other,
+// and lose nothing.
+func TestTakeOver(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		next := counting()
+		const chunk = 10_000
+		total := clog(t, s, next)
+		var pending []byte
+		for range 20 {
+			if len(pending) == 0 {
+				pending = next(70_000)
+			}
+			s.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			n, err := s.Write(pending)
+			pending, total = pending[n:], total+n
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			if got, err := r.ReadFunc(chunk, func([]byte) {}); got != chunk || err != nil {
+				t.Fatalf("read %d, %v", got, err)
+			}
+			total -= chunk
+		}
+		s.Close() // with a rest that has not been sent
+		if n, err := r.ReadFunc(total, func([]byte) {}); n != total || err != nil {
+			t.Fatalf("read %d of %d, %v", n, total, err)
+		}
+		if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("at the end: %d, %v", n, err)
+		}
+	})
+}
+
+// TestCutShort: a pipe whose socket ends is not taken for one that was closed.
+func TestCutShort(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		for name, cut := range map[string]func(s *sender, c *conn){
+			"without a word":  func(s *sender, _ *conn) { s.ch.CloseWrite() },
+			"with an end":     func(s *sender, c *conn) { s.sent += 10; s.Close() },
+			"in the middle":   func(s *sender, _ *conn) { s.ch.socket.Close() },
+			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ch.Close() },
+		} {
+			t.Run(name, func(t *testing.T) {
+				nodes := newTestNodes(t, 2, cfg)
+				nodes[1].verdictMax = 100 * time.Millisecond
+				dialed, accepted := connect(t, nodes[0], nodes[1])
+				s, r := pipeBetween(t, dialed, accepted)
+				s.Write([]byte("data"))
+				cut(s, accepted)
+				_, err := r.ReadFunc(100, func([]byte) {})
+				if !errors.Is(err, transport.ErrPeerGone) {
+					t.Errorf("ReadFunc: %v, want ErrPeerGone", err)
+				}
+				awaitEnd(t, accepted, transport.ErrPeerGone)
+				awaitEnd(t, dialed, transport.ErrPeerGone)
+			})
+		}
+	})
+}
+
+// TestBrokenWrite: the writer of a pipe that breaks hears why, too, and a
+// deadline interrupts it while nobody can tell.
+func TestBrokenWrite(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, dialed, accepted)
+	r.ch.Close() // as something between the two might do
+	s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		_, err := s.Write(make([]byte, 1000))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("Write: %v, want the deadline", err)
+		}
+	}
+	nodes[0].verdictMax = 0
+	s.SetWriteDeadline(time.Time{})
+	if _, err := s.Write([]byte{1}); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Write: %v, want ErrPeerGone", err)
+	}
+	awaitEnd(t, dialed, transport.ErrPeerGone)
+}
+
+// TestMaxPipes: a further OpenPipe waits until a pipe has been read to its end
+// or given up by its reader, in both directions.
+func TestMaxPipes(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		cfg.MaxPipes = 2
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		for _, ends := range [][2]*conn{{dialed, accepted}, {accepted, dialed}} {
+			from, to := ends[0], ends[1]
+			s, r := pipeBetween(t, from, to)
+			_, r2 := pipeBetween(t, from, to)
+			wantFull := func() {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				if _, err := from.OpenPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a third pipe: %v, want the deadline", err)
+				}
+			}
+			wantFull()
+			s.Close()
+			wantFull()
+			if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+				t.Fatal(err)
+			}
+			_, r = pipeBetween(t, from, to)
+			wantFull()
+			r.Close()
+			r2.Close()
+			pipeBetween(t, from, to)
+			pipeBetween(t, from, to)
+		}
+	})
+}
+
+// TestCancelOpenPipe: whenever an OpenPipe is cancelled, it either returns a
+// pipe or leaves none.
+func TestCancelOpenPipe(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		for _, ends := range [][2]*conn{{dialed, accepted}, {accepted, dialed}} {
+			from, to := ends[0], ends[1]
+			opened := 0
+			for i := range 40 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+				s, err := from.OpenPipe(ctx)
+				cancel()
+				switch {
+				case err == nil:
+					opened++
+					s.Write([]byte{1})
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Fatal(err)
+				}
+			}
+			for range opened {
+				r, err := to.AcceptPipe(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+					t.Fatalf("read %d, %v", n, err)
+				}
+			}
+			// What was given up frees its place, sooner or later.
+			eventually(t, "the end of the attempts", func() bool { return len(from.slots) == opened })
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if _, err := to.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("AcceptPipe of pipes that were given up: %v", err)
+			}
+			cancel()
+		}
+	})
+}
+
+// TestAllocs: nothing is allocated on the way of the data, save for the one or
+// two small things that crypto/tls allocates when it reads from a socket.
+func TestAllocs(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		msg := make([]byte, 8<<10)
+		view := func([]byte) {}
+		got := testing.AllocsPerRun(200, func() {
+			if _, err := s.Write(msg); err != nil {
+				t.Error(err)
+			}
+			if !s.TryWrite(msg[:100]) {
+				t.Error("TryWrite finds no room")
+			}
+			if _, err := r.ReadFunc(len(msg)+100, view); err != nil {
+				t.Error(err)
+			}
+		})
+		limit := 2.0
+		if cfg.Plain {
+			limit = 0
+		}
+		if got > limit && !raceEnabled {
+			t.Errorf("a message costs %v allocations, want %v at most", got, limit)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package tcp
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// BenchmarkPolling bounces 8 bytes: both sides wait in ReadFunc, or both look
+// for what comes again and again, while a third goroutine awaits the pipe. It
+// measures them in turn and reports the medians.
+func BenchmarkPolling(b *testing.B) {
+	const rounds = 5000
+	for name, cfg := range variants() {
+		b.Run(name, func(b *testing.B) {
+			nodes := newTestNodes(b, 2, cfg)
+			dialed, accepted := connect(b, nodes[0], nodes[1])
+			waiting := []way{pipeWay(b, dialed, accepted), pipeWay(b, accepted, dialed)}
+			for _, attend := range []string{"throughout", "for each message"} {
+				b.Run("attended "+attend, func(b *testing.B) {
+					x, y := newLooker(b, dialed, accepted), newLooker(b, accepted, dialed)
+					for _, l := range []*looker{x, y} {
+						l.each = attend != "throughout"
+						l.r.Attend(!l.each)
+						defer l.end()
+					}
+					looking := []way{{x.write, x.read}, {y.write, y.read}}
+					var w, l []time.Duration
+					for b.Loop() {
+						w = append(w, bounce(b, waiting, rounds)/rounds)
+						l = append(l, bounce(b, looking, rounds)/rounds)
+					}
+					slices.Sort(w)
+					slices.Sort(l)
+					b.ReportMetric(float64(l[len(l)/2].Nanoseconds()), "ns/look")
+					b.ReportMetric(float64(w[len(w)/2].Nanoseconds()), "ns/wait")
+					b.ReportMetric(0, "ns/op")
+				})
+			}
+		})
+	}
+}
+
+// A looker is a pipe that is read by looking again and again, while a goroutine
+// awaits it.
+type looker struct {
+	s     *sender
+	r     *receiver
+	each  bool // the pipe is attended only while it is read
+	buf   [2 << 10]byte
+	group sync.WaitGroup
+	over  atomic.Bool
+}
+
+func newLooker(b *testing.B, from, to *conn) *looker {
+	l := &looker{}
+	l.s, l.r = pipeBetween(b, from, to)
+	l.group.Go(func() {
+		for !l.over.Load() {
+			l.r.Await()
+		}
+	})
+	return l
+}
+
+func (l *looker) end() {
+	l.over.Store(true)
+	l.r.Close()
+	l.group.Wait()
+}
+
+func (l *looker) write(p []byte) error {
+	_, err := l.s.Write(p)
+	return err
+}
+
+// read reads n bytes, and then looks once more, as one does who does not know
+// that there are not more of them.
+func (l *looker) read(n int) error {
+	if l.each {
+		l.r.Attend(true)
+		defer l.r.Attend(false)
+	}
+	for got := 0; ; {
+		m, err := l.r.TryRead(l.buf[:])
+		if err != nil {
+			return err
+		}
+		got += m
+		switch {
+		case m > 0:
+		case got >= n:
+			return nil
+		default:
+			syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+	}
+}

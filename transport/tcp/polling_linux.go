@@ -1,0 +1,311 @@
+package tcp
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+var _ transport.Poller = (*receiver)(nil)
+
+// hushBytes is how much has to wait in a hushed socket before the kernel says
+// so. There is room for it in every socket, so none gets larger.
+const hushBytes = 64 << 10
+
+// A polling is what a receiver has so that somebody can look for bytes, and
+// somebody else can wait for them meanwhile.
+//
+// Go's poller has the kernel report every arrival, and a thread is woken for
+// each, even if the bytes have been read before it runs. That costs more than
+// a short message does. So an attended socket is hushed: the kernel reports
+// nothing until there is much to read (SO_RCVLOWAT of socket(7)), and reports
+// what has come by then when that is taken back.
+type polling struct {
+	r      *receiver
+	taster taster
+	token  chan struct{} // for who is asleep
+
+	// Of the goroutine that reads or attends.
+	try     func(fd uintptr) // reads into p without waiting, and sets n and err
+	p       []byte
+	n       int
+	err     error
+	lowater func(fd uintptr) // tells the kernel about hushed
+	hushed  bool
+	deaf    bool // the kernel cannot hush a socket
+	hit     bool // something has come since the last Attend(true)
+	veiled  bool // there may be something left in the tls.Conn
+
+	// Of the goroutine that awaits the pipe.
+	peek   func(fd uintptr) bool // looks once, and waits once
+	peeked bool
+
+	attended atomic.Bool
+	buffered atomic.Bool // there is something to read that the kernel knows nothing of
+	asleep   atomic.Bool // who awaits an attended pipe waits for token
+
+	mu      sync.Mutex
+	inside  bool        // who awaits the pipe waits for the socket
+	called  atomic.Bool // he is to come out, for which the deadline was changed
+	despite time.Time   // the right deadline
+}
+
+func (k *polling) init(r *receiver) {
+	k.r = r
+	k.token = make(chan struct{}, 1)
+	k.try, k.peek, k.lowater = k.trier(), k.peeker(), k.setter()
+	k.deaf = !hushes()
+	if r.ch.held != nil {
+		k.taster.polling = k
+		k.veiled = true // there may be more than the handshake in the tls.Conn
+		k.buffered.Store(true)
+		r.ch.held.under = &k.taster
+	}
+}
+
+// TryRead implements transport.Poller.
+func (r *receiver) TryRead(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if r.finished {
+		return 0, io.EOF
+	}
+	if err := r.ready(); err != nil {
+		return 0, err
+	}
+	switch {
+	case len(r.has) > 0:
+		return r.unload(p), nil
+	case r.ch.tls == nil:
+		n, err = r.poll.tryRead(p)
+	default:
+		n, err = r.tryDecrypt(p)
+		r.note()
+	}
+	switch {
+	case n > 0:
+		r.got += uint64(n)
+		r.poll.taken()
+		return n, nil
+	case err == nil:
+		return 0, nil
+	}
+	return 0, r.verdict(err)
+}
+
+// tryRead reads from the socket. It returns 0 and no error if there is nothing.
+func (k *polling) tryRead(p []byte) (int, error) {
+	k.p = p
+	err := k.r.ch.raw.Control(k.try)
+	k.p = nil
+	if err != nil {
+		return 0, err
+	}
+	return k.n, k.err
+}
+
+func (k *polling) trier() func(fd uintptr) {
+	return func(fd uintptr) {
+		n, err := syscall.Read(int(fd), k.p)
+		for err == syscall.EINTR {
+			n, err = syscall.Read(int(fd), k.p)
+		}
+		k.n, k.err = max(n, 0), nil
+		switch {
+		case n == 0 && err == nil:
+			k.err = io.EOF
+		case err != nil && err != syscall.EAGAIN:
+			k.err = os.NewSyscallError("read", err)
+		}
+	}
+}
+
+// taken is called when TryRead has found something. More is likely to come, so
+// the socket of an attended pipe is hushed.
+func (k *polling) taken() {
+	k.hit = true
+	if k.attended.Load() {
+		k.hush(true)
+	}
+}
+
+// Attend implements transport.Poller. It costs a system call only on pipes on
+// which something comes: where it did the last time, the socket is hushed at
+// once, and otherwise as soon as something has come.
+func (r *receiver) Attend(attended bool) {
+	k := &r.poll
+	k.attended.Store(attended)
+	if attended {
+		if k.hit {
+			k.hush(true)
+		}
+		k.hit = false
+		return
+	}
+	k.hush(false)
+	if k.asleep.Load() {
+		select {
+		case k.token <- struct{}{}:
+		default:
+		}
+	}
+	if k.buffered.Load() {
+		k.call()
+	}
+}
+
+// hush has the kernel report no more arrivals, or report them again.
+func (k *polling) hush(on bool) {
+	if k.hushed != on && !k.deaf {
+		k.hushed = on
+		k.r.ch.raw.Control(k.lowater)
+	}
+}
+
+func (k *polling) setter() func(fd uintptr) {
+	return func(fd uintptr) {
+		n := 1
+		if k.hushed {
+			n = hushBytes
+		}
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n)
+	}
+}
+
+// Await implements transport.Poller.
+func (r *receiver) Await() {
+	k := &r.poll
+	for !r.stopped.Load() {
+		if k.attended.Load() {
+			k.sleep()
+			continue
+		}
+		k.watch()
+		if !k.attended.Load() {
+			return
+		}
+	}
+}
+
+// sleep waits as long as the pipe is attended. Either it sees that this is over
+// or Attend sees that it sleeps, as atomic operations of Go are in one order for
+// all.
+func (k *polling) sleep() {
+	k.asleep.Store(true)
+	defer k.asleep.Store(false)
+	for k.attended.Load() {
+		select {
+		case <-k.token:
+		case <-k.r.gone:
+			return
+		}
+	}
+}
+
+// watch waits for the socket.
+func (k *polling) watch() {
+	k.mu.Lock()
+	k.inside = true
+	k.mu.Unlock()
+	k.peeked = false
+	k.r.ch.raw.Read(k.peek)
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.inside = false
+	if k.called.Load() {
+		k.r.ch.SetReadDeadline(k.despite)
+		k.called.Store(false)
+	}
+}
+
+// peeker looks into the socket, for Go's poller only says what has come since
+// it has been asked. It looks at buffered afterwards: bytes that have just been
+// taken from the socket are seen there, or note sees that somebody is inside.
+func (k *polling) peeker() func(fd uintptr) bool {
+	var b [1]byte
+	return func(fd uintptr) bool {
+		if k.peeked {
+			return true
+		}
+		k.peeked = true
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load()
+	}
+}
+
+// note notes whether there may be something to read that the kernel knows
+// nothing of. If somebody has begun to wait for the kernel meanwhile, he is
+// called.
+func (r *receiver) note() {
+	k := &r.poll
+	some := len(r.has) > 0 || k.veiled
+	if k.buffered.Load() == some {
+		return
+	}
+	k.buffered.Store(some)
+	if some && !k.attended.Load() {
+		k.call()
+	}
+}
+
+// call makes watch return, by a deadline.
+func (k *polling) call() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.inside && !k.called.Load() {
+		k.called.Store(true)
+		k.r.ch.SetReadDeadline(past())
+	}
+}
+
+// limit sets the deadline of the socket.
+func (k *polling) limit(t time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.despite = t
+	if !k.called.Load() {
+		k.r.ch.SetReadDeadline(t) // fails only if the pipe has ended
+	}
+}
+
+// rest is called before a read that may wait. Whoever awaits the pipe and was
+// called is about to come out.
+func (k *polling) rest() {
+	k.hush(false)
+	for k.called.Load() {
+		runtime.Gosched()
+	}
+}
+
+// hushes reports whether the kernel can hush a socket: since Linux 4.18 it
+// keeps quiet, and says what it has kept to itself.
+func hushes() bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	return atLeast(unix.ByteSliceToString(name.Release[:]), 4, 18)
+}
+
+// atLeast reports whether a release of Linux, "6.1.0-13-amd64", is not older
+// than the given one.
+func atLeast(release string, major, minor int) bool {
+	a, rest, _ := strings.Cut(release, ".")
+	b, _, _ := strings.Cut(rest, ".")
+	b = b[:len(b)-len(strings.TrimLeft(b, "0123456789"))]
+	x, _ := strconv.Atoi(a)
+	y, _ := strconv.Atoi(b)
+	return x > major || x == major && y >= minor
+}

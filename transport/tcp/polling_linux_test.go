@@ -1,0 +1,413 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// collect reads n bytes with TryRead, and waits with Await.
+func collect(t *testing.T, r *receiver, n int) (got []byte) {
+	t.Helper()
+	buf := make([]byte, 1000)
+	for start := time.Now(); len(got) < n; {
+		m, err := r.TryRead(buf[:min(len(buf), n-len(got))])
+		if err != nil || time.Since(start) > soon {
+			t.Fatalf("TryRead after %d bytes of %d: %v", len(got), n, err)
+		}
+		if got = append(got, buf[:m]...); m == 0 {
+			r.Await()
+		}
+	}
+	return got
+}
+
+func wantNothing(t *testing.T, r *receiver, when string) {
+	t.Helper()
+	if n, err := r.TryRead(make([]byte, 100)); n != 0 || err != nil {
+		t.Fatalf("TryRead %s: %d, %v, want nothing", when, n, err)
+	}
+}
+
+// TestFirstBytes: what has come together with the end of the handshake is not
+// overlooked.
+func TestFirstBytes(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		for i := range 20 {
+			from, to := dialed, accepted
+			if i%2 == 1 {
+				from, to = to, from
+			}
+			s, err := from.OpenPipe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Write([]byte("first")); err != nil {
+				t.Fatal(err)
+			}
+			p, err := to.AcceptPipe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := p.(*receiver)
+			inBackground(t, "Await", r.Await)()
+			if got := collect(t, r, 5); string(got) != "first" {
+				t.Errorf("got %q", got)
+			}
+			r.Close()
+		}
+	})
+}
+
+// TestReadBesideAwait: a Read that waits beside Await, also while the pipe is
+// attended, gets what comes, and Await is none the worse for it.
+func TestReadBesideAwait(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		write := func(n int) {
+			if _, err := s.Write(make([]byte, n)); err != nil {
+				t.Error(err)
+			}
+		}
+		for i := range 60 {
+			awaiting := inBackground(t, "Await", r.Await)
+			if i%2 == 0 {
+				r.Attend(true)
+				write(10)
+				for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
+				}
+			}
+			reading := inBackground(t, "a Read beside Await", func() {
+				n, err := 0, error(nil)
+				if i%4 < 2 {
+					n, err = r.ReadFunc(10, func([]byte) {})
+				} else {
+					n, err = io.ReadFull(r, make([]byte, 10))
+				}
+				if n != 10 || err != nil {
+					t.Errorf("read %d, %v", n, err)
+				}
+			})
+			time.Sleep(time.Duration(i%5) * 200 * time.Microsecond)
+			write(1000)
+			reading()
+			if i%2 == 0 {
+				r.Attend(false)
+			}
+			awaiting() // for there is something left
+			collect(t, r, 990)
+			wantNothing(t, r, "after all has been read")
+		}
+		// The deadline that calls somebody out of Await is no other's.
+		if n, err := r.TryRead(make([]byte, 1)); n != 0 || err != nil {
+			t.Errorf("TryRead: %d, %v", n, err)
+		}
+		awaiting := inBackground(t, "Await", r.Await)
+		time.Sleep(time.Millisecond)
+		r.poll.mu.Lock()
+		inside := r.poll.inside
+		r.poll.mu.Unlock()
+		if !inside {
+			t.Error("Await does not wait")
+		}
+		write(1)
+		awaiting()
+	})
+}
+
+// TestCalledOut: the deadline that calls somebody out of Await, because there
+// is something left that only the reader knows of, does not end the next Read.
+func TestCalledOut(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		for i := range 200 {
+			wantNothing(t, r, "of an empty pipe")
+			awaiting := inBackground(t, "Await", r.Await)
+			if i%2 == 0 {
+				r.Attend(true)
+			}
+			s.Write(make([]byte, 20))
+			for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
+			}
+			if i%2 == 0 {
+				r.Attend(false)
+			}
+			writing := inBackground(t, "Write", func() {
+				time.Sleep(100 * time.Microsecond)
+				s.Write(make([]byte, 20))
+			})
+			if n, err := r.ReadFunc(30, func([]byte) {}); n != 30 || err != nil {
+				t.Fatalf("ReadFunc after TryRead: %d, %v", n, err)
+			}
+			writing()
+			s.Write(make([]byte, 1)) // for an Await that has missed all of that
+			awaiting()
+			collect(t, r, 1)
+		}
+
+		// The same, with somebody who takes his time to come out.
+		r.poll.called.Store(true)
+		r.ch.SetReadDeadline(past())
+		reading := inBackground(t, "ReadFunc", func() {
+			if n, err := r.ReadFunc(1, func([]byte) {}); n != 1 || err != nil {
+				t.Errorf("ReadFunc while somebody comes out: %d, %v", n, err)
+			}
+		})
+		time.Sleep(5 * time.Millisecond)
+		r.ch.SetReadDeadline(time.Time{})
+		r.poll.called.Store(false)
+		s.Write(make([]byte, 1))
+		reading()
+	})
+}
+
+// TestPartialRecords: however a TLS stream is cut into pieces, TryRead returns
+// nothing until a record is whole, and then what is in it.
+func TestPartialRecords(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	unsent, _ := pipeBetween(t, dialed, accepted)
+	messages := [][]byte{[]byte("one"), []byte("the second"), {3}}
+	records := func(s *sender) (stream []byte) {
+		for _, m := range messages {
+			if err := s.encrypt(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stream = slices.Clone(s.rest)
+		s.rest = nil
+		return stream
+	}
+	want := slices.Concat(messages...)
+	length := len(records(unsent))
+	s, r := pipeBetween(t, dialed, accepted)
+	send := func(p []byte) {
+		if _, err := s.ch.socket.Write(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cut := range length + 1 {
+		stream := records(s)
+		send(stream[:cut])
+		got := []byte{}
+		buf := make([]byte, 1+cut%20)
+		for range 10 {
+			n, err := r.TryRead(buf)
+			if err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			got = append(got, buf[:n]...)
+		}
+		if cut%3 == 0 {
+			r.SetReadDeadline(past())
+			if _, err := r.TryRead(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("TryRead past the deadline: %v", err)
+			}
+			r.SetReadDeadline(time.Time{})
+		}
+		awaiting := inBackground(t, "Await", r.Await)
+		send(stream[cut:])
+		if len(got) < len(want) {
+			awaiting()
+		}
+		got = append(got, collect(t, r, len(want)-len(got))...)
+		if !slices.Equal(got, want) {
+			t.Fatalf("cut at %d: got %q, want %q", cut, got, want)
+		}
+		wantNothing(t, r, "after all has been read")
+		if r.poll.buffered.Load() {
+			t.Fatalf("cut at %d: Await would take something to be left", cut)
+		}
+		send(records(s)) // for an Await that has missed all of that
+		awaiting()
+		collect(t, r, len(want))
+	}
+}
+
+// TestBadRecord: bytes that are no TLS end the pipe, and whoever awaits it is
+// not left waiting.
+func TestBadRecord(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	nodes[1].verdictMax = 50 * time.Millisecond
+	dialed, accepted := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, dialed, accepted)
+	s.ch.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
+	for start := time.Now(); ; {
+		inBackground(t, "Await", r.Await)()
+		n, err := r.TryRead(make([]byte, 10))
+		if err != nil {
+			t.Logf("the error: %v", err)
+			break
+		}
+		if n != 0 || time.Since(start) > soon {
+			t.Fatalf("TryRead: %d, %v", n, err)
+		}
+	}
+}
+
+func lowat(t *testing.T, r *receiver) (n int) {
+	t.Helper()
+	r.ch.raw.Control(func(fd uintptr) {
+		var err error
+		if n, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT); err != nil {
+			t.Error(err)
+		}
+	})
+	return max(n, 1) // 0 is the same
+}
+
+// TestHush: the kernel is told to be quiet as soon as something comes on an
+// attended pipe, and the next time that it is attended at once.
+func TestHush(t *testing.T) {
+	require.Have(t, "rcvlowat", hushes(), "the kernel is older than Linux 4.18")
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		want := func(when string, n int) {
+			t.Helper()
+			if got := lowat(t, r); got != n {
+				t.Errorf("%s: the kernel waits for %d bytes, want %d", when, got, n)
+			}
+		}
+		get := func() {
+			t.Helper()
+			s.Write(make([]byte, 10))
+			collect(t, r, 10)
+		}
+		want("at first", 1)
+		r.Attend(true)
+		want("attended", 1)
+		s.Write(make([]byte, 10))
+		for got, buf := 0, make([]byte, 100); got < 10; {
+			n, _ := r.TryRead(buf)
+			got += n
+		}
+		want("after bytes have come", hushBytes)
+		r.Attend(false)
+		want("afterwards", 1)
+		get()
+		r.Attend(true)
+		want("attended again", hushBytes)
+		reading := inBackground(t, "Read", func() { r.ReadFunc(10, func([]byte) {}) })
+		time.Sleep(time.Millisecond)
+		s.Write(make([]byte, 10))
+		reading()
+		want("after a Read that had to wait", 1)
+		r.Attend(false)
+		r.Attend(true)
+		want("attended after nothing has come", 1)
+		r.Attend(false)
+	})
+}
+
+// TestDeaf: where the kernel cannot be told to be quiet, nobody is forgotten
+// either.
+func TestDeaf(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		r.poll.deaf = true
+		for i := range 50 {
+			wantNothing(t, r, "of an empty pipe")
+			awaiting := inBackground(t, "Await", r.Await)
+			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
+			r.Attend(true)
+			s.Write(make([]byte, 20))
+			if i%2 == 0 {
+				for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
+				}
+			} else {
+				eventually(t, "sleep, as the pipe is attended", r.poll.asleep.Load)
+			}
+			if got := lowat(t, r); got != 1 {
+				t.Fatalf("the kernel waits for %d bytes", got)
+			}
+			r.Attend(false)
+			awaiting()
+			collect(t, r, 20-10*(1-i%2))
+		}
+	})
+}
+
+func TestAtLeast(t *testing.T) {
+	for release, want := range map[string]bool{
+		"4.18.0": true, "4.18": true, "4.18-rc1": true, "4.17.99": false, "4.4.0": false, "5.0": true,
+		"6.18.44-generic": true, "3.10.0-1160.el7": false, "10.1": true, "4": false, "": false, "x.y": false,
+	} {
+		if got := atLeast(release, 4, 18); got != want {
+			t.Errorf("%q is at least 4.18: %v, want %v", release, got, want)
+		}
+	}
+}
+
+// TestPollingAllocs: to look for something costs no memory, and to find it none
+// that Read does not cost.
+func TestPollingAllocs(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, dialed, accepted)
+		buf := make([]byte, 1000)
+		wantNothing(t, r, "of an empty pipe")
+		if got := testing.AllocsPerRun(200, func() { r.Attend(true); r.TryRead(buf); r.Attend(false) }); got > 0 {
+			t.Errorf("TryRead of nothing costs %v allocations", got)
+		}
+		limit := 2.0
+		if cfg.Plain {
+			limit = 0
+		}
+		got := testing.AllocsPerRun(200, func() {
+			s.Write(buf[:8])
+			for n := 0; n == 0; n, _ = r.TryRead(buf) {
+			}
+		})
+		if got > limit && !raceEnabled {
+			t.Errorf("a message costs %v allocations, want %v at most", got, limit)
+		}
+	})
+}
+
+// TestFiles: whatever becomes of pipes, their sockets are closed in the end.
+func TestFiles(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		before := count()
+		for i := range 20 {
+			s, r := pipeBetween(t, dialed, accepted)
+			awaiting := inBackground(t, "Await", r.Await)
+			r.Attend(i%2 == 0)
+			if i%3 == 0 {
+				r.Close()
+			} else {
+				s.Close()
+				for err := error(nil); err == nil; _, err = r.TryRead(make([]byte, 1)) {
+				}
+			}
+			awaiting()
+		}
+		eventually(t, fmt.Sprintf("a return to %d files", before), func() bool { return count() <= before })
+	})
+}

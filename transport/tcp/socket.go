@@ -1,0 +1,103 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// A socket is a TCP connection: a *net.TCPConn, or one of a listener that has
+// looked at its first bytes.
+type socket interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+}
+
+// guard makes the kernel notice that the host of the peer is gone. It is for
+// control sockets: on the socket of a pipe, a reader that has paused for long
+// would look the same as a host that is gone.
+func (t *Transport) guard(sock socket) {
+	limit := t.cfg.IdleTimeout
+	if limit < 0 {
+		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
+		return
+	}
+	const probes = 3
+	limit = max(limit, 5*time.Second)
+	interval := (limit / 5).Truncate(time.Second)
+	sock.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
+	})
+	limitUnanswered(sock, limit)
+}
+
+// A channel is the socket of a pipe: plain, or with TLS on it.
+type channel struct {
+	socket
+	raw  syscall.RawConn
+	tls  *tls.Conn // nil if the pipe is plain
+	held *holder   // what tls reads from and writes to
+}
+
+// A holder keeps what crypto/tls writes, so that it can be sent piece by piece:
+// a tls.Conn does not survive a write that a deadline has interrupted.
+type holder struct {
+	socket
+	under io.ReadWriter // the socket, or what stands before it
+	given records       // to tls
+	holds bool
+	out   []byte
+}
+
+func (h *holder) Read(p []byte) (n int, err error) {
+	n, err = h.under.Read(p)
+	h.given.count(p[:n])
+	return n, err
+}
+
+func (h *holder) Write(p []byte) (int, error) {
+	if !h.holds {
+		return h.under.Write(p)
+	}
+	h.out = append(h.out, p...)
+	return len(p), nil
+}
+
+// seal makes TLS of a channel, as side says: tls.Client or tls.Server.
+func (ch *channel) seal(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
+	ch.held = &holder{socket: ch.socket, under: ch.socket}
+	ch.tls = side(ch.held, conf)
+	return ch.tls.Handshake()
+}
+
+// stream is what the two sides prove themselves on.
+func (ch *channel) stream() net.Conn {
+	if ch.tls != nil {
+		return ch.tls
+	}
+	return ch.socket
+}
+
+func (ch *channel) prover(key [32]byte, said claim) (*prover, error) {
+	p := &prover{key: key, claim: said}
+	if ch.tls == nil {
+		return p, nil
+	}
+	state := ch.tls.ConnectionState()
+	var err error
+	p.session, err = state.ExportKeyingMaterial(labelPipe, nil, 32)
+	return p, err
+}
+
+// ready ends the handshake: from here on the channel carries what users write.
+func (ch *channel) ready() (err error) {
+	ch.raw, err = ch.SyscallConn()
+	if err == nil {
+		err = ch.SetDeadline(time.Time{})
+	}
+	return err
+}

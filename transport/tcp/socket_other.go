@@ -1,0 +1,21 @@
+//go:build !unix
+
+package tcp
+
+// fillView reads into a buffer.
+func (r *receiver) fillView() (int, error) {
+	if r.view == nil {
+		r.view = r.conn.t.views.Get().(*[viewBytes]byte)
+	}
+	n, err := r.ch.Read(r.view[:])
+	r.has = r.view[:n]
+	return n, err
+}
+
+func (r *receiver) reader() func(fd uintptr) bool { return nil }
+
+// try writes nothing, as there is no way to do so without waiting. That leaves
+// all to the flusher.
+func (s *sender) try([]byte) (n int, full bool) { return 0, false }
+
+func (s *sender) trier() func(fd uintptr) { return nil }

@@ -1,0 +1,58 @@
+//go:build unix
+
+package tcp
+
+import (
+	"io"
+	"syscall"
+)
+
+// fillView reads into a buffer. While there is nothing to be read, only a call
+// that has read before holds one: idle pipes have none.
+func (r *receiver) fillView() (int, error) {
+	if err := r.ch.raw.Read(r.readOnce); err != nil {
+		return 0, err
+	}
+	return r.readN, r.readErr
+}
+
+func (r *receiver) reader() func(fd uintptr) bool {
+	return func(fd uintptr) bool {
+		idle := r.view == nil
+		if idle {
+			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
+		}
+		n, err := syscall.Read(int(fd), r.view[:])
+		for err == syscall.EINTR {
+			n, err = syscall.Read(int(fd), r.view[:])
+		}
+		r.readN, r.readErr = max(n, 0), err
+		r.has = r.view[:r.readN]
+		if idle && r.readN == 0 {
+			r.putBack()
+		}
+		if n == 0 && err == nil {
+			r.readErr = io.EOF
+		}
+		return err != syscall.EAGAIN
+	}
+}
+
+// try writes as much of p as the socket takes, and reports whether it takes
+// nothing now.
+func (s *sender) try(p []byte) (n int, full bool) {
+	s.tryRest, s.tryDone = p, 0
+	err := s.ch.raw.Control(s.tryOnce)
+	s.tryRest = nil
+	return s.tryDone, err != nil || s.tryDone == 0
+}
+
+func (s *sender) trier() func(fd uintptr) {
+	return func(fd uintptr) {
+		n, err := syscall.Write(int(fd), s.tryRest)
+		for err == syscall.EINTR {
+			n, err = syscall.Write(int(fd), s.tryRest)
+		}
+		s.tryDone = max(n, 0)
+	}
+}

@@ -1,0 +1,91 @@
+package tcp
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestStrangers: clients that say nothing, something else, or only the
+// beginning of the right thing, do not keep others from being accepted.
+func TestStrangers(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		ca := newTestCA(t)
+		cfg.MaxHandshakes, cfg.HandshakeTimeout = 8, time.Hour
+		server := newTestNode(t, cfg, ca.node(t, "server"))
+		client := newTestNode(t, cfg, ca.node(t, "client"))
+		for _, text := range []string{
+			"", "GET / HTTP/1.1\r\n\r\n", "tnex", magicControl, magicSealed, magicPlain,
+			magicControl + "\x16\x03\x01", magicSealed + strings.Repeat("x", 100), "\x16\x03\x01",
+		} {
+			for range 2 * cfg.MaxHandshakes {
+				dialRaw(t, server, text)
+			}
+			start := time.Now()
+			dialed, accepted := connect(t, client, server)
+			pipeBetween(t, dialed, accepted)
+			if took := time.Since(start); took > 3*patience {
+				t.Errorf("after strangers that say %q a conn took %v", text, took)
+			}
+		}
+		server.gate.mu.Lock()
+		inside := len(server.gate.inside)
+		server.gate.mu.Unlock()
+		if inside > cfg.MaxHandshakes {
+			t.Errorf("%d strangers are inside, want %d at most", inside, cfg.MaxHandshakes)
+		}
+	})
+}
+
+// TestHurriedStranger: what fails in the middle of a handshake leaves nothing.
+func TestHurriedStranger(t *testing.T) {
+	server := newTestNodes(t, 1, Config{})[0]
+	for _, text := range []string{"", "tn", magicControl, magicSealed, magicControl + "\x16\x03\x01\x02"} {
+		dialRaw(t, server, text).Close()
+	}
+	eventually(t, "the end of the strangers", func() bool {
+		server.gate.mu.Lock()
+		defer server.gate.mu.Unlock()
+		return len(server.gate.inside) == 0
+	})
+	wantNothingAccepted(t, server)
+}
+
+// TestNotTCP: a listener of something else is of no use, and does no harm.
+func TestNotTCP(t *testing.T) {
+	l := &pipeListener{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+	server := newTestNode(t, Config{Listener: l}, newTestCA(t).node(t, "server"))
+	here, there := net.Pipe()
+	l.conns <- there
+	here.SetDeadline(time.Now().Add(soon))
+	if _, err := here.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection that is not TCP is served")
+	}
+	if server.Addr() != "pipe" {
+		t.Errorf("Addr() = %q", server.Addr())
+	}
+}
+
+// A pipeListener accepts what is put into conns.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.closed); return nil }
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }
