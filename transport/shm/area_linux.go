@@ -1,0 +1,126 @@
+package shm
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+var _ transport.Sharer = (*conn)(nil)
+
+// areas are the area of a node and those of its peers. All stay mapped until
+// close.
+type areas struct {
+	size int    // of each, in bytes; 0 if there are none
+	own  []byte // whole pages
+	fd   int    // of own, to be sent to peers
+
+	mu    sync.Mutex
+	peers map[fileID][]byte
+}
+
+// A fileID tells files apart: a peer that comes again has the same area.
+type fileID struct{ dev, ino uint64 }
+
+func newAreas(size int) (*areas, error) {
+	a := &areas{size: size, fd: -1, peers: make(map[fileID][]byte)}
+	if size == 0 {
+		return a, nil
+	}
+	page := os.Getpagesize()
+	if size > math.MaxInt-page {
+		return nil, fmt.Errorf("an area of %d bytes is too large", size)
+	}
+	var err error
+	a.fd, a.own, err = newMemory("nexar-area", (size+page-1)/page*page, areaSeals)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// mapPeer maps the area of a peer, unless it has been already. The peer can
+// no more make it writable than we can.
+func (a *areas) mapPeer(fd int) ([]byte, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("fstat of the peer's area: %w", err)
+	}
+	id := fileID{uint64(stat.Dev), stat.Ino}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if mem := a.peers[id]; mem != nil {
+		return mem[:a.size], nil
+	}
+	mem, err := mapMemory(fd, len(a.own), areaSeals, unix.PROT_READ)
+	if err != nil {
+		return nil, err
+	}
+	a.peers[id] = mem
+	return mem[:a.size], nil
+}
+
+func (a *areas) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, mem := range a.peers {
+		unix.Munmap(mem)
+	}
+	if a.fd >= 0 {
+		unix.Munmap(a.own)
+		unix.Close(a.fd)
+	}
+}
+
+// Areas implements transport.Sharer.
+func (c *conn) Areas() (own, peer []byte) {
+	if c.area == nil {
+		return nil, nil
+	}
+	return c.owner.areas.own[:len(c.area)], c.area
+}
+
+// Sleep implements transport.Sharer. It blocks a thread.
+func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {
+	if d > 0 {
+		futexWait(word, old, d)
+	}
+}
+
+// Wake implements transport.Sharer.
+func (c *conn) Wake(word *atomic.Uint32) { futexWake(word) }
+
+// Operations of futex(2), which golang.org/x/sys does not name. They are not
+// private to a process: the kernel takes words for the same that lie at the
+// same place of a file, even where they are mapped read-only.
+const (
+	futexWaitOp = 0
+	futexWakeOp = 1
+)
+
+func futexWait(word *atomic.Uint32, old uint32, d time.Duration) error {
+	timeout := unix.NsecToTimespec(int64(d))
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWaitOp, uintptr(old),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("futex wait: %w", errno)
+	}
+	return nil
+}
+
+// futexWake returns how many it has woken.
+func futexWake(word *atomic.Uint32) (int, error) {
+	n, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWakeOp, math.MaxInt32, 0, 0, 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("futex wake: %w", errno)
+	}
+	return int(n), nil
+}

@@ -1,0 +1,221 @@
+package shm
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// wordAt is the word at a place of an area.
+func wordAt(area []byte, i int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&area[i]))
+}
+
+// TestAreas: both sides read what the other one writes.
+func TestAreas(t *testing.T) {
+	const size = 10_001
+	a, b := newPair(t, Config{AreaSize: size})
+	ownA, peerA := a.Areas()
+	ownB, peerB := b.Areas()
+	for _, area := range [][]byte{ownA, peerA, ownB, peerB} {
+		if len(area) != size || uintptr(unsafe.Pointer(&area[0]))%uintptr(os.Getpagesize()) != 0 {
+			t.Fatalf("an area of %d bytes at %p", len(area), &area[0])
+		}
+		if !bytes.Equal(area, make([]byte, size)) {
+			t.Error("an area is not zero at first")
+		}
+	}
+	for i := range size {
+		ownA[i], ownB[i] = byte(i), byte(i*7)
+	}
+	if !bytes.Equal(peerA, ownB) || !bytes.Equal(peerB, ownA) {
+		t.Error("an area looks different from the other side")
+	}
+}
+
+// TestAreaIsReadOnly: no peer can make an area writable.
+func TestAreaIsReadOnly(t *testing.T) {
+	a, b := newPair(t, Config{AreaSize: 4096})
+	_, peer := a.Areas()
+	if err := unix.Mprotect(peer, unix.PROT_READ|unix.PROT_WRITE); err == nil {
+		t.Error("mprotect makes the area of a peer writable")
+	}
+	fd := b.owner.areas.fd // what the peer got a copy of
+	if _, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("mmap makes the area of a peer writable")
+	}
+	if n, err := unix.Pwrite(fd, []byte{1}, 0); err == nil {
+		t.Errorf("pwrite writes %d bytes to the area of a peer", n)
+	}
+	if err := unix.Ftruncate(fd, 0); err == nil {
+		t.Error("ftruncate shortens the area of a peer")
+	}
+}
+
+// TestAreasOfTwoLengths: there is none then, and all else works.
+func TestAreasOfTwoLengths(t *testing.T) {
+	for _, sizes := range [][2]int{{0, 0}, {4096, 0}, {0, 4096}, {4096, 8192}, {4096, 4095}} {
+		cluster := uniqueCluster()
+		from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: sizes[0]})
+		to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: sizes[1]})
+		a, b := meetUp(t, from, to)
+		for _, c := range []*conn{a, b} {
+			if own, peer := c.Areas(); own != nil || peer != nil {
+				t.Errorf("areas of %v bytes: got %d and %d bytes", sizes, len(own), len(peer))
+			}
+		}
+		s, r := newPipe(t, a, b)
+		s.Write([]byte{1})
+		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("areas of %v bytes: read %d, %v", sizes, n, err)
+		}
+	}
+}
+
+// TestAreasOutliveConn: they stay until the transport is closed, and a peer
+// that comes again has no second one.
+func TestAreasOutliveConn(t *testing.T) {
+	cluster := uniqueCluster()
+	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
+	to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: 4096})
+	a, b := meetUp(t, from, to)
+	_, peer := a.Areas()
+	own, _ := b.Areas()
+	a.Close()
+	<-b.Done()
+	own[7] = 7
+	if peer[7] != 7 {
+		t.Error("the area of the peer is not what it was")
+	}
+	a, _ = meetUp(t, from, to)
+	if _, again := a.Areas(); &again[0] != &peer[0] {
+		t.Error("the area of the same peer is mapped a second time")
+	}
+	to.Close() // and with it the mapping of its own area
+	if peer[7] != 7 {
+		t.Error("the area has gone with the peer")
+	}
+	from.Close()
+	if n := mappings(t); n != 0 {
+		t.Errorf("%d mappings are left", n)
+	}
+}
+
+const (
+	turns  = 1000
+	lineAt = 128 // a word that only the parent writes
+)
+
+// shareArea is a child that answers the parent's word with its own, and then
+// wakes whoever sleeps on another word of the parent until it says so.
+func shareArea(c transport.Conn) {
+	s := c.(transport.Sharer)
+	own, peer := s.Areas()
+	answer, question := wordAt(own, 0), wordAt(peer, 0)
+	for turn := range uint32(turns) {
+		for question.Load() == turn {
+			s.Sleep(question, turn, time.Minute)
+		}
+		answer.Store(turn + 1)
+		s.Wake(answer)
+	}
+	for question.Load() == turns {
+		s.Wake(wordAt(peer, lineAt))
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestSleep: words wake sleepers of the other process, whichever of the two
+// has the area.
+func TestSleep(t *testing.T) {
+	o := orders{Task: "area", Cluster: uniqueCluster(), Node: "child", AreaSize: 4096}
+	startChild(t, o)
+	node := newNode(t, Config{Cluster: o.Cluster, Node: "parent", AreaSize: 4096})
+	c, err := node.Dial(t.Context(), "child", "child")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.(transport.Sharer)
+	own, peer := s.Areas()
+	question, answer := wordAt(own, 0), wordAt(peer, 0)
+	start := time.Now()
+	for turn := range uint32(turns) {
+		question.Store(turn + 1)
+		s.Wake(question)
+		for answer.Load() == turn {
+			s.Sleep(answer, turn, time.Minute)
+		}
+	}
+	t.Logf("%v for a round trip", time.Since(start)/turns)
+
+	start = time.Now()
+	s.Sleep(wordAt(own, lineAt), 0, time.Minute)
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("the peer has woken nobody in %v", took)
+	}
+	question.Store(turns + 1)
+}
+
+// TestSleepReturns: it does not sleep if the word has changed, and no longer
+// than it may.
+func TestSleepReturns(t *testing.T) {
+	a, b := newPair(t, Config{AreaSize: 4096})
+	own, _ := a.Areas()
+	_, peer := b.Areas()
+	word, seen := wordAt(own, 64), wordAt(peer, 64)
+	word.Store(5)
+	start := time.Now()
+	b.Sleep(seen, 4, time.Minute)
+	b.Sleep(seen, 5, 0)
+	b.Sleep(seen, 5, -time.Second)
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("Sleep with nothing to wait for took %v", took)
+	}
+	start = time.Now()
+	b.Sleep(seen, 5, 20*time.Millisecond)
+	if took := time.Since(start); took < 15*time.Millisecond {
+		// It may return early, but a kernel that always does would burn time.
+		t.Errorf("Sleep of 20ms took %v", took)
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for seen.Load() == 5 {
+				b.Sleep(seen, 5, time.Minute)
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	word.Store(6)
+	start = time.Now()
+	a.Wake(word)
+	all.Wait()
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("three sleepers took %v to wake", took)
+	}
+}
+
+// TestAreaCostsWhatIsTouched: a large area is no memory until it is used.
+func TestAreaCostsWhatIsTouched(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", AreaSize: 1 << 30})
+	var stat unix.Stat_t
+	if err := unix.Fstat(node.areas.fd, &stat); err != nil {
+		t.Fatal(err)
+	}
+	if stat.Size != 1<<30 || stat.Blocks != 0 {
+		t.Errorf("an area of %d bytes has %d blocks, want 0 of %d", stat.Size, stat.Blocks, 1<<30)
+	}
+	if _, err := New(Config{Cluster: node.cfg.Cluster, Node: "b", AreaSize: math.MaxInt}); err == nil || !strings.Contains(err.Error(), "area") {
+		t.Errorf("an area of all bytes there are: %v", err)
+	}
+}

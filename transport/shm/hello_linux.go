@@ -1,0 +1,143 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// version is that of the letters and of the memory. Both sides have the same.
+const version = 2
+
+const magic = "nexarshm"
+
+// Kinds of the letters by which two nodes meet.
+const (
+	kindHello   = 1 // from who dials, with a bell and perhaps an area
+	kindWelcome = 2 // the same from who accepts
+	kindRefusal = 3
+)
+
+// Codes of refusals.
+const (
+	refusedIdentity = 1
+	refusedOther    = 2
+)
+
+var errNoHello = errors.New("no hello of this protocol")
+
+// A hello says who sends it, and whom it means to reach.
+//
+//	magic 8, version 2, kind 1, then
+//	  hello, welcome: area 8, secret 8, its address 8, cluster, from, to
+//	  refusal:        code 1, text
+//
+// Integers are big-endian, and strings follow their length in one byte. What
+// comes before the kind, and a refusal, never change.
+type hello struct {
+	kind              byte
+	area              uint64 // bytes
+	secret, secretAt  uint64 // something in the memory of who sends this, and where
+	cluster, from, to string
+	code              byte
+	text              string
+}
+
+func (h hello) append(b []byte) []byte {
+	b = append(b, magic...)
+	b = binary.BigEndian.AppendUint16(b, version)
+	b = append(b, h.kind)
+	if h.kind == kindRefusal {
+		return appendString(append(b, h.code), h.text)
+	}
+	for _, n := range [...]uint64{h.area, h.secret, h.secretAt} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	b = appendString(b, h.cluster)
+	b = appendString(b, h.from)
+	return appendString(b, h.to)
+}
+
+func appendString(b []byte, s string) []byte {
+	s = s[:min(len(s), nameBytesMax)]
+	return append(append(b, byte(len(s))), s...)
+}
+
+// parseHello accepts what append makes, and nothing else.
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) < len(magic)+3 || string(b[:len(magic)]) != magic {
+		return hello{}, errNoHello
+	}
+	b = b[len(magic):]
+	theirs := binary.BigEndian.Uint16(b)
+	h.kind, b = b[2], b[3:]
+	if h.kind == kindRefusal {
+		if len(b) < 1 {
+			return hello{}, errNoHello
+		}
+		h.code = b[0]
+		return h, takeStrings(b[1:], &h.text)
+	}
+	if theirs != version {
+		return hello{}, fmt.Errorf("the peer has version %d of this protocol, and we have %d", theirs, version)
+	}
+	if h.kind != kindHello && h.kind != kindWelcome || len(b) < 3*8 {
+		return hello{}, errNoHello
+	}
+	for _, n := range [...]*uint64{&h.area, &h.secret, &h.secretAt} {
+		*n, b = binary.BigEndian.Uint64(b), b[8:]
+	}
+	return h, takeStrings(b, &h.cluster, &h.from, &h.to)
+}
+
+// takeStrings takes all of b apart.
+func takeStrings(b []byte, fields ...*string) error {
+	for _, f := range fields {
+		if len(b) < 1 || len(b)-1 < int(b[0]) {
+			return errNoHello
+		}
+		n := 1 + int(b[0])
+		*f, b = string(b[1:n]), b[n:]
+	}
+	if len(b) > 0 {
+		return errNoHello
+	}
+	return nil
+}
+
+// check compares a hello or welcome with what this node is, and whom it asked
+// for, if it did.
+func (h hello) check(kind byte, cluster, node, asked string) error {
+	switch {
+	case h.kind == kindRefusal && kind == kindWelcome:
+		return h.refusal()
+	case h.kind != kind:
+		return errNoHello
+	case h.cluster != cluster:
+		return fmt.Errorf("%w: it belongs to cluster %q, not to %q", transport.ErrIdentity, h.cluster, cluster)
+	case h.to != node:
+		return fmt.Errorf("%w: it asks for %q, but this is %q", transport.ErrIdentity, h.to, node)
+	case h.from == "" || asked != "" && h.from != asked:
+		return fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, h.from, asked)
+	}
+	return nil
+}
+
+// refusal is the error that a refusal stands for.
+func (h hello) refusal() error {
+	if h.code == refusedIdentity {
+		return fmt.Errorf("%w: the peer refuses: %s", transport.ErrIdentity, h.text)
+	}
+	return fmt.Errorf("the peer refuses: %s", h.text)
+}
+
+// refuse is the refusal for an error.
+func refuse(err error) hello {
+	h := hello{kind: kindRefusal, code: refusedOther, text: err.Error()}
+	if errors.Is(err, transport.ErrIdentity) {
+		h.code = refusedIdentity
+	}
+	return h
+}

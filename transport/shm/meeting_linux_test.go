@@ -1,0 +1,293 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// nobody is a user who is not the one that runs the tests.
+const nobody = 65534
+
+func TestNotHere(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
+	other := newNode(t, Config{Cluster: uniqueCluster(), Node: "b"})
+	for _, addr := range []string{"nobody", other.Addr()} {
+		start := time.Now()
+		_, err := node.Dial(t.Context(), addr, addr)
+		if !errors.Is(err, ErrNotHere) {
+			t.Errorf("dial %q: %v, want ErrNotHere", addr, err)
+		}
+		t.Logf("refused after %v: %v", time.Since(start), err)
+	}
+}
+
+func TestNameIsTaken(t *testing.T) {
+	cfg := Config{Cluster: uniqueCluster(), Node: "a"}
+	newNode(t, cfg)
+	tr, err := New(cfg)
+	if err == nil {
+		tr.Close()
+		t.Fatal("two nodes have one name")
+	}
+	if !strings.Contains(err.Error(), "is taken") {
+		t.Errorf("%v does not say that the name is taken", err)
+	}
+}
+
+// rawDial connects to a node without a word.
+func rawDial(t *testing.T, node *endpoint) *net.UnixConn {
+	t.Helper()
+	name := socketName(node.cfg.Cluster, node.cfg.Node)
+	sock, err := net.DialUnix(network, nil, &net.UnixAddr{Net: network, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sock.Close() })
+	return sock
+}
+
+// A badClient is not let in.
+type badClient struct {
+	name  string
+	hello func(node *endpoint, good hello) []byte
+	files []int // instead of a bell
+	code  byte
+	want  string // in the refusal
+}
+
+func badClients(memory, device int) []badClient {
+	good := func(_ *endpoint, h hello) []byte { return h.append(nil) }
+	change := func(f func(h *hello)) func(*endpoint, hello) []byte {
+		return func(_ *endpoint, h hello) []byte {
+			f(&h)
+			return h.append(nil)
+		}
+	}
+	return []badClient{
+		{"garbage", func(*endpoint, hello) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, nil, refusedOther, "no hello"},
+		{"a byte", func(*endpoint, hello) []byte { return []byte{0} }, nil, refusedOther, "no hello"},
+		{"a long letter", func(*endpoint, hello) []byte { return make([]byte, 100_000) }, nil, refusedOther, "too large"},
+		{"another version", func(_ *endpoint, h hello) []byte { b := h.append(nil); b[len(magic)+1]++; return b }, nil, refusedOther, "version 3"},
+		{"for another node", change(func(h *hello) { h.to = "x" }), nil, refusedIdentity, `"x"`},
+		{"of another cluster", change(func(h *hello) { h.cluster = "x" }), nil, refusedIdentity, `"x"`},
+		{"of nobody", change(func(h *hello) { h.from = "" }), nil, refusedIdentity, `""`},
+		{"a refusal", change(func(h *hello) { *h = refuse(io.EOF) }), nil, refusedOther, "no hello"},
+		{"no bell", good, []int{}, refusedOther, "0 files"},
+		{"two bells", good, []int{device, device}, refusedOther, "2 files"},
+		{"many files", good, []int{0, 0, 0, 0, 0, 0, 0, 0}, refusedOther, "8 files"},
+		{"more files than there is room for", good, make([]int, 100), refusedOther, "too large"},
+		{"a device for a bell", good, []int{device}, refusedOther, "no eventfd"},
+		{"a device for an area", change(func(h *hello) { h.area = 4096 }), []int{-1, device}, refusedOther, "sealed"},
+		{"an area that can shrink", change(func(h *hello) { h.area = 4096 }), []int{-1, memory}, refusedOther, "seals"},
+	}
+}
+
+// TestBadClients: whoever is refused is told why, and changes nothing for
+// others.
+func TestBadClients(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", AreaSize: 4096})
+	memory, mem, err := newMemory("test", 4096, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Munmap(mem)
+	device, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := newBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { unix.Close(memory); device.Close(); unix.Close(bell) }()
+
+	before := openFiles(t)
+	for _, c := range badClients(memory, int(device.Fd())) {
+		t.Run(c.name, func(t *testing.T) {
+			sock := rawDial(t, node)
+			files := c.files
+			if files == nil {
+				files = []int{bell}
+			}
+			for i := range files {
+				if files[i] == -1 {
+					files[i] = bell
+				}
+			}
+			h := hello{kind: kindHello, cluster: node.cfg.Cluster, from: "b", to: "a"}
+			if err := post(sock, c.hello(node, h), files...); err != nil {
+				t.Fatal(err)
+			}
+			l, err := (&postbox{sock: sock}).next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := parseHello(l.text)
+			if err != nil || got.kind != kindRefusal || got.code != c.code || !strings.Contains(got.text, c.want) {
+				t.Errorf("got %+v, %v, want a refusal with code %d and %q", got, err, c.code, c.want)
+			}
+			sock.Close()
+		})
+	}
+	wantOpenFiles(t, before)
+	meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
+}
+
+// TestSilentClients: clients that say nothing, or leave, delay nobody.
+func TestSilentClients(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
+	for i := range 50 {
+		sock := rawDial(t, node)
+		if i%2 == 0 {
+			sock.Close()
+		}
+	}
+	start := time.Now()
+	meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
+	if took := time.Since(start); took > helloTimeout/2 {
+		t.Errorf("Accept took %v", took)
+	}
+}
+
+// TestTooManySilentClients: those that are too many are refused at once.
+func TestTooManySilentClients(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", Log: slog.New(slog.DiscardHandler)})
+	for range guestsMax {
+		rawDial(t, node)
+	}
+	sock := rawDial(t, node)
+	l, err := (&postbox{sock: sock}).next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := parseHello(l.text); err != nil || h.kind != kindRefusal {
+		t.Errorf("got %+v, %v, want a refusal", h, err)
+	}
+}
+
+// TestImpostor: a listener at the name of a node that is another node, or that
+// speaks another protocol, is refused.
+func TestImpostor(t *testing.T) {
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
+	good := hello{kind: kindWelcome, cluster: node.cfg.Cluster, from: "b", to: "a"}
+	wrong := good
+	wrong.from = "c"
+	for _, test := range []struct {
+		answer   []byte
+		identity bool
+	}{
+		{wrong.append(nil), true},
+		{refuse(transport.ErrIdentity).append(nil), true},
+		{refuse(io.EOF).append(nil), false},
+		{[]byte("220 ready"), false},
+		{nil, false}, // hangs up
+	} {
+		ln, err := net.ListenUnix(network, &net.UnixAddr{Net: network, Name: socketName(node.cfg.Cluster, "b")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if sock, err := ln.AcceptUnix(); err == nil {
+				if test.answer != nil {
+					sock.Write(test.answer)
+				}
+				sock.Close()
+			}
+		}()
+		_, err = node.Dial(t.Context(), "b", "b")
+		if err == nil || errors.Is(err, transport.ErrIdentity) != test.identity || errors.Is(err, ErrNotHere) {
+			t.Errorf("answer %q: %v, of identity: want %v", test.answer, err, test.identity)
+		}
+		ln.Close()
+		<-done
+	}
+}
+
+// stranger is a child that runs as another user. It tries to reach the node it
+// is told to dial, then takes the name of another one, and prints the errors.
+func stranger(o orders) {
+	tr, err := New(Config{Cluster: o.Cluster, Node: o.Node})
+	check(err)
+	_, err = tr.Dial(context.Background(), o.Dial, o.Dial)
+	say(err)
+	sock, err := connect(context.Background(), socketName(o.Cluster, o.Dial))
+	check(err)
+	// What it is told if it does not look whose socket that is.
+	l, err := (&postbox{sock: sock}).next()
+	check(err)
+	h, err := parseHello(l.text)
+	check(err)
+	say(h.refusal())
+	io.Copy(io.Discard, os.Stdin)
+	check(tr.Close())
+}
+
+// TestOtherUser: processes of two users refuse each other, whoever dials.
+func TestOtherUser(t *testing.T) {
+	require.Root(t)
+	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "ours"})
+	cmd := exec.Command(copyBinary(t))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Dir = "/"
+	ch := launch(t, cmd, orders{Task: "stranger", Cluster: node.cfg.Cluster, Node: "theirs", Dial: "ours"})
+	for _, what := range []string{"dial as another user", "talk as another user"} {
+		got := ch.line()
+		t.Logf("%s: %s", what, got)
+		if !strings.Contains(got, transport.ErrIdentity.Error()) || !strings.Contains(got, "belongs to user") {
+			t.Errorf("%s: got %q, want ErrIdentity and the users", what, got)
+		}
+	}
+	_, err := node.Dial(t.Context(), "theirs", "theirs")
+	t.Logf("dial another user: %v", err)
+	if !errors.Is(err, transport.ErrIdentity) || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Errorf("dial another user: got %v, want ErrIdentity and the user", err)
+	}
+	tr, err := New(Config{Cluster: node.cfg.Cluster, Node: "theirs"})
+	if err == nil {
+		tr.Close()
+	}
+	t.Logf("listen under their name: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "user 65534") {
+		t.Errorf("listen under their name: got %v, want an error that names the user", err)
+	}
+	ch.exit(t)
+}
+
+// copyBinary puts the test binary where every user can run it.
+func copyBinary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "test")
+	if err := os.WriteFile(name, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

@@ -1,0 +1,47 @@
+package shm
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPace: waits that are long stop the spinning, and short ones bring it
+// back.
+func TestPace(t *testing.T) {
+	var p pace
+	if p.spin(spinMax) != spinMax {
+		t.Error("does not spin at first")
+	}
+	learn := func(wait time.Duration, spins bool) (n int) {
+		for p.spin(spinMax) > 0 != spins {
+			p.learn(wait)
+			if n++; n > 100 {
+				t.Fatalf("spinning is %v after 100 waits of %v", !spins, wait)
+			}
+		}
+		return n
+	}
+	if n := learn(time.Second, false); n > 4 {
+		t.Errorf("it takes %d long waits to stop", n)
+	}
+	p.mean = waitMax
+	if n := learn(10*time.Microsecond, true); n > 10 {
+		t.Errorf("it takes %d short waits to begin anew", n)
+	}
+	if p.spin(-1) > 0 {
+		t.Error("spins where it must not")
+	}
+}
+
+func TestSpinners(t *testing.T) {
+	s := spinners{most: 2}
+	for i, want := range []bool{true, true, false} {
+		if got := s.enter(); got != want {
+			t.Errorf("goroutine %d may spin: %v, want %v", i, got, want)
+		}
+	}
+	s.leave()
+	if !s.enter() {
+		t.Error("the place of one who left is not free")
+	}
+}

@@ -1,0 +1,99 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// probe is Supported.
+func probe() error {
+	if err := errors.Join(probeMemory(), probeMeeting()); err != nil {
+		return fmt.Errorf("shm: %w", err)
+	}
+	return nil
+}
+
+// probeMemory makes memory, gives it to itself as a peer would, and sleeps on
+// it.
+func probeMemory() error {
+	page := os.Getpagesize()
+	fd, own, err := newMemory("nexar-probe", page, areaSeals)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	defer unix.Munmap(own)
+	peer, err := mapMemory(fd, page, areaSeals, unix.PROT_READ)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(peer)
+
+	word := (*atomic.Uint32)(unsafe.Pointer(&own[0]))
+	same := (*atomic.Uint32)(unsafe.Pointer(&peer[0]))
+	word.Store(1)
+	if same.Load() != 1 {
+		return errors.New("two mappings of the same memory differ")
+	}
+	if err := futexWait(same, 0, time.Second); !errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("futex wait for a value that has changed: %w", err)
+	}
+	if err := futexWait(same, 1, time.Millisecond); !errors.Is(err, unix.ETIMEDOUT) {
+		return fmt.Errorf("futex wait that times out: %w", err)
+	}
+	_, err = futexWake(same)
+	return err
+}
+
+// probeMeeting has two nodes of this process meet and talk.
+func probeMeeting() error {
+	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	defer cancel()
+	cluster := "probe " + rand.Text()
+	a, err := New(Config{Cluster: cluster, Node: "a"})
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := New(Config{Cluster: cluster, Node: "b"})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	there, err := a.Dial(ctx, "b", "b")
+	if err != nil {
+		return err
+	}
+	here, err := b.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := there.OpenPipe(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := here.AcceptPipe(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Write([]byte("probe")); err != nil {
+		return err
+	}
+	var got [5]byte
+	if _, err := io.ReadFull(r, got[:]); err != nil {
+		return err
+	}
+	if string(got[:]) != "probe" {
+		return fmt.Errorf("a pipe delivers %q for %q", got[:], "probe")
+	}
+	return nil
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package shm
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+func newEndpoint(Config) (transport.Transport, error) { return nil, probe() }
+
+func probe() error {
+	return fmt.Errorf("shm: shared memory is not supported on %s, only on linux", runtime.GOOS)
+}
