@@ -20,6 +20,11 @@ type Algorithm struct {
 	// may then differ from pair to pair.
 	Uneven bool
 
+	// Shared says that the algorithm is meant for memory that ranks share,
+	// where a message to many is there once, and what was received stays
+	// where it lies. Elsewhere it would waste messages or memory.
+	Shared bool
+
 	// Fits says whether the algorithm is meant for so many ranks. It would
 	// still be right for any other number, but waste memory or messages.
 	Fits func(size int) bool
@@ -45,12 +50,14 @@ func Algorithms(c Collective) []Algorithm {
 		return []Algorithm{
 			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Fits: always, Uneven: true},
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
+			{Name: "flat", Plan: rootless(FlatBarrier), Fits: upTo(64), Uneven: true, Shared: true},
 		}
 	case Broadcast:
 		return []Algorithm{
 			{Name: "binomial", Plan: BinomialBroadcast, Fits: always, Uneven: true},
 			{Name: "chain", Plan: ChainBroadcast, Fits: always, Uneven: true},
 			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Fits: always, Uneven: true},
+			{Name: "flat", Plan: FlatBroadcast, Fits: always, Uneven: true, Shared: true},
 		}
 	case Gather:
 		return []Algorithm{
@@ -72,6 +79,7 @@ func Algorithms(c Collective) []Algorithm {
 		return []Algorithm{
 			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
 			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Fits: always, Uneven: true},
+			{Name: "flat", Plan: rootless(FlatAllToAll), Fits: always, Uneven: true, Shared: true},
 		}
 	}
 	return reductions(c)
@@ -85,6 +93,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "binomial", Plan: BinomialReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "rabenseifner", Plan: RabenseifnerReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "chain", Plan: ChainReduce, Fits: always, Uneven: true},
+			{Name: "staged", Plan: StagedReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case AllReduce:
 		return []Algorithm{
@@ -95,6 +104,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectAllReduce), Fits: always, Uneven: true},
 			{Name: "circulant", Plan: rootless(CirculantAllReduce), Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllReduce), Fits: always, Uneven: true},
+			{Name: "staged", Plan: rootless(StagedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case ReduceScatter:
 		return []Algorithm{
@@ -102,11 +112,18 @@ func reductions(c Collective) []Algorithm {
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "direct", Plan: rootless(DirectReduceScatter), Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingReduceScatter), Fits: always, Uneven: true},
+			{Name: "staged", Plan: rootless(StagedReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case Scan:
-		return []Algorithm{{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true}}
+		return []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true},
+			{Name: "flat", Plan: rootless(FlatScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
+		}
 	case ExclusiveScan:
-		return []Algorithm{{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true}}
+		return []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true},
+			{Name: "flat", Plan: rootless(FlatExclusiveScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
+		}
 	}
 	return nil
 }

@@ -26,14 +26,20 @@ import (
 //
 // An error names the rank, the round and the move, each counted from 0.
 func Check(c Collective, root int, plans []Plan) error {
-	_, err := prove(c, root, plans)
+	return CheckInPlace(c, root, plans, make([]bool, len(plans)))
+}
+
+// CheckInPlace is Check for plans of which some are made by InPlace: that of
+// rank r if inPlace[r].
+func CheckInPlace(c Collective, root int, plans []Plan, inPlace []bool) error {
+	_, err := prove(c, root, plans, inPlace)
 	return err
 }
 
 // Ordered says whether the plans are right and combine all operands in the
 // order of their ranks, so that the op need not be commutative.
 func Ordered(c Collective, root int, plans []Plan) bool {
-	p, err := prove(c, root, plans)
+	p, err := prove(c, root, plans, make([]bool, len(plans)))
 	return err == nil && c.Reduces() && p.ordered
 }
 
@@ -73,6 +79,7 @@ type proof struct {
 	root       int
 	chunks     int
 	plans      []Plan
+	inPlace    []bool
 
 	exprs      exprs
 	data, temp [][]expr
@@ -81,11 +88,11 @@ type proof struct {
 	ordered bool // all sums seen are in the order of the ranks
 }
 
-func prove(c Collective, root int, plans []Plan) (*proof, error) {
+func prove(c Collective, root int, plans []Plan, inPlace []bool) (*proof, error) {
 	if c < Barrier || c > ExclusiveScan {
 		return nil, fmt.Errorf("plan: no such collective: %d", uint8(c))
 	}
-	p := &proof{collective: c, root: root, plans: plans, ordered: true}
+	p := &proof{collective: c, root: root, plans: plans, inPlace: inPlace, ordered: true}
 	err := p.prove()
 	if err != nil {
 		return nil, fmt.Errorf("plan: %v of %d ranks: %w", c, len(plans), err)
@@ -129,10 +136,7 @@ func (p *proof) begin() {
 		e := p.extent(rank)
 		p.data[rank], memory = memory[:e.data.Hi], memory[e.data.Hi:]
 		p.temp[rank], memory = memory[:plan.Temps], memory[plan.Temps:]
-		if !e.given {
-			continue
-		}
-		for i := range p.data[rank] {
+		for i := e.given.Lo; i < e.given.Hi; i++ {
 			p.data[rank][i] = p.exprs.leaf(rank, i)
 		}
 	}

@@ -36,14 +36,17 @@ func claims(c Collective, name string, n int) (claim, bool) {
 	all := map[string]claim{
 		"barrier/dissemination": {rounds: up, depth: up, messages: 2 * up},
 		"barrier/two-phase":     {rounds: 2, depth: 2, messages: 2 * (n - 1)},
+		"barrier/flat":          {rounds: 1, depth: 1, messages: 2 * (n - 1)},
 
 		"broadcast/binomial":     {rounds: up, depth: up, sent: float64(up), received: 1},
 		"broadcast/chain":        {rounds: 2, depth: n - 1, sent: 1, received: 1},
 		"broadcast/scatter-ring": {depth: up + n - 1, sent: 2, received: 2},
+		"broadcast/flat":         {rounds: 1, depth: 1, messages: n - 1, sent: float64(n - 1), received: 1},
 
 		"reduce/binomial":     {rounds: up, depth: up, sent: 1, received: float64(up)},
 		"reduce/chain":        {rounds: 2, depth: n - 1, sent: 1, received: 1},
 		"reduce/rabenseifner": {rounds: 2*down + odd(0, 2), sent: most(1.5, 2.5), received: most(2, 3)},
+		"reduce/staged":       {rounds: 2, depth: 2, sent: 1, received: 2 * share},
 
 		"all_reduce/recursive-doubling": {rounds: up + odd(0, 1), depth: up + odd(0, 1), sent: float64(up)},
 		"all_reduce/flat":               {rounds: 1, depth: 1, sent: float64(n - 1), received: float64(n - 1)},
@@ -52,6 +55,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"all_reduce/direct":             {depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
 		"all_reduce/circulant":          {rounds: 2 * up, depth: 2 * up, sent: 2 * share, received: 2 * share},
 		"all_reduce/ring":               {rounds: 2 * (n - 1), depth: 2 * (n - 1), sent: 2 * share, received: 2 * share},
+		"all_reduce/staged":             {rounds: 2, depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
 
 		"gather/binomial":  {rounds: up, depth: up, messages: up, received: share},
 		"gather/direct":    {rounds: 1, depth: 1, messages: n - 1, sent: 1 / float64(n), received: share},
@@ -66,11 +70,15 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"reduce_scatter/rabenseifner": {rounds: odd(down+1, down+3), sent: most(1, 2.5), received: most(1, 2.5)},
 		"reduce_scatter/direct":       {rounds: n - 1, depth: 1, sent: share, received: share},
 		"reduce_scatter/ring":         {rounds: n - 1, depth: n - 1, sent: share, received: share},
+		"reduce_scatter/staged":       {rounds: 1, depth: 1, sent: share, received: share},
 
 		"all_to_all/bruck":    {rounds: up, depth: up, sent: float64(up) / 2},
 		"all_to_all/pairwise": {rounds: n - 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
+		"all_to_all/flat":     {rounds: 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
 
 		"scan/recursive-doubling":           {rounds: up, depth: up, sent: float64(up)},
+		"scan/flat":                         {rounds: 1, depth: 1, messages: n - 1, sent: float64(n - 1), received: float64(n - 1)},
+		"exclusive_scan/flat":               {rounds: 1, depth: 1, messages: n - 1, sent: float64(n - 1), received: float64(n - 1)},
 		"exclusive_scan/recursive-doubling": {rounds: 1 + bits.Len(uint(n-2)), depth: 1 + bits.Len(uint(n-2))},
 	}
 	got, ok := all[fmt.Sprintf("%v/%s", c, name)]

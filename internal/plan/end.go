@@ -8,17 +8,15 @@ import (
 // checkEnd checks that every rank holds what the collective demands.
 func (p *proof) checkEnd() error {
 	for rank := range p.plans {
-		e := p.extent(rank)
-		if !e.writes {
-			continue // Data was not written, checkForm has seen to that.
-		}
+		// The rest of Data was not written, checkForm has seen to that.
+		result := p.extent(rank).result
 		if p.collective == Barrier {
 			if err := p.checkHeard(rank); err != nil {
 				return err
 			}
 			continue
 		}
-		for i := e.data.Lo; i < e.data.Hi; i++ {
+		for i := result.Lo; i < result.Hi; i++ {
 			if err := p.checkChunk(rank, i); err != nil {
 				return fmt.Errorf("at the end %v of rank %d %w", one(Data, i), rank, err)
 			}
@@ -102,17 +100,14 @@ func (p *proof) describe(e expr) string {
 // on the right. It is empty if chunks differ, or if nothing is reduced over
 // all ranks.
 func Expression(c Collective, root int, plans []Plan) (string, error) {
-	p, err := prove(c, root, plans)
+	p, err := prove(c, root, plans, make([]bool, len(plans)))
 	if err != nil || !c.Reduces() || c == Scan || c == ExclusiveScan {
 		return "", err
 	}
 	common := ""
 	for rank := range plans {
-		e := p.extent(rank)
-		if !e.writes {
-			continue
-		}
-		for i := e.data.Lo; i < e.data.Hi; i++ {
+		result := p.extent(rank).result
+		for i := result.Lo; i < result.Hi; i++ {
 			var text strings.Builder
 			p.exprs.text(p.data[rank][i], &text)
 			if common != "" && common != text.String() {

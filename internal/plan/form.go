@@ -2,48 +2,56 @@ package plan
 
 import "fmt"
 
-// An extent says which chunks of Data and of Input a rank has, whether its
-// Data is given at the beginning, and whether a plan may write it.
+// An extent says which chunks of Data and of Input a rank has, which of Data
+// are given at the beginning, and which a plan may write: those hold the
+// result.
 type extent struct {
-	data, input   Span
-	given, writes bool
+	data, input, given, result Span
 }
 
 func (p *proof) extent(rank int) extent {
 	var (
-		all    = extent{data: span(Data, 0, p.chunks), input: span(Input, 0, p.chunks), writes: true}
-		mine   = extent{data: one(Data, rank), input: one(Input, rank), writes: true}
-		atRoot = rank == p.root
-		e      = all
+		all, mine = span(Data, 0, p.chunks), one(Data, rank)
+		none      = span(Data, 0, 0)
+		noInput   = span(Input, 0, 0)
+		block     = one(Input, rank)
+		blocks    = span(Input, 0, p.chunks)
+		atRoot    = rank == p.root
 	)
-	e.input = span(Input, 0, 0)
-	switch p.collective {
-	case Barrier, AllReduce, Scan:
-		e.given = true
-	case Broadcast:
-		e.given = atRoot
-	case Reduction:
-		e.given, e.writes = true, atRoot
-	case ExclusiveScan:
-		e.given, e.writes = true, rank > 0
-	case Gather:
-		e.input = mine.input
-		if !atRoot {
-			e.data, e.writes = span(Data, 0, 0), false
-		}
-	case AllGather:
-		e.input = mine.input
-	case Scatter:
-		e.data = mine.data
-		if atRoot {
-			e.input = all.input
-		}
-	case ReduceScatter:
-		e.data, e.input = mine.data, all.input
-	case AllToAll:
-		e.input = all.input
+	if p.inPlace[rank] {
+		return p.extentInPlace(rank)
 	}
-	return e
+	switch p.collective {
+	case Broadcast:
+		if !atRoot {
+			return extent{all, noInput, none, all}
+		}
+	case Reduction:
+		if !atRoot {
+			return extent{all, noInput, all, none}
+		}
+	case ExclusiveScan:
+		if rank == 0 {
+			return extent{all, noInput, all, none}
+		}
+	case Gather:
+		if !atRoot {
+			return extent{none, block, none, none}
+		}
+		return extent{all, block, none, all}
+	case AllGather:
+		return extent{all, block, none, all}
+	case Scatter:
+		if !atRoot {
+			return extent{mine, noInput, none, mine}
+		}
+		return extent{mine, blocks, none, mine}
+	case ReduceScatter:
+		return extent{mine, blocks, none, mine}
+	case AllToAll:
+		return extent{all, blocks, none, all}
+	}
+	return extent{all, noInput, all, all}
 }
 
 // checkForm checks all that can be seen without running the plans.
@@ -230,7 +238,7 @@ func (f *form) inRange(s Span, written bool) error {
 		return fmt.Errorf("%v is empty", s)
 	case s.Lo < have.Lo || s.Hi > have.Hi:
 		return fmt.Errorf("%v is not in %v, which is all that rank %d has", s, have, f.rank)
-	case written && (s.Buf == Input || s.Buf == Data && !f.writes):
+	case written && (s.Buf == Input || s.Buf == Data && (s.Lo < f.result.Lo || s.Hi > f.result.Hi)):
 		return fmt.Errorf("%v may not be written by rank %d", s, f.rank)
 	}
 	return nil

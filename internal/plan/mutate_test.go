@@ -103,46 +103,60 @@ func (t *tally) add(o tally) {
 	t.equivalent += o.equivalent
 }
 
+// A census counts what became of mutants, by their kind.
+type census map[string]*tally
+
+// try makes all mutants of the plans of an algorithm, at some roots.
+func (k census) try(t *testing.T, c Collective, a Algorithm, size int) (sum tally) {
+	someRoots := []int{0}
+	if c.Rooted() && size > 2 {
+		someRoots = []int{0, size / 2, size - 1}
+	}
+	for _, root := range someRoots {
+		plans := a.Plans(size, root)
+		for rank, original := range plans {
+			mutants(original, size, func(m mutant) {
+				if k[m.kind] == nil {
+					k[m.kind] = new(tally)
+				}
+				got := judge(t, c, a, root, plans, rank, m)
+				k[m.kind].add(got)
+				sum.add(got)
+			})
+			plans[rank] = original
+		}
+	}
+	return sum
+}
+
+// report wants nearly all mutants to be faults.
+func (k census) report(t *testing.T) {
+	var all tally
+	var text strings.Builder
+	for kind, got := range k {
+		all.add(*got)
+		fmt.Fprintf(&text, "\n%-28s %+v", kind, *got)
+	}
+	t.Logf("%+v%s", all, text.String())
+	if all.made == 0 || all.caught < 9*(all.made-all.identical)/10 {
+		t.Errorf("only %d of %d mutants were faults: %+v", all.caught, all.made-all.identical, all)
+	}
+}
+
 // Check must catch every mutant. One that it lets pass must be right all the
 // same, and the executor, which shares nothing with Check, has to prove that
 // with uneven chunks, and with an op that does not commute where order counts.
 func TestCheckCatchesMutants(t *testing.T) {
 	t.Parallel()
-	kinds := make(map[string]*tally)
-	var all tally
+	kinds := make(census)
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
 		var sum tally
 		for _, size := range mutantSizes {
-			someRoots := []int{0}
-			if c.Rooted() && size > 2 {
-				someRoots = []int{0, size / 2, size - 1}
-			}
-			for _, root := range someRoots {
-				plans := a.Plans(size, root)
-				for rank, original := range plans {
-					mutants(original, size, func(m mutant) {
-						if kinds[m.kind] == nil {
-							kinds[m.kind] = new(tally)
-						}
-						got := judge(t, c, a, root, plans, rank, m)
-						kinds[m.kind].add(got)
-						sum.add(got)
-					})
-					plans[rank] = original
-				}
-			}
+			sum.add(kinds.try(t, c, a, size))
 		}
 		t.Logf("%+v", sum)
-		all.add(sum)
 	})
-	var report strings.Builder
-	for kind, got := range kinds {
-		fmt.Fprintf(&report, "\n%-28s %+v", kind, *got)
-	}
-	t.Logf("%+v%s", all, report.String())
-	if all.caught < 9*(all.made-all.identical)/10 {
-		t.Errorf("only %d of %d mutants were faults: %+v", all.caught, all.made-all.identical, all)
-	}
+	kinds.report(t)
 }
 
 // judge puts a mutant in the place of a rank's plan and says what becomes of

@@ -6,9 +6,11 @@
 // proves it right, the engine carries it out over several channels, the tuner
 // computes its cost, and whoever waits can be told for whom.
 //
-// Most callers take a plan from Algorithms. Whoever adds an algorithm writes a
-// function like RingAllReduce, adds a line to the table there, and the tests
-// prove it for every size.
+// Most callers take a plan from Algorithms, or from AlgorithmsOn if they know
+// which ranks are on one host. Whoever adds an algorithm writes a function like
+// RingAllReduce, adds a line to the table there, and the tests prove it for every
+// size. Plans can also be composed of plans of fewer ranks and fewer chunks, as
+// those for hosts are; what results is a plan like any other.
 //
 // All moves of a round may happen at once. A round may begin as soon as what
 // its moves touch is no longer used by earlier ones, so ranks need not be in

@@ -10,3 +10,12 @@ var (
 	largeSizes  = [...]int{131, 257, 1000}
 	mutantSizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8}
 )
+
+// Hierarchical plans are proved for all ways to divide up to everyPartition
+// ranks among hosts, for hosts of all sizes up to everyShape ranks, and for
+// randomGroupings beyond.
+const (
+	everyPartition  = 6
+	everyShape      = 16
+	randomGroupings = 100
+)

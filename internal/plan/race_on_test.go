@@ -13,3 +13,12 @@ var (
 	largeSizes  = [...]int{64, 100}
 	mutantSizes = [...]int{1, 2, 3, 5}
 )
+
+// Hierarchical plans are proved for all ways to divide up to everyPartition
+// ranks among hosts, for hosts of all sizes up to everyShape ranks, and for
+// randomGroupings beyond.
+const (
+	everyPartition  = 4
+	everyShape      = 7
+	randomGroupings = 4
+)

@@ -1,0 +1,160 @@
+package plan
+
+// An inner algorithm makes plans that are parts of others.
+type inner = func(rank, size, root int) Plan
+
+// A part is a plan that some ranks carry out among themselves as a part of a
+// larger one: on some of its chunks, each of which may stand for several.
+type part struct {
+	ranks []int // the larger plan's, by the rank that they have in the part
+	at    sites
+}
+
+// A sites is where the chunks of each buffer of a part lie.
+type sites = [Temp + 1]site
+
+// A site extends runs by where a chunk of a part's buffer lies in the larger
+// plan. All ranks of a part number chunks alike, so that a message has the same
+// runs on both sides.
+type site func(runs []Span, chunk int) []Span
+
+// embed appends the rounds of a plan that is part of p.
+func (p *Plan) embed(inner Plan, w part) {
+	for _, round := range inner.Rounds {
+		moves := make(Round, 0, len(round))
+		for i := range round {
+			moves = w.translate(moves, round[i])
+		}
+		p.round(moves...)
+	}
+}
+
+// translate appends what becomes of a move: one for each run of chunks that lie
+// side by side in all that it touches. A copy to where the chunk is already
+// vanishes.
+func (w *part) translate(moves Round, m Move) Round {
+	var few [3][4]Span // Most spans lie in one run.
+	dst, a, b := w.runs(few[0][:0], m.Dst), w.runs(few[1][:0], m.A), w.runs(few[2][:0], m.B)
+	if m.messages() {
+		m.Peer = w.ranks[m.Peer]
+	}
+	for len(dst) > 0 || len(a) > 0 || len(b) > 0 {
+		n := 0
+		for _, runs := range [...][]Span{dst, a, b} {
+			if len(runs) > 0 && (n == 0 || runs[0].Len() < n) {
+				n = runs[0].Len()
+			}
+		}
+		m.Dst, m.A, m.B = take(&dst, n), take(&a, n), take(&b, n)
+		if m.Kind != Copy || m.Dst != m.A {
+			moves = append(moves, m)
+		}
+	}
+	return moves
+}
+
+// runs appends where a span of the part lies, in as few spans as possible.
+func (w *part) runs(runs []Span, s Span) []Span {
+	for i := s.Lo; i < s.Hi; i++ {
+		runs = w.at[s.Buf](runs, i)
+	}
+	return runs
+}
+
+// extend appends a span to runs, or makes the last of them longer.
+func extend(runs []Span, s Span) []Span {
+	if last := len(runs) - 1; last >= 0 && runs[last].Buf == s.Buf && runs[last].Hi == s.Lo {
+		runs[last].Hi = s.Hi
+		return runs
+	}
+	return append(runs, s)
+}
+
+// take takes the first n chunks off runs, if there are any.
+func take(runs *[]Span, n int) Span {
+	if len(*runs) == 0 {
+		return Span{}
+	}
+	first := &(*runs)[0]
+	s := Span{first.Buf, first.Lo, first.Lo + n}
+	if first.Lo += n; first.Lo == first.Hi {
+		*runs = (*runs)[1:]
+	}
+	return s
+}
+
+// A version is one of the whole vectors that a plan works on.
+type version int
+
+const (
+	input version = iota - 2
+	data
+	// Temp has as many copies of the vector as are needed, one behind the other.
+	sums  // what a rank has of the result that may not yet write Data
+	spare // the scratch of parts that may use sums
+)
+
+// at is where chunk i of the vector lies.
+func (v version) at(i, chunks int) Span {
+	switch v {
+	case input:
+		return one(Input, i)
+	case data:
+		return one(Data, i)
+	}
+	return one(Temp, int(v-sums)*chunks+i)
+}
+
+// cut is a site for n chunks: equal parts of the chunks lo ≤ i < hi of a
+// vector. Further ones lie in the copies behind it.
+func (p *Plan) cut(v version, lo, hi, n int) site {
+	each, chunks := (hi-lo)/n, p.Chunks
+	return func(runs []Span, i int) []Span {
+		s := (v + version(i/n)).at(lo+i%n*each, chunks)
+		s.Hi = s.Lo + each
+		return extend(runs, s)
+	}
+}
+
+// pick is a site for chunks of which each stands for a list of chunks of a
+// vector. Further ones lie in the copies behind it.
+func (p *Plan) pick(v version, lists [][]int) site {
+	chunks := p.Chunks
+	return func(runs []Span, i int) []Span {
+		for _, c := range lists[i%len(lists)] {
+			runs = extend(runs, (v+version(i/len(lists))).at(c, chunks))
+		}
+		return runs
+	}
+}
+
+// apart is an algorithm that finds operands in Input, made of one that finds
+// them in Data, where it leaves the result. Whatever span of Data that one reads,
+// it has written all of it or nothing.
+func apart(f inner) inner {
+	return func(rank, size, root int) Plan { return readInput(f(rank, size, root)) }
+}
+
+// readInput has a plan read from Input what it has not written to Data.
+func readInput(p Plan) Plan {
+	q := Plan{Chunks: p.Chunks, Temps: p.Temps}
+	written := make([]bool, p.Chunks)
+	for _, round := range p.Rounds {
+		moves := make(Round, len(round))
+		for i, m := range round {
+			for _, s := range [...]*Span{&m.A, &m.B} {
+				if s.Buf == Data && s.Len() > 0 && !written[s.Lo] {
+					s.Buf = Input
+				}
+			}
+			moves[i] = m
+		}
+		for i := range round {
+			for k := round[i].Dst.Lo; k < round[i].Dst.Hi && round[i].Dst.Buf == Data; k++ {
+				written[k] = true
+			}
+		}
+		q.Rounds = append(q.Rounds, moves)
+	}
+	return q
+}

@@ -1,0 +1,18 @@
+package plan
+
+// FlatBroadcast leaves the vector of root on every rank. Root sends it to all
+// others, which takes a single message but n-1 vectors of root: it is for a
+// few ranks, and for memory that ranks share, where all take the same copy.
+func FlatBroadcast(rank, size, root int) Plan {
+	p := Plan{Chunks: 1}
+	if rank != root {
+		p.round(recv(one(Data, 0), root))
+		return p
+	}
+	var all Round
+	for k := 1; k < size; k++ {
+		all = append(all, send(one(Data, 0), mod(root+k, size)))
+	}
+	p.round(all...)
+	return p
+}

@@ -1,0 +1,49 @@
+package plan
+
+// FlatScan leaves on every rank the reduction of the vectors of ranks 0 up to
+// itself, in their order, after a single message: each rank sends its vector to
+// all behind it and reduces what it has got by itself. The last rank takes n-1
+// vectors, so that it is for a few ranks.
+func FlatScan(rank, size int) Plan {
+	p := Plan{Chunks: 1}
+	p.flatExchange(rank, size)
+	if rank == 0 {
+		return p
+	}
+	// From the left, so that the sum of the ranks before is one operand.
+	sum := one(Temp, 0)
+	for i := 1; i < rank; i++ {
+		p.round(combine(one(Temp, 0), sum, one(Temp, i)))
+	}
+	p.round(combine(one(Data, 0), sum, one(Data, 0)))
+	return p
+}
+
+// FlatExclusiveScan is FlatScan without the rank's own vector. Rank 0 keeps
+// what it has.
+func FlatExclusiveScan(rank, size int) Plan {
+	p := Plan{Chunks: 1}
+	p.flatExchange(rank, size)
+	if rank == 0 {
+		return p
+	}
+	sum := one(Temp, 0)
+	for i := 1; i < rank; i++ {
+		p.round(combine(one(Temp, 0), sum, one(Temp, i)))
+	}
+	p.round(copyTo(one(Data, 0), sum))
+	return p
+}
+
+// flatExchange sends Data to all ranks behind and receives that of rank i,
+// before this one, in chunk i of Temp.
+func (p *Plan) flatExchange(rank, size int) {
+	var round Round
+	for to := rank + 1; to < size; to++ {
+		round = append(round, send(one(Data, 0), to))
+	}
+	for from := range rank {
+		round = append(round, recv(one(Temp, from), from))
+	}
+	p.round(round...)
+}

@@ -1,0 +1,107 @@
+package plan
+
+// everyLeader is more leaders than a host can have: as many as all hosts can.
+const everyLeader = 1 << 30
+
+// Hierarchical are further algorithms, which know which ranks are on one host
+// and spare the network between hosts. Those for a collective are always the
+// same ones in the same order. They fit where there are such ranks, and are
+// right for any Hosts of the number of ranks.
+func Hierarchical(c Collective, h Hosts) []Algorithm {
+	list := hierarchical(c, h)
+	for i := range list {
+		a := &list[i]
+		a.Uneven = true
+		a.Ordered = a.Ordered && h.inOrder()
+		a.Canonical = a.Canonical && h.canonical()
+		a.Fits = func(size int) bool { return size == h.Size() && h.Crowded() }
+	}
+	return list
+}
+
+// AlgorithmsOn are Algorithms, and behind them those that are Hierarchical.
+func AlgorithmsOn(c Collective, h Hosts) []Algorithm {
+	return append(Algorithms(c), Hierarchical(c, h)...)
+}
+
+// hierarchical are those algorithms, as they are where hosts are such that an
+// order of the ranks can be kept.
+func hierarchical(c Collective, h Hosts) []Algorithm {
+	on := func(f func(h Hosts, rank, root int) Plan) inner {
+		return func(rank, _, root int) Plan { return f(h, rank, root) }
+	}
+	gather := rootless(DirectAllGather)
+	switch c {
+	case Barrier:
+		return []Algorithm{
+			{Name: "hosts-leader", Plan: on(hierarchicalBarrier{DirectGather, rootless(DisseminationBarrier), BinomialBroadcast}.plan)},
+		}
+	case Broadcast:
+		return []Algorithm{
+			{Name: "hosts-leader", Plan: on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
+			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
+			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
+		}
+	case Reduction:
+		canonical := rootless(RabenseifnerReduceScatter)
+		return []Algorithm{
+			{Name: "hosts-leader", Ordered: true, Canonical: true,
+				Plan: on(hierarchicalReduce{1, BinomialReduce, nil, BinomialReduce, nil}.plan)},
+			{Name: "hosts-binomial", Ordered: true, Canonical: true,
+				Plan: on(hierarchicalReduce{everyLeader, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
+			{Name: "hosts-chain",
+				Plan: on(hierarchicalReduce{everyLeader, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
+		}
+	case AllReduce:
+		return hierarchicalAllReduces(on)
+	case AllGather:
+		across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
+			return Algorithm{Name: name, Plan: on(hierarchicalAllGather{everyLeader, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
+		}
+		return []Algorithm{
+			{Name: "hosts-leader", Plan: on(hierarchicalAllGather{1, BinomialGather, rootless(CirculantAllGather), nil, BinomialBroadcast}.plan)},
+			across("hosts-circulant", CirculantAllGather, CirculantAllGather),
+			across("hosts-direct", DirectAllGather, DirectAllGather),
+			across("hosts-ring", RingAllGather, DirectAllGather),
+		}
+	case ReduceScatter:
+		across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
+			return Algorithm{Name: name, Ordered: ordered, Canonical: ordered,
+				Plan: on(hierarchicalReduceScatter{everyLeader, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
+		}
+		return []Algorithm{
+			{Name: "hosts-leader", Ordered: true, Canonical: true,
+				Plan: on(hierarchicalReduceScatter{1, BinomialReduce, nil, rootless(RabenseifnerReduceScatter), BinomialScatter}.plan)},
+			across("hosts-circulant", false, CirculantReduceScatter, CirculantReduceScatter),
+			across("hosts-rabenseifner", true, RabenseifnerReduceScatter, RabenseifnerReduceScatter),
+			across("hosts-direct", false, DirectReduceScatter, DirectReduceScatter),
+			across("hosts-ring", false, DirectReduceScatter, RingReduceScatter),
+		}
+	}
+	return nil
+}
+
+func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner) []Algorithm {
+	// In a team a chain, along which the slices of channels follow one another,
+	// moves fewer bytes than a tree, but takes longer for a short vector and does
+	// not keep the order of the ranks.
+	tree := func(name string, teams int, across func(rank, size int) Plan) Algorithm {
+		return Algorithm{Name: name, Ordered: true, Canonical: true, Plan: on(hierarchicalAllReduce{
+			teams, BinomialReduce, BinomialBroadcast,
+			rootless(RabenseifnerReduceScatter), rootless(CirculantAllGather), rootless(across),
+		}.plan)}
+	}
+	chain := func(name string, reduce, spread, across func(rank, size int) Plan) Algorithm {
+		return Algorithm{Name: name, Plan: on(hierarchicalAllReduce{
+			everyLeader, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
+		}.plan)}
+	}
+	return []Algorithm{
+		tree("hosts-leader", 1, RecursiveDoublingAllReduce),
+		tree("hosts-recursive-doubling", everyLeader, RecursiveDoublingAllReduce),
+		tree("hosts-rabenseifner", everyLeader, RabenseifnerAllReduce),
+		chain("hosts-direct", DirectReduceScatter, DirectAllGather, DirectAllReduce),
+		chain("hosts-circulant", CirculantReduceScatter, CirculantAllGather, CirculantAllReduce),
+		chain("hosts-ring", DirectReduceScatter, DirectAllGather, RingAllReduce),
+	}
+}

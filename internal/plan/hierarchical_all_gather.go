@@ -1,0 +1,57 @@
+package plan
+
+// A hierarchicalAllGather leaves the chunks of all ranks on every rank. The
+// leaders of a team gather its chunks; the leaders of the same number gather
+// those of their teams from all hosts; and the leaders of a host gather all.
+//
+// Chunk i lies in Data at i and nowhere else, from the beginning to the end, so
+// that all parts work in place.
+type hierarchicalAllGather struct {
+	teams   int   // the most on every host
+	collect inner // a gather in a team
+	across  inner // an all-gather
+	spread  inner // an all-gather on a host
+	down    inner // a broadcast in a team, of one chunk
+}
+
+func (s hierarchicalAllGather) plan(h Hosts, rank, _ int) Plan {
+	x := h.hierarchy(rank, -1, s.teams)
+	x.Chunks = h.Size()
+	at := func(chunks [][]int) sites {
+		p := x.pick(data, chunks)
+		return sites{p, p, p}
+	}
+	x.round(copyTo(one(Data, rank), one(Input, rank)))
+	x.inTeam(s.collect, at(singles(x.team())))
+	x.inColumn(0, s.across, at(x.byHost()))
+	x.onHost(0, s.spread, at(x.byNumber()))
+	x.inTeam(s.down, x.inPlace(0, x.Chunks, 1))
+	return x.Plan
+}
+
+// singles has each of some ranks stand for itself.
+func singles(ranks []int) (chunks [][]int) {
+	for i := range ranks {
+		chunks = append(chunks, ranks[i:i+1])
+	}
+	return chunks
+}
+
+// byHost are the teams of this rank's number, by host.
+func (x *hierarchy) byHost() (chunks [][]int) {
+	for _, teams := range x.teams {
+		chunks = append(chunks, teams[x.number])
+	}
+	return chunks
+}
+
+// byNumber are the ranks in teams of a number, by number.
+func (x *hierarchy) byNumber() (chunks [][]int) {
+	chunks = make([][]int, x.width())
+	for _, teams := range x.teams {
+		for i, team := range teams {
+			chunks[i] = append(chunks[i], team...)
+		}
+	}
+	return chunks
+}

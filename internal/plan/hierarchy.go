@@ -1,0 +1,127 @@
+package plan
+
+// A hierarchy divides the ranks of every host into the same number of teams of
+// neighbours, each with a leader, for a plan in which most of what ranks
+// exchange stays within their hosts. There is one for each rank.
+//
+// The leaders of a host share its vector: that of team i has share i of it.
+// They are as many as the host with fewest ranks can have, or one.
+//
+// Leaders that each have a share are from Bayatpour, Chakraborty, Subramoni, Lu
+// and Panda, "Scalable reduction collectives with data partitioning-based
+// multi-leader design", SC 2017; Träff, "Decomposing collectives for exploiting
+// multi-lane communication", arXiv:1910.13373, 2019, makes collectives of all
+// kinds of those on hosts and across them. One leader for each host is older:
+// Karonis, de Supinski, Foster, Gropp, Lusk and Bresnahan, "Exploiting hierarchy
+// in parallel computer networks to optimize collective operation performance",
+// IPDPS 2000.
+type hierarchy struct {
+	Plan
+	rank, host, number int       // this rank, its host, and its team there
+	teams              [][][]int // ranks by host and number
+	root               int       // -1 if there is none
+}
+
+// hierarchy is that of a rank, with at most so many teams on every host. Root
+// leads its team.
+func (h Hosts) hierarchy(rank, root, teams int) hierarchy {
+	teams = min(teams, h.least())
+	x := hierarchy{rank: rank, host: h.of[rank], root: root, teams: make([][][]int, h.Count())}
+	for host, ranks := range h.ranks {
+		x.teams[host] = make([][]int, teams)
+		for i := range teams {
+			team := ranks[i*len(ranks)/teams : (i+1)*len(ranks)/teams]
+			x.teams[host][i] = team
+			if host == x.host && team[0] <= rank {
+				x.number = i
+			}
+		}
+	}
+	return x
+}
+
+// leader is the place of the one that leads in a team.
+func (x *hierarchy) leader(team []int) int { return max(0, position(team, x.root)) }
+
+// position is where a rank is in a list, or -1.
+func position(list []int, rank int) int {
+	for i, r := range list {
+		if r == rank {
+			return i
+		}
+	}
+	return -1
+}
+
+// width is how many leaders a host has.
+func (x *hierarchy) width() int { return len(x.teams[0]) }
+
+// team is the team of this rank.
+func (x *hierarchy) team() []int { return x.teams[x.host][x.number] }
+
+// leads says whether this rank leads its team.
+func (x *hierarchy) leads() bool {
+	team := x.team()
+	return team[x.leader(team)] == x.rank
+}
+
+// leaders are those of the teams of this rank's host.
+func (x *hierarchy) leaders() (ranks []int) {
+	for _, team := range x.teams[x.host] {
+		ranks = append(ranks, team[x.leader(team)])
+	}
+	return ranks
+}
+
+// column is the leaders of this rank's share on all hosts.
+func (x *hierarchy) column() (ranks []int) {
+	for _, teams := range x.teams {
+		team := teams[x.number]
+		ranks = append(ranks, team[x.leader(team)])
+	}
+	return ranks
+}
+
+// rootAt is the host and the number of the team that root is in.
+func (x *hierarchy) rootAt() (host, number int) {
+	for host, teams := range x.teams {
+		for number, team := range teams {
+			if position(team, x.root) >= 0 {
+				return host, number
+			}
+		}
+	}
+	return 0, 0
+}
+
+// inTeam has the ranks of this rank's team carry out a part, rooted at their
+// leader. It says whether there is anything to do: a single rank has all that it
+// needs.
+func (x *hierarchy) inTeam(f inner, at sites) bool {
+	team := x.team()
+	return x.within(team, x.leader(team), f, at)
+}
+
+// onHost has the leaders of this rank's host carry out a part.
+func (x *hierarchy) onHost(root int, f inner, at sites) bool {
+	return x.leads() && x.within(x.leaders(), root, f, at)
+}
+
+// inColumn has the leaders of this rank's share carry out a part.
+func (x *hierarchy) inColumn(root int, f inner, at sites) bool {
+	return x.leads() && x.within(x.column(), root, f, at)
+}
+
+func (x *hierarchy) within(ranks []int, root int, f inner, at sites) bool {
+	if len(ranks) == 1 {
+		return false
+	}
+	x.embed(f(position(ranks, x.rank), len(ranks), root), part{ranks, at})
+	return true
+}
+
+// share is the chunks of this rank's share.
+func (x *hierarchy) share() (lo, hi int) {
+	each := x.Chunks / x.width()
+	return x.number * each, (x.number + 1) * each
+}

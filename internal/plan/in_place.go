@@ -1,0 +1,51 @@
+package plan
+
+// InPlace turns the plan of a rank for Input and Data that lie apart into one
+// for buffers of which one is a block of the other, where it belongs:
+//
+//   - of a gather at root, or an all-gather, Input is chunk rank of Data;
+//   - of a scatter at root, or a reduce-scatter, Data is chunk rank of Input.
+//
+// Its plan uses Data alone, which is all n chunks: in the second case only
+// chunk rank is written, and holds the result. The messages are those of p, so
+// it does not matter which other ranks do this. CheckInPlace proves it right.
+func InPlace(p Plan) Plan {
+	q := Plan{Chunks: p.Chunks, Temps: p.Temps}
+	for _, round := range p.Rounds {
+		var moves Round
+		for _, m := range round {
+			for _, s := range [...]*Span{&m.A, &m.B} {
+				if s.Buf == Input {
+					s.Buf = Data
+				}
+			}
+			if m.Kind != Copy || m.Dst != m.A {
+				moves = append(moves, m)
+			}
+		}
+		if len(moves) > 0 {
+			q.Rounds = append(q.Rounds, moves)
+		}
+	}
+	return q
+}
+
+// CanBeInPlace says whether InPlace is for a rank of a collective.
+func CanBeInPlace(c Collective, rank, root int) bool {
+	switch c {
+	case Gather, Scatter:
+		return rank == root
+	case AllGather, ReduceScatter:
+		return true
+	}
+	return false
+}
+
+// extentInPlace is the extent of a rank whose plan InPlace has made.
+func (p *proof) extentInPlace(rank int) extent {
+	all, mine, noInput := span(Data, 0, p.chunks), one(Data, rank), span(Input, 0, 0)
+	if p.collective == Gather || p.collective == AllGather {
+		return extent{all, noInput, mine, all}
+	}
+	return extent{all, noInput, all, mine}
+}

@@ -1,0 +1,9 @@
+//go:build proofs
+
+package plan
+
+import "math"
+
+// everyRoot is how many moves the plans of all ranks for all roots may have, for
+// the tests to prove them all.
+const everyRoot = math.MaxInt

@@ -1,0 +1,57 @@
+package plan
+
+// StagedReduceScatter leaves chunk r of the reduction on rank r, moving
+// (n-1)/n of a vector per rank in a single round. Unlike DirectReduceScatter it
+// keeps what it receives until it has all, and reduces in the canonical order.
+// It is for memory that ranks share, where what was received stays where it
+// lies; elsewhere it would need n-1 vectors of scratch.
+func StagedReduceScatter(rank, size int) Plan {
+	p := Plan{Chunks: size}
+	if size == 1 {
+		p.round(copyTo(one(Data, 0), one(Input, 0)))
+		return p
+	}
+	p.collect(Input, rank, size)
+	p.combineStaged(one(Data, rank), one(Input, rank), rank, size)
+	return p
+}
+
+// collect sends every other rank its chunk of a buffer, and receives theirs of
+// this rank's chunk: that of rank i in Temp, as staged tells.
+func (p *Plan) collect(b Buf, rank, size int) {
+	var round Round
+	for k := 1; k < size; k++ {
+		to, from := mod(rank+k, size), mod(rank-k, size)
+		round = append(round, send(one(b, to), to), recv(staged(rank, size, from), from))
+	}
+	p.round(round...)
+}
+
+// staged is where a rank keeps its own chunk of rank i. It is as long as that
+// chunk.
+func staged(rank, size, i int) Span { return one(Temp, i*size+rank) }
+
+// combineStaged makes dst the sum of own, at the place of this rank, and of
+// what lies staged of all others, in canonical order.
+func (p *Plan) combineStaged(dst, own Span, rank, size int) {
+	at := make([]Span, size)
+	for i := range at {
+		at[i] = staged(rank, size, i)
+	}
+	at[rank] = own
+	// The sum of a group is kept where its lowest rank's vector was staged.
+	// From the last rank down, the right side of a merge is always ready.
+	for lo := size - 1; lo >= 0; lo-- {
+		for _, m := range merges(lo, size) {
+			if m.lo != lo {
+				continue
+			}
+			to := staged(rank, size, lo)
+			if m.lo == 0 && m.hi == size {
+				to = dst
+			}
+			p.round(combine(to, at[lo], at[m.mid]))
+			at[lo] = to
+		}
+	}
+}
