@@ -4,11 +4,11 @@
 // A Tuner computes the cost of every plan that fits from the plan's own data
 // and the measures of a Network, and takes the cheapest. It is pure: the same
 // Network, number of ranks and length give the same choice on every rank,
-// which the ranks rely on.
+// which the ranks rely on. Most callers make a Tuner of the Ways in which ranks
+// reach each other.
 package tune
 
 import (
-	"math/bits"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -20,31 +20,75 @@ const ChannelsMax = 64
 // A Network is what moving data costs, in seconds, after the model of Hockney
 // ("The communication challenge for MPP", Parallel Computing 20(3), 1994) with
 // a term for the work that a message takes on its ranks, as LogGP has it.
+//
+// Messages that are longer than Eager wait for a grant, and may go another way
+// than short ones.
 type Network struct {
 	Latency float64 // of a short message, from rank to rank
 	Message float64 // work that a message takes on its sender and receiver
-	Byte    float64 // per byte moved
+	Byte    float64 // per byte moved in short messages
 	Reduce  float64 // per byte reduced
 	Copy    float64 // per byte copied within a rank
+
+	Eager   int     // bytes of the longest short message
+	Bulk    float64 // per byte moved in long ones
+	Granted float64 // latency of a long one, beyond that of its bytes
+	Grant   float64 // work that a long one takes, where Message is that of a short one
 }
 
-// Local is a Network of ranks in one process, and Wide one of ranks that reach
-// each other by QUIC. They are as a machine of two cores measured them.
+// eager is the longest message, in bytes, that links send without a grant.
+const eager = 64 << 10
+
+// Local is a Network of ranks in one process, QUIC one of ranks that reach each
+// other by QUIC alone, and TCP one of ranks that do by TCP, with TLS or
+// without. They are as a machine of two cores measured them.
 func Local() Network {
-	return Network{Latency: 1.5e-6, Message: 0.7e-6, Byte: 0.12e-9, Reduce: 0.08e-9, Copy: 0.1e-9}
+	return Network{
+		Latency: 1.5e-6, Message: 0.7e-6, Byte: 0.12e-9, Reduce: 0.08e-9, Copy: 0.1e-9,
+		Eager: eager, Bulk: 0.12e-9, Granted: 1.5e-6, Grant: 1.4e-6,
+	}
 }
 
-// Wide is described with Local.
-func Wide() Network {
-	return Network{Latency: 35e-6, Message: 6e-6, Byte: 1.6e-9, Reduce: 0.1e-9, Copy: 0.1e-9}
+// Pipes is a Network of ranks on one host that exchange messages through shared
+// memory, because not all ranks are there and a board is not to be had.
+func Pipes() Network {
+	return Network{
+		Latency: 1.5e-6, Message: 0.7e-6, Byte: 0.2e-9, Reduce: 0.09e-9, Copy: 0.1e-9,
+		Eager: eager, Bulk: 0.1e-9, Granted: 8e-6, Grant: 3e-6,
+	}
+}
+
+// QUIC is described with Local.
+func QUIC() Network {
+	return Network{
+		Latency: 35e-6, Message: 6e-6, Byte: 1.6e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
+		Eager: eager, Bulk: 1.6e-9, Granted: 35e-6, Grant: 30e-6,
+	}
+}
+
+// TCP is described with Local.
+func TCP(encrypted bool) Network {
+	n := Network{
+		Latency: 6e-6, Message: 12e-6, Byte: 0.4e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
+		Eager: eager, Bulk: 0.3e-9, Granted: 40e-6, Grant: 40e-6,
+	}
+	if encrypted {
+		n.Latency, n.Message, n.Byte, n.Bulk = 8e-6, 15e-6, 1.1e-9, 0.9e-9
+	}
+	return n
 }
 
 // A Choice is how to carry a collective out.
 type Choice struct {
-	// Index is the place of Algorithm among plan.Algorithms.
+	// Index is the place of Algorithm among plan.AlgorithmsOn, whatever the
+	// Hosts are.
 	Index     int
 	Algorithm plan.Algorithm
 	Channels  int
+	// Shared says that the plan is for memory that all ranks share.
+	Shared bool
+	// Pull says that, there, ranks read each other's memory.
+	Pull bool
 	// Seconds is the time that the model predicts.
 	Seconds float64
 }
@@ -63,7 +107,12 @@ type Need struct {
 
 // A Tuner chooses for one Network. It may be used by several goroutines.
 type Tuner struct {
-	net Network
+	net   Network
+	hosts plan.Hosts
+	// best is the best way of an algorithm; exactly is a way with another number
+	// of channels, where there can be several, and the time for just so many bytes.
+	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
+	exactly func(c Choice, n Need) Choice
 
 	mu      sync.Mutex
 	chosen  map[Need]Choice
@@ -72,29 +121,27 @@ type Tuner struct {
 
 // New makes a Tuner.
 func New(net Network) *Tuner {
-	return &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
+	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
+	t.best, t.exactly = t.cheapest, t.exact
+	return t
 }
 
 // Choose returns the cheapest way. Needs whose lengths lie between the same
 // powers of two get the same answer.
 func (t *Tuner) Choose(n Need) Choice {
-	class := bits.Len(uint(n.Bytes))
-	n.Bytes = 0
-	if class > 0 {
-		n.Bytes = 3 << class >> 2 // the middle of the class
-	}
+	n.Bytes = middle(n.Bytes)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c, ok := t.chosen[n]; ok {
 		return c
 	}
 	var best Choice
-	for i, a := range plan.Algorithms(n.Collective) {
-		if !a.Fits(n.Size) || n.Ordered && !a.Ordered {
+	for i, a := range plan.AlgorithmsOn(n.Collective, t.hosts) {
+		if !n.allows(a) {
 			continue
 		}
-		c := t.cheapest(i, a, n)
-		if best.Channels == 0 || c.Seconds < best.Seconds {
+		c, ok := t.best(i, a, n)
+		if ok && (best.Channels == 0 || c.better(best)) {
 			best = c
 		}
 	}
@@ -105,19 +152,31 @@ func (t *Tuner) Choose(n Need) Choice {
 	return best
 }
 
+// better reports whether c is cheaper than another choice. Of two that cost the
+// same it is the canonical one.
+func (c Choice) better(other Choice) bool {
+	if c.Seconds != other.Seconds {
+		return c.Seconds < other.Seconds
+	}
+	return c.Algorithm.Canonical && !other.Algorithm.Canonical
+}
+
 // cheapest finds the best number of channels for an algorithm.
-func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) Choice {
+func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool) {
+	if a.Shared {
+		return Choice{}, false
+	}
 	f := t.figuresOf(i, a, n)
-	best := Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, n, 1)}
+	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, n, 1)}
 	if n.Blocks && !f.single {
-		return best // Only whole blocks lie side by side.
+		return best, true // Only whole blocks lie side by side.
 	}
 	for ch := 2; ch <= ChannelsMax; ch *= 2 {
 		if s := t.time(f, n, ch); s < best.Seconds {
 			best.Channels, best.Seconds = ch, s
 		}
 	}
-	return best
+	return best, true
 }
 
 // time is the predicted time of a plan on so many channels. A rank cannot be
@@ -129,9 +188,14 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) Choice {
 // ranks on processors of different kinds must come to the same numbers.
 func (t *Tuner) time(f figures, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
-	work := bytes * (float64(f.moved*t.net.Byte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
-	row := f.depth * (t.net.Latency + float64(bytes*f.largest/ch*(t.net.Byte+t.net.Reduce)))
-	return max(work, row) + float64(f.messages*ch*t.net.Message)
+	message := bytes * f.largest / ch
+	latency, perByte, each := t.net.Latency, t.net.Byte, t.net.Message
+	if message > float64(t.net.Eager) {
+		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
+	}
+	work := bytes * (float64(f.moved*perByte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
+	row := f.depth * (latency + float64(message*(perByte+t.net.Reduce)))
+	return max(work, row) + float64(f.messages*ch*each)
 }
 
 func (t *Tuner) figuresOf(i int, a plan.Algorithm, n Need) figures {

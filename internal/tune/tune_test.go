@@ -13,7 +13,7 @@ import (
 func networks() map[string]Network {
 	return map[string]Network{
 		"local":   Local(),
-		"wide":    Wide(),
+		"wide":    QUIC(),
 		"slow":    {Latency: 0.05, Message: 1e-5, Byte: 1e-7, Reduce: 1e-9, Copy: 1e-9},
 		"nothing": {},
 	}
@@ -63,7 +63,12 @@ func TestChooseKeepsTheRules(t *testing.T) {
 // wrong says what is wrong with a choice. It keeps in single what it has found
 // out about plans.
 func wrong(c Choice, n Need, single map[figureKey]bool) string {
-	list := plan.Algorithms(n.Collective)
+	return wrongOn(plan.Hosts{}, c, n, single)
+}
+
+// wrongOn is wrong for ranks on Hosts.
+func wrongOn(h plan.Hosts, c Choice, n Need, single map[figureKey]bool) string {
+	list := plan.AlgorithmsOn(n.Collective, h)
 	if c.Index < 0 || c.Index >= len(list) || list[c.Index].Name != c.Algorithm.Name {
 		return fmt.Sprintf("index %d is not that of %s", c.Index, c.Algorithm.Name)
 	}
@@ -82,7 +87,11 @@ func wrong(c Choice, n Need, single map[figureKey]bool) string {
 	key := figureKey{n.Collective, c.Index, n.Size}
 	is, known := single[key]
 	if !known {
-		is = notSingle(n.Collective, c.Algorithm, min(n.Size, 100)) == ""
+		size := n.Size
+		if h.Size() == 0 {
+			size = min(size, 100)
+		}
+		is = notSingle(n.Collective, c.Algorithm, size) == ""
 		single[key] = is
 	}
 	if !is {
@@ -96,7 +105,7 @@ func wrong(c Choice, n Need, single map[figureKey]bool) string {
 func TestChooseIsTheSameEverywhere(t *testing.T) {
 	for _, size := range []int{2, 3, 8, 13, 100} {
 		list := needs(size)
-		a, b := New(Wide()), New(Wide())
+		a, b := New(QUIC()), New(QUIC())
 		chosen := make([]Choice, len(list))
 		for i, n := range list {
 			chosen[i] = a.Choose(n)
@@ -123,7 +132,7 @@ func same(a, b Choice) bool {
 // TestShortVectorsTakeFewMessages: what decides on a short vector is how many
 // messages wait for one another.
 func TestShortVectorsTakeFewMessages(t *testing.T) {
-	for name, net := range map[string]Network{"local": Local(), "wide": Wide()} {
+	for name, net := range map[string]Network{"local": Local(), "wide": QUIC()} {
 		for _, size := range []int{2, 3, 5, 8, 13, 16, 32, 64, 100} {
 			for _, c := range plan.Collectives() {
 				choice := New(net).Choose(Need{Collective: c, Size: size, Bytes: 8})
@@ -150,7 +159,7 @@ func TestLongVectorsMoveFewBytes(t *testing.T) {
 		plan.Broadcast: 2, plan.Reduction: 2, plan.AllReduce: 2, plan.Gather: 1,
 		plan.AllGather: 1, plan.Scatter: 1, plan.ReduceScatter: 1, plan.AllToAll: 1,
 	}
-	for name, net := range map[string]Network{"local": Local(), "wide": Wide()} {
+	for name, net := range map[string]Network{"local": Local(), "wide": QUIC()} {
 		for _, size := range []int{2, 3, 5, 8, 13, 16, 40} {
 			for c, vectors := range most {
 				choice := New(net).Choose(Need{Collective: c, Size: size, Bytes: 256 << 20})
@@ -182,8 +191,8 @@ func TestMoreTakesLonger(t *testing.T) {
 }
 
 func TestChooseFromSeveralGoroutines(t *testing.T) {
-	tuner := New(Wide())
-	want := New(Wide()).Choose(Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20})
+	tuner := New(QUIC())
+	want := New(QUIC()).Choose(Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20})
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -199,7 +208,7 @@ func TestChooseFromSeveralGoroutines(t *testing.T) {
 }
 
 func TestChooseAgainDoesNotAllocate(t *testing.T) {
-	tuner := New(Wide())
+	tuner := New(QUIC())
 	n := Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20}
 	tuner.Choose(n)
 	if got := testing.AllocsPerRun(100, func() { tuner.Choose(n) }); got != 0 {
@@ -208,7 +217,7 @@ func TestChooseAgainDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkChooseAgain(b *testing.B) {
-	tuner := New(Wide())
+	tuner := New(QUIC())
 	n := Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -222,7 +231,7 @@ func BenchmarkChooseFirst(b *testing.B) {
 			b.Run(fmt.Sprintf("%v/%d", c, size), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					New(Wide()).Choose(Need{Collective: c, Size: size, Bytes: 1 << 20})
+					New(QUIC()).Choose(Need{Collective: c, Size: size, Bytes: 1 << 20})
 				}
 			})
 		}

@@ -1,0 +1,167 @@
+package recipe
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// index is the number of an algorithm in fingerprints.
+func index(t *testing.T, k plan.Collective, name string) int {
+	t.Helper()
+	i := slices.IndexFunc(plan.Algorithms(k), func(a plan.Algorithm) bool { return a.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no algorithm %s for %v", name, k)
+	}
+	return i
+}
+
+// pin fixes how a Book carries collectives out.
+func pin(t *testing.T, b *Book, list ...string) {
+	t.Helper()
+	pins, err := ParsePins(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Pin(pins)
+}
+
+// TestPinsOverLinks: a pin takes the number of channels that it has, or else
+// what the model says is best, and does not count where the algorithm is not
+// for such a call.
+func TestPinsOverLinks(t *testing.T) {
+	ring := index(t, plan.AllReduce, "ring")
+	b := newBook(t, 4)
+	pin(t, b, "all_reduce=ring/4", "scatter=direct")
+	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Channels != 4 {
+		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
+	}
+	ordered := sum(1000)
+	ordered.Ordered = true
+	if w := b.Work(ordered); int(w.Call.Plan) == ring {
+		t.Error("operands that have an order are combined along a ring")
+	}
+	pin(t, b, "all_reduce=ring")
+	best, ok := tune.New(tune.Local()).Way(tune.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, ring, 0)
+	if w := b.Work(sum(4 << 20)); !ok || best.Channels == 1 || int(w.Call.Plan) != ring || w.Channels != best.Channels {
+		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
+	}
+	pin(t, b, "all_reduce=staged")
+	if w := b.Work(sum(1000)); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
+		t.Error("an algorithm for shared memory goes over links")
+	}
+	pin(t, b)
+	if got, want := b.Work(sum(1000)).Call, newBook(t, 4).Work(sum(1000)).Call; got != want {
+		t.Errorf("without pins: %+v, want %+v", got, want)
+	}
+}
+
+// TestPinsOnABoard: a pin without channels runs there if it can, one with
+// channels never does.
+func TestPinsOnABoard(t *testing.T) {
+	ring := index(t, plan.AllReduce, "ring")
+	b := newBook(t, 4)
+	b.UseBoard(newBoard(4))
+	pin(t, b, "all_reduce=ring")
+	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring|sharedPlan || w.Shared == nil {
+		t.Errorf("a ring: plan %d", w.Call.Plan)
+	}
+	if w := b.Work(sum(2 << 30)); int(w.Call.Plan) != ring || w.Program == nil {
+		t.Errorf("a ring for a vector that is too long for the board: plan %d", w.Call.Plan)
+	}
+	pin(t, b, "all_reduce=ring/1")
+	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Program == nil || w.Channels != 1 {
+		t.Errorf("a ring on one channel: plan %d on %d channels", w.Call.Plan, w.Channels)
+	}
+	pin(t, b, "gather=binomial")
+	binomial := index(t, plan.Gather, "binomial")
+	for count, want := range map[int]int{10: binomial | sharedPlan, 1 << 20: binomial} {
+		if w := b.Work(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true}); int(w.Call.Plan) != want {
+			t.Errorf("a tree whose messages cannot be cut, %d elements: plan %d, want %d", count, w.Call.Plan, want)
+		}
+	}
+}
+
+// TestPinsOnHosts: an algorithm that knows hosts can be pinned everywhere, and is
+// taken where there are hosts.
+func TestPinsOnHosts(t *testing.T) {
+	pins, err := ParsePins([]string{"all_reduce=hosts-ring/2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := plan.HostsOf([]string{"a", "b", "a", "b"})
+	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
+	b := newBook(t, 4)
+	b.Pin(pins)
+	if w := b.Work(sum(1000)); int(w.Call.Plan) == ring {
+		t.Error("taken although no host is known")
+	}
+	b.UseHosts(h)
+	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Channels != 2 {
+		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
+	}
+	ordered := sum(1000)
+	ordered.Ordered = true // The ranks of a host are no neighbours.
+	if w := b.Work(ordered); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
+		t.Errorf("operands that have an order are combined by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
+	}
+	if got, want := PlanName(plan.AllReduce, ring, 2), "hosts-ring on several channels"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestMalformedPins(t *testing.T) {
+	for bad, want := range map[string]string{
+		"ring":                  "collective=algorithm",
+		"sum=ring":              "there are barrier, broadcast",
+		"all_reduce=fast":       "there are recursive-doubling, flat",
+		"all_reduce=ring/0":     "from 1 to 64",
+		"all_reduce=staged/2":   "staged is for shared memory",
+		"scan=flat scan=flat":   "two algorithms for scan",
+		"broadcast=chain/a lot": "from 1 to 64",
+	} {
+		list := []string{bad}
+		if strings.HasPrefix(bad, "scan") {
+			list = strings.Fields(bad)
+		}
+		if _, err := ParsePins(list); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", bad, err, want)
+		}
+	}
+}
+
+// TestPinsChangeWhileOthersAsk: each gets Work of the old pins or of the new
+// ones, and when they have changed no Work of the old ones is left.
+func TestPinsChangeWhileOthersAsk(t *testing.T) {
+	b := newBook(t, 4)
+	b.UseBoard(newBoard(4))
+	ring, direct := index(t, plan.AllReduce, "ring"), index(t, plan.AllReduce, "direct")
+	pin(t, b, "all_reduce=ring")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				if w := b.Work(sum(1000)); int(w.Call.Plan) != ring|sharedPlan && int(w.Call.Plan) != direct {
+					t.Errorf("plan %d", w.Call.Plan)
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		want := ring | sharedPlan
+		if i%2 == 0 {
+			want = direct
+			pin(t, b, "all_reduce=direct/2")
+		} else {
+			pin(t, b, "all_reduce=ring")
+		}
+		if w := b.Work(sum(1000)); int(w.Call.Plan) != want {
+			t.Errorf("after the change: plan %d, want %d", w.Call.Plan, want)
+		}
+	}
+	all.Wait()
+}

@@ -1,0 +1,184 @@
+// Package recipe knows how the collectives of a communicator are carried out:
+// by which algorithm, on how many channels, over links or on a board.
+//
+// Most callers make a Book for a communicator, ask it for the Work of each call
+// and add the buffers. Ranks whose Books are made alike get Work that goes
+// together; the fingerprint in it says how it is carried out, so that ranks
+// whose settings differ notice.
+//
+// A Book may be used by several goroutines. Settings that change while one asks
+// for Work count for it or not; it is for the caller to see to it that they
+// change between the same calls on all ranks.
+package recipe
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A Task is a collective whose parameters have been checked.
+type Task struct {
+	Kind    plan.Collective
+	Type    uint8 // kernel.Type, 0 if there is no data
+	Op      uint8 // kernel.Op or another number that ranks agree on; 0 if nothing is reduced
+	Root    int
+	Elem    int  // size of an element
+	Count   int  // elements of the vector, or of a block
+	Blocks  bool // chunks are blocks of Count elements
+	InPlace bool // data and input are one, the longer of the two
+	Ordered bool // operands are combined in the order of the ranks
+}
+
+// A recipe is what became of a Task. The last one of every collective is kept,
+// as most calls are like the one before.
+type recipe struct {
+	how  *settings
+	task Task
+	work engine.Work
+}
+
+type programKey struct {
+	kind    plan.Collective
+	index   int
+	root    int
+	inPlace bool
+	pull    bool
+}
+
+// A Book has the recipes of a communicator.
+type Book struct {
+	rank, size int
+	pool       *bufpool.Pool
+
+	how  atomic.Pointer[settings]
+	last [plan.ExclusiveScan + 1]atomic.Pointer[recipe] // by collective
+
+	mu       sync.Mutex // also of changes of how
+	programs map[programKey]*engine.Program
+	shared   map[programKey]*board.Program
+}
+
+// New makes the Book of a rank. The Tuner says how tasks are carried out over
+// links, the same on all ranks.
+func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
+	b := &Book{
+		rank: rank, size: size, pool: pool,
+		programs: make(map[programKey]*engine.Program), shared: make(map[programKey]*board.Program),
+	}
+	b.how.Store(&settings{tuner: t})
+	return b
+}
+
+// Work is how a task is carried out, without its buffers.
+func (b *Book) Work(t Task) engine.Work {
+	how, r := b.how.Load(), b.last[t.Kind].Load()
+	if r == nil || r.how != how || r.task != t {
+		r = &recipe{how, t, b.prepare(how, t)}
+		b.last[t.Kind].Store(r)
+	}
+	return r.work
+}
+
+func (b *Book) prepare(how *settings, t Task) engine.Work {
+	choice := b.choose(how, t)
+	work := engine.Work{
+		Call: wire.Call{
+			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: uint64(t.Count),
+			Plan: uint8(choice.Index),
+		},
+		Channels: choice.Channels,
+		Layout:   t.layout(),
+		Pool:     b.pool,
+	}
+	if choice.Shared {
+		work.Shared = b.sharedProgram(t, choice)
+		work.Channels, work.Call.Channels = b.pieces(how, t, work.Shared)
+		work.Call.Plan |= sharedPlan
+		return work
+	}
+	work.Program, work.Call.Channels = b.program(t, choice), uint16(work.Channels)
+	return work
+}
+
+// choose is what the settings say of a task, but over links if the vector is too
+// long for the board.
+func (b *Book) choose(how *settings, t Task) tune.Choice {
+	need := b.need(t)
+	c := how.choose(need)
+	if c.Shared && !b.fits(how, t, c) {
+		return how.chooseLinks(need)
+	}
+	return c
+}
+
+// fits reports whether a fingerprint has room for the number of pieces in which
+// a task is carried out on the board.
+func (b *Book) fits(how *settings, t Task, c tune.Choice) bool {
+	p := b.sharedProgram(t, c)
+	pieces, _ := b.pieces(how, t, p)
+	return p.Pulling || pieces < pulled
+}
+
+// pieces is into how many pieces a vector is cut for the board, and how the
+// fingerprint has that.
+func (b *Book) pieces(how *settings, t Task, p *board.Program) (pieces int, print uint16) {
+	pieces = t.layout().Pieces(p, how.board.PieceBytes())
+	if p.Pulling {
+		return pieces, pulled
+	}
+	return pieces, uint16(pieces)
+}
+
+func (b *Book) need(t Task) tune.Need {
+	n := tune.Need{Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem, Blocks: t.Blocks, Ordered: t.Ordered}
+	if t.Blocks {
+		n.Bytes *= b.size
+	}
+	return n
+}
+
+func (t Task) layout() engine.Layout {
+	return engine.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks}
+}
+
+// program returns the plan of this rank, compiled for links.
+func (b *Book) program(t Task, choice tune.Choice) *engine.Program {
+	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.programs[key]
+	if p == nil {
+		moves := choice.Algorithm.Plan(b.rank, b.size, t.Root)
+		if t.InPlace {
+			moves = plan.InPlace(moves)
+		}
+		p = engine.Compile(moves, b.size)
+		b.programs[key] = p
+	}
+	return p
+}
+
+// sharedProgram returns the plan of this rank, compiled for the board.
+func (b *Book) sharedProgram(t Task, choice tune.Choice) *board.Program {
+	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, pull: choice.Pull}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.shared[key]
+	if p == nil {
+		s := board.NewSchedule(choice.Algorithm.Plans(b.size, t.Root))
+		if choice.Pull && s.Pulls() {
+			p = s.Pulling(b.rank)
+		} else {
+			p = s.Compile(b.rank)
+		}
+		b.shared[key] = p
+	}
+	return p
+}

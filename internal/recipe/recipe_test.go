@@ -1,0 +1,72 @@
+package recipe
+
+import (
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+func newBook(t *testing.T, size int) *Book {
+	t.Helper()
+	pool, err := bufpool.New(bufpool.Inference())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(0, size, pool, tune.New(tune.Local()))
+}
+
+// newBoard is a board that nobody else uses.
+func newBoard(size int) *board.Board {
+	areas := make([][]byte, size)
+	for i := range areas {
+		areas[i] = make([]byte, board.AreaSize(64<<10))
+	}
+	return board.New(board.Config{Areas: areas, SameProcess: true})
+}
+
+func sum(count int) Task {
+	return Task{Kind: plan.AllReduce, Type: 9, Op: 1, Elem: 4, Count: count}
+}
+
+// TestWorkFitsTheTask: the fingerprint says what is called and how, and what is
+// carried out on a board is cut so that it fits.
+func TestWorkFitsTheTask(t *testing.T) {
+	b := newBook(t, 4)
+	w := b.Work(sum(1000))
+	if w.Program == nil || w.Shared != nil || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
+		t.Errorf("over links: %+v", w)
+	}
+	b.UseBoard(newBoard(4))
+	for _, count := range []int{1, 1000, 10 << 20} {
+		w := b.Work(sum(count))
+		if w.Shared == nil || w.Program != nil || w.Call.Plan&sharedPlan == 0 || int(w.Call.Channels) != w.Channels {
+			t.Errorf("on a board: %+v", w)
+		}
+		if pieces := w.Layout.Pieces(w.Shared, 64<<10); pieces != w.Channels {
+			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
+		}
+		if again := b.Work(sum(count)); again.Shared != w.Shared || again.Call != w.Call {
+			t.Errorf("the same task again: %+v", again)
+		}
+	}
+	if w := b.Work(sum(2 << 30)); w.Shared != nil {
+		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
+	}
+}
+
+func TestPlanName(t *testing.T) {
+	for name, got := range map[string]string{
+		"ring":                     PlanName(plan.AllReduce, 6, 1),
+		"ring on several channels": PlanName(plan.AllReduce, 6, 2),
+		"ring in shared memory":    PlanName(plan.AllReduce, 6|sharedPlan, 99),
+		"algorithm 77":             PlanName(plan.AllReduce, 77, 1),
+		"algorithm 205":            PlanName(plan.AllReduce, 77|sharedPlan, 1),
+	} {
+		if got != name {
+			t.Errorf("got %q, want %q", got, name)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package recipe
+
+import (
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// A Tuner says how tasks can be carried out, the same on all ranks: see
+// tune.Tuner.
+type Tuner interface {
+	Choose(n tune.Need) tune.Choice
+	Ways(n tune.Need) []tune.Choice
+	Way(n tune.Need, index, channels int) (c tune.Choice, ok bool)
+}
+
+// A Chooser is a Tuner that knows of nothing but its choice.
+type Chooser func(tune.Need) tune.Choice
+
+// Choose calls f.
+func (f Chooser) Choose(n tune.Need) tune.Choice { return f(n) }
+
+// Ways are the choice alone.
+func (f Chooser) Ways(n tune.Need) []tune.Choice { return []tune.Choice{f(n)} }
+
+// Way is the choice, if it is of this index and so many channels.
+func (f Chooser) Way(n tune.Need, index, channels int) (c tune.Choice, ok bool) {
+	c = f(n)
+	return c, c.Index == index && (channels == 0 || c.Channels == channels)
+}
+
+// settings say how tasks are carried out. They are never changed, but replaced
+// by others, so that what was prepared for some of them can tell.
+type settings struct {
+	tuner Tuner
+	links Tuner // where tuner is for the board
+	board *board.Board
+	hosts plan.Hosts
+	pins  map[plan.Collective]Pin
+}
+
+// change replaces the settings.
+func (b *Book) change(f func(s *settings)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := *b.how.Load()
+	f(&s)
+	b.how.Store(&s)
+}
+
+// Tuner is what says how tasks are carried out.
+func (b *Book) Tuner() Tuner { return b.how.Load().tuner }
+
+// SetTuner has t say so from now on.
+func (b *Book) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
+
+// UseBoard has tasks carried out on a board from now on, save for vectors that
+// are too long for it.
+func (b *Book) UseBoard(shared *board.Board) {
+	b.change(func(s *settings) {
+		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Pulls(), shared.Processors())), shared
+	})
+}
+
+// UseHosts tells which ranks are on one host, for the algorithms that need it.
+func (b *Book) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
+
+// Pin fixes how collectives are carried out, where that is possible: not for
+// other ranks than an algorithm is for, nor if the operands have an order that
+// it does not keep. Where there is a board, a pin without a number of channels
+// means the board, and links only for what cannot run there.
+func (b *Book) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
+
+// choose says how something is carried out.
+func (s *settings) choose(n tune.Need) tune.Choice {
+	if p, ok := s.pins[n.Collective]; ok && s.board != nil && p.Channels == 0 {
+		if c, ok := s.tuner.Way(n, p.Index, 0); ok {
+			return c
+		}
+	}
+	if c, ok := s.pinnedLinks(n); ok {
+		return c
+	}
+	return s.tuner.Choose(n)
+}
+
+// chooseLinks says so for what has to go over links.
+func (s *settings) chooseLinks(n tune.Need) tune.Choice {
+	if c, ok := s.pinnedLinks(n); ok {
+		return c
+	}
+	return s.overLinks().Choose(n)
+}
+
+func (s *settings) overLinks() Tuner {
+	if s.links != nil {
+		return s.links
+	}
+	return s.tuner
+}
+
+// pinnedLinks is what is pinned, over links, where that can be.
+func (s *settings) pinnedLinks(n tune.Need) (c tune.Choice, ok bool) {
+	p, ok := s.pins[n.Collective]
+	if !ok {
+		return tune.Choice{}, false
+	}
+	if c, ok := s.overLinks().Way(n, p.Index, p.Channels); ok {
+		return c, true
+	}
+	// The model may have no figures of an algorithm for hosts, which is right
+	// all the same.
+	a := plan.AlgorithmsOn(n.Collective, s.hosts)[p.Index]
+	if a.Shared || !a.Fits(n.Size) || n.Ordered && !a.Ordered {
+		return tune.Choice{}, false
+	}
+	c = tune.Choice{Index: p.Index, Algorithm: a, Channels: max(1, p.Channels)}
+	if n.Blocks && !tune.Cuttable(a, n) {
+		c.Channels = 1
+	}
+	return c, true
+}

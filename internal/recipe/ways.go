@@ -1,0 +1,48 @@
+package recipe
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// Ways are all ways to carry out a collective of so many bytes, of the vector or
+// of all blocks together: first what becomes of such a Task, with regard to
+// pins, then the others, on the board and over links, the cheapest by the model
+// first. Every one can be pinned.
+func (b *Book) Ways(k plan.Collective, bytes int) []tune.Choice {
+	t := b.taskOf(k, bytes)
+	how, need := b.how.Load(), b.need(t)
+	var ways []tune.Choice
+	if how.board != nil {
+		ways = slices.DeleteFunc(how.tuner.Ways(need), func(c tune.Choice) bool { return !b.fits(how, t, c) })
+	}
+	ways = append(ways, how.overLinks().Ways(need)...)
+	slices.SortStableFunc(ways, func(a, b tune.Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
+
+	first := b.choose(how, t)
+	i := slices.IndexFunc(ways, func(c tune.Choice) bool { return c.Index == first.Index && c.Shared == first.Shared })
+	if i >= 0 {
+		if ways[i].Channels == first.Channels {
+			first = ways[i] // Its time is that of this length, and not of one like it.
+		}
+		ways = slices.Delete(ways, i, i+1)
+	}
+	return slices.Insert(ways, 0, first)
+}
+
+// taskOf is a Task of the usual kind.
+func (b *Book) taskOf(k plan.Collective, bytes int) Task {
+	t := Task{Kind: k, Elem: 1, Count: bytes}
+	switch k {
+	case plan.Barrier:
+		t.Count = 0
+	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
+		t.Count, t.Blocks = bytes/b.size, true
+	case plan.Scan, plan.ExclusiveScan:
+		t.Ordered = true
+	}
+	return t
+}

@@ -1,0 +1,285 @@
+package tune
+
+import (
+	"math/bits"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// Pairs of ranks are of two classes: on one host, or on two.
+const (
+	near = iota
+	far
+	classes
+)
+
+// A hostTuner chooses for ranks on several hosts. It computes the cost of every
+// plan alike, whether or not it knows of hosts.
+type hostTuner struct {
+	nets    [classes]Network
+	hosts   plan.Hosts
+	figures map[figureKey]hostFigures
+}
+
+// NewOnHosts makes a Tuner for ranks that reach those of their own host in one
+// way, and those of others in another.
+func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
+	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
+	return &Tuner{hosts: h, best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
+}
+
+// hostFigures are the costs of the plans of all ranks for a vector of one byte.
+type hostFigures struct {
+	loads   []load           // of ranks, without those that are alike
+	rows    [2]row           // that take longest, for a short vector and for a long one
+	largest [classes]float64 // message
+	single  bool             // every message is a single chunk
+}
+
+// A load is what a plan asks of its rank.
+type load struct {
+	messages, sent, received [classes]float64
+	reduced, copied          float64
+}
+
+// A row is messages of which each waits for the one before it, and what they
+// carry.
+type row struct{ messages, carried [classes]float64 }
+
+// The lengths for which the longest rows are found, in bytes.
+const (
+	shortVector = 1 << 10
+	longVector  = 4 << 20
+)
+
+// cheapest finds the best number of channels for an algorithm.
+func (t *hostTuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool) {
+	if a.Shared || t.hosts.Size() != n.Size {
+		return Choice{}, false
+	}
+	f := t.figuresOf(i, a, n)
+	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(&f, n, 1)}
+	if n.Blocks && !f.single {
+		return best, true // Only whole blocks lie side by side.
+	}
+	for ch := 2; ch <= ChannelsMax; ch *= 2 {
+		if s := t.time(&f, n, ch); s < best.Seconds {
+			best.Channels, best.Seconds = ch, s
+		}
+	}
+	return best, true
+}
+
+func (t *hostTuner) figuresOf(i int, a plan.Algorithm, n Need) hostFigures {
+	key := figureKey{n.Collective, i, n.Size}
+	f, ok := t.figures[key]
+	if !ok {
+		f = t.measure(n.Collective, i, a)
+		t.figures[key] = f
+	}
+	return f
+}
+
+// time is what Tuner.time is, with the ways of both classes. Products are
+// converted here, too, so that they are rounded alike everywhere.
+func (t *hostTuner) time(f *hostFigures, n Need, channels int) float64 {
+	bytes, ch := float64(n.Bytes), float64(channels)
+	var latency, perByte, each [classes]float64
+	for c := range classes {
+		net := &t.nets[c]
+		latency[c], perByte[c], each[c] = net.Latency, net.Byte, net.Message
+		if bytes*f.largest[c]/ch > float64(net.Eager) {
+			latency[c], perByte[c], each[c] = net.Granted, net.Bulk, net.Grant
+		}
+	}
+	longest := 0.0
+	for _, r := range f.rows {
+		s := 0.0
+		for c := range classes {
+			s += float64(r.messages[c]*latency[c]) + float64(bytes*r.carried[c]/ch*(perByte[c]+t.nets[near].Reduce))
+		}
+		longest = max(longest, s)
+	}
+	most := 0.0
+	for i := range f.loads {
+		l := &f.loads[i]
+		var out, in, messages float64
+		for c := range classes {
+			out += float64(l.sent[c] * perByte[c])
+			in += float64(l.received[c] * perByte[c])
+			messages += float64(l.messages[c] * ch * each[c])
+		}
+		work := bytes * (max(out, in) + float64(l.reduced*t.nets[near].Reduce) + float64(l.copied*t.nets[near].Copy))
+		most = max(most, max(work, longest)+messages)
+	}
+	return most
+}
+
+// measure finds the figures of an algorithm.
+func (t *hostTuner) measure(c plan.Collective, i int, a plan.Algorithm) hostFigures {
+	size := t.hosts.Size()
+	f := hostFigures{single: true}
+	spans := figures{single: true}
+	if size > depthSizeMax {
+		ranks := [...]int{0, 1, 2, size / 2, size - 1}
+		for _, rank := range ranks {
+			f.add(t.hosts, rank, a.Plan(rank, size, 0), &spans)
+		}
+		f.rows = t.rowsBeyond(c, i)
+	} else {
+		plans := a.Plans(size, 0)
+		for rank, p := range plans {
+			f.add(t.hosts, rank, p, &spans)
+		}
+		f.rows = t.rows(t.hosts, a, plans)
+	}
+	if c.Rooted() && spans.single {
+		// The tree of another root may have longer messages.
+		for _, p := range samples(a, size, size-1) {
+			spans.spans(p)
+		}
+	}
+	// Where hosts differ, a few ranks do not tell for all.
+	f.single = spans.single && (size <= depthSizeMax || i < len(plan.Algorithms(c)))
+	return f
+}
+
+// add adds the plan of a rank.
+func (f *hostFigures) add(h plan.Hosts, rank int, p plan.Plan, spans *figures) {
+	spans.spans(p)
+	var l load
+	for _, round := range p.Rounds {
+		for i := range round {
+			m := &round[i]
+			class := near
+			if m.Kind != plan.Copy && m.Kind != plan.Combine && !h.Same(rank, m.Peer) {
+				class = far
+			}
+			n := float64(m.Dst.Len())
+			switch m.Kind {
+			case plan.Send:
+				n = float64(m.A.Len())
+				l.sent[class] += n
+				l.messages[class]++
+				f.largest[class] = max(f.largest[class], n/float64(p.Chunks))
+			case plan.Recv, plan.Reduce:
+				l.received[class] += n
+				l.messages[class]++
+			case plan.Copy:
+				l.copied += n
+			}
+			if m.Kind == plan.Reduce || m.Kind == plan.Combine {
+				l.reduced += n
+			}
+		}
+	}
+	// Until here counts of chunks are exact, in any order.
+	chunks := float64(p.Chunks)
+	for c := range classes {
+		l.sent[c] /= chunks
+		l.received[c] /= chunks
+	}
+	l.reduced /= chunks
+	l.copied /= chunks
+	for _, other := range f.loads {
+		if other == l {
+			return
+		}
+	}
+	f.loads = append(f.loads, l)
+}
+
+// rows are the longest rows of the plans of all ranks.
+func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (rows [2]row) {
+	chunks := float64(plans[0].Chunks)
+	short := func(net *Network) plan.Toll {
+		return plan.Toll{Each: net.Latency, Chunk: shortVector / chunks * (net.Byte + t.nets[near].Reduce)}
+	}
+	long := func(net *Network) plan.Toll {
+		return plan.Toll{Each: net.Granted, Chunk: longVector / chunks * (net.Bulk + t.nets[near].Reduce)}
+	}
+	within, between := &t.nets[near], &t.nets[far]
+	found, err := h.Longest(plans, plan.Tolls{Near: short(within), Far: short(between)}, plan.Tolls{Near: long(within), Far: long(between)})
+	if err != nil {
+		panic("tune: " + a.Name + ": " + err.Error())
+	}
+	for k, r := range found {
+		rows[k] = row{
+			messages: [...]float64{float64(r.Near), float64(r.Far)},
+			carried:  [...]float64{float64(r.NearChunks) / chunks, float64(r.FarChunks) / chunks},
+		}
+	}
+	return rows
+}
+
+// hostsMeasured is for how many hosts, and for how many ranks on each, the rows
+// of larger worlds are taken from.
+const hostsMeasured = 8
+
+// rowsBeyond are about the rows of the plans of many ranks, as depthBeyond is
+// about their depth: how they grow from 2 to 4 and 8 hosts, and likewise with
+// the number of ranks on each, tells which they have for more.
+func (t *hostTuner) rowsBeyond(c plan.Collective, i int) [2]row {
+	hosts, ranks := t.hosts.Count(), t.hosts.Most()
+	flat := i < len(plan.Algorithms(c))
+	at := func(hosts, ranks, size int) sample {
+		h := t.hosts.First(hosts, ranks)
+		a := plan.AlgorithmsOn(c, h)[i]
+		plans := a.Plans(h.Size(), 0)
+		s := sample{rows: t.rows(h, a, plans)}
+		if flat {
+			plans = a.Plans(size, 0) // A power of two; others may take a few more rounds.
+		}
+		s.depth = depth(a, plans)
+		return s
+	}
+	fewHosts, fewRanks := min(hosts, hostsMeasured), min(ranks, hostsMeasured)
+	last := at(fewHosts, fewRanks, 32)
+	rows := last.rows
+	if hosts > fewHosts {
+		rows = grown(at(2, fewRanks, 8), at(4, fewRanks, 16), last, hosts)
+	}
+	if ranks > fewRanks {
+		more := grown(at(fewHosts, 2, 8), at(fewHosts, 4, 16), last, ranks)
+		for k := range rows {
+			for class := range classes {
+				scale(&rows[k].messages[class], more[k].messages[class], last.rows[k].messages[class])
+				scale(&rows[k].carried[class], more[k].carried[class], last.rows[k].carried[class])
+			}
+		}
+	}
+	return rows
+}
+
+// scale makes x as many times as large as to is of from.
+func scale(x *float64, to, from float64) {
+	if from > 0 {
+		*x *= to / from
+	}
+}
+
+// A sample is the rows and the depth of the plans of fewer ranks.
+type sample struct {
+	rows  [2]row
+	depth int
+}
+
+// grown is what rows are at n that are those of a, b and c at 2, 4 and 8. The
+// depths tell whether they grow with n or with its logarithm. None gets less.
+func grown(a, b, c sample, n int) (rows [2]row) {
+	times := float64(bits.Len(uint(n-1)) - 3)
+	if before, last := b.depth-a.depth, c.depth-b.depth; 2*last > 3*before {
+		times = float64(n-8) / 4
+	}
+	grow := func(b, c [classes]float64) (grown [classes]float64) {
+		for class := range classes {
+			grown[class] = c[class] + float64(max(0, c[class]-b[class])*times)
+		}
+		return grown
+	}
+	for k := range rows {
+		b, c := &b.rows[k], &c.rows[k]
+		rows[k] = row{grow(b.messages, c.messages), grow(b.carried, c.carried)}
+	}
+	return rows
+}

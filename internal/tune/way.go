@@ -1,0 +1,87 @@
+package tune
+
+import "github.com/nexar-go/nexar/internal/plan"
+
+// A Way is how ranks reach each other. Later ones are slower.
+type Way uint8
+
+const (
+	Unknown  Way = iota
+	Memory       // of this process, or of this host
+	PlainTCP     // and QUIC for what cannot wait
+	TLS          // TCP with it, and QUIC
+	QUICAlone
+	ways
+)
+
+// Network is the Network of ranks that reach each other in this way, if it is
+// known.
+func (w Way) Network() (n Network, ok bool) {
+	list := [ways]Network{Memory: Local(), PlainTCP: TCP(false), TLS: TCP(true), QUICAlone: QUIC()}
+	if w == Unknown || w >= ways {
+		return Network{}, false
+	}
+	return list[w], true
+}
+
+// WayOf is the Way of a link by the name of what carries it, and of what
+// carries its payloads.
+func WayOf(link, bulk string) Way {
+	switch link + " " + bulk {
+	case "mem mem", "shm shm":
+		return Memory
+	case "quic tcp":
+		return PlainTCP
+	case "quic tcp+tls":
+		return TLS
+	case "quic quic":
+		return QUICAlone
+	}
+	return Unknown
+}
+
+// Ways are the slowest in which ranks reach each other: all of them, those of
+// the same host, and those of different ones. They are Unknown where there is
+// nobody.
+type Ways struct {
+	All, Near, Far Way
+	unknown        bool // one of them is
+}
+
+// Add adds the way to a rank.
+func (s *Ways) Add(w Way, sameHost bool) {
+	s.unknown = s.unknown || w == Unknown
+	s.All = max(s.All, w)
+	if sameHost {
+		s.Near = max(s.Near, w)
+	} else {
+		s.Far = max(s.Far, w)
+	}
+}
+
+// Ballot is how a rank votes for its Ways. The largest of all votes, number by
+// number, counts.
+func (s *Ways) Ballot() []uint8 {
+	if s.unknown {
+		return make([]uint8, 3)
+	}
+	return []uint8{uint8(s.All), uint8(s.Near), uint8(s.Far)}
+}
+
+// CountWays are the Ways of all ranks, by the largest votes, with which a
+// ballot begins.
+func CountWays(ballot []uint8) Ways {
+	return Ways{All: Way(ballot[0]), Near: Way(ballot[1]), Far: Way(ballot[2])}
+}
+
+// Tuner is one for ranks on such Hosts, or nil if the Ways are not known. It
+// takes hosts into account if all ranks of each share memory.
+func (s Ways) Tuner(h plan.Hosts) *Tuner {
+	if between, known := s.Far.Network(); known && h.Crowded() && s.Near == Memory {
+		return NewOnHosts(Pipes(), between, h)
+	}
+	if net, known := s.All.Network(); known {
+		return New(net)
+	}
+	return nil
+}

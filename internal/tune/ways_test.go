@@ -1,0 +1,139 @@
+package tune
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// A lister is a Tuner of either kind.
+type lister interface {
+	Choose(n Need) Choice
+	Ways(n Need) []Choice
+	Way(n Need, index, channels int) (c Choice, ok bool)
+}
+
+// listers are Tuners of all kinds for so many ranks.
+func listers(size int) map[string]lister {
+	return map[string]lister{
+		"memory": New(Local()), "network": New(TCP(true)), "board": NewShared(Host(64<<10, false, 0)), "board that pulls": NewShared(Host(64<<10, true, 0)),
+		"hosts": NewOnHosts(Pipes(), TCP(false), alike(true, 2, size/2)),
+	}
+}
+
+// TestWaysBeginWithTheChoice: what Choose returns comes first, and then all
+// other algorithms that can do it, once each and the cheapest first.
+func TestWaysBeginWithTheChoice(t *testing.T) {
+	for _, size := range []int{4, 6, 16} {
+		for name, tuner := range listers(size) {
+			for _, n := range needs(size) {
+				ways, chosen := tuner.Ways(n), tuner.Choose(n)
+				if len(ways) == 0 || ways[0].Index != chosen.Index || ways[0].Channels != chosen.Channels || ways[0].Shared != chosen.Shared {
+					t.Fatalf("%s: %+v: the first of %d is %+v, chosen is %+v", name, n, len(ways), ways[:1], chosen)
+				}
+				if !slices.IsSortedFunc(ways[1:], func(a, b Choice) int { return int(math.Copysign(1, a.Seconds-b.Seconds)) }) {
+					t.Errorf("%s: %+v: not the cheapest first", name, n)
+				}
+				indices := make(map[int]bool)
+				for _, w := range ways {
+					indices[w.Index] = true
+					if !w.Algorithm.Fits(size) || n.Ordered && !w.Algorithm.Ordered || w.Algorithm.Shared && !w.Shared {
+						t.Errorf("%s: %+v: %s is no way", name, n, w.Algorithm.Name)
+					}
+				}
+				if len(indices) != len(ways) {
+					t.Errorf("%s: %+v: %d algorithms in %d ways", name, n, len(indices), len(ways))
+				}
+			}
+		}
+	}
+}
+
+// TestWaysAreAll: over links those are left out that need shared memory, those
+// for fewer ranks and those that keep no order, and on a board those that cannot
+// be cut.
+func TestWaysAreAll(t *testing.T) {
+	for _, test := range []struct {
+		tuner string
+		need  Need
+		want  []string
+	}{
+		{"network", Need{Collective: plan.AllReduce, Size: 4, Bytes: 1 << 20},
+			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "ring"}},
+		{"network", Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20, Ordered: true},
+			[]string{"ordered", "rabenseifner", "recursive-doubling"}},
+		{"board", Need{Collective: plan.Broadcast, Size: 6, Bytes: 8}, []string{"binomial", "chain", "flat", "scatter-ring"}},
+		{"board", Need{Collective: plan.AllToAll, Size: 4, Bytes: 1 << 20, Blocks: true}, []string{"flat", "pairwise"}},
+		{"hosts", Need{Collective: plan.Barrier, Size: 4}, []string{"dissemination", "hosts-leader", "two-phase"}},
+	} {
+		var got []string
+		for _, w := range listers(test.need.Size)[test.tuner].Ways(test.need) {
+			got = append(got, w.Algorithm.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %+v: got %v, want %v", test.tuner, test.need, got, test.want)
+		}
+	}
+}
+
+// TestWaysAreForTheLength: the time that is predicted grows within a class, in
+// which the choice is the same.
+func TestWaysAreForTheLength(t *testing.T) {
+	const size = 4
+	for name, tuner := range listers(size) {
+		n := Need{Collective: plan.AllReduce, Size: size, Bytes: 4 << 20}
+		low := tuner.Ways(n)[0]
+		n.Bytes = 8<<20 - 1
+		high, chosen := tuner.Ways(n)[0], tuner.Choose(n)
+		if low.Index != high.Index || !(low.Seconds < chosen.Seconds && chosen.Seconds < high.Seconds) {
+			t.Errorf("%s: %s takes %v and %s %v, in a class with %v", name,
+				low.Algorithm.Name, low.Seconds, high.Algorithm.Name, high.Seconds, chosen.Seconds)
+		}
+	}
+}
+
+// TestWayTakesTheChannelsItIsGiven, where there can be several.
+func TestWayTakesTheChannelsItIsGiven(t *testing.T) {
+	ring := slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(a plan.Algorithm) bool { return a.Name == "ring" })
+	bruck := slices.IndexFunc(plan.Algorithms(plan.AllToAll), func(a plan.Algorithm) bool { return a.Name == "bruck" })
+	reduce := Need{Collective: plan.AllReduce, Size: 4, Bytes: 1 << 20}
+	exchange := Need{Collective: plan.AllToAll, Size: 4, Bytes: 1 << 20, Blocks: true}
+	for name, tuner := range listers(4) {
+		one, okOne := tuner.Way(reduce, ring, 1)
+		many, okMany := tuner.Way(reduce, ring, 64)
+		if !okOne || !okMany || one.Channels != 1 {
+			t.Fatalf("%s: a ring on one channel is %+v", name, one)
+		}
+		if one.Shared {
+			if many.Channels != 1 || many.Seconds != one.Seconds {
+				t.Errorf("%s: a ring on 64 channels is %+v", name, many)
+			}
+			continue
+		}
+		if many.Channels != 64 || many.Seconds == one.Seconds {
+			t.Errorf("%s: a ring on 64 channels is %+v, on one %+v", name, many, one)
+		}
+		if got, ok := tuner.Way(exchange, bruck, 8); !ok || got.Channels != 1 {
+			t.Errorf("%s: blocks that cannot be cut are on %d channels", name, got.Channels)
+		}
+	}
+	reduce.Ordered = true
+	if got, ok := New(Local()).Way(reduce, ring, 0); ok {
+		t.Errorf("operands that have an order are combined by %s", got.Algorithm.Name)
+	}
+}
+
+// TestMiddle: all lengths between two powers of two have one middle, also the
+// largest ones.
+func TestMiddle(t *testing.T) {
+	for bytes, want := range map[int]int{
+		0: 0, 1: 1, 2: 3, 3: 3, 4: 6, 7: 6, 1 << 20: 3 << 19, 1<<21 - 1: 3 << 19, math.MaxInt: math.MaxInt/4*3 + 3,
+	} {
+		if got := middle(bytes); got != want {
+			t.Errorf("middle of the class of %d: got %d, want %d", bytes, got, want)
+		}
+	}
+}
