@@ -1,0 +1,228 @@
+// Package board carries plans out in memory that all ranks of a host share.
+//
+// A Board is that memory: each rank has an area that it alone writes and all
+// others read. Instead of sending a message, a rank puts the payload on its own
+// area, once for all who want it, and raises a counter; whoever takes the
+// message waits for the counter and works with the payload where it lies.
+// Nothing is locked and nothing is handed over, so that a rank may die at any
+// instruction without leaving anything but its own area unfinished.
+//
+// Most callers Compile the plans of all ranks once, make a Board with New, and
+// call Run for each collective. The vector is cut into pieces, so that what
+// lies on the board stays in the cache: a plan runs once for each piece, and a
+// rank may be Depth pieces ahead of those that read from it.
+//
+// Run is called by one goroutine at a time and ends early only if its Poll
+// says so; from then on the Board must not be used. Progress, Waiting,
+// Finished and Interrupt may be called by any goroutine.
+//
+// What a rank reads of the areas of others is counters, which it compares, and
+// payloads of lengths that it has computed itself: a rank that writes nonsense
+// makes results wrong or others wait, and nothing else.
+package board
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/yield"
+)
+
+// Depth is how many pieces a rank may be ahead of its readers.
+const Depth = 2
+
+const (
+	line = 64 // a cache line, in bytes
+
+	// An area begins with these lines. Each is written by one rank, for one
+	// purpose.
+	takenAt  = 0 * line // how many pieces the rank has finished
+	callsAt  = 8        // the number and the fingerprint of its last calls
+	gaveUpAt = callsAt + 8*callsKept
+	asleepAt = 1 * line // for which rank it sleeps, plus 1
+	slotsAt  = 2 * line
+
+	// A slot begins with a line of its own: the counter, the fingerprint, and
+	// payloads that are short enough to come with them.
+	countAt = 0
+	printAt = 4
+	shortAt = 8
+	longAt  = line
+)
+
+// callsKept is how many calls of a rank are to be seen, so that those that it
+// is ahead of others do not hide the one that they look for.
+const callsKept = Depth + 2
+
+// shortMax is how many bytes of payload fit next to the counter.
+const shortMax = line - shortAt
+
+// AreaSize is the size of the area of a rank on a Board with so many bytes for
+// the payloads of a piece.
+func AreaSize(pieceBytes int) int { return slotsAt + Depth*(longAt+pieceBytes) }
+
+// PieceBytes is how many bytes of payload an area has room for in a piece.
+func PieceBytes(areaSize int) int {
+	return max(0, (areaSize-slotsAt)/Depth/line*line-longAt)
+}
+
+// Config configures a Board.
+type Config struct {
+	// Rank is this rank, and Areas the memory of all, aligned to cache lines
+	// and all zero. That of Rank is written.
+	Rank  int
+	Areas [][]byte
+	// Sleep blocks while word has the value old, until Wake, or for d at the
+	// most. It may return early. Wake wakes all that sleep on word.
+	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
+	Wake  func(word *atomic.Uint32)
+	// Pull, if not nil, copies what lies at an address of a rank's process to
+	// dst. It is the same for all ranks whether there is one.
+	Pull func(rank int, dst []byte, addr uint64) error
+	// Processors is how many processors every rank may use, the same number for
+	// all ranks; by default those of this process.
+	Processors int
+	// SameProcess says that all ranks are goroutines of this process.
+	SameProcess bool
+}
+
+// A Board is one rank's view of the memory that ranks share.
+type Board struct {
+	cfg        Config
+	n          int
+	pieceBytes int
+	yield      func() // gives the processor to another rank
+	yields     int    // how often before this one sleeps
+	crowded    bool   // there are more ranks than processors
+	alone      bool   // this rank seems to have a processor for itself
+	waits      int    // that were longer than a few looks
+	tried      bool   // in this wait it was in vain to look for long
+	together   int    // times in a row that whom it waited for seemed to run on its processor
+	hops       int    // to other processors, up to hopsMax
+	hopAt      int    // how many waits lie before the next one
+
+	taken, asleep *atomic.Uint32   // this rank's
+	takens        []*atomic.Uint32 // of all ranks
+	asleeps       []*atomic.Uint32
+
+	calls  uint32   // that were made
+	count  uint32   // of the posts before the next collective
+	pieces uint32   // that this rank has finished
+	known  []uint32 // pieces that others are known to have finished
+	strips []strip
+	bed    atomic.Pointer[atomic.Uint32] // what this rank sleeps on
+
+	mu      sync.Mutex
+	awaited awaited
+}
+
+// awaited is what Run waits for: that a counter of a rank comes to a value.
+type awaited struct {
+	rank  int
+	at    *atomic.Uint32 // nil if it does not wait
+	value uint32
+}
+
+func (b *Board) setAwaited(a awaited) {
+	b.mu.Lock()
+	b.awaited = a
+	b.mu.Unlock()
+}
+
+// New makes a Board. All ranks make theirs of the same memory.
+func New(cfg Config) *Board {
+	b := &Board{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: yield.Within, yields: yieldsWithin}
+	if b.cfg.Processors == 0 {
+		b.cfg.Processors = Processors()
+	}
+	b.crowded = b.n > b.cfg.Processors
+	if !cfg.SameProcess {
+		b.yield, b.yields = yield.Across(), yieldsAcross
+	}
+	b.pieceBytes = math.MaxInt
+	for _, area := range cfg.Areas {
+		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))
+		b.takens = append(b.takens, word(area, takenAt))
+		b.asleeps = append(b.asleeps, word(area, asleepAt))
+	}
+	b.taken, b.asleep = b.takens[cfg.Rank], b.asleeps[cfg.Rank]
+	if b.n > crowdMost*b.cfg.Processors {
+		b.yields = yieldsCrowd
+	}
+	return b
+}
+
+// call is where a rank shows the fingerprint of its so many-th call.
+func (b *Board) call(rank int, number uint32) *atomic.Uint64 {
+	area := b.cfg.Areas[rank]
+	return (*atomic.Uint64)(unsafe.Pointer(&area[callsAt+8*(number%callsKept)]))
+}
+
+// Processors is how many processors this process may use.
+func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
+
+// Processors is how many processors every rank may use.
+func (b *Board) Processors() int { return b.cfg.Processors }
+
+// Pulls reports whether programs may be Pulling.
+func (b *Board) Pulls() bool { return b.cfg.Pull != nil }
+
+// PieceBytes is how many bytes of payload a rank may post in a piece.
+func (b *Board) PieceBytes() int { return b.pieceBytes }
+
+// word is the counter at an offset of an area.
+func word(area []byte, at int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&area[at]))
+}
+
+// slot is where in every area the payloads of a piece lie.
+func (b *Board) slot(piece uint32) int { return slotsAt + int(piece%Depth)*(longAt+b.pieceBytes) }
+
+// Progress is a number that changes as Run makes progress.
+func (b *Board) Progress() uint64 {
+	p := uint64(b.taken.Load())
+	for s := range uint32(Depth) {
+		p += uint64(word(b.cfg.Areas[b.cfg.Rank], b.slot(s)+countAt).Load()) << 32
+	}
+	return p
+}
+
+// Waiting is the rank that Run waits for, or -1.
+func (b *Board) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.awaited.at == nil {
+		return -1
+	}
+	return b.awaited.rank
+}
+
+// Stuck reports whether Run waits for what a rank will not post: that has
+// finished all its part up to a mark without it, as part of another call.
+func (b *Board) Stuck(rank int, mark uint32) bool {
+	if !b.Finished(rank, mark) {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.awaited
+	return a.at != nil && a.rank == rank && int32(a.at.Load()-a.value) < 0
+}
+
+// Finished reports whether a rank has done all its part up to a mark: the number
+// of pieces of all collectives until then, which wraps around.
+func (b *Board) Finished(rank int, mark uint32) bool {
+	return int32(b.takens[rank].Load()-mark) >= 0
+}
+
+// Interrupt wakes Run, if it sleeps, so that it calls Poll. If it is just about
+// to sleep it does so after sleepMax at the latest.
+func (b *Board) Interrupt() {
+	if w := b.bed.Load(); w != nil {
+		b.cfg.Wake(w)
+	}
+}

@@ -1,0 +1,234 @@
+package board
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// stripBytes is how much of a chunk goes through a row of steps at a time. A
+// few strips fit into the first cache of a processor.
+const stripBytes = 8 << 10
+
+// Buffers are the buffers of a collective.
+type Buffers interface {
+	// Bytes is the memory of a span in a piece, and Length how long it is.
+	// Temp is the same in all pieces.
+	Bytes(s plan.Span, piece int) []byte
+	Length(s plan.Span, piece int) int
+}
+
+// Work is a collective to carry out.
+type Work struct {
+	Program *Program
+	Buffers Buffers
+	// Pieces is how often the plan runs, and Unit the length of its longest
+	// chunk in any piece, in bytes, on any rank.
+	Pieces, Unit int
+	// Elem is the size of an element.
+	Elem int
+	// Print is the fingerprint of the call.
+	Print uint32
+	// Reduce makes dst = a op b. It may be nil if nothing is reduced.
+	Reduce func(dst, a, b []byte)
+	// Poll is called between pieces, and now and then while Run waits. Its
+	// error ends Run.
+	Poll func(ctx context.Context) error
+}
+
+// A MismatchError says that a rank carries out something else.
+type MismatchError struct{ Rank int }
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("board: rank %d carries out another call", e.Rank)
+}
+
+// A strip is the operands of a step, of which the same part is worked on.
+type strip struct {
+	kind      kind
+	dst, a, b []byte
+}
+
+// stride is the room that a chunk has in a slot. Chunks that are all shorter
+// together than the rest of the line with the counter lie close.
+func (w *Work) stride() (stride, at int) {
+	if w.Program.Pulling {
+		return addrBytes, longAt
+	}
+	if short := (w.Unit + 7) &^ 7; short*w.Program.Units <= shortMax {
+		return short, shortAt
+	}
+	return (w.Unit + line - 1) / line * line, longAt
+}
+
+// Room is how many bytes of payload a rank posts in a piece at the most.
+func (w *Work) Room() int {
+	stride, _ := w.stride()
+	return stride * w.Program.Units
+}
+
+// Run carries a collective out. All ranks run the same ones in the same order.
+func (b *Board) Run(ctx context.Context, w *Work) (err error) {
+	defer func() {
+		if err != nil {
+			b.giveUp()
+		}
+	}()
+	if room := w.Room(); room > b.pieceBytes {
+		panic(fmt.Sprintf("board: a piece of %d bytes, with room for %d", room, b.pieceBytes))
+	}
+	b.calls++
+	b.call(b.cfg.Rank, b.calls).Store(callOf(b.calls, w.Print))
+	for piece := range w.Pieces {
+		if piece > 0 {
+			if err := w.Poll(ctx); err != nil {
+				return err
+			}
+		}
+		if err := b.free(ctx, w, b.pieces-Depth+1); err != nil {
+			return err
+		}
+		if err := b.piece(ctx, w, piece); err != nil {
+			return err
+		}
+		if piece == w.Pieces-1 {
+			if err := b.compare(w); err != nil {
+				return err
+			}
+		}
+		b.closeSlot(w)
+		b.raise(b.taken, b.pieces)
+	}
+	return b.untilRead(ctx, w)
+}
+
+func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
+
+// compare looks for another call at those ranks from which nothing was taken.
+// Of two ranks one comes later; it sees what the other has shown.
+func (b *Board) compare(w *Work) error {
+	for _, rank := range w.Program.strangers {
+		shown := b.call(rank, b.calls).Load()
+		if uint32(shown>>32) == b.calls && uint32(shown) != w.Print {
+			return &MismatchError{rank}
+		}
+	}
+	return nil
+}
+
+// closeSlot ends a piece. Ranks that post less often than others, or never,
+// raise their counters as far, so that no counter falls behind for ever.
+func (b *Board) closeSlot(w *Work) {
+	own, slot := b.cfg.Areas[b.cfg.Rank], b.slot(b.pieces)
+	b.count += uint32(w.Program.Posts)
+	if count := word(own, slot+countAt); count.Load() != b.count {
+		word(own, slot+printAt).Store(w.Print)
+		b.raise(count, b.count)
+	}
+	b.pieces++
+}
+
+// free waits until all ranks have finished a piece, whose slot is then free.
+func (b *Board) free(ctx context.Context, w *Work, pieces uint32) error {
+	for rank, known := range b.known {
+		if rank == b.cfg.Rank || int32(known-pieces) >= 0 {
+			continue
+		}
+		if err := b.wait(ctx, w, b.takens[rank], pieces, rank); err != nil {
+			return err
+		}
+		b.known[rank] = b.takens[rank].Load()
+	}
+	return nil
+}
+
+// piece runs the plan for one piece.
+func (b *Board) piece(ctx context.Context, w *Work, piece int) error {
+	slot := b.slot(b.pieces)
+	steps := w.Program.steps
+	for i := 0; i < len(steps); {
+		s := &steps[i]
+		switch s.kind {
+		case await:
+			if err := b.await(ctx, w, s, slot); err != nil {
+				return err
+			}
+		case show:
+			b.show(w, s, piece, slot)
+		case pull:
+			if err := b.pull(ctx, w, s, piece, slot); err != nil {
+				return err
+			}
+		case post:
+			own := b.cfg.Areas[b.cfg.Rank]
+			word(own, slot+printAt).Store(w.Print)
+			b.raise(word(own, slot+countAt), b.count+s.count)
+		default:
+			n := max(1, s.strip)
+			b.local(w, steps[i:i+n], piece, slot)
+			i += n
+			continue
+		}
+		i++
+	}
+	return nil
+}
+
+// await waits for a post. A slot is not used again before this rank is through
+// with it, so that it holds what belongs to this piece, or to an earlier one.
+func (b *Board) await(ctx context.Context, w *Work, s *step, slot int) error {
+	area := b.cfg.Areas[s.peer]
+	if err := b.wait(ctx, w, word(area, slot+countAt), b.count+s.count, s.peer); err != nil {
+		return err
+	}
+	if word(area, slot+printAt).Load() != w.Print {
+		return &MismatchError{s.peer}
+	}
+	// Whoever posts in a piece has finished those before it.
+	if int32(b.pieces-b.known[s.peer]) > 0 {
+		b.known[s.peer] = b.pieces
+	}
+	return nil
+}
+
+// local carries out copies and combinations of the same length, strip by
+// strip.
+func (b *Board) local(w *Work, steps []step, piece, slot int) {
+	b.strips = b.strips[:0]
+	n := w.Buffers.Length(steps[0].dst.Span, piece)
+	for i := range steps {
+		s := &steps[i]
+		t := strip{kind: s.kind, dst: b.bytes(w, &s.dst, piece, slot, n), a: b.bytes(w, &s.a, piece, slot, n)}
+		if s.kind == combine {
+			t.b = b.bytes(w, &s.b, piece, slot, n)
+		}
+		b.strips = append(b.strips, t)
+	}
+	size := n
+	if len(steps) > 1 {
+		size = stripBytes / w.Elem * w.Elem
+	}
+	for lo := 0; lo < n; lo += size {
+		hi := min(n, lo+size)
+		for i := range b.strips {
+			t := &b.strips[i]
+			if t.kind == copying {
+				copy(t.dst[lo:hi], t.a[lo:hi])
+			} else {
+				w.Reduce(t.dst[lo:hi], t.a[lo:hi], t.b[lo:hi])
+			}
+		}
+	}
+	clear(b.strips)
+}
+
+// bytes is the memory of a ref of length n.
+func (b *Board) bytes(w *Work, r *ref, piece, slot, n int) []byte {
+	if !r.slot {
+		return w.Buffers.Bytes(r.Span, piece)
+	}
+	stride, at := w.stride()
+	from := slot + at + r.unit*stride
+	return b.cfg.Areas[r.rank][from : from+n : from+n]
+}

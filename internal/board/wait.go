@@ -1,0 +1,134 @@
+package board
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/yield"
+)
+
+const (
+	// spinsAlone is how often a counter is looked at before the processor is
+	// given to others, if ranks have a processor each, and spinsCrowded if not:
+	// then the rank that is waited for may need this very processor. Which of
+	// it is so shows when a wait ends while this rank looks, or does not; it is
+	// tried out once in spinsTrial waits.
+	spinsAlone   = 5000
+	spinsCrowded = 50
+	spinsTrial   = 64
+	// togetherMax is how many trials in a row show that the rank that is waited
+	// for runs on this processor, before this one moves to another. It does so
+	// at most once in so many waits, at first, and ever more seldom.
+	togetherMax = 3
+	hopWaits    = 256
+	hopsMax     = 12
+	// yieldsWithin and yieldsAcross are how often the processor is given away
+	// before the rank goes to sleep, which costs little within a process.
+	yieldsWithin = 64
+	yieldsAcross = 200
+	// With more than crowdMost ranks for each processor nobody gets far by
+	// yielding, and a rank sleeps after yieldsCrowd.
+	crowdMost   = 4
+	yieldsCrowd = 8
+	// pollYields is how many yields lie between two calls of Poll.
+	pollYields = 16
+	// A sleeping rank looks around after sleepFirst, then after twice that, up
+	// to sleepMax.
+	sleepFirst = 2 * time.Millisecond
+	sleepMax   = 20 * time.Millisecond
+)
+
+// wait waits until a counter of a rank has come to a value.
+func (b *Board) wait(ctx context.Context, w *Work, at *atomic.Uint32, value uint32, rank int) error {
+	if b.spin(at, value) {
+		return nil
+	}
+	b.setAwaited(awaited{rank, at, value})
+	defer b.setAwaited(awaited{})
+	for i := range b.yields {
+		b.yield()
+		if int32(at.Load()-value) >= 0 {
+			b.yielded(i)
+			return nil
+		}
+		if i%pollYields == pollYields-1 {
+			if err := w.Poll(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return b.sleep(ctx, w, at, value, rank)
+}
+
+// spin looks at a counter for a while, as long as that has been worth it.
+func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
+	b.tried = false
+	for range spinsCrowded {
+		if int32(at.Load()-value) >= 0 {
+			return true
+		}
+	}
+	if b.waits++; b.crowded || !b.alone && b.waits%spinsTrial != 0 {
+		return false
+	}
+	for range spinsAlone {
+		if int32(at.Load()-value) >= 0 {
+			b.alone, b.together = true, 0
+			return true
+		}
+	}
+	b.alone = false
+	b.tried = true
+	return false
+}
+
+// yielded takes note that a wait was over when this rank had given the
+// processor away so many times. If it was in vain to look for long, and the
+// other rank needed nothing but this very processor, again and again, they had
+// better not share one: there are enough for all.
+func (b *Board) yielded(times int) {
+	if !b.tried {
+		return
+	}
+	if b.together++; times > 1 {
+		b.together = 0
+	}
+	if b.together >= togetherMax && b.waits >= b.hopAt {
+		b.together = 0
+		b.hops = min(b.hops+1, hopsMax)
+		b.hopAt = b.waits + hopWaits<<b.hops
+		yield.Hop()
+	}
+}
+
+// sleep is wait for what takes long. A rank that raises a counter wakes those
+// that say they sleep on it: either it sees that, or the sleeper, who says so
+// first, sees the counter.
+func (b *Board) sleep(ctx context.Context, w *Work, at *atomic.Uint32, value uint32, rank int) error {
+	b.bed.Store(at)
+	defer b.bed.Store(nil)
+	b.asleep.Store(uint32(rank) + 1)
+	defer b.asleep.Store(0)
+	for d := sleepFirst; ; d = min(2*d, sleepMax) {
+		if err := w.Poll(ctx); err != nil {
+			return err
+		}
+		now := at.Load()
+		if int32(now-value) >= 0 {
+			return nil
+		}
+		b.cfg.Sleep(at, now, d)
+	}
+}
+
+// raise sets a counter of this rank and wakes those that wait for it.
+func (b *Board) raise(w *atomic.Uint32, value uint32) {
+	w.Store(value)
+	for _, asleep := range b.asleeps {
+		if asleep.Load() == uint32(b.cfg.Rank)+1 {
+			b.cfg.Wake(w)
+			return
+		}
+	}
+}
