@@ -26,6 +26,7 @@ func (l *Link) Close(ctx context.Context) {
 	l.ending.Lock()
 	l.closing, l.said = true, true
 	l.ending.Unlock()
+	l.fast.Store(false)
 	y := wire.Bye{Lane: wire.Data}
 	l.data.commit(y.Append(l.data.begin(), wire.TypeBye))
 	l.bulk.sayBye()
@@ -34,7 +35,7 @@ func (l *Link) Close(ctx context.Context) {
 	select {
 	case <-l.acked:
 	case <-l.left:
-	case <-l.conn.Done():
+	case <-l.done:
 	case <-ctx.Done():
 	}
 	l.Abort()
@@ -50,18 +51,9 @@ func (l *Link) Abort() {
 	<-l.ended
 }
 
-// sayBye ends the lane after the transfers that are under way.
-func (c *courier) sayBye() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.bye = true
-		c.start()
-	}
-}
-
-// bye handles the peer's goodbye on a lane: it acknowledges it. After the last
-// one the peer will close the connection, which is when the handler is told.
+// bye handles the peer's goodbye on a pipe. It acknowledges that of a lane when
+// all of its pipes have come to theirs. After the last one the peer will close
+// the connection, which is when the handler is told.
 func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
 	if y.Lane != lane {
 		return fmt.Errorf("goodbye for the %v lane on the %v lane", y.Lane, lane)
@@ -70,6 +62,11 @@ func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
 	defer l.ending.Unlock()
 	if l.byes[lane] {
 		return fmt.Errorf("a second goodbye on the %v lane", lane)
+	}
+	if lane == wire.Bulk {
+		if l.pipes++; l.pipes < l.named.bulkPipes() {
+			return nil
+		}
 	}
 	l.byes[lane] = true
 	l.control.commit(y.Append(l.control.begin(), wire.TypeByeAck))

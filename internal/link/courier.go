@@ -15,103 +15,50 @@ import (
 // past is a deadline that interrupts what blocks now.
 var past = time.Unix(1, 0)
 
-// A Transfer is a payload on its way to a peer that has granted it. The
-// exported fields are set before Link.Deliver and not changed until Owner is
-// told of the end, or Recall has returned.
-type Transfer struct {
-	Grant uint64
-	Data  []byte
-	Owner interface {
-		// Delivered says that Data may be used again. It must not block.
-		Delivered(t *Transfer)
-	}
-	// Move and Channel are the owner's to tell transfers apart.
-	Move, Channel int
-
-	sent     int
-	recalled bool
-}
-
-// A courier writes transfers to the bulk lane, which take turns after each
-// segment.
+// A courier writes transfers to a pipe of the bulk lane, on which they take
+// turns after each segment. The lock of the lane guards it.
 type courier struct {
-	link *Link
-	pipe transport.Sender
+	bulk   *bulk
+	path   *path
+	pipe   transport.Sender
+	vector transport.VectorWriter // nil if the pipe is none
 
-	mu      sync.Mutex
 	wake    sync.Cond
 	queue   []*Transfer
+	load    int       // bytes to be sent, of all transfers
 	current *Transfer // whose Data the goroutine is writing
 	bye     bool      // to be said when the queue is empty
 	started bool
-	closed  bool
 	head    []byte
+	pieces  [2][]byte
 }
 
-func (c *courier) init(l *Link, p transport.Sender) {
-	c.link, c.pipe = l, p
-	c.wake.L = &c.mu
-	c.head = wire.Preamble{Lane: wire.Bulk}.Append(make([]byte, 0, wire.FrameSizeMax))
+func newCourier(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *courier {
+	c := &courier{bulk: b, path: at, pipe: p}
+	c.vector, _ = p.(transport.VectorWriter)
+	c.wake.L = &b.mu
+	c.head = pre.Append(make([]byte, 0, wire.FrameSizeMax))
 	if try, ok := p.(transport.TryWriter); ok && try.TryWrite(c.head) {
 		c.head = c.head[:0]
-		return
+		return c
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.start()
-}
-
-// Deliver starts to send t. It does not block. If the link ends before t was
-// wholly sent, its owner is not told of t.
-func (l *Link) Deliver(t *Transfer) {
-	c := &l.bulk
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return // The handler has been told, or will be, that the link has ended.
-	}
-	t.recalled, t.sent = false, 0
-	c.queue = append(c.queue, t)
-	c.start()
+	return c
 }
 
 func (c *courier) start() {
 	if !c.started {
 		c.started = true
-		c.link.writers.Go(c.run)
+		c.bulk.link.writers.Go(c.run)
 	}
 	c.wake.Broadcast()
 }
 
-// Recall stops t and returns when its Data is no longer used. The peer may
-// have got a part of it. What it was promised of the current segment it still
-// gets, from a copy, so that the lane stays in step. If t has just been sent
-// its owner may still be about to hear so.
-func (l *Link) Recall(t *Transfer) {
-	c := &l.bulk
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.recalled = true
-	if i := slices.Index(c.queue, t); i >= 0 {
-		c.queue = slices.Delete(c.queue, i, i+1)
-	}
-	for c.current == t {
-		c.pipe.SetWriteDeadline(past)
-		c.wake.Wait()
-	}
-}
-
-// Delivering is how many bytes of t have been sent, to the last whole segment.
-func (l *Link) Delivering(t *Transfer) int {
-	l.bulk.mu.Lock()
-	defer l.bulk.mu.Unlock()
-	return t.sent
-}
-
 func (c *courier) run() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !c.closed {
+	b := c.bulk
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.closed {
 		switch {
 		case len(c.head) > 0:
 			c.write(c.takeHead(), nil)
@@ -128,28 +75,32 @@ func (c *courier) run() {
 }
 
 // segment sends the next piece of the first transfer, which then goes to the
-// end of the queue. It is called with the lock held.
+// end of the queue.
 func (c *courier) segment() {
 	t := c.queue[0]
 	c.queue = slices.Delete(c.queue, 0, 1)
+	left := len(t.Data) - t.sent
 	p := t.Data[t.sent:min(len(t.Data), t.sent+wire.SegmentMax)]
 	s := wire.Segment{Grant: t.Grant, Length: len(p)}
 	c.current = t
 	c.write(s.Append(c.takeHead()), p)
 	if c.current != t {
+		c.load -= left
 		return // recalled, and cut off from its data, or not wholly sent
 	}
 	c.current = nil
 	t.sent += len(p)
+	c.load -= len(p)
 	switch {
 	case t.recalled:
+		c.load -= left - len(p)
 		c.wake.Broadcast()
 	case t.sent < len(t.Data):
 		c.queue = append(c.queue, t)
 	default:
-		c.mu.Unlock()
+		c.bulk.mu.Unlock()
 		t.Owner.Delivered(t)
-		c.mu.Lock()
+		c.bulk.mu.Lock()
 	}
 }
 
@@ -166,44 +117,51 @@ func (c *courier) takeHead() []byte {
 // with a copy of p and leaves no transfer current. Neither does it when it
 // fails.
 func (c *courier) write(head, p []byte) {
-	parts := [2][]byte{head, p}
-	for i := range parts {
-		for len(parts[i]) > 0 && !c.closed {
-			c.mu.Unlock()
-			n, err := c.pipe.Write(parts[i])
-			c.mu.Lock()
-			parts[i] = parts[i][n:]
-			switch {
-			case err == nil:
-			case errors.Is(err, os.ErrDeadlineExceeded):
-				if c.current != nil && c.current.recalled {
-					parts[1] = slices.Clone(parts[1])
-					c.letGo()
-				}
-				c.pipe.SetWriteDeadline(time.Time{})
-			default:
-				c.closed = true
+	b := c.bulk
+	for len(head)+len(p) > 0 && !b.closed {
+		b.mu.Unlock()
+		n, err := c.put(head, p)
+		b.mu.Lock()
+		k := min(n, len(head))
+		head, p = head[k:], p[n-k:]
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if c.current != nil && c.current.recalled {
+				p = slices.Clone(p)
 				c.letGo()
-				c.mu.Unlock()
-				c.link.broken(fmt.Errorf("link: write to the bulk lane: %w", err))
-				c.mu.Lock()
 			}
+			c.pipe.SetWriteDeadline(time.Time{})
+		default:
+			b.closed = true
+			c.letGo()
+			b.mu.Unlock()
+			b.link.broken(c.path, fmt.Errorf("link: write to the bulk lane: %w", err))
+			b.mu.Lock()
 		}
 	}
-	if len(parts[0])+len(parts[1]) > 0 {
+	if len(head)+len(p) > 0 {
 		c.letGo()
 	}
+}
+
+// put writes head and p with a single Write if the pipe can do that, otherwise
+// the first that is not empty.
+func (c *courier) put(head, p []byte) (int, error) {
+	switch {
+	case len(head) == 0:
+		return c.pipe.Write(p)
+	case len(p) == 0 || c.vector == nil:
+		return c.pipe.Write(head)
+	}
+	c.pieces = [2][]byte{head, p}
+	n, err := c.vector.WriteVectored(c.pieces[:])
+	c.pieces = [2][]byte{}
+	return n, err
 }
 
 // letGo says that the data of the current transfer is no longer used.
 func (c *courier) letGo() {
 	c.current = nil
-	c.wake.Broadcast()
-}
-
-func (c *courier) close() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
 	c.wake.Broadcast()
 }

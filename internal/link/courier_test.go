@@ -78,15 +78,43 @@ func (v *valve) waitStuck() {
 	}
 }
 
+// A vectorValve takes several pieces at once, and counts how often.
+type vectorValve struct {
+	*valve
+	calls *int
+}
+
+func (v vectorValve) WriteVectored(pieces [][]byte) (n int, err error) {
+	*v.calls++
+	for i, p := range pieces {
+		m, err := v.Write(p)
+		n += m
+		if err != nil {
+			return n, err
+		}
+		pieces[i] = nil // as net.Buffers does
+	}
+	return n, nil
+}
+
 // withValve returns a link, the valve of its bulk lane, and the peer.
 func withValve(t *testing.T, left int) (a *Link, v *valve, b *Link) {
+	t.Helper()
+	return withValves(t, left, nil)
+}
+
+// withValves is withValve, with a pipe that counts writes of several pieces if
+// there is a counter.
+func withValves(t *testing.T, left int, calls *int) (a *Link, v *valve, b *Link) {
 	t.Helper()
 	ca, cb := conns(t)
 	a = start(t, &conn{Conn: ca, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
 		if lane != wire.Bulk {
 			return s
 		}
-		v = newValve(s, left)
+		if v = newValve(s, left); calls != nil {
+			return vectorValve{v, calls}
+		}
 		return v
 	}}, newHandler())
 	t.Cleanup(func() { v.allow(1 << 40) })
@@ -103,6 +131,16 @@ var headSize = func() int {
 // the name of the lane, in a head, in a payload, between segments. The memory
 // is free at once, and the transfer after it is whole.
 func TestRecallAtEveryMoment(t *testing.T) {
+	t.Run("one piece after the other", func(t *testing.T) { recallAtEveryMoment(t, nil) })
+	t.Run("both pieces at once", func(t *testing.T) {
+		calls := 0
+		if recallAtEveryMoment(t, &calls); calls == 0 {
+			t.Error("the head and the payload are written one by one")
+		}
+	})
+}
+
+func recallAtEveryMoment(t *testing.T, calls *int) {
 	const size = 2*wire.SegmentMax + 1000
 	segment := headSize + wire.SegmentMax
 	for _, pass := range []int{
@@ -110,7 +148,7 @@ func TestRecallAtEveryMoment(t *testing.T) {
 		wire.PreambleSize + headSize + 1, wire.PreambleSize + segment/2, wire.PreambleSize + segment - 1,
 		wire.PreambleSize + segment, wire.PreambleSize + segment + 3, wire.PreambleSize + 2*segment + headSize + 999,
 	} {
-		a, v, b := withValve(t, pass)
+		a, v, b := withValves(t, pass, calls)
 		data := filler(size, 1)
 		first := newPlace(size)
 		s := &Sink{Dst: first.mem, Owner: make(signal)}
@@ -218,11 +256,11 @@ func lane(t testing.TB, c transport.Conn, want wire.Lane) transport.Receiver {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := acceptLane(p)
+		pre, err := acceptLane(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l == want {
+		if pre.Lane == want {
 			return p
 		}
 	}

@@ -1,15 +1,10 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"sync"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // A Sink is where a granted payload goes. The exported fields are set before
@@ -32,10 +27,11 @@ type Sink struct {
 	Move, Channel int
 
 	id    uint64
-	got   int  // bytes that have arrived
-	seen  int  // got, as it was after the last segment
-	busy  bool // the reader is using Dst
-	dead  bool // Dst must no longer be used
+	got   int         // bytes that have arrived
+	seen  int         // got, as it was after the last segment
+	busy  bool        // a bulkReader is using Dst
+	dead  bool        // Dst must no longer be used
+	from  *bulkReader // of the pipe that it comes through
 	split [16]byte
 	part  int // bytes of an element in split
 }
@@ -72,23 +68,17 @@ func (s *Sink) reduce(at int, b []byte) {
 	}
 }
 
-// grants are the sinks that the peer may send to, and the reader of the bulk
-// lane, which fills them.
+// grants are the sinks that the peer may send to.
 type grants struct {
-	mu    sync.Mutex
-	wake  sync.Cond
-	last  uint64
-	open  map[uint64]*Sink
-	pipe  transport.Receiver // nil until the peer has opened the lane
-	cur   *Sink
-	onRun func(view []byte) // take of cur, made once
-	head  [wire.FrameSizeMax]byte
+	mu   sync.Mutex
+	wake sync.Cond
+	last uint64
+	open map[uint64]*Sink
 }
 
 func (g *grants) init() {
 	g.wake.L = &g.mu
 	g.open = make(map[uint64]*Sink)
-	g.onRun = func(view []byte) { g.cur.take(view) }
 }
 
 // Grant allows the peer to send to s and returns the number of the grant,
@@ -101,7 +91,7 @@ func (l *Link) Grant(s *Sink) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last++
-	s.id, s.got, s.seen, s.part, s.busy, s.dead = g.last, 0, 0, 0, false, false
+	s.id, s.got, s.seen, s.part, s.busy, s.dead, s.from = g.last, 0, 0, 0, false, false, nil
 	g.open[s.id] = s
 	return s.id
 }
@@ -116,7 +106,7 @@ func (l *Link) Ungrant(s *Sink) {
 	s.dead = true
 	delete(g.open, s.id)
 	for s.busy {
-		g.pipe.SetReadDeadline(past)
+		s.from.pipe.SetReadDeadline(past)
 		g.wake.Wait()
 	}
 }
@@ -130,7 +120,7 @@ func (l *Link) Filling(s *Sink) int {
 
 // begin returns the sink of a segment, busy, or nil if its grant was taken
 // back.
-func (g *grants) begin(f wire.Segment) (*Sink, error) {
+func (g *grants) begin(f wire.Segment, from *bulkReader) (*Sink, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.open[f.Grant]
@@ -139,21 +129,21 @@ func (g *grants) begin(f wire.Segment) (*Sink, error) {
 		return nil, fmt.Errorf("data for grant %d, which was never made", f.Grant)
 	case s == nil:
 		return nil, nil
+	case s.from != nil && s.from != from:
+		return nil, fmt.Errorf("data for grant %d through several pipes", f.Grant)
 	case f.Length > len(s.Dst)-s.got:
 		return nil, fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, len(s.Dst)-s.got)
 	}
-	s.busy = true
-	g.cur = s
+	s.busy, s.from = true, from
 	return s, nil
 }
 
-// end says that the reader no longer uses s. It reports whether s is full.
+// end says that a bulkReader no longer uses s. It reports whether s is full.
 func (g *grants) end(s *Sink) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s.busy = false
 	s.seen = s.got
-	g.cur = nil
 	g.wake.Broadcast()
 	if s.dead || s.got < len(s.Dst) {
 		return false
@@ -162,126 +152,8 @@ func (g *grants) end(s *Sink) bool {
 	return true
 }
 
-// readBulk reads the bulk lane to its end.
-func (l *Link) readBulk(p transport.Receiver) error {
-	l.grants.mu.Lock()
-	l.grants.pipe = p
-	l.grants.mu.Unlock()
-	for {
-		done, err := l.readSegment(p)
-		if done || err != nil {
-			return err
-		}
-	}
-}
-
-// readSegment reads a frame of the bulk lane. It reports whether it was the
-// last.
-func (l *Link) readSegment(p transport.Receiver) (bye bool, err error) {
-	head := &l.grants.head
-	if err := l.readFull(p, head[:1]); err != nil {
-		return false, err
-	}
-	l.heard.Add(1)
-	t := wire.Type(head[0])
-	size, err := wire.Size(t)
-	if err != nil {
-		return false, err
-	}
-	if err := l.readFull(p, head[1:size]); err != nil {
-		return false, err
-	}
-	switch t {
-	case wire.TypeSegment:
-		f, err := wire.ParseSegment(head[:size])
-		if err != nil {
-			return false, err
-		}
-		return false, l.receive(p, f)
-	case wire.TypeBye:
-		y, err := wire.ParseBye(head[:size])
-		return true, errors.Join(err, l.bye(wire.Bulk, y))
-	default:
-		return false, fmt.Errorf("frame type %d on the bulk lane", t)
-	}
-}
-
-// receive reads the payload of a segment into its sink.
-func (l *Link) receive(p transport.Receiver, f wire.Segment) error {
-	s, err := l.grants.begin(f)
-	if err != nil {
-		return err
-	}
-	left := f.Length
-	for s != nil && left > 0 {
-		var n int
-		if s.Reduce == nil {
-			n, err = p.Read(s.Dst[s.got : s.got+left])
-			s.got += n
-		} else {
-			n, err = p.ReadFunc(left, l.grants.onRun)
-		}
-		left -= n
-		if err == nil {
-			continue
-		}
-		if err = l.resume(p, err); err != nil || l.grants.isDead(s) {
-			break
-		}
-	}
-	if s != nil && l.grants.end(s) {
-		s.Owner.Filled(s)
-	}
-	if err != nil {
-		return err
-	}
-	return l.discard(p, left)
-}
-
 func (g *grants) isDead(s *Sink) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return s.dead
-}
-
-// resume turns the error of a read that Ungrant has interrupted into nil.
-func (l *Link) resume(p transport.Receiver, err error) error {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	l.grants.mu.Lock()
-	defer l.grants.mu.Unlock()
-	return p.SetReadDeadline(time.Time{})
-}
-
-func (l *Link) discard(p transport.Receiver, n int) error {
-	for n > 0 {
-		m, err := p.ReadFunc(n, func([]byte) {})
-		n -= m
-		if err != nil {
-			if err = l.resume(p, err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// readFull reads the whole of b, over interruptions that were meant for a
-// sink.
-func (l *Link) readFull(p transport.Receiver, b []byte) error {
-	for len(b) > 0 {
-		n, err := p.Read(b)
-		b = b[n:]
-		if err == nil {
-			continue
-		}
-		if err = l.resume(p, err); err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-	}
-	return nil
 }

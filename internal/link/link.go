@@ -8,13 +8,18 @@
 // always have a place to go, so that no lane ever waits for the application.
 //
 // Sending never blocks. What arrives is handed to a Handler by the goroutines
-// of the Link, which the Handler must not block. All methods may be called
-// from several goroutines.
+// of the Link, or by one that visits it while it waits for something; the
+// Handler must block neither. All methods may be called from several
+// goroutines.
 //
 // Frames of a lane are handled in the order in which they were sent; lanes do
 // not wait for each other. Transfers take turns after each segment of at most
 // wire.SegmentMax bytes. Recall and Ungrant return promptly, whatever the peer
 // does, and from then on the memory is not touched; the lane stays in step.
+//
+// The data and bulk lanes have a connection of their own where Config says so,
+// and the bulk lane as many pipes as that. A transfer goes over one of them.
+// Both connections are one link: they end together.
 //
 // A link ends in one of two ways, about which the Handler hears last of all:
 // Left, after the peer's Close, or Lost, with the reason: the end of the
@@ -30,9 +35,6 @@ package link
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -68,6 +70,7 @@ type Handler interface {
 	Where(l *Link, w wire.Where)
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)
+	Closed(l *Link, c wire.Closed)
 
 	// Left says that the peer has closed the link in good order, that
 	// everything it sent has been handled, and that all that it has received
@@ -81,6 +84,22 @@ type Handler interface {
 type Config struct {
 	// Peer is the number under which the Handler knows the peer.
 	Peer int
+	// Bulk, if not nil, is a second connection to the peer, which this node
+	// has made. The data and bulk lanes of both run over it, and the peer is
+	// told so.
+	Bulk transport.Conn
+	// Await, if not nil, waits for the second connection of a peer that says
+	// that it has made one. It is not used together with Bulk. Without it, to
+	// say so is a protocol error.
+	Await func(ctx context.Context) (transport.Conn, error)
+	// BulkOver names the transport of the second connection in errors.
+	BulkOver string
+	// BulkPipes is how many pipes the bulk lane of this node has on a second
+	// connection: 1 by default, wire.BulkPipesMax at the most. On the first
+	// one it has one.
+	BulkPipes int
+	// Minder is shared by the links of a node; nil gives the link its own.
+	Minder *Minder
 	// Log takes notes about the link; nil discards them.
 	Log *slog.Logger
 }
@@ -90,42 +109,65 @@ type Link struct {
 	// Peer is the number under which the Handler knows the peer.
 	Peer int
 
-	conn    transport.Conn
+	first   *path
 	handler Handler
+	cfg     Config
 	log     *slog.Logger
 
 	control outbox
 	data    outbox
-	bulk    courier
+	bulk    bulk
 	grants  grants
+	named   named
 
 	credit [wire.Classes]atomic.Int64 // what we may send
 	unread [wire.Classes]atomic.Int64 // received, and the credit not given back
 	owed   [wire.Classes]atomic.Int64 // consumed, but not yet given back
 	heard  atomic.Uint64              // frames received
 
+	desks    [wire.Lanes]atomic.Pointer[desk] // of lanes that can be visited
+	visitors atomic.Int32
+	minder   *Minder
+
+	fast atomic.Bool // replies go on the data lane
+
 	kept atomic.Int64 // frames without credit that the Handler keeps
 
 	writers sync.WaitGroup
-	cancel  context.CancelFunc // ends run, which closes the connection
+	readers sync.WaitGroup
+	settled chan struct{} // closed when the bulk lane of this node has its place
+	done    <-chan struct{}
+	cancel  context.CancelFunc // closes done, upon which run closes the connections
 	ended   chan struct{}      // closed when all goroutines have ended
-	ending  sync.Mutex         // guards what follows
-	failure error              // why we ended it ourselves
-	closing bool               // by Close or Abort
-	said    bool               // our goodbye
-	byes    lanes              // on which the peer said goodbye
-	acks    lanes              // on which it has read our goodbye
-	acked   chan struct{}      // closed when it has on all
-	left    chan struct{}      // closed when the peer has said goodbye on all
-	linger  *time.Timer        // for the peer to close the connection
+
+	ending  sync.Mutex // guards what follows
+	paths   []*path
+	shut    bool          // no path may be added
+	failure error         // why we ended it ourselves
+	closing bool          // by Close or Abort
+	said    bool          // our goodbye
+	byes    lanes         // on which the peer said goodbye
+	pipes   int           // of the bulk lane on which it did
+	acks    lanes         // on which it has read our goodbye
+	acked   chan struct{} // closed when it has on all
+	left    chan struct{} // closed when the peer has said goodbye on all
+	linger  *time.Timer   // for the peer to close the connection
 }
 
-// New makes a link of a connection and starts it. It opens the pipe of each
-// lane, which may fail.
+// New makes a link of a connection, or of two, and starts it. It opens the
+// pipe of each lane, which may fail; then the connections are the caller's
+// still.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
+	if cfg.Bulk != nil && cfg.Await != nil || cfg.BulkPipes > wire.BulkPipesMax {
+		panic("link: a configuration that contradicts itself")
+	}
 	l := &Link{
-		Peer: cfg.Peer, conn: conn, handler: h, log: cfg.Log,
+		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log,
+		first: &path{conn: conn, pipesMax: int(wire.Lanes)}, settled: make(chan struct{}),
 		ended: make(chan struct{}), acked: make(chan struct{}), left: make(chan struct{}),
+	}
+	if l.minder = cfg.Minder; l.minder == nil {
+		l.minder = new(Minder)
 	}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
@@ -133,82 +175,62 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	for c := range l.credit {
 		l.credit[c].Store(creditBytes)
 	}
-	var pipes [wire.Lanes]transport.Sender
-	for i := range pipes {
-		p, err := conn.OpenPipe(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("link: open the %v lane: %w", wire.Lane(i), err)
-		}
-		pipes[i] = p
+	control, err := l.first.open(ctx, wire.Control)
+	if err != nil {
+		return nil, err
 	}
-	if p, ok := pipes[wire.Control].(transport.Prioritizer); ok {
+	l.paths = []*path{l.first}
+	at := l.first
+	if cfg.Bulk != nil {
+		at = l.apart(cfg.Bulk)
+		l.paths = append(l.paths, at)
+	}
+	var out payloadLanes
+	if cfg.Await == nil {
+		if out, err = l.openLanes(ctx, at); err != nil {
+			return nil, err
+		}
+	}
+	if p, ok := control.(transport.Prioritizer); ok {
 		p.Prioritize()
 	}
-	run, cancel := context.WithCancel(context.Background())
-	l.cancel = cancel
-	l.control.init(l, wire.Control, pipes[wire.Control])
-	l.data.init(l, wire.Data, pipes[wire.Data])
-	l.bulk.init(l, pipes[wire.Bulk])
+	life, cancel := context.WithCancel(context.Background())
+	l.done, l.cancel = life.Done(), cancel
+	l.control.init(l, wire.Preamble{Lane: wire.Control, Apart: cfg.Bulk != nil})
+	l.control.open(l.first, control)
+	l.data.init(l, wire.Preamble{Lane: wire.Data})
+	l.bulk.link = l
 	l.grants.init()
-	go l.run(run)
+	if cfg.Await == nil {
+		l.open(at, out)
+	}
+	for _, p := range l.paths {
+		l.readers.Go(func() { l.accept(life, p) })
+	}
+	go l.run()
 	return l, nil
 }
 
-// run accepts the peer's lanes, and waits for the end of the connection and of
-// all other goroutines of the link. When ctx ends it closes the connection.
-func (l *Link) run(ctx context.Context) {
+// run waits for the end of the link, closes its connections, and waits for the
+// end of all other goroutines of the link.
+func (l *Link) run() {
 	defer close(l.ended)
-	defer l.cancel()
-	var readers sync.WaitGroup
-	var seen [wire.Lanes]atomic.Bool
-	for n := 0; ; n++ {
-		p, err := l.conn.AcceptPipe(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				l.broken(fmt.Errorf("link: accept a lane: %w", err))
-			}
-			break
-		}
-		if n >= int(wire.Lanes) {
-			l.protocolError(fmt.Errorf("more than %d pipes", wire.Lanes))
-			continue
-		}
-		readers.Go(func() {
-			lane, err := acceptLane(p)
-			if err == nil && seen[lane].Swap(true) {
-				err = fmt.Errorf("a second %v lane", lane)
-			}
-			if err != nil {
-				l.protocolError(err)
-				return
-			}
-			l.read(lane, p)
-		})
+	<-l.done
+	l.ending.Lock()
+	l.shut = true
+	l.ending.Unlock()
+	for _, p := range l.paths {
+		p.conn.Close()
 	}
-	if ctx.Err() != nil {
-		l.conn.Close()
+	for _, p := range l.paths {
+		<-p.conn.Done()
 	}
-	<-l.conn.Done()
 	l.control.close()
 	l.data.close()
 	l.bulk.close()
 	l.writers.Wait()
-	readers.Wait()
+	l.readers.Wait()
 	l.end()
-}
-
-// laneTimeout is how long a peer may take to name a lane it has opened.
-const laneTimeout = 10 * time.Second
-
-func acceptLane(p transport.Receiver) (wire.Lane, error) {
-	var b [wire.PreambleSize]byte
-	p.SetReadDeadline(time.Now().Add(laneTimeout))
-	if _, err := io.ReadFull(p, b[:]); err != nil {
-		return 0, fmt.Errorf("read the name of a lane: %w", err)
-	}
-	p.SetReadDeadline(time.Time{})
-	pre, err := wire.ParsePreamble(b[:])
-	return pre.Lane, err
 }
 
 // end tells the handler that the link has ended, unless we ended it.
@@ -228,45 +250,7 @@ func (l *Link) end() {
 		return
 	default:
 	}
-	if err == nil {
-		err = l.conn.Err()
-	}
 	l.handler.Lost(l, err)
-}
-
-// protocolError ends the link because the peer sent something it must not.
-func (l *Link) protocolError(err error) {
-	if isEnd(err) {
-		l.broken(fmt.Errorf("link: %w", err))
-		return
-	}
-	l.Fail(fmt.Errorf("link: protocol error: %w", err))
-}
-
-// isEnd reports whether an error is how a pipe tells of the end of its
-// connection. A peer that stops to read a single pipe looks the same.
-func isEnd(err error) bool {
-	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone)
-}
-
-// doneTimeout is how much later than its pipes a connection may say that it
-// has ended.
-const doneTimeout = time.Second
-
-// broken ends the link because a lane can no longer be used. If that is so
-// because the connection has ended, the connection knows better why.
-func (l *Link) broken(err error) {
-	wait := time.Duration(0)
-	if isEnd(err) {
-		wait = doneTimeout
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-l.conn.Done():
-	case <-t.C:
-		l.Fail(err)
-	}
 }
 
 // Fail ends the link. The handler is told that it was lost for this reason.
@@ -280,8 +264,32 @@ func (l *Link) Fail(err error) {
 	l.cancel()
 }
 
-// Conn is the connection under the link.
-func (l *Link) Conn() transport.Conn { return l.conn }
+// Conn is the connection under the link, the first one if there are two.
+func (l *Link) Conn() transport.Conn { return l.first.conn }
+
+// Puller is the connection if the memory of the peer can be read through it, and
+// nil otherwise.
+func (l *Link) Puller() transport.Puller {
+	if p, ok := l.first.conn.(transport.Puller); ok && p.Pulls() {
+		return p
+	}
+	return nil
+}
+
+// Settled is closed when the peer has said how its lanes run, and the bulk lane
+// of this node has its place.
+func (l *Link) Settled() <-chan struct{} { return l.settled }
+
+// Done is closed when the link ends. The Handler hears of it after that.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Err is why the link has ended, if it was not this node that has closed it in
+// good order.
+func (l *Link) Err() error {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return l.failure
+}
 
 // Heard is a number that grows with every frame that arrives.
 func (l *Link) Heard() uint64 { return l.heard.Load() }

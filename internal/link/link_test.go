@@ -28,6 +28,7 @@ type handler struct {
 	probe      func(p wire.Probe)
 	revoke     func(r wire.Revoke, text string)
 	failed     func(f wire.Failed, text string)
+	closed     func(c wire.Closed)
 
 	ends  chan error // of the link: errLeft, or why it was lost
 	ended atomic.Bool
@@ -84,6 +85,8 @@ func (h *handler) Revoke(_ *Link, r wire.Revoke, text string) {
 	}
 }
 
+func (h *handler) Closed(_ *Link, c wire.Closed) { call(h, h.closed, c) }
+
 func (h *handler) Failed(_ *Link, f wire.Failed, text string) {
 	h.note()
 	if h.failed != nil {
@@ -134,7 +137,12 @@ func (h *handler) quiet(t testing.TB) {
 // conns returns both ends of a connection.
 func conns(t testing.TB) (a, b transport.Conn) {
 	t.Helper()
-	network := mem.NewNetwork()
+	return connsOf(t, mem.NewNetwork())
+}
+
+// connsOf returns both ends of a connection from 0 to 1.
+func connsOf(t testing.TB, network *mem.Network) (a, b transport.Conn) {
+	t.Helper()
 	var ends [2]transport.Transport
 	for i := range ends {
 		var err error
@@ -181,7 +189,7 @@ func soon(t testing.TB, what string, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute): // Machines that run tests are slow at times.
 		t.Fatalf("%s does not return", what)
 	}
 }
@@ -208,6 +216,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 		b.Consumed(wire.Messages, len(p))
 	}
 	hb.offer = func(o wire.Offer) { got <- o.Tag }
+	hb.closed = func(c wire.Closed) { got <- int64(c.Seq) }
 	a, b := pair(t, ha, hb, nil)
 	go func() {
 		payload := make([]byte, 5000)
@@ -216,7 +225,9 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 			for k := range p {
 				p[k] = byte(i)
 			}
-			if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
+			if i%100 == 99 {
+				a.Closed(wire.Closed{Comm: 1, Seq: uint64(i)})
+			} else if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
 				a.OfferMessage(wire.Offer{Tag: i})
 			} else {
 				a.SendMessage(wire.Message{Tag: i}, p)
@@ -249,13 +260,13 @@ func TestLanesAreIndependent(t *testing.T) {
 					t.Fatal(err)
 				}
 				go func() {
-					lane, err := acceptLane(p)
-					if err != nil || lane == stalled {
+					pre, err := acceptLane(p)
+					if err != nil || pre.Lane == stalled {
 						return
 					}
 					b := make([]byte, 1)
 					if _, err := p.Read(b); err == nil {
-						arrived <- lane
+						arrived <- pre.Lane
 					}
 				}()
 			}

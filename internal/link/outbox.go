@@ -19,7 +19,8 @@ const outboxKeepMax = 256 << 10
 type outbox struct {
 	link *Link
 	lane wire.Lane
-	pipe transport.Sender
+	at   *path
+	pipe transport.Sender    // nil until it is known where the lane is
 	try  transport.TryWriter // nil if the pipe is none
 
 	mu      sync.Mutex
@@ -31,11 +32,18 @@ type outbox struct {
 	closed  bool
 }
 
-func (o *outbox) init(l *Link, lane wire.Lane, p transport.Sender) {
-	o.link, o.lane, o.pipe = l, lane, p
-	o.try, _ = p.(transport.TryWriter)
+func (o *outbox) init(l *Link, pre wire.Preamble) {
+	o.link, o.lane = l, pre.Lane
 	o.wake.L = &o.mu
-	o.commit(wire.Preamble{Lane: lane}.Append(o.begin()))
+	o.commit(pre.Append(o.begin()))
+}
+
+// open gives the outbox its pipe, and sends what has come by now.
+func (o *outbox) open(at *path, p transport.Sender) {
+	b := o.begin()
+	o.at, o.pipe = at, p
+	o.try, _ = p.(transport.TryWriter)
+	o.commit(b)
 }
 
 // begin locks the outbox and returns the buffer to append frames to. A call
@@ -51,7 +59,7 @@ func (o *outbox) commit(b []byte) {
 	switch {
 	case o.closed:
 		o.pending = o.pending[:0]
-	case o.writing:
+	case o.writing || o.pipe == nil:
 	case o.try != nil && o.try.TryWrite(b):
 		o.pending = keep(b)
 	default:
@@ -81,7 +89,7 @@ func (o *outbox) run() {
 		if err != nil {
 			o.closed = true
 			o.mu.Unlock()
-			o.link.broken(fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
+			o.link.broken(o.at, fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
 			o.mu.Lock()
 		}
 	}

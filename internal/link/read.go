@@ -23,12 +23,34 @@ func (p *payloads) get() *[wire.PayloadMax]byte {
 	return new([wire.PayloadMax]byte)
 }
 
+// errLater says that a frame has not come whole. The reader goes on where it
+// has stopped.
+var errLater = errors.New("link: the rest has not come yet")
+
 // A reader reads frames from a lane.
 type reader struct {
 	pipe     transport.Receiver
+	poll     transport.Poller // in place of pipe, for a reader that must not wait
 	payloads payloads
 	buf      [readBuffer]byte
 	lo, hi   int
+
+	// The payload of the frame in hand: how long it is, what to do with it, and
+	// the first part of it, if it does not fit into buf.
+	want int
+	use  func(p []byte)
+	long *[wire.PayloadMax]byte
+	got  int
+}
+
+func (r *reader) read(p []byte) (n int, err error) {
+	if r.poll == nil {
+		return r.pipe.Read(p)
+	}
+	if n, err = r.poll.TryRead(p); n == 0 && err == nil {
+		err = errLater
+	}
+	return n, err
 }
 
 // fill reads until n bytes lie in the buffer. n is at most its length.
@@ -41,7 +63,7 @@ func (r *reader) fill(n int) error {
 		r.lo = 0
 	}
 	for r.hi-r.lo < n {
-		m, err := r.pipe.Read(r.buf[r.hi:])
+		m, err := r.read(r.buf[r.hi:])
 		r.hi += m
 		if err != nil && r.hi-r.lo < n {
 			if err == io.EOF && r.hi > r.lo {
@@ -75,68 +97,74 @@ func (r *reader) frame() (wire.Type, []byte, error) {
 	return t, b, nil
 }
 
-// payload calls use with the n bytes that follow a frame; n is at most
-// wire.PayloadMax.
-func (r *reader) payload(n int, use func(p []byte)) error {
-	if n <= len(r.buf) {
-		if err := r.fill(n); err != nil {
-			return err
-		}
-		r.lo += n
-		use(r.buf[r.lo-n : r.lo])
+// expect has payload call use with the n bytes that follow a frame; n is at
+// most wire.PayloadMax.
+func (r *reader) expect(n int, use func(p []byte)) { r.want, r.use, r.got = n, use, 0 }
+
+// payload reads the payload of the frame in hand, if it has one.
+func (r *reader) payload() error {
+	if r.use == nil {
 		return nil
 	}
-	b := r.payloads.get()
-	defer r.payloads.pool.Put(b)
-	m := copy(b[:n], r.buf[r.lo:r.hi])
-	r.lo += m
-	if _, err := io.ReadFull(r.pipe, b[m:n]); err != nil {
-		return err
+	if r.want <= len(r.buf) {
+		if err := r.fill(r.want); err != nil {
+			return r.cut(err)
+		}
+		r.lo += r.want
+		r.handOver(r.buf[r.lo-r.want : r.lo])
+		return nil
 	}
-	use(b[:n])
+	if r.long == nil {
+		r.long = r.payloads.get()
+		r.got = copy(r.long[:r.want], r.buf[r.lo:r.hi])
+		r.lo += r.got
+	}
+	for r.got < r.want {
+		n, err := r.read(r.long[r.got:r.want])
+		r.got += n
+		if err != nil && r.got < r.want {
+			return r.cut(err)
+		}
+	}
+	b := r.long
+	r.long = nil
+	defer r.payloads.pool.Put(b)
+	r.handOver(b[:r.want])
 	return nil
 }
 
-// read reads a lane to its end and fails the link if that comes early.
-func (l *Link) read(lane wire.Lane, p transport.Receiver) {
-	var err error
+// handOver ends the frame in hand before its payload is used, for that may
+// panic.
+func (r *reader) handOver(p []byte) {
+	use := r.use
+	r.use = nil
+	use(p)
+}
+
+// cut is err for a payload that was begun, or at least announced.
+func (r *reader) cut(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// read reads a pipe to its end. That it comes early is an error.
+func (l *Link) read(lane wire.Lane, p transport.Receiver) error {
 	switch lane {
 	case wire.Bulk:
-		err = l.readBulk(p)
+		return newBulkReader(l, p).run()
 	case wire.Data:
-		err = l.readFrames(lane, p, newDataReader(l))
+		return l.readFrames(lane, p, newDataReader(l))
 	default:
-		err = l.readFrames(lane, p, controlReader{l})
-	}
-	if err != nil {
-		l.protocolError(fmt.Errorf("%v lane: %w", lane, err))
+		return l.readFrames(lane, p, controlReader{l})
 	}
 }
 
-// A dispatcher handles one frame.
+// A dispatcher handles one frame, but for its payload: that it makes the reader
+// expect.
 type dispatcher interface {
 	dispatch(r *reader, t wire.Type, b []byte) error
-}
-
-func (l *Link) readFrames(lane wire.Lane, p transport.Receiver, d dispatcher) error {
-	r := &reader{pipe: p}
-	for {
-		t, b, err := r.frame()
-		if err != nil {
-			return err
-		}
-		l.heard.Add(1)
-		if t == wire.TypeBye {
-			y, err := wire.ParseBye(b)
-			if err = errors.Join(err, l.bye(lane, y)); err != nil || lane != wire.Control {
-				return err
-			}
-			continue // Acknowledgements of our own goodbye may still come.
-		}
-		if err := d.dispatch(r, t, b); err != nil {
-			return err
-		}
-	}
 }
 
 // A dataReader handles the frames of the data lane. The frame in hand is a
@@ -164,28 +192,49 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 			err = l.charge(wire.Collectives, d.step.Length)
 		}
 		if err == nil {
-			err = r.payload(d.step.Length, d.onStep)
+			r.expect(d.step.Length, d.onStep)
 		}
 	case wire.TypeMessage:
 		if d.message, err = wire.ParseMessage(b); err == nil {
 			err = l.charge(wire.Messages, d.message.Length)
 		}
 		if err == nil {
-			err = r.payload(d.message.Length, d.onMessage)
+			r.expect(d.message.Length, d.onMessage)
 		}
 	case wire.TypeStepOffer:
 		if d.step, err = wire.ParseStepOffer(b); err == nil {
 			l.handler.StepOffer(l, d.step)
 		}
+	case wire.TypeClosed:
+		return handle(l, b, wire.ParseClosed, Handler.Closed)
 	case wire.TypeOffer:
 		var o wire.Offer
 		if o, err = wire.ParseOffer(b); err == nil {
 			l.handler.Offer(l, o)
 		}
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit:
+		return l.readReply(t, b)
 	default:
 		err = fmt.Errorf("frame type %d on the data lane", t)
 	}
 	return err
+}
+
+// readReply handles what the peer says of payloads of this node.
+func (l *Link) readReply(t wire.Type, b []byte) error {
+	switch t {
+	case wire.TypeStepGrant:
+		return handle(l, b, wire.ParseStepGrant, Handler.StepGrant)
+	case wire.TypeOfferGrant:
+		return handle(l, b, wire.ParseOfferGrant, Handler.OfferGrant)
+	case wire.TypeOfferRefuse:
+		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
+	}
+	f, err := wire.ParseCredit(b)
+	if err != nil {
+		return err
+	}
+	return l.restore(f)
 }
 
 // A controlReader handles the frames of the control lane.
@@ -194,18 +243,8 @@ type controlReader struct{ link *Link }
 func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	l := c.link
 	switch t {
-	case wire.TypeStepGrant:
-		return handle(l, b, wire.ParseStepGrant, Handler.StepGrant)
-	case wire.TypeOfferGrant:
-		return handle(l, b, wire.ParseOfferGrant, Handler.OfferGrant)
-	case wire.TypeOfferRefuse:
-		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
-	case wire.TypeCredit:
-		f, err := wire.ParseCredit(b)
-		if err != nil {
-			return err
-		}
-		return l.restore(f)
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit:
+		return l.readReply(t, b)
 	case wire.TypePing:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
@@ -226,13 +265,15 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return r.payload(f.Length, func(p []byte) { l.handler.Revoke(l, f, string(p)) })
+		r.expect(f.Length, func(p []byte) { l.handler.Revoke(l, f, string(p)) })
+		return nil
 	case wire.TypeFailed:
 		f, err := wire.ParseFailed(b)
 		if err != nil {
 			return err
 		}
-		return r.payload(f.Length, func(p []byte) { l.handler.Failed(l, f, string(p)) })
+		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, string(p)) })
+		return nil
 	default:
 		return fmt.Errorf("frame type %d on the control lane", t)
 	}

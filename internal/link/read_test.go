@@ -168,11 +168,12 @@ func TestFramesInAnyPieces(t *testing.T) {
 			if err != nil || s.Length != n {
 				t.Fatalf("pieces of %d: %d bytes, %v, want %d", size, s.Length, err, n)
 			}
-			if err := r.payload(n, func(p []byte) {
+			r.expect(n, func(p []byte) {
 				if len(p) != n || bytes.Count(p, []byte{byte(n)}) != n {
 					t.Errorf("pieces of %d: a wrong payload of %d bytes", size, n)
 				}
-			}); err != nil {
+			})
+			if err := r.payload(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -29,8 +29,8 @@ func (l *Link) Consumed(c wire.Class, n int) {
 		return
 	}
 	l.unread[c].Add(-owed)
-	f := wire.Credit{Class: c, Bytes: uint32(owed)}
-	l.control.commit(f.Append(l.control.begin()))
+	f, o := wire.Credit{Class: c, Bytes: uint32(owed)}, l.replies()
+	o.commit(f.Append(o.begin()))
 }
 
 // charge counts n bytes of payload that the peer has sent without a grant. The
@@ -86,14 +86,38 @@ func (l *Link) OfferMessage(o wire.Offer) { l.data.commit(o.Append(l.data.begin(
 // OfferStep asks for the grant of a step.
 func (l *Link) OfferStep(s wire.Step) { l.data.commit(s.AppendOffer(l.data.begin())) }
 
+// Closed tells the peer that a communicator was closed. It comes behind all
+// messages and steps that were sent before.
+func (l *Link) Closed(c wire.Closed) { l.data.commit(c.Append(l.data.begin())) }
+
+// replies is where this node says what becomes of payloads of the peer: on the
+// data lane, if that has a connection of its own, which is then the faster one.
+// There too it waits for nothing but what was sent before, which is read
+// whatever the application does. The goodbye of the lane is its last frame.
+func (l *Link) replies() *outbox {
+	if l.fast.Load() {
+		return &l.data
+	}
+	return &l.control
+}
+
 // GrantStep tells the peer the number of the grant for a step.
-func (l *Link) GrantStep(s wire.Step) { l.control.commit(s.AppendGrant(l.control.begin())) }
+func (l *Link) GrantStep(s wire.Step) {
+	o := l.replies()
+	o.commit(s.AppendGrant(o.begin()))
+}
 
 // GrantOffer tells the peer the number of the grant for a message it offered.
-func (l *Link) GrantOffer(g wire.OfferGrant) { l.control.commit(g.Append(l.control.begin())) }
+func (l *Link) GrantOffer(g wire.OfferGrant) {
+	o := l.replies()
+	o.commit(g.Append(o.begin()))
+}
 
 // RefuseOffer tells the peer that a message it offered cannot be received.
-func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.control.commit(r.Append(l.control.begin())) }
+func (l *Link) RefuseOffer(r wire.OfferRefuse) {
+	o := l.replies()
+	o.commit(r.Append(o.begin()))
+}
 
 // Probe tells the peer that it is being waited for.
 func (l *Link) Probe(p wire.Probe) { l.control.commit(p.Append(l.control.begin())) }

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // Close ends all operations, says goodbye to all peers, waits at most until
-// ctx ends for them to read it, and closes the transport. Other calls return
+// ctx ends for them to read it, and closes the transports. Other calls return
 // when the first does, and what it does.
 func (m *Mesh) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -33,9 +34,13 @@ func (m *Mesh) close(ctx context.Context) error {
 	}
 	closing.Wait()
 	m.stop()
-	err := m.cfg.Transport.Close()
+	m.lobby.close()
+	var errs []error
+	for _, p := range m.cfg.Paths {
+		errs = append(errs, p.Transport.Close())
+	}
 	m.wg.Wait()
-	return err
+	return errors.Join(errs...)
 }
 
 // abort drops everything that form has made.
@@ -46,6 +51,7 @@ func (m *Mesh) abort() {
 	for _, l := range links {
 		l.Abort()
 	}
+	m.lobby.close()
 	m.wg.Wait()
 }
 

@@ -1,12 +1,15 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -16,6 +19,10 @@ const (
 	// before the next. A node with one address is given all the time there
 	// is: on a busy host handshakes are slow.
 	addrTimeout = 5 * time.Second
+	// extraTimeout is how long a path that is not needed is tried at one
+	// address, and extrasTimeout at all of them.
+	extraTimeout  = 5 * time.Second
+	extrasTimeout = 10 * time.Second
 	// dialTimeout is how long a node is tried before it counts as unreachable.
 	// It has said to the seed that it is there, so something is wrong with its
 	// address, or in between.
@@ -49,53 +56,199 @@ func within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d.Round(time.Millisecond)))
 }
 
-// dial links this node to a rank before it. It tries all addresses of the
-// node in turn, again and again, until ctx ends. That someone else answers at
-// one of them proves nothing: other hosts may have the same private address.
+// dial links this node to a rank before it. It tries all paths and all
+// addresses of the node in turn, again and again, until ctx ends. That someone
+// else answers at one of them proves nothing: other hosts may have the same
+// private address.
 func (m *Mesh) dial(ctx context.Context, rank int) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
 	n := m.cfg.View.Nodes[rank]
-	addrs := n.AddrsFrom(m.cfg.View.Nodes[m.rank].Host)
-	if len(addrs) == 0 {
-		return &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: errors.New("no address that leads there from another host")}
-	}
+	d := &dialing{mesh: m, node: n, addrs: n.AddrsFrom(m.cfg.View.Nodes[m.rank].Host), whyNot: make(map[*Path]string)}
 	var last error
 	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
-		others := 0
-		for _, addr := range addrs {
-			c, err := m.dialAddr(ctx, addr, n.ID, len(addrs) == 1)
-			if err == nil {
-				err = m.add(ctx, c, rank)
-			}
-			if err == nil {
-				return nil
-			}
-			if last == nil || ctx.Err() == nil {
-				last = err
-			}
-			if errors.Is(err, transport.ErrIdentity) {
-				others++
-			}
+		r, err := d.round(ctx)
+		if err == nil {
+			err = m.connected(ctx, r, rank)
 		}
-		if others == len(addrs) {
-			return &UnreachableError{Rank: rank, Node: n.ID, Addrs: addrs, Err: last}
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		unreachable := &UnreachableError{Rank: rank, Node: n.ID, Addrs: d.addrs, Err: last}
+		if len(d.addrs) == 0 {
+			unreachable.Addrs = n.Addrs
+		}
+		if d.hopeless {
+			return unreachable
 		}
 		select {
 		case <-ctx.Done():
-			return &UnreachableError{Rank: rank, Node: n.ID, Addrs: addrs, Err: last}
+			return unreachable
 		case <-time.After(wait):
 		}
 	}
 }
 
-func (m *Mesh) dialAddr(ctx context.Context, addr string, id member.NodeID, only bool) (transport.Conn, error) {
-	if only {
-		return m.cfg.Transport.Dial(ctx, addr, id.String())
+// connected makes the link of a route that this node has dialed.
+func (m *Mesh) connected(ctx context.Context, r *route, rank int) error {
+	cfg := link.Config{Bulk: r.apart}
+	if r.bulk != nil {
+		cfg.BulkOver, cfg.BulkPipes = r.bulk.name(), r.bulk.Pipes
 	}
-	ctx, cancel := context.WithTimeout(ctx, addrTimeout)
+	l, err := m.newLink(ctx, r, rank, cfg)
+	if err != nil {
+		return err
+	}
+	return m.add(l, r)
+}
+
+// A dialing is the search for a route to a node.
+type dialing struct {
+	mesh     *Mesh
+	node     member.Node
+	addrs    []string
+	whyNot   map[*Path]string
+	hopeless bool // the last round has shown that another one is of no use
+}
+
+// round tries all paths once, the best first.
+func (d *dialing) round(ctx context.Context) (*route, error) {
+	var notNear, notFar error
+	for i := range d.mesh.cfg.Paths {
+		switch p := &d.mesh.cfg.Paths[i]; {
+		case p.Bulk:
+		case p.NotHere != nil:
+			r, err := d.near(ctx, p)
+			if err == nil {
+				return r, nil
+			}
+			notNear = err
+		default:
+			c, addr, err := d.far(ctx, p)
+			if err == nil {
+				return d.beside(ctx, i, c, addr), nil
+			}
+			notFar = err
+		}
+	}
+	return nil, cmp.Or(notFar, notNear)
+}
+
+// near dials a path of this host.
+func (d *dialing) near(ctx context.Context, p *Path) (*route, error) {
+	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
-	return m.cfg.Transport.Dial(ctx, addr, id.String())
+	id := d.node.ID.String()
+	c, err := p.Transport.Dial(limited, id, id)
+	if err != nil {
+		d.refused(ctx, p, id, err)
+		return nil, err
+	}
+	return &route{path: p, conn: c, why: "same host"}, nil
+}
+
+// refused notes why a path is not taken, and tells people what they may not
+// have expected.
+func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) {
+	here := d.mesh.cfg.View.Nodes[d.mesh.rank].Host
+	why := p.whyNot(err, here != "" && here == d.node.Host)
+	if d.whyNot[p] == why || ctx.Err() != nil {
+		return
+	}
+	d.whyNot[p] = why
+	rank, _ := d.mesh.cfg.View.Rank(d.node.ID)
+	if p.NotHere == nil || !errors.Is(err, p.NotHere) {
+		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(rank), "path", p.name(), "addr", addr, "reason", err)
+	}
+}
+
+// far dials the addresses of the node in turn, until one answers. If another
+// node answers at all of them, there is nothing to wait for.
+func (d *dialing) far(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
+	others := 0
+	for _, addr := range d.addrs {
+		c, fail := d.addr(ctx, p, addr)
+		if fail == nil {
+			return c, addr, nil
+		}
+		if err == nil || ctx.Err() == nil {
+			err = fail
+		}
+		if errors.Is(fail, transport.ErrIdentity) {
+			others++
+		}
+	}
+	d.hopeless = others == len(d.addrs)
+	return nil, "", cmp.Or(err, errors.New("no address that leads there from another host"))
+}
+
+func (d *dialing) addr(ctx context.Context, p *Path, addr string) (transport.Conn, error) {
+	if len(d.addrs) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, addrTimeout)
+		defer cancel()
+	}
+	return p.Transport.Dial(ctx, addr, d.node.ID.String())
+}
+
+// beside returns the route over the i-th path, on which the node has answered,
+// and what is beside it: a better path, on which the node may not yet have
+// listened when it was tried, or one for bulk.
+func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr string) *route {
+	for k := range i {
+		if p := &d.mesh.cfg.Paths[k]; p.NotHere != nil {
+			if r, err := d.near(ctx, p); err == nil {
+				c.Close()
+				return r
+			}
+		}
+	}
+	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
+	if p := d.mesh.bulkPath(); p != nil {
+		if apart, err := d.bulk(ctx, p, addr); err == nil {
+			r.bulk, r.apart = p, apart
+		}
+	}
+	r.why = d.why()
+	return r
+}
+
+// bulk dials the path for bulk, first at the address at which the node has
+// answered before.
+func (d *dialing) bulk(ctx context.Context, p *Path, first string) (c transport.Conn, err error) {
+	all, cancel := context.WithTimeout(ctx, extrasTimeout)
+	defer cancel()
+	rest := slices.DeleteFunc(slices.Clone(d.addrs), func(a string) bool { return a == first })
+	for _, addr := range append([]string{first}, rest...) {
+		limited, cancel := context.WithTimeout(all, extraTimeout)
+		c, fail := p.Transport.Dial(limited, addr, d.node.ID.String())
+		cancel()
+		if fail == nil {
+			return c, nil
+		}
+		if err == nil {
+			err = fail
+			d.refused(ctx, p, addr, err)
+		}
+	}
+	return nil, err
+}
+
+// why says why no other path was taken.
+func (d *dialing) why() string {
+	var why []string
+	for i := range d.mesh.cfg.Paths {
+		if s := d.whyNot[&d.mesh.cfg.Paths[i]]; s != "" {
+			why = append(why, s)
+		}
+	}
+	if len(why) == 0 {
+		return "first choice"
+	}
+	return strings.Join(why, "; ")
 }
 
 func list(addrs []string) string {

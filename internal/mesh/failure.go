@@ -14,12 +14,14 @@ import (
 
 // lost handles the end of a link without a goodbye. A peer that has itself
 // ended its link lives and takes this node for failed. It tells the others so;
-// that it has failed must not be heard from this node.
+// that it has failed must not be heard from this node. The same goes for a
+// connection that was closed on this side, as when its transport is closed
+// under it: that says nothing of the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
 	if m.unlink(l) {
 		return
 	}
-	verdict := errors.Is(l.Conn().Err(), transport.ErrPeerClosed)
+	verdict := errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed)
 	m.nodeFailed(l.Peer, err, l, !verdict)
 }
 

@@ -316,7 +316,7 @@ func formOverMem(ctx context.Context, network *mem.Network, view member.View, ra
 	if err != nil {
 		return nil, err
 	}
-	m, err := Form(ctx, Config{Self: idOf(rank), View: view, Transport: t, Loop: loop})
+	m, err := Form(ctx, Config{Self: idOf(rank), View: view, Paths: []Path{{Transport: t}}, Loop: mem.Loop})
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("form: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -195,6 +196,9 @@ func TestSecondConnection(t *testing.T) {
 			c, err := w.transports[2].Dial(w.Context(), w.host(0), w.host(0))
 			if err != nil {
 				w.Fatal(err)
+			}
+			if s, err := c.OpenPipe(w.Context()); err == nil {
+				s.Write(wire.Preamble{Lane: wire.Control}.Append(nil))
 			}
 			time.Sleep(time.Second)
 			return c

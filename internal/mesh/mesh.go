@@ -2,12 +2,14 @@
 // the links.
 //
 // Form dials the nodes before this one in the view and accepts those behind
-// it; it returns when every link stands. When a node fails, whoever notices
+// it, over the best of several paths; it returns when every link stands. Paths
+// tells which way each node is reached. When a node fails, whoever notices
 // tells all others, so that the failure of a node ends what waits for it on
 // every rank and not only on its neighbours.
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +28,8 @@ type Config struct {
 	// Self is this node, and View all nodes.
 	Self member.NodeID
 	View member.View
-	// Transport reaches them. Close closes it.
-	Transport transport.Transport
+	// Paths reach them, the best first. Close closes their transports.
+	Paths []Path
 	// Loop makes both ends of a connection from this node to itself.
 	Loop func(ctx context.Context) (out, in transport.Conn, err error)
 	// HeartbeatInterval is how often a silent peer that this node watches is
@@ -45,10 +47,12 @@ type Mesh struct {
 	cfg    Config
 	rank   int
 	engine *engine.Engine
+	minder link.Minder
 	log    *slog.Logger
 
 	mu      sync.Mutex
 	links   []*link.Link  // by rank
+	routes  []*route      // of the links, by rank
 	loop    *link.Link    // the other end of the link to itself
 	missing int           // links
 	changed chan struct{} // gets a value when none is missing
@@ -56,6 +60,9 @@ type Mesh struct {
 	redial  func(rank int) // makes a link again
 	failed  map[int]bool   // by rank
 	closing bool
+
+	arrivals arrivals
+	lobby    *lobby
 
 	closed   chan struct{} // by Close, at its end
 	closeErr error
@@ -83,19 +90,23 @@ func (e *UnreachableError) Reason() error { return fmt.Errorf("at %s: %w", list(
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Form links this node to all others. If it fails it leaves nothing behind
-// but the transport.
+// but the transports.
 func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	rank, ok := cfg.View.Rank(cfg.Self)
 	if !ok {
 		return nil, fmt.Errorf("mesh: this node (%s) is not in the view", cfg.Self)
+	}
+	if err := checkPaths(cfg.Paths); err != nil {
+		return nil, err
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mesh{
 		cfg: cfg, rank: rank, log: cfg.Log,
-		links: make([]*link.Link, cfg.View.Size()), missing: cfg.View.Size() - 1,
-		changed: make(chan struct{}, 1), failed: make(map[int]bool), closed: make(chan struct{}),
+		links: make([]*link.Link, cfg.View.Size()), routes: make([]*route, cfg.View.Size()),
+		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1), failed: make(map[int]bool),
+		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
 	}
 	m.engine = engine.New(engine.Config{
 		EagerMax: cfg.EagerMax, Log: cfg.Log, Lost: m.lost, Failed: m.told, Left: m.left,
@@ -138,14 +149,24 @@ func (m *Mesh) form(ctx, run context.Context) error {
 	if err != nil {
 		return fmt.Errorf("mesh: link to itself: %w", err)
 	}
-	if m.links[m.rank], err = m.newLink(ctx, out, m.rank); err != nil {
+	here, err := m.newLink(ctx, &route{conn: out}, m.rank, link.Config{})
+	if err != nil {
 		in.Close()
 		return err
 	}
-	if m.loop, err = m.newLink(ctx, in, m.rank); err != nil {
+	m.mu.Lock()
+	m.links[m.rank] = here
+	m.mu.Unlock()
+	there, err := m.newLink(ctx, &route{conn: in}, m.rank, link.Config{})
+	if err != nil {
 		return err
 	}
-	m.wg.Go(func() { m.accept(run) })
+	m.mu.Lock()
+	m.loop = there
+	m.mu.Unlock()
+	for i := range m.cfg.Paths {
+		m.wg.Go(func() { m.accept(run, &m.cfg.Paths[i]) })
+	}
 	dialing, ctx, cancel := shares(ctx)
 	errs := make(chan error, m.rank)
 	var dials sync.WaitGroup
@@ -195,26 +216,49 @@ func (m *Mesh) unlinked(cause error) error {
 	return cause
 }
 
-// newLink makes a link of a connection, or closes it.
-func (m *Mesh) newLink(ctx context.Context, c transport.Conn, rank int) (*link.Link, error) {
-	l, err := link.New(ctx, c, m.engine, link.Config{Peer: rank, Log: m.log})
+// newLink makes a link of the connections of a route, or closes them.
+func (m *Mesh) newLink(ctx context.Context, r *route, rank int, cfg link.Config) (*link.Link, error) {
+	cfg.Peer, cfg.Log, cfg.Minder = rank, m.log, &m.minder
+	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
 	if err != nil {
-		c.Close()
+		r.close()
 	}
 	return l, err
 }
 
-// add takes a connection to a rank as its link.
-func (m *Mesh) add(ctx context.Context, c transport.Conn, rank int) error {
-	l, err := m.newLink(ctx, c, rank)
-	if err != nil {
-		return err
+// A handler keeps the ends of links that are not in use from the engine, for
+// which a rank has one link.
+type handler struct {
+	*engine.Engine
+	mesh *Mesh
+}
+
+func (h handler) Lost(l *link.Link, err error) {
+	if h.mesh.uses(l) {
+		h.Engine.Lost(l, err)
 	}
+}
+
+func (h handler) Left(l *link.Link) {
+	if h.mesh.uses(l) {
+		h.Engine.Left(l)
+	}
+}
+
+func (m *Mesh) uses(l *link.Link) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.links[l.Peer] == l || m.loop == l
+}
+
+// add puts a link to a rank to use.
+func (m *Mesh) add(l *link.Link, r *route) error {
+	rank := l.Peer
 	m.mu.Lock()
 	refuse := m.closing || m.formed
 	old := m.links[rank]
 	if !refuse {
-		m.links[rank] = l
+		m.links[rank], m.routes[rank] = l, r
 		if old == nil {
 			m.missing--
 		}
@@ -233,9 +277,12 @@ func (m *Mesh) add(ctx context.Context, c transport.Conn, rank int) error {
 	case old != nil:
 		old.Abort() // Its other end has given it up.
 	}
+	i := r.info(rank, m.cfg.View.Nodes[rank].ID)
+	m.log.Debug("linked a node", m.note(rank), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
-	case <-c.Done():
-		m.lost(l, c.Err()) // Nobody knew the link if its end was told before.
+	case <-l.Done():
+		// Nobody knew the link if its end was told before.
+		m.engine.Lost(l, cmp.Or(l.Err(), transport.ErrPeerClosed))
 	default:
 	}
 	return nil
@@ -252,32 +299,12 @@ func (m *Mesh) unlink(l *link.Link) bool {
 	if m.links[l.Peer] != l {
 		return true
 	}
-	m.links[l.Peer] = nil
+	m.links[l.Peer], m.routes[l.Peer] = nil, nil
 	m.missing++
 	if l.Peer < m.rank && !m.closing {
 		m.redial(l.Peer)
 	}
 	return true
-}
-
-// accept takes the connections of the ranks behind this one.
-func (m *Mesh) accept(ctx context.Context) {
-	for {
-		c, err := m.cfg.Transport.Accept(ctx)
-		if err != nil {
-			return
-		}
-		id, err := member.ParseNodeID(c.Peer())
-		rank, ok := m.cfg.View.Rank(id)
-		if err != nil || !ok || rank <= m.rank {
-			m.log.Warn("refused a connection", "from", c.RemoteAddr(), "peer", c.Peer())
-			c.Close()
-			continue
-		}
-		if err := m.add(ctx, c, rank); err != nil {
-			m.log.Warn("lost a connection that was just made", "rank", rank, "err", err)
-		}
-	}
 }
 
 // Engine is the engine that the links serve.

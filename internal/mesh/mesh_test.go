@@ -36,6 +36,7 @@ type world struct {
 	network    *sim.Network
 	view       member.View
 	transports []transport.Transport
+	paths      func(rank int) []Path // in place of the transports alone
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -87,8 +88,12 @@ func (w *world) listen(rank int) {
 }
 
 func (w *world) config(rank int) Config {
+	paths := []Path{{Transport: w.transports[rank]}}
+	if w.paths != nil {
+		paths = w.paths(rank)
+	}
 	return Config{
-		Self: w.view.Nodes[rank].ID, View: w.view, Transport: w.transports[rank], Loop: loop,
+		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]),
 	}
 }
@@ -175,7 +180,7 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 	for i := range data {
 		data[i] = byte(rank + i)
 	}
-	op, err := c.Start(engine.Work{
+	op, err := c.Start(&engine.Work{
 		Call:    wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
 		Program: engine.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
 		Layout: engine.Layout{Elem: 1, Count: len(data)}, Data: data,
@@ -232,10 +237,12 @@ func wantPeerError(t testing.TB, err error, rank int, left bool) {
 	}
 }
 
-// notes is a slog.Handler that counts the failures that a node has noticed.
+// notes is a slog.Handler that counts the failures that a node has noticed, and
+// keeps what it warns of.
 type notes struct {
 	mu     sync.Mutex
 	failed map[int]int // how often, by rank
+	warned []string
 }
 
 func (n *notes) Enabled(context.Context, slog.Level) bool { return true }
@@ -243,11 +250,16 @@ func (n *notes) WithAttrs([]slog.Attr) slog.Handler       { return n }
 func (n *notes) WithGroup(string) slog.Handler            { return n }
 
 func (n *notes) Handle(_ context.Context, r slog.Record) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.Level == slog.LevelWarn {
+		text := r.Message
+		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+		n.warned = append(n.warned, text)
+	}
 	if r.Message != "a node has failed" {
 		return nil
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "node" {
 			n.failed[int(a.Value.Group()[0].Value.Int64())]++
@@ -293,21 +305,3 @@ func (n named) Accept(ctx context.Context) (transport.Conn, error) {
 type namedConn struct{ transport.Conn }
 
 func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simPort) }
-
-// loop makes a connection within this process.
-func loop(ctx context.Context) (out, in transport.Conn, err error) {
-	network := mem.NewNetwork()
-	a, err := network.Listen("a")
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := network.Listen("b")
-	if err != nil {
-		return nil, nil, err
-	}
-	if out, err = a.Dial(ctx, "b", "b"); err != nil {
-		return nil, nil, err
-	}
-	in, err = b.Accept(ctx)
-	return out, in, err
-}

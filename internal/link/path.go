@@ -1,0 +1,279 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// laneTimeout is how long a peer may take to name a lane it has opened.
+const laneTimeout = 10 * time.Second
+
+// apartTimeout is how long the second connection of a peer may take to come
+// after the peer has said that it has made one.
+const apartTimeout = 10 * time.Second
+
+// A path is one of the connections of a link.
+type path struct {
+	conn     transport.Conn
+	over     string // what to say of it in errors, if it is the second one
+	pipesMax int    // of the peer
+}
+
+// wrap says of an error on which path it was.
+func (p *path) wrap(err error) error {
+	if p.over == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", p.over, err)
+}
+
+// open opens the pipe of a lane.
+func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, error) {
+	s, err := p.conn.OpenPipe(ctx)
+	if err != nil {
+		return nil, p.wrap(fmt.Errorf("link: open the %v lane: %w", lane, err))
+	}
+	return s, nil
+}
+
+// apart makes a path of the second connection.
+func (l *Link) apart(c transport.Conn) *path {
+	p := &path{conn: c, over: "bulk", pipesMax: wire.BulkPipesMax + 1}
+	if l.cfg.BulkOver != "" {
+		p.over += " over " + l.cfg.BulkOver
+	}
+	return p
+}
+
+// payloadLanes are the pipes of the lanes that carry payloads.
+type payloadLanes struct {
+	data transport.Sender
+	bulk []transport.Sender
+}
+
+// openLanes opens them.
+func (l *Link) openLanes(ctx context.Context, p *path) (out payloadLanes, err error) {
+	if out.data, err = p.open(ctx, wire.Data); err != nil {
+		return out, err
+	}
+	n := 1
+	if p != l.first {
+		n = max(n, l.cfg.BulkPipes)
+	}
+	for range n {
+		s, err := p.open(ctx, wire.Bulk)
+		if err != nil {
+			return out, err
+		}
+		out.bulk = append(out.bulk, s)
+	}
+	return out, nil
+}
+
+// accept takes the pipes of the peer on a path until the link ends, or the
+// connection, which ends the link.
+func (l *Link) accept(ctx context.Context, p *path) {
+	for n := 0; ; n++ {
+		pipe, err := p.conn.AcceptPipe(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.broken(p, fmt.Errorf("link: accept a lane: %w", err))
+			}
+			return
+		}
+		if n >= p.pipesMax {
+			l.protocolError(p, fmt.Errorf("more than %d pipes", p.pipesMax))
+			return
+		}
+		l.readers.Go(func() {
+			if err := l.enter(ctx, p, pipe); err != nil {
+				l.protocolError(p, err)
+			}
+		})
+	}
+}
+
+// enter finds out which lane a pipe of the peer is, and reads it to its end.
+func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) error {
+	pre, err := acceptLane(pipe)
+	if err != nil {
+		return err
+	}
+	if p != l.first && pre.Lane == wire.Control {
+		return fmt.Errorf("a %v lane on the second connection", pre.Lane)
+	}
+	if err := l.named.add(pre); err != nil {
+		return err
+	}
+	if pre.Lane == wire.Control {
+		if err := l.settle(ctx, pre.Apart); err != nil {
+			return err
+		}
+	}
+	if err := l.read(pre.Lane, pipe); err != nil {
+		return fmt.Errorf("%v lane: %w", pre.Lane, err)
+	}
+	return nil
+}
+
+// acceptLane reads what a pipe is.
+func acceptLane(p transport.Receiver) (wire.Preamble, error) {
+	var b [wire.PreambleSize]byte
+	p.SetReadDeadline(time.Now().Add(laneTimeout))
+	if _, err := io.ReadFull(p, b[:]); err != nil {
+		return wire.Preamble{}, fmt.Errorf("read the name of a lane: %w", err)
+	}
+	p.SetReadDeadline(time.Time{})
+	return wire.ParsePreamble(b[:])
+}
+
+// settle hears from the peer whether there is a second connection.
+func (l *Link) settle(ctx context.Context, apart bool) error {
+	switch {
+	case l.cfg.Await != nil:
+		l.readers.Go(func() { l.place(ctx, apart) })
+		return nil
+	case apart:
+		return errors.New("it has made a connection for bulk that nobody awaits")
+	}
+	close(l.settled)
+	return nil
+}
+
+// place gives the data and bulk lanes of this node their pipes, where those of
+// the peer are.
+func (l *Link) place(ctx context.Context, apart bool) {
+	p := l.first
+	if apart {
+		if p = l.await(ctx); p == nil {
+			return
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, laneTimeout)
+	defer cancel()
+	out, err := l.openLanes(limited, p)
+	if err != nil {
+		l.broken(p, err)
+		return
+	}
+	l.open(p, out)
+	close(l.settled)
+}
+
+// open gives the data and bulk lanes their pipes.
+func (l *Link) open(p *path, out payloadLanes) {
+	l.data.open(p, out.data)
+	l.bulk.open(p, out.bulk)
+	l.fast.Store(p != l.first)
+}
+
+// await waits for the second connection and makes it a path of the link. If it
+// does not come the link fails, and await returns nil.
+func (l *Link) await(ctx context.Context) *path {
+	limited, cancel := context.WithTimeout(ctx, apartTimeout)
+	defer cancel()
+	c, err := l.cfg.Await(limited)
+	if err != nil {
+		if limited.Err() != nil {
+			err = fmt.Errorf("not within %v, although the peer says that it has made it", apartTimeout)
+		}
+		l.Fail(l.apart(nil).wrap(fmt.Errorf("the connection has not come: %w", err)))
+		return nil
+	}
+	p := l.apart(c)
+	if !l.addPath(p) {
+		c.Close()
+		return nil
+	}
+	l.readers.Go(func() { l.accept(ctx, p) })
+	return p
+}
+
+// addPath reports false if the link has ended.
+func (l *Link) addPath(p *path) bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if !l.shut {
+		l.paths = append(l.paths, p)
+	}
+	return !l.shut
+}
+
+// named are the pipes of the peer that have said what they are.
+type named struct {
+	mu    sync.Mutex
+	lanes lanes
+	bulk  uint8 // a bit for each pipe of the bulk lane
+	pipes int   // how many the bulk lane has in all; 0 if that is not known
+}
+
+func (n *named) add(p wire.Preamble) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	bit, pipes := uint8(1)<<p.Index, int(p.Others)+1
+	switch {
+	case p.Lane != wire.Bulk && n.lanes[p.Lane]:
+		return fmt.Errorf("a second %v lane", p.Lane)
+	case p.Lane != wire.Bulk:
+		n.lanes[p.Lane] = true
+		return nil
+	case n.pipes != 0 && n.pipes != pipes:
+		return fmt.Errorf("a bulk lane of %d pipes and of %d pipes", n.pipes, pipes)
+	case n.bulk&bit != 0:
+		return fmt.Errorf("a second bulk lane, or pipe %d of it", p.Index)
+	}
+	n.bulk |= bit
+	n.pipes = pipes
+	return nil
+}
+
+// bulkPipes is how many pipes the peer's bulk lane has.
+func (n *named) bulkPipes() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pipes
+}
+
+// protocolError ends the link because the peer sent something it must not.
+func (l *Link) protocolError(p *path, err error) {
+	if isEnd(err) {
+		l.broken(p, fmt.Errorf("link: %w", err))
+		return
+	}
+	l.Fail(p.wrap(fmt.Errorf("link: protocol error: %w", err)))
+}
+
+// isEnd reports whether an error is how a pipe tells of the end of its
+// connection. A peer that stops to read a single pipe looks the same.
+func isEnd(err error) bool {
+	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone)
+}
+
+// doneTimeout is how much later than its pipes a connection may say that it
+// has ended.
+const doneTimeout = time.Second
+
+// broken ends the link because a lane can no longer be used. If that is so
+// because the connection has ended, the connection knows better why.
+func (l *Link) broken(p *path, err error) {
+	wait := time.Duration(0)
+	if isEnd(err) {
+		wait = doneTimeout
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-p.conn.Done():
+		err = p.conn.Err()
+	case <-l.done:
+	case <-t.C:
+	}
+	l.Fail(p.wrap(err))
+}

@@ -1,0 +1,230 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A workshop is a connection whose i-th sender is replaced by one that make
+// makes.
+type workshop struct {
+	transport.Conn
+	opened int
+	make   func(i int, s transport.Sender) transport.Sender
+}
+
+func (w *workshop) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	s, err := w.Conn.OpenPipe(ctx)
+	if err == nil {
+		s = w.make(w.opened, s)
+		w.opened++
+	}
+	return s, err
+}
+
+// TestUngrantAndRecallOverPipes takes transfers back at random, over several
+// pipes that are cut into pieces.
+func TestUngrantAndRecallOverPipes(t *testing.T) {
+	x := newApart(t)
+	chopped := func(i int, s transport.Sender) transport.Sender { return chop(9999)(wire.Lane(i), s) }
+	x.ba, x.bb = &workshop{Conn: x.ba, make: chopped}, &workshop{Conn: x.bb, make: chopped}
+	x.start(3, 2)
+	var all sync.WaitGroup
+	for worker := range 6 {
+		all.Go(func() {
+			if worker%2 == 0 {
+				transfers(t, x.a, x.b, worker)
+			} else {
+				transfers(t, x.b, x.a, worker)
+			}
+		})
+	}
+	soon(t, "a transfer", all.Wait)
+	x.ha.quiet(t)
+	x.hb.quiet(t)
+	for _, l := range []*Link{x.a, x.b} {
+		l.bulk.mu.Lock()
+		for i, c := range l.bulk.couriers {
+			if c.load != 0 && len(c.queue) == 0 && c.current == nil {
+				t.Errorf("courier %d has nothing to carry, and a load of %d bytes", i, c.load)
+			}
+		}
+		l.bulk.mu.Unlock()
+	}
+}
+
+// TestShortestQueue: a transfer goes where the least is to be sent, and does
+// not wait for a pipe that takes nothing.
+func TestShortestQueue(t *testing.T) {
+	x := newApart(t)
+	var valves []*valve
+	x.ba = &workshop{Conn: x.ba, make: func(_ int, s transport.Sender) transport.Sender {
+		v := newValve(s, wire.PreambleSize)
+		valves = append(valves, v)
+		return v
+	}}
+	x.start(3, 1)
+	for _, v := range valves {
+		t.Cleanup(func() { v.allow(1 << 40) })
+	}
+	valves = valves[1:] // without that of the data lane
+	sums := make([]int, len(valves))
+	var loads []*load
+	var at []int // the pipe of each
+	for i, n := range []int{3000, 2000, 1000, 500, 400, 2000} {
+		least := slices.Index(sums, slices.Min(sums))
+		sums[least] += n
+		at = append(at, least)
+		loads = append(loads, send(x.a, x.b, n, i))
+	}
+	x.a.bulk.mu.Lock()
+	for i, c := range x.a.bulk.couriers {
+		if c.load != sums[i] {
+			t.Errorf("pipe %d has to carry %d bytes, want %d", i, c.load, sums[i])
+		}
+	}
+	x.a.bulk.mu.Unlock()
+	for pipe := len(valves) - 1; pipe >= 0; pipe-- {
+		valves[pipe].allow(1 << 40)
+		for i, l := range loads {
+			if at[i] == pipe {
+				l.wait(t)
+			}
+		}
+	}
+}
+
+// TestTwoSinksAtOnce: each pipe has a reader, and no reader waits for another.
+func TestTwoSinksAtOnce(t *testing.T) {
+	x := newApart(t).start(2, 1)
+	var both sync.WaitGroup
+	both.Add(2)
+	meet := func(dst, a, b []byte) {
+		both.Done()
+		both.Wait()
+		copy(dst, b)
+	}
+	var filled [2]signal
+	for i := range filled {
+		filled[i] = make(signal)
+		dst := make([]byte, 100)
+		s := &Sink{Dst: dst, A: dst, Reduce: meet, Elem: 1, Owner: filled[i]}
+		x.a.Deliver(&Transfer{Grant: x.b.Grant(s), Data: filler(100, i), Owner: ignore{}})
+	}
+	for i, f := range filled {
+		f.wait(t, fmt.Sprint("sink ", i))
+	}
+}
+
+// TestRecallBeforeThereIsAPipe: a transfer that waits for the second connection
+// can be taken back; the ones behind it are sent.
+func TestRecallBeforeThereIsAPipe(t *testing.T) {
+	x := newApart(t)
+	x.startA(1)
+	x.startB(2)
+	s := make(signal)
+	tr := &Transfer{Grant: x.a.Grant(&Sink{Dst: make([]byte, 10), Owner: s}), Data: make([]byte, 10), Owner: s}
+	x.b.Deliver(tr)
+	next := send(x.b, x.a, 1000, 2)
+	soon(t, "Recall", func() { x.b.Recall(tr) })
+	x.come <- x.bb
+	next.wait(t)
+	if s.told() {
+		t.Error("what was recalled has been sent")
+	}
+}
+
+// TestBulkPipesMustBeNamed: what a peer says of the pipes of its bulk lane has
+// to agree.
+func TestBulkPipesMustBeNamed(t *testing.T) {
+	bulk := func(index, others uint8) []byte {
+		return wire.Preamble{Lane: wire.Bulk, Index: index, Others: others}.Append(nil)
+	}
+	segment := func(grant uint64, n int) []byte {
+		s := wire.Segment{Grant: grant, Length: n}
+		return append(s.Append(nil), make([]byte, n)...)
+	}
+	for name, test := range map[string]struct {
+		pipes [][]byte
+		want  string
+	}{
+		"the same twice":        {[][]byte{bulk(1, 2), bulk(1, 2)}, "a second bulk lane"},
+		"of different counts":   {[][]byte{bulk(0, 2), bulk(1, 3)}, "pipes and of"},
+		"another lane":          {[][]byte{wire.Preamble{Lane: wire.Control}.Append(nil)}, "a control lane on the second connection"},
+		"too many":              {make([][]byte, wire.BulkPipesMax+2), "more than 9 pipes"},
+		"a transfer over pipes": {[][]byte{append(bulk(0, 1), segment(1, 10)...), append(bulk(1, 1), segment(1, 10)...)}, "grant 1 through several pipes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newApart(t)
+			x.come <- x.bb
+			x.startB(1)
+			x.b.Grant(&Sink{Dst: make([]byte, 100), Owner: ignore{}})
+			control, err := x.ca.OpenPipe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			control.Write(wire.Preamble{Lane: wire.Control, Apart: true}.Append(nil))
+			for _, b := range test.pipes {
+				s, err := x.ba.OpenPipe(t.Context())
+				if err != nil {
+					break
+				}
+				s.Write(b)
+			}
+			if err := x.hb.wait(t); !strings.Contains(err.Error(), "bulk over test: link: protocol error") || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %q, want a protocol error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestGoodbyeOfEveryPipe reads the bulk lane by hand: its acknowledgement comes
+// when the last of its pipes has said goodbye, and not before.
+func TestGoodbyeOfEveryPipe(t *testing.T) {
+	x := newApart(t)
+	x.come <- x.bb
+	x.startB(1)
+	control, err := x.ca.OpenPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	control.Write(wire.Preamble{Lane: wire.Control, Apart: true}.Append(nil))
+	y := wire.Bye{Lane: wire.Bulk}
+	var pipes []transport.Sender
+	for i := range uint8(3) {
+		s, err := x.ba.OpenPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Write(wire.Preamble{Lane: wire.Bulk, Index: i, Others: 2}.Append(nil))
+		pipes = append(pipes, s)
+	}
+	answers := lane(t, x.ca, wire.Control)
+	frame := make([]byte, 9)
+	for i, s := range pipes {
+		s.Write(y.Append(nil, wire.TypeBye))
+		heard := func() bool { return x.b.Heard() >= uint64(2*i+1) }
+		for end := time.Now().Add(10 * time.Second); !heard() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		var p wire.Ping
+		control.Write(p.Append(nil, wire.TypePing))
+		if i == len(pipes)-1 {
+			if _, err := io.ReadFull(answers, frame[:2]); err != nil || wire.Type(frame[0]) != wire.TypeByeAck || wire.Lane(frame[1]) != wire.Bulk {
+				t.Errorf("got %x (%v), want the acknowledgement of the bulk lane", frame[:2], err)
+			}
+		}
+		if _, err := io.ReadFull(answers, frame); err != nil || wire.Type(frame[0]) != wire.TypePong {
+			t.Fatalf("after %d goodbyes: got %x (%v), want a pong", i+1, frame, err)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package link
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// attendTime is after how long without a visit a desk is no longer attended.
+// Until twice that time has passed, what comes for nobody who waits may lie
+// there unseen.
+const attendTime = time.Millisecond
+
+// A Visit is the stay of somebody who waits for something that comes on a
+// link. Where nobody else does, he handles himself what comes on lanes, in
+// place of the link's own goroutines: that saves waking them, and him.
+type Visit struct {
+	link  *Link
+	desks [wire.Lanes]*desk
+	n     int
+}
+
+// Visit begins a visit. End must follow, by the same goroutine.
+func (l *Link) Visit() (v Visit) {
+	l.visitors.Add(1)
+	v.link = l
+	for i := range l.desks {
+		if k := l.desks[i].Load(); k != nil && k.take() {
+			if k.failed != nil {
+				k.turn.Store(false)
+				continue
+			}
+			if !k.attended {
+				k.attended = true
+				k.visits.Attend(true)
+			}
+			v.desks[v.n] = k
+			v.n++
+		}
+	}
+	return v
+}
+
+// Busy reports whether Poll is of any use.
+func (v *Visit) Busy() bool { return v.n > 0 }
+
+// Cheap reports whether Poll takes no system call.
+func (v *Visit) Cheap() bool {
+	_, memory := v.link.first.conn.(transport.Sharer)
+	return memory
+}
+
+// Poll handles what has come. It does not wait.
+func (v *Visit) Poll() {
+	for i := 0; i < v.n; i++ {
+		k := v.desks[i]
+		if _, err := k.serve(false); err != nil {
+			v.n--
+			v.desks[i] = v.desks[v.n]
+			i--
+			k.hand(err)
+		}
+	}
+}
+
+// Rest leaves the lanes to the link's own goroutines, because the visitor goes
+// to sleep.
+func (v *Visit) Rest() {
+	for _, k := range v.desks[:v.n] {
+		k.rest()
+		k.turn.Store(false)
+	}
+	v.n = 0
+}
+
+// End ends the visit. If there is likely to be another one soon, and none is
+// waited for by anybody else, the lanes stay attended for a while: then nobody
+// is woken by what comes for the next visitor.
+func (v *Visit) End(soon bool) {
+	if v.link.visitors.Add(-1) > 0 || !soon {
+		v.Rest()
+		return
+	}
+	for _, k := range v.desks[:v.n] {
+		k.linger()
+		k.turn.Store(false)
+	}
+	v.n = 0
+}
+
+// Wake ends what End has left: from now on what comes is handled at once,
+// though nobody visits the link.
+func (l *Link) Wake() {
+	for i := range l.desks {
+		if k := l.desks[i].Load(); k != nil && k.take() {
+			k.rest()
+			k.turn.Store(false)
+		}
+	}
+}
+
+func (k *desk) rest() {
+	if k.attended {
+		k.attended = false
+		k.visits.Attend(false)
+	}
+}
+
+func (k *desk) linger() {
+	k.lately = true
+	if !k.minded {
+		k.minded = true
+		k.link.minder.mind(k)
+	}
+}
+
+// lapse is called by the minder, again and again. It reports whether the desk is
+// to be minded still.
+func (k *desk) lapse() bool {
+	if !k.take() {
+		select {
+		case <-k.link.done:
+			return false
+		default:
+			return true
+		}
+	}
+	defer k.turn.Store(false)
+	if k.lately {
+		k.lately = false
+		return true
+	}
+	k.minded = false
+	k.rest()
+	return false
+}
+
+// A Minder looks after lanes that are still attended when a visit has ended.
+// The links of a node share one, so that a single timer does.
+type Minder struct {
+	mu      sync.Mutex
+	desks   []*desk
+	others  []*desk // memory for the next ones
+	looking bool
+	timer   *time.Timer
+}
+
+func (m *Minder) mind(k *desk) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.desks = append(m.desks, k)
+	switch {
+	case m.looking || len(m.desks) > 1:
+	case m.timer == nil:
+		m.timer = time.AfterFunc(attendTime, m.look)
+	default:
+		m.timer.Reset(attendTime)
+	}
+}
+
+// look is called by the timer as long as there are desks to be minded.
+func (m *Minder) look() {
+	m.mu.Lock()
+	m.desks, m.others, m.looking = m.others, m.desks, true
+	m.mu.Unlock()
+	still := m.others[:0]
+	for _, k := range m.others {
+		if k.lapse() {
+			still = append(still, k)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.desks = append(m.desks, still...)
+	clear(m.others)
+	m.others, m.looking = m.others[:0], false
+	if len(m.desks) > 0 {
+		m.timer.Reset(attendTime)
+	}
+}
+
+// hand leaves a desk to the goroutine that reads the lane, which is to find an
+// error.
+func (k *desk) hand(err error) {
+	k.failed = err
+	k.pipe.SetReadDeadline(past)
+	k.rest()
+	k.turn.Store(false)
+}

@@ -1,0 +1,131 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// settleTimeout is how long a node that has connected may take to begin a
+// link, with everything that belongs to it.
+const settleTimeout = 30 * time.Second
+
+// accept takes the connections of the ranks behind this one on a path.
+func (m *Mesh) accept(ctx context.Context, p *Path) {
+	for {
+		c, err := p.Transport.Accept(ctx)
+		if err != nil {
+			return
+		}
+		rank, ok := m.caller(c)
+		switch {
+		case !ok:
+			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
+			c.Close()
+		case p.Bulk:
+			m.lobby.put(rank, c)
+		default:
+			r := &route{path: p, conn: c}
+			m.arrivals.enter(r, rank) // in the order in which they come
+			m.wg.Go(func() { m.welcome(ctx, r, rank) })
+		}
+	}
+}
+
+// caller is the rank behind this one that has connected.
+func (m *Mesh) caller(c transport.Conn) (rank int, ok bool) {
+	id, err := member.ParseNodeID(c.Peer())
+	rank, ok = m.cfg.View.Rank(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return rank, ok && err == nil && rank > m.rank && !m.formed && !m.closing
+}
+
+// welcome makes a link of a connection as soon as the peer begins one. A
+// connection that the peer gives up before is no loss.
+func (m *Mesh) welcome(ctx context.Context, r *route, rank int) {
+	defer m.arrivals.leave(r, rank)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	var cfg link.Config
+	bulk := m.bulkPath()
+	apart := false
+	if bulk != nil && r.path.NotHere == nil {
+		cfg.BulkOver, cfg.BulkPipes = bulk.name(), bulk.Pipes
+		cfg.Await = func(ctx context.Context) (transport.Conn, error) {
+			apart = true
+			return m.lobby.take(ctx, rank)
+		}
+	}
+	l, err := m.newLink(ctx, r, rank, cfg)
+	if err != nil {
+		m.log.Debug("a connection was given up", m.note(rank), "path", r.path.name(), "err", err)
+		return
+	}
+	select {
+	case <-l.Settled():
+		r.settled(bulk, apart)
+		err = m.add(l, r)
+	case <-l.Done():
+		err = l.Err()
+		l.Abort()
+	case <-ctx.Done():
+		err = errors.New("no link was begun")
+		l.Abort()
+	}
+	if err != nil {
+		m.log.Debug("a connection was given up", m.note(rank), "path", r.path.name(), "err", err)
+	}
+}
+
+// settled notes what the peer has chosen.
+func (r *route) settled(bulk *Path, apart bool) {
+	switch {
+	case r.path.NotHere != nil:
+		r.why = "same host"
+	case apart:
+		r.bulk, r.why = bulk, "its choice"
+	case bulk != nil:
+		r.why = "its choice, without " + bulk.name()
+	default:
+		r.why = "its choice"
+	}
+}
+
+// arrivals are the connections of which the peers have not yet made links: one
+// for each path of a rank. A peer that connects again has given up the one
+// before.
+type arrivals struct {
+	mu    sync.Mutex
+	conns map[arrival]transport.Conn
+}
+
+type arrival struct {
+	path *Path
+	rank int
+}
+
+func (a *arrivals) enter(r *route, rank int) {
+	key := arrival{r.path, rank}
+	a.mu.Lock()
+	old := a.conns[key]
+	a.conns[key] = r.conn
+	a.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+}
+
+func (a *arrivals) leave(r *route, rank int) {
+	key := arrival{r.path, rank}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.conns[key] == r.conn {
+		delete(a.conns, key)
+	}
+}

@@ -1,0 +1,111 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// lobbyTimeout is how long a connection for bulk waits for its link.
+const lobbyTimeout = 30 * time.Second
+
+// A lobby is where connections for bulk wait for the links that they belong
+// to: one for each rank.
+type lobby struct {
+	mu      sync.Mutex
+	guests  map[int]*guest
+	changed chan struct{} // closed when someone comes
+	closed  bool
+}
+
+type guest struct {
+	conn  transport.Conn
+	timer *time.Timer
+}
+
+func newLobby() *lobby {
+	return &lobby{guests: make(map[int]*guest), changed: make(chan struct{})}
+}
+
+// put lets a connection wait. A rank that connects again has given up the
+// connection before.
+func (b *lobby) put(rank int, c transport.Conn) {
+	g := &guest{conn: c}
+	b.mu.Lock()
+	old := b.remove(rank)
+	refused := b.closed
+	if !refused {
+		b.guests[rank] = g
+		g.timer = time.AfterFunc(lobbyTimeout, func() { b.forget(rank, g) })
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+	b.mu.Unlock()
+	if old != nil {
+		old.conn.Close()
+	}
+	if refused {
+		c.Close()
+	}
+}
+
+// take returns the connection of a rank, for which it waits until ctx ends.
+func (b *lobby) take(ctx context.Context, rank int) (transport.Conn, error) {
+	for {
+		b.mu.Lock()
+		g, changed, closed := b.remove(rank), b.changed, b.closed
+		b.mu.Unlock()
+		if g != nil {
+			if g.conn.Err() == nil {
+				return g.conn, nil
+			}
+			g.conn.Close()
+		}
+		if closed {
+			return nil, errors.New("mesh: closed")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// remove takes the guest of a rank out. It is called with the lock held.
+func (b *lobby) remove(rank int) *guest {
+	g := b.guests[rank]
+	if g != nil {
+		g.timer.Stop()
+		delete(b.guests, rank)
+	}
+	return g
+}
+
+// forget closes the connection of a guest whom nobody has asked for.
+func (b *lobby) forget(rank int, g *guest) {
+	b.mu.Lock()
+	mine := b.guests[rank] == g
+	if mine {
+		delete(b.guests, rank)
+	}
+	b.mu.Unlock()
+	if mine {
+		g.conn.Close()
+	}
+}
+
+// close sends everyone away who waits, and who is still to come.
+func (b *lobby) close() {
+	b.mu.Lock()
+	guests := b.guests
+	b.guests, b.closed = nil, true
+	b.mu.Unlock()
+	for _, g := range guests {
+		g.timer.Stop()
+		g.conn.Close()
+	}
+}

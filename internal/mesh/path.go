@@ -1,0 +1,131 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Path is a way to reach other nodes.
+type Path struct {
+	Transport transport.Transport
+	// Name is what PathInfo calls it; the default is the transport's.
+	Name string
+	// Encrypted says that what goes this way is encrypted and authenticated.
+	Encrypted bool
+	// NotHere, if not nil, says that this path reaches nodes of this host
+	// alone. They are dialed by their IDs. Dial returns this error, at once,
+	// for all others.
+	NotHere error
+	// Bulk says that this path carries nothing but the data and bulk lanes of links
+	// that another path, which is not for this host alone, has made. It takes
+	// the same addresses.
+	Bulk bool
+	// Pipes is how many pipes such a bulk lane has; 0 means 1.
+	Pipes int
+}
+
+func (p *Path) name() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.Transport.Name()
+}
+
+// checkPaths finds paths that make no sense together.
+func checkPaths(paths []Path) error {
+	whole, bulk := 0, 0
+	for i := range paths {
+		if paths[i].Bulk {
+			bulk++
+		} else {
+			whole++
+		}
+	}
+	if whole == 0 || bulk > 1 {
+		return fmt.Errorf("mesh: %d paths for whole links and %d for bulk: at least one and at most one are needed", whole, bulk)
+	}
+	return nil
+}
+
+// bulkPath is the path for bulk, or nil.
+func (m *Mesh) bulkPath() *Path {
+	for i := range m.cfg.Paths {
+		if p := &m.cfg.Paths[i]; p.Bulk {
+			return p
+		}
+	}
+	return nil
+}
+
+// A PathInfo says how a node is reached, and why not otherwise.
+type PathInfo struct {
+	Rank int
+	Node member.NodeID
+	// Addr is where its packets come from.
+	Addr string
+	// Link and Bulk are the names of the paths of the link, and of its bulk
+	// lane.
+	Link, Bulk string
+	// Encrypted says that both are encrypted and authenticated.
+	Encrypted bool
+	// Why is a reason for people.
+	Why string
+}
+
+// Paths says how all other nodes are reached, in the order of their ranks.
+func (m *Mesh) Paths() (infos []PathInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rank := range m.routes {
+		if r := m.routes[rank]; rank != m.rank && r != nil {
+			infos = append(infos, r.info(rank, m.cfg.View.Nodes[rank].ID))
+		}
+	}
+	return infos
+}
+
+// A route is the connections to a node.
+type route struct {
+	path  *Path
+	conn  transport.Conn
+	bulk  *Path          // nil if the bulk lane has no connection of its own
+	apart transport.Conn // that connection, where this node has made it
+	why   string
+}
+
+func (r *route) info(rank int, id member.NodeID) PathInfo {
+	i := PathInfo{
+		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Link: r.path.name(), Bulk: r.path.name(),
+		Encrypted: r.path.Encrypted, Why: r.why,
+	}
+	if r.bulk != nil {
+		i.Bulk = r.bulk.name()
+		i.Encrypted = i.Encrypted && r.bulk.Encrypted
+	}
+	return i
+}
+
+func (r *route) close() {
+	r.conn.Close()
+	if r.apart != nil {
+		r.apart.Close()
+	}
+}
+
+// whyNot says why a path to a node, which may be on this host, was not taken.
+func (p *Path) whyNot(err error, sameHost bool) string {
+	switch {
+	case p.NotHere == nil || !errors.Is(err, p.NotHere):
+		if why := err.Error(); strings.HasPrefix(why, p.name()+": ") {
+			return why
+		}
+		return fmt.Sprintf("%s: %v", p.name(), err)
+	case sameHost:
+		return "no " + p.name() + " there"
+	}
+	return "not on this host"
+}

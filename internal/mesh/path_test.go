@@ -1,0 +1,347 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+var errNotHere = errors.New("near: not here")
+
+// A near transport reaches the nodes of a host through memory.
+type near struct {
+	transport.Transport
+	broken error // of every Dial
+}
+
+func (n near) Name() string { return "near" }
+
+func (n near) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	if n.broken != nil {
+		return nil, n.broken
+	}
+	c, err := n.Transport.Dial(ctx, addr, peer)
+	if err != nil {
+		return nil, errNotHere
+	}
+	return c, nil
+}
+
+// roads are the paths of the nodes of a world: near for those of one host, far
+// for all, and bulk beside it.
+type roads struct {
+	*world
+	hosts  []int // of each rank
+	memory map[int]*mem.Network
+	bulk   *sim.Network
+	broken []error // of the near path of each rank
+	noBulk []bool  // says that a rank does not listen for bulk
+}
+
+// withRoads calls f with a world of such nodes, in fake time.
+func withRoads(t *testing.T, hosts []int, f func(w *roads)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := len(hosts)
+		w := &roads{
+			world: newWorld(t, n, sim.Config{Seed: 1, Delay: delay}), hosts: hosts, memory: make(map[int]*mem.Network),
+			bulk: sim.New(sim.Config{Seed: 2, Delay: delay}), broken: make([]error, n), noBulk: make([]bool, n),
+		}
+		// The nodes end before the network, and what has no node ends with it.
+		t.Cleanup(func() { w.end(); w.bulk.Close() })
+		w.paths = w.roads
+		for rank := range n {
+			w.view.Nodes[rank].Host = fmt.Sprint("host ", hosts[rank])
+			w.listen(rank)
+		}
+		f(w)
+	})
+}
+
+func (w *roads) roads(rank int) []Path {
+	host := w.memory[w.hosts[rank]]
+	if host == nil {
+		host = mem.NewNetwork()
+		w.memory[w.hosts[rank]] = host
+	}
+	n, err := host.Listen(w.host(rank))
+	if err != nil {
+		w.Fatal(err)
+	}
+	paths := []Path{
+		{Transport: near{n, w.broken[rank]}, NotHere: errNotHere},
+		{Transport: w.transports[rank], Name: "far", Encrypted: true},
+	}
+	if !w.noBulk[rank] {
+		b, err := w.bulk.Host(w.host(rank)).Listen(7000)
+		if err != nil {
+			w.Fatal(err)
+		}
+		paths = append(paths, Path{Transport: named{b}, Name: "bulk", Encrypted: true, Bulk: true, Pipes: 2})
+	}
+	return paths
+}
+
+// form forms the world. Paths are made one after the other.
+func (w *roads) form() {
+	w.Helper()
+	made := make([][]Path, len(w.hosts))
+	for rank := range w.hosts {
+		made[rank] = w.roads(rank)
+	}
+	w.paths = func(rank int) []Path { return made[rank] }
+	w.world.form()
+}
+
+// wantPath checks how a rank says that it reaches another.
+func (w *roads) wantPath(rank, to int, link, bulk string, encrypted bool, why string) {
+	w.Helper()
+	for _, i := range w.meshes[rank].Paths() {
+		if i.Rank != to {
+			continue
+		}
+		if i.Link != link || i.Bulk != bulk || i.Encrypted != encrypted || !strings.Contains(i.Why, why) || i.Node != idOf(to) {
+			w.Errorf("rank %d reaches rank %d by %+v, want %s, %s, encrypted %v, %q", rank, to, i, link, bulk, encrypted, why)
+		}
+		return
+	}
+	w.Errorf("rank %d does not say how it reaches rank %d", rank, to)
+}
+
+func TestPaths(t *testing.T) {
+	withRoads(t, []int{0, 1, 0, 1, 2}, func(w *roads) {
+		w.form()
+		w.wantWhole()
+		for rank, m := range w.meshes {
+			if got := len(m.Paths()); got != 4 {
+				t.Errorf("rank %d has paths to %d nodes", rank, got)
+			}
+		}
+		w.wantPath(2, 0, "near", "near", false, "same host")
+		w.wantPath(0, 2, "near", "near", false, "same host")
+		w.wantPath(3, 1, "near", "near", false, "same host")
+		w.wantPath(1, 0, "far", "bulk", true, "not on this host")
+		w.wantPath(0, 1, "far", "bulk", true, "its choice")
+		w.wantPath(4, 3, "far", "bulk", true, "not on this host")
+		for rank, n := range w.notes {
+			if len(n.warned) > 0 {
+				t.Errorf("rank %d warns of %q", rank, n.warned)
+			}
+		}
+		// Messages go the way it says, short and long ones.
+		w.bulk.Partition(w.host(4))
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		arrived := time.Now().Add(3 * time.Second)
+		time.AfterFunc(3*time.Second, w.bulk.Heal)
+		for tag, size := range []int{100, 1 << 20} {
+			go w.comms[0].Send(ctx, make([]byte, size), 1, 4, int64(tag))
+			if _, err := w.comms[4].Recv(ctx, make([]byte, size), 1, 0, int64(tag)); err != nil || time.Now().Before(arrived) {
+				t.Errorf("a message of %d bytes: %v, and bulk is still cut off: %v", size, err, time.Now().Before(arrived))
+			}
+		}
+	})
+}
+
+// TestWithoutBulk: a node that cannot be reached on the path for bulk, or has
+// none, is reached without; the reason is told.
+func TestWithoutBulk(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(w *roads)
+		warns  bool
+		why    string
+		most   time.Duration
+	}{
+		"refused":     {func(w *roads) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
+		"no answer":   {func(w *roads) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
+		"not offered": {func(w *roads) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withRoads(t, []int{0, 1, 2}, func(w *roads) {
+				test.before(w)
+				began := time.Now()
+				w.form()
+				if took := time.Since(began); took > test.most {
+					t.Errorf("it took %v", took)
+				}
+				w.wantWhole()
+				w.wantPath(2, 0, "far", "far", true, test.why)
+				w.wantPath(0, 2, "far", "far", true, "its choice")
+				warned := strings.Join(w.notes[2].warned, "\n")
+				if told := strings.Contains(warned, w.host(0)) && strings.Contains(warned, "bulk"); told != test.warns {
+					t.Errorf("rank 2 warns of %q", warned)
+				}
+			})
+		})
+	}
+}
+
+// TestNearIsBroken: a path of this host that fails for a reason of its own is
+// not taken, and the reason is told once.
+func TestNearIsBroken(t *testing.T) {
+	withRoads(t, []int{0, 0, 0}, func(w *roads) {
+		w.broken[2] = errors.New("no memory left")
+		w.form()
+		w.wantWhole()
+		w.wantPath(1, 0, "near", "near", false, "same host")
+		w.wantPath(2, 0, "far", "bulk", true, "near: no memory left")
+		w.wantPath(0, 2, "far", "bulk", true, "its choice")
+		if got := w.notes[2].warned; len(got) != 2 || !strings.Contains(got[0], "no memory left") {
+			t.Errorf("rank 2 warns of %q, want a warning for each node", got)
+		}
+	})
+}
+
+// TestNearIsNotOffered: a node of this host that does not offer what this one
+// does is reached otherwise.
+func TestNearIsNotOffered(t *testing.T) {
+	withRoads(t, []int{0, 0}, func(w *roads) {
+		made := [][]Path{w.roads(0)[1:], w.roads(1)}
+		w.memory[0].Kill(w.host(0))
+		w.paths = func(rank int) []Path { return made[rank] }
+		w.world.form()
+		w.wantWhole()
+		w.wantPath(1, 0, "far", "bulk", true, "no near there")
+	})
+}
+
+// TestNearComesLate: a node that is not yet there when it is looked for on this
+// host is found when it has answered otherwise.
+func TestNearComesLate(t *testing.T) {
+	withRoads(t, []int{0, 0}, func(w *roads) {
+		w.transports[0].Close()
+		formed := make(chan struct{})
+		form := func(rank int) {
+			m, err := Form(w.Context(), w.config(rank))
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+			w.meshes[rank] = m
+		}
+		go func() { defer close(formed); form(1) }()
+		time.Sleep(3 * time.Second)
+		w.listen(0)
+		form(0)
+		<-formed
+		for rank := range w.meshes {
+			w.open(rank)
+		}
+		w.wantWhole()
+		w.wantPath(1, 0, "near", "near", false, "same host")
+		w.wantPath(0, 1, "near", "near", false, "same host")
+	})
+}
+
+// TestBulkLostBeforeFormed: a link whose second connection ends is made again
+// with both; and when all have formed, that is the failure of a node.
+func TestBulkLost(t *testing.T) {
+	withRoads(t, []int{0, 1, 2}, func(w *roads) {
+		made := make([][]Path, len(w.hosts))
+		for rank := range w.hosts {
+			made[rank] = w.roads(rank)
+		}
+		w.paths = func(rank int) []Path { return made[rank] }
+		w.link()
+		old := [2]any{w.linkOf(0, 2), w.linkOf(2, 0)}
+		w.meshes[2].mu.Lock()
+		apart := w.meshes[2].routes[0].apart
+		w.meshes[2].mu.Unlock()
+		apart.Close()
+		time.Sleep(time.Second)
+		if a, b := w.linkOf(0, 2), w.linkOf(2, 0); a == nil || b == nil || a == old[0] || b == old[1] {
+			t.Error("the link was not made again")
+		}
+		for rank := range w.meshes {
+			w.open(rank)
+		}
+		w.wantWhole()
+		w.wantPath(2, 0, "far", "bulk", true, "not on this host")
+		w.bulk.Crash(w.host(1))
+		for rank, err := range w.reduce(w.ranks()...) {
+			if err == nil {
+				t.Errorf("rank %d does not notice that bulk has failed", rank)
+			} else if rank == 1 && !strings.Contains(err.Error(), "bulk over bulk") {
+				t.Errorf("rank %d: %v, want an error that names the path", rank, err)
+			}
+		}
+	})
+}
+
+// TestPeerThatBeginsNoLink: a connection of which no link is made delays no
+// other, and does not stay for ever.
+func TestPeerThatBeginsNoLink(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		var idle []transport.Conn
+		connect := func() {
+			c, err := w.transports[3].Dial(w.Context(), w.host(0), w.host(0))
+			if err != nil {
+				w.Fatal(err)
+			}
+			idle = append(idle, c)
+		}
+		connect()
+		time.Sleep(time.Millisecond)
+		connect()
+		w.link()
+		select {
+		case <-idle[0].Done():
+		default:
+			t.Error("a connection is kept after the next one has come")
+		}
+		began := time.Now()
+		<-idle[1].Done()
+		if d := time.Since(began); d > settleTimeout+delay {
+			t.Errorf("a connection of which no link was made stays for %v", d)
+		}
+		for rank := range w.meshes {
+			w.open(rank)
+		}
+		w.wantWhole()
+	})
+}
+
+// TestStaleLinkIsForgotten: the end of a connection that is not in use is no
+// failure of its node, whenever it comes.
+func TestStaleLinkIsForgotten(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.link()
+		c, err := w.transports[1].Dial(w.Context(), w.host(0), w.host(0))
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for rank := range w.meshes {
+			w.open(rank)
+		}
+		if s, err := c.OpenPipe(w.Context()); err == nil {
+			s.Write(wire.Preamble{Lane: wire.Data}.Append(nil))
+			s.Write([]byte{200})
+		}
+		time.Sleep(time.Second)
+		c.Close()
+		time.Sleep(time.Second)
+		w.wantWhole()
+	})
+}
+
+func TestPathsThatMakeNoSense(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		whole, bulk := Path{Transport: w.transports[0]}, Path{Transport: w.transports[0], Bulk: true}
+		for _, paths := range [][]Path{nil, {bulk}, {whole, bulk, bulk}} {
+			cfg := w.config(0)
+			cfg.Paths = paths
+			if _, err := Form(w.Context(), cfg); err == nil {
+				t.Errorf("%d paths: no error", len(paths))
+			}
+		}
+	})
+}
