@@ -46,9 +46,6 @@ func (e *Engine) StepGrant(l *link.Link, s wire.Step) { e.arrive(l, grantArrived
 
 func (e *Engine) arrive(l *link.Link, kind int, s wire.Step, payload []byte) {
 	c := e.comm(l, s.Call.Comm)
-	if c == nil && kind != stepArrived {
-		e.tellClosed(l, s.Call.Comm, s.Call.Seq)
-	}
 	if c == nil || !c.arrive(l, kind, s, payload) {
 		consumed(l, kind, payload)
 	}
@@ -156,14 +153,14 @@ func (op *Op) admit(l *link.Link, kind int, s wire.Step, payload []byte) bool {
 func (op *Op) expects(at *slot, kind int, m *move, ch int, payload []byte) bool {
 	switch kind {
 	case grantArrived:
-		asked := at.state&wanted != 0 || op.length(m.A, ch) > op.comm.engine.cfg.EagerMax
+		asked := at.state&wanted != 0 || op.Length(m.A, ch) > op.comm.engine.cfg.EagerMax
 		return asked && at.state&(granted|done) == 0
 	case offerArrived:
-		if op.length(m.Dst, ch) > op.comm.engine.cfg.EagerMax {
+		if op.Length(m.Dst, ch) > op.comm.engine.cfg.EagerMax {
 			return false
 		}
 	case stepArrived:
-		if len(payload) != op.length(m.Dst, ch) {
+		if len(payload) != op.Length(m.Dst, ch) {
 			return false
 		}
 	}
@@ -174,7 +171,7 @@ func (op *Op) expects(at *slot, kind int, m *move, ch int, payload []byte) bool 
 func (op *Op) find(l *link.Link, kind int, s wire.Step) (int, *move, bool) {
 	g := op.work.Program
 	rank, ok := op.comm.rankOf[l.Peer]
-	if !ok || int(s.Channel) >= op.channels {
+	if !ok || g == nil || int(s.Channel) >= op.channels {
 		return 0, nil, false
 	}
 	list := g.recvs[rank]
@@ -301,7 +298,6 @@ func (c *Comm) dropAhead(seq uint64) {
 func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	c := e.comm(l, p.Call.Comm)
 	if c == nil {
-		e.tellClosed(l, p.Call.Comm, p.Call.Seq)
 		return
 	}
 	c.arrive(l, probeArrived, wire.Step{Call: p.Call}, nil)
@@ -333,6 +329,9 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 // waitsFor returns the ranks that the operation is waiting for: those whose
 // message, or whose grant, is all that a move still needs.
 func (op *Op) waitsFor() []int {
+	if op.work.Shared != nil {
+		return op.awaited()
+	}
 	seen := make(map[int]bool)
 	var ranks []int
 	for i := range op.slots {

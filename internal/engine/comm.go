@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -24,14 +24,18 @@ type Comm struct {
 	maker  int // the peer that used it before this node had made it
 	rank   int
 	links  []*link.Link
+	ranks  []int       // all of them
 	rankOf map[int]int // by the number of the peer
+	pace   pace
 
 	mu       sync.Mutex
 	quiet    sync.Cond // an operation that fails is no longer busy
 	opened   bool
 	err      error          // why no operation may begin
+	heard    *heardRevoke   // what another rank has told of it
 	left     map[int]uint64 // ranks that have left, and after which collective
 	lastLeft int            // the rank that left last
+	closed   map[int]uint64 // peers that closed before this rank had made it
 	seq      uint64         // of the last collective
 	ops      opTable
 	history  [historyLength]wire.Call
@@ -42,7 +46,12 @@ type Comm struct {
 	freeBytes int // capacity of their payloads
 	freeOps   []*Op
 
+	board  *board.Board // memory that all ranks share; nil if they do not
+	pieces uint32       // of all collectives that were begun on it
+	last   *Op          // the last that was begun on it, until it ends
+
 	messages  match.Matcher[*Receive, arrival]
+	receives  sync.Pool // of Receives for later ones
 	sends     map[uint64]*Sending
 	unopened  []arrival             // messages that came before open
 	receiving map[*Receive]struct{} // whose payload is under way
@@ -53,7 +62,7 @@ type Comm struct {
 func newComm(e *Engine, id uint64, maker int) *Comm {
 	c := &Comm{
 		engine: e, id: id, maker: maker,
-		left: make(map[int]uint64), where: make(map[int]wire.Where),
+		left: make(map[int]uint64), closed: make(map[int]uint64), where: make(map[int]wire.Where),
 		ahead: make(map[uint64]*held), sends: make(map[uint64]*Sending),
 		receiving: make(map[*Receive]struct{}),
 	}
@@ -61,7 +70,9 @@ func newComm(e *Engine, id uint64, maker int) *Comm {
 	return c
 }
 
-func (c *Comm) open(rank int, links []*link.Link) {
+// open makes the communicator usable. It returns which peers have closed it by
+// now, and after which collective.
+func (c *Comm) open(rank int, links []*link.Link) (closed map[int]uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opened {
@@ -70,6 +81,7 @@ func (c *Comm) open(rank int, links []*link.Link) {
 	c.opened, c.rank, c.links = true, rank, links
 	c.rankOf = make(map[int]int, len(links))
 	for r, l := range links {
+		c.ranks = append(c.ranks, r)
 		if l != nil {
 			c.rankOf[l.Peer] = r
 		}
@@ -87,6 +99,8 @@ func (c *Comm) open(rank int, links []*link.Link) {
 	if !namesRanks(c.err, len(links)) {
 		c.err = &RevokedError{Rank: -1, Cause: wire.CauseCancelled, Text: "by a rank that there is not"}
 	}
+	closed, c.closed = c.closed, nil
+	return closed
 }
 
 // namesRanks reports whether the ranks that a revocation names exist.
@@ -111,31 +125,35 @@ func (c *Comm) Err() error {
 }
 
 // Close ends the communicator on this node: operations that are under way and
-// later ones fail with ErrClosed. Ranks that wait for this one in a collective,
-// or to send to it, are told, now or as soon as they say so. One that waits
-// for a message which was never sent is told when the node leaves.
+// later ones fail with ErrClosed. The other ranks are told, behind all that
+// was sent to them: what they have of this rank by then, and the collectives
+// that it has done its part in, are not affected. What is under way when
+// Close is called is not whole, so that it ends the communicator on all ranks.
 func (c *Comm) Close() {
 	c.mu.Lock()
-	waiting := c.waiting()
+	orderly := c.err == nil && !c.busy() && len(c.sends) == 0
 	c.mu.Unlock()
-	c.stop()
-	last := c.engine.forget(c)
-	for _, l := range waiting {
-		c.engine.tellClosed(l, c.id, last.seq+1)
+	c.stop(!orderly)
+	if orderly {
+		c.sayClosed()
 	}
+	c.engine.forget(c)
 }
 
-// waiting are the links of ranks that wait for this one in a collective that
-// it has not begun.
-func (c *Comm) waiting() (links []*link.Link) {
-	for _, h := range c.ahead {
-		for ; h != nil; h = h.next {
-			if h.kind != stepArrived && !slices.Contains(links, h.link) {
-				links = append(links, h.link)
-			}
+// busy reports whether the others wait for what this rank has begun. It is
+// called with the lock held.
+func (c *Comm) busy() bool { return c.ops.live > 0 || len(c.receiving) > 0 }
+
+// sayClosed tells the other ranks that nothing more will come of this one.
+func (c *Comm) sayClosed() {
+	c.mu.Lock()
+	f := wire.Closed{Comm: c.id, Seq: c.seq}
+	c.mu.Unlock()
+	for rank, l := range c.links {
+		if rank != c.rank && l != nil {
+			l.Closed(f)
 		}
 	}
-	return links
 }
 
 // stranger ends the link to a peer that uses a communicator of others.
@@ -143,14 +161,12 @@ func (c *Comm) stranger(l *link.Link) {
 	l.Fail(fmt.Errorf("engine: protocol error: a frame for communicator %d, of which the peer is no rank", c.id))
 }
 
-// stop is Close, after which the id still belongs to this communicator.
-func (c *Comm) stop() {
-	c.mu.Lock()
-	busy := c.ops.live > 0 || len(c.receiving) > 0
-	c.mu.Unlock()
+// stop ends the communicator on this node, and on all others if it is busy.
+func (c *Comm) stop(busy bool) {
 	if busy {
 		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, "closed during an operation")
 	}
+	c.passOn()
 	c.end(ErrClosed)
 }
 
@@ -171,7 +187,9 @@ func (c *Comm) end(err error) {
 // failAll fails everything that is under way. It is called with the lock held.
 func (c *Comm) failAll(err error) {
 	c.ops.each(func(op *Op) { op.fail(err) })
-	c.failMessages(err, func(int) bool { return true })
+	c.failReceives(err, func(int) bool { return true })
+	c.failReceiving(err, func(*Receive) bool { return true })
+	c.failSends(err, func(*Sending) bool { return true })
 	c.dropMessages()
 	for seq := range c.ahead {
 		c.dropAhead(seq)
@@ -190,9 +208,17 @@ func (c *Comm) revokeIf(pending func() bool, err error, r wire.Revoke, text stri
 		c.mu.Unlock()
 		return
 	}
-	c.fail(err)
+	c.endAll(err, r, text)
 	c.mu.Unlock()
+}
+
+// endAll ends the communicator on all ranks. The others are told first: a
+// caller that hears of it here may close at once, and its goodbye must not come
+// before the reason. It is called with the lock held.
+func (c *Comm) endAll(err error, r wire.Revoke, text string) {
+	c.err = err
 	c.tell(r, text)
+	c.failAll(err)
 }
 
 // fail ends the communicator on this rank. It is called with the lock held.
@@ -230,13 +256,32 @@ func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	switch {
 	case c.opened && (!member || !namesRanks(err, len(c.links))):
 		l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by a rank that there is not", c.id))
-	case c.opened && r.Cause == wire.CauseFailed && r.Rank == r.Peer:
-		// It speaks of itself: it has closed the communicator.
-		c.mu.Unlock()
-		c.peerLeft(l.Peer, r.Ours.Seq)
-		c.mu.Lock()
 	case c.err == nil:
+		c.heard = &heardRevoke{r, text}
 		c.fail(err)
+	}
+}
+
+// A heardRevoke is the word of another rank that the communicator has ended.
+type heardRevoke struct {
+	revoke wire.Revoke
+	text   string
+}
+
+// passOn repeats it before this rank leaves: a rank that has not heard it yet
+// would take this one for the reason.
+func (c *Comm) passOn() {
+	c.mu.Lock()
+	heard := c.heard
+	c.heard = nil
+	c.mu.Unlock()
+	if heard == nil {
+		return
+	}
+	for rank, l := range c.links {
+		if rank != c.rank && l != nil {
+			l.Revoke(heard.revoke, heard.text)
+		}
 	}
 }
 
@@ -277,15 +322,33 @@ func (c *Comm) peerFailed(peer int, cause error) {
 // may end their part of the last collective earlier than this node does.
 func (e *Engine) Left(l *link.Link) {
 	e.noteEnd(l, nil)
-	e.each(func(c *Comm) { c.peerLeft(l.Peer, 0) })
+	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
 	if e.cfg.Left != nil {
 		e.cfg.Left(l)
 	}
 }
 
-// peerLeft ends what needs a peer that has left after a collective. What it
-// had to send in earlier ones has come, or will.
-func (c *Comm) peerLeft(peer int, after uint64) {
+// peerLeft ends what needs a peer that has left. All that it has sent has
+// come.
+func (c *Comm) peerLeft(peer int) {
+	c.depart(peer, 0, func(rank int) {
+		c.failReceiving(leftError(rank), func(r *Receive) bool { return r.got.Source == rank })
+		c.failSends(leftError(rank), func(s *Sending) bool { return s.rank == rank })
+	})
+}
+
+// peerClosed ends what needs a peer that has closed the communicator after a
+// collective. What has been granted, on either side, is still carried out.
+func (c *Comm) peerClosed(peer int, after uint64) {
+	c.depart(peer, after, func(rank int) {
+		c.failSends(leftError(rank), func(s *Sending) bool { return s.rank == rank && s.transfer.Grant == 0 })
+	})
+}
+
+// depart notes that a peer has left after a collective. If a later one needs
+// it the communicator is revoked. Otherwise depart ends the receives that can
+// no longer get a message, and calls also with the lock held.
+func (c *Comm) depart(peer int, after uint64, also func(rank int)) {
 	c.mu.Lock()
 	rank, ok := c.rankOf[peer]
 	if !ok || c.err != nil {
@@ -297,12 +360,13 @@ func (c *Comm) peerLeft(peer int, after uint64) {
 	needed := false
 	c.ops.each(func(op *Op) { needed = needed || op.call.Seq > after && op.needs(rank) })
 	if !needed {
-		c.failMessages(err, func(r int) bool { return r == rank || r == match.Any && c.alone() })
-		c.mu.Unlock()
-		return
+		c.failReceives(err, func(source int) bool { return source == rank || source == match.Any && c.alone() })
+		also(rank)
 	}
 	c.mu.Unlock()
-	c.revokeLeft(err)
+	if needed {
+		c.revokeLeft(err)
+	}
 }
 
 // alone reports whether all other ranks have left, so that no message can come

@@ -18,12 +18,6 @@ const (
 	closedKeepMax = 1 << 16
 )
 
-// An epitaph is what is left of a closed communicator.
-type epitaph struct {
-	rank int    // of this node
-	seq  uint64 // of its last collective
-}
-
 // NewComm makes the communicator with this id, of which this node is rank.
 // Links has the link to each rank; the one to rank itself carries messages to
 // oneself. If one of them has ended by now, so has the communicator.
@@ -37,10 +31,12 @@ func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
 		e.ahead[c.maker]--
 	}
 	e.mu.Unlock()
-	c.open(rank, links)
+	for peer, seq := range c.open(rank, links) {
+		c.peerClosed(peer, seq)
+	}
 	for _, l := range links {
 		if end, ended := e.endOf(l); ended && end == nil {
-			c.peerLeft(l.Peer, 0)
+			c.peerLeft(l.Peer)
 		} else if ended {
 			c.peerFailed(l.Peer, end)
 		}
@@ -77,7 +73,7 @@ func (e *Engine) comm(l *link.Link, id uint64) *Comm {
 	if c := e.comms[id]; c != nil {
 		return c
 	}
-	if _, was := e.closed[id]; was {
+	if e.closed[id] {
 		return nil
 	}
 	if e.ahead[l.Peer] >= commsAheadMax {
@@ -91,39 +87,41 @@ func (e *Engine) comm(l *link.Link, id uint64) *Comm {
 }
 
 // forget drops a closed communicator. Its id is not used again.
-func (e *Engine) forget(c *Comm) epitaph {
-	c.mu.Lock()
-	last := epitaph{c.rank, c.seq}
-	c.mu.Unlock()
+func (e *Engine) forget(c *Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.comms[c.id] != c {
-		return last // It was closed before.
+		return // It was closed before.
 	}
 	delete(e.comms, c.id)
-	e.closed[c.id] = last
+	e.closed[c.id] = true
 	e.closedIDs = append(e.closedIDs, c.id)
 	if len(e.closedIDs) > closedKeepMax {
 		delete(e.closed, e.closedIDs[0])
 		e.closedIDs = e.closedIDs[1:]
 	}
-	return last
 }
 
-// tellClosed tells a peer that waits for this node in the seq-th collective of
-// a communicator that it is closed, and after which. A node that leaves
-// altogether says so by its goodbye, which comes behind all that it has sent.
-func (e *Engine) tellClosed(l *link.Link, id, seq uint64) {
-	e.mu.RLock()
-	last, was := e.closed[id]
-	e.mu.RUnlock()
-	if !was || seq <= last.seq || e.closing.Load() {
+// Closed handles the word of a peer that it has closed a communicator.
+func (e *Engine) Closed(l *link.Link, f wire.Closed) {
+	c := e.comm(l, f.Comm)
+	if c == nil {
 		return
 	}
-	rank := uint32(last.rank)
-	l.Revoke(wire.Revoke{
-		Comm: id, Cause: wire.CauseFailed, Rank: rank, Peer: rank, Ours: wire.Call{Comm: id, Seq: last.seq},
-	}, "closed")
+	c.mu.Lock()
+	_, member := c.rankOf[l.Peer]
+	opened := c.opened
+	if !opened {
+		c.closed[l.Peer] = f.Seq
+	}
+	c.mu.Unlock()
+	switch {
+	case !opened:
+	case !member:
+		c.stranger(l)
+	default:
+		c.peerClosed(l.Peer, f.Seq)
+	}
 }
 
 // each calls f for every communicator.

@@ -87,11 +87,16 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 	// Three communicators, each closed with a third of the limit kept.
 	for id := range uint64(3) {
 		c := w.engines[0].NewComm(id, 0, w.links[0])
-		for i := range uint64(30_000) {
+		for i := range uint64(46_000) {
 			p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 2 + i}, Grant: 1})
 			p.link.Probe(wire.Probe{Call: wire.Call{Comm: id, Seq: 2 + i}})
 			p.link.OfferMessage(wire.Offer{Comm: id, ID: i})
 		}
+		until(t, "the last grant", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.ahead) == 46_000
+		})
 		p.link.OfferMessage(wire.Offer{Comm: id, Tag: 9, Type: 1})
 		r, err := c.Recv(t.Context(), nil, 2, 1, 9)
 		if !isType[*TypeError](err) || r.Source != 1 {
@@ -106,10 +111,10 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 	}
 }
 
-// TestClosedCommunicators: of those that were closed only the last are
-// remembered, and a peer that waits in one is told at once.
+// TestClosedCommunicators: peers are told of each, of those that were closed
+// only the last are remembered, and what still comes for them is passed over.
 func TestClosedCommunicators(t *testing.T) {
-	w, puppets, _ := onStage(t, 2)
+	w, puppets, lost := onStage(t, 2)
 	e, p := w.engines[0], puppets[1]
 	for id := range uint64(closedKeepMax + 100) {
 		e.NewComm(id, 0, w.links[0]).Close()
@@ -117,23 +122,83 @@ func TestClosedCommunicators(t *testing.T) {
 	if len(e.closed) != closedKeepMax || len(e.closedIDs) != closedKeepMax || len(e.comms) != 0 {
 		t.Errorf("%d closed communicators are remembered, %d in order, and %d are open", len(e.closed), len(e.closedIDs), len(e.comms))
 	}
-	const id = closedKeepMax
-	for name, send := range map[string]func(){
-		"probe":      func() { p.link.Probe(wire.Probe{Call: wire.Call{Comm: id, Seq: 1}}) },
-		"step offer": func() { p.link.OfferStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}}) },
-		"grant":      func() { p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}, Grant: 1}) },
-		"grant of a message": func() {
-			p.link.GrantOffer(wire.OfferGrant{Comm: id, ID: 1, Grant: 1})
-		},
-	} {
-		send()
-		if r := p.expect("revoke").revoke; r.Comm != id || r.Rank != 0 || r.Peer != 0 || r.Cause != wire.CauseFailed || r.Ours.Seq != 0 {
-			t.Errorf("%s: got %+v, want that rank 0 has left", name, r)
+	for id := range uint64(10) {
+		if c := p.expect("closed").closed; c.Comm != id || c.Seq != 0 {
+			t.Errorf("got %+v, want that communicator %d was closed", c, id)
 		}
 	}
+	const id = closedKeepMax
+	p.link.Probe(wire.Probe{Call: wire.Call{Comm: id, Seq: 1}})
+	p.link.OfferStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}})
+	p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}, Grant: 1})
+	p.link.GrantOffer(wire.OfferGrant{Comm: id, ID: 1, Grant: 1})
 	p.link.OfferMessage(wire.Offer{Comm: id, ID: 5})
-	if r := p.expect("refusal").refuse; r.Comm != id || r.ID != 5 || r.Room != roomNone {
-		t.Errorf("got %+v, want that there is no room", r)
+	p.link.Closed(wire.Closed{Comm: id})
+	c := e.NewComm(closedKeepMax+200, 0, w.links[0])
+	p.credit(wire.Messages, 1)
+	p.link.SendMessage(wire.Message{Comm: closedKeepMax + 200, Type: byteType}, []byte{1})
+	if _, err := c.Recv(t.Context(), make([]byte, 1), byteType, 1, 0); err != nil || len(lost) > 0 {
+		t.Errorf("a message of an open communicator: %v; %d links were lost", err, len(lost))
+	}
+}
+
+// TestCloseComesBehindTheData: a rank that has closed the communicator no
+// longer matters to what it has done its part in. Messages that it has sent can
+// be received, those that it has not cannot, nor sent to it.
+func TestCloseComesBehindTheData(t *testing.T) {
+	for name, later := range map[string][]int{"known": nil, "made later": {1}} {
+		w := newWorld(t, 3, overMem, Config{}, later...)
+		closer := w.comms[0]
+		if err := closer.Send(t.Context(), payload(10, 1), byteType, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		closer.Close()
+		if later != nil {
+			time.Sleep(20 * time.Millisecond)
+			w.open(1)
+		}
+		c := w.comms[1]
+		received := make(chan error, 2)
+		go func() {
+			_, err := c.Recv(t.Context(), make([]byte, 10), byteType, 0, 7)
+			received <- err
+		}()
+		if got, err := c.Recv(t.Context(), make([]byte, 10), byteType, 0, 1); err != nil || got.Bytes != 10 {
+			t.Errorf("%s: a message that was sent: %+v, %v", name, got, err)
+		}
+		for what, err := range map[string]error{
+			"a message that was not sent": <-received,
+			"a large message to it":       c.Send(t.Context(), make([]byte, 1<<20), byteType, 0, 0),
+		} {
+			if p, ok := errors.AsType[*PeerError](err); !ok || !p.Left || p.Rank != 0 {
+				t.Errorf("%s: %s: %v, want that rank 0 has left", name, what, err)
+			}
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- w.comms[2].Send(t.Context(), make([]byte, 1<<20), byteType, 1, 3) }()
+		if _, err := c.Recv(t.Context(), make([]byte, 1<<20), byteType, 2, 3); err != nil || <-sent != nil {
+			t.Errorf("%s: between the others: %v", name, err)
+		}
+	}
+}
+
+// TestCloseDuringASend: what a rank closes upon ends on all ranks.
+func TestCloseDuringASend(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	sent := make(chan error, 1)
+	go func() { sent <- w.comms[0].Send(t.Context(), make([]byte, 1<<20), byteType, 1, 0) }()
+	until(t, "the offer", func() bool {
+		w.comms[1].mu.Lock()
+		defer w.comms[1].mu.Unlock()
+		return w.comms[1].messages.Queued() == 1
+	})
+	w.comms[0].Close()
+	if err := <-sent; err != ErrClosed {
+		t.Errorf("the sender: %v, want %v", err, ErrClosed)
+	}
+	until(t, "the revocation", func() bool { return w.comms[1].Err() != nil })
+	if r, ok := errors.AsType[*RevokedError](w.comms[1].Err()); !ok || r.Cause != wire.CauseClosed || r.Rank != 0 {
+		t.Errorf("the receiver: %v, want that rank 0 has closed", w.comms[1].Err())
 	}
 }
 
@@ -211,7 +276,7 @@ func TestRevokeBeforeOpen(t *testing.T) {
 		puppets[1].link.Revoke(test.revoke, "enough")
 		until(t, "the revocation", func() bool { c := w.engines[0].known(commID); return c != nil && c.Err() != nil })
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
-		_, err := c.Start(w.workOf(pairwise, vector(0, 10)))
+		_, err := c.start(w.workOf(pairwise, vector(0, 10)))
 		if !isType[*EndedError](err) || !test.want(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -277,7 +342,7 @@ func TestStrangers(t *testing.T) {
 		if c.messages.Queued() > 0 {
 			t.Errorf("%d messages of a stranger wait", c.messages.Queued())
 		}
-		op, err := c.Start(w.work0(2, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(0, 1)))
+		op, err := c.start(w.work0(2, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(0, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,10 +53,9 @@ type Engine struct {
 	comms  map[uint64]*Comm
 	ahead  map[int]int // comms that this node has not made yet, by peer
 	ended  map[*link.Link]error
-	closed map[uint64]epitaph // comms that were, the last of them
+	closed map[uint64]bool // comms that were, the last of them
 
 	closedIDs []uint64 // of closed, in order
-	closing   atomic.Bool
 
 	active atomic.Int64 // collectives that run
 	parked atomic.Bool  // the watch sleeps until it is woken
@@ -75,7 +74,7 @@ func New(cfg Config) *Engine {
 	}
 	e := &Engine{
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[int]int),
-		ended: make(map[*link.Link]error), closed: make(map[uint64]epitaph),
+		ended: make(map[*link.Link]error), closed: make(map[uint64]bool),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
@@ -85,8 +84,12 @@ func New(cfg Config) *Engine {
 // Close ends all operations with ErrClosed, as Comm.Close does, and waits for
 // them.
 func (e *Engine) Close() {
-	e.closing.Store(true)
-	e.each((*Comm).stop)
+	e.each(func(c *Comm) {
+		c.mu.Lock()
+		busy := c.busy()
+		c.mu.Unlock()
+		c.stop(busy)
+	})
 	close(e.stop)
 	e.wg.Wait()
 }

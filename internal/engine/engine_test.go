@@ -209,7 +209,7 @@ func (w *world) work(rank int, ch choice, data []byte) Work {
 
 // run carries a collective out on a rank.
 func (w *world) run(ctx context.Context, rank int, ch choice, data []byte) error {
-	op, err := w.comms[rank].Start(w.work(rank, ch, data))
+	op, err := w.comms[rank].start(w.work(rank, ch, data))
 	if err != nil {
 		return err
 	}
@@ -289,11 +289,11 @@ func TestAllReduce(t *testing.T) {
 func TestCloseEndsOperations(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	data := vector(0, 1<<20)
-	op, err := w.comms[0].Start(w.work(0, ring, data))
+	op, err := w.comms[0].start(w.work(0, ring, data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := w.comms[1].Start(w.work(1, ring, vector(1, 1<<20)))
+	other, err := w.comms[1].start(w.work(1, ring, vector(1, 1<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,10 @@ func TestCloseEndsOperations(t *testing.T) {
 			t.Errorf("the other rank: got %v, want that rank 0 has closed", err)
 		}
 	})
-	if _, err := w.comms[1].Start(Work{}); !isType[*EndedError](err) {
+	if _, err := w.comms[1].start(Work{}); !isType[*EndedError](err) {
 		t.Errorf("afterwards: got %v, want an EndedError", err)
 	}
 }
+
+// start is Start for work that is a value.
+func (c *Comm) start(w Work) (*Op, error) { return c.Start(&w) }

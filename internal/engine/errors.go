@@ -73,6 +73,9 @@ func (e *TimeoutError) Error() string {
 	for i, w := range e.Waiting {
 		who[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
 	}
+	if len(who) == 0 {
+		return "timed out, in its own part of the call"
+	}
 	return "timed out, waiting for " + strings.Join(who, ", ")
 }
 

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/nexar-go/nexar/internal/plan"
+import (
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/plan"
+)
 
 // A Layout says where the chunks of a plan lie in the vectors of a call. Every
 // channel has a slice of its own of each of them.
@@ -15,11 +18,33 @@ type Layout struct {
 	Blocks bool
 }
 
+// partAlign is on which elements long parts begin, so that they begin with a
+// cache line, whatever the elements are, if the whole does. Parts are long from
+// partLong elements on.
+const (
+	partAlign = 64
+	partLong  = 16 * partAlign
+)
+
 // part is the place of the i-th of n nearly equal parts of a whole of count
 // elements.
 func part(count, i, n int) int {
 	q, r := count/n, count%n
-	return i*q + i*r/n
+	at := i*q + i*r/n
+	if q >= partLong && i < n {
+		at &^= partAlign - 1
+	}
+	return at
+}
+
+// longest is the most elements that one of n parts has, of a whole of count
+// elements or fewer.
+func longest(count, n int) int {
+	most := (count + n - 1) / n
+	if count/n >= partLong {
+		most += partAlign - 1
+	}
+	return most
 }
 
 // A window is a buffer of a call. Buffers of collectives that give each rank
@@ -36,13 +61,20 @@ type slicer struct {
 	channels int
 	bufs     [3]window // by plan.Buf; Temp is that of all channels
 	tempSize int       // of one channel
+	oneTemp  bool      // channels do not run side by side: one Temp is for all
 }
 
-// bytes is the memory of a span in a channel.
-func (s *slicer) bytes(sp plan.Span, channel int) []byte {
+// Bytes is the memory of a span in a channel.
+func (s *slicer) Bytes(sp plan.Span, channel int) []byte {
 	w := &s.bufs[sp.Buf]
+	if s.chunks*s.channels == 1 && sp.Buf != plan.Temp {
+		return w.mem[:s.Count*s.Elem]
+	}
 	if sp.Buf == plan.Temp {
-		base := channel*s.tempSize - s.tempAt(w.first, channel)
+		base := -s.tempAt(w.first, channel)
+		if !s.oneTemp {
+			base += channel * s.tempSize
+		}
 		return w.mem[base+s.tempAt(sp.Lo, channel) : base+s.tempAt(sp.Hi, channel)]
 	}
 	if !s.Blocks {
@@ -58,6 +90,9 @@ func (s *slicer) bytes(sp plan.Span, channel int) []byte {
 // tempAt is the place of chunk i of Temp in a channel: chunk i is as long as
 // chunk i mod chunks of Data, and they lie close together.
 func (s *slicer) tempAt(i, channel int) int {
+	if s.chunks*s.channels == 1 {
+		return i * s.Count * s.Elem
+	}
 	lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
 	if s.Blocks {
 		return i * (hi - lo) * s.Elem
@@ -75,11 +110,37 @@ func (s *slicer) tempBytes(lo, hi int) int {
 	return size
 }
 
-// length is the size of a span in a channel.
-func (s *slicer) length(sp plan.Span, channel int) int {
+// Length is the size of a span in a channel.
+func (s *slicer) Length(sp plan.Span, channel int) int {
+	if s.chunks*s.channels == 1 {
+		return (sp.Hi - sp.Lo) * s.Count * s.Elem
+	}
 	if s.Blocks {
 		lo, hi := part(s.Count, channel, s.channels), part(s.Count, channel+1, s.channels)
 		return (sp.Hi - sp.Lo) * (hi - lo) * s.Elem
 	}
 	return s.tempAt(sp.Hi, channel) - s.tempAt(sp.Lo, channel)
+}
+
+// unit is the length in bytes of the longest chunk in any of so many pieces.
+func (l Layout) unit(chunks, pieces int) int {
+	n := longest(l.Count, pieces)
+	if !l.Blocks {
+		n = longest(n, chunks)
+	}
+	return n * l.Elem
+}
+
+// Pieces is into how many pieces a vector has to be cut so that those that a
+// program puts on a board fit into room.
+func (l Layout) Pieces(p *board.Program, room int) int {
+	pieces := 1
+	for {
+		w := board.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
+		need := w.Room()
+		if need <= room {
+			return pieces
+		}
+		pieces = max(pieces+1, pieces*need/room)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -35,8 +36,8 @@ func TestBlocksPartition(t *testing.T) {
 				seen := s.bufs[plan.Data].mem
 				for c := range channels {
 					for i := range chunks {
-						mark(s.bytes(plan.Span{Lo: i, Hi: i + 1}, c))
-						if got, want := len(s.bytes(plan.Span{Lo: i, Hi: i + 1}, c)), s.length(plan.Span{Lo: i, Hi: i + 1}, c); got != want {
+						mark(s.Bytes(plan.Span{Lo: i, Hi: i + 1}, c))
+						if got, want := len(s.Bytes(plan.Span{Lo: i, Hi: i + 1}, c)), s.Length(plan.Span{Lo: i, Hi: i + 1}, c); got != want {
 							t.Fatalf("chunk %d has %d bytes, and its length is %d", i, got, want)
 						}
 					}
@@ -65,18 +66,18 @@ func covers(s *slicer, chunks int) error {
 	for c := range s.channels {
 		sum := 0
 		for i := range chunks {
-			b := s.bytes(plan.Span{Lo: i, Hi: i + 1}, c)
+			b := s.Bytes(plan.Span{Lo: i, Hi: i + 1}, c)
 			sum += len(b)
 			mark(b)
 		}
 		whole := plan.Span{Lo: 0, Hi: chunks}
-		if got := len(s.bytes(whole, c)); got != sum || s.length(whole, c) != sum {
-			return fmt.Errorf("channel %d: %d bytes, a length of %d, and %d in chunks", c, got, s.length(whole, c), sum)
+		if got := len(s.Bytes(whole, c)); got != sum || s.Length(whole, c) != sum {
+			return fmt.Errorf("channel %d: %d bytes, a length of %d, and %d in chunks", c, got, s.Length(whole, c), sum)
 		}
 		for i := range chunks {
 			sp := plan.Span{Lo: i, Hi: min(chunks, i+2)}
-			if len(s.bytes(sp, c)) != s.length(sp, c) {
-				return fmt.Errorf("channel %d: %v has %d bytes, and its length is %d", c, sp, len(s.bytes(sp, c)), s.length(sp, c))
+			if len(s.Bytes(sp, c)) != s.Length(sp, c) {
+				return fmt.Errorf("channel %d: %v has %d bytes, and its length is %d", c, sp, len(s.Bytes(sp, c)), s.Length(sp, c))
 			}
 		}
 	}
@@ -104,8 +105,8 @@ func TestTempChunks(t *testing.T) {
 						s.bufs[plan.Temp] = window{mem, lo}
 						for c := range channels {
 							for i := lo; i < hi; i++ {
-								b := s.bytes(plan.Span{Buf: plan.Temp, Lo: i, Hi: i + 1}, c)
-								if want := s.length(plan.Span{Lo: i % chunks, Hi: i%chunks + 1}, c); len(b) != want {
+								b := s.Bytes(plan.Span{Buf: plan.Temp, Lo: i, Hi: i + 1}, c)
+								if want := s.Length(plan.Span{Lo: i % chunks, Hi: i%chunks + 1}, c); len(b) != want {
 									t.Fatalf("chunk %d has %d bytes, that of Data %d", i, len(b), want)
 								}
 								mark(b)
@@ -127,11 +128,79 @@ func TestTempChunks(t *testing.T) {
 func TestWindow(t *testing.T) {
 	s := slicer{Layout: Layout{Elem: 4, Count: 10, Blocks: true}, chunks: 5, channels: 2}
 	s.bufs[plan.Input] = window{make([]byte, 40), 3}
-	mark(s.bytes(plan.Span{Buf: plan.Input, Lo: 3, Hi: 4}, 0))
-	mark(s.bytes(plan.Span{Buf: plan.Input, Lo: 3, Hi: 4}, 1))
+	mark(s.Bytes(plan.Span{Buf: plan.Input, Lo: 3, Hi: 4}, 0))
+	mark(s.Bytes(plan.Span{Buf: plan.Input, Lo: 3, Hi: 4}, 1))
 	for i, n := range s.bufs[plan.Input].mem {
 		if n != 1 {
 			t.Fatalf("byte %d is in %d chunks", i, n)
+		}
+	}
+}
+
+// TestUnitIsTheLongestChunk: no chunk of any piece is longer than unit says,
+// so that it has room in a slot of a board.
+func TestUnitIsTheLongestChunk(t *testing.T) {
+	counts := []int{0, 1, 2, 63, 64, 65, 1000, partLong - 1, partLong, 3*partLong - 1, 3 * partLong, 100_003, 1 << 20}
+	for _, count := range counts {
+		for _, blocks := range []bool{false, true} {
+			for chunks := 1; chunks <= 9; chunks++ {
+				for _, pieces := range []int{1, 2, 3, 7, 64, 1001} {
+					l := Layout{Elem: 4, Count: count, Blocks: blocks}
+					s := slicer{Layout: l, chunks: chunks, channels: pieces}
+					unit := l.unit(chunks, pieces)
+					for piece := range pieces {
+						for c := range chunks {
+							if n := s.Length(plan.Span{Lo: c, Hi: c + 1}, piece); n > unit {
+								t.Fatalf("%d elements, blocks %v: chunk %d of %d has %d bytes in piece %d of %d, more than %d",
+									count, blocks, c, chunks, n, piece, pieces, unit)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLongPartsAreAligned: parts that are long begin with a cache line if the
+// whole does.
+func TestLongPartsAreAligned(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 64} {
+		for _, count := range []int{n * partLong, n*partLong + 1, n * 100_003} {
+			for i := range n {
+				if at := part(count, i, n); at%partAlign != 0 {
+					t.Errorf("part %d of %d of %d elements begins at %d", i, n, count, at)
+				}
+			}
+			if end := part(count, n, n); end != count {
+				t.Errorf("%d parts of %d elements end at %d", n, count, end)
+			}
+		}
+	}
+}
+
+// TestPiecesFit: a program finds room on a board, whatever the length, in not
+// many more pieces than it needs.
+func TestPiecesFit(t *testing.T) {
+	const room, ranks = 64 << 10, 4
+	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {
+		for _, a := range plan.Algorithms(c) {
+			p := board.Compile(a.Plans(ranks, 0), 0)
+			if !p.Single {
+				continue
+			}
+			for _, count := range []int{0, 1, 1000, 100_003, 10 << 20} {
+				l := Layout{Elem: 4, Count: count, Blocks: c != plan.AllReduce}
+				pieces := l.Pieces(p, room)
+				w := board.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
+				if w.Room() > room {
+					t.Errorf("%v %s: %d elements in %d pieces need %d bytes", c, a.Name, count, pieces, w.Room())
+				}
+				whole := board.Work{Program: p, Unit: l.unit(p.Chunks, 1)}
+				if least := whole.Room() / room; pieces > 2+least*5/4 {
+					t.Errorf("%v %s: %d elements go in %d pieces, of which %d would do", c, a.Name, count, pieces, least)
+				}
+			}
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (op *Op) make(i int) {
 			c.mu.Lock()
 			c.release(h)
 			op.finished(i)
-		case s.state&wanted != 0 || op.length(m.Dst, ch) > c.engine.cfg.EagerMax:
+		case s.state&wanted != 0 || op.Length(m.Dst, ch) > c.engine.cfg.EagerMax:
 			op.grant(i, m, ch)
 		}
 	default:
@@ -44,7 +44,7 @@ func (op *Op) make(i int) {
 // come, for a large payload unasked.
 func (op *Op) send(i int, m *move, ch int) {
 	c, l := op.comm, op.comm.links[m.Peer]
-	n := op.length(m.A, ch)
+	n := op.Length(m.A, ch)
 	switch {
 	case n > c.engine.cfg.EagerMax:
 		if op.slots[i].state&granted != 0 {
@@ -53,7 +53,7 @@ func (op *Op) send(i int, m *move, ch int) {
 	case l.TakeCredit(wire.Collectives, n):
 		op.slots[i].state |= done
 		c.mu.Unlock()
-		l.SendStep(op.step(m, ch), op.bytes(m.A, ch))
+		l.SendStep(op.step(m, ch), op.Bytes(m.A, ch))
 		c.mu.Lock()
 		op.finished(i)
 	default:
@@ -74,7 +74,7 @@ func (op *Op) deliver(i int, m *move, ch int) {
 		op.transfers = make([]link.Transfer, len(op.slots))
 	}
 	t := &op.transfers[i]
-	t.Grant, t.Data, t.Owner, t.Move, t.Channel = op.slots[i].grant, op.bytes(m.A, ch), op, i, ch
+	t.Grant, t.Data, t.Owner, t.Move, t.Channel = op.slots[i].grant, op.Bytes(m.A, ch), op, i, ch
 	op.comm.links[m.Peer].Deliver(t)
 }
 
@@ -98,9 +98,9 @@ func (op *Op) grant(i int, m *move, ch int) {
 		op.sinks = make([]link.Sink, len(op.slots))
 	}
 	s := &op.sinks[i]
-	*s = link.Sink{Dst: op.bytes(m.Dst, ch), Elem: op.Elem, Owner: op, Move: i, Channel: ch}
+	*s = link.Sink{Dst: op.Bytes(m.Dst, ch), Elem: op.Elem, Owner: op, Move: i, Channel: ch}
 	if m.Kind == plan.Reduce {
-		s.Reduce, s.A, s.Left = op.work.Reduce, op.bytes(m.A, ch), m.Left
+		s.Reduce, s.A, s.Left = op.work.Reduce, op.Bytes(m.A, ch), m.Left
 	}
 	op.slots[i].state |= granted
 	l := op.comm.links[m.Peer]
@@ -128,26 +128,26 @@ func (op *Op) Filled(s *link.Sink) {
 
 // receive carries out a receiving move with its whole payload at hand.
 func (op *Op) receive(m *move, ch int, p []byte) {
-	dst := op.bytes(m.Dst, ch)
+	dst := op.Bytes(m.Dst, ch)
 	switch {
 	case m.Kind == plan.Recv:
 		copy(dst, p)
 	case len(p) == 0:
 	case m.Left:
-		op.work.Reduce(dst, p, op.bytes(m.A, ch))
+		op.work.Reduce(dst, p, op.Bytes(m.A, ch))
 	default:
-		op.work.Reduce(dst, op.bytes(m.A, ch), p)
+		op.work.Reduce(dst, op.Bytes(m.A, ch), p)
 	}
 }
 
 // local carries out a move without a peer.
 func (op *Op) local(m *move, ch int) {
-	dst, a := op.bytes(m.Dst, ch), op.bytes(m.A, ch)
+	dst, a := op.Bytes(m.Dst, ch), op.Bytes(m.A, ch)
 	switch {
 	case len(dst) == 0:
 	case m.Kind == plan.Copy:
 		copy(dst, a)
 	default:
-		op.work.Reduce(dst, a, op.bytes(m.B, ch))
+		op.work.Reduce(dst, a, op.Bytes(m.B, ch))
 	}
 }

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
@@ -21,6 +21,7 @@ type Receive struct {
 
 	sink  link.Sink
 	from  *link.Link // of a payload under way
+	shown shown      // where it is to be read, if the sender shows it
 	got   Received
 	err   error
 	over  bool
@@ -43,6 +44,7 @@ type arrival struct {
 	size    uint64
 	payload []byte // nil if it has to be granted
 	offer   uint64 // the sender's number for it, if so
+	shown   shown
 }
 
 // A Sending is a message that its receiver has to grant.
@@ -52,6 +54,8 @@ type Sending struct {
 	rank     int
 	typ      uint8
 	transfer link.Transfer
+	shows    bool          // the receiver may read Data where it lies,
+	valid    atomic.Uint64 // as long as this is id
 	err      error
 	ended    chan struct{}
 }
@@ -79,12 +83,15 @@ func (c *Comm) Send(ctx context.Context, data []byte, typ uint8, to int, tag int
 	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, ended: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data, Owner: s}
 	c.sends[s.id] = s
+	o := wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(len(data))}
+	if l.Puller() != nil && len(data) > 0 {
+		s.show(&o)
+		defer s.valid.Store(0)
+	}
 	c.mu.Unlock()
-	l.OfferMessage(wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(len(data))})
-	select {
-	case <-s.ended:
+	l.OfferMessage(o)
+	if c.awaitRank(ctx, s.ended, to) {
 		return s.err
-	case <-ctx.Done():
 	}
 	c.cancel(func() bool { return c.sends[s.id] != nil }, context.Cause(ctx))
 	<-s.ended
@@ -121,13 +128,14 @@ func (s *Sending) end(err error) {
 func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
 	c := e.known(g.Comm)
 	if c == nil {
-		e.tellClosed(l, g.Comm, math.MaxUint64)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch s := c.sends[g.ID]; {
 	case s == nil: // It has failed on this side.
+	case l == c.links[s.rank] && s.transfer.Grant == 0 && g.Grant == 0 && s.shows:
+		c.sent(g.ID, nil)
 	case l != c.links[s.rank] || s.transfer.Grant != 0 || g.Grant == 0:
 		l.Fail(fmt.Errorf("engine: protocol error: grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
 	default:
@@ -148,8 +156,6 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 	case s == nil: // It has failed on this side.
 	case l != c.links[s.rank] || s.transfer.Grant != 0:
 		l.Fail(fmt.Errorf("engine: protocol error: refusal of message %d of communicator %d", r.ID, r.Comm))
-	case r.Room == roomNone:
-		c.sent(r.ID, leftError(s.rank))
 	default:
 		c.sent(r.ID, &RefusedError{
 			Rank: s.rank, Size: len(s.transfer.Data), Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
@@ -163,7 +169,8 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 // happened; if it ends while a large one comes in, the communicator is
 // revoked.
 func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
-	r := &Receive{comm: c, buf: buf, typ: typ, source: source, tag: tag, ended: make(chan struct{}, 1)}
+	r := c.newReceive()
+	r.buf, r.typ, r.source, r.tag = buf, typ, source, tag
 	c.mu.Lock()
 	if c.err != nil {
 		defer c.mu.Unlock()
@@ -183,10 +190,12 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag 
 		r.end(leftError(c.lastLeft))
 	}
 	c.mu.Unlock()
-	select {
-	case <-r.ended:
-		return r.got, r.err
-	case <-ctx.Done():
+	if c.awaitRank(ctx, r.ended, source) {
+		got, err := c.finish(ctx, r)
+		if err == nil {
+			c.receives.Put(r)
+		}
+		return got, err
 	}
 	c.mu.Lock()
 	waiting := c.messages.Remove(source, tag, r)
@@ -196,7 +205,18 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag 
 	}
 	c.cancel(func() bool { return !r.over }, context.Cause(ctx))
 	<-r.ended
-	return r.got, r.err
+	return c.finish(ctx, r)
+}
+
+// newReceive takes a Receive from those that have ended well, to whom nothing
+// refers any more, or makes one.
+func (c *Comm) newReceive() *Receive {
+	r, ok := c.receives.Get().(*Receive)
+	if !ok {
+		return &Receive{comm: c, ended: make(chan struct{}, 1)}
+	}
+	*r = Receive{comm: c, ended: r.ended}
+	return r
 }
 
 // take receives the message a. It is called with the lock held.
@@ -222,6 +242,9 @@ func (c *Comm) take(r *Receive, a arrival) {
 	case err != nil:
 		a.link.RefuseOffer(wire.OfferRefuse{Comm: c.id, ID: a.offer, Room: uint64(len(r.buf)), Type: r.typ})
 		r.end(err)
+	case a.shown.data != 0:
+		r.shown = a.shown
+		r.end(nil)
 	default:
 		r.from = a.link
 		r.sink = link.Sink{Dst: r.buf[:a.size], Owner: r}
@@ -264,19 +287,13 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 		l.Fail(fmt.Errorf("engine: protocol error: a message of %d bytes", o.Size))
 		return
 	}
-	c := e.comm(l, o.Comm)
-	a := arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID}
-	if c == nil || !c.message(a) && errors.Is(c.Err(), ErrClosed) {
-		refuseClosed(l, o.Comm, o.ID)
+	if c := e.comm(l, o.Comm); c != nil {
+		a := arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID}
+		if o.Data != 0 && l.Puller() != nil {
+			a.shown = shown{link: l, id: o.ID, data: o.Data, valid: o.Valid}
+		}
+		c.message(a)
 	}
-}
-
-// roomNone is the room that a rank which has closed the communicator says it
-// has for a message.
-const roomNone = math.MaxUint64
-
-func refuseClosed(l *link.Link, comm, offer uint64) {
-	l.RefuseOffer(wire.OfferRefuse{Comm: comm, ID: offer, Room: roomNone})
 }
 
 // message hands a message to the receive that asks for it, or keeps it. It
@@ -325,25 +342,31 @@ func (c *Comm) dropMessage(a arrival) {
 		return
 	}
 	a.link.Dropped()
-	if errors.Is(c.err, ErrClosed) {
-		refuseClosed(a.link, c.id, a.offer)
-	}
 }
 
-// failMessages ends the sends and receives with the ranks in is. It is called
-// with the lock held, and does not wait until the buffers are free.
-func (c *Comm) failMessages(err error, is func(rank int) bool) {
+// failReceives ends the receives that wait for a message from the sources in
+// is, which is called with match.Any for those from any source.
+func (c *Comm) failReceives(err error, is func(source int) bool) {
 	for _, r := range c.messages.ClearReceives(is) {
 		r.end(err)
 	}
+}
+
+// failReceiving ends receives whose payload is under way. It is called with
+// the lock held, and does not wait until the buffers are free.
+func (c *Comm) failReceiving(err error, is func(r *Receive) bool) {
 	for r := range c.receiving {
-		if is(r.got.Source) {
+		if is(r) {
 			delete(c.receiving, r)
 			c.letGo(func() { r.from.Ungrant(&r.sink) }, func() { r.end(err) })
 		}
 	}
+}
+
+// failSends is failReceiving for sends.
+func (c *Comm) failSends(err error, is func(s *Sending) bool) {
 	for id, s := range c.sends {
-		if is(s.rank) {
+		if is(s) {
 			delete(c.sends, id)
 			c.letGo(func() { c.links[s.rank].Recall(&s.transfer) }, func() { s.end(err) })
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -15,8 +16,11 @@ type Work struct {
 	// Call is the fingerprint; Comm and Seq are filled in.
 	Call wire.Call
 	// Program is the plan of this rank. Channels of it run side by side, at
-	// least one; more only if Program.Single.
+	// least one; more only if Program.Single. If Shared is set instead, that
+	// runs on the board of the communicator, Channels times one after the
+	// other.
 	Program  *Program
+	Shared   *board.Program
 	Channels int
 	Layout   Layout
 	// Data and Input are the buffers, and DataFirst and InputFirst the chunk
@@ -68,6 +72,8 @@ type Op struct {
 	transfers []link.Transfer
 	temp      *bufpool.Buffer
 
+	shared shared // for one that runs on a board
+
 	failing bool
 	err     error
 	ended   chan struct{} // gets one value at the end
@@ -80,7 +86,7 @@ type Op struct {
 
 // Start begins a collective. Its buffers belong to the engine until Wait has
 // returned.
-func (c *Comm) Start(w Work) (*Op, error) {
+func (c *Comm) Start(w *Work) (*Op, error) {
 	c.mu.Lock()
 	if c.err != nil {
 		defer c.mu.Unlock()
@@ -91,10 +97,8 @@ func (c *Comm) Start(w Work) (*Op, error) {
 	c.ops.put(op)
 	c.engine.begin()
 	op.busy++
-	for ch := range op.channels {
-		for _, m := range w.Program.first {
-			op.ready = append(op.ready, int32(ch*len(w.Program.moves))+m)
-		}
+	if w.Shared == nil {
+		op.firstMoves()
 	}
 	ours, theirs := c.admitAhead(op)
 	gone := c.gone(op)
@@ -113,6 +117,16 @@ func (c *Comm) Start(w Work) (*Op, error) {
 	return op, nil
 }
 
+// firstMoves makes the moves ready that wait for no other.
+func (op *Op) firstMoves() {
+	g := op.work.Program
+	for ch := range op.channels {
+		for _, m := range g.first {
+			op.ready = append(op.ready, int32(ch*len(g.moves))+m)
+		}
+	}
+}
+
 // gone is the error of an operation that needs a rank that has left, or nil.
 // What that rank had sent before is enough for others.
 func (c *Comm) gone(op *Op) *PeerError {
@@ -125,42 +139,63 @@ func (c *Comm) gone(op *Op) *PeerError {
 }
 
 // newOp takes an Op for w from the free ones, or makes one.
-func (c *Comm) newOp(w Work) *Op {
+func (c *Comm) newOp(w *Work) *Op {
 	var op *Op
 	if n := len(c.freeOps); n > 0 {
 		op, c.freeOps = c.freeOps[n-1], c.freeOps[:n-1]
 	} else {
 		op = &Op{comm: c, ended: make(chan struct{}, 1)}
 	}
-	g := w.Program
-	w.Call.Comm, w.Call.Seq = c.id, c.seq
-	op.call, op.work = w.Call, w
-	op.slicer = slicer{Layout: w.Layout, chunks: g.chunks, channels: w.Channels}
+	op.work = *w
+	op.call = w.Call
+	op.call.Comm, op.call.Seq = c.id, c.seq
+	op.slicer = slicer{Layout: w.Layout, channels: w.Channels}
 	op.bufs = [3]window{plan.Data: {w.Data, w.DataFirst}, plan.Input: {w.Input, w.InputFirst}}
-	if g.tempHi > g.tempLo {
-		op.tempSize = op.tempBytes(g.tempLo, g.tempHi)
-		op.temp = w.Pool.Get(op.tempSize * op.channels)
-		op.bufs[plan.Temp] = window{op.temp.B, g.tempLo}
-	}
 	op.slots = op.slots[:0]
-	for range op.channels {
-		for i := range g.moves {
-			op.slots = append(op.slots, slot{waits: g.moves[i].waits})
+	if g := w.Program; w.Shared != nil {
+		op.chunks = w.Shared.Chunks
+		op.takeTemp(w.Shared.TempLo, w.Shared.TempHi, 1)
+		op.share()
+	} else {
+		op.chunks = g.chunks
+		op.takeTemp(g.tempLo, g.tempHi, op.channels)
+		for range op.channels {
+			for i := range g.moves {
+				op.slots = append(op.slots, slot{waits: g.moves[i].waits})
+			}
 		}
+		op.remaining = len(op.slots)
 	}
-	op.ready, op.remaining, op.busy = op.ready[:0], len(op.slots), 0
+	op.ready, op.busy = op.ready[:0], 0
 	op.failing, op.err = false, nil
 	op.moved, op.progress = time.Time{}, 0
 	return op
+}
+
+// takeTemp gets the memory for chunks lo ≤ i < hi of Temp, so many times.
+func (op *Op) takeTemp(lo, hi, times int) {
+	if hi > lo {
+		op.tempSize = op.tempBytes(lo, hi)
+		op.temp = op.work.Pool.Get(op.tempSize * times)
+		op.bufs[plan.Temp] = window{op.temp.B, lo}
+	}
 }
 
 // Wait waits for the end of the operation. If ctx ends first the communicator
 // is revoked on all ranks. When Wait returns nothing uses the buffers of the
 // operation any more, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
-	select {
-	case <-op.ended:
-	case <-ctx.Done():
+	if op.work.Shared != nil {
+		if op.play(ctx) {
+			return nil
+		}
+		if pull := op.shared.pull; pull != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, pullGrace, pull)
+			defer cancel()
+		}
+	}
+	if !op.await(ctx) {
 		op.comm.cancel(func() bool { return !op.over() }, context.Cause(ctx))
 		<-op.ended
 	}
@@ -168,11 +203,25 @@ func (op *Op) Wait(ctx context.Context) error {
 	if err == nil {
 		c := op.comm
 		c.mu.Lock()
-		op.work = Work{}
-		c.freeOps = append(c.freeOps, op)
+		c.recycle(op)
 		c.mu.Unlock()
 	}
 	return err
+}
+
+// await waits for the end. It reports false if ctx ends first.
+func (op *Op) await(ctx context.Context) bool {
+	var peers []int
+	if g := op.work.Program; g != nil {
+		peers = g.peers
+	}
+	return op.comm.await(ctx, op.ended, peers)
+}
+
+// recycle keeps an operation that has ended well for the next one.
+func (c *Comm) recycle(op *Op) {
+	op.work, op.bufs, op.shared.work.Reduce = Work{}, [3]window{}, nil
+	c.freeOps = append(c.freeOps, op)
 }
 
 // leave is called, with the lock held, by a goroutine at its end of work on
@@ -209,10 +258,19 @@ func (op *Op) finished(i int) {
 
 // end takes the operation off its communicator and wakes whoever waits.
 func (op *Op) end() {
+	op.retire()
+	op.ended <- struct{}{}
+}
+
+// retire takes the operation off its communicator.
+func (op *Op) retire() {
 	c := op.comm
 	c.ops.remove(op)
 	c.history[op.call.Seq%historyLength] = op.call
 	c.engine.active.Add(-1)
+	if op.work.Shared != nil {
+		op.handOn()
+	}
 	if op.temp != nil {
 		op.work.Pool.Put(op.temp)
 		op.temp = nil
@@ -223,7 +281,6 @@ func (op *Op) end() {
 			c.drop(h)
 		}
 	}
-	op.ended <- struct{}{}
 	if c.err != nil {
 		c.quiet.Broadcast()
 	}
@@ -236,6 +293,9 @@ func (op *Op) fail(err error) {
 		return
 	}
 	op.failing, op.err = true, err
+	if op.work.Shared != nil {
+		op.interrupt()
+	}
 	op.comm.engine.wg.Go(op.abandon)
 }
 
@@ -275,6 +335,9 @@ func (op *Op) over() bool { return op.remaining == 0 && op.busy == 0 }
 
 // needs reports whether the operation still waits for rank.
 func (op *Op) needs(rank int) bool {
+	if op.work.Shared != nil {
+		return op.needsShared(rank)
+	}
 	for i := range op.slots {
 		s, m := &op.slots[i], op.move(i)
 		local := m.Kind == plan.Copy || m.Kind == plan.Combine

@@ -12,6 +12,7 @@ type Program struct {
 	first  []int32   // moves that wait for none
 	sends  [][]int32 // by peer: its moves, in the order of their index
 	recvs  [][]int32
+	peers  []int // with which it exchanges anything
 
 	tempLo, tempHi int  // chunks of Temp that are used
 	single         bool // every span is a single chunk
@@ -39,6 +40,11 @@ func Compile(p plan.Plan, size int) *Program {
 	for i := range g.moves {
 		if g.moves[i].waits == 0 {
 			g.first = append(g.first, int32(i))
+		}
+	}
+	for peer := range size {
+		if len(g.sends[peer])+len(g.recvs[peer]) > 0 {
+			g.peers = append(g.peers, peer)
 		}
 	}
 	return g

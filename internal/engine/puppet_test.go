@@ -28,6 +28,7 @@ type heard struct {
 	offer   wire.Offer
 	grant   wire.OfferGrant
 	where   wire.Where
+	closed  wire.Closed
 	err     error
 }
 
@@ -66,6 +67,7 @@ func (p *puppet) Revoke(_ *link.Link, r wire.Revoke, _ string) {
 	p.note(heard{kind: "revoke", revoke: r})
 }
 func (p *puppet) Failed(*link.Link, wire.Failed, string) {}
+func (p *puppet) Closed(_ *link.Link, c wire.Closed)     { p.note(heard{kind: "closed", closed: c}) }
 func (p *puppet) Left(*link.Link)                        { p.note(heard{kind: "left"}) }
 func (p *puppet) Lost(_ *link.Link, err error)           { p.note(heard{kind: "lost", err: err}) }
 

@@ -71,7 +71,7 @@ func (c *Comm) watch(now time.Time) {
 	var late *Op
 	c.mu.Lock()
 	c.ops.each(func(op *Op) {
-		if op.failing || op.busy > 0 {
+		if op.failing || op.busy > 0 && (op.work.Shared == nil || c.board.Waiting() < 0) {
 			return // What is worked on here does not stand still.
 		}
 		switch p := op.measure(); {
@@ -86,19 +86,18 @@ func (c *Comm) watch(now time.Time) {
 			}
 		}
 	})
-	var err *TimeoutError
-	if late != nil {
-		err = c.timeout(late)
-		c.fail(err) // before the lock is given up, or late could end meanwhile
+	if late != nil { // before the lock is given up, or it could end meanwhile
+		err := c.timeout(late)
+		c.endAll(err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
 	}
 	c.mu.Unlock()
-	if err != nil {
-		c.tell(wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
-	}
 }
 
 // measure is a number that changes as the operation makes progress.
 func (op *Op) measure() int {
+	if op.work.Shared != nil {
+		return int(op.comm.board.Progress())
+	}
 	p := len(op.slots) - op.remaining
 	for i := range op.sinks {
 		if s := &op.sinks[i]; s.Owner != nil {

@@ -34,7 +34,7 @@ func TestWatchSleepsWhenIdle(t *testing.T) {
 			work := w.work(0, pairwise, vector(0, 10))
 			work.Timeout = time.Second
 			c := e.NewComm(uint64(time.Now().UnixNano()), 0, w.links[0])
-			op, err := c.Start(work)
+			op, err := c.start(work)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 					}
 					work := w.work(rank, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(rank, 100))
 					work.Timeout = 2 * time.Second
-					op, err := c.Start(work)
+					op, err := c.start(work)
 					if err != nil {
 						return err
 					}
@@ -123,7 +123,7 @@ func TestSilentPeerIsNamed(t *testing.T) {
 		errs := w.on(func(rank int, c *Comm) error {
 			work := w.work(rank, pairwise, vector(rank, 100))
 			work.Timeout = time.Second
-			op, err := c.Start(work)
+			op, err := c.start(work)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func TestProgressIsNoTimeout(t *testing.T) {
 			data := vector(rank, 4<<20)
 			work := w.work(rank, ring, data)
 			work.Timeout = 2500 * time.Millisecond
-			op, err := c.Start(work)
+			op, err := c.start(work)
 			if err == nil {
 				err = op.Wait(t.Context())
 			}

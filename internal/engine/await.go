@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/yield"
+)
+
+const (
+	// visitsMax is at how many links whoever waits looks himself: with more of
+	// them the round takes longer than to be woken does.
+	visitsMax = 8
+	// glances are looks without giving the processor to others, and before the
+	// time is taken, where they cost nothing.
+	glances = 50
+	// visitMax is how long a visit lasts. To go to sleep and to be woken takes
+	// the tenth of it; but where there are more ranks than processors, each of
+	// them waits until others had their turn.
+	visitMax = 200 * time.Microsecond
+	// waitMax is what a longer wait counts for, so that a few short ones
+	// outweigh it.
+	waitMax = 4 * visitMax
+)
+
+// A pace learns from how long a communicator has had to wait whether visits
+// pay. Its zero value is confident.
+type pace struct{ mean atomic.Int64 }
+
+// learn takes note of a wait. What gets lost when two learn at once does not
+// matter.
+func (p *pace) learn(wait time.Duration) {
+	mean := p.mean.Load()
+	p.mean.Store(mean + (int64(min(wait, waitMax))-mean)/4)
+}
+
+func (p *pace) pays() bool { return p.mean.Load() <= int64(visitMax) }
+
+// awaitRank is await for what comes from one rank, or any.
+func (c *Comm) awaitRank(ctx context.Context, ended <-chan struct{}, rank int) bool {
+	if rank == match.Any {
+		return c.await(ctx, ended, c.ranks)
+	}
+	return c.await(ctx, ended, c.ranks[rank:rank+1])
+}
+
+// await waits until ended has something. It reports false if ctx ends first.
+// Peers are the ranks that this depends on: for a while the caller looks itself
+// for what comes from them.
+func (c *Comm) await(ctx context.Context, ended <-chan struct{}, peers []int) (well bool) {
+	select {
+	case <-ended:
+		return true
+	default:
+	}
+	if len(peers) > visitsMax || !c.pace.pays() {
+		for _, rank := range peers {
+			if l := c.links[rank]; l != nil {
+				l.Wake()
+			}
+		}
+		return c.sleep(ctx, ended)
+	}
+	var room [visitsMax]link.Visit
+	visits, busy := c.visit(room[:0], peers)
+	defer func() {
+		soon := well && c.engine.active.Load() == 0
+		for i := range visits {
+			visits[i].End(soon)
+		}
+	}()
+	if busy && c.look(ctx, ended, visits) {
+		return true
+	}
+	for i := range visits {
+		visits[i].Rest()
+	}
+	return c.sleep(ctx, ended)
+}
+
+// visit begins a visit at the links of each peer, and reports whether there is
+// anything to look at.
+func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy bool) {
+	for _, rank := range peers {
+		if l := c.links[rank]; l != nil {
+			visits = append(visits, l.Visit())
+			busy = busy || visits[len(visits)-1].Busy()
+		}
+	}
+	return visits, busy
+}
+
+// look handles what comes for as long as a visit lasts. It reports whether
+// ended has something.
+func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
+	var turns yield.Turns
+	var start time.Time
+	first := glances
+	for i := range visits {
+		if !visits[i].Cheap() {
+			first = 0
+		}
+	}
+	for i := 0; ; i++ {
+		for k := range visits {
+			visits[k].Poll()
+		}
+		select {
+		case <-ended:
+			c.pace.learn(0)
+			return true
+		default:
+		}
+		switch {
+		case i < first:
+			continue
+		case i == first:
+			start = time.Now()
+		case i%4 == 3:
+			if time.Since(start) > visitMax || ctx.Err() != nil {
+				return false
+			}
+		}
+		turns.Yield()
+	}
+}
+
+// sleep waits until ended has something. It reports false if ctx ends first.
+func (c *Comm) sleep(ctx context.Context, ended <-chan struct{}) bool {
+	start := time.Now()
+	defer func() { c.pace.learn(time.Since(start)) }()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
