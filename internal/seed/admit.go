@@ -126,16 +126,16 @@ func (s *Server) admit(l *line) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{line: l, node: node, out: newOutbox()}
+	g := &guest{line: l, node: node, wanted: int(req.Rank), out: newOutbox()}
 	g.out.post(admitted)
-	return g, s.takePlace(g, int(req.Rank))
+	return g, s.takePlace(g)
 }
 
 // takePlace adds g to those who are told how the world stands.
-func (s *Server) takePlace(g *guest, wanted int) error {
+func (s *Server) takePlace(g *guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	step, err := s.form.Admit(time.Now(), g.node, wanted)
+	step, err := s.form.Admit(time.Now(), g.node, g.wanted)
 	if err == nil {
 		s.guests[g.node.ID] = g
 		s.log.Info("node joined", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
@@ -143,6 +143,9 @@ func (s *Server) takePlace(g *guest, wanted int) error {
 		g.out.post(s.progress())
 	}
 	s.apply(step)
+	if err == nil {
+		s.note(g, Event{})
+	}
 	if err != nil {
 		return refusalOf(err)
 	}

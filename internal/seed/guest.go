@@ -15,8 +15,9 @@ import (
 // A guest is a node that has a place and a conn to the seed.
 type guest struct {
 	*line
-	node member.Node
-	out  *outbox
+	node   member.Node
+	wanted int // the rank it wants, or member.AnyRank
+	out    *outbox
 }
 
 // host is the life of a conn after its node was admitted. It keeps the conn
@@ -125,6 +126,7 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 		} else {
 			s.log.Warn("node is gone", attrs...)
 		}
+		s.note(g, Event{Gone: true, Left: left, Reason: reason})
 	}
 	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
 }

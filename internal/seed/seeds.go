@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nexar-go/nexar/transport"
@@ -21,7 +22,8 @@ type Seeds struct {
 	// Dial connects to one of them, under the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 
-	// Timeout bounds the search. Zero means a minute.
+	// Timeout bounds the search. Zero means a minute, a negative value that
+	// there is no limit.
 	Timeout time.Duration
 
 	// Attempt bounds one attempt at one address. Zero means 10 seconds.
@@ -43,12 +45,17 @@ func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
 		return nil, errors.New("no address of a seed is known")
 	}
 	if err := req.Token.Check(d.Addrs...); err != nil {
+		if req.Token.IsZero() {
+			return nil, fmt.Errorf("%w: NEXAR_CLUSTER_TOKEN is not set, use that of the seed: %w", ErrToken, err)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	d = d.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
 	last := make([]error, len(d.Addrs))
 	pause := d.first
 	for attempts := 1; ; attempts++ {
@@ -81,7 +88,7 @@ func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
 
 func (d Seeds) withDefaults() Seeds {
 	set := func(v *time.Duration, to time.Duration) {
-		if *v <= 0 {
+		if *v == 0 {
 			*v = to
 		}
 	}
@@ -125,13 +132,18 @@ func isTimeout(err error) bool {
 func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	var tried []string
 	for i, addr := range d.Addrs {
-		if last[i] != nil {
+		switch {
+		case last[i] != nil && (isTimeout(last[i]) || errors.Is(last[i], context.Cause(ctx))):
+			tried = append(tried, addr+" (no answer)")
+		case errors.Is(last[i], syscall.ECONNREFUSED):
+			tried = append(tried, addr+" (nothing listens there)")
+		case last[i] != nil:
 			tried = append(tried, fmt.Sprintf("%s (%v)", addr, last[i]))
-		} else {
+		default:
 			tried = append(tried, addr+" (not tried)")
 		}
 	}
-	err := fmt.Errorf("no seed could be reached in %d attempts: %s", attempts, strings.Join(tried, ", "))
+	err := fmt.Errorf("no seed could be reached in %d attempts; does one run there? %s", attempts, strings.Join(tried, ", "))
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

@@ -3,6 +3,7 @@ package seed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -63,7 +64,28 @@ func TestSeedsNamesAllThatItTried(t *testing.T) {
 	a, b := nobody(t), nobody(t)
 	d := Seeds{Addrs: []string{a, b}, Dial: dialTLS, Timeout: 300 * time.Millisecond, first: time.Millisecond, longest: time.Millisecond}
 	_, err := d.Join(t.Context(), Request{})
-	says(t, err, context.DeadlineExceeded, "no seed could be reached", a, b, "refused")
+	says(t, err, context.DeadlineExceeded, "no seed could be reached", a+" (nothing listens there)", b+" (nothing listens there)")
+}
+
+// A node without a token is told where one comes from, before it has asked
+// anybody.
+func TestSeedsWithoutToken(t *testing.T) {
+	d := Seeds{Addrs: []string{"192.0.2.1:7000"}, Dial: func(context.Context, string) (transport.Conn, error) {
+		t.Error("it has asked a seed")
+		return nil, errors.New("no")
+	}}
+	_, err := d.Join(t.Context(), Request{})
+	says(t, err, ErrToken, "NEXAR_CLUSTER_TOKEN is not set", "192.0.2.1:7000", "128 bits")
+}
+
+// A seed that does not answer is no more than that.
+func TestSeedsWithoutAnswer(t *testing.T) {
+	d := Seeds{Addrs: []string{"127.0.0.1:1"}, Timeout: 50 * time.Millisecond, Dial: func(ctx context.Context, _ string) (transport.Conn, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("dial: %w", ctx.Err())
+	}}
+	_, err := d.Join(t.Context(), Request{})
+	says(t, err, context.DeadlineExceeded, "does one run there? 127.0.0.1:1 (no answer)")
 }
 
 // An address from which nothing comes back takes its own time only.

@@ -82,6 +82,7 @@ type Server struct {
 	wg      sync.WaitGroup
 
 	throttle throttle
+	events   *events
 
 	mu     sync.Mutex // guards the rest; nothing waits while it is held
 	form   *member.Formation
@@ -113,6 +114,7 @@ func Serve(cfg Config) (*Server, error) {
 		decided: make(chan struct{}),
 		form:    form,
 		guests:  make(map[member.NodeID]*guest),
+		events:  newEvents(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -124,12 +126,17 @@ func Serve(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Wait returns nil when the world has formed, or the reason why it has not.
+// Wait returns nil when the world has formed, or the reason why it has not. It
+// knows that also if ctx has ended.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-s.decided:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		select {
+		case <-s.decided:
+		default:
+			return context.Cause(ctx)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +151,7 @@ func (s *Server) Wait(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.close()
 	s.mu.Lock()
-	s.apply(s.form.Abort(fmt.Errorf("the seed: %w", ErrClosed)))
+	s.apply(s.form.Abort(fmt.Errorf("the seed was %w", ErrClosed)))
 	for _, g := range s.guests {
 		g.out.close(nil)
 	}
@@ -254,7 +261,8 @@ func (s *Server) apply(step member.Step) {
 		close(s.decided)
 	}
 	if step.Err != nil {
-		s.log.Error("world did not form", "err", step.Err)
+		// Whoever runs the seed gets it as an error of Wait, too.
+		s.log.Info("world did not form", "err", step.Err)
 		b := frame(wire.JoinFailed{Text: step.Err.Error()})
 		for _, g := range s.guests {
 			g.out.close(b)

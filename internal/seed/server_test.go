@@ -276,7 +276,7 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 	if _, ok := errors.AsType[*FailedError](err); !ok {
 		t.Errorf("error %v, want a *FailedError", err)
 	}
-	says(t, err, nil, "the seed: closed")
+	says(t, err, nil, "the seed was closed")
 	says(t, s.Wait(t.Context()), ErrClosed)
 	s.Close()
 }
