@@ -3,6 +3,8 @@ package nexar
 import (
 	"context"
 	"fmt"
+	"sync"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -52,24 +54,30 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 
 // AllReduceFunc is AllReduce with a function of the caller, which makes
 // dst[i] = dst[i] ∘ src[i] for all i. ∘ is associative but need not be
-// commutative: it is applied in the order of the ranks. combine may be called
-// by several goroutines at once, for parts of the vector, and keeps neither
-// slice. It must not block, call this package or panic, as others wait for it;
-// a call that is cancelled ends only when combine has returned. All ranks use
-// the same function.
+// commutative: it is applied in the order of the ranks. combine is called for
+// parts of the vector, by this goroutine or by others, also by several at once;
+// it changes dst alone and keeps neither slice. It must not block, call this
+// package or panic, as others wait for it; a call that is cancelled ends only
+// when combine has returned. If combine panics, so does AllReduceFunc, and the
+// communicator is revoked. All ranks use the same function.
 func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
 	t := vector(plan.AllReduce, data)
 	t.op, t.ordered = customOp, true
 	if combine == nil {
 		return opError(t.name(), fmt.Errorf("%w: the function is nil", ErrInvalidOp))
 	}
-	t.reduce = reducerOf(combine)
-	return c.run(ctx, t)
+	guard := &guard{comm: c}
+	t.reduce = reducerOf(func(dst, src []T) { guard.call(func() { combine(dst, src) }) })
+	err := c.run(ctx, t)
+	guard.check()
+	return err
 }
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
 // rank r. All src have the same length; on root dst is Size times as long, on
-// other ranks it is ignored and may be nil.
+// other ranks it is ignored and may be nil. On root src may be its own block of
+// dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
+// other overlap is an ErrOverlap.
 func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	if c.rank != root {
 		dst = nil
@@ -80,6 +88,9 @@ func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) erro
 	if err == nil && c.rank == root {
 		err = checkLength("dst", len(dst), c.Size()*len(src))
 	}
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, root)
+	}
 	if err != nil {
 		return opError(t.name(), err)
 	}
@@ -88,10 +99,17 @@ func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) erro
 
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
 // src of rank r. All src have the same length, and dst is Size times as long.
+// src may be this rank's own block of dst, dst[Rank*len(src):(Rank+1)*len(src)],
+// which then stays as it is, whatever other ranks do; any other overlap is an
+// ErrOverlap.
 func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 	t := blocks(plan.AllGather, dst, src, len(src))
 	t.inFirst = c.rank
-	if err := checkLength("dst", len(dst), c.Size()*len(src)); err != nil {
+	err := checkLength("dst", len(dst), c.Size()*len(src))
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, c.rank)
+	}
+	if err != nil {
 		return opError(t.name(), err)
 	}
 	return c.run(ctx, t)
@@ -99,7 +117,9 @@ func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 
 // Scatter deals src of root out: dst of rank r is block r of src. All dst have
 // the same length; on root src is Size times as long, on other ranks it is
-// ignored and may be nil.
+// ignored and may be nil. On root dst may be its own block of src,
+// src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
+// overlap is an ErrOverlap. src is not changed.
 func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	if c.rank != root {
 		src = nil
@@ -110,6 +130,9 @@ func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) err
 	if err == nil && c.rank == root {
 		err = checkLength("src", len(src), c.Size()*len(dst))
 	}
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, root)
+	}
 	if err != nil {
 		return opError(t.name(), err)
 	}
@@ -118,11 +141,16 @@ func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) err
 
 // ReduceScatter combines src of all ranks, element by element, and leaves
 // block r of the result in dst of rank r. All dst have the same length, and
-// src is Size times as long. src is not changed.
+// src is Size times as long. dst may be this rank's own block of src,
+// src[Rank*len(dst):(Rank+1)*len(dst)], whatever other ranks do; any other
+// overlap is an ErrOverlap. Save for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
 	t := blocks(plan.ReduceScatter, dst, src, len(dst))
 	t.first = c.rank
 	err := checkLength("src", len(src), c.Size()*len(dst))
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, c.rank)
+	}
 	if err == nil {
 		err = t.setOp(op)
 	}
@@ -136,7 +164,7 @@ func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) 
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of
-// Size, and do not overlap.
+// Size. Any overlap of them is an ErrOverlap.
 func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 	t := blocks(plan.AllToAll, dst, src, len(src)/c.Size())
 	err := checkLength("dst", len(dst), len(src))
@@ -144,7 +172,7 @@ func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, len(src), c.Size())
 	}
 	if err == nil && overlap(t.data, t.input) {
-		err = fmt.Errorf("%w: dst and src overlap", ErrInvalidLength)
+		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
 	if err != nil {
 		return opError(t.name(), err)
@@ -189,6 +217,19 @@ func blocks[T Number](kind plan.Collective, dst, src []T, count int) task {
 	}
 }
 
+// setInPlace looks whether part is block own of whole, in which case the task
+// is carried out in place. Any other overlap is an error.
+func (t *task) setInPlace(wholeName, partName string, whole, part []byte, own int) error {
+	if !overlap(whole, part) {
+		return nil
+	}
+	if &whole[own*len(part)] != &part[0] {
+		return fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, own)
+	}
+	t.inPlace = true
+	return nil
+}
+
 func (t *task) setOp(op Op) error {
 	t.reduce = kernel.Reducer(t.typ, kernel.Op(op))
 	if t.reduce == nil {
@@ -207,16 +248,19 @@ func (t *task) finish(op Op, err error, ranks int) {
 
 // reducerOf is a reduction of bytes by a function on elements.
 func reducerOf[T Number](combine func(dst, src []T)) func(dst, a, b []byte) {
+	scratch := sync.Pool{New: func() any { return new([2][]T) }}
 	return func(dst, a, b []byte) {
-		if &dst[0] == &a[0] {
-			combine(sliceOf[T](dst), aligned[T](b))
-			return
+		// The operands may be another rank's memory, which must not change
+		// whatever combine does, and dst may be one of them.
+		s := scratch.Get().(*[2][]T)
+		defer scratch.Put(s)
+		for i, operand := range [2][]byte{a, b} {
+			n := len(operand) / int(unsafe.Sizeof(*new(T)))
+			s[i] = append(s[i][:0], make([]T, n)...)
+			copy(bytesOf(s[i]), operand)
 		}
-		// dst may be b, so the result is made elsewhere.
-		left := make([]T, len(dst)/len(bytesOf(make([]T, 1))))
-		copy(bytesOf(left), a)
-		combine(left, aligned[T](b))
-		copy(dst, bytesOf(left))
+		combine(s[0], s[1])
+		copy(dst, bytesOf(s[0]))
 	}
 }
 

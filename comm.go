@@ -1,18 +1,16 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
-	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/internal/recipe"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -39,21 +37,12 @@ type Comm struct {
 	transport string
 	encrypted bool
 
-	choose            func(tune.Need) tune.Choice // of a tune.Tuner
-	pool              *bufpool.Pool
+	book              *recipe.Book
 	collectiveTimeout time.Duration
 	barrierTimeout    time.Duration
 	log               *slog.Logger
 	close             func() error // of the node, for Local
 
-	mu       sync.Mutex
-	programs map[programKey]*engine.Program
-}
-
-type programKey struct {
-	kind  plan.Collective
-	index int
-	root  int
 }
 
 // Rank is the rank of this node: 0 ≤ Rank < Size.
@@ -65,23 +54,51 @@ func (c *Comm) Size() int { return len(c.nodes) }
 // Epoch is the number of the view that the communicator belongs to.
 func (c *Comm) Epoch() uint64 { return c.epoch }
 
-// Transport is the name of the transport between the ranks: "quic" or "mem".
+// Transport is the name of what connects this rank to all others: "mem" within
+// a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
+// "mixed" if it is not the same for all of them; Node.Peers tells them apart.
 func (c *Comm) Transport() string { return c.transport }
 
 // Encrypted reports whether what the ranks send to each other is encrypted
-// and authenticated. What stays in one process is not.
+// and authenticated. What stays in one process, or in shared memory, is not.
 func (c *Comm) Encrypted() bool { return c.encrypted }
 
-// Close ends the communicator on this rank. Operations that are under way,
-// and later ones, return ErrClosed; ranks that wait for this one in an
-// operation get an ErrRevoked. Closing a communicator made by Local also
-// closes its node.
+// Close ends the communicator on this rank: operations that are under way, and
+// later ones, return ErrClosed. It may be called more than once.
+//
+// The other ranks may go on: messages that this rank has sent can be received,
+// and collectives in which it has done its part come to their end. Whatever
+// else needs this rank fails there with a PeerError that says it has left.
+// If an operation is under way here, however, it cannot be completed, and the
+// communicator is revoked on all ranks.
+//
+// Closing a communicator made by Local also closes its node.
 func (c *Comm) Close() error {
-	c.comm.Close()
 	if c.close != nil {
-		return c.close()
+		return c.close() // which ends the communicator too
+	}
+	c.comm.Close()
+	return nil
+}
+
+// Err is nil as long as operations may begin. Once the communicator has ended,
+// it is what they would return: a RevokedError if one has failed here or
+// elsewhere, ErrClosed if Close came before that. A rank that has left ends
+// the communicator only when a collective needs that rank.
+func (c *Comm) Err() error {
+	if err := c.comm.Err(); err != nil {
+		return c.ended(err)
 	}
 	return nil
+}
+
+// over says why a call with a context that has ended cannot begin. Otherwise
+// the engine says it.
+func (c *Comm) over(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return cmp.Or(c.Err(), cancelled(ctx))
 }
 
 // Barrier returns when every rank has called it. If ctx ends first, the
@@ -103,8 +120,9 @@ type task struct {
 	blocks  bool // chunks are blocks of count elements
 	data    []byte
 	input   []byte
-	first   int // chunk that data begins with
-	inFirst int // chunk that input begins with
+	first   int  // chunk that data begins with
+	inFirst int  // chunk that input begins with
+	inPlace bool // data and input are one, the longer of the two
 	reduce  func(dst, a, b []byte)
 	ordered bool
 }
@@ -112,19 +130,42 @@ type task struct {
 // run carries a task out.
 func (c *Comm) run(ctx context.Context, t task) error {
 	name := t.name()
-	if err := context.Cause(ctx); err != nil {
-		c.comm.Cancel(err) // The other ranks would wait in vain.
+	if err := c.over(ctx); err != nil {
+		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
 		return opError(name, err)
 	}
 	timeout := c.collectiveTimeout
 	if t.kind == plan.Barrier {
 		timeout = c.barrierTimeout
 	}
-	op, err := c.comm.Start(c.work(t, timeout))
+	work := t.work(c.book)
+	work.Timeout = timeout
+	op, err := c.comm.Start(&work)
 	if err == nil {
 		err = op.Wait(ctx)
 	}
-	return c.explain(name, err)
+	return c.explain(ctx, name, err)
+}
+
+// work is how a task is carried out.
+func (t *task) work(book *recipe.Book) engine.Work {
+	elem := 1
+	if t.typ != 0 {
+		elem = t.typ.Size()
+	}
+	w := book.Work(recipe.Task{
+		Kind: t.kind, Type: uint8(t.typ), Op: t.op, Root: t.root, Elem: elem, Count: t.count,
+		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
+	})
+	if t.inPlace && len(t.input) > len(t.data) {
+		t.data, t.first = t.input, t.inFirst
+	}
+	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
+	if t.inPlace {
+		w.Input, w.InputFirst = t.data, t.first // Some plans take them for two.
+	}
+	w.Reduce = t.reduce
+	return w
 }
 
 func (t *task) name() string {
@@ -132,64 +173,4 @@ func (t *task) name() string {
 		return "all_reduce_func"
 	}
 	return t.kind.String()
-}
-
-// work chooses how to carry a task out.
-func (c *Comm) work(t task, timeout time.Duration) engine.Work {
-	elem := 1
-	if t.typ != 0 {
-		elem = t.typ.Size()
-	}
-	need := tune.Need{Collective: t.kind, Size: c.Size(), Bytes: t.count * elem, Blocks: t.blocks, Ordered: t.ordered}
-	if t.blocks {
-		need.Bytes *= c.Size()
-	}
-	choice := c.choose(need)
-	return engine.Work{
-		Call: wire.Call{
-			Kind: uint8(t.kind), Type: uint8(t.typ), Op: t.op, Root: uint32(t.root), Count: uint64(t.count),
-			Plan: uint8(choice.Index), Channels: uint16(choice.Channels),
-		},
-		Program:  c.program(t, choice),
-		Channels: choice.Channels,
-		Layout:   engine.Layout{Elem: elem, Count: t.count, Blocks: t.blocks},
-		Data:     t.data, DataFirst: t.first,
-		Input: t.input, InputFirst: t.inFirst,
-		Pool:   c.pool,
-		Reduce: t.reduce, Timeout: timeout,
-	}
-}
-
-// program returns the compiled plan of this rank.
-func (c *Comm) program(t task, choice tune.Choice) *engine.Program {
-	key := programKey{t.kind, choice.Index, t.root}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.programs[key]
-	if p == nil {
-		p = engine.Compile(choice.Algorithm.Plan(c.rank, c.Size(), t.root), c.Size())
-		c.programs[key] = p
-	}
-	return p
-}
-
-// hasRoot reports whether a collective has a root.
-func hasRoot(k plan.Collective) bool {
-	switch k {
-	case plan.Broadcast, plan.Reduction, plan.Gather, plan.Scatter:
-		return true
-	}
-	return false
-}
-
-// planName is how a fingerprint says that a call is carried out.
-func planName(k plan.Collective, index, channels int) string {
-	list := plan.Algorithms(k)
-	if index >= len(list) {
-		return "an unknown algorithm"
-	}
-	if channels == 1 {
-		return list[index].Name
-	}
-	return list[index].Name + " on several channels"
 }

@@ -8,16 +8,18 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/recipe"
 )
 
 // Config says how a node joins a cluster and how it behaves in it. The zero
@@ -42,12 +44,37 @@ type Config struct {
 	// sees. NEXAR_ADVERTISE.
 	Advertise string `env:"NEXAR_ADVERTISE"`
 
+	// Transports are the ways to reach other nodes that this one may use, of
+	// "shm", "tcp" and "quic"; all by default. Two nodes use what both of them
+	// may: shared memory within a host, between processes of the same user;
+	// otherwise QUIC, and beside it TCP, at the same port, for all payloads.
+	// QUIC is used where nothing else leads even if it is not in the list. The
+	// order means nothing. NEXAR_TRANSPORTS, separated by commas.
+	// NEXAR_ENABLE_TCP_BULK_SIDECAR=0 takes "tcp" out of it.
+	Transports []string `env:"NEXAR_TRANSPORTS"`
+
+	// PlainBulk leaves what goes over TCP unprotected: whoever is on the way
+	// can read and change it. Who the nodes are is proved all the same. Either
+	// all nodes have it or none; between two that do not agree everything goes
+	// over QUIC. NEXAR_PLAIN_BULK=1.
+	PlainBulk bool `env:"NEXAR_PLAIN_BULK"`
+
+	// Algorithms fixes how collectives are carried out, each as
+	// "all_reduce=ring", or "all_reduce=ring/4" for four channels side by side,
+	// which are over links even where ranks share memory. All ranks need the
+	// same. By default the fastest by a model of the ways between the ranks is
+	// taken; so it is where an algorithm is not for so many ranks, or for hosts
+	// with several of them and there are none, or would not keep the order of
+	// operands that a call needs.
+	// NEXAR_ALGORITHMS, separated by commas.
+	Algorithms []string `env:"NEXAR_ALGORITHMS"`
+
 	// Rank, if not nil, is the rank that the node wants. Joining fails if
 	// another node has it. NEXAR_RANK.
 	Rank *int `env:"NEXAR_RANK"`
 
 	// FormTimeout is how long Join waits for the world to form: 5 minutes by
-	// default. NEXAR_FORM_TIMEOUT_SECS.
+	// default, less than 0 for ever. NEXAR_FORM_TIMEOUT_SECS.
 	FormTimeout time.Duration `env:"NEXAR_FORM_TIMEOUT_SECS"`
 
 	// CollectiveTimeout is the longest that a collective may make no
@@ -69,8 +96,12 @@ type Config struct {
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS"`
 
-	// Memory says how much memory is kept for reuse: "training" (the
-	// default), or "inference". NEXAR_MEMORY.
+	// Memory says how many buffers a communicator keeps for reuse. It has
+	// none at first, and keeps what its collectives have needed at one time:
+	// with "training", the default, at most 256 of 64 KiB, 32 of 8 MiB, 16 of
+	// 64 MiB and 4 of 256 MiB, 2.3 GiB together; with "inference" at most 256
+	// of 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB together. Larger ones
+	// are made anew each time. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY"`
 
 	// Log takes what the node notes; nil discards it. NEXAR_LOG=debug, info,
@@ -95,10 +126,13 @@ func ConfigFromEnv() (Config, error) {
 	return cfg, opError("environment", err)
 }
 
-func parseEnv() (Config, error) {
+// parseEnv reads the variables of some fields, or of all if it gets none.
+func parseEnv(fields ...string) (Config, error) {
 	var cfg Config
 	vars := env.ToMap(os.Environ())
-	maps.DeleteFunc(vars, func(_, value string) bool { return value == "" })
+	maps.DeleteFunc(vars, func(name, value string) bool {
+		return value == "" || len(fields) > 0 && !slices.ContainsFunc(fields, func(f string) bool { return variable(f) == name })
+	})
 	err := env.ParseWithOptions(&cfg, env.Options{
 		Environment: vars,
 		FuncMap:     map[reflect.Type]env.ParserFunc{reflect.TypeFor[time.Duration](): parseSeconds},
@@ -106,7 +140,10 @@ func parseEnv() (Config, error) {
 	if err != nil {
 		return Config{}, envError(err, vars)
 	}
-	if cfg.Log, err = logFromEnv(vars["NEXAR_LOG"]); err != nil {
+	if cfg.Log, err = logFromEnv(vars[variable("Log")]); err != nil {
+		return Config{}, err
+	}
+	if cfg.Transports, err = withSidecar(cfg.Transports, vars[sidecarVariable]); err != nil {
 		return Config{}, err
 	}
 	return cfg, cfg.check()
@@ -124,6 +161,9 @@ func envError(err error, vars map[string]string) error {
 
 // variable is the environment variable of a field of Config.
 func variable(field string) string {
+	if field == "Log" {
+		return "NEXAR_LOG" // which is made a Logger of, not parsed
+	}
 	f, _ := reflect.TypeFor[Config]().FieldByName(field)
 	return f.Tag.Get("env")
 }
@@ -160,22 +200,26 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("%w: %s=%v: %s", ErrConfig, variable(field), value, why)
 	}
 	for _, seed := range cfg.Seeds {
-		if !isAddr(seed, false) {
+		if !host.IsAddr(seed, false) {
 			return bad("Seeds", seed, "not an address of the form host:port")
 		}
 	}
 	if _, err := cfg.token(); err != nil {
 		return err
 	}
+	if i := slices.IndexFunc(cfg.Transports, func(t string) bool { return !slices.Contains(allTransports(), t) }); i >= 0 {
+		return bad("Transports", strings.Join(cfg.Transports, ","), fmt.Sprintf("%q is not one of %s", cfg.Transports[i], strings.Join(allTransports(), ", ")))
+	}
+	if _, err := recipe.ParsePins(cfg.Algorithms); err != nil {
+		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
+	}
 	switch {
-	case cfg.Listen != "" && !isAddr(cfg.Listen, true):
+	case cfg.Listen != "" && !host.IsAddr(cfg.Listen, true):
 		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
-	case cfg.Advertise != "" && !isAddr(cfg.Advertise, false) && !isAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
+	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
 	case cfg.Rank != nil && *cfg.Rank < 0:
 		return bad("Rank", *cfg.Rank, "a rank is not negative")
-	case cfg.FormTimeout < 0:
-		return bad("FormTimeout", cfg.FormTimeout, "negative")
 	case cfg.HeartbeatTimeout < 0:
 		return bad("HeartbeatTimeout", cfg.HeartbeatTimeout, "negative")
 	case cfg.HeartbeatTimeout > 0 && cfg.HeartbeatTimeout <= cfg.HeartbeatInterval:
@@ -198,20 +242,10 @@ func (cfg *Config) token() (pki.Token, error) {
 	return t, nil
 }
 
-// isAddr reports whether addr is host:port; zero allows an empty host and the
-// port 0.
-func isAddr(addr string, zero bool) bool {
-	host, port, err := net.SplitHostPort(addr)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	if strings.Contains(host, ":") {
-		_, err = netip.ParseAddr(host)
-	}
-	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsAny(host, " /@")
-}
-
 // fill takes what is zero in cfg from the environment, and then the defaults.
-func (cfg Config) fill() (Config, error) {
-	e, err := parseEnv()
+// Fields are those whose variables count; none are all.
+func (cfg Config) fill(fields ...string) (Config, error) {
+	e, err := parseEnv(fields...)
 	if err != nil {
 		return Config{}, err
 	}
@@ -221,6 +255,16 @@ func (cfg Config) fill() (Config, error) {
 	cfg.Token = cmp.Or(cfg.Token, e.Token)
 	cfg.Listen = cmp.Or(cfg.Listen, e.Listen, defaultListen)
 	cfg.Advertise = cmp.Or(cfg.Advertise, e.Advertise)
+	if len(cfg.Algorithms) == 0 {
+		cfg.Algorithms = e.Algorithms
+	}
+	if len(cfg.Transports) == 0 {
+		cfg.Transports = e.Transports
+	}
+	if len(cfg.Transports) == 0 {
+		cfg.Transports = allTransports()
+	}
+	cfg.PlainBulk = cfg.PlainBulk || e.PlainBulk
 	cfg.Rank = cmp.Or(cfg.Rank, e.Rank)
 	cfg.FormTimeout = cmp.Or(cfg.FormTimeout, e.FormTimeout, defaultFormTimeout)
 	cfg.CollectiveTimeout = cmp.Or(cfg.CollectiveTimeout, e.CollectiveTimeout, defaultTimeout)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,12 +36,18 @@ func settings() map[string]setting {
 			good: "abcd-efgh", want: "abcd-efgh", secret: true,
 			malformed: []string{"two words", "a\nline", "bell\a", strings.Repeat("x", 2000), "\xff\xfe"},
 		},
-		"NEXAR_LISTEN":    {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
-		"NEXAR_ADVERTISE": {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
-		"NEXAR_RANK":      {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
-		"NEXAR_MEMORY":    {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
+		"NEXAR_LISTEN":     {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
+		"NEXAR_ADVERTISE":  {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
+		"NEXAR_TRANSPORTS": {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"udp", "shm,,tcp", "shm;tcp", "QUIC"}},
+		"NEXAR_ALGORITHMS": {
+			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
+			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
+		},
+		"NEXAR_PLAIN_BULK": {good: "1", want: true, malformed: []string{"2", "maybe", "plain"}},
+		"NEXAR_RANK":       {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
+		"NEXAR_MEMORY":     {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
 
-		"NEXAR_FORM_TIMEOUT_SECS":       second("-3s"),
+		"NEXAR_FORM_TIMEOUT_SECS":       second(),
 		"NEXAR_COLLECTIVE_TIMEOUT_SECS": second(),
 		"NEXAR_BARRIER_TIMEOUT_SECS":    second(),
 		"NEXAR_HEARTBEAT_INTERVAL_SECS": second(),
@@ -102,8 +109,11 @@ func TestConfigMalformed(t *testing.T) {
 	}
 }
 
-// refuses wants everything that reads the environment to fail at once, with an
-// error that names the variable and its value.
+// localReads are the variables that concern ranks within one process.
+var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG"}
+
+// refuses wants everything that reads the variable to fail at once, with an
+// error that names it and its value, and everything else to work.
 func refuses(t *testing.T, name, value string, secret bool) {
 	t.Helper()
 	noEnv(t)
@@ -118,8 +128,15 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
+	reads := map[string]bool{
+		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": name == "NEXAR_CLUSTER_TOKEN",
+	}
 	for who, err := range map[string]error{"ConfigFromEnv": fromEnv, "Join": fromJoin, "Local": fromLocal, "StartSeed": fromSeed} {
 		switch {
+		case !reads[who]:
+			if err != nil {
+				t.Errorf("%s, which does not concern itself with %s: error %v", who, name, err)
+			}
 		case !errors.Is(err, ErrConfig):
 			t.Errorf("%s: error %v, want %v", who, err, ErrConfig)
 		case !strings.Contains(err.Error(), name):
@@ -165,6 +182,22 @@ func TestConfigLog(t *testing.T) {
 		}
 		if !cfg.Log.Enabled(t.Context(), want) || cfg.Log.Enabled(t.Context(), want-1) {
 			t.Errorf("%s: the log does not begin at %v", value, want)
+		}
+	}
+}
+
+// Ranks within one process mind no setting that is of no use to them.
+func TestLocalTakesWhatItNeeds(t *testing.T) {
+	noEnv(t)
+	rank := -1
+	comms, err := Local(t.Context(), 1, Config{Seeds: []string{"nonsense"}, Listen: "nonsense", Rank: &rank, HeartbeatTimeout: -1, Token: "two words"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	comms[0].Close()
+	for _, cfg := range []Config{{Memory: "lots"}} {
+		if _, err := Local(t.Context(), 1, cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: error %v, want %v", cfg, err, ErrConfig)
 		}
 	}
 }

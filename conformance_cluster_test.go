@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
@@ -32,9 +35,10 @@ type medium struct {
 }
 
 var (
-	overMem  = medium{"mem", tune.Local(), listenMem}
-	overSim  = medium{"sim", tune.Wide(), listenSim}
-	overQUIC = medium{"quic", tune.Wide(), listenQUIC}
+	overMem   = medium{"mem", tune.Local(), listenMem} // what Local makes
+	overLinks = medium{"mem without areas", tune.Local(), listenLinks}
+	overSim   = medium{"sim", tune.QUIC(), listenSim}
+	overQUIC  = medium{"quic", tune.QUIC(), listenQUIC}
 )
 
 // cluster makes a world of n ranks, which is closed at the end of the test.
@@ -77,7 +81,7 @@ func (m medium) form(ctx context.Context, n int, cfg Config) (comms []*Comm, clo
 		return errors.Join(err, end())
 	}
 	err = forEach(n, func(rank int) (err error) {
-		comms[rank], err = rankOver(ctx, transports[rank], view, rank, m.network, cfg)
+		comms[rank], err = rankOver(ctx, pathsOf(transports[rank]), view, rank, m.network, cfg)
 		return err
 	})
 	if err != nil {
@@ -120,17 +124,34 @@ func names(n int) (view member.View, keys []*pki.Key, err error) {
 		}
 		keys = append(keys, key)
 		view.Nodes = append(view.Nodes, member.Node{
-			ID: key.ID(), Addrs: []string{key.ID().String()}, Host: "here", Name: fmt.Sprintf("test rank %d", rank),
+			ID: key.ID(), Addrs: []string{key.ID().String()}, Host: hostOf(rank), Name: fmt.Sprintf("test rank %d", rank),
 		})
 	}
 	return view, keys, nil
 }
 
+// hostOf is the host that a rank is said to be on, so that plans can be tried that
+// know hosts, some of which have more ranks than others.
+func hostOf(rank int) string {
+	return fmt.Sprint("host ", [...]int{0, 1, 0, 1, 1, 0, 2, 0, 2}[rank%9])
+}
+
 func listenMem(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+	return listenWithin(n, board.AreaSize(pieceBytes))
+}
+
+// listenLinks makes what listenMem does without memory to share, so that all
+// goes over links.
+func listenLinks(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+	return listenWithin(n, 0)
+}
+
+func listenWithin(n, areaSize int) (view member.View, list []transport.Transport, end func() error, err error) {
 	if view, _, err = names(n); err != nil {
 		return view, nil, nil, err
 	}
 	network := mem.NewNetwork()
+	network.Share(areaSize)
 	for _, node := range view.Nodes {
 		tr, err := network.Listen(node.ID.String())
 		if err != nil {
@@ -191,6 +212,13 @@ func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simS
 
 // listenQUIC makes nodes with certificates on the loopback interface.
 func listenQUIC(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) { return nil, nil })
+}
+
+// listenAt is listenQUIC with further paths, which more makes.
+func listenAt(n int, more func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error)) (
+	view member.View, list []transport.Transport, end func() error, err error,
+) {
 	authority, err := pki.NewAuthority()
 	if err != nil {
 		return view, nil, nil, err
@@ -217,12 +245,19 @@ func listenQUIC(n int) (view member.View, list []transport.Transport, end func()
 			return view, nil, nil, errors.Join(err, end())
 		}
 		endpoints = append(endpoints, endpoint)
+		paths, err := more(rank, endpoint, identity)
+		if err != nil {
+			return view, nil, nil, errors.Join(err, end())
+		}
 		tr, err := endpoint.Transport(identity)
 		if err != nil {
 			return view, nil, nil, errors.Join(err, end())
 		}
-		view.Nodes[rank].Addrs = []string{endpoint.Addr()}
-		list = append(list, tr)
+		// Nodes do not look for others of another host under loopback addresses. In
+		// this form they do not know it.
+		at := netip.MustParseAddrPort(endpoint.Addr())
+		view.Nodes[rank].Addrs = []string{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()).String()}
+		list = append(list, roads{tr, append(paths, mesh.Path{Transport: tr, Encrypted: true})})
 	}
 	return view, list, end, nil
 }

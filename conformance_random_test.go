@@ -80,7 +80,7 @@ func (b *book) drawStep(r *rapid.T) step {
 	}
 	s.collective = rapid.SampledFrom(plan.Collectives()).Draw(r, "collective")
 	s.root = rapid.IntRange(0, b.n-1).Draw(r, "root")
-	list := plan.Algorithms(s.collective)
+	list := b.algorithms(s.collective)
 	s.algorithm = rapid.IntRange(-1, len(list)-1).Draw(r, "algorithm")
 	ordered := s.collective == plan.Scan || s.collective == plan.ExclusiveScan
 	if s.algorithm >= 0 && (!list[s.algorithm].Fits(b.n) || ordered && !list[s.algorithm].Ordered) {

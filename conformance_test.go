@@ -18,20 +18,28 @@ import (
 func TestConformance(t *testing.T) {
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	someRanks := []int{2, 3, 4, 5, 8}
+	fewRanks := []int{2, 3, 5}
 	for _, test := range []struct {
 		medium
 		ranks  []int
 		sample uint64 // one in so many trials
 	}{
 		{overMem, mostRanks, 1},
+		{overLinks, mostRanks, 3},
 		{overSim, someRanks, 10},
 		{overQUIC, someRanks, 10},
+		{overShared, someRanks, 10},
+		{overRings, fewRanks, 5},
+		{overTCP, fewRanks, 10},
+		{overPlainTCP, fewRanks, 10},
+		{overMixed, []int{3, 4, 6}, 10},
 	} {
 		if raceDetector {
 			test.sample *= 4
 		}
 		for _, n := range test.ranks {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.name, n), func(t *testing.T) {
+				test.needs(t)
 				comms := test.cluster(t, n, Config{})
 				b := book{n: n, kinds: kinds(), network: test.network}
 				tried := make(map[plan.Collective]int)
@@ -59,6 +67,15 @@ type book struct {
 	kinds   []*kind
 	network tune.Network
 	drawn   uint64 // how many trials have been made
+}
+
+// algorithms are all that there are for ranks on hosts as hostOf tells.
+func (b *book) algorithms(c plan.Collective) []plan.Algorithm {
+	names := make([]string, b.n)
+	for rank := range names {
+		names[rank] = hostOf(rank)
+	}
+	return plan.AlgorithmsOn(c, plan.HostsOf(names))
 }
 
 // ops are those of integers; floats have the first floatOps of them.
@@ -143,7 +160,7 @@ func (b *book) matrix(yield func(trial) bool) {
 
 // custom is AllReduceFunc by every algorithm that keeps the order of ranks.
 func (b *book) custom() (list []trial) {
-	for i, a := range plan.Algorithms(plan.AllReduce) {
+	for i, a := range b.algorithms(plan.AllReduce) {
 		if !a.Ordered || !a.Fits(b.n) {
 			continue
 		}
@@ -197,7 +214,7 @@ func (b *book) switches() (list []trial) {
 // several channels, for lengths small and around the limits.
 func (b *book) shapes(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
-		for i, a := range plan.Algorithms(c) {
+		for i, a := range b.algorithms(c) {
 			if !a.Fits(b.n) {
 				continue
 			}
@@ -270,10 +287,10 @@ var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 // more or less; and, over several channels to a rank that is late, many more
 // bytes than may be sent to it before it calls.
 func (b *book) limits(tr trial) (list []trial) {
-	channels := b.channels(tr.collective, plan.Algorithms(tr.collective)[tr.algorithm], tr.root)
+	channels := b.channels(tr.collective, b.algorithms(tr.collective)[tr.algorithm], tr.root)
 	chunks := 1
 	if !inBlocks(tr.collective) {
-		chunks = plan.Algorithms(tr.collective)[tr.algorithm].Plan(0, b.n, tr.root).Chunks
+		chunks = b.algorithms(tr.collective)[tr.algorithm].Plan(0, b.n, tr.root).Chunks
 	}
 	add := func(bytes, delta, channels int) {
 		tr.channels = channels

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -20,12 +21,16 @@ type trial struct {
 	count      int // elements of the vector, or of a block
 	root       int
 
-	// algorithm is the place of one among plan.Algorithms, to be run on so
+	// algorithm is the place of one among plan.AlgorithmsOn, to be run on so
 	// many channels; -1 leaves both to the tuner.
 	algorithm, channels int
 
 	// late is a rank that calls later than the others, or none.
 	late int
+
+	// inPlace gives ranks one buffer instead of two where that is allowed:
+	// all of them if it is 1, every inPlace-th if it is more.
+	inPlace int
 }
 
 // lateness is how much later. In this time the others send all that they may.
@@ -34,14 +39,14 @@ const lateness = 500 * time.Microsecond
 func (tr trial) String() string {
 	how := "as the tuner says"
 	if tr.algorithm >= 0 {
-		how = fmt.Sprintf("%s on %d channels", plan.Algorithms(tr.collective)[tr.algorithm].Name, tr.channels)
+		how = fmt.Sprintf("%s on %d channels", plan.AlgorithmsOn(tr.collective, plan.Hosts{})[tr.algorithm].Name, tr.channels)
 	}
 	op := tr.op.String()
 	if tr.custom {
 		op = "affine maps"
 	}
-	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late",
-		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late)
+	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late, in place %d",
+		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late, tr.inPlace)
 }
 
 // run tries the collective on all ranks and looks at everything it has, or has
@@ -62,13 +67,17 @@ func (tr trial) run(comms []*Comm) error {
 // where compare does that.
 func (tr trial) on(ctx context.Context, c *Comm) ([]byte, error) {
 	if tr.algorithm >= 0 {
-		tuner := c.choose
-		defer func() { c.choose = tuner }()
-		c.choose = func(tune.Need) tune.Choice {
-			return tune.Choice{
-				Index: tr.algorithm, Algorithm: plan.Algorithms(tr.collective)[tr.algorithm], Channels: tr.channels,
+		tuner := c.book.Tuner()
+		defer func() { c.book.SetTuner(tuner) }()
+		c.book.SetTuner(recipe.Chooser(func(tune.Need) tune.Choice {
+			a := plan.AlgorithmsOn(tr.collective, c.hosts())[tr.algorithm]
+			choice := tune.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
+			if b := c.comm.Board(); b != nil {
+				choice.Shared = tune.Cuttable(a, tune.Need{Collective: tr.collective, Size: c.Size()})
+				choice.Pull = b.Pulls() // which is ignored where it cannot be done
 			}
-		}
+			return choice
+		}))
 	}
 	return tr.kind.try(ctx, c, tr)
 }
@@ -129,8 +138,24 @@ func (p *party[T]) prepare() {
 		fill(p.data.v, p.values, p.rank, 0)
 		return
 	}
-	fill(p.input.v, p.values, p.rank, 0)
 	fill(p.data.v, p.values, p.rank, unwritten)
+	if p.isInPlace() {
+		p.share()
+	}
+	fill(p.input.v, p.values, p.rank, 0)
+}
+
+func (p *party[T]) isInPlace() bool {
+	return p.inPlace > 0 && p.rank%p.inPlace == 0 && plan.CanBeInPlace(p.collective, p.rank, p.root)
+}
+
+// share makes the shorter buffer the own block of the longer one.
+func (p *party[T]) share() {
+	whole, part := &p.data, &p.input
+	if len(part.v) > len(whole.v) {
+		whole, part = part, whole
+	}
+	*part = guarded[T]{v: whole.v[p.rank*p.count:][:p.count]}
 }
 
 // unwritten is the first position of what buffers hold that have yet to be
@@ -182,13 +207,27 @@ func (p *party[T]) check() error {
 			return err
 		}
 	}
-	if err := verify(p.trial, p.input.v, []segment{{p.rank, p.rank + 1, 0, len(p.input.v)}}); err != nil {
+	if err := verify(p.trial, p.input.v, p.untouched()); err != nil {
 		return fmt.Errorf("src: %w", err)
 	}
 	if err := p.data.check("data"); err != nil {
 		return err
 	}
 	return p.input.check("src")
+}
+
+// untouched is what src holds afterwards: what it has held before, but for the
+// result of a reduction in place.
+func (p *party[T]) untouched() []segment {
+	r := p.rank
+	if p.collective != plan.ReduceScatter || !p.isInPlace() {
+		return []segment{{r, r + 1, 0, len(p.input.v)}}
+	}
+	return []segment{
+		{r, r + 1, 0, r * p.count},
+		{0, p.n, r * p.count, p.count},
+		{r, r + 1, (r + 1) * p.count, (p.n - r - 1) * p.count},
+	}
 }
 
 // expected is what data holds afterwards.

@@ -27,20 +27,24 @@
 // waits for others from that call, one whose part had been done from its next.
 // Messages from one rank to another with the same tag arrive in order.
 //
-// Everything between processes is encrypted, and both sides of every
-// connection have proved which node they are. The token that admits nodes
-// never crosses the network; only a cluster on loopback can do without.
+// Everything between hosts is encrypted, unless Config.PlainBulk says
+// otherwise, and both sides of every connection have proved which node they
+// are. Processes of one user on one host talk through shared memory, where no
+// other user gets at it. The token that admits nodes never crosses the
+// network; only a cluster on loopback can do without.
 //
 // # Failure
 //
 // Nothing waits for ever: operations end when their context does, collectives
 // when they have made no progress for longer than Config allows, and all as
 // soon as a rank of the communicator is known to have failed, which for a
-// process that ends is within milliseconds. The error names the rank. An operation that fails on one rank ends its
-// communicator on all ranks, so that no rank waits for one that has given up;
-// later operations return an error that is ErrRevoked and says why. Package
-// errors tells causes apart: errors.Is with the sentinels of this package,
-// errors.AsType with its error types.
+// process that ends is within milliseconds. The error names the rank. An
+// operation that fails on one rank ends its communicator on all ranks, so that
+// no rank waits for one that has given up; later operations, and Comm.Err,
+// return an error that is ErrRevoked and says why. Package errors tells causes
+// apart: errors.Is with the sentinels of this package, errors.AsType with its
+// error types. Only the call that was cancelled itself is the error of its
+// context.
 //
 // A call with a parameter that cannot be right, an invalid root or length,
 // returns at once and does nothing else: ranks that have made the call rightly
@@ -48,7 +52,8 @@
 //
 // An operation returns, also with an error, only when nothing uses its vectors
 // any more. After an error their contents are undefined. Vectors of operations
-// under way, and dst and src of one operation, do not overlap.
+// under way do not overlap. dst and src of one operation overlap only where it
+// says so, in place; otherwise it returns an ErrOverlap.
 //
 // # Concurrency
 //

@@ -78,24 +78,6 @@ func bytesOf[T Number](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
 }
 
-// sliceOf is the inverse of bytesOf.
-func sliceOf[T Number](b []byte) []T {
-	var zero T
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
-}
-
-// aligned is b as elements, at an address that suits them: b itself on most
-// machines, or a copy.
-func aligned[T Number](b []byte) []T {
-	var zero T
-	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(zero) == 0 {
-		return sliceOf[T](b)
-	}
-	s := make([]T, len(b)/int(unsafe.Sizeof(zero)))
-	copy(bytesOf(s), b)
-	return s
-}
-
 // overlap reports whether a and b share memory.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {

@@ -6,13 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/kernel"
-	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/wire"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // Conditions that errors of this package report. Test for them with
@@ -32,6 +25,9 @@ var (
 	// ErrInvalidLength says that the length of a vector is not what the
 	// operation asks for.
 	ErrInvalidLength = errors.New("invalid length")
+	// ErrOverlap says that dst and src of an operation share memory in another
+	// way than it allows.
+	ErrOverlap = errors.New("vectors overlap")
 	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
 	// the elements.
 	ErrInvalidOp = errors.New("invalid op")
@@ -49,8 +45,12 @@ type PeerError struct {
 	Rank int
 	Node NodeID
 	Addr string // where the node was
-	Left bool   // the node was closed in good order
-	Err  error  // how it was noticed
+	// Left says that the rank has closed the communicator or its node, in good
+	// order; otherwise it has failed.
+	Left bool
+	// Err is how it was noticed, for people: an error of package transport.
+	// What programs need to know is in the other fields.
+	Err error
 }
 
 func (e *PeerError) Error() string {
@@ -82,6 +82,7 @@ type Call struct {
 	Plan   string // how it is carried out
 }
 
+// String is the call as messages have it: "all_reduce #7 (1024 × float32, sum)".
 func (c Call) String() string {
 	if c.Number == 0 {
 		return "no collective"
@@ -96,7 +97,11 @@ func (c Call) String() string {
 	if c.Root >= 0 {
 		parts = append(parts, fmt.Sprintf("root %d", c.Root))
 	}
-	return fmt.Sprintf("%s #%d (%s)", c.Op, c.Number, strings.Join(parts, ", "))
+	text := fmt.Sprintf("%s #%d", c.Op, c.Number)
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return text
 }
 
 // A MismatchError says that two ranks made different calls as their n-th
@@ -115,14 +120,19 @@ func (e *MismatchError) Error() string {
 }
 
 // A RevokedError says why a communicator can no longer be used. It is an
-// ErrRevoked, and whatever its cause is.
+// ErrRevoked, and what its cause is; but it is no error of a context, since the
+// call that it comes from was not the one that was cancelled.
 type RevokedError struct {
-	Rank int   // whose operation failed first; -1 if unknown
+	// Rank is the rank that is to blame: whose operation was the first to
+	// fail, or which has failed itself or left. It may be this one. It is -1
+	// if that is unknown.
+	Rank int
 	Err  error // why
 }
 
 func (e *RevokedError) Error() string {
-	if e.Rank < 0 {
+	// A PeerError names the rank itself.
+	if _, named := e.Err.(*PeerError); named || e.Rank < 0 {
 		return fmt.Sprintf("%v: %v", ErrRevoked, e.Err)
 	}
 	return fmt.Sprintf("%v by rank %d: %v", ErrRevoked, e.Rank, e.Err)
@@ -138,14 +148,40 @@ func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 type TimeoutError struct {
 	Op      string
 	After   time.Duration
-	Waiting []int    // ranks
-	Where   []string // what each of them called last, as far as is known
+	Waiting []int      // ranks
+	Late    []LateRank // what is known of each of them, in the same order
+}
+
+// A LateRank is a rank that others have waited for, and where it was when they
+// asked it.
+type LateRank struct {
+	Rank   int
+	Node   NodeID
+	Addr   string // where the node is
+	Heard  bool   // it has answered; otherwise nothing is known of its calls
+	Call   Call   // the last collective that it has called
+	Active bool   // it was still in that
+}
+
+// String says which rank it is and where: "rank 2 (in all_reduce #7 (…))".
+func (l LateRank) String() string {
+	where := "not heard of"
+	switch {
+	case l.Heard && l.Active:
+		where = "in " + l.Call.String()
+	case l.Heard:
+		where = "last called " + l.Call.String()
+	}
+	return fmt.Sprintf("rank %d (%s)", l.Rank, where)
 }
 
 func (e *TimeoutError) Error() string {
-	who := make([]string, len(e.Waiting))
-	for i, rank := range e.Waiting {
-		who[i] = fmt.Sprintf("rank %d (%s)", rank, e.Where[i])
+	who := make([]string, len(e.Late))
+	for i, l := range e.Late {
+		who[i] = l.String()
+	}
+	if len(who) == 0 {
+		return fmt.Sprintf("timed out after %v, in this rank's own part of it", e.After)
 	}
 	return fmt.Sprintf("timed out after %v, waiting for %s", e.After, strings.Join(who, ", "))
 }
@@ -155,123 +191,3 @@ func (e *TimeoutError) Timeout() bool { return true }
 
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
-
-// opError adds the package and the operation to an error, at the edge of the
-// API and nowhere else.
-func opError(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("nexar: %s: %w", op, err)
-}
-
-// explain turns an error of the engine into one of this package, which names
-// the ranks and their nodes.
-func (c *Comm) explain(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return opError(op, c.translate(err))
-}
-
-func (c *Comm) translate(err error) error {
-	if e, ok := errors.AsType[*engine.EndedError](err); ok && !errors.Is(e.Err, engine.ErrClosed) {
-		switch cause := c.translate(e.Err).(type) {
-		case *RevokedError:
-			return cause
-		default:
-			return &RevokedError{Rank: -1, Err: cause}
-		}
-	}
-	if errors.Is(err, engine.ErrClosed) {
-		return ErrClosed
-	}
-	switch e := err.(type) {
-	case *engine.PeerError:
-		return c.peerError(e)
-	case *engine.MismatchError:
-		return &MismatchError{Rank: e.Rank, Peer: e.Peer, Call: describe(e.Ours), PeerCall: describe(e.Theirs)}
-	case *engine.RevokedError:
-		return c.revokedError(e)
-	case *engine.TimeoutError:
-		return timeoutError(e)
-	case *engine.SizeError:
-		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
-	case *engine.TypeError:
-		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Source, kernel.Type(e.Receiving))
-	case *engine.RefusedError:
-		if e.Sent != e.Receiving {
-			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Rank, kernel.Type(e.Receiving))
-		}
-		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
-	}
-	return err
-}
-
-func (c *Comm) peerError(e *engine.PeerError) *PeerError {
-	n := c.nodes[e.Rank]
-	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: firstAddr(n), Left: e.Left, Err: e.Err}
-}
-
-// revokedError says what another rank has told of its failure.
-func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
-	var cause error
-	switch e.Cause {
-	case wire.CauseCancelled:
-		cause = fmt.Errorf("its call was cancelled: %s", e.Text)
-	case wire.CauseTimeout:
-		cause = fmt.Errorf("its call took too long: %s", e.Text)
-	case wire.CauseClosed:
-		cause = fmt.Errorf("it has closed the communicator: %s", e.Text)
-	case wire.CauseFailed:
-		cause = errors.New(e.Text)
-		if e.Peer < c.Size() {
-			cause = c.peerError(&engine.PeerError{Rank: e.Peer, Left: true, Err: transport.ErrPeerClosed})
-		}
-	default:
-		cause = errors.New(e.Text)
-	}
-	return &RevokedError{Rank: e.Rank, Err: cause}
-}
-
-func timeoutError(e *engine.TimeoutError) *TimeoutError {
-	t := &TimeoutError{Op: describe(e.Call).Op, After: e.After}
-	for _, w := range e.Waiting {
-		where := "not heard of"
-		if w.Known {
-			where = "last called " + describe(w.Last).String()
-			if w.Active {
-				where = "in " + describe(w.Last).String()
-			}
-		}
-		t.Waiting = append(t.Waiting, w.Rank)
-		t.Where = append(t.Where, where)
-	}
-	return t
-}
-
-// describe makes a fingerprint readable.
-func describe(c wire.Call) Call {
-	kind := plan.Collective(c.Kind)
-	d := Call{Op: kind.String(), Number: c.Seq, Length: int(c.Count), Root: -1}
-	if c.Type != 0 {
-		d.Type = kernel.Type(c.Type).String()
-	}
-	if c.Op == customOp {
-		d.Op, d.Reduce = "all_reduce_func", "a function"
-	} else if c.Op != 0 {
-		d.Reduce = kernel.Op(c.Op).String()
-	}
-	if hasRoot(kind) {
-		d.Root = int(c.Root)
-	}
-	d.Plan = planName(kind, int(c.Plan), int(c.Channels))
-	return d
-}
-
-func firstAddr(n member.Node) string {
-	if len(n.Addrs) == 0 {
-		return "no address"
-	}
-	return n.Addrs[0]
-}

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
+	"github.com/nexar-go/nexar/transport/mem"
 )
 
 // Each test here is named after a fault of an earlier runtime of this name,
@@ -36,12 +37,12 @@ func TestPipelinedAllReduceReducesAll(t *testing.T) {
 		onAll(t, comms, func(rank int, c *Comm) error {
 			x := vectors[rank]
 			fillRamp(x, rank)
-			tuner := c.choose
-			defer func() { c.choose = tuner }()
+			tuner := c.book.Tuner()
+			defer func() { c.book.SetTuner(tuner) }()
 			if channels > 0 {
-				c.choose = func(tune.Need) tune.Choice {
+				c.book.SetTuner(recipe.Chooser(func(tune.Need) tune.Choice {
 					return tune.Choice{Index: ring, Algorithm: plan.Algorithms(plan.AllReduce)[ring], Channels: channels}
-				}
+				}))
 			}
 			if err := AllReduce(t.Context(), c, x, Sum); err != nil {
 				return err
@@ -87,9 +88,9 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 		for i, a := range plan.Algorithms(plan.ReduceScatter) {
 			for _, count := range []int{1, 5, 40_000} {
 				onAll(t, comms, func(rank int, c *Comm) error {
-					tuner := c.choose
-					defer func() { c.choose = tuner }()
-					c.choose = func(tune.Need) tune.Choice { return tune.Choice{Index: i, Algorithm: a, Channels: 1} }
+					tuner := c.book.Tuner()
+					defer func() { c.book.SetTuner(tuner) }()
+					c.book.SetTuner(recipe.Chooser(func(tune.Need) tune.Choice { return tune.Choice{Index: i, Algorithm: a, Channels: 1} }))
 					src, dst := make([]int32, n*count), make([]int32, count)
 					for k := range src {
 						src[k] = int32(k / count * 1000) // the block that it is in
@@ -169,10 +170,11 @@ func TestBarrierAmongHeartbeats(t *testing.T) {
 // A bulk write that was cancelled left half of it in the stream, and what came
 // behind it was taken for the rest.
 func TestCancelledBulkKeepsStep(t *testing.T) {
-	for _, m := range []medium{overMem, overSim, overQUIC} {
+	for _, m := range []medium{overMem, overSim, overQUIC, overRings, overTCP, overPlainTCP} {
 		for _, side := range []string{"sender", "receiver", "collective"} {
 			t.Run(m.name+"/"+side, func(t *testing.T) {
 				t.Parallel()
+				m.needs(t)
 				for _, after := range []time.Duration{300 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
 					cancelBulk(t, m, side, after)
 				}
@@ -249,20 +251,19 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		meshes[rank], err = mesh.Form(ctx, mesh.Config{
-			Self: view.Nodes[rank].ID, View: view, Transport: transports[rank], Loop: loop,
+			Self: view.Nodes[rank].ID, View: view, Paths: pathsOf(transports[rank]), Loop: mem.Loop,
 			HeartbeatInterval: heartbeat, HeartbeatTimeout: 10 * patience,
 		})
 		if err != nil {
 			return errors.Join(err, transports[rank].Close())
 		}
-		if a[rank], err = newWorld(meshes[rank], view, m.network, cfg); err != nil {
+		if a[rank], err = newWorld(ctx, meshes[rank], view, m.network, m.name, cfg); err != nil {
 			return err
 		}
 		links, err := meshes[rank].Formed()
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, nodes: view.Nodes,
-			choose: tune.New(m.network).Choose, pool: newPool(cfg.Memory), collectiveTimeout: patience,
-			programs: make(map[programKey]*engine.Program),
+			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), collectiveTimeout: patience,
 		}
 		return err
 	})

@@ -5,7 +5,9 @@ import (
 	"net"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/transport/quic"
+	"github.com/nexar-go/nexar/transport/shm"
 )
 
 // A Report says what this machine offers to nexar.
@@ -36,7 +38,15 @@ func Inspect(cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, opError("inspect", err)
 	}
-	r := Report{Listen: cfg.Listen, Transports: []string{"quic", "mem"}}
+	r := Report{Listen: cfg.Listen, Transports: []string{"quic", "tcp", "mem"}}
+	if err := shm.Supported(); err == nil {
+		r.Transports = append(r.Transports, "shm")
+	} else if slices.Contains(cfg.Transports, "shm") {
+		r.Problems = append(r.Problems, Problem{
+			What: fmt.Sprintf("no shared memory between processes: %v", err),
+			Mend: "nothing, if that is as it has to be: they talk over the loopback interface, which is slower",
+		})
+	}
 	e, err := quic.Listen(quic.Config{Addr: cfg.Listen, Heartbeat: -1})
 	if err != nil {
 		r.Problems = append(r.Problems, Problem{
@@ -47,7 +57,7 @@ func Inspect(cfg Config) (Report, error) {
 	}
 	defer e.Close()
 	s := e.Socket()
-	r.Listen, r.Advertised = e.Addr(), candidates(e.Addr())
+	r.Listen, r.Advertised = e.Addr(), host.Addrs(e.Addr())
 	r.ReadBuffer, r.WriteBuffer, r.WantedBuffer = s.ReadBuffer, s.WriteBuffer, s.WantedBuffer
 	r.GSO, r.Watched = s.GSO, s.Watched
 	if cfg.Advertise != "" {

@@ -8,11 +8,15 @@ import (
 // A rank that has done its part and closes takes nothing from those that are
 // not as far.
 func TestLeaveAfterLast(t *testing.T) {
-	for _, m := range []medium{overMem, overSim, overQUIC} {
+	for _, m := range []medium{overMem, overSim, overQUIC, overRings, overTCP, overMixed} {
 		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
 			rounds := 20
 			if m.name == "mem" {
 				rounds = 200
+			}
+			if m.name == overTCP.name || m.name == overMixed.name {
+				rounds = 5 // Each makes many connections.
 			}
 			for round := range rounds {
 				comms := m.cluster(t, 2+round%4, Config{})

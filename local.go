@@ -6,28 +6,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
-	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// worldComm is the id of the first communicator of a view.
-const worldComm = 1
+// worldComm is the id of the first communicator of a view, and voteComm of the
+// one on which its ranks agree how to use it.
+const (
+	voteComm  = 0
+	worldComm = 1
+)
 
 // closeTimeout is how long Close waits for peers to read what was sent.
 const closeTimeout = 5 * time.Second
 
 // Local makes a world of n ranks in this process, which exchange data through
-// its memory. It returns the communicator of each rank. Of cfg it uses the
-// timeouts, Memory and Log. Close every communicator; the ranks close
+// its memory. It returns the communicator of each rank. Of cfg and of the
+// environment it uses CollectiveTimeout, BarrierTimeout, Memory, Algorithms and
+// Log, and looks at nothing else. Close every communicator; the ranks close
 // independently of each other, as processes would.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
-	cfg, err := cfg.fill()
+	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {
 		err = fmt.Errorf("%w: a world of %d ranks", ErrConfig, n)
 	}
@@ -35,6 +40,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 		return nil, opError("local", err)
 	}
 	network := mem.NewNetwork()
+	network.Share(board.AreaSize(pieceBytes))
 	view := member.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()
@@ -66,54 +72,72 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	return comms, nil
 }
 
+// forLocal is what concerns ranks within one process.
+func (cfg Config) forLocal() (Config, error) {
+	return Config{
+		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,
+		Algorithms: cfg.Algorithms,
+	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms")
+}
+
 // localRank makes the communicator of one rank of a world in this process.
 func localRank(ctx context.Context, network *mem.Network, view member.View, rank int, cfg Config) (*Comm, error) {
 	t, err := network.Listen(view.Nodes[rank].ID.String())
 	if err != nil {
 		return nil, err
 	}
-	return rankOver(ctx, t, view, rank, tune.Local(), cfg)
+	return rankOver(ctx, []mesh.Path{{Transport: t}}, view, rank, tune.Local(), cfg)
 }
 
-// rankOver makes the communicator of one rank of a view, over a transport at
-// which the others reach it. Closing it closes the transport.
-func rankOver(ctx context.Context, t transport.Transport, view member.View, rank int, net tune.Network, cfg Config) (*Comm, error) {
+// rankOver makes the communicator of one rank of a view, over paths on which
+// the others reach it. Closing it closes their transports.
+func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int, net tune.Network, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
-		Self: view.Nodes[rank].ID, View: view, Transport: t, Loop: loop, Log: cfg.Log,
+		Self: view.Nodes[rank].ID, View: view, Paths: paths, Loop: mem.Loop, Log: cfg.Log,
 	})
 	if err != nil {
-		t.Close()
+		for _, p := range paths {
+			p.Transport.Close()
+		}
 		return nil, err
 	}
-	c, err := newWorld(m, view, net, cfg)
+	name, encrypted := common(m.Paths())
+	c, err := newWorld(ctx, m, view, net, name, cfg)
 	if err != nil {
 		closeMesh(m)
 		return nil, err
 	}
-	c.transport = t.Name()
+	c.encrypted = encrypted
 	c.close = sync.OnceValue(func() error { return closeMesh(m) })
 	return c, nil
 }
 
 // newWorld makes the communicator of all ranks of a view, when all of them
 // have made their links.
-func newWorld(m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
+func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, transport string, cfg Config) (*Comm, error) {
 	links, err := m.Formed()
 	if err != nil {
 		return nil, err
 	}
-	return &Comm{
+	c := &Comm{
 		comm:              m.Engine().NewComm(worldComm, m.Rank(), links),
 		epoch:             view.Epoch,
 		rank:              m.Rank(),
 		nodes:             view.Nodes,
-		choose:            tune.New(net).Choose,
-		pool:              newPool(cfg.Memory),
+		transport:         transport,
+		book:              recipe.New(m.Rank(), view.Size(), newPool(cfg.Memory), tune.New(net)),
 		collectiveTimeout: max(0, cfg.CollectiveTimeout),
 		barrierTimeout:    max(0, cfg.BarrierTimeout),
 		log:               cfg.Log,
-		programs:          make(map[programKey]*engine.Program),
-	}, nil
+	}
+	vote := m.Engine().NewComm(voteComm, m.Rank(), links)
+	defer vote.Close()
+	if err := c.agree(ctx, vote, links, m.Paths()); err != nil {
+		return nil, err
+	}
+	pins, err := recipe.ParsePins(cfg.Algorithms)
+	c.book.Pin(pins)
+	return c, err
 }
 
 // newPool makes the buffer pool for a memory profile.
@@ -134,22 +158,4 @@ func closeMesh(m *mesh.Mesh) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return m.Close(ctx)
-}
-
-// loop makes a connection within this process, for messages to oneself.
-func loop(ctx context.Context) (out, in transport.Conn, err error) {
-	network := mem.NewNetwork()
-	a, err := network.Listen("a")
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := network.Listen("b")
-	if err != nil {
-		return nil, nil, err
-	}
-	if out, err = a.Dial(ctx, "b", "b"); err != nil {
-		return nil, nil, err
-	}
-	in, err = b.Accept(ctx)
-	return out, in, err
 }

@@ -39,7 +39,7 @@ func Send[T Number](ctx context.Context, c *Comm, data []T, to int, tag Tag) err
 		return opError("send", err)
 	}
 	err := c.comm.Send(ctx, bytesOf(data), uint8(typeOf[T]()), to, int64(tag))
-	return c.explain("send", err)
+	return c.explain(ctx, "send", err)
 }
 
 // Recv receives a message from rank from with tag into data, which may be
@@ -65,7 +65,7 @@ func Recv[T Number](ctx context.Context, c *Comm, data []T, from int, tag Tag) (
 	typ := typeOf[T]()
 	got, err := c.comm.Recv(ctx, bytesOf(data), uint8(typ), from, int64(tag))
 	if err != nil {
-		return Status{}, c.explain("recv", err)
+		return Status{}, c.explain(ctx, "recv", err)
 	}
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / typ.Size()}, nil
 }
@@ -77,5 +77,5 @@ func (c *Comm) checkMessage(ctx context.Context, what string, rank int, tag Tag)
 	case tag < 0:
 		return fmt.Errorf("%w: %d", ErrInvalidTag, tag)
 	}
-	return context.Cause(ctx)
+	return c.over(ctx)
 }

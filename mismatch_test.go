@@ -36,7 +36,7 @@ func allReduceOf[T Number](count int, op Op) call {
 }
 
 var (
-	barrierCall = call{"barrier #2 ()", func(ctx context.Context, c *Comm) error { return c.Barrier(ctx) }}
+	barrierCall = call{"barrier #2", func(ctx context.Context, c *Comm) error { return c.Barrier(ctx) }}
 	funcCall    = call{"all_reduce_func #2 (10 × uint64, a function)", func(ctx context.Context, c *Comm) error {
 		return AllReduceFunc(ctx, c, make([]uint64, 10), composeAll)
 	}}

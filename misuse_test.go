@@ -33,7 +33,15 @@ func TestInvalidArguments(t *testing.T) {
 		{"reduce_scatter", ReduceScatter(ctx, c, ints[:2], ints[:5], Sum), ErrInvalidLength, "src has 5 elements, not 6"},
 		{"all_to_all", AllToAll(ctx, c, ints, ints[:3]), ErrInvalidLength, "dst has 6 elements, not 3"},
 		{"all_to_all", AllToAll(ctx, c, make([]int32, 4), ints[:4]), ErrInvalidLength, "no multiple of 3 ranks"},
-		{"all_to_all", AllToAll(ctx, c, ints[:3], ints[2:5]), ErrInvalidLength, "dst and src overlap"},
+		{"all_to_all", AllToAll(ctx, c, ints[:3], ints[2:5]), ErrOverlap, "dst and src share memory"},
+
+		{"all_to_all", AllToAll(ctx, c, ints, ints), ErrOverlap, "dst and src share memory"},
+		{"gather", Gather(ctx, c, ints, ints[1:3], 0), ErrOverlap, "src shares memory with dst, of which it may only be block 0"},
+		{"all_gather", AllGather(ctx, c, ints, ints[2:4]), ErrOverlap, "src shares memory with dst, of which it may only be block 0"},
+		{"all_gather", AllGather(ctx, c, ints, ints[1:3]), ErrOverlap, "of which it may only be block 0"},
+		{"scatter", Scatter(ctx, c, ints[4:6], ints, 0), ErrOverlap, "dst shares memory with src, of which it may only be block 0"},
+		{"reduce_scatter", ReduceScatter(ctx, c, ints[1:3], ints, Sum), ErrOverlap, "dst shares memory with src"},
+		{"reduce_scatter", ReduceScatter(ctx, comms[1], ints[:2], ints, Sum), ErrOverlap, "of which it may only be block 1"},
 
 		{"all_reduce", AllReduce(ctx, c, ints, 0), ErrInvalidOp, "nexar: all_reduce: invalid op"},
 		{"all_reduce", AllReduce(ctx, c, ints, 9), ErrInvalidOp, "nexar: all_reduce: invalid op"},

@@ -11,12 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -27,6 +29,8 @@ type Node struct {
 	mesh     *mesh.Mesh
 	session  *seed.Session
 	endpoint *quic.Endpoint
+	paths    []mesh.Path // to other nodes
+	lacks    []string    // which paths there are not, and why
 	close    func() error
 }
 
@@ -36,16 +40,31 @@ type Node struct {
 //
 // The error of a world that does not form says who is missing, or who could
 // not reach whom. A Join whose ctx ends leaves nothing behind.
+//
+// Nodes do not return from Join at the same moment. One that has and is closed
+// at once is no error of the others' Join: their first operation that needs it
+// gets a PeerError, whose Left is true. One whose process ends by then is: a
+// PeerError of Join, or of their first operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
+	hints := ""
+	for _, p := range UnknownEnv(os.Environ()) {
+		hints += fmt.Sprintf(" (%s: %s)", p.What, p.Mend)
+		if err == nil {
+			cfg.Log.Warn(p.What, "mend", p.Mend)
+		}
+	}
 	if err == nil && len(cfg.Seeds) == 0 {
-		err = fmt.Errorf("%w: no seed: set NEXAR_SEEDS to the address of one, or start this program with 'nexar run'", ErrConfig)
+		err = fmt.Errorf("%w: no seed: set NEXAR_SEEDS to the address of one, or start this program with 'nexar run'%s", ErrConfig, hints)
 	}
 	if err != nil {
 		return nil, opError("join", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
-	defer cancel()
+	if cfg.FormTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
+		defer cancel()
+	}
 	n := new(Node)
 	if err := n.join(ctx, cfg); err != nil {
 		n.abandon()
@@ -70,7 +89,7 @@ func (n *Node) join(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	request.Candidates = candidates(n.endpoint.Addr())
+	request.Candidates = host.Addrs(n.endpoint.Addr())
 	seeds := seed.Seeds{
 		Addrs: cfg.Seeds, Timeout: cfg.FormTimeout, Log: cfg.Log,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
@@ -83,8 +102,7 @@ func (n *Node) join(ctx context.Context, cfg Config) error {
 	n.id = NodeID(n.session.ID)
 	// Others dial this node as soon as they have the view, which they can
 	// have before it.
-	t, err := n.endpoint.Transport(n.session.Identity)
-	if err != nil {
+	if err := n.listen(cfg); err != nil {
 		return err
 	}
 	v, err := n.session.View(ctx)
@@ -92,16 +110,16 @@ func (n *Node) join(ctx context.Context, cfg Config) error {
 		return err
 	}
 	view.Store(&v)
-	return n.form(ctx, t, v, cfg)
+	return n.form(ctx, v, cfg)
 }
 
 // form links this node to the others of the view.
-func (n *Node) form(ctx context.Context, t transport.Transport, v member.View, cfg Config) error {
+func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 	linking, cancel := n.session.While(ctx)
 	defer cancel()
 	var err error
 	n.mesh, err = mesh.Form(linking, mesh.Config{
-		Self: n.session.ID, View: v, Transport: t, Loop: loop, Log: cfg.Log,
+		Self: n.session.ID, View: v, Paths: n.paths, Loop: mem.Loop, Log: cfg.Log,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout,
 	})
 	if ctx.Err() != nil {
@@ -117,10 +135,15 @@ func (n *Node) form(ctx context.Context, t transport.Transport, v member.View, c
 	if err := n.session.Ready(ctx); err != nil {
 		return err
 	}
-	if n.world, err = newWorld(n.mesh, v, tune.Wide(), cfg); err != nil {
+	name, encrypted := common(n.mesh.Paths())
+	if n.world, err = newWorld(ctx, n.mesh, v, tune.QUIC(), name, cfg); err != nil {
+		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+			lost := v.Nodes[u.Rank]
+			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: firstAddr(lost), Err: u.Reason()}
+		}
 		return err
 	}
-	n.world.transport, n.world.encrypted = t.Name(), true
+	n.world.encrypted = encrypted
 	return nil
 }
 
@@ -158,6 +181,10 @@ func (n *Node) shut() error {
 func (n *Node) abandon() {
 	if n.mesh != nil {
 		closeMesh(n.mesh)
+	} else {
+		for _, p := range n.paths {
+			p.Transport.Close()
+		}
 	}
 	if n.session != nil {
 		n.session.Close()
@@ -173,13 +200,13 @@ func (cfg *Config) request() (seed.Request, error) {
 	if err != nil {
 		return seed.Request{}, err
 	}
-	r := seed.Request{Token: token, Host: hostID(), Name: processName(), Rank: cfg.Rank, Log: cfg.Log}
+	r := seed.Request{Token: token, Host: host.ID(), Name: processName(), Rank: cfg.Rank, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
-		if !isAddr(a, false) {
+		if !host.IsAddr(a, false) {
 			a = net.JoinHostPort(a, port)
 		}
-		if !isAddr(a, false) {
+		if !host.IsAddr(a, false) {
 			return r, fmt.Errorf("%w: %s=%q: no port, and %s has none either", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
 		}
 		r.Advertise = []string{a}

@@ -1,6 +1,8 @@
 package nexar_test
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestReadmeQuickStart builds the program of the README and runs it as the
-// README says, on four ranks.
+// TestReadmeQuickStart does what the README says: it builds the command, and
+// starts four processes of the program, which prints what is said there.
 func TestReadmeQuickStart(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -21,20 +23,20 @@ func TestReadmeQuickStart(t *testing.T) {
 	if len(blocks) != 1 {
 		t.Fatalf("the README has %d Go programs, not 1", len(blocks))
 	}
-	dir := t.TempDir()
-	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, blocks[0][1], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	hello, nexar := filepath.Join(dir, "hello"), filepath.Join(dir, "nexar")
-	for out, pkg := range map[string]string{hello: source, nexar: "./cmd/nexar"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", out, pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go build %s: %v\n%s", pkg, err, text)
+	const run = "./nexar run -n 4 -- go run ./hello"
+	for _, line := range []string{"Save this as `hello/main.go`", "    go build ./cmd/nexar\n    " + run + "\n"} {
+		if !strings.Contains(string(readme), line) {
+			t.Errorf("the README no longer says %q: let this test do what it says now", line)
 		}
 	}
-	text, err := exec.CommandContext(t.Context(), nexar, "run", "-n", "4", "--", hello).CombinedOutput()
+	dir := t.TempDir()
+	command := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./cmd/nexar")
+	if text, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, text)
+	}
+	command = exec.CommandContext(t.Context(), filepath.Join(dir, "nexar"), strings.Fields(run)[1:]...)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+saved(t, dir, blocks[0][1]))
+	text, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("nexar run: %v\n%s", err, text)
 	}
@@ -48,4 +50,23 @@ func TestReadmeQuickStart(t *testing.T) {
 	if !slices.Equal(got, want) || len(want) != 4 {
 		t.Errorf("nexar run printed\n%s\nbut the README says\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// saved makes the program stand in hello/main.go of this module for whoever
+// runs go with the flags that it returns.
+func saved(t *testing.T, dir string, program []byte) (flags string) {
+	t.Helper()
+	here, err := filepath.Abs("hello/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {here: source}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(source, program, 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(os.Getenv("GOFLAGS") + " -overlay=" + overlay)
 }

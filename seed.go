@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -34,11 +35,26 @@ type SeedConfig struct {
 	// FormTimeout is how long the world may take to form: 5 minutes by
 	// default, less than 0 for ever.
 	FormTimeout time.Duration
-	// Progress, if not nil, is called when the number of nodes that have
-	// joined has changed. It must not block for long.
-	Progress func(joined, world int)
+	// Progress, if not nil, is called for each node that joins or goes, one
+	// after the other. It must not close the Seed, which waits for it.
+	Progress func(SeedEvent)
 	// Log takes what the seed notes; nil discards it.
 	Log *slog.Logger
+}
+
+// A SeedEvent says that a node has joined or gone.
+type SeedEvent struct {
+	Node NodeID
+	Name string // of its process, for people: "hostname:pid"
+	Addr string // where other nodes look for it first
+	// Rank is the one it has, or as long as nodes are missing the one it
+	// wants; -1 leaves that to the seed.
+	Rank   int
+	Gone   bool   // it has gone
+	Left   bool   // it has gone in good order
+	Reason string // why it has gone
+	Joined int    // nodes that are there now
+	World  int    // nodes that there will be
 }
 
 // A Seed admits nodes to a cluster. It is never on the way of data.
@@ -53,9 +69,6 @@ type Seed struct {
 // NewToken makes a cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
 
-// seedPoll is how often a Seed looks how its world stands.
-const seedPoll = 50 * time.Millisecond
-
 // StartSeed starts a seed, which runs until it is closed. ctx is only for the
 // start.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
@@ -64,7 +77,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv()
+	env, err := parseEnv("Token")
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +118,10 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	}
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.wg.Go(func() { s.follow(run, cfg) })
+	s.wg.Go(func() {
+		defer close(s.done)
+		s.server.Follow(run, cfg.follow)
+	})
 	return s, nil
 }
 
@@ -116,43 +132,32 @@ func openAuthority(dir string) (*pki.Authority, error) {
 	return pki.OpenAuthority(dir)
 }
 
-// follow reports progress, and the end of the last node.
-func (s *Seed) follow(ctx context.Context, cfg SeedConfig) {
-	defer close(s.done)
-	tick := time.NewTicker(seedPoll)
-	defer tick.Stop()
-	joined := 0
-	for {
-		st := s.server.Status()
-		if st.Joined != joined && cfg.Progress != nil {
-			cfg.Progress(st.Joined, st.World)
-		}
-		joined = st.Joined
-		if st.Err != nil || st.View.Size() > 0 && st.Attached == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+// follow reports progress.
+func (cfg *SeedConfig) follow(e seed.Event) {
+	if cfg.Progress == nil {
+		return
 	}
+	cfg.Progress(SeedEvent{
+		Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: firstAddr(e.Node), Rank: e.Rank,
+		Gone: e.Gone, Left: e.Left, Reason: e.Reason, Joined: e.Here, World: cfg.World,
+	})
 }
 
 // Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
 func (s *Seed) Addr() string {
 	addr := s.endpoint.Addr()
-	host, port, err := net.SplitHostPort(addr)
-	if ip, bad := netip.ParseAddr(host); err != nil || bad == nil && !ip.IsUnspecified() {
+	name, port, err := net.SplitHostPort(addr)
+	if ip, bad := netip.ParseAddr(name); err != nil || bad == nil && !ip.IsUnspecified() {
 		return addr
 	}
-	if c := candidates(addr); len(c) > 0 {
+	if c := host.Addrs(addr); len(c) > 0 {
 		return c[0]
 	}
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// Wait returns nil when the world has formed, or the reason why it has not.
+// Wait returns nil when the world has formed, or the reason why it has not. A
+// ctx that has ended does not keep it from saying what is known.
 func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.server.Wait(ctx)) }
 
 // Done is closed when the seed has nothing more to do: the world did not

@@ -1,0 +1,107 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestCombineThatDoesNotReturn: a function that panics, which someone further
+// up recovers from, ends the communicator on all ranks; nobody waits for it.
+func TestCombineThatDoesNotReturn(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overQUIC} {
+		for _, count := range []int{1, 100_000} {
+			combineThatPanics(t, m, count)
+		}
+	}
+}
+
+// combineThatPanics has the function of the rank panic that is the first to call
+// it: there are algorithms by which some ranks never do.
+func combineThatPanics(t *testing.T, m medium, count int) {
+	comms := m.cluster(t, 3, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var culprit atomic.Int32 // plus 1
+	onAll(t, comms, func(rank int, c *Comm) (err error) {
+		combine := func(dst, src []int32) {
+			if culprit.CompareAndSwap(0, int32(rank)+1) {
+				panic("on purpose")
+			}
+			dst[0] += src[0]
+		}
+		defer func() {
+			r := recover()
+			if panicked := strings.Contains(fmt.Sprint(r), "on purpose"); panicked != (culprit.Load() == int32(rank)+1) {
+				t.Errorf("rank %d: recovered %v, and rank %d has panicked", rank, r, culprit.Load()-1)
+			}
+		}()
+		for {
+			if err := AllReduceFunc(ctx, c, make([]int32, count), combine); err != nil {
+				if !errors.Is(err, ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprint("rank ", culprit.Load()-1)) {
+					t.Errorf("rank %d: %v, want that rank %d has revoked", rank, err, culprit.Load()-1)
+				}
+				return nil
+			}
+		}
+	})
+	for rank, c := range comms {
+		if err := c.Barrier(ctx); !errors.Is(err, ErrRevoked) {
+			t.Errorf("rank %d, later: %v, want ErrRevoked", rank, err)
+		}
+	}
+}
+
+// TestCombineThatScribbles: what a function does to its second operand is seen
+// by no other rank.
+func TestCombineThatScribbles(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overShared} {
+		for _, count := range []int{1, 100_000} {
+			comms := m.cluster(t, 3, Config{})
+			onAll(t, comms, func(rank int, c *Comm) error {
+				x := make([]int32, count)
+				for i := range x {
+					x[i] = int32(rank + i)
+				}
+				err := AllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+					for i := range dst {
+						dst[i] += src[i]
+						src[i] = -1
+					}
+				})
+				for i, got := range x {
+					if want := int32(3 + 3*i); got != want {
+						t.Errorf("%s, rank %d: element %d is %d, want %d", m.name, rank, i, got, want)
+						break
+					}
+				}
+				return err
+			})
+		}
+	}
+}
+
+// TestOtherCallOfOneWhoLeft: a rank has made another call and left since, so
+// that it can no longer say what that was.
+func TestOtherCallOfOneWhoLeft(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overShared} {
+		comms := m.cluster(t, 2, Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := Broadcast(ctx, comms[0], []int32{1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := comms[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		err := comms[1].Barrier(ctx)
+		_, mismatch := errors.AsType[*MismatchError](err)
+		p, left := errors.AsType[*PeerError](err)
+		if !mismatch && !(left && p.Left && p.Rank == 0) {
+			t.Errorf("%s: %v, want a mismatch with rank 0, or that it has left", m.name, err)
+		}
+	}
+}

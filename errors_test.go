@@ -1,0 +1,218 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// The call that is cancelled has the error of its context and the cause. Later
+// calls were not cancelled, and on all ranks they blame the same one.
+func TestRevokedIsNotCancelled(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(ctx context.Context) (context.Context, context.CancelFunc)
+		want error
+	}{
+		"cancelled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(20*time.Millisecond, func() { cancel(errEnough) })
+			return ctx, func() { cancel(nil) }
+		}, context.Canceled},
+		"too late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, 20*time.Millisecond, errEnough)
+		}, context.DeadlineExceeded},
+	} {
+		for _, n := range []int{1, 2, 3} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				comms := overMem.cluster(t, n, Config{})
+				cancelOne(t, comms, test.end, test.want)
+			})
+		}
+	}
+}
+
+// cancelOne has the last rank wait for a message that does not come in, and
+// have its call cancelled.
+func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.Context, context.CancelFunc), want error) {
+	t.Helper()
+	last := len(comms) - 1
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	onAll(t, comms, func(rank int, c *Comm) error {
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("before: %w", err)
+		}
+		if rank != last {
+			if err := c.Barrier(ctx); !errors.Is(err, ErrRevoked) {
+				return fmt.Errorf("barrier: %w, want ErrRevoked", err)
+			}
+		} else {
+			ctx, cancel := end(ctx)
+			defer cancel()
+			err := Send(ctx, c, make([]float32, 100_000), rank, 0)
+			if !errors.Is(err, want) || !errors.Is(err, errEnough) || errors.Is(err, ErrRevoked) {
+				return fmt.Errorf("the call itself: %w, want %w and its cause", err, want)
+			}
+		}
+		for i, err := range []error{c.Err(), c.Barrier(ctx), Send(ctx, c, []int8{1}, 0, 0), recvError(ctx, c, 0, 0)} {
+			r, ok := errors.AsType[*RevokedError](err)
+			switch {
+			case !ok || r.Rank != last || !errors.Is(err, ErrRevoked):
+				return fmt.Errorf("call %d afterwards: %w, want a RevokedError of rank %d", i, err, last)
+			case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errEnough):
+				return fmt.Errorf("call %d afterwards looks cancelled: %w", i, err)
+			case !strings.Contains(err.Error(), fmt.Sprintf("communicator revoked by rank %d: its call ", last)):
+				return fmt.Errorf("call %d afterwards: %w, which does not say by whom", i, err)
+			}
+		}
+		return nil
+	})
+}
+
+// A call that goes on at the same time as one that is cancelled was not
+// cancelled itself.
+func TestRevokedAtTheSameTime(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{})
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	other := make(chan error)
+	go func() { other <- recvError(ctx, comms[0], 1, 3) }()
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := comms[0].Barrier(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the cancelled call: %v", err)
+	}
+	err := <-other
+	if r, ok := errors.AsType[*RevokedError](err); !ok || r.Rank != 0 || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the other call: %v, want a RevokedError of rank 0", err)
+	}
+}
+
+// A communicator of one rank treats a context that has ended as others do.
+func TestCancelledBeforeAlone(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, n := range []int{1, 2} {
+		for name, op := range map[string]func(c *Comm) error{
+			"barrier":    func(c *Comm) error { return c.Barrier(ended) },
+			"all_reduce": func(c *Comm) error { return AllReduce(ended, c, []int8{1}, Sum) },
+			"all_gather": func(c *Comm) error { return AllGather(ended, c, make([]int8, c.Size()), []int8{1}) },
+		} {
+			c := overMem.cluster(t, n, Config{})[0]
+			if err := op(c); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of %d ranks: %v, want context.Canceled", name, n, err)
+			}
+			if err := c.Err(); !errors.Is(err, ErrRevoked) {
+				t.Errorf("%s of %d ranks: afterwards %v, want ErrRevoked", name, n, err)
+			}
+		}
+		c := overMem.cluster(t, n, Config{})[0]
+		for name, err := range map[string]error{"send": Send(ended, c, []int8{1}, 0, 0), "recv": recvError(ended, c, 0, 0)} {
+			if !errors.Is(err, context.Canceled) || c.Err() != nil {
+				t.Errorf("%s of %d ranks: %v, and afterwards %v", name, n, err, c.Err())
+			}
+		}
+	}
+}
+
+// Err says whether a communicator has ended, and why.
+func TestErr(t *testing.T) {
+	comms := overMem.cluster(t, 3, Config{})
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	if err := comms[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := comms[2].Err(); !errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) {
+		t.Errorf("closed: %v", err)
+	}
+	// Messages between those that are left go on.
+	if err := recvError(ctx, comms[1], 2, 0); !errors.Is(err, ErrPeerFailed) {
+		t.Errorf("recv of the rank that has left: %v", err)
+	}
+	if err := comms[1].Err(); err != nil {
+		t.Errorf("a rank has left that nobody has needed: %v", err)
+	}
+	onAll(t, comms[:2], func(rank int, c *Comm) error {
+		if err := c.Barrier(ctx); !errors.Is(err, ErrPeerFailed) {
+			return fmt.Errorf("barrier without rank 2: %w", err)
+		}
+		err := c.Err()
+		r, ok := errors.AsType[*RevokedError](err)
+		p, of := errors.AsType[*PeerError](err)
+		if !ok || !of || r.Rank != 2 || p.Rank != 2 || strings.Contains(err.Error(), "by rank") {
+			return fmt.Errorf("%w, want a RevokedError because rank 2 has left", err)
+		}
+		return nil
+	})
+}
+
+// The ranks that a call has waited for are known by what is needed to find
+// them.
+func TestTimeoutError(t *testing.T) {
+	comms := overMem.cluster(t, 3, Config{BarrierTimeout: 300 * time.Millisecond})
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	onAll(t, comms, func(rank int, c *Comm) error {
+		if err := AllReduce(ctx, c, []int8{1}, Sum); err != nil || rank == 2 {
+			return err
+		}
+		err := c.Barrier(ctx)
+		late, ok := errors.AsType[*TimeoutError](err)
+		if r, told := errors.AsType[*RevokedError](err); told && r.Rank == 1-rank {
+			return nil // The other one was first.
+		}
+		switch {
+		case !ok || !slices.Equal(late.Waiting, []int{2}) || len(late.Late) != 1:
+			return fmt.Errorf("%w, want a TimeoutError for rank 2", err)
+		case late.Late[0].Node != NodeID(c.nodes[2].ID) || late.Late[0].Addr != c.nodes[2].Addrs[0]:
+			return fmt.Errorf("%+v, want node %v", late.Late[0], c.nodes[2])
+		case !late.Late[0].Heard || late.Late[0].Active || late.Late[0].Call.Op != "all_reduce" || late.Late[0].Call.Number != 1:
+			return fmt.Errorf("%+v, want that it has last called all_reduce #1", late.Late[0])
+		}
+		err = c.Err()
+		if r, ok := errors.AsType[*RevokedError](err); !ok || r.Rank != rank || errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("afterwards %w, want a RevokedError of rank %d", err, rank)
+		}
+		return nil
+	})
+}
+
+func TestLateRank(t *testing.T) {
+	call := Call{Op: "barrier", Number: 4, Root: -1}
+	for want, l := range map[string]LateRank{
+		"rank 1 (not heard of)":                    {Rank: 1},
+		"rank 2 (last called barrier #4)":          {Rank: 2, Heard: true, Call: call},
+		"rank 3 (in barrier #4)":                   {Rank: 3, Heard: true, Active: true, Call: call},
+		"rank 4 (last called no collective)":       {Rank: 4, Heard: true},
+		"rank 5 (in gather #1 (3 × int8, root 2))": {Rank: 5, Heard: true, Active: true, Call: Call{Op: "gather", Number: 1, Type: "int8", Length: 3, Root: 2}},
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// What a newer peer may say, and this one cannot name, keeps its number.
+func TestCallOfUnknown(t *testing.T) {
+	for want, call := range map[string]wire.Call{
+		"barrier #2":                                {Kind: uint8(plan.Barrier), Seq: 2},
+		"collective 99 #3 (5 × type 77, op 88)":     {Kind: 99, Type: 77, Op: 88, Seq: 3, Count: 5},
+		"all_reduce #4 (0 × float32, sum)":          {Kind: uint8(plan.AllReduce), Type: 9, Op: 1, Seq: 4},
+		"all_reduce_func #5 (1 × int8, a function)": {Kind: uint8(plan.AllReduce), Type: 1, Op: customOp, Seq: 5, Count: 1},
+	} {
+		if got := describe(call).String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := describe(wire.Call{Kind: 99, Plan: 12}).Plan; got != "algorithm 12" {
+		t.Errorf("plan %q", got)
+	}
+}

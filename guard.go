@@ -1,0 +1,60 @@
+package nexar
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
+
+// A guard calls a function of the user's for a collective, on whatever
+// goroutine that runs, and keeps the first panic for the goroutine that has
+// made the call. The communicator ends, as the result would be wrong.
+type guard struct {
+	comm *Comm
+
+	mu     sync.Mutex
+	caught *combinePanic
+}
+
+// A combinePanic is what a function that combines has panicked with.
+type combinePanic struct {
+	value any
+	stack []byte
+}
+
+func (p *combinePanic) Error() string {
+	return fmt.Sprintf("nexar: all_reduce_func: the function has panicked: %v\n\n%s", p.value, p.stack)
+}
+
+func (p *combinePanic) String() string { return p.Error() }
+
+// Unwrap is the value, if that is an error.
+func (p *combinePanic) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
+}
+
+func (g *guard) call(f func()) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		g.mu.Lock()
+		if g.caught == nil {
+			g.caught = &combinePanic{v, debug.Stack()}
+		}
+		g.mu.Unlock()
+		g.comm.comm.Cancel(fmt.Errorf("its function has panicked: %v", v))
+	}()
+	f()
+}
+
+// check panics if a call has.
+func (g *guard) check() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.caught != nil {
+		panic(g.caught)
+	}
+}

@@ -1,0 +1,56 @@
+package nexar
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// Where one buffer may be the own block of the other the result is the same,
+// by every algorithm, over several channels, and whether or not the other
+// ranks do it as well.
+func TestInPlace(t *testing.T) {
+	for _, m := range []medium{overMem, overQUIC} {
+		for _, n := range []int{1, 2, 3, 5} {
+			if m.name != "mem" && n != 3 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/ranks=%d", m.name, n), func(t *testing.T) {
+				t.Parallel()
+				comms := m.cluster(t, n, Config{})
+				for _, c := range []plan.Collective{plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter} {
+					for _, count := range []int{0, 1, 1000, 40_000} {
+						inPlace(t, comms, c, count)
+					}
+				}
+			})
+		}
+	}
+}
+
+func inPlace(t *testing.T, comms []*Comm, c plan.Collective, count int) {
+	t.Helper()
+	float32s := kinds()[8]
+	for algorithm, a := range (&book{n: len(comms)}).algorithms(c) {
+		if !a.Fits(len(comms)) {
+			continue
+		}
+		for _, every := range []int{1, 2} {
+			for _, op := range []Op{Sum, Avg} {
+				if op == Avg && c != plan.ReduceScatter {
+					continue
+				}
+				root := (len(comms) - 1) / every * every
+				channels := (&book{n: len(comms)}).channels(c, a, root)
+				tr := trial{
+					collective: c, kind: float32s, op: op, count: count, root: root,
+					algorithm: algorithm, channels: channels[(count+algorithm)%len(channels)], late: -1, inPlace: every,
+				}
+				if err := tr.run(comms); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package nexar
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/transport/shm"
+)
+
+// Two nodes use what both of them may, and say which way it is, and why.
+func TestPeers(t *testing.T) {
+	noEnv(t)
+	err := shm.Supported()
+	require.Have(t, "shm", err == nil, fmt.Sprint(err))
+	list := func(names ...string) Config { return Config{Transports: names} }
+	plain := list("tcp")
+	plain.PlainBulk = true
+	for name, test := range map[string]struct {
+		configs    [2]Config // of ranks 0 and 1
+		path, bulk string
+		encrypted  bool
+		why        string // says rank 1
+		common     string
+	}{
+		"by default":      {[2]Config{}, "shm", "shm", false, "same host", "shm"},
+		"tcp":             {[2]Config{list("tcp"), list("tcp")}, "quic", "tcp+tls", true, "first choice", "quic+tcp"},
+		"plain tcp":       {[2]Config{plain, plain}, "quic", "tcp", false, "first choice", "quic+tcp"},
+		"one plain":       {[2]Config{list("tcp"), plain}, "quic", "quic", true, "Plain", "quic"},
+		"quic":            {[2]Config{list("quic"), list("quic")}, "quic", "quic", true, "first choice", "quic"},
+		"shm alone":       {[2]Config{list("shm"), list("shm", "shm")}, "shm", "shm", false, "same host", "shm"},
+		"shm and all":     {[2]Config{list("shm"), {}}, "shm", "shm", false, "same host", "shm"},
+		"shm and tcp":     {[2]Config{list("tcp"), list("shm")}, "quic", "quic", true, "no shm there", "quic"},
+		"all and no tcp":  {[2]Config{list("quic"), {}}, "quic", "quic", true, "no shm there; tcp+tls: ", "quic"},
+		"the other order": {[2]Config{list("quic", "tcp", "shm"), {}}, "shm", "shm", false, "same host", "shm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer seed.Close()
+			nodes := make([]*Node, 2)
+			joinBoth(t, seed, nodes, func(i int, cfg *Config) {
+				cfg.Transports, cfg.PlainBulk, cfg.Rank = test.configs[i].Transports, test.configs[i].PlainBulk, &i
+			})
+			for i, n := range nodes {
+				defer n.Close()
+				peers := n.Peers()
+				if len(peers) != 1 {
+					t.Fatalf("rank %d has %d peers", i, len(peers))
+				}
+				p := peers[0]
+				if p.Rank != 1-i || p.Node != nodes[1-i].ID() || p.Path != test.path || p.Bulk != test.bulk || p.Encrypted != test.encrypted || p.Addr == "" {
+					t.Errorf("rank %d: got %+v, want %s, %s, %v", i, p, test.path, test.bulk, test.encrypted)
+				}
+				if i == 1 && !strings.Contains(p.Why, test.why) {
+					t.Errorf("got %q, want %q", p.Why, test.why)
+				}
+				if w := n.World(); w.Transport() != test.common || w.Encrypted() != test.encrypted {
+					t.Errorf("rank %d: the world is over %s, encrypted: %v", i, w.Transport(), w.Encrypted())
+				}
+			}
+			onAll(t, []*Comm{nodes[0].World(), nodes[1].World()}, func(rank int, c *Comm) error {
+				x := slices.Repeat([]float32{1}, 300_000)
+				if err := AllReduce(t.Context(), c, x, Sum); err != nil {
+					return err
+				}
+				if i := slices.IndexFunc(x, func(v float32) bool { return v != 2 }); i >= 0 {
+					return fmt.Errorf("element %d is %v", i, x[i])
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// NEXAR_ENABLE_TCP_BULK_SIDECAR switches TCP off, whatever else is said.
+func TestSidecar(t *testing.T) {
+	noEnv(t)
+	for _, test := range []struct{ list, sidecar, want string }{
+		{"", "", "shm,tcp,quic"},
+		{"", "1", "shm,tcp,quic"},
+		{"", "0", "shm,quic"},
+		{"", "false", "shm,quic"},
+		{"tcp,shm", "0", "shm"},
+		{"tcp", "0", "quic"},
+		{"tcp", "true", "tcp"},
+	} {
+		t.Setenv("NEXAR_TRANSPORTS", test.list)
+		t.Setenv(sidecarVariable, test.sidecar)
+		cfg, err := Config{}.fill()
+		if got := strings.Join(cfg.Transports, ","); err != nil || got != test.want {
+			t.Errorf("%q and %q: got %q (%v), want %q", test.list, test.sidecar, got, err, test.want)
+		}
+		if cfg, _ = (Config{Transports: []string{"tcp"}}).fill(); len(cfg.Transports) != 1 || cfg.Transports[0] != "tcp" {
+			t.Errorf("%q and %q have changed what was set in the program: %q", test.list, test.sidecar, cfg.Transports)
+		}
+	}
+	t.Setenv(sidecarVariable, "perhaps")
+	if _, err := ConfigFromEnv(); err == nil || !strings.Contains(err.Error(), sidecarVariable) {
+		t.Errorf("got %v, want an error that names the variable", err)
+	}
+}

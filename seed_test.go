@@ -1,0 +1,136 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A seed tells of each node who it is, and from where.
+func TestSeedProgress(t *testing.T) {
+	noEnv(t)
+	events := make(chan SeedEvent, 10)
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, Progress: func(e SeedEvent) { events <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	rank := 1
+	nodes := make([]*Node, 2)
+	joinBoth(t, seed, nodes, func(i int, cfg *Config) {
+		if i == 1 {
+			cfg.Rank = &rank
+		}
+	})
+	for joined := 1; joined <= 2; joined++ {
+		checkEvent(t, <-events, false, joined)
+	}
+	ranks := map[NodeID]int{nodes[0].ID(): nodes[0].World().Rank(), nodes[1].ID(): nodes[1].World().Rank()}
+	for i := range nodes {
+		if err := nodes[1-i].Close(); err != nil {
+			t.Error(err)
+		}
+		e := <-events
+		checkEvent(t, e, true, 1-i)
+		if want, ok := ranks[e.Node]; !ok || e.Rank != want || e.Node != nodes[1-i].ID() {
+			t.Errorf("node %v of rank %d has gone, want %v", e.Node, e.Rank, nodes[1-i].ID())
+		}
+	}
+	select {
+	case <-seed.Done():
+	case <-time.After(patience):
+		t.Error("all nodes have gone, but the seed is not done")
+	}
+}
+
+func checkEvent(t *testing.T, e SeedEvent, gone bool, joined int) {
+	t.Helper()
+	pid := ":" + strconv.Itoa(os.Getpid())
+	if e.Gone != gone || e.Joined != joined || e.World != 2 || !strings.HasSuffix(e.Name, pid) ||
+		!strings.HasPrefix(e.Addr, "127.0.0.1:") || gone == (e.Reason == "") || gone != e.Left || e.Node == (NodeID{}) {
+		t.Errorf("got %+v, want gone %t, %d of 2 joined, of this process", e, gone, joined)
+	}
+}
+
+// joinBoth has two nodes join a seed at the same time.
+func joinBoth(t *testing.T, seed *Seed, nodes []*Node, change func(i int, cfg *Config)) {
+	t.Helper()
+	err := forEach(len(nodes), func(i int) (err error) {
+		cfg := Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", FormTimeout: patience}
+		change(i, &cfg)
+		nodes[i], err = Join(t.Context(), cfg)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that is closed as soon as it has joined does not keep the other from
+// joining. The first operation that needs it says that it has left.
+func TestPeerClosesAtOnce(t *testing.T) {
+	noEnv(t)
+	for range 10 {
+		seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = forEach(2, func(i int) error {
+			node, err := Join(t.Context(), Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Rank: &i, FormTimeout: patience})
+			if err != nil {
+				return err
+			}
+			if i == 1 {
+				return node.Close()
+			}
+			defer node.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err = node.World().Barrier(ctx)
+			p, ok := errors.AsType[*PeerError](err)
+			if !ok || !p.Left || p.Rank != 1 || !errors.Is(err, ErrPeerFailed) {
+				return fmt.Errorf("%w, want a PeerError: rank 1 has left", err)
+			}
+			if err := node.Close(); err != nil {
+				return err
+			}
+			// The communicator had ended before it was closed.
+			if err := node.World().Err(); !errors.Is(err, ErrRevoked) {
+				return fmt.Errorf("after Close: %w", err)
+			}
+			return nil
+		})
+		if err := errors.Join(err, seed.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A time limit below zero is none, for a node as for a seed: what ends a join
+// is its context.
+func TestFormForEver(t *testing.T) {
+	noEnv(t)
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, FormTimeout: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	for name, addr := range map[string]string{"a seed that waits": seed.Addr(), "no seed": "127.0.0.1:1"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err = Join(ctx, Config{Seeds: []string{addr}, Listen: "127.0.0.1:0", FormTimeout: -1})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: error %v, want context.DeadlineExceeded", name, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := seed.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the seed: %v, want context.DeadlineExceeded", err)
+	}
+}

@@ -1,0 +1,176 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// opError adds the package and the operation to an error, at the edge of the
+// API and nowhere else.
+func opError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("nexar: %s: %w", op, err)
+}
+
+// explain turns what the engine says of a call with ctx into an error of this
+// package, which names the ranks and their nodes.
+func (c *Comm) explain(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*engine.EndedError](err); ok {
+		return opError(op, c.ended(e.Err))
+	}
+	if known := c.translate(err); known != nil {
+		return opError(op, known)
+	}
+	// Some call was cancelled, which ends all that are under way.
+	if ctx.Err() != nil {
+		return opError(op, cancelled(ctx))
+	}
+	return opError(op, c.ended(err))
+}
+
+// cancelled is the error of a call whose context has ended: both that it has
+// and, if the user has said so, why.
+func cancelled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// ended is the error of a call on a communicator that has ended because of
+// cause.
+func (c *Comm) ended(cause error) error {
+	why := c.translate(cause)
+	switch e := why.(type) {
+	case *RevokedError:
+		return e
+	case *PeerError:
+		return &RevokedError{Rank: e.Rank, Err: e}
+	case *MismatchError:
+		return &RevokedError{Rank: e.Rank, Err: e}
+	case *TimeoutError:
+		return &RevokedError{Rank: c.rank, Err: fmt.Errorf("its call took too long: %s", e.Error())}
+	case nil:
+		return &RevokedError{Rank: c.rank, Err: fmt.Errorf("its call was cancelled: %s", cause.Error())}
+	}
+	return why
+}
+
+// translate turns an error of the engine into one of this package. It returns
+// nil for one that is not the engine's.
+func (c *Comm) translate(err error) error {
+	if errors.Is(err, engine.ErrClosed) {
+		return ErrClosed
+	}
+	switch e := err.(type) {
+	case *engine.PeerError:
+		return c.peerError(e)
+	case *engine.MismatchError:
+		return &MismatchError{Rank: e.Rank, Peer: e.Peer, Call: describe(e.Ours), PeerCall: describe(e.Theirs)}
+	case *engine.RevokedError:
+		return c.revokedError(e)
+	case *engine.TimeoutError:
+		return c.timeoutError(e)
+	case *engine.SizeError:
+		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
+	case *engine.TypeError:
+		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Source, kernel.Type(e.Receiving))
+	case *engine.RefusedError:
+		if e.Sent != e.Receiving {
+			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Rank, kernel.Type(e.Receiving))
+		}
+		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
+	}
+	return nil
+}
+
+func (c *Comm) peerError(e *engine.PeerError) *PeerError {
+	n := c.nodes[e.Rank]
+	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: firstAddr(n), Left: e.Left, Err: e.Err}
+}
+
+// revokedError says what another rank has told of its failure.
+func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
+	var cause error
+	switch e.Cause {
+	case wire.CauseCancelled:
+		cause = fmt.Errorf("its call was cancelled: %s", e.Text)
+	case wire.CauseTimeout:
+		cause = fmt.Errorf("its call took too long: %s", e.Text)
+	case wire.CauseClosed:
+		cause = fmt.Errorf("it has closed the communicator: %s", e.Text)
+	case wire.CauseFailed:
+		cause = errors.New(e.Text)
+		if e.Peer < c.Size() {
+			left := c.peerError(&engine.PeerError{Rank: e.Peer, Left: true, Err: transport.ErrPeerClosed})
+			return &RevokedError{Rank: left.Rank, Err: left}
+		}
+	default:
+		cause = errors.New(e.Text)
+	}
+	return &RevokedError{Rank: e.Rank, Err: cause}
+}
+
+func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
+	t := &TimeoutError{Op: describe(e.Call).Op, After: e.After}
+	for _, w := range e.Waiting {
+		n := c.nodes[w.Rank]
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: firstAddr(n), Heard: w.Known, Active: w.Active}
+		if w.Known {
+			late.Call = describe(w.Last)
+		}
+		t.Waiting = append(t.Waiting, w.Rank)
+		t.Late = append(t.Late, late)
+	}
+	return t
+}
+
+// describe makes a fingerprint readable. What it names by a number that is
+// unknown here keeps that number.
+func describe(c wire.Call) Call {
+	kind := plan.Collective(c.Kind)
+	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Length: int(c.Count), Root: -1}
+	if c.Type != 0 {
+		d.Type = nameOf(kernel.Type(c.Type), "type", c.Type)
+	}
+	if c.Op == customOp {
+		d.Op, d.Reduce = "all_reduce_func", "a function"
+	} else if c.Op != 0 {
+		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
+	}
+	if kind.Rooted() {
+		d.Root = int(c.Root)
+	}
+	d.Plan = recipe.PlanName(kind, int(c.Plan), int(c.Channels))
+	return d
+}
+
+// nameOf is the name of a value, or what it is and its number.
+func nameOf(value fmt.Stringer, what string, number uint8) string {
+	if name := value.String(); name != "unknown" {
+		return name
+	}
+	return fmt.Sprintf("%s %d", what, number)
+}
+
+func firstAddr(n member.Node) string {
+	if len(n.Addrs) == 0 {
+		return "no address"
+	}
+	return n.Addrs[0]
+}
