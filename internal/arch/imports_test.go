@@ -28,17 +28,19 @@ func rooms() []room {
 		{"cmd/...", ". cmd/...", "nexartest internal/require", user},
 		{"examples/...", ". nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
-		{"internal/clustertest", "", ". internal/require internal/pki internal/wire transport transport/quic",
+		{"internal/clustertest", "", ". internal/require internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
-		{".", "internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune " +
-			"internal/record internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool " +
+		{".", "internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
+			"internal/record internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host " +
 			"transport transport/... device device/host compress", "nexartest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
 		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
-		{"internal/engine", "internal/link internal/record internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
+		{"internal/recipe", "internal/engine internal/tune internal/board internal/plan internal/wire internal/bufpool", "",
+			"it says how a collective is carried out, whoever the ranks are and whatever the transport is"},
+		{"internal/engine", "internal/link internal/record internal/board internal/yield internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
 			fakes, "it carries plans out over links, whatever the nodes, the view and the transport are"},
 		{"internal/link", "internal/record internal/wire internal/bufpool transport",
 			fakes, "it moves frames to one peer and does not know what they are for"},
@@ -48,8 +50,9 @@ func rooms() []room {
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
 		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
-		{"transport/...", "transport internal/wire internal/dl", "transport/transporttest transport/... internal/require",
+		{"transport/...", "transport internal/wire internal/dl", "transport/transporttest transport/... internal/require internal/testpeer",
 			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
+		{"internal/testpeer", "transport", "", "it makes peers for the tests of transports, whichever they are"},
 		{"transport", "", "", "it is a contract: " + apart},
 		{"device/devicetest", "device", "internal/require", "it asks of a device what the contract promises and nothing else"},
 		{"device/...", "device internal/wire internal/dl internal/kernel", "device/devicetest internal/require",
@@ -57,16 +60,20 @@ func rooms() []room {
 		{"device", "", "", "it is a contract: " + apart},
 		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
 
-		{"internal/tune", "internal/plan", "", "it computes the cost of a plan from numbers it is given"},
+		{"internal/tune", "internal/plan internal/board", "", "it computes the cost of a plan from numbers it is given"},
+		{"internal/board", "internal/plan internal/yield", "",
+			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
 		{"internal/member", "", "", "it is a pure state machine: " + apart},
 		{"internal/record", "", "internal/require", apart},
 		{"internal/plan", "", "", "algorithms are pure data: " + apart},
 		{"internal/match", "", "", apart},
 		{"internal/topo", "", "", apart},
 		{"internal/wire", "", "", "bytes on the wire mean the same whoever reads them: " + apart},
-		{"internal/kernel/...", "internal/kernel/...", "", apart},
+		{"internal/kernel/...", "internal/kernel/...", "internal/require", apart},
 		{"internal/bufpool", "", "", apart},
 		{"internal/dl", "", "internal/require", apart},
+		{"internal/host", "", "", apart},
+		{"internal/yield", "", "", apart},
 		{"internal/require", "", "", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
 	}

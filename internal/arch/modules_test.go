@@ -25,7 +25,9 @@ func dependencies() []dependency {
 	return []dependency{
 		{"github.com/quic-go/quic-go", "transport/quic", ". transport/sim", "QUIC is one transport among several"},
 		{"github.com/caarlos0/env/v11", ".", "", "only the root package reads the environment; below it, settings are values"},
-		{"golang.org/x/sys", ". transport/... internal/dl cmd/...", "internal/clustertest", "system calls belong to what touches the system"},
+		{"golang.org/x/sys/cpu", "internal/kernel", "", "only the kernels choose code by what the processor can do"},
+		{"github.com/mmcloughlin/avo", "internal/kernel/_asm/...", "", "what writes assembly is not part of what users build: it has a module of its own"},
+		{"golang.org/x/sys", "transport/... internal/dl internal/host internal/yield cmd/...", "internal/clustertest", "system calls belong to what touches the system"},
 		{"github.com/spf13/cobra", "cmd/...", "", command},
 		{"github.com/schollz/progressbar/v3", "cmd/...", "", command},
 		{"github.com/fatih/color", "cmd/...", "", command},

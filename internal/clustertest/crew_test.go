@@ -40,6 +40,7 @@ type place interface {
 type worker struct {
 	t    *testing.T
 	name string
+	rank int // if it was recruited
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  *logBuffer
@@ -91,18 +92,26 @@ func (c *crew) hire(at place, name string, vars ...string) *worker {
 	return w
 }
 
-// team hires a seed in this process and a worker for each of n ranks, all on
-// this host, and has them join.
+// team recruits n workers and has them join.
 func (c *crew) team(n int, vars ...string) []*worker {
 	c.t.Helper()
-	s := seedHere(c.t, n, nexar.SeedConfig{Token: c.token})
-	var team []*worker
-	for rank := range n {
-		team = append(team, c.hire(nil, fmt.Sprint("rank ", rank), append([]string{
-			"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank),
-		}, vars...)...))
-	}
+	team := c.recruit(n, vars...)
 	ok(c.t, all(team, order{Do: "join"}))
+	return team
+}
+
+// recruit starts a seed in this process and hires a worker for each of n ranks,
+// all on this host.
+func (c *crew) recruit(n int, vars ...string) (team []*worker) {
+	c.t.Helper()
+	s := seedHere(c.t, n, nexar.SeedConfig{Token: c.token})
+	for rank := range n {
+		w := c.hire(nil, fmt.Sprint("rank ", rank), append([]string{
+			"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank),
+		}, vars...)...)
+		w.rank = rank
+		team = append(team, w)
+	}
 	return team
 }
 

@@ -95,6 +95,7 @@ func TestFaultUncheckedServer(t *testing.T) {
 			victim, other := nodeConfig(s, token), nodeConfig(s, token)
 			first := 0
 			victim.Rank, victim.Advertise = &first, impostor.Addr()
+			other.Transports = []string{"tcp", "quic"} // In memory it would find the victim itself.
 			began := time.Now()
 			_, errs := joinAll(t, []nexar.Config{victim, other})
 			for _, err := range append(errs, s.Wait(t.Context())) {

@@ -116,15 +116,21 @@ func TestNobodyComes(t *testing.T) {
 	<-s.Done()
 }
 
-// freePort is an address that nobody listens at just now.
+// freePort is an address that nobody listens at just now, by UDP or TCP.
 func freePort(t *testing.T) string {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		c, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", c.LocalAddr().String())
+		c.Close()
+		if err == nil {
+			l.Close()
+			return c.LocalAddr().String()
+		}
 	}
-	defer c.Close()
-	return c.LocalAddr().String()
 }
 
 // A rank that cannot be given is the problem of the node that wants it, and
@@ -216,7 +222,8 @@ func TestDiesWhileConnecting(t *testing.T) {
 	nowhere := blackHole(t) // keeps the others busy
 	var team []*worker
 	for rank := range 3 {
-		vars := []string{"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank)}
+		// Through shared memory they would reach each other at once.
+		vars := []string{"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank), "NEXAR_TRANSPORTS=quic"}
 		if rank == 0 {
 			vars = append(vars, "NEXAR_ADVERTISE="+nowhere)
 		}
@@ -249,6 +256,7 @@ func TestUnreachable(t *testing.T) {
 		cfgs[rank] = nodeConfig(s, token)
 		cfgs[rank].Rank = &rank
 		cfgs[rank].FormTimeout = 4 * time.Second
+		cfgs[rank].Transports = []string{"tcp", "quic"} // In memory there are no addresses.
 	}
 	cfgs[0].Advertise = "127.0.0.1:1"
 	_, errs := joinAll(t, cfgs)

@@ -2,10 +2,14 @@ package clustertest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"github.com/nexar-go/nexar"
 )
 
 // A memory is how much memory a process uses, in bytes.
@@ -24,20 +28,47 @@ func memoryNow() memory {
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
-	return memory{Heap: int(s.HeapInuse), Sys: int(s.Sys), Peak: peak()}
+	return memory{Heap: int(s.HeapInuse), Sys: int(s.Sys), Peak: statusOf(os.Getpid(), "VmHWM")}
 }
 
-// peak is VmHWM of Linux.
-func peak() int {
-	status, err := os.ReadFile("/proc/self/status")
+// tidy gives back to the system what is not in use.
+func tidy(context.Context, *desk, order, *report) error {
+	debug.FreeOSMemory()
+	return nil
+}
+
+// statusOf is a field of what Linux says of a process's memory.
+func statusOf(pid int, field string) (bytes int) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			kb, _ := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")))
 			return kb << 10
 		}
 	}
 	return 0
+}
+
+// floats makes all-reduces of one vector, which is all that it has.
+func floats(ctx context.Context, d *desk, o order, r *report) error {
+	c := d.comm()
+	x := make([]float32, o.N)
+	for ; r.Rounds < o.Sets; r.Rounds++ {
+		for i := range x {
+			x[i] = float32(c.Rank() + i%1000 + r.Rounds)
+		}
+		if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
+			return err
+		}
+		n := c.Size()
+		for i := range x {
+			if want := float32(n*(n-1)/2 + n*(i%1000+r.Rounds)); x[i] != want {
+				return fmt.Errorf("element %d is %v, want %v", i, x[i], want)
+			}
+		}
+	}
+	return nil
 }

@@ -27,9 +27,11 @@ func manyRanks() int {
 	return 64
 }
 
-// patient is for so many ranks that on a busy machine one of them may be late.
+// patient is for so many ranks that on a busy machine one of them may be late,
+// and for what their connections cost.
 func patient(cfg *nexar.Config) {
 	cfg.HeartbeatTimeout, cfg.CollectiveTimeout, cfg.BarrierTimeout = time.Minute, time.Minute, time.Minute
+	cfg.Transports = []string{"quic"} // as between hosts
 }
 
 // A large world forms, works, and leaves nothing behind when it is closed.

@@ -159,13 +159,15 @@ func manyPipes(ctx context.Context, end *quic.Endpoint, addr string) error {
 	}
 }
 
-func tcpSilence(ctx context.Context, _ *quic.Endpoint, addr string) error { return tcp(ctx, addr, nil) }
-
-func tcpGarbage(ctx context.Context, _ *quic.Endpoint, addr string) error {
-	return tcp(ctx, addr, make([]byte, 10_000))
+func tcpSilence(ctx context.Context, _ *quic.Endpoint, addr string) error {
+	return sayTCP(ctx, addr, nil)
 }
 
-func tcp(ctx context.Context, addr string, say []byte) error {
+func tcpGarbage(ctx context.Context, _ *quic.Endpoint, addr string) error {
+	return sayTCP(ctx, addr, make([]byte, 10_000))
+}
+
+func sayTCP(ctx context.Context, addr string, say []byte) error {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ type report struct {
 	Size    int
 	Text    string // node, or address
 	Memory  memory
+	Peers   []nexar.Peer
 	Later   []*failure // of calls after a failure
 }
 
@@ -94,7 +95,8 @@ func jobs() map[string]job {
 	return map[string]job{
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
-		"send": send, "recv": recv, "memory": measure,
+		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
+		"peers": peers,
 	}
 }
 
@@ -179,6 +181,11 @@ func join(ctx context.Context, d *desk, _ order, r *report) (err error) {
 
 func identify(_ context.Context, d *desk, _ order, r *report) error {
 	r.Rank, r.Size, r.Text = d.comm().Rank(), d.comm().Size(), d.node.ID().String()
+	return nil
+}
+
+func peers(_ context.Context, d *desk, _ order, r *report) error {
+	r.Peers = d.node.Peers()
 	return nil
 }
 
