@@ -31,6 +31,8 @@ type benchFlags struct {
 	json, svg string
 	iters     int
 	duration  time.Duration
+
+	algorithms bool
 }
 
 func newBench(s streams) *cobra.Command {
@@ -38,46 +40,19 @@ func newBench(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure all operations, and check their results",
-		Long: `Bench runs the operations of a cluster at growing sizes, checks every element
-of every result, and prints a table.
-
-By itself it starts COUNT processes on this host that talk to each other as
-those of different hosts do. With --transport mem the ranks are in one
-process. Under "nexar run", or with NEXAR_SEEDS set, it is one rank of that
-cluster, and rank 0 prints.
-
-OPERATIONS
-  ` + strings.Join(bench.Ops(), ", ") + `; or all
-
-COLUMNS
-  p50, p99  every rank measures each run from a barrier on; these are the
-            median and the 99th percentile of the slowest rank. Of send_recv
-            it is half the way there and back, between the first and the last
-            rank
-  algbw     bytes by p50
-  busbw     algbw by a factor that makes it the load of the busiest link, as
-            in NVIDIA's nccl-tests: 2(n-1)/n for all_reduce, 1 for broadcast,
-            reduce, scans and send_recv, otherwise (n-1)/n
-  wrong     elements with a wrong value, over all ranks and runs
-
-Bytes are those of the vector; where it is cut by ranks (all_gather,
-reduce_scatter, gather, scatter, all_to_all), those of all blocks together.
-
-JSON has one object on each line with the fields op, ranks, bytes, transport,
-encrypted, iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong.
-
-EXIT STATUS
-  0  all was measured, and every result was right
-  1  a result was wrong, or something could not be measured
-  2  nexar bench was called wrongly`,
+		Long:  benchLong(),
 		Example: `  nexar bench -n 4
   nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
   nexar bench --transport mem --json results.jsonl --svg results.svg
+  nexar bench -n 8 --op all_reduce --algorithms --svg algorithms.svg
   nexar run -n 2 --seed 10.0.0.1:7000 -- nexar bench --op all_reduce`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
+			if os.Getenv("NEXAR_LOCAL_RANK") == "" { // Otherwise nexar run has done so.
+				warnOfEnv(s.err, cmd.CommandPath())
+			}
 			return f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
 		},
 	}
@@ -87,14 +62,22 @@ EXIT STATUS
 	flags.StringSliceVar(&f.ops, "op", []string{"all"}, "what to measure: `operations` separated by commas, or all")
 	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
 	flags.StringVar(&f.max, "max", "64MiB", "largest `size`")
-	flags.Int64Var(&f.factor, "factor", 0, "from one size to the next (default 2)")
-	flags.StringVar(&f.transport, "transport", "auto", "auto, quic or mem")
+	flags.BoolVar(&f.algorithms, "algorithms", false, "compare all algorithms for each operation: predicted beside measured")
+	flags.Int64Var(&f.factor, "factor", 0, "from one size to the next (default 2, or 8 with --algorithms)")
+	flags.StringVar(&f.transport, "transport", "auto", strings.Join(benchTransports(), ", "))
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - is standard output, without the table")
 	flags.StringVar(&f.svg, "svg", "", "draw time over size to this `file`")
-	flags.IntVar(&f.iters, "iters", 0, "runs of every size (default: as many as --duration allows)")
-	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "time for all together; every size is run three times at least")
+	flags.IntVar(&f.iters, "iters", 0, "runs of every size, or with --algorithms in every turn (default: as many as --duration allows)")
+	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "time for all together; every size is run three times at least, every algorithm seven times")
 	return cmd
 }
+
+// compareFactor is how far sizes are apart at which all algorithms are measured:
+// that takes its time.
+const compareFactor = 8
+
+// benchTransports is what --transport may say.
+func benchTransports() []string { return []string{"auto", "mem", "shm", "tcp", "quic"} }
 
 // run decides who the ranks are. given says that their number was.
 func (f *benchFlags) run(ctx context.Context, s streams, title string, given bool) error {
@@ -106,8 +89,8 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	switch {
 	case f.count < 1:
 		return usagef("-n %d: at least one rank is needed", f.count)
-	case !slices.Contains([]string{"auto", "quic", "mem"}, f.transport):
-		return usagef("--transport %q: not one of auto, quic, mem", f.transport)
+	case !slices.Contains(benchTransports(), f.transport):
+		return usagef("--transport %q: not one of %s", f.transport, strings.Join(benchTransports(), ", "))
 	case partOfCluster && f.transport == "mem":
 		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%s) are not in one process", os.Getenv("NEXAR_SEEDS"))
 	case partOfCluster:
@@ -132,12 +115,18 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 // config is what to measure.
 func (f *benchFlags) config() (bench.Config, error) {
 	cfg := bench.Config{Factor: f.factor, Runs: f.iters, Duration: f.duration}
+	all := bench.Ops()
+	if f.algorithms {
+		all, cfg.Factor = bench.Collectives(), cmp.Or(f.factor, compareFactor)
+	}
 	for _, name := range f.ops {
 		switch {
 		case name == "all":
-			cfg.Ops = append(cfg.Ops, bench.Ops()...)
-		case slices.Contains(bench.Ops(), name):
+			cfg.Ops = append(cfg.Ops, all...)
+		case slices.Contains(all, name):
 			cfg.Ops = append(cfg.Ops, name)
+		case slices.Contains(bench.Ops(), name):
+			return cfg, usagef("--algorithms --op %s: there is but one way to carry it out", name)
 		default:
 			return cfg, usagef("--op %q: not one of all, %s", name, strings.Join(bench.Ops(), ", "))
 		}
@@ -199,9 +188,13 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 	if err != nil {
 		return err
 	}
-	node, err := nexar.Join(ctx, nexar.Config{
+	join := nexar.Config{
 		CollectiveTimeout: cmp.Or(env.CollectiveTimeout, patience), BarrierTimeout: cmp.Or(env.BarrierTimeout, patience),
-	})
+	}
+	if f.transport != "auto" {
+		join.Transports = []string{f.transport}
+	}
+	node, err := nexar.Join(ctx, join)
 	if err != nil {
 		return err
 	}
@@ -232,13 +225,16 @@ func (f *benchFlags) local(ctx context.Context, s streams, cfg bench.Config) err
 
 // measure measures on one rank, and writes the results on rank 0.
 func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c *nexar.Comm) error {
-	if c.Rank() != 0 {
-		return bench.Run(ctx, c, cfg)
+	run, written := bench.Run, (*show).results
+	if f.algorithms {
+		run, written = bench.Compare, (*show).comparisons
 	}
-	show, err := newShow(s, f)
+	if c.Rank() != 0 {
+		return run(ctx, c, cfg)
+	}
+	w, err := newShow(s, f)
 	if err != nil {
 		return err
 	}
-	cfg.Progress, cfg.Result = show.progress, show.result
-	return show.end(bench.Run(ctx, c, cfg))
+	return written(w, cfg, func(cfg bench.Config) error { return run(ctx, c, cfg) })
 }

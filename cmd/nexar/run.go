@@ -73,6 +73,7 @@ EXIT STATUS
 			if err != nil {
 				return err
 			}
+			warnOfEnv(s.err, cmd.CommandPath())
 			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
 			return ranks.Run(cmd.Context(), cfg)
 		},
@@ -91,6 +92,10 @@ EXIT STATUS
 }
 
 // config checks the flags; given reports whether one was given.
+// processesMax is far above what a host has processors for, and below what
+// would use up its process numbers.
+const processesMax = 4096
+
 func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
 	cfg := ranks.Config{
 		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
@@ -101,6 +106,8 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 		return cfg, usagef("no program given: nexar run -n %d -- PROGRAM", f.count)
 	case f.count < 1:
 		return cfg, usagef("-n %d: at least one process is needed", f.count)
+	case f.count > processesMax:
+		return cfg, usagef("-n %d: at most %d processes are started on one host", f.count, processesMax)
 	case f.grace <= 0:
 		return cfg, usagef("--grace %v: not more than no time", f.grace)
 	}

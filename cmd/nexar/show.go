@@ -19,27 +19,23 @@ import (
 // terminal while it runs. Errors are kept until the end, since ranks that
 // have begun to measure must go on together.
 type show struct {
-	out     io.Writer
-	table   *report.Table // nil if the JSON takes its place
-	json    io.Writer     // nil: none is wanted
-	file    *os.File      // what json writes to, if it is a file
-	svg     string
-	bar     *progressbar.ProgressBar // nil without a terminal
-	errors  io.Writer
-	began   time.Time
-	results []bench.Result
-	err     error
+	out    io.Writer // of the table; nil if the JSON takes its place
+	json   io.Writer // nil: none is wanted
+	file   *os.File  // what json writes to, if it is a file
+	svg    string
+	bar    *progressbar.ProgressBar // nil without a terminal
+	errors io.Writer
+	began  time.Time
+	err    error
 }
 
 func newShow(s streams, f *benchFlags) (*show, error) {
 	w := &show{out: s.out, errors: s.err, svg: f.svg, began: time.Now()}
 	switch f.json {
 	case "":
-		w.table = report.NewTable(s.out)
 	case "-":
-		w.json = s.out
+		w.out, w.json = nil, s.out
 	default:
-		w.table = report.NewTable(s.out)
 		file, err := os.Create(f.json)
 		if err != nil {
 			return nil, err
@@ -63,55 +59,94 @@ func (w *show) progress(done, all int, op string, size int64) {
 	_ = w.bar.Set(done)
 }
 
-// result writes a result.
-func (w *show) result(r bench.Result) {
-	w.results = append(w.results, r)
+// clear makes room for results where the bar is.
+func (w *show) clear() {
 	if w.bar != nil {
 		_ = w.bar.Clear()
 	}
-	if w.table != nil {
-		w.err = errors.Join(w.err, w.table.Add(r))
-	}
-	if w.json != nil {
-		w.err = errors.Join(w.err, report.JSON(w.json, r))
-	}
+}
+
+// An ending is what comes when all is measured.
+type ending struct {
+	text  string // below the table
+	wrong int64  // elements
+	draw  func(w io.Writer) error
 }
 
 // end writes what comes last. The error says what kept results from being
 // measured or written, or that some are wrong.
-func (w *show) end(measured error) error {
-	if w.bar != nil {
-		_ = w.bar.Clear()
-	}
+func (w *show) end(measured error, last func(took time.Duration) ending) error {
+	w.clear()
 	if w.file != nil {
 		w.err = errors.Join(w.err, w.file.Close())
 	}
 	if measured != nil {
 		return measured
 	}
+	e := last(time.Since(w.began))
 	if w.svg != "" {
-		w.err = errors.Join(w.err, w.draw())
-	}
-	summary := report.Summary(w.results, time.Since(w.began))
-	if w.table != nil {
-		_, err := fmt.Fprintf(w.out, "\n%s\n", summary)
+		var drawing bytes.Buffer
+		err := e.draw(&drawing)
+		if err == nil {
+			err = os.WriteFile(w.svg, drawing.Bytes(), 0o666)
+		}
 		w.err = errors.Join(w.err, err)
 	}
-	if w.err != nil {
-		return w.err
+	if w.out != nil {
+		_, err := fmt.Fprintf(w.out, "\n%s\n", e.text)
+		w.err = errors.Join(w.err, err)
 	}
-	for _, r := range w.results {
-		if r.Wrong > 0 {
-			return fmt.Errorf("wrong results: %s", summary)
-		}
+	if w.err == nil && e.wrong > 0 {
+		return fmt.Errorf("wrong results: %s", e.text)
 	}
-	return nil
+	return w.err
 }
 
-func (w *show) draw() error {
-	var drawing bytes.Buffer
-	if err := report.Draw(&drawing, w.results); err != nil {
-		return err
+// results shows those of bench.Run, which is done by f.
+func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
+	var list []bench.Result
+	table := report.NewTable(w.out)
+	cfg.Progress = w.progress
+	cfg.Result = func(r bench.Result) {
+		list = append(list, r)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, table.Add(r))
+		}
+		if w.json != nil {
+			w.err = errors.Join(w.err, report.JSON(w.json, r))
+		}
 	}
-	return os.WriteFile(w.svg, drawing.Bytes(), 0o666)
+	return w.end(f(cfg), func(took time.Duration) ending {
+		wrong := int64(0)
+		for _, r := range list {
+			wrong += r.Wrong
+		}
+		return ending{report.Summary(list, took), wrong, func(w io.Writer) error { return report.Draw(w, list) }}
+	})
+}
+
+// comparisons shows those of bench.Compare, which is done by f.
+func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
+	var list []bench.Comparison
+	tables := report.NewAlgorithms(w.out)
+	cfg.Progress = w.progress
+	cfg.Compared = func(c bench.Comparison) {
+		list = append(list, c)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, tables.Add(c))
+		}
+		for _, way := range c.Ways {
+			if w.json != nil {
+				w.err = errors.Join(w.err, report.JSON(w.json, way))
+			}
+		}
+	}
+	return w.end(f(cfg), func(took time.Duration) ending {
+		return ending{
+			report.Verdicts(list) + report.AlgorithmsSummary(list, took), report.WrongElements(list),
+			func(w io.Writer) error { return report.DrawAlgorithms(w, list) },
+		}
+	})
 }

@@ -99,7 +99,12 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		return 1
 	}
 	chosen := mode != "wait" && args[0] == strconv.Itoa(c.Rank())
+	if mode != "wait" {
+		// Nobody is to fail while others are still joining.
+		err = c.Barrier(context.Background())
+	}
 	switch {
+	case err != nil && mode != "stubborn":
 	case mode == "wait":
 		fmt.Println("got", <-signals)
 		return 0
@@ -111,7 +116,10 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	case mode == "stubborn":
 		time.Sleep(time.Hour)
 	}
-	fmt.Fprintln(os.Stderr, c.Barrier(context.Background()))
+	if err == nil {
+		err = c.Barrier(context.Background())
+	}
+	fmt.Fprintln(os.Stderr, err)
 	// On a machine with more work than processors, whoever learns of a death
 	// may be dead before it. A program that cleans up leaves no doubt.
 	time.Sleep(300 * time.Millisecond)

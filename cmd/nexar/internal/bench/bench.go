@@ -1,8 +1,9 @@
 // Package bench measures the operations of a communicator, and checks every
 // result that it gets.
 //
-// Call Run on every rank with the same Config. Rank 0 decides how often an
-// operation is repeated and gets the results.
+// Call Run on every rank with the same Config, or Compare to measure all
+// algorithms for each operation, and what the model predicts of them. Rank 0
+// decides how often an operation is repeated and gets the results.
 //
 // Every run of an operation begins with a barrier, and each rank measures its
 // own time from there. Reported is what the slowest rank says: the largest of
@@ -27,14 +28,16 @@ type Config struct {
 	MinBytes int64         // size of the smallest vector: 8 by default
 	MaxBytes int64         // and of the largest: 64 MiB by default
 	Factor   int64         // from one size to the next: 2 by default
-	Runs     int           // of every size; 0 is as many as Duration allows
+	Runs     int           // of every size, or in every turn of an algorithm; 0 is as many as Duration allows
 	Duration time.Duration // of all together: 90 seconds by default. Every size is run, however long that takes
 
 	// Progress, if not nil, is told on rank 0 how many of all sizes are done
 	// and what comes next.
 	Progress func(done, all int, op string, bytes int64)
-	// Result, if not nil, is given the results on rank 0 as they come.
-	Result func(Result)
+	// Result, if not nil, is given the results of Run on rank 0 as they come,
+	// and Compared those of Compare.
+	Result   func(Result)
+	Compared func(Comparison)
 }
 
 // Sizes that a Config has by default.
@@ -57,6 +60,17 @@ func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	return each(ctx, c, cfg, cells, func(r *rank, i int, pace pace, share time.Duration) error {
+		result, err := r.measure(ctx, cells[i], pace, share)
+		if err == nil && c.Rank() == 0 && cfg.Result != nil {
+			cfg.Result(result)
+		}
+		return err
+	})
+}
+
+// each calls measure for every cell, with its share of the time.
+func each(ctx context.Context, c *nexar.Comm, cfg Config, cells []cell, measure func(r *rank, i int, pace pace, share time.Duration) error) error {
 	for range settling {
 		if err := c.Barrier(ctx); err != nil {
 			return err
@@ -71,12 +85,8 @@ func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
 		if c.Rank() == 0 && cfg.Progress != nil {
 			cfg.Progress(i, len(cells), cell.op.name, cell.bytes)
 		}
-		result, err := r.measure(ctx, cell, pace, pace.share(time.Now(), len(cells)-i))
-		if err != nil {
+		if err := measure(r, i, pace, pace.share(time.Now(), len(cells)-i)); err != nil {
 			return err
-		}
-		if c.Rank() == 0 && cfg.Result != nil {
-			cfg.Result(result)
 		}
 	}
 	return nil

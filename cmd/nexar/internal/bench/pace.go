@@ -11,6 +11,14 @@ const (
 	// warmRunsMin is from how many runs on the first one does not count.
 	// With fewer it takes too large a share of the time to be thrown away.
 	warmRunsMin = 6
+
+	// In a comparison of algorithms every one has at least roundsMin turns,
+	// however little time there is, and several runs in each rather than more
+	// turns: the first after another algorithm does not count.
+	roundsMin = 5
+	roundsMax = 15
+	turnMin   = 4
+	turnMax   = 101
 )
 
 // A pace spreads the time there is over the cells that are left.
@@ -37,4 +45,16 @@ func (p pace) more(done int, took, share time.Duration) int {
 	}
 	each := max(took/time.Duration(done), 1)
 	return max(0, min(int((share-took)/each), done, runsMax-done))
+}
+
+// rounds is how many rounds of a comparison there are, and how many runs in each
+// turn, when a round of one run each takes as long as sweep, and so much time is
+// left.
+func (p pace) rounds(sweep, left time.Duration) (rounds, runs int) {
+	if p.fixed > 0 {
+		return roundsMin, p.fixed
+	}
+	fit := int(max(0, left) / max(1, sweep))
+	rounds = min(max(fit/turnMin, roundsMin), roundsMax)
+	return rounds, min(max(fit/rounds, 1), turnMax)
 }

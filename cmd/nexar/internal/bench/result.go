@@ -21,9 +21,10 @@ type Result struct {
 	Wrong     int64   `json:"wrong"`      // elements with a wrong value, on all ranks and in all runs
 }
 
-// bandwidth computes the bandwidths from bytes and median.
+// bandwidth computes the bandwidths from bytes and median. One rank sends
+// nothing, and has none.
 func (r *Result) bandwidth(bus func(n float64) float64) {
-	if r.P50 <= 0 || r.Bytes == 0 {
+	if r.P50 <= 0 || r.Bytes == 0 || r.Ranks == 1 {
 		return
 	}
 	r.Alg = float64(r.Bytes) / (r.P50 * 1e3)

@@ -40,7 +40,7 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open-sesame", OK, "NEXAR_CLUSTER_TOKEN is set, to 11 characters", ""},
-		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "nobody reads it"},
+		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "did you mean NEXAR_CLUSTER_TOKEN"},
 		{"NEXAR_SEED=10.0.0.1:7000", Warn, "unknown variable NEXAR_SEED", "did you mean NEXAR_SEEDS?"},
 		{"NEXAR_COLECTIVE_TIMEOUT_SEC=1", Warn, "unknown variable", "did you mean NEXAR_COLLECTIVE_TIMEOUT_SECS?"},
 		{"NEXAR_RANK=", OK, "no NEXAR_ variable is set", ""},
@@ -110,19 +110,5 @@ func TestSelfTestThatCannotForm(t *testing.T) {
 	list := selfTest(ctx)
 	if f := find(t, list, "no cluster of two ranks"); f.Status != Fail || f.Mend == "" {
 		t.Errorf("got %+v, want a failure and how to mend it", f)
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"same", "same", 0}, {"ab", "ba", 2}} {
-		if got := distance(test.a, test.b); got != test.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
-		}
-		if got := distance(test.b, test.a); got != test.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", test.b, test.a, got, test.want)
-		}
 	}
 }

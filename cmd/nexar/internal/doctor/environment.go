@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -13,20 +12,6 @@ import (
 )
 
 const prefix = "NEXAR_"
-
-// known are the variables that mean something: those of nexar.Config, and
-// those that are not settings of a node.
-func known() []string {
-	names := []string{"NEXAR_LOG", "NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
-	config := reflect.TypeFor[nexar.Config]()
-	for i := range config.NumField() {
-		if name := config.Field(i).Tag.Get("env"); strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
 
 // secret is the variable whose value is not shown.
 const secret = "NEXAR_CLUSTER_TOKEN"
@@ -55,11 +40,8 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 
 func examineVariable(ctx context.Context, name, value string) Finding {
 	f := Finding{About: "environment", Status: OK, What: name + "=" + value}
-	if !slices.Contains(known(), name) {
-		f.Status, f.What, f.Mend = Warn, "unknown variable "+name, "nobody reads it: unset it"
-		if near := nearest(name, known()); near != "" {
-			f.Mend = "did you mean " + near + "?"
-		}
+	for _, p := range nexar.UnknownEnv([]string{name + "=" + value}) {
+		f.Status, f.What, f.Mend = Warn, p.What, p.Mend
 		return f
 	}
 	err := understand(map[string]string{name: value})
@@ -128,41 +110,4 @@ func valueOf(environ []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// nearest is the name that differs least from what was written, or "" if all
-// differ so much that none was meant.
-func nearest(written string, names []string) string {
-	best, least := "", len(written)/3
-	for _, name := range names {
-		if d := distance(written, name); d < least {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// distance is the number of characters to insert, delete or replace that make
-// a into b.
-//
-// Wagner and Fischer, "The String-to-String Correction Problem", JACM 21(1),
-// 1974.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -70,6 +70,7 @@ func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), er
 			nodes[rank], errs[rank] = nexar.Join(ctx, nexar.Config{
 				Seeds: []string{seed.Addr()}, Token: token, Rank: &rank,
 				Listen: "127.0.0.1:0", FormTimeout: selfTestTimeout,
+				Transports: []string{"tcp", "quic"},
 			})
 		})
 	}

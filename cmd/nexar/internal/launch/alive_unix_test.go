@@ -35,7 +35,7 @@ func TestEscapedProcessIsNotWaitedFor(t *testing.T) {
 	var r run
 	began := time.Now()
 	r.do(Config{Children: []Child{{
-		Name: "rank 0", Path: "/bin/sh", Args: []string{"sh", "-c", setsid + " sleep 20 & echo started"},
+		Name: func() string { return "rank 0" }, Path: "/bin/sh", Args: []string{"sh", "-c", setsid + " sleep 20 & echo started"},
 		Env: os.Environ(),
 	}}})
 	if r.failed != nil || r.out.String() != "started\n" {

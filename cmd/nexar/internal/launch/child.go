@@ -17,6 +17,9 @@ type child struct {
 	stdin   *feeder
 	died    <-chan time.Time // gives when it ended; nil if that cannot be told
 	ended   bool             // belongs to the supervisor
+
+	mu   sync.Mutex
+	gone bool // it was reaped, so that its number may be another's
 }
 
 // An exit is the end of a child.
@@ -103,12 +106,11 @@ func (c *child) wait() exit {
 	if c.died != nil {
 		when = <-c.died
 	}
-	err := c.cmd.Wait()
+	var err error
 	if c.died == nil {
+		err = c.cmd.Wait()
 		when = time.Now()
 	}
-	e := exit{child: c.index, state: c.cmd.ProcessState, err: err, when: when}
-
 	for _, o := range c.outputs {
 		o.end()
 	}
@@ -119,10 +121,17 @@ func (c *child) wait() exit {
 		close(drained)
 	})
 	within(drained, drainMax)
+	c.mu.Lock()
 	c.tree.kill()
+	c.gone = true
+	c.mu.Unlock()
+	if c.died != nil {
+		// Until now its number, which is that of its group, has been its own.
+		err = c.cmd.Wait()
+	}
 	watcher.Wait()
 	c.release()
-	return e
+	return exit{child: c.index, state: c.cmd.ProcessState, err: err, when: when}
 }
 
 // release gives up all that belongs to a process that has ended, or never
@@ -136,9 +145,17 @@ func (c *child) release() {
 	c.tree.release()
 }
 
-func (c *child) signal(sig os.Signal) { c.tree.signal(sig) }
-func (c *child) terminate()           { c.tree.terminate() }
-func (c *child) kill()                { c.tree.kill() }
+func (c *child) signal(sig os.Signal) { c.unlessGone(func() { c.tree.signal(sig) }) }
+func (c *child) terminate()           { c.unlessGone(c.tree.terminate) }
+func (c *child) kill()                { c.unlessGone(c.tree.kill) }
+
+func (c *child) unlessGone(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		f()
+	}
+}
 
 // within waits for done, but not longer than d.
 func within(done <-chan struct{}, d time.Duration) {

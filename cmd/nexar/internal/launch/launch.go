@@ -55,10 +55,10 @@ type Config struct {
 
 // A Child is one process.
 type Child struct {
-	Name string   // how messages call it: "rank 2"
-	Path string   // the program
-	Args []string // its arguments, the name of the program among them
-	Env  []string // its whole environment
+	Name func() string // how messages call it now: "rank 2"
+	Path string        // the program
+	Args []string      // its arguments, the name of the program among them
+	Env  []string      // its whole environment
 
 	// OutPrefix and ErrPrefix go before every line of its output.
 	OutPrefix, ErrPrefix string
@@ -208,7 +208,7 @@ func (s *supervisor) ask(e exit) {
 
 func (s *supervisor) fail(f *Failure) {
 	if f.Child >= 0 {
-		f.Name = s.cfg.Children[f.Child].Name
+		f.Name = s.cfg.Children[f.Child].Name()
 	}
 	if s.first == nil {
 		s.failures = append(s.failures, f)
@@ -301,7 +301,7 @@ func (s *supervisor) names() string {
 		if text != "" {
 			text += ", "
 		}
-		text += s.cfg.Children[i].Name
+		text += s.cfg.Children[i].Name()
 	}
 	return text
 }

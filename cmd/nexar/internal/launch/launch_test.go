@@ -246,7 +246,7 @@ func TestHarmfulEndIsAFailure(t *testing.T) {
 
 func TestMissingProgram(t *testing.T) {
 	var r run
-	cfg := Config{Children: []Child{cast(0, "sleep"), {Name: "rank 1", Path: "/no/such/program", Args: []string{"program"}}}}
+	cfg := Config{Children: []Child{cast(0, "sleep"), {Name: func() string { return "rank 1" }, Path: "/no/such/program", Args: []string{"program"}}}}
 	r.do(cfg)
 	e, ok := errors.AsType[*StartError](r.failed)
 	if !ok || e.Code() != 127 {

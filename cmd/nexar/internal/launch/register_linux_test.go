@@ -12,10 +12,13 @@ import (
 // However late the register comes to look, it tells the order of the deaths.
 func TestRegisterKeepsTheOrder(t *testing.T) {
 	const n = 8
-	r := newRegister()
+	// The kernel wakes those who look at a process last to first, so what the
+	// witness knows the register's queue has got.
+	witness, r := newRegister(), newRegister()
+	defer witness.close()
 	defer r.close()
 	var cmds []*exec.Cmd
-	var died []<-chan time.Time
+	var seen, died []<-chan time.Time
 	for i := range n {
 		spec := cast(i, "sleep")
 		cmd := &exec.Cmd{Path: spec.Path, Args: spec.Args, Env: spec.Env, SysProcAttr: &syscall.SysProcAttr{}}
@@ -30,15 +33,14 @@ func TestRegisterKeepsTheOrder(t *testing.T) {
 		}()
 		require.Have(t, "pidfd", *pidfd >= 0, "the kernel knows no pidfd")
 		cmds = append(cmds, cmd)
+		seen = append(seen, witness.add(*pidfd))
 		died = append(died, r.add(*pidfd))
 	}
 	r.mu.Lock() // The register cannot tell of anybody before all are dead.
 	order := []int{5, 0, 7, 3, 1, 6, 2, 4}
 	for _, i := range order {
 		cmds[i].Process.Kill()
-		for alive(cmds[i].Process.Pid) {
-			time.Sleep(time.Millisecond)
-		}
+		<-seen[i]
 	}
 	r.mu.Unlock()
 	var last time.Time

@@ -68,7 +68,8 @@ func Run(ctx context.Context, cfg Config) error {
 		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
 		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, Harmful: w.harmful, Failed: w.abandon,
 	})
-	if missing := w.missing(); missing != "" {
+	// A failure says more than this.
+	if missing := w.missing(); missing != "" && err == nil {
 		fmt.Fprintf(cfg.Stderr, "%s: note: %s\n", cfg.Title, missing)
 	}
 	return err
@@ -81,10 +82,7 @@ func (cfg Config) children(path string, w *world) []launch.Child {
 	for i := range list {
 		label := cfg.label(i)
 		list[i] = launch.Child{
-			Name: "process " + strconv.Itoa(i), Path: path, Args: cfg.Program, Env: cfg.environment(os.Environ(), i, w),
-		}
-		if cfg.ranked() {
-			list[i].Name = "rank " + label
+			Name: func() string { return cfg.name(i, w) }, Path: path, Args: cfg.Program, Env: cfg.environment(os.Environ(), i, w),
 		}
 		if !cfg.NoPrefix {
 			list[i].OutPrefix, list[i].ErrPrefix = outPaint(i, label), errPaint(i, label)
@@ -94,6 +92,14 @@ func (cfg Config) children(path string, w *world) []launch.Child {
 		}
 	}
 	return list
+}
+
+// name is how messages call process i. It is no rank before it has joined.
+func (cfg Config) name(i int, w *world) string {
+	if cfg.First != nil || w != nil && w.formed() {
+		return "rank " + cfg.label(i)
+	}
+	return "process " + strconv.Itoa(i)
 }
 
 // ranked reports whether the ranks of the processes are known beforehand.

@@ -54,20 +54,25 @@ func TestEnvironment(t *testing.T) {
 func TestChildren(t *testing.T) {
 	first := 6
 	var out bytes.Buffer
+	w, err := startWorld(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
 	tests := []struct {
 		cfg          Config
 		name, prefix string
 	}{
-		{Config{Count: 2}, "rank 1", "[1] "},
+		{Config{Count: 2}, "process 1", "[1] "},
 		{Config{Count: 2, Seeds: "a:1"}, "process 1", "[1] "},
 		{Config{Count: 2, Seeds: "a:1", First: &first}, "rank 7", "[7] "},
-		{Config{Count: 2, NoPrefix: true}, "rank 1", ""},
+		{Config{Count: 2, NoPrefix: true}, "process 1", ""},
 	}
 	for _, test := range tests {
 		test.cfg.Program, test.cfg.Stdout, test.cfg.Stderr = []string{"program"}, &out, &out
-		got := test.cfg.children("/bin/program", &world{})[1]
-		if got.Name != test.name || got.OutPrefix != test.prefix || got.ErrPrefix != test.prefix {
-			t.Errorf("%+v: got name %q and prefixes %q and %q, want %q and %q", test.cfg, got.Name, got.OutPrefix, got.ErrPrefix, test.name, test.prefix)
+		got := test.cfg.children("/bin/program", w)[1]
+		if got.Name() != test.name || got.OutPrefix != test.prefix || got.ErrPrefix != test.prefix {
+			t.Errorf("%+v: got name %q and prefixes %q and %q, want %q and %q", test.cfg, got.Name(), got.OutPrefix, got.ErrPrefix, test.name, test.prefix)
 		}
 	}
 }

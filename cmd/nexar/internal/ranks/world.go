@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar"
 )
@@ -18,7 +17,7 @@ type world struct {
 	addr   string
 	token  string
 	size   int
-	joined atomic.Int32 // nodes that have a place
+	joined atomic.Int32 // nodes that are there
 	most   atomic.Int32 // the most that there ever were
 
 	abandoning sync.WaitGroup
@@ -28,9 +27,9 @@ func startWorld(ctx context.Context, size int) (*world, error) {
 	w := &world{token: nexar.NewToken(), size: size}
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: size, Token: w.token,
-		Progress: func(joined, _ int) {
-			w.joined.Store(int32(joined))
-			w.most.Store(max(w.most.Load(), int32(joined)))
+		Progress: func(e nexar.SeedEvent) {
+			w.joined.Store(int32(e.Joined))
+			w.most.Store(max(w.most.Load(), int32(e.Joined)))
 		},
 	})
 	if err != nil {
@@ -45,14 +44,12 @@ func (w *world) close() {
 	w.seed.Close()
 }
 
-// formedWait is how long formed waits for what the seed may know already.
-const formedWait = 50 * time.Millisecond
-
-// formed reports whether the world has formed.
+// formed reports whether the world has formed, which the seed knows before any
+// node does.
 func (w *world) formed() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), formedWait)
-	defer cancel()
-	return w.seed.Wait(ctx) == nil
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return w.seed.Wait(now) == nil
 }
 
 // harmful says why a process that has exited with status 0 keeps others from
@@ -78,7 +75,7 @@ func (w *world) missing() string {
 	case w == nil || w.formed() || int(w.most.Load()) == w.size:
 		return ""
 	case w.most.Load() == 0:
-		return "the program ended without having joined the cluster: it never called nexar.Join"
+		return "the program has ended and never joined the cluster: does it call nexar.Join?"
 	default:
 		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without a call of nexar.Join", w.most.Load(), w.size)
 	}

@@ -17,6 +17,25 @@ import (
 // Draw writes a drawing in SVG: time over size, one curve for each operation,
 // both axes logarithmic. Operations without a size are left out.
 func Draw(w io.Writer, results []bench.Result) error {
+	c := newChart()
+	if r := results; len(r) > 0 {
+		c.Title.Text = conditions(r[0].Ranks, r[0].Transport, r[0].Encrypted)
+	}
+	for _, op := range opsOf(results) {
+		if err := c.curve(op, points(results, op), nil); err != nil {
+			return err
+		}
+	}
+	return c.write(w)
+}
+
+// A chart is a drawing of curves of time over size.
+type chart struct {
+	*plot.Plot
+	drawn int
+}
+
+func newChart() *chart {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "bytes", "median time"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
@@ -24,32 +43,45 @@ func Draw(w io.Writer, results []bench.Result) error {
 	p.Y.Tick.Marker = plot.TickerFunc(timeTicks)
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
-	if len(results) > 0 {
-		p.Title.Text = conditions(results[0])
-	}
+	return &chart{Plot: p}
+}
 
-	drawn := 0
-	for _, op := range opsOf(results) {
-		curve := points(results, op)
-		if len(curve) == 0 {
-			continue
-		}
-		line, marks, err := plotter.NewLinePoints(curve)
-		if err != nil {
-			return err
-		}
-		line.Color, marks.Color = plotutil.Color(drawn), plotutil.Color(drawn)
-		line.Dashes = plotutil.Dashes(drawn / len(plotutil.DefaultColors))
-		marks.Shape = plotutil.Shape(drawn)
-		p.Add(line, marks)
-		p.Legend.Add(op, line, marks)
-		drawn++
+// curve adds one of what was measured, and a dashed one of what was predicted,
+// if that is known.
+func (c *chart) curve(name string, measured, predicted plotter.XYs) error {
+	if len(measured) == 0 {
+		return nil
 	}
-	if drawn == 0 {
+	line, marks, err := plotter.NewLinePoints(measured)
+	if err != nil {
+		return err
+	}
+	line.Color, marks.Color = plotutil.Color(c.drawn), plotutil.Color(c.drawn)
+	marks.Shape = plotutil.Shape(c.drawn)
+	if predicted == nil {
+		line.Dashes = plotutil.Dashes(c.drawn / len(plotutil.DefaultColors))
+	}
+	c.Add(line, marks)
+	c.Legend.Add(name, line, marks)
+	c.drawn++
+	if len(predicted) == 0 {
+		return nil
+	}
+	dashed, err := plotter.NewLine(predicted)
+	if err != nil {
+		return err
+	}
+	dashed.Color, dashed.Dashes = line.Color, []vg.Length{vg.Points(4), vg.Points(3)}
+	c.Add(dashed)
+	return nil
+}
+
+func (c *chart) write(w io.Writer) error {
+	if c.drawn == 0 {
 		return errors.New("there is nothing to draw: no operation with a size was measured")
 	}
-	widen(p)
-	out, err := p.WriterTo(24*vg.Centimeter, 16*vg.Centimeter, "svg")
+	widen(c.Plot)
+	out, err := c.WriterTo(24*vg.Centimeter, 16*vg.Centimeter, "svg")
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"io"
 	"strings"
@@ -98,24 +97,10 @@ func TestDraw(t *testing.T) {
 	if err := Draw(&b, sample()); err != nil {
 		t.Fatal(err)
 	}
-	d := xml.NewDecoder(strings.NewReader(b.String()))
-	var texts []string
-	for {
-		token, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("the drawing is no XML: %v", err)
-		}
-		if c, ok := token.(xml.CharData); ok {
-			texts = append(texts, strings.TrimSpace(string(c)))
-		}
-	}
-	all := strings.Join(texts, "\n")
+	all := texts(t, b.String())
 	for _, want := range []string{"all_reduce", "broadcast", "bytes", "median time", "8 B", "1 ms"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("the drawing has no text %q among %q", want, texts)
+			t.Errorf("the drawing has no text %q among %q", want, all)
 		}
 	}
 	if strings.Contains(all, "barrier") {

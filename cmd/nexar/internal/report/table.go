@@ -2,7 +2,7 @@
 // lines of JSON for programs, and as a drawing.
 //
 // Use a Table to show results as they come, JSON to keep one, and Draw for all
-// of them. Errors are those of the writer. Nothing here is safe for use by
+// of them; or Algorithms, JSON and DrawAlgorithms for comparisons. Errors are those of the writer. Nothing here is safe for use by
 // several goroutines at once.
 package report
 
@@ -30,7 +30,7 @@ func NewTable(w io.Writer) *Table { return &Table{w: w} }
 func (t *Table) Add(r bench.Result) error {
 	if r.Op != t.op {
 		if t.op == "" {
-			if _, err := fmt.Fprintf(t.w, "%s; bandwidths as in nccl-tests\n", conditions(r)); err != nil {
+			if _, err := fmt.Fprintf(t.w, "%s; %s\n", conditions(r.Ranks, r.Transport, r.Encrypted), bandwidths(r)); err != nil {
 				return err
 			}
 		}
@@ -44,17 +44,28 @@ func (t *Table) Add(r bench.Result) error {
 	if r.Bytes == 0 {
 		size, alg, bus = "-", "-", "-"
 	}
+	if r.Ranks == 1 {
+		alg, bus = "-", "-" // Nothing is sent.
+	}
 	_, err := fmt.Fprintf(t.w, "%14s %10s %10s %12s %12s %7d %7d\n", size, Micros(r.P50), Micros(r.P99), alg, bus, r.Iters, r.Wrong)
 	return err
 }
 
 // conditions says in one line what all results have in common.
-func conditions(r bench.Result) string {
+func conditions(ranks int, transport string, encrypted bool) string {
 	secrecy := "not encrypted"
-	if r.Encrypted {
+	if encrypted {
 		secrecy = "encrypted"
 	}
-	return fmt.Sprintf("%d ranks, %s (%s), float32", r.Ranks, r.Transport, secrecy)
+	return fmt.Sprintf("%s, %s (%s), float32", Count(ranks, "rank"), transport, secrecy)
+}
+
+// bandwidths says what those of all results mean.
+func bandwidths(r bench.Result) string {
+	if r.Ranks == 1 {
+		return "one rank sends nothing, so there are no bandwidths"
+	}
+	return "bandwidths as in nccl-tests"
 }
 
 // Size writes a number of bytes in the largest unit in which it is whole, or
@@ -81,8 +92,8 @@ func Micros(us float64) string {
 	}
 }
 
-// JSON writes r as one line.
-func JSON(w io.Writer, r bench.Result) error { return json.NewEncoder(w).Encode(r) }
+// JSON writes a bench.Result, or a bench.Way, as one line.
+func JSON[T bench.Result | bench.Way](w io.Writer, r T) error { return json.NewEncoder(w).Encode(r) }
 
 // Summary says how much was measured and how it went.
 func Summary(results []bench.Result, took time.Duration) string {

@@ -1,0 +1,225 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A Comparison is what was measured of a collective at one size, carried out by
+// one algorithm after the other.
+type Comparison struct {
+	Op        string
+	Ranks     int
+	Bytes     int64
+	Transport string
+	Encrypted bool
+	Rounds    int // in which every way has its turn
+	Runs      int // in a turn, of which those count that are behind the first, if there are several
+	// Ways are the chosen one, and the others as the model ranks them.
+	Ways []Way
+	// Left are those that were left out, as the model predicts more than
+	// SlowerMax times what it does of the fastest.
+	Left []nexar.Algorithm
+}
+
+// A Way is one algorithm of a Comparison. Times are in microseconds.
+type Way struct {
+	Op        string  `json:"op"`
+	Ranks     int     `json:"ranks"`
+	Bytes     int64   `json:"bytes"`
+	Transport string  `json:"transport"`
+	Encrypted bool    `json:"encrypted"`
+	Algorithm string  `json:"algorithm"`
+	Channels  int     `json:"channels"`
+	Shared    bool    `json:"shared"`       // in shared memory, and not over links
+	Predicted float64 `json:"predicted_us"` // 0 if the model does not know
+	P50       float64 `json:"p50_us"`       // median over the rounds, of the slowest rank's medians
+	Q1        float64 `json:"q1_us"`        // and their quartiles
+	Q3        float64 `json:"q3_us"`
+	Chosen    bool    `json:"chosen"`  // what a call takes if nothing else is pinned
+	Fastest   bool    `json:"fastest"` // the smallest median
+	Wrong     int64   `json:"wrong"`   // elements with a wrong value, on all ranks and in all runs
+}
+
+// SlowerMax is how many times the time of the fastest, by the model, an
+// algorithm may take to be measured.
+const SlowerMax = 8
+
+// Collectives are the names of the operations that are carried out by
+// algorithms, among which there is a choice.
+func Collectives() []string {
+	return slices.DeleteFunc(Ops(), func(name string) bool { return name == "send_recv" })
+}
+
+// Compare measures all algorithms on one rank, of collectives, in rounds in
+// which each of them has its turn, so that whatever disturbs the machine
+// disturbs all. What the communicator has pinned is what counts as chosen;
+// afterwards nothing is pinned.
+func Compare(ctx context.Context, c *nexar.Comm, cfg Config) error {
+	if len(cfg.Ops) == 0 {
+		cfg.Ops = Collectives()
+	}
+	cells, err := cfg.cells(c.Size())
+	if err != nil {
+		return err
+	}
+	lists := make([][]nexar.Algorithm, len(cells))
+	for i, cell := range cells {
+		// All before the first is pinned.
+		if lists[i], err = c.Algorithms(cell.op.name, int(cell.bytes)); err != nil {
+			return err
+		}
+	}
+	return each(ctx, c, cfg, cells, func(r *rank, i int, pace pace, share time.Duration) error {
+		result, err := r.compare(ctx, cells[i], lists[i], pace, share)
+		if err == nil && c.Rank() == 0 && cfg.Compared != nil {
+			cfg.Compared(result)
+		}
+		return err
+	})
+}
+
+// A contest is the algorithms of a cell while they are measured.
+type contest struct {
+	*rank
+	cell  cell
+	v     vectors
+	list  []nexar.Algorithm
+	turns [][]time.Duration // medians of turns, by round and algorithm
+	wrong []int64           // by algorithm
+}
+
+// compare measures one cell, for about share of time.
+func (r *rank) compare(ctx context.Context, c cell, list []nexar.Algorithm, pace pace, share time.Duration) (Comparison, error) {
+	began := time.Now()
+	kept, left := worthwhile(list)
+	t := &contest{rank: r, cell: c, v: c.op.vectors(r.place(c)), list: kept, wrong: make([]int64, len(kept))}
+	// In its first run an algorithm makes what it needs, the second tells how
+	// long it takes.
+	var sweep time.Duration
+	for range 2 {
+		start := time.Now()
+		if _, err := t.round(ctx, 0, 1); err != nil {
+			return Comparison{}, err
+		}
+		sweep = time.Since(start)
+	}
+	rounds, runs := pace.rounds(sweep, share-time.Since(began))
+	decided := []int64{int64(rounds), int64(runs)}
+	if err := nexar.Broadcast(ctx, r.comm, decided, 0); err != nil {
+		return Comparison{}, err
+	}
+	for k := range int(decided[0]) {
+		turns, err := t.round(ctx, k, int(decided[1]))
+		if err != nil {
+			return Comparison{}, err
+		}
+		t.turns = append(t.turns, turns)
+	}
+	result := Comparison{
+		Op: c.op.name, Ranks: r.comm.Size(), Bytes: c.bytes, Transport: r.comm.Transport(), Encrypted: r.comm.Encrypted(),
+		Rounds: int(decided[0]), Runs: int(decided[1]), Left: left,
+	}
+	return result, t.combine(ctx, &result)
+}
+
+// worthwhile are the algorithms to measure: the first one, which is chosen, and
+// those that the model does not think far slower than others.
+func worthwhile(list []nexar.Algorithm) (kept, left []nexar.Algorithm) {
+	fastest := time.Duration(0)
+	for _, a := range list {
+		if a.Predicted > 0 && (fastest == 0 || a.Predicted < fastest) {
+			fastest = a.Predicted
+		}
+	}
+	for i, a := range list {
+		if i == 0 || a.Predicted <= SlowerMax*fastest {
+			kept = append(kept, a)
+		} else {
+			left = append(left, a)
+		}
+	}
+	return kept, left
+}
+
+// round gives every algorithm its turn of so many runs, and returns the median
+// of each. Rounds begin with different ones, so that none always comes first.
+func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration, error) {
+	medians := make([]time.Duration, len(t.list))
+	for k := range t.list {
+		i := (number + k) % len(t.list)
+		a := t.list[i]
+		if err := t.comm.Pin(pin(t.cell.op.name, a)); err != nil {
+			return nil, err
+		}
+		times := make([]time.Duration, runs)
+		for k := range times {
+			took, wrong, err := t.once(ctx, t.cell, t.v)
+			if err != nil {
+				return nil, fmt.Errorf("%d bytes by %s: %w", t.cell.bytes, a.Name, err)
+			}
+			times[k] = took
+			t.wrong[i] += int64(wrong)
+		}
+		if runs > 1 {
+			times = times[1:] // The one before it was another algorithm's.
+		}
+		slices.Sort(times)
+		medians[i] = times[len(times)/2]
+	}
+	return medians, t.comm.Pin()
+}
+
+// pin is what pins an algorithm.
+func pin(op string, a nexar.Algorithm) string {
+	if a.Shared {
+		return op + "=" + a.Name
+	}
+	return fmt.Sprintf("%s=%s/%d", op, a.Name, a.Channels)
+}
+
+// combine makes one result of those of all ranks.
+func (t *contest) combine(ctx context.Context, result *Comparison) error {
+	slowest := make([]float64, 0, len(t.turns)*len(t.list))
+	for _, round := range t.turns {
+		for _, took := range round {
+			slowest = append(slowest, float64(took)/float64(time.Microsecond))
+		}
+	}
+	if err := nexar.AllReduce(ctx, t.comm, slowest, nexar.Max); err != nil {
+		return err
+	}
+	if err := nexar.AllReduce(ctx, t.comm, t.wrong, nexar.Sum); err != nil {
+		return err
+	}
+	fastest := 0
+	for i, a := range t.list {
+		w := Way{
+			Op: result.Op, Ranks: result.Ranks, Bytes: result.Bytes, Transport: result.Transport, Encrypted: result.Encrypted,
+			Algorithm: a.Name, Channels: a.Channels, Shared: a.Shared, Chosen: i == 0, Wrong: t.wrong[i],
+			Predicted: float64(a.Predicted) / float64(time.Microsecond),
+		}
+		w.quartiles(slowest, i, len(t.list))
+		result.Ways = append(result.Ways, w)
+		if w.P50 < result.Ways[fastest].P50 {
+			fastest = i
+		}
+	}
+	result.Ways[fastest].Fastest = true
+	return nil
+}
+
+// quartiles are those of every step-th time, from first on.
+func (w *Way) quartiles(times []float64, first, step int) {
+	var own []float64
+	for i := first; i < len(times); i += step {
+		own = append(own, times[i])
+	}
+	slices.Sort(own)
+	at := func(q float64) float64 { return own[int(q*float64(len(own)-1)+0.5)] }
+	w.Q1, w.P50, w.Q3 = at(0.25), at(0.5), at(0.75)
+}

@@ -1,0 +1,131 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+)
+
+// Algorithms writes comparisons, one table for each.
+type Algorithms struct {
+	w     io.Writer
+	begun bool
+}
+
+// NewAlgorithms makes one that writes to w.
+func NewAlgorithms(w io.Writer) *Algorithms { return &Algorithms{w: w} }
+
+// Add writes the table of c.
+func (t *Algorithms) Add(c bench.Comparison) error {
+	var b strings.Builder
+	if !t.begun {
+		t.begun = true
+		fmt.Fprintf(&b, "%s; medians and quartiles of rounds in which all have their turn\n", conditions(c.Ranks, c.Transport, c.Encrypted))
+	}
+	fmt.Fprintf(&b, "\n%s: %s of %s\n", atSize(c), Count(c.Rounds, "round"), Count(c.Runs, "run"))
+	fmt.Fprintf(&b, "  %-24s %-11s %10s %10s %10s %10s %6s\n", "algorithm", "over", "predicted", "p50", "q1", "q3", "ratio")
+	for _, w := range c.Ways {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-24s %-11s %10s %10s %10s %10s %6s  %s",
+			w.Algorithm, carrier(w.Shared, w.Channels), predicted(w), Micros(w.P50), Micros(w.Q1), Micros(w.Q3), ratio(w), marks(w)), " ") + "\n")
+	}
+	if len(c.Left) > 0 {
+		fmt.Fprintf(&b, "  left out, as predicted to take more than %d times as long as the fastest:\n", bench.SlowerMax)
+	}
+	for _, a := range c.Left {
+		fmt.Fprintf(&b, "  %-24s %-11s %10s\n", a.Name, carrier(a.Shared, a.Channels), Micros(float64(a.Predicted)/float64(time.Microsecond)))
+	}
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+// atSize says what was compared: "all_reduce of 64 KiB".
+func atSize(c bench.Comparison) string {
+	if c.Bytes == 0 {
+		return c.Op
+	}
+	return c.Op + " of " + Size(c.Bytes)
+}
+
+// carrier is what carries an algorithm out.
+func carrier(shared bool, channels int) string {
+	if shared {
+		return "memory"
+	}
+	return Count(channels, "channel")
+}
+
+func predicted(w bench.Way) string {
+	if w.Predicted == 0 {
+		return "-"
+	}
+	return Micros(w.Predicted)
+}
+
+// ratio is that of what was measured to what was predicted.
+func ratio(w bench.Way) string {
+	if w.Predicted == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", w.P50/w.Predicted)
+}
+
+// marks say what is special about a way.
+func marks(w bench.Way) string {
+	var list []string
+	if w.Chosen {
+		list = append(list, "chosen")
+	}
+	if w.Fastest {
+		list = append(list, "fastest")
+	}
+	if w.Wrong > 0 {
+		list = append(list, Count(int(w.Wrong), "wrong element"))
+	}
+	return strings.Join(list, ", ")
+}
+
+// Verdicts says for each operation how good the choices were.
+func Verdicts(list []bench.Comparison) string {
+	var b strings.Builder
+	for _, v := range bench.Judge(list) {
+		fmt.Fprintf(&b, "%s: the choice is within %.0f %% of the fastest at %d of %s", v.Op, 100*(bench.NearBest-1), v.Near, Count(v.Sizes, "size"))
+		if v.Worst > 1 {
+			at := ""
+			if v.Chosen.Bytes > 0 {
+				at = " at " + Size(v.Chosen.Bytes)
+			}
+			fmt.Fprintf(&b, "; at worst it takes %.2f times as long%s, by %s instead of %s", v.Worst, at, wayName(v.Chosen), wayName(v.Fastest))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// wayName names a way in a sentence.
+func wayName(w bench.Way) string {
+	return fmt.Sprintf("%s (%s)", w.Algorithm, carrier(w.Shared, w.Channels))
+}
+
+// AlgorithmsSummary says how much was compared and how it went.
+func AlgorithmsSummary(list []bench.Comparison, took time.Duration) string {
+	ops, ways := map[string]bool{}, 0
+	for _, c := range list {
+		ops[c.Op] = true
+		ways += len(c.Ways)
+	}
+	return fmt.Sprintf("%s, %s, %s, %s, in %.1f s", Count(len(ops), "operation"), Count(len(list), "comparison"),
+		Count(ways, "measurement"), Count(int(WrongElements(list)), "wrong element"), took.Seconds())
+}
+
+// WrongElements counts those of all comparisons.
+func WrongElements(list []bench.Comparison) (wrong int64) {
+	for _, c := range list {
+		for _, w := range c.Ways {
+			wrong += w.Wrong
+		}
+	}
+	return wrong
+}
