@@ -7,6 +7,8 @@ SHELL := bash
 
 FUZZTIME ?= 10s
 BENCH ?= .
+PEERS ?=
+KILLS ?= 200
 PLATFORMS := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
 
@@ -16,10 +18,10 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench cover netns tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 check: ## all that has to pass before a commit, which takes some minutes
 	@for step in $(STEPS); do \
@@ -48,11 +50,23 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 bench: ## all benchmarks, or those that match BENCH=regexp
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
+bench-peers: ## nexar beside other systems (bench/README.md); PEERS="-quick" gives flags
+	cd bench && go run ./cmd/peers $(PEERS)
+
 cover: ## how much of each package its tests reach
 	go test -cover ./...
 
 netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
+
+kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
+	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
+
+proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
+	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan
+
+footprint: ## memory and time that ranks take, against their limits, and docs/results/footprint.txt
+	@cd internal/clustertest && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'
 
 tidy: ## what go mod tidy would change
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done

@@ -1,0 +1,181 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Programs are what can be started here.
+type Programs struct {
+	// Path is the program of each library: for torch, Python; for nexar, the
+	// command that starts ranks.
+	Path        map[string]string
+	Rank        string // of nexar
+	Mpirun      string
+	TorchScript string
+
+	Missing  map[string]string // why, and how to get it
+	Software map[string]string // versions
+}
+
+// Places are the folders that building takes, and the Python that has torch.
+type Places struct {
+	Bench  string // the folder of this module; the built programs go to .build in it
+	Python string
+}
+
+// buildTimeout is for one program. The Rust crate takes minutes.
+const buildTimeout = 15 * time.Minute
+
+// Build builds the programs of all libraries that are there. It installs
+// nothing. Only nexar itself must build.
+func Build(ctx context.Context, places Places, say func(what string)) (*Programs, error) {
+	bench, err := filepath.Abs(places.Bench)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{dir: bench, out: filepath.Join(bench, ".build"), python: places.Python, programs: &Programs{
+		Path: make(map[string]string), Missing: make(map[string]string), Software: make(map[string]string),
+	}}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return nil, err
+	}
+	say("building nexar for Go")
+	if err := b.nexar(ctx); err != nil {
+		return nil, fmt.Errorf("nexar for Go: %w", err)
+	}
+	for _, library := range []struct {
+		name, how string
+		build     func(context.Context) error
+	}{
+		{progOpenMPI, "apt-get install gcc openmpi-bin libopenmpi-dev", b.openMPI},
+		{progGloo, "apt-get install g++ libgloo-dev", b.gloo},
+		{progTorch, "python3 -m venv DIR && DIR/bin/pip install torch numpy, and -python DIR/bin/python", b.torch},
+		{progRust, "install cargo 1.89 or later; it fetches the crate", b.rust},
+	} {
+		say("building " + library.name)
+		if err := library.build(ctx); err != nil {
+			delete(b.programs.Path, library.name)
+			b.programs.Missing[library.name] = fmt.Sprintf("%v. To have it: %s", err, library.how)
+		}
+	}
+	return b.programs, ctx.Err()
+}
+
+// A builder fills in programs.
+type builder struct {
+	dir, out, python string
+	programs         *Programs
+}
+
+// do runs a command and returns its output, which is a part of its error.
+func (b *builder) do(ctx context.Context, env []string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = grace
+	stop := endAsGroup(cmd)
+	out, err := cmd.CombinedOutput()
+	stop()
+	text := strings.TrimSpace(string(out))
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("there is no command %s", args[0])
+	}
+	if err != nil {
+		lines := strings.Split(text, "\n")
+		return "", fmt.Errorf("%s: %w: %s", args[0], err, strings.Join(lines[max(0, len(lines)-5):], " | "))
+	}
+	return text, nil
+}
+
+// version notes the first line of what a command says of itself.
+func (b *builder) version(ctx context.Context, name string, args ...string) {
+	if text, err := b.do(ctx, nil, args...); err == nil && text != "" {
+		first, _, _ := strings.Cut(text, "\n")
+		b.programs.Software[name] = first
+	}
+}
+
+func (b *builder) nexar(ctx context.Context) error {
+	exe := ""
+	if runtime.GOOS == "windows" {
+		exe = ".exe"
+	}
+	command, rank := filepath.Join(b.out, "nexar"+exe), filepath.Join(b.out, "rank-nexar"+exe)
+	static := []string{"CGO_ENABLED=0"}
+	if _, err := b.do(ctx, static, "go", "-C", filepath.Dir(b.dir), "build", "-o", command, "./cmd/nexar"); err != nil {
+		return err
+	}
+	if _, err := b.do(ctx, static, "go", "build", "-o", rank, "./cmd/rank"); err != nil {
+		return err
+	}
+	b.programs.Path[progNexar], b.programs.Rank = command, rank
+	b.version(ctx, "go", "go", "version")
+	b.version(ctx, "nexar for Go, commit", "git", "describe", "--always", "--dirty")
+	return nil
+}
+
+func (b *builder) openMPI(ctx context.Context) error {
+	rank := filepath.Join(b.out, "rank-openmpi")
+	if _, err := b.do(ctx, nil, "mpicc", "-O3", "-o", rank, "peers/openmpi/rank.c"); err != nil {
+		return err
+	}
+	mpirun, err := exec.LookPath("mpirun")
+	if err != nil {
+		return errors.New("there is no command mpirun")
+	}
+	b.programs.Path[progOpenMPI], b.programs.Mpirun = rank, mpirun
+	b.version(ctx, "Open MPI", mpirun, "--version")
+	b.version(ctx, "C compiler", "mpicc", "--version")
+	return nil
+}
+
+func (b *builder) gloo(ctx context.Context) error {
+	rank := filepath.Join(b.out, "rank-gloo")
+	if _, err := b.do(ctx, nil, "c++", "-std=c++17", "-O3", "-o", rank, "peers/gloo/rank.cc", "-lgloo", "-lpthread"); err != nil {
+		return err
+	}
+	b.programs.Path[progGloo] = rank
+	b.programs.Software["Gloo"] = "unknown"
+	b.version(ctx, "Gloo", "dpkg-query", "--show", "--showformat", "${Version} (Debian)", "libgloo-dev")
+	return nil
+}
+
+func (b *builder) torch(ctx context.Context) error {
+	const ask = "import torch, torch.distributed as d; assert d.is_gloo_available(), 'without Gloo'; print(torch.__version__)"
+	version, err := b.do(ctx, nil, b.python, "-c", ask)
+	if err != nil {
+		return err
+	}
+	python, err := exec.LookPath(b.python)
+	if err != nil {
+		return err
+	}
+	if python, err = filepath.Abs(python); err != nil {
+		return err
+	}
+	b.programs.Path[progTorch] = python
+	b.programs.TorchScript = filepath.Join(b.dir, "peers", "torch", "rank.py")
+	b.programs.Software["torch"] = version
+	return nil
+}
+
+func (b *builder) rust(ctx context.Context) error {
+	target := filepath.Join(b.out, "cargo")
+	if _, err := b.do(ctx, nil, "cargo", "build", "--quiet", "--release", "--manifest-path", "peers/rust/Cargo.toml", "--target-dir", target); err != nil {
+		return err
+	}
+	b.programs.Path[progRust] = filepath.Join(target, "release", "rank-rust")
+	b.programs.Software["nexar (Rust)"] = "0.1.2"
+	b.version(ctx, "Rust", "rustc", "--version")
+	return nil
+}

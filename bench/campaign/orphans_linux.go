@@ -1,0 +1,70 @@
+package campaign
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans are processes whose parent has ended before them, and which have left
+// its group: the daemons of mpirun do so. The kernel gives them to this
+// process, which ends them.
+type orphans struct {
+	before map[int]bool // children that others have started
+}
+
+// watchOrphans begins. If the kernel refuses, there will be none to end.
+func watchOrphans() *orphans {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	o := &orphans{before: make(map[int]bool)}
+	for _, pid := range children() {
+		o.before[pid] = true
+	}
+	return o
+}
+
+// end ends all children that have come since, and theirs.
+func (o *orphans) end() {
+	for again := true; again; {
+		again = false
+		for _, pid := range children() {
+			if o.before[pid] {
+				continue
+			}
+			// It is our child and not yet waited for: the number is still its own.
+			if syscall.Kill(pid, syscall.SIGKILL) != nil {
+				continue
+			}
+			if _, err := syscall.Wait4(pid, nil, 0, nil); err == nil {
+				again = true
+			}
+		}
+	}
+}
+
+// children are the processes whose parent is this one.
+func children() []int {
+	var pids []int
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil
+	}
+	self := strconv.Itoa(os.Getpid())
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // It has ended.
+		}
+		// The name of the program, in brackets, may hold anything.
+		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && len(fields) > 1 && string(fields[1]) == self {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

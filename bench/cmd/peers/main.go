@@ -1,0 +1,184 @@
+// Command peers measures nexar for Go beside other systems and writes the page
+// about it. README.md in the folder of this module says what it does, and
+// "make bench-peers" calls it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nexar-go/nexar/bench/campaign"
+	"github.com/nexar-go/nexar/bench/results"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "peers: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// flags are what the user says.
+type flags struct {
+	bench, python, docs string
+	settings            []campaign.Setting
+	campaign            campaign.Campaign
+	pageOnly            bool
+}
+
+func parse(args []string, complain io.Writer) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("peers", flag.ContinueOnError)
+	set.SetOutput(complain)
+	quick := set.Bool("quick", false, "a few sizes, one round, four ranks, two minutes; writes to .build/quick, not to docs")
+	names := set.String("settings", "", "only these, separated by `commas`: "+strings.Join(campaign.Names(), ", "))
+	sizes := set.String("sizes", "", "`sizes`, separated by commas, such as 8,64KiB,1MiB")
+	ops := set.String("ops", "", "only these `operations`, separated by commas")
+	systems := set.String("systems", "", "only these `systems`, separated by commas, by their names in the raw files")
+	budget := set.Float64("budget", 0.2, "`seconds` for one operation at one size in one round")
+	set.IntVar(&f.campaign.Rounds, "rounds", 5, "`number` of times that each system runs, in turn")
+	set.DurationVar(&f.campaign.Timeout, "timeout", 10*time.Minute, "longest `time` that one run may take")
+	set.StringVar(&f.bench, "bench", ".", "the `folder` of this module")
+	set.StringVar(&f.docs, "docs", "", "the `folder` of results.md and results/ (default ../docs)")
+	set.StringVar(&f.python, "python", "python3", "the Python `program` that has torch")
+	set.BoolVar(&f.pageOnly, "page", false, "measure nothing; write the page from the raw files that are there")
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 {
+		return f, fmt.Errorf("%q: there are no arguments", set.Args())
+	}
+	f.settings, f.campaign.Schedule.Sizes = campaign.Settings(), campaign.DefaultSizes()
+	docs := filepath.Join(f.bench, "..", "docs")
+	given := make(map[string]bool)
+	set.Visit(func(g *flag.Flag) { given[g.Name] = true })
+	if *quick {
+		f.settings, f.campaign.Schedule.Sizes = campaign.Quick(), campaign.QuickSizes()
+		docs = filepath.Join(f.bench, ".build", "quick")
+		if !given["rounds"] {
+			f.campaign.Rounds = 1
+		}
+		if !given["budget"] {
+			*budget = 0.02
+		}
+	}
+	f.campaign.Schedule.Budget = *budget
+	if f.docs == "" {
+		f.docs = docs
+	}
+	return f, f.choose(*names, *sizes, *ops, *systems)
+}
+
+// choose leaves only what is wanted. What is empty leaves everything.
+func (f *flags) choose(names, sizes, ops, systems string) (err error) {
+	if names != "" {
+		if f.settings, err = campaign.Find(strings.Split(names, ",")); err != nil {
+			return err
+		}
+	}
+	if sizes != "" {
+		if f.campaign.Schedule.Sizes, err = campaign.ParseSizes(sizes); err != nil {
+			return err
+		}
+	}
+	for i := range f.settings {
+		s := &f.settings[i]
+		if ops != "" {
+			wanted := strings.Split(ops, ",")
+			s.Ops = slices.DeleteFunc(s.Ops, func(op string) bool { return !slices.Contains(wanted, op) })
+		}
+		if systems != "" {
+			wanted := strings.Split(systems, ",")
+			s.Systems = slices.DeleteFunc(s.Systems, func(s campaign.System) bool { return !slices.Contains(wanted, s.Name) })
+		}
+	}
+	f.settings = slices.DeleteFunc(f.settings, func(s campaign.Setting) bool { return len(s.Ops) == 0 || len(s.Systems) == 0 })
+	switch {
+	case len(f.settings) == 0:
+		return errors.New("no setting has any of these operations and systems")
+	case f.campaign.Rounds < 1:
+		return fmt.Errorf("-rounds %d: at least one is needed", f.campaign.Rounds)
+	case f.campaign.Schedule.Budget <= 0 || f.campaign.Timeout <= 0:
+		return errors.New("-budget and -timeout: more than no time is needed")
+	}
+	return nil
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	f, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	raw := filepath.Join(f.docs, "results")
+	if err := os.MkdirAll(raw, 0o755); err != nil {
+		return err
+	}
+	if !f.pageOnly {
+		if err := f.measure(ctx, raw, progress); err != nil {
+			return err
+		}
+	}
+	files, err := results.ReadAll(raw, campaign.Names())
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("%s: there are no raw files", raw)
+	}
+	page := filepath.Join(f.docs, "results.md")
+	if err := results.WritePage(page, "results", files); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, page)
+	return nil
+}
+
+// measure measures all settings and writes their raw files. A setting that
+// cannot be measured here keeps none of the others from it.
+func (f *flags) measure(ctx context.Context, raw string, progress io.Writer) error {
+	programs, err := campaign.Build(ctx, campaign.Places{Bench: f.bench, Python: f.python}, func(what string) {
+		fmt.Fprintln(progress, what)
+	})
+	if err != nil {
+		return err
+	}
+	for name, why := range programs.Missing {
+		fmt.Fprintf(progress, "%s will not be measured: %s\n", name, why)
+	}
+	runs := 0
+	for _, s := range f.settings {
+		runs += f.campaign.Runs(s)
+	}
+	show := newShow(progress, runs)
+	defer show.end()
+	f.campaign.Programs, f.campaign.Progress, f.campaign.Note = programs, show.progress, show.note
+	for _, s := range f.settings {
+		file, err := f.campaign.Measure(ctx, s)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			show.note(err.Error())
+			continue
+		}
+		if err := file.Write(filepath.Join(raw, s.Name+".jsonl")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

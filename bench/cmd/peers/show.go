@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// A show tells how far the campaign is: with a bar on a terminal, elsewhere
+// with a line for each run.
+type show struct {
+	out   io.Writer
+	bar   *progressbar.ProgressBar // nil elsewhere
+	runs  int
+	begun int
+	began time.Time
+}
+
+func newShow(out io.Writer, runs int) *show {
+	s := &show{out: out, runs: runs, began: time.Now()}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		s.bar = progressbar.NewOptions(runs,
+			progressbar.OptionSetWriter(out), progressbar.OptionFullWidth(), progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+	}
+	return s
+}
+
+func (s *show) progress(setting, system string, round int) {
+	what := fmt.Sprintf("%s, round %d: %s", setting, round, system)
+	s.begun++
+	if s.bar == nil {
+		fmt.Fprintf(s.out, "%6s  %d/%d  %s\n", time.Since(s.began).Round(time.Second), s.begun, s.runs, what)
+		return
+	}
+	s.bar.Describe(what)
+	// A terminal that has gone is no reason to stop measuring.
+	_ = s.bar.Set(s.begun - 1)
+}
+
+func (s *show) note(text string) {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+	fmt.Fprintln(s.out, text)
+}
+
+func (s *show) end() {
+	if s.bar != nil {
+		_ = s.bar.Finish()
+	}
+}

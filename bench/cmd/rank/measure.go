@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+const (
+	// elem is the bytes of an element: all vectors are float32.
+	elem = 4
+	// itersMin is how often everything is measured, whatever the budget is.
+	itersMin = 3
+)
+
+// A point is a size and how often it is run.
+type point struct{ bytes, iters, warm int }
+
+// A sample is what one rank prints of one operation at one size.
+type sample struct {
+	Op     string  `json:"op"`
+	Bytes  int     `json:"bytes"`
+	Ranks  int     `json:"ranks"`
+	Rank   int     `json:"rank"`
+	Iters  int     `json:"iters"`
+	Median float64 `json:"median_us"`
+	Wrong  int     `json:"wrong"`
+}
+
+// A rank measures on one rank, with vectors for the largest size.
+type rank struct {
+	comm     *nexar.Comm
+	src, dst []float32
+}
+
+// measure runs one operation at one size: once to check it, then to warm up,
+// and then as often as the point says or the budget allows.
+func (r *rank) measure(ctx context.Context, o op, p point, budget time.Duration) (sample, error) {
+	v := o.vectors(place{r.comm.Rank(), r.comm.Size(), p.bytes / elem})
+	src, dst := r.src[:v.src], r.dst[:v.dst]
+	s := sample{Op: o.name, Bytes: p.bytes, Ranks: r.comm.Size(), Rank: r.comm.Rank()}
+	var err error
+	if s.Wrong, err = r.wrong(ctx, o, v, dst, src); err != nil {
+		return s, err
+	}
+	for range p.warm {
+		if _, err := r.once(ctx, o, dst, src); err != nil {
+			return s, err
+		}
+	}
+	times := make([]time.Duration, 0, p.iters)
+	iters, check, began := []int64{int64(p.iters)}, itersMin, time.Now()
+	for len(times) < int(iters[0]) {
+		took, err := r.once(ctx, o, dst, src)
+		if err != nil {
+			return s, err
+		}
+		times = append(times, took)
+		if done := len(times); done == check && done < int(iters[0]) {
+			// Rank 0 says how many fit into the budget. The first ones say
+			// little about those that follow, so that it is asked again.
+			iters[0] = fit(done, int(iters[0]), budget, time.Since(began))
+			if err := nexar.Broadcast(ctx, r.comm, iters, 0); err != nil {
+				return s, err
+			}
+			check *= 2
+		}
+	}
+	s.Iters, s.Median = len(times), median(times)
+	return s, nil
+}
+
+// fit is how many of all iterations the budget allows, when those that are
+// done took so long.
+func fit(done, iters int, budget, took time.Duration) int64 {
+	each := max(took/time.Duration(done), 1)
+	return int64(max(done, min(iters, int(budget/each))))
+}
+
+// once runs an operation once, from a barrier on.
+func (r *rank) once(ctx context.Context, o op, dst, src []float32) (time.Duration, error) {
+	if err := r.comm.Barrier(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err := o.run(ctx, r.comm, dst, src)
+	took := time.Since(began)
+	if o.oneWay {
+		took /= 2
+	}
+	return took, err
+}
+
+// wrong runs an operation once, and counts the elements that it gets wrong.
+// Then all is zero, so that sums stay what they are however often they are
+// made.
+func (r *rank) wrong(ctx context.Context, o op, v vectors, dst, src []float32) (bad int, err error) {
+	for i := range src {
+		src[i] = value(r.comm.Rank(), i)
+	}
+	for i := range dst {
+		dst[i] = 0
+		if v.inPlace {
+			dst[i] = value(r.comm.Rank(), i)
+		}
+	}
+	if _, err := r.once(ctx, o, dst, src); err != nil {
+		return 0, err
+	}
+	if v.want != nil {
+		for i, got := range dst {
+			if got != v.want(i) {
+				bad++
+			}
+		}
+	}
+	clear(src)
+	clear(dst)
+	return bad, nil
+}

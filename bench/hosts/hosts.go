@@ -1,0 +1,205 @@
+// Package hosts makes hosts out of one machine: network namespaces that a
+// bridge joins, each with an address and a name of its own.
+//
+// Most people call New, put Prefix in front of a command to run it on a host,
+// and Close. It takes Linux, the superuser, and the commands ip, nsenter and
+// unshare.
+//
+// A host is held by a process that ends when the one that called New does,
+// however that ends; with it go the namespace and its network, so that nothing
+// is left behind and nothing of others is touched. What still runs in a
+// namespace keeps it alive. A Network may be used by several goroutines until
+// it is closed.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Interface is the network interface of every host, besides lo.
+const Interface = "eth0"
+
+// A Network is some hosts on one bridge.
+type Network struct {
+	bridge *holder
+	hosts  []*holder
+}
+
+// A holder is a process that keeps namespaces alive by waiting in them.
+type holder struct {
+	cmd   *exec.Cmd
+	stdin io.Closer // its end makes the process end
+}
+
+// Check says why there can be no hosts here, or nil.
+func Check() error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("hosts are network namespaces of Linux; this is %s", runtime.GOOS)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("only the superuser makes network namespaces: run it as root")
+	}
+	for name, from := range map[string]string{"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Errorf("there is no command %s: install %s", name, from)
+		}
+	}
+	return nil
+}
+
+// New makes n hosts. The error of a machine that cannot have them says why.
+func New(ctx context.Context, n int) (*Network, error) {
+	if err := Check(); err != nil {
+		return nil, err
+	}
+	w := new(Network)
+	if err := w.build(ctx, n); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *Network) build(ctx context.Context, n int) (err error) {
+	if w.bridge, err = hold("bridge"); err != nil {
+		return err
+	}
+	if err := w.bridge.ip(ctx, "link", "add", "br0", "type", "bridge"); err != nil {
+		return err
+	}
+	if err := w.bridge.ip(ctx, "link", "set", "br0", "up"); err != nil {
+		return err
+	}
+	for i := range n {
+		h, err := hold(fmt.Sprint("host", i+1))
+		if err != nil {
+			return err
+		}
+		w.hosts = append(w.hosts, h)
+		if err := w.connect(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect joins a host to the bridge.
+func (w *Network) connect(ctx context.Context, i int) error {
+	h, port := w.hosts[i], fmt.Sprint("port", i+1)
+	for _, step := range []struct {
+		on   *holder
+		args []string
+	}{
+		{w.bridge, []string{"link", "add", port, "type", "veth", "peer", "name", Interface, "netns", strconv.Itoa(h.cmd.Process.Pid)}},
+		{w.bridge, []string{"link", "set", port, "master", "br0", "up"}},
+		{h, []string{"link", "set", "lo", "up"}},
+		{h, []string{"addr", "add", w.Addr(i) + "/24", "dev", Interface}},
+		{h, []string{"link", "set", Interface, "up"}},
+	} {
+		if err := step.on.ip(ctx, step.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold starts a process in namespaces of its own. Its first line of output
+// says that they are there.
+func hold(name string) (*holder, error) {
+	const wait = `echo "$1" > /proc/sys/kernel/hostname && echo ready && read -r _`
+	cmd := exec.Command("unshare", "--net", "--uts", "sh", "-c", wait, "sh", name)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	h := &holder{cmd, in}
+	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+		h.end()
+		return nil, fmt.Errorf("no namespace for %s: %w: %s", name, err, strings.TrimSpace(complaint.String()))
+	}
+	return h, nil
+}
+
+// end ends the process. That it says so itself is expected.
+func (h *holder) end() {
+	h.stdin.Close()
+	// The exit status of a shell whose input has ended is no news.
+	_ = h.cmd.Wait()
+}
+
+// prefix is the command that runs another one where the holder is.
+func (h *holder) prefix() []string {
+	return []string{"nsenter", "--target", strconv.Itoa(h.cmd.Process.Pid), "--net", "--uts", "--"}
+}
+
+func (h *holder) ip(ctx context.Context, args ...string) error {
+	args = append(append(h.prefix(), "ip"), args...)
+	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Len is the number of hosts.
+func (w *Network) Len() int { return len(w.hosts) }
+
+// Addr is the address of a host on the bridge.
+func (w *Network) Addr(host int) string { return fmt.Sprintf("10.77.1.%d", host+1) }
+
+// Prefix is the command that runs another one, whose words follow, on a host.
+func (w *Network) Prefix(host int) []string { return w.hosts[host].prefix() }
+
+// Pids are the processes that hold the hosts.
+func (w *Network) Pids() []int {
+	var pids []int
+	for _, h := range append([]*holder{w.bridge}, w.hosts...) {
+		if h != nil {
+			pids = append(pids, h.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
+// WriteAgent writes to dir a script that is to Open MPI what ssh is: called
+// with an address and a command, it runs the command on that host.
+func (w *Network) WriteAgent(dir string) (path string, err error) {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n# Called by mpirun as ssh would be: an address, then a command.\nhost=$1\nshift\ncase $host in\n")
+	for i := range w.hosts {
+		fmt.Fprintf(&b, "%s) exec %s sh -c \"$*\" ;;\n", w.Addr(i), strings.Join(w.Prefix(i), " "))
+	}
+	b.WriteString("esac\necho \"no host $host\" >&2\nexit 1\n")
+	path = filepath.Join(dir, "agent.sh")
+	return path, os.WriteFile(path, []byte(b.String()), 0o755)
+}
+
+// Close removes the hosts.
+func (w *Network) Close() {
+	for _, h := range w.hosts {
+		h.end()
+	}
+	w.hosts = nil
+	if w.bridge != nil {
+		w.bridge.end()
+		w.bridge = nil
+	}
+}

@@ -1,0 +1,201 @@
+/* One rank of the comparison on MPI. Flags, output and what is measured are
+ * described in ../../README.md, "One protocol". */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POINTS_MAX 64
+
+struct point {
+  size_t bytes;
+  int iters, warm;
+};
+
+struct rank {
+  int rank, ranks;
+  float *dst, *src;
+};
+
+/* value is element i of what a rank contributes: sums of these are exact. */
+static float value(int rank, size_t i) { return 1 + (float)((i + 17 * (size_t)rank) % 251); }
+
+static float sum(int ranks, size_t i) {
+  float s = 0;
+  for (int r = 0; r < ranks; r++) s += value(r, i);
+  return s;
+}
+
+/* block is the share of each rank in operations that cut their vector. */
+static size_t block(const struct rank *me, size_t bytes) {
+  size_t n = bytes / sizeof(float) / (size_t)me->ranks;
+  return n ? n : 1;
+}
+
+static void all_reduce(struct rank *me, size_t bytes) {
+  MPI_Allreduce(MPI_IN_PLACE, me->dst, (int)(bytes / 4), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void all_gather(struct rank *me, size_t bytes) {
+  int n = (int)block(me, bytes);
+  MPI_Allgather(me->src, n, MPI_FLOAT, me->dst, n, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(struct rank *me, size_t bytes) {
+  MPI_Reduce_scatter_block(me->src, me->dst, (int)block(me, bytes), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void broadcast(struct rank *me, size_t bytes) {
+  MPI_Bcast(me->dst, (int)(bytes / 4), MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void all_to_all(struct rank *me, size_t bytes) {
+  int n = (int)block(me, bytes);
+  MPI_Alltoall(me->src, n, MPI_FLOAT, me->dst, n, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void barrier(struct rank *me, size_t bytes) {
+  (void)me, (void)bytes;
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void send_recv(struct rank *me, size_t bytes) {
+  int n = (int)(bytes / 4), last = me->ranks - 1;
+  if (me->rank == 0) {
+    MPI_Send(me->src, n, MPI_FLOAT, last, 0, MPI_COMM_WORLD);
+    MPI_Recv(me->dst, n, MPI_FLOAT, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  } else if (me->rank == last) {
+    MPI_Recv(me->dst, n, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Send(me->src, n, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+  }
+}
+
+struct op {
+  const char *name;
+  void (*run)(struct rank *, size_t);
+};
+
+static const struct op ops[] = {
+    {"all_reduce", all_reduce}, {"all_gather", all_gather}, {"reduce_scatter", reduce_scatter},
+    {"broadcast", broadcast},   {"all_to_all", all_to_all}, {"barrier", barrier},
+    {"send_recv", send_recv},
+};
+
+static int is(const struct op *op, const char *name) { return strcmp(op->name, name) == 0; }
+
+/* wrong runs an operation once and counts the elements it gets wrong. */
+static size_t wrong(struct rank *me, const struct op *op, size_t bytes) {
+  size_t count = bytes / 4, each = block(me, bytes), bad = 0;
+  int n = me->ranks, last = n - 1;
+  for (size_t i = 0; i < each * (size_t)n || i < count; i++) {
+    me->src[i] = value(me->rank, i);
+    me->dst[i] = is(op, "all_reduce") || (is(op, "broadcast") && me->rank == 0) ? me->src[i] : 0;
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  op->run(me, bytes);
+  if (is(op, "all_reduce"))
+    for (size_t i = 0; i < count; i++) bad += me->dst[i] != sum(n, i);
+  if (is(op, "broadcast"))
+    for (size_t i = 0; i < count; i++) bad += me->dst[i] != value(0, i);
+  if (is(op, "reduce_scatter"))
+    for (size_t i = 0; i < each; i++) bad += me->dst[i] != sum(n, (size_t)me->rank * each + i);
+  if (is(op, "all_gather"))
+    for (size_t i = 0; i < each * (size_t)n; i++) bad += me->dst[i] != value((int)(i / each), i % each);
+  if (is(op, "all_to_all"))
+    for (size_t i = 0; i < each * (size_t)n; i++)
+      bad += me->dst[i] != value((int)(i / each), (size_t)me->rank * each + i % each);
+  if (is(op, "send_recv") && (me->rank == 0 || me->rank == last))
+    for (size_t i = 0; i < count; i++) bad += me->dst[i] != value(last - me->rank, i);
+  memset(me->src, 0, each * (size_t)n > count ? each * (size_t)n * 4 : count * 4);
+  memset(me->dst, 0, each * (size_t)n > count ? each * (size_t)n * 4 : count * 4);
+  return bad;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double once(struct rank *me, const struct op *op, size_t bytes) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  double began = MPI_Wtime();
+  op->run(me, bytes);
+  double took = MPI_Wtime() - began;
+  return is(op, "send_recv") ? took / 2 : took;
+}
+
+/* measure prints the line of one operation at one size. */
+static void measure(struct rank *me, const struct op *op, struct point p, double budget) {
+  size_t bad = wrong(me, op, p.bytes);
+  for (int i = 0; i < p.warm; i++) once(me, op, p.bytes);
+  double *times = malloc(sizeof *times * (size_t)p.iters), began = MPI_Wtime();
+  int iters = p.iters, check = 3;
+  for (int done = 0; done < iters;) {
+    times[done++] = once(me, op, p.bytes);
+    if (done == check && done < iters) { /* Rank 0 says how many fit into the budget. */
+      double fit = budget / ((MPI_Wtime() - began) / done);
+      if (fit < iters) iters = fit < done ? done : (int)fit;
+      MPI_Bcast(&iters, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      check *= 2;
+    }
+  }
+  qsort(times, (size_t)iters, sizeof *times, ascending);
+  double median = iters % 2 ? times[iters / 2] : (times[iters / 2 - 1] + times[iters / 2]) / 2;
+  printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"rank\":%d,\"iters\":%d,\"median_us\":%.3f,\"wrong\":%zu}\n",
+         op->name, p.bytes, me->ranks, me->rank, iters, median * 1e6, bad);
+  fflush(stdout);
+  free(times);
+}
+
+static int parse_points(char *text, struct point *points) {
+  int n = 0;
+  for (char *p = strtok(text, ","); p && n < POINTS_MAX; p = strtok(NULL, ","), n++)
+    if (sscanf(p, "%zu:%d:%d", &points[n].bytes, &points[n].iters, &points[n].warm) != 3 || points[n].iters < 3)
+      return -1;
+  return n;
+}
+
+int main(int argc, char **argv) {
+  struct rank me;
+  struct point points[POINTS_MAX];
+  char *names = "", version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int n = 0, length;
+  double budget = 1;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &me.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &me.ranks);
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!strcmp(argv[i], "-ops")) names = argv[i + 1];
+    if (!strcmp(argv[i], "-points")) n = parse_points(argv[i + 1], points);
+    if (!strcmp(argv[i], "-budget")) budget = atof(argv[i + 1]);
+  }
+  if (n <= 0) {
+    fprintf(stderr, "rank: -points BYTES:ITERATIONS:WARMUPS,... with at least 3 iterations each\n");
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  size_t floats = 0;
+  for (int i = 0; i < n; i++)
+    if (points[i].bytes / 4 > floats) floats = points[i].bytes / 4;
+  floats += (size_t)me.ranks; /* The smallest block is one element a rank. */
+  me.src = calloc(floats, sizeof(float));
+  me.dst = calloc(floats, sizeof(float));
+  MPI_Get_library_version(version, &length);
+  version[strcspn(version, ",\n")] = 0;
+  if (me.rank == 0) printf("{\"about\":\"%s\"}\n", version), fflush(stdout);
+
+  for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
+    const struct op *op = NULL;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+      if (is(&ops[i], name)) op = &ops[i];
+    if (!op) {
+      fprintf(stderr, "rank: no operation %s\n", name);
+      MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    if (is(op, "barrier"))
+      measure(&me, op, (struct point){0, points[0].iters, points[0].warm}, budget);
+    else
+      for (int i = 0; i < n; i++) measure(&me, op, points[i], budget);
+  }
+  MPI_Finalize();
+  return 0;
+}

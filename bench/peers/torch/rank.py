@@ -1,0 +1,186 @@
+"""One rank of the comparison on torch.distributed with Gloo.
+
+Flags, output and what is measured are described in ../../README.md, "One
+protocol".
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def values(rank, first, count):
+    """Elements of what a rank contributes: sums of these are exact."""
+    return 1 + ((torch.arange(first, first + count) + 17 * rank) % 251).to(torch.float32)
+
+
+def sums(ranks, first, count):
+    return sum(values(r, first, count) for r in range(ranks))
+
+
+class Operation:
+    """What is run, what the vectors hold before, and what the result has to be."""
+
+    def __init__(self, name, bytes, buffers):
+        self.name = name
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.count = bytes // 4
+        self.block = max(self.count // self.ranks, 1)
+        self.talks = self.rank in (0, self.ranks - 1)
+        self.other = self.ranks - 1 - self.rank
+        whole, blocks = self.count, self.block * self.ranks
+        src, dst = {
+            "all_reduce": (0, whole),
+            "broadcast": (0, whole),
+            "send_recv": (whole, whole),
+            "all_gather": (self.block, blocks),
+            "reduce_scatter": (blocks, self.block),
+            "all_to_all": (blocks, blocks),
+            "barrier": (0, 0),
+        }[name]
+        self.src, self.dst = buffers[0][:src], buffers[1][:dst]
+
+    def run(self):
+        getattr(self, self.name)()
+
+    def all_reduce(self):
+        dist.all_reduce(self.dst)
+
+    def broadcast(self):
+        dist.broadcast(self.dst, 0)
+
+    def all_gather(self):
+        dist.all_gather_into_tensor(self.dst, self.src)
+
+    def reduce_scatter(self):
+        dist.reduce_scatter_tensor(self.dst, self.src)
+
+    def all_to_all(self):
+        dist.all_to_all_single(self.dst, self.src)
+
+    def barrier(self):
+        dist.barrier()
+
+    def send_recv(self):
+        if self.rank == 0:
+            dist.send(self.src, self.other)
+            dist.recv(self.dst, self.other)
+        elif self.talks:
+            dist.recv(self.dst, self.other)
+            dist.send(self.src, self.other)
+
+    def fill(self):
+        self.src.copy_(values(self.rank, 0, len(self.src)))
+        self.dst.zero_()
+        if self.name == "all_reduce" or self.name == "broadcast" and self.rank == 0:
+            self.dst.copy_(values(self.rank, 0, self.count))
+
+    def want(self):
+        own = self.rank * self.block
+        match self.name:
+            case "all_reduce":
+                return sums(self.ranks, 0, self.count)
+            case "broadcast":
+                return values(0, 0, self.count)
+            case "reduce_scatter":
+                return sums(self.ranks, own, self.block)
+            case "all_gather":
+                return torch.cat([values(r, 0, self.block) for r in range(self.ranks)])
+            case "all_to_all":
+                return torch.cat([values(r, own, self.block) for r in range(self.ranks)])
+            case "send_recv" if self.talks:
+                return values(self.other, 0, self.count)
+        return self.dst
+
+    def wrong(self):
+        """Runs once and counts the elements that are wrong."""
+        self.fill()
+        dist.barrier()
+        self.run()
+        wrong = int((self.dst != self.want()).sum())
+        self.src.zero_()
+        self.dst.zero_()
+        return wrong
+
+    def once(self):
+        dist.barrier()
+        began = time.perf_counter()
+        self.run()
+        took = time.perf_counter() - began
+        return took / 2 if self.name == "send_recv" else took
+
+
+def agreed(n):
+    """Rank 0's number on all ranks."""
+    t = torch.tensor([n])
+    dist.broadcast(t, 0)
+    return int(t)
+
+
+def measure(op, bytes, iters, warm, budget):
+    wrong = op.wrong()
+    for _ in range(warm):
+        op.once()
+    times, check, began = [], 3, time.perf_counter()
+    while (done := len(times)) < iters:
+        if done == check:  # Rank 0 says how many fit into the budget.
+            fit = int(budget / ((time.perf_counter() - began) / done))
+            iters = agreed(max(done, min(fit, iters)))
+            check *= 2
+            continue
+        times.append(op.once())
+    say(op=op.name, bytes=bytes, ranks=op.ranks, rank=op.rank, iters=iters,
+        median_us=round(statistics.median(times) * 1e6, 3), wrong=wrong)
+
+
+def say(**line):
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def parse_points(text):
+    return [tuple(map(int, point.split(":"))) for point in text.split(",")]
+
+
+def main():
+    flags = argparse.ArgumentParser(allow_abbrev=False)
+    flags.add_argument("-ops", required=True)
+    flags.add_argument("-points", required=True, type=parse_points)
+    flags.add_argument("-budget", type=float, default=1)
+    flags.add_argument("-rank", type=int, required=True)
+    flags.add_argument("-ranks", type=int, required=True)
+    flags.add_argument("-store", required=True)
+    flags.add_argument("-iface", default="lo")
+    args = flags.parse_args()
+
+    torch.set_num_threads(1)  # As torchrun has it, when several ranks share a host.
+    os.environ["GLOO_SOCKET_IFNAME"] = args.iface
+    store = os.path.join(args.store, "torch")
+    dist.init_process_group("gloo", init_method="file://" + store, rank=args.rank, world_size=args.ranks)
+    if args.rank == 0:
+        say(about=f"torch.distributed {torch.__version__}, Gloo, TCP")
+    floats = max(bytes for bytes, _, _ in args.points) // 4 + args.ranks
+    buffers = torch.zeros(floats), torch.zeros(floats)
+    for name in args.ops.split(","):
+        points = args.points if name != "barrier" else [(0, *args.points[0][1:])]
+        for bytes, iters, warm in points:
+            try:
+                measure(Operation(name, bytes, buffers), bytes, iters, warm, args.budget)
+            except (RuntimeError, ValueError, NotImplementedError) as e:
+                if "support" not in str(e) and "implement" not in str(e):
+                    raise
+                if args.rank == 0:
+                    say(op=name, unsupported=str(e).splitlines()[0])
+                break
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

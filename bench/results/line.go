@@ -1,0 +1,109 @@
+package results
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// A Line is one line of the protocol that all programs speak: what they are,
+// what one rank has measured, or what they cannot do.
+type Line struct {
+	// About says which library, in which version, over which network.
+	About string `json:"about"`
+
+	Op     string  `json:"op"`
+	Bytes  int     `json:"bytes"`
+	Ranks  int     `json:"ranks"`
+	Rank   int     `json:"rank"`
+	Iters  int     `json:"iters"`
+	Median float64 `json:"median_us"`
+	Wrong  int     `json:"wrong"` // elements of this rank's result
+
+	// Unsupported says why the library does not have the operation, Failed
+	// how it failed at this size.
+	Unsupported string `json:"unsupported"`
+	Failed      string `json:"failed"`
+}
+
+// Parse reads the lines of the protocol, and passes over everything else that
+// programs and their launchers have to say.
+func Parse(output []byte) ([]Line, error) {
+	var lines []Line
+	for text := range bytes.Lines(output) {
+		text = bytes.TrimSpace(text)
+		if !bytes.HasPrefix(text, []byte("{")) {
+			continue
+		}
+		var l Line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return nil, fmt.Errorf("line %q: %w", text, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+// An Entry is what one run of one system gave for an operation at one size.
+type Entry struct {
+	Round  int       `json:"round"`
+	System string    `json:"system"`
+	Op     string    `json:"op,omitempty"`
+	Bytes  int       `json:"bytes"`
+	Iters  int       `json:"iters,omitempty"`
+	US     float64   `json:"us,omitempty"`      // of the slowest rank, in microseconds
+	RankUS []float64 `json:"rank_us,omitempty"` // by rank
+	Wrong  int       `json:"wrong,omitempty"`   // elements, over all ranks
+	// Failed says what has happened instead. Without an operation it is about
+	// the whole run.
+	Failed string `json:"failed,omitempty"`
+}
+
+// Merge makes entries of the lines of one run. What not all ranks have printed
+// is left out, and is an error. About is what the program said of itself.
+func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, about string, err error) {
+	type key struct {
+		op    string
+		bytes int
+	}
+	at := make(map[key]int) // into entries
+	seen := make(map[key]int)
+	for _, l := range lines {
+		k := key{l.Op, l.Bytes}
+		switch {
+		case l.About != "":
+			about = l.About
+			continue
+		case l.Unsupported != "" || l.Failed != "":
+			why := l.Failed
+			if l.Unsupported != "" {
+				why = "unsupported: " + l.Unsupported
+			}
+			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes, Failed: why})
+			continue
+		case l.Ranks != ranks || l.Rank < 0 || l.Rank >= ranks || l.Median < 0 || l.Iters < 1:
+			return nil, about, fmt.Errorf("%s of %d bytes: rank %d of %d, %d iterations of %v us, in a world of %d", l.Op, l.Bytes, l.Rank, l.Ranks, l.Iters, l.Median, ranks)
+		}
+		i, ok := at[k]
+		if !ok {
+			i = len(entries)
+			at[k] = i
+			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes, RankUS: make([]float64, ranks)})
+		}
+		e := &entries[i]
+		e.Iters, e.Wrong = l.Iters, e.Wrong+l.Wrong
+		e.RankUS[l.Rank] = l.Median
+		e.US = max(e.US, l.Median)
+		seen[k]++
+	}
+	// A run that was ended in between leaves a point that some ranks miss.
+	whole := entries[:0]
+	for _, e := range entries {
+		if n := seen[key{e.Op, e.Bytes}]; e.Failed == "" && n != ranks {
+			err = fmt.Errorf("%s of %d bytes: %d lines of %d ranks", e.Op, e.Bytes, n, ranks)
+			continue
+		}
+		whole = append(whole, e)
+	}
+	return whole, about, err
+}

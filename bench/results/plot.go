@@ -1,0 +1,188 @@
+package results
+
+import (
+	"errors"
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+const (
+	tileWidth  = 8 * vg.Centimeter
+	tileHeight = 6.5 * vg.Centimeter
+	tileGap    = 4 * vg.Millimeter
+	smallText  = 8
+)
+
+// Draw writes a drawing in SVG: for each operation time over size, one curve
+// for each system, all axes logarithmic.
+func (f *File) Draw(w io.Writer) error {
+	var ops []string
+	for _, op := range f.Ops() {
+		if sizes := f.Sizes(op); len(sizes) > 0 && sizes[len(sizes)-1] > 0 {
+			ops = append(ops, op)
+		}
+	}
+	if len(ops) == 0 {
+		return errors.New("there is nothing to draw: no operation with a size was measured")
+	}
+	// The last tile is for the legend.
+	columns := (len(ops) + 2) / 2
+	plots := [][]*plot.Plot{make([]*plot.Plot, columns), make([]*plot.Plot, columns)}
+	for i, op := range ops {
+		p, err := f.plot(op)
+		if err != nil {
+			return err
+		}
+		plots[i/columns][i%columns] = p
+	}
+	width, height := vg.Length(columns)*tileWidth, 2*tileHeight
+	canvas := vgsvg.New(width, height)
+	area := draw.New(canvas)
+	area.SetColor(color.White) // Pages may be dark.
+	area.Fill(area.Rectangle.Path())
+	tiles := draw.Tiles{
+		Rows: 2, Cols: columns, PadX: tileGap, PadY: tileGap,
+		PadTop: tileGap, PadBottom: tileGap, PadLeft: tileGap, PadRight: tileGap,
+	}
+	areas := plot.Align(plots, tiles, area)
+	for row := range plots {
+		for column, p := range plots[row] {
+			if p != nil {
+				p.Draw(areas[row][column])
+			}
+		}
+	}
+	legend, err := f.legend(ops)
+	if err != nil {
+		return err
+	}
+	legend.Draw(tiles.At(area, columns-1, 1))
+	_, err = canvas.WriteTo(w)
+	return err
+}
+
+// plot is one operation.
+func (f *File) plot(op string) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text = op
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(timeTicks)
+	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = smallText, smallText
+	p.Add(plotter.NewGrid())
+	for i, s := range f.Header.Systems {
+		line, marks, err := f.curve(i, s, op)
+		if err != nil {
+			return nil, err
+		}
+		if line != nil {
+			p.Add(line, marks)
+		}
+	}
+	// Logarithmic axes need two ends that differ.
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Min /= 1.5
+		a.Max *= 1.5
+	}
+	return p, nil
+}
+
+// curve is one system at one operation, or nil if it has no points.
+func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatter, error) {
+	var at plotter.XYs
+	for _, bytes := range f.Sizes(op) {
+		if c := f.Cell(s, op, bytes); c.Good() && c.US > 0 && bytes > 0 {
+			at = append(at, plotter.XY{X: float64(bytes), Y: c.US})
+		}
+	}
+	if len(at) == 0 {
+		return nil, nil, nil
+	}
+	line, marks, err := plotter.NewLinePoints(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	line.Color, marks.Color = plotutil.Color(i), plotutil.Color(i)
+	marks.Shape = plotutil.Shape(i)
+	marks.Radius = 2
+	line.Width = 1
+	if s.Ours {
+		line.Width = 2
+	}
+	if s.Bound {
+		line.Dashes = plotutil.Dashes(1)
+	}
+	return line, marks, nil
+}
+
+// legend names the systems that have a curve anywhere.
+func (f *File) legend(ops []string) (plot.Legend, error) {
+	l := plot.NewLegend()
+	l.Top, l.Left = true, true
+	l.XOffs, l.YOffs = 10, -10
+	l.Padding = 3
+	for i, s := range f.Header.Systems {
+		for _, op := range ops {
+			line, marks, err := f.curve(i, s, op)
+			if err != nil {
+				return l, err
+			}
+			if line != nil {
+				l.Add("  "+s.Label, line, marks)
+				break
+			}
+		}
+	}
+	return l, nil
+}
+
+// sizeTicks labels every sixth power of two, which are those measured.
+func sizeTicks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	for e := math.Ceil(math.Log2(lo)); e <= math.Log2(hi); e++ {
+		t := plot.Tick{Value: math.Exp2(e)}
+		if int(e)%6 == 3 {
+			t.Label = Size(1 << int(e))
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// timeTicks labels the powers of ten, and puts marks between them.
+func timeTicks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	for decade := math.Pow(10, math.Floor(math.Log10(lo))); decade <= hi; decade *= 10 {
+		for i := 1.0; i < 10; i++ {
+			v := i * decade
+			if v < lo || v > hi {
+				continue
+			}
+			t := plot.Tick{Value: v}
+			if i == 1 {
+				t.Label = decadeLabel(v) + " "
+			}
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// decadeLabel writes a power of ten of microseconds: "100 µs", "1 ms".
+func decadeLabel(us float64) string {
+	switch {
+	case us < 999:
+		return fmt.Sprintf("%.4g µs", us)
+	case us < 999e3:
+		return fmt.Sprintf("%.4g ms", us/1e3)
+	}
+	return fmt.Sprintf("%.4g s", us/1e6)
+}
