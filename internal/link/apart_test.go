@@ -281,7 +281,7 @@ func TestAbortWhileBulkIsAwaited(t *testing.T) {
 		x := newApart(t)
 		x.startA(1)
 		x.startB(1)
-		tr := &Transfer{Grant: 1, Data: make([]byte, 10), Owner: ignore{}}
+		tr := &Transfer{Grant: x.a.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}}), Data: make([]byte, 10), Owner: ignore{}}
 		x.b.Deliver(tr)
 		if comes {
 			go func() { x.come <- x.bb }()
