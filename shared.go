@@ -3,6 +3,8 @@ package nexar
 import (
 	"context"
 	"errors"
+	"math"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -34,27 +36,26 @@ func (c *Comm) agree(ctx context.Context, vote *engine.Comm, links []*link.Link,
 	}
 	ballot := append(slow.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	// The first algorithm is a sound one for short vectors, without a model of
-	// what all would cost, which takes its time with many ranks.
-	first := func(tune.Need) tune.Choice {
-		return tune.Choice{Algorithm: plan.Algorithms(plan.AllReduce)[0], Channels: 1}
+	// what all would cost, which takes its time with many ranks. There is no
+	// limit but ctx.
+	book := recipe.New(c.rank, c.Size(), newPool(""), fixed(0))
+	voters := &Comm{comm: vote, rank: c.rank, nodes: c.nodes, log: c.log, book: book}
+	err := AllReduce(ctx, voters, ballot, Max)
+	if err != nil {
+		return failed(ctx, err)
 	}
-	voters := &Comm{
-		comm: vote, rank: c.rank, nodes: c.nodes, log: c.log,
-		book: recipe.New(c.rank, c.Size(), newPool(""), recipe.Chooser(first)), // and no limit but ctx
-	}
-	if err := AllReduce(ctx, voters, ballot, Max); err != nil {
-		// A rank has gone. If it has left, or has given up, the first operation
-		// that needs it will tell.
-		if p, ok := errors.AsType[*PeerError](err); ok && !p.Left {
-			return p
+	ways, level := tune.CountWays(ballot), ballot[len(ballot)-1]
+	var found tune.Links
+	if level == apart {
+		if found, err = c.gauge(ctx, voters, ways, hosts); err != nil {
+			return failed(ctx, err)
 		}
-		return context.Cause(ctx)
 	}
-	if tuner := tune.CountWays(ballot).Tuner(hosts); tuner != nil {
+	if tuner := ways.Tuner(hosts, found); tuner != nil {
 		c.book.SetTuner(tuner)
 	}
 	c.book.UseHosts(hosts)
-	if level := ballot[len(ballot)-1]; level < apart {
+	if level < apart {
 		cfg := board.Config{
 			Rank: c.rank, Areas: mem.areas, Sleep: mem.via.Sleep, Wake: mem.via.Wake, SameProcess: c.transport == "mem",
 			Processors: int(tune.Scarcity(int(ballot[len(ballot)-2]))),
@@ -67,6 +68,74 @@ func (c *Comm) agree(ctx context.Context, vote *engine.Comm, links []*link.Link,
 		c.book.UseBoard(b)
 	}
 	return nil
+}
+
+// failed is why a vote has. If a rank has left, or has given up, the first
+// operation that needs it will tell.
+func failed(ctx context.Context, err error) error {
+	if p, ok := errors.AsType[*PeerError](err); ok && !p.Left {
+		return p
+	}
+	return context.Cause(ctx)
+}
+
+// gauge has all ranks find out how fast the links between them are, where that
+// is not what the ways let expect.
+func (c *Comm) gauge(ctx context.Context, voters *Comm, ways tune.Ways, hosts plan.Hosts) (l tune.Links, err error) {
+	if ways.Tuner(hosts, l) == nil {
+		return l, nil
+	}
+	short, long := tune.Trials(c.Size())
+	once := long
+	once.Times = 1
+	least := []float64{math.Inf(1), math.Inf(1)}
+	for i, t := range []tune.Trial{short, once} {
+		if least[i], err = voters.try(ctx, t); err != nil {
+			return l, err
+		}
+	}
+	if err := AllReduce(ctx, voters, least, Max); err != nil {
+		return l, err
+	}
+	if least[1] < hurry.Seconds() {
+		again, err := voters.try(ctx, long)
+		least[1] = min(least[1], again)
+		if err == nil {
+			err = AllReduce(ctx, voters, least, Max)
+		}
+		if err != nil {
+			return l, err
+		}
+	}
+	l = ways.Fit(hosts, least[0], least[1])
+	c.log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
+	return l, nil
+}
+
+// hurry is how long an all-reduce may take to be tried more than once.
+const hurry = 50 * time.Millisecond
+
+// try is the least time that a trial takes, in seconds.
+func (c *Comm) try(ctx context.Context, t tune.Trial) (float64, error) {
+	before := c.book.Tuner()
+	defer c.book.SetTuner(before)
+	c.book.SetTuner(fixed(t.Index))
+	data, least := make([]float32, t.Bytes/4), math.Inf(1)
+	for range t.Times {
+		start := time.Now()
+		if err := AllReduce(ctx, c, data, Sum); err != nil {
+			return 0, err
+		}
+		least = min(least, time.Since(start).Seconds())
+	}
+	return least, nil
+}
+
+// fixed always chooses the all-reduce of an index.
+func fixed(index int) recipe.Tuner {
+	return recipe.Chooser(func(tune.Need) tune.Choice {
+		return tune.Choice{Index: index, Algorithm: plan.Algorithms(plan.AllReduce)[index], Channels: 1}
+	})
 }
 
 // hosts says which ranks are on one host.

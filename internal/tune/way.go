@@ -74,14 +74,15 @@ func CountWays(ballot []uint8) Ways {
 	return Ways{All: Way(ballot[0]), Near: Way(ballot[1]), Far: Way(ballot[2])}
 }
 
-// Tuner is one for ranks on such Hosts, or nil if the Ways are not known. It
-// takes hosts into account if all ranks of each share memory.
-func (s Ways) Tuner(h plan.Hosts) *Tuner {
+// Tuner is one for ranks on such Hosts, with such Links between them, or nil if
+// the Ways are not known. It takes hosts into account if all ranks of each
+// share memory.
+func (s Ways) Tuner(h plan.Hosts, l Links) *Tuner {
 	if between, known := s.Far.Network(); known && h.Crowded() && s.Near == Memory {
-		return NewOnHosts(Pipes(), between, h)
+		return NewOnHosts(Pipes(), l.as(between), h)
 	}
 	if net, known := s.All.Network(); known {
-		return New(net)
+		return New(l.as(net))
 	}
 	return nil
 }

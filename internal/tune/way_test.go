@@ -57,7 +57,7 @@ func TestWaysOfAllRanks(t *testing.T) {
 				ballot[i] = max(ballot[i], vote)
 			}
 		}
-		tuner := CountWays(ballot).Tuner(test.hosts)
+		tuner := CountWays(ballot).Tuner(test.hosts, Links{})
 		if onHosts := tuner.hosts.Size() > 0; onHosts != test.onHosts || !onHosts && tuner.net != test.net {
 			t.Errorf("%s: with regard to hosts: %v, network %+v", name, onHosts, tuner.net)
 		}
@@ -65,7 +65,7 @@ func TestWaysOfAllRanks(t *testing.T) {
 	var w Ways
 	w.Add(WayOf("quic", "tcp"), false)
 	w.Add(WayOf("sim", "sim"), false)
-	if got := w.Ballot(); slices.Max(got) > 0 || CountWays(got).Tuner(crowded) != nil {
+	if got := w.Ballot(); slices.Max(got) > 0 || CountWays(got).Tuner(crowded, Links{}) != nil {
 		t.Errorf("a way that is not known: %v", got)
 	}
 }
