@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/link"
@@ -53,8 +54,10 @@ type Comm struct {
 	messages  match.Matcher[*Receive, arrival]
 	receives  sync.Pool // of Receives for later ones
 	sends     map[uint64]*Sending
-	unopened  []arrival             // messages that came before open
-	receiving map[*Receive]struct{} // whose payload is under way
+	probes    []*probe
+	arrived   atomic.Pointer[func()] // is called when a message has come
+	unopened  []arrival              // messages that came before open
+	receiving map[*Receive]struct{}  // whose payload is under way
 	lastSend  uint64
 	freeing   int // sends and receives that have failed but still use their buffers
 }
@@ -92,6 +95,7 @@ func (c *Comm) open(rank int, links []*link.Link) (closed map[int]uint64) {
 		if rank, ok := c.rankOf[a.link.Peer]; ok {
 			a.source = rank
 			c.messages.Keep(rank, a.tag, a)
+			c.probed(a)
 		} else {
 			c.dropMessage(a)
 		}
@@ -116,6 +120,25 @@ func namesRanks(err error, size int) bool {
 
 // Size is the number of ranks.
 func (c *Comm) Size() int { return len(c.links) }
+
+// Links has the link to each rank. It is not to be changed.
+func (c *Comm) Links() []*link.Link { return c.links }
+
+// ID is the number of the communicator.
+func (c *Comm) ID() uint64 { return c.id }
+
+// Go calls f on a goroutine of its own, which Engine.Close waits for, or at
+// once if the communicator has ended.
+func (c *Comm) Go(f func()) {
+	c.mu.Lock()
+	if c.err == nil {
+		defer c.mu.Unlock()
+		c.engine.wg.Go(f)
+		return
+	}
+	c.mu.Unlock()
+	f()
+}
 
 // Err is nil as long as operations may begin.
 func (c *Comm) Err() error {

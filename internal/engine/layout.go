@@ -16,6 +16,9 @@ type Layout struct {
 	// Blocks says that the chunks are blocks of Count elements each, one
 	// after the other. Otherwise they divide a vector of Count elements.
 	Blocks bool
+	// Uneven, if not nil, says how long blocks are that are not alike, in
+	// place of Count.
+	Uneven *Uneven
 }
 
 // partAlign is on which elements long parts begin, so that they begin with a
@@ -67,6 +70,9 @@ type slicer struct {
 // Bytes is the memory of a span in a channel.
 func (s *slicer) Bytes(sp plan.Span, channel int) []byte {
 	w := &s.bufs[sp.Buf]
+	if s.Uneven != nil {
+		return s.unevenBytes(w, sp, channel)
+	}
 	if s.chunks*s.channels == 1 && sp.Buf != plan.Temp {
 		return w.mem[:s.Count*s.Elem]
 	}
@@ -90,6 +96,9 @@ func (s *slicer) Bytes(sp plan.Span, channel int) []byte {
 // tempAt is the place of chunk i of Temp in a channel: chunk i is as long as
 // chunk i mod chunks of Data, and they lie close together.
 func (s *slicer) tempAt(i, channel int) int {
+	if s.Uneven != nil {
+		return s.unevenTemp(i)
+	}
 	if s.chunks*s.channels == 1 {
 		return i * s.Count * s.Elem
 	}
@@ -112,6 +121,9 @@ func (s *slicer) tempBytes(lo, hi int) int {
 
 // Length is the size of a span in a channel.
 func (s *slicer) Length(sp plan.Span, channel int) int {
+	if s.Uneven != nil {
+		return s.unevenLength(sp, channel)
+	}
 	if s.chunks*s.channels == 1 {
 		return (sp.Hi - sp.Lo) * s.Count * s.Elem
 	}
@@ -124,6 +136,9 @@ func (s *slicer) Length(sp plan.Span, channel int) int {
 
 // unit is the length in bytes of the longest chunk in any of so many pieces.
 func (l Layout) unit(chunks, pieces int) int {
+	if l.Uneven != nil {
+		return longest(l.Uneven.Longest, pieces) * l.Elem
+	}
 	n := longest(l.Count, pieces)
 	if !l.Blocks {
 		n = longest(n, chunks)

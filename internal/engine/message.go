@@ -14,7 +14,7 @@ import (
 // A Receive waits for a message.
 type Receive struct {
 	comm   *Comm
-	buf    []byte
+	buf    Regions
 	typ    uint8
 	source int
 	tag    int64
@@ -53,6 +53,7 @@ type Sending struct {
 	id       uint64
 	rank     int
 	typ      uint8
+	size     int
 	transfer link.Transfer
 	shows    bool          // the receiver may read Data where it lies,
 	valid    atomic.Uint64 // as long as this is id
@@ -64,33 +65,51 @@ type Sending struct {
 // may be used again. If ctx ends before the receiver has taken a large
 // message, the communicator is revoked.
 func (c *Comm) Send(ctx context.Context, data []byte, typ uint8, to int, tag int64) error {
+	s, err := c.StartSend(Regions{First: data}, typ, to, tag)
+	if s == nil {
+		return err
+	}
+	return s.Wait(ctx)
+}
+
+// StartSend begins to send, in the order of the calls. If it returns nil and no
+// error, data may be used again; otherwise Wait has to be called.
+func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, error) {
+	size := data.Len()
 	c.mu.Lock()
 	switch {
 	case c.err != nil:
 		defer c.mu.Unlock()
-		return &EndedError{c.err}
+		return nil, &EndedError{c.err}
 	case c.hasLeft(to):
 		defer c.mu.Unlock()
-		return leftError(to)
+		return nil, leftError(to)
 	}
 	l := c.links[to]
-	if len(data) <= c.engine.cfg.EagerMax && l.TakeCredit(wire.Messages, len(data)) {
+	if size <= c.engine.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
 		c.mu.Unlock()
-		l.SendMessage(wire.Message{Comm: c.id, Tag: tag, Type: typ}, data)
-		return nil
+		l.SendMessage(wire.Message{Comm: c.id, Tag: tag, Type: typ}, data.First, data.More...)
+		return nil, nil
 	}
 	c.lastSend++
-	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, ended: make(chan struct{}, 1)}
-	s.transfer = link.Transfer{Data: data, Owner: s}
+	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, size: size, ended: make(chan struct{}, 1)}
+	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
 	c.sends[s.id] = s
-	o := wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(len(data))}
-	if l.Puller() != nil && len(data) > 0 {
+	o := wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)}
+	if l.Puller() != nil && len(data.First) > 0 && len(data.More) == 0 {
 		s.show(&o)
-		defer s.valid.Store(0)
 	}
 	c.mu.Unlock()
 	l.OfferMessage(o)
-	if c.awaitRank(ctx, s.ended, to) {
+	return s, nil
+}
+
+// Wait waits until the data may be used again. If ctx ends before that, the
+// communicator is revoked.
+func (s *Sending) Wait(ctx context.Context) error {
+	c := s.comm
+	defer s.valid.Store(0)
+	if c.awaitRank(ctx, s.ended, s.rank) {
 		return s.err
 	}
 	c.cancel(func() bool { return c.sends[s.id] != nil }, context.Cause(ctx))
@@ -158,7 +177,7 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 		l.Fail(fmt.Errorf("engine: protocol error: refusal of message %d of communicator %d", r.ID, r.Comm))
 	default:
 		c.sent(r.ID, &RefusedError{
-			Rank: s.rank, Size: len(s.transfer.Data), Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
+			Rank: s.rank, Size: s.size, Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
 		})
 	}
 }
@@ -169,12 +188,22 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 // happened; if it ends while a large one comes in, the communicator is
 // revoked.
 func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
+	r, err := c.StartRecv(Regions{First: buf}, typ, source, tag)
+	if err != nil {
+		return Received{}, err
+	}
+	return r.Wait(ctx)
+}
+
+// StartRecv begins to receive, in the order of the calls. Wait has to be
+// called.
+func (c *Comm) StartRecv(buf Regions, typ uint8, source int, tag int64) (*Receive, error) {
 	r := c.newReceive()
 	r.buf, r.typ, r.source, r.tag = buf, typ, source, tag
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.err != nil {
-		defer c.mu.Unlock()
-		return Received{}, &EndedError{c.err}
+		return nil, &EndedError{c.err}
 	}
 	switch a, ok := c.messages.Post(source, tag, r); {
 	case ok:
@@ -189,8 +218,13 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag 
 		c.messages.Remove(source, tag, r)
 		r.end(leftError(c.lastLeft))
 	}
-	c.mu.Unlock()
-	if c.awaitRank(ctx, r.ended, source) {
+	return r, nil
+}
+
+// Wait waits for the message, as Recv does. The Receive must not be used again.
+func (r *Receive) Wait(ctx context.Context) (Received, error) {
+	c := r.comm
+	if c.awaitRank(ctx, r.ended, r.source) {
 		got, err := c.finish(ctx, r)
 		if err == nil {
 			c.receives.Put(r)
@@ -198,7 +232,7 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag 
 		return got, err
 	}
 	c.mu.Lock()
-	waiting := c.messages.Remove(source, tag, r)
+	waiting := c.messages.Remove(r.source, r.tag, r)
 	c.mu.Unlock()
 	if waiting {
 		return Received{}, context.Cause(ctx)
@@ -226,8 +260,8 @@ func (c *Comm) take(r *Receive, a arrival) {
 	switch {
 	case a.typ != r.typ:
 		err = &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
-	case a.size > uint64(len(r.buf)):
-		err = &SizeError{Source: a.source, Size: int(a.size), Room: len(r.buf)}
+	case a.size > uint64(r.buf.Len()):
+		err = &SizeError{Source: a.source, Size: int(a.size), Room: r.buf.Len()}
 	}
 	if a.payload == nil && c.hasLeft(a.source) {
 		err = leftError(a.source)
@@ -235,19 +269,20 @@ func (c *Comm) take(r *Receive, a arrival) {
 	switch {
 	case a.payload != nil:
 		if err == nil {
-			copy(r.buf, a.payload)
+			r.buf.fill(a.payload)
 		}
 		a.link.Consumed(wire.Messages, len(a.payload))
 		r.end(err)
 	case err != nil:
-		a.link.RefuseOffer(wire.OfferRefuse{Comm: c.id, ID: a.offer, Room: uint64(len(r.buf)), Type: r.typ})
+		a.link.RefuseOffer(wire.OfferRefuse{Comm: c.id, ID: a.offer, Room: uint64(r.buf.Len()), Type: r.typ})
 		r.end(err)
 	case a.shown.data != 0:
 		r.shown = a.shown
 		r.end(nil)
 	default:
 		r.from = a.link
-		r.sink = link.Sink{Dst: r.buf[:a.size], Owner: r}
+		into := r.buf.cut(int(a.size))
+		r.sink = link.Sink{Dst: into.First, More: into.More, Owner: r}
 		c.receiving[r] = struct{}{}
 		a.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: a.offer, Grant: a.link.Grant(&r.sink)})
 	}
@@ -275,9 +310,12 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 		payload = []byte{}
 	}
 	a := arrival{link: l, tag: m.Tag, typ: m.Type, size: uint64(len(payload)), payload: payload}
-	if c := e.comm(l, m.Comm); c == nil || !c.message(a) {
+	c := e.comm(l, m.Comm)
+	if c == nil || !c.message(a) {
 		l.Consumed(wire.Messages, len(payload))
+		return
 	}
+	c.notify()
 }
 
 // Offer handles the announcement of a message. Its sender waits until it is
@@ -293,6 +331,7 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 			a.shown = shown{link: l, id: o.ID, data: o.Data, valid: o.Valid}
 		}
 		c.message(a)
+		c.notify()
 	}
 }
 
@@ -325,6 +364,7 @@ func (c *Comm) message(a arrival) bool {
 		return true
 	}
 	c.messages.Keep(a.source, a.tag, a)
+	c.probed(a)
 	return true
 }
 
@@ -350,6 +390,7 @@ func (c *Comm) failReceives(err error, is func(source int) bool) {
 	for _, r := range c.messages.ClearReceives(is) {
 		r.end(err)
 	}
+	c.failProbes(err, is)
 }
 
 // failReceiving ends receives whose payload is under way. It is called with

@@ -41,7 +41,7 @@ func (c *Comm) finish(ctx context.Context, r *Receive) (Received, error) {
 	if r.shown.data == 0 || r.err != nil {
 		return r.got, r.err
 	}
-	err := c.read(ctx, r.buf[:r.got.Bytes], r.shown)
+	err := c.read(ctx, r.buf.cut(r.got.Bytes), r.shown)
 	if err == nil {
 		return r.got, nil
 	}
@@ -51,9 +51,14 @@ func (c *Comm) finish(ctx context.Context, r *Receive) (Received, error) {
 }
 
 // read copies a message that is shown, and tells its sender.
-func (c *Comm) read(ctx context.Context, dst []byte, s shown) error {
+func (c *Comm) read(ctx context.Context, into Regions, s shown) error {
 	p := s.link.Puller()
-	for at := s.data; len(dst) > 0; {
+	dst, more := into.First, into.More
+	for at := s.data; len(dst)+len(more) > 0; {
+		if len(dst) == 0 {
+			dst, more = more[0], more[1:]
+			continue
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -14,15 +14,18 @@ import (
 type Transfer struct {
 	Grant uint64
 	Data  []byte
+	More  [][]byte // of the payload, behind Data, where it lies in several places
 	Owner interface {
-		// Delivered says that Data may be used again. It must not block.
+		// Delivered says that the payload may be used again. It must not block.
 		Delivered(t *Transfer)
 	}
 	// Move and Channel are the owner's to tell transfers apart.
 	Move, Channel int
 
 	courier  *courier // nil as long as it waits for one
+	size     int
 	sent     int
+	next     cursor
 	recalled bool
 }
 
@@ -63,7 +66,7 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 func (b *bulk) dispatch(t *Transfer) {
 	c := slices.MinFunc(b.couriers, func(x, y *courier) int { return x.load - y.load })
 	t.courier = c
-	c.load += len(t.Data)
+	c.load += t.size
 	c.queue = append(c.queue, t)
 	c.start()
 }
@@ -77,7 +80,7 @@ func (l *Link) Deliver(t *Transfer) {
 	if b.closed {
 		return // The handler has been told, or will be, that the link has ended.
 	}
-	t.recalled, t.sent, t.courier = false, 0, nil
+	t.recalled, t.sent, t.courier, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
 	if len(b.couriers) == 0 {
 		b.waiting = append(b.waiting, t)
 		return
@@ -85,7 +88,7 @@ func (l *Link) Deliver(t *Transfer) {
 	b.dispatch(t)
 }
 
-// Recall stops t and returns when its Data is no longer used. The peer may
+// Recall stops t and returns when its payload is no longer used. The peer may
 // have got a part of it. What it was promised of the current segment it still
 // gets, from a copy, so that the lane stays in step. If t has just been sent
 // its owner may still be about to hear so.
@@ -103,7 +106,7 @@ func (l *Link) Recall(t *Transfer) {
 	}
 	if i := slices.Index(c.queue, t); i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
-		c.load -= len(t.Data) - t.sent
+		c.load -= t.size - t.sent
 	}
 	for c.current == t {
 		c.pipe.SetWriteDeadline(past)

@@ -77,8 +77,9 @@ func (r *bulkReader) receive(segment wire.Segment) error {
 	for s != nil && left > 0 {
 		var n int
 		if s.Reduce == nil {
-			n, err = r.pipe.Read(s.Dst[s.got : s.got+left])
+			n, err = r.pipe.Read(s.next.piece(s.Dst, s.More, left))
 			s.got += n
+			s.next.advance(n)
 		} else {
 			n, err = r.pipe.ReadFunc(left, r.onRun)
 		}

@@ -26,7 +26,7 @@ type courier struct {
 	wake    sync.Cond
 	queue   []*Transfer
 	load    int       // bytes to be sent, of all transfers
-	current *Transfer // whose Data the goroutine is writing
+	current *Transfer // whose payload the goroutine is writing
 	bye     bool      // to be said when the queue is empty
 	started bool
 	head    []byte
@@ -79,8 +79,8 @@ func (c *courier) run() {
 func (c *courier) segment() {
 	t := c.queue[0]
 	c.queue = slices.Delete(c.queue, 0, 1)
-	left := len(t.Data) - t.sent
-	p := t.Data[t.sent:min(len(t.Data), t.sent+wire.SegmentMax)]
+	left := t.size - t.sent
+	p := t.next.piece(t.Data, t.More, wire.SegmentMax)
 	s := wire.Segment{Grant: t.Grant, Length: len(p)}
 	c.current = t
 	c.write(s.Append(c.takeHead()), p)
@@ -90,12 +90,13 @@ func (c *courier) segment() {
 	}
 	c.current = nil
 	t.sent += len(p)
+	t.next.advance(len(p))
 	c.load -= len(p)
 	switch {
 	case t.recalled:
 		c.load -= left - len(p)
 		c.wake.Broadcast()
-	case t.sent < len(t.Data):
+	case t.sent < t.size:
 		c.queue = append(c.queue, t)
 	default:
 		c.bulk.mu.Unlock()

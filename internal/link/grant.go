@@ -11,8 +11,10 @@ import (
 // Link.Grant and not changed until Owner is told of the end, or Ungrant has
 // returned.
 type Sink struct {
-	// Dst takes the payload, which must have its length.
-	Dst []byte
+	// Dst takes the payload, which must have its length, together with More:
+	// further places, behind Dst, for what is not to be reduced.
+	Dst  []byte
+	More [][]byte
 	// Reduce, if not nil, makes Dst = A op payload, or payload op A if Left,
 	// while the payload comes in. It works on whole elements of Elem bytes.
 	Reduce func(dst, a, b []byte)
@@ -27,6 +29,8 @@ type Sink struct {
 	Move, Channel int
 
 	id    uint64
+	size  int
+	next  cursor
 	got   int         // bytes that have arrived
 	seen  int         // got, as it was after the last segment
 	busy  bool        // a bulkReader is using Dst
@@ -84,7 +88,7 @@ func (g *grants) init() {
 // Grant allows the peer to send to s and returns the number of the grant,
 // which the caller tells the peer.
 func (l *Link) Grant(s *Sink) uint64 {
-	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst)) {
+	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0) {
 		panic("link: grant of a reduction that is not of whole elements")
 	}
 	g := &l.grants
@@ -92,6 +96,7 @@ func (l *Link) Grant(s *Sink) uint64 {
 	defer g.mu.Unlock()
 	g.last++
 	s.id, s.got, s.seen, s.part, s.busy, s.dead, s.from = g.last, 0, 0, 0, false, false, nil
+	s.size, s.next = size(s.Dst, s.More), cursor{}
 	g.open[s.id] = s
 	return s.id
 }
@@ -131,8 +136,8 @@ func (g *grants) begin(f wire.Segment, from *bulkReader) (*Sink, error) {
 		return nil, nil
 	case s.from != nil && s.from != from:
 		return nil, fmt.Errorf("data for grant %d through several pipes", f.Grant)
-	case f.Length > len(s.Dst)-s.got:
-		return nil, fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, len(s.Dst)-s.got)
+	case f.Length > s.size-s.got:
+		return nil, fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, s.size-s.got)
 	}
 	s.busy, s.from = true, from
 	return s, nil
@@ -145,7 +150,7 @@ func (g *grants) end(s *Sink) bool {
 	s.busy = false
 	s.seen = s.got
 	g.wake.Broadcast()
-	if s.dead || s.got < len(s.Dst) {
+	if s.dead || s.got < s.size {
 		return false
 	}
 	delete(g.open, s.id)

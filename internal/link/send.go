@@ -67,10 +67,15 @@ func (l *Link) Keep() bool {
 func (l *Link) Dropped() { l.kept.Add(-1) }
 
 // SendMessage sends m with its payload, for which credit has been taken. The
-// payload may be used again when it returns.
-func (l *Link) SendMessage(m wire.Message, payload []byte) {
-	m.Length = len(payload)
-	l.data.commit(append(m.Append(l.data.begin()), payload...))
+// payload, of which there may be more behind the first, may be used again when
+// it returns.
+func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
+	m.Length = size(payload, more)
+	b := append(m.Append(l.data.begin()), payload...)
+	for _, p := range more {
+		b = append(b, p...)
+	}
+	l.data.commit(b)
 }
 
 // SendStep is SendMessage for a step of a collective.

@@ -11,9 +11,10 @@ type Algorithm struct {
 
 	// Canonical says more: every chunk is reduced by one expression, which
 	// depends on the number of ranks alone. All canonical algorithms of all
-	// collectives that reduce over all ranks have the same one. Thus the
-	// bits of a result do not depend on which of them is chosen, nor on how
-	// the vector is cut into slices and chunks.
+	// collectives that reduce over all ranks have the same one, and a scan
+	// has one canonical algorithm. Thus the bits of a result do not depend on
+	// which of them is chosen, nor on how the vector is cut into slices and
+	// chunks.
 	Canonical bool
 
 	// Uneven says that chunks may differ in length. In an all-to-all they
@@ -116,12 +117,12 @@ func reductions(c Collective) []Algorithm {
 		}
 	case Scan:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "flat", Plan: rootless(FlatScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
 		}
 	case ExclusiveScan:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "flat", Plan: rootless(FlatExclusiveScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
 		}
 	}

@@ -34,6 +34,13 @@ type Task struct {
 	Blocks  bool // chunks are blocks of Count elements
 	InPlace bool // data and input are one, the longer of the two
 	Ordered bool // operands are combined in the order of the ranks
+	// Canonical asks for the same bits whatever the algorithm is.
+	Canonical bool
+	// Uneven, if not nil, are the lengths of blocks that are not alike, Total
+	// elements together; and Digest tells them from others.
+	Uneven *engine.Uneven
+	Total  int
+	Digest uint32
 }
 
 // A recipe is what became of a Task. The last one of every collective is kept,
@@ -88,9 +95,13 @@ func (b *Book) Work(t Task) engine.Work {
 
 func (b *Book) prepare(how *settings, t Task) engine.Work {
 	choice := b.choose(how, t)
+	count := uint64(t.Count)
+	if t.Uneven != nil {
+		count = wire.Uneven(uint64(t.Total), t.Digest)
+	}
 	work := engine.Work{
 		Call: wire.Call{
-			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: uint64(t.Count),
+			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: count,
 			Plan: uint8(choice.Index),
 		},
 		Channels: choice.Channels,
@@ -137,15 +148,21 @@ func (b *Book) pieces(how *settings, t Task, p *board.Program) (pieces int, prin
 }
 
 func (b *Book) need(t Task) tune.Need {
-	n := tune.Need{Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem, Blocks: t.Blocks, Ordered: t.Ordered}
-	if t.Blocks {
+	n := tune.Need{
+		Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem,
+		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
+	}
+	switch {
+	case t.Uneven != nil:
+		n.Bytes = t.Total * t.Elem
+	case t.Blocks:
 		n.Bytes *= b.size
 	}
 	return n
 }
 
 func (t Task) layout() engine.Layout {
-	return engine.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks}
+	return engine.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks, Uneven: t.Uneven}
 }
 
 // program returns the plan of this rank, compiled for links.

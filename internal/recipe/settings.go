@@ -111,7 +111,7 @@ func (s *settings) pinnedLinks(n tune.Need) (c tune.Choice, ok bool) {
 	// The model may have no figures of an algorithm for hosts, which is right
 	// all the same.
 	a := plan.AlgorithmsOn(n.Collective, s.hosts)[p.Index]
-	if a.Shared || !a.Fits(n.Size) || n.Ordered && !a.Ordered {
+	if a.Shared || !n.Allows(a) {
 		return tune.Choice{}, false
 	}
 	c = tune.Choice{Index: p.Index, Algorithm: a, Channels: max(1, p.Channels)}

@@ -84,7 +84,9 @@ func (t *SharedTuner) Choose(n Need) Choice { return t.tuner.Choose(n) }
 func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bool) {
 	f := t.figuresOf(i, a, n)
 	c = Choice{Index: i, Algorithm: a, Channels: 1, Shared: true}
-	if f.cuttable || t.fits(f, n) {
+	// How long the longest of uneven blocks is does not count: what cannot be
+	// cut may not fit.
+	if f.cuttable || t.fits(f, n) && !n.Uneven {
 		c.Seconds, ok = t.time(f, n, false), true
 	}
 	if t.cost.Pull > 0 && f.pulls {

@@ -101,8 +101,13 @@ type Need struct {
 	Bytes int
 	// Blocks says that chunks are whole blocks of the caller.
 	Blocks bool
+	// Uneven says that these blocks are not alike.
+	Uneven bool
 	// Ordered asks for operands in the order of the ranks.
 	Ordered bool
+	// Canonical asks for an algorithm that combines operands in the same way
+	// as all others that are canonical, whatever the length is.
+	Canonical bool
 }
 
 // A Tuner chooses for one Network. It may be used by several goroutines.
@@ -137,7 +142,7 @@ func (t *Tuner) Choose(n Need) Choice {
 	}
 	var best Choice
 	for i, a := range plan.AlgorithmsOn(n.Collective, t.hosts) {
-		if !n.allows(a) {
+		if !n.Allows(a) {
 			continue
 		}
 		c, ok := t.best(i, a, n)

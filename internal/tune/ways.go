@@ -38,7 +38,7 @@ func (t *Tuner) Ways(n Need) []Choice {
 // cannot be cut. Seconds are as Ways has them.
 func (t *Tuner) Way(n Need, index, channels int) (c Choice, ok bool) {
 	a := plan.AlgorithmsOn(n.Collective, t.hosts)[index]
-	if !n.allows(a) {
+	if !n.Allows(a) {
 		return Choice{}, false
 	}
 	class := n
@@ -54,9 +54,11 @@ func (t *Tuner) Way(n Need, index, channels int) (c Choice, ok bool) {
 	return t.exactly(c, n), true
 }
 
-// allows reports whether an algorithm is for so many ranks, and keeps the order
-// of operands where that is asked for.
-func (n Need) allows(a plan.Algorithm) bool { return a.Fits(n.Size) && (a.Ordered || !n.Ordered) }
+// Allows reports whether an algorithm is for so many ranks, and has what is
+// asked for.
+func (n Need) Allows(a plan.Algorithm) bool {
+	return a.Fits(n.Size) && (a.Ordered || !n.Ordered) && (a.Uneven || !n.Uneven) && (a.Canonical || !n.Canonical)
+}
 
 // middle is the middle of the class of a length: of all that lie between the
 // same powers of two.

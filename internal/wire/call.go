@@ -12,7 +12,7 @@ type Call struct {
 	Type  uint8  // kernel.Type, 0 if there is no data
 	Op    uint8  // kernel.Op, 0 if nothing is reduced
 	Root  uint32 // rank, 0 for collectives without a root
-	Count uint64 // elements per rank
+	Count uint64 // elements per rank, or as Uneven has it
 
 	// Ranks that would carry the call out differently must not begin. Plan
 	// is the number of the algorithm, and Channels how often it runs side by
@@ -43,4 +43,26 @@ func (d *decoder) call() (c Call) {
 	c.Plan = d.u8()
 	c.Channels = d.u16()
 	return c
+}
+
+// uneven marks the Count of a call whose blocks are not alike.
+const (
+	uneven     = 1 << 63
+	unevenBits = 24 // of its digest
+)
+
+// Uneven is the Count of a call whose blocks are of different lengths, of total
+// elements together. It has a digest of the lengths.
+func Uneven(total uint64, digest uint32) uint64 {
+	return uneven | total<<unevenBits&^uneven | uint64(digest)&(1<<unevenBits-1)
+}
+
+// Elements is what Count says: of how many elements a rank's vector or block is
+// or, if blocks are not alike, all of them together, and a digest of their
+// lengths.
+func (c *Call) Elements() (n uint64, digest uint32, isUneven bool) {
+	if c.Count&uneven == 0 {
+		return c.Count, 0, false
+	}
+	return c.Count &^ uneven >> unevenBits, uint32(c.Count & (1<<unevenBits - 1)), true
 }

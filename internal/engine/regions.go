@@ -1,0 +1,44 @@
+package engine
+
+// Regions are memory in one or more places, the first and more behind it, that
+// is taken for one payload.
+type Regions struct {
+	First []byte
+	More  [][]byte
+}
+
+// Bytes is memory in one place.
+func Bytes(b []byte) Regions { return Regions{First: b} }
+
+// Len is the length of all of it.
+func (r Regions) Len() int {
+	n := len(r.First)
+	for _, m := range r.More {
+		n += len(m)
+	}
+	return n
+}
+
+// cut is the first n bytes.
+func (r Regions) cut(n int) Regions {
+	if n <= len(r.First) {
+		return Regions{First: r.First[:n]}
+	}
+	n -= len(r.First)
+	for i, m := range r.More {
+		if n <= len(m) {
+			more := append([][]byte(nil), r.More[:i]...)
+			return Regions{r.First, append(more, m[:n])}
+		}
+		n -= len(m)
+	}
+	return r
+}
+
+// fill copies b to the first of it.
+func (r Regions) fill(b []byte) {
+	b = b[copy(r.First, b):]
+	for _, m := range r.More {
+		b = b[copy(m, b):]
+	}
+}

@@ -1,0 +1,32 @@
+package link
+
+// A cursor is a place in a payload that lies in several regions: a first one
+// and more behind it.
+type cursor struct {
+	region int // 0 is the first
+	at     int // bytes of it that lie behind
+}
+
+// piece is what lies next, at most so many bytes. It is empty at the end.
+func (c *cursor) piece(first []byte, more [][]byte, most int) []byte {
+	r := first
+	if c.region > 0 {
+		r = more[c.region-1]
+	}
+	for c.at == len(r) && c.region < len(more) {
+		r = more[c.region]
+		c.region, c.at = c.region+1, 0
+	}
+	return r[c.at:min(len(r), c.at+most)]
+}
+
+func (c *cursor) advance(n int) { c.at += n }
+
+// size is the length of all regions.
+func size(first []byte, more [][]byte) int {
+	n := len(first)
+	for _, r := range more {
+		n += len(r)
+	}
+	return n
+}
