@@ -3,53 +3,42 @@ package nexar
 import (
 	"context"
 	"fmt"
-	"sync"
-	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
+// Barrier returns when every rank has called it. If ctx ends first, the
+// communicator is revoked on all ranks.
+func (c *Comm) Barrier(ctx context.Context) error {
+	return c.run(ctx, task{kind: plan.Barrier}, nil)
+}
+
 // Broadcast copies data of root to data of all ranks. All have the same
 // length.
-func Broadcast[T Number](ctx context.Context, c *Comm, data []T, root int) error {
-	t := vector(plan.Broadcast, data)
-	t.root = root
-	if err := c.checkRoot(root); err != nil {
-		return opError(t.name(), err)
-	}
-	return c.run(ctx, t)
+func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
+	t, err := broadcastTask(c, data, root)
+	return c.run(ctx, t, err)
 }
 
 // Reduce combines data of all ranks, element by element, and leaves the result
 // in data of root. On other ranks data is unchanged. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	t := vector(plan.Reduction, data)
-	t.root = root
-	if err := c.checkRoot(root); err != nil {
-		return opError(t.name(), err)
-	}
-	if err := t.setOp(op); err != nil {
-		return opError(t.name(), err)
-	}
-	err := c.run(ctx, t)
-	if c.rank == root {
-		t.finish(op, err, c.Size())
-	}
-	return err
+	t, err := reduceTask(c, data, op, root)
+	return c.run(ctx, t, err)
+}
+
+// ReduceFunc is Reduce with a function of the caller, as AllReduceFunc has it.
+func ReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
+	t, err := reduceFuncTask(c, data, combine, root)
+	return c.run(ctx, t, err)
 }
 
 // AllReduce combines data of all ranks, element by element, and leaves the
 // result in data of every rank, with the same bits everywhere. All have the
 // same length. After an error data holds neither.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t := vector(plan.AllReduce, data)
-	if err := t.setOp(op); err != nil {
-		return opError(t.name(), err)
-	}
-	err := c.run(ctx, t)
-	t.finish(op, err, c.Size())
-	return err
+	t, err := allReduceTask(c, data, op)
+	return c.run(ctx, t, err)
 }
 
 // AllReduceFunc is AllReduce with a function of the caller, which makes
@@ -61,16 +50,8 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // when combine has returned. If combine panics, so does AllReduceFunc, and the
 // communicator is revoked. All ranks use the same function.
 func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	t := vector(plan.AllReduce, data)
-	t.op, t.ordered = customOp, true
-	if combine == nil {
-		return opError(t.name(), fmt.Errorf("%w: the function is nil", ErrInvalidOp))
-	}
-	guard := &guard{comm: c}
-	t.reduce = reducerOf(func(dst, src []T) { guard.call(func() { combine(dst, src) }) })
-	err := c.run(ctx, t)
-	guard.check()
-	return err
+	t, err := allReduceFuncTask(c, data, combine)
+	return c.run(ctx, t, err)
 }
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
@@ -78,23 +59,9 @@ func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine fun
 // other ranks it is ignored and may be nil. On root src may be its own block of
 // dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
 // other overlap is an ErrOverlap.
-func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	if c.rank != root {
-		dst = nil
-	}
-	t := blocks(plan.Gather, dst, src, len(src))
-	t.root, t.inFirst = root, c.rank
-	err := c.checkRoot(root)
-	if err == nil && c.rank == root {
-		err = checkLength("dst", len(dst), c.Size()*len(src))
-	}
-	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, root)
-	}
-	if err != nil {
-		return opError(t.name(), err)
-	}
-	return c.run(ctx, t)
+func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
+	t, err := gatherTask(c, dst, src, root)
+	return c.run(ctx, t, err)
 }
 
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
@@ -102,17 +69,9 @@ func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) erro
 // src may be this rank's own block of dst, dst[Rank*len(src):(Rank+1)*len(src)],
 // which then stays as it is, whatever other ranks do; any other overlap is an
 // ErrOverlap.
-func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
-	t := blocks(plan.AllGather, dst, src, len(src))
-	t.inFirst = c.rank
-	err := checkLength("dst", len(dst), c.Size()*len(src))
-	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, c.rank)
-	}
-	if err != nil {
-		return opError(t.name(), err)
-	}
-	return c.run(ctx, t)
+func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
+	t, err := allGatherTask(c, dst, src)
+	return c.run(ctx, t, err)
 }
 
 // Scatter deals src of root out: dst of rank r is block r of src. All dst have
@@ -120,23 +79,9 @@ func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 // ignored and may be nil. On root dst may be its own block of src,
 // src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
 // overlap is an ErrOverlap. src is not changed.
-func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	if c.rank != root {
-		src = nil
-	}
-	t := blocks(plan.Scatter, dst, src, len(dst))
-	t.root, t.first = root, c.rank
-	err := c.checkRoot(root)
-	if err == nil && c.rank == root {
-		err = checkLength("src", len(src), c.Size()*len(dst))
-	}
-	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, root)
-	}
-	if err != nil {
-		return opError(t.name(), err)
-	}
-	return c.run(ctx, t)
+func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
+	t, err := scatterTask(c, dst, src, root)
+	return c.run(ctx, t, err)
 }
 
 // ReduceScatter combines src of all ranks, element by element, and leaves
@@ -145,135 +90,179 @@ func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) err
 // src[Rank*len(dst):(Rank+1)*len(dst)], whatever other ranks do; any other
 // overlap is an ErrOverlap. Save for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	t := blocks(plan.ReduceScatter, dst, src, len(dst))
-	t.first = c.rank
-	err := checkLength("src", len(src), c.Size()*len(dst))
-	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, c.rank)
-	}
-	if err == nil {
-		err = t.setOp(op)
-	}
-	if err != nil {
-		return opError(t.name(), err)
-	}
-	err = c.run(ctx, t)
-	t.finish(op, err, c.Size())
-	return err
+	t, err := reduceScatterTask(c, dst, src, op)
+	return c.run(ctx, t, err)
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of
 // Size. Any overlap of them is an ErrOverlap.
-func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
-	t := blocks(plan.AllToAll, dst, src, len(src)/c.Size())
-	err := checkLength("dst", len(dst), len(src))
-	if err == nil && len(src)%c.Size() != 0 {
-		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, len(src), c.Size())
-	}
-	if err == nil && overlap(t.data, t.input) {
-		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
-	}
-	if err != nil {
-		return opError(t.name(), err)
-	}
-	return c.run(ctx, t)
+func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
+	t, err := allToAllTask(c, dst, src)
+	return c.run(ctx, t, err)
 }
 
 // Scan combines data of the ranks 0 to Rank, element by element and in this
 // order, and leaves the result in data: the inclusive prefix. All have the
 // same length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return scan(ctx, c, vector(plan.Scan, data), op, c.rank+1)
+	t, err := scanTask(c, data, op)
+	return c.run(ctx, t, err)
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
 // and in their order, and leaves the result in data. On rank 0 data is
 // unchanged. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return scan(ctx, c, vector(plan.ExclusiveScan, data), op, max(1, c.rank))
+	t, err := exclusiveScanTask(c, data, op)
+	return c.run(ctx, t, err)
 }
 
-func scan(ctx context.Context, c *Comm, t task, op Op, ranks int) error {
+// What follows checks the parameters of the calls above.
+
+func broadcastTask[T any](c *Comm, data []T, root int) (task, error) {
+	t, err := vector(plan.Broadcast, data)
+	t.root, t.reads = root, c.rank == root
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	return t, err
+}
+
+func reduceTask[T Number](c *Comm, data []T, op Op, root int) (task, error) {
+	t, err := vector(plan.Reduction, data)
+	t.root, t.reads = root, c.rank != root
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil {
+		err = t.setOp(op, c.Size())
+	}
+	if c.rank != root {
+		t.ranks = 0
+	}
+	return t, err
+}
+
+func reduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T), root int) (task, error) {
+	t, err := vector(plan.Reduction, data)
+	t.root, t.reads = root, c.rank != root
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil {
+		err = setFunc(&t, c, "reduce_func", combine)
+	}
+	return t, err
+}
+
+func allReduceTask[T Number](c *Comm, data []T, op Op) (task, error) {
+	t, err := vector(plan.AllReduce, data)
+	if err == nil {
+		err = t.setOp(op, c.Size())
+	}
+	return t, err
+}
+
+func allReduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T)) (task, error) {
+	t, err := vector(plan.AllReduce, data)
+	if err == nil {
+		err = setFunc(&t, c, "all_reduce_func", combine)
+	}
+	return t, err
+}
+
+func gatherTask[T any](c *Comm, dst, src []T, root int) (task, error) {
+	if c.rank != root {
+		dst = nil
+	}
+	t, err := blocks(plan.Gather, dst, src, len(src))
+	t.root, t.inFirst = root, c.rank
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil && c.rank == root {
+		err = checkLength("dst", len(dst), c.Size()*len(src))
+	}
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, root*t.count, root)
+	}
+	return t, err
+}
+
+func allGatherTask[T any](c *Comm, dst, src []T) (task, error) {
+	t, err := blocks(plan.AllGather, dst, src, len(src))
+	t.inFirst = c.rank
+	if err == nil {
+		err = checkLength("dst", len(dst), c.Size()*len(src))
+	}
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, c.rank*t.count, c.rank)
+	}
+	return t, err
+}
+
+func scatterTask[T any](c *Comm, dst, src []T, root int) (task, error) {
+	if c.rank != root {
+		src = nil
+	}
+	t, err := blocks(plan.Scatter, dst, src, len(dst))
+	t.root, t.first = root, c.rank
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil && c.rank == root {
+		err = checkLength("src", len(src), c.Size()*len(dst))
+	}
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, root*t.count, root)
+	}
+	return t, err
+}
+
+func reduceScatterTask[T Number](c *Comm, dst, src []T, op Op) (task, error) {
+	t, err := blocks(plan.ReduceScatter, dst, src, len(dst))
+	t.first = c.rank
+	if err == nil {
+		err = checkLength("src", len(src), c.Size()*len(dst))
+	}
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, c.rank*t.count, c.rank)
+	}
+	if err == nil {
+		err = t.setOp(op, c.Size())
+	}
+	return t, err
+}
+
+func allToAllTask[T any](c *Comm, dst, src []T) (task, error) {
+	t, err := blocks(plan.AllToAll, dst, src, len(src)/c.Size())
+	if err == nil {
+		err = checkLength("dst", len(dst), len(src))
+	}
+	if err == nil && len(src)%c.Size() != 0 {
+		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, len(src), c.Size())
+	}
+	if err == nil && overlap(t.data, t.input) {
+		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
+	}
+	return t, err
+}
+
+func scanTask[T Number](c *Comm, data []T, op Op) (task, error) {
+	t, err := vector(plan.Scan, data)
 	t.ordered = true
-	if err := t.setOp(op); err != nil {
-		return opError(t.name(), err)
+	if err == nil {
+		err = t.setOp(op, c.rank+1)
 	}
-	err := c.run(ctx, t)
-	t.finish(op, err, ranks)
-	return err
+	return t, err
 }
 
-// vector is a task that works on data in place.
-func vector[T Number](kind plan.Collective, data []T) task {
-	return task{kind: kind, typ: typeOf[T](), count: len(data), data: bytesOf(data)}
-}
-
-// blocks is a task with a block of count elements for each rank.
-func blocks[T Number](kind plan.Collective, dst, src []T, count int) task {
-	return task{
-		kind: kind, typ: typeOf[T](), count: count, blocks: true,
-		data: bytesOf(dst), input: bytesOf(src),
+func exclusiveScanTask[T Number](c *Comm, data []T, op Op) (task, error) {
+	t, err := vector(plan.ExclusiveScan, data)
+	t.ordered = true
+	if err == nil {
+		err = t.setOp(op, c.rank)
 	}
-}
-
-// setInPlace looks whether part is block own of whole, in which case the task
-// is carried out in place. Any other overlap is an error.
-func (t *task) setInPlace(wholeName, partName string, whole, part []byte, own int) error {
-	if !overlap(whole, part) {
-		return nil
-	}
-	if &whole[own*len(part)] != &part[0] {
-		return fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, own)
-	}
-	t.inPlace = true
-	return nil
-}
-
-func (t *task) setOp(op Op) error {
-	t.reduce = kernel.Reducer(t.typ, kernel.Op(op))
-	if t.reduce == nil {
-		return fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, t.typ)
-	}
-	t.op = uint8(op)
-	return nil
-}
-
-// finish divides the sum of so many ranks for Avg.
-func (t *task) finish(op Op, err error, ranks int) {
-	if op == Avg && err == nil && ranks > 1 {
-		kernel.Divider(t.typ)(t.data, ranks)
-	}
-}
-
-// reducerOf is a reduction of bytes by a function on elements.
-func reducerOf[T Number](combine func(dst, src []T)) func(dst, a, b []byte) {
-	scratch := sync.Pool{New: func() any { return new([2][]T) }}
-	return func(dst, a, b []byte) {
-		// The operands may be another rank's memory, which must not change
-		// whatever combine does, and dst may be one of them.
-		s := scratch.Get().(*[2][]T)
-		defer scratch.Put(s)
-		for i, operand := range [2][]byte{a, b} {
-			n := len(operand) / int(unsafe.Sizeof(*new(T)))
-			s[i] = append(s[i][:0], make([]T, n)...)
-			copy(bytesOf(s[i]), operand)
-		}
-		combine(s[0], s[1])
-		copy(dst, bytesOf(s[0]))
-	}
-}
-
-func (c *Comm) checkRoot(root int) error {
-	if root < 0 || root >= c.Size() {
-		return fmt.Errorf("%w: root %d of %d ranks", ErrInvalidRank, root, c.Size())
-	}
-	return nil
-}
-
-func checkLength(name string, got, want int) error {
-	if got != want {
-		return fmt.Errorf("%w: %s has %d elements, not %d", ErrInvalidLength, name, got, want)
-	}
-	return nil
+	return t, err
 }

@@ -3,13 +3,11 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"log/slog"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 )
 
@@ -31,18 +29,19 @@ func (id NodeID) String() string { return member.NodeID(id).String() }
 // what is under way and what is called later returns an error that says why.
 type Comm struct {
 	comm      *engine.Comm
-	epoch     uint64
 	rank      int
+	ranks     []int // of the view, by rank
 	nodes     []member.Node
 	transport string
 	encrypted bool
+	part      int // of the shared memory, or noPart
+	children  atomic.Uint64
 
-	book              *recipe.Book
-	collectiveTimeout time.Duration
-	barrierTimeout    time.Duration
-	log               *slog.Logger
-	close             func() error // of the node, for Local
-
+	book    *recipe.Book
+	home    *home
+	flights flights
+	closing sync.Once
+	close   func() error // of the node, for Local
 }
 
 // Rank is the rank of this node: 0 ≤ Rank < Size.
@@ -52,7 +51,7 @@ func (c *Comm) Rank() int { return c.rank }
 func (c *Comm) Size() int { return len(c.nodes) }
 
 // Epoch is the number of the view that the communicator belongs to.
-func (c *Comm) Epoch() uint64 { return c.epoch }
+func (c *Comm) Epoch() uint64 { return c.home.view.Epoch }
 
 // Transport is the name of what connects this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
@@ -72,12 +71,14 @@ func (c *Comm) Encrypted() bool { return c.encrypted }
 // If an operation is under way here, however, it cannot be completed, and the
 // communicator is revoked on all ranks.
 //
-// Closing a communicator made by Local also closes its node.
+// Communicators that Split, Dup or Sub has made of this one go on: each is
+// closed by itself, or with the node. Closing a communicator made by Local also
+// closes its node.
 func (c *Comm) Close() error {
 	if c.close != nil {
 		return c.close() // which ends the communicator too
 	}
-	c.comm.Close()
+	c.closing.Do(c.shut)
 	return nil
 }
 
@@ -99,78 +100,4 @@ func (c *Comm) over(ctx context.Context) error {
 		return nil
 	}
 	return cmp.Or(c.Err(), cancelled(ctx))
-}
-
-// Barrier returns when every rank has called it. If ctx ends first, the
-// communicator is revoked on all ranks.
-func (c *Comm) Barrier(ctx context.Context) error {
-	return c.run(ctx, task{kind: plan.Barrier})
-}
-
-// customOp is the op in the fingerprint of AllReduceFunc.
-const customOp = 255
-
-// A task is a collective to run, with its parameters checked.
-type task struct {
-	kind    plan.Collective
-	typ     kernel.Type
-	op      uint8 // kernel.Op or customOp; 0 if nothing is reduced
-	root    int
-	count   int  // elements of the vector, or of a block
-	blocks  bool // chunks are blocks of count elements
-	data    []byte
-	input   []byte
-	first   int  // chunk that data begins with
-	inFirst int  // chunk that input begins with
-	inPlace bool // data and input are one, the longer of the two
-	reduce  func(dst, a, b []byte)
-	ordered bool
-}
-
-// run carries a task out.
-func (c *Comm) run(ctx context.Context, t task) error {
-	name := t.name()
-	if err := c.over(ctx); err != nil {
-		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
-		return opError(name, err)
-	}
-	timeout := c.collectiveTimeout
-	if t.kind == plan.Barrier {
-		timeout = c.barrierTimeout
-	}
-	work := t.work(c.book)
-	work.Timeout = timeout
-	op, err := c.comm.Start(&work)
-	if err == nil {
-		err = op.Wait(ctx)
-	}
-	return c.explain(ctx, name, err)
-}
-
-// work is how a task is carried out.
-func (t *task) work(book *recipe.Book) engine.Work {
-	elem := 1
-	if t.typ != 0 {
-		elem = t.typ.Size()
-	}
-	w := book.Work(recipe.Task{
-		Kind: t.kind, Type: uint8(t.typ), Op: t.op, Root: t.root, Elem: elem, Count: t.count,
-		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
-	})
-	if t.inPlace && len(t.input) > len(t.data) {
-		t.data, t.first = t.input, t.inFirst
-	}
-	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
-	if t.inPlace {
-		w.Input, w.InputFirst = t.data, t.first // Some plans take them for two.
-	}
-	w.Reduce = t.reduce
-	return w
-}
-
-func (t *task) name() string {
-	if t.op == customOp {
-		return "all_reduce_func"
-	}
-	return t.kind.String()
 }

@@ -69,6 +69,14 @@ type Config struct {
 	// NEXAR_ALGORITHMS, separated by commas.
 	Algorithms []string `env:"NEXAR_ALGORITHMS"`
 
+	// Deterministic makes the results of reductions depend on nothing but the
+	// vectors and the number of ranks: not on the algorithm, the way between the
+	// ranks, the number of channels or the length. All ranks have the same bits
+	// in any case; this makes them the same on other machines, too. Operands are
+	// then combined in a fixed order, which may take longer. All ranks need the
+	// same. NEXAR_DETERMINISTIC=1.
+	Deterministic bool `env:"NEXAR_DETERMINISTIC"`
+
 	// Rank, if not nil, is the rank that the node wants. Joining fails if
 	// another node has it. NEXAR_RANK.
 	Rank *int `env:"NEXAR_RANK"`
@@ -96,6 +104,10 @@ type Config struct {
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS"`
 
+	// BucketBytes is the size, in bytes, of the buckets of AllReduceBuckets: 4
+	// MiB by default. All ranks need the same. NEXAR_BUCKET_BYTES.
+	BucketBytes int `env:"NEXAR_BUCKET_BYTES"`
+
 	// Memory says how many buffers a communicator keeps for reuse. It has
 	// none at first, and keeps what its collectives have needed at one time:
 	// with "training", the default, at most 256 of 64 KiB, 32 of 8 MiB, 16 of
@@ -113,6 +125,7 @@ const (
 	defaultListen            = ":0"
 	defaultFormTimeout       = 5 * time.Minute
 	defaultTimeout           = 30 * time.Second
+	defaultBucketBytes       = 4 << 20
 	defaultHeartbeatInterval = time.Second
 	defaultHeartbeatTimeout  = 5 * time.Second
 )
@@ -220,6 +233,8 @@ func (cfg *Config) check() error {
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
 	case cfg.Rank != nil && *cfg.Rank < 0:
 		return bad("Rank", *cfg.Rank, "a rank is not negative")
+	case cfg.BucketBytes < 0:
+		return bad("BucketBytes", cfg.BucketBytes, "negative")
 	case cfg.HeartbeatTimeout < 0:
 		return bad("HeartbeatTimeout", cfg.HeartbeatTimeout, "negative")
 	case cfg.HeartbeatTimeout > 0 && cfg.HeartbeatTimeout <= cfg.HeartbeatInterval:
@@ -265,12 +280,14 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 		cfg.Transports = allTransports()
 	}
 	cfg.PlainBulk = cfg.PlainBulk || e.PlainBulk
+	cfg.Deterministic = cfg.Deterministic || e.Deterministic
 	cfg.Rank = cmp.Or(cfg.Rank, e.Rank)
 	cfg.FormTimeout = cmp.Or(cfg.FormTimeout, e.FormTimeout, defaultFormTimeout)
 	cfg.CollectiveTimeout = cmp.Or(cfg.CollectiveTimeout, e.CollectiveTimeout, defaultTimeout)
 	cfg.BarrierTimeout = cmp.Or(cfg.BarrierTimeout, e.BarrierTimeout, defaultTimeout)
 	cfg.HeartbeatInterval = cmp.Or(cfg.HeartbeatInterval, e.HeartbeatInterval, defaultHeartbeatInterval)
 	cfg.HeartbeatTimeout = cmp.Or(cfg.HeartbeatTimeout, e.HeartbeatTimeout, defaultHeartbeatTimeout)
+	cfg.BucketBytes = cmp.Or(cfg.BucketBytes, e.BucketBytes, defaultBucketBytes)
 	cfg.Memory = cmp.Or(cfg.Memory, e.Memory)
 	cfg.Log = cmp.Or(cfg.Log, e.Log, slog.New(slog.DiscardHandler))
 	return cfg, cfg.check()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/nexar-go/nexar/internal/kernel"
 )
 
 // An oracle knows what the elements of a result are.
@@ -188,4 +190,13 @@ func composeAll[T Number](dst, src []T) {
 	for i := range dst {
 		dst[i] = fromBits[T](compose(toBits(dst[i]), toBits(src[i]), bits/2, p))
 	}
+}
+
+// typeOf is the kernel's name for T.
+func typeOf[T Number]() kernel.Type {
+	t, ok := numberOf[T]()
+	if !ok {
+		panic("a Number that is none")
+	}
+	return t
 }

@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"cmp"
 	"strconv"
 	"unsafe"
 
@@ -40,40 +41,40 @@ func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
 // String formats the value of f.
 func (f BFloat16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
 
-// typeOf is the kernel's name for T.
-func typeOf[T Number]() kernel.Type {
+// numberOf is the kernel's name for T, if T is a Number.
+func numberOf[T any]() (t kernel.Type, ok bool) {
 	var p *T
 	switch any(p).(type) {
 	case *int8:
-		return kernel.Int8
+		return kernel.Int8, true
 	case *int16:
-		return kernel.Int16
+		return kernel.Int16, true
 	case *int32:
-		return kernel.Int32
+		return kernel.Int32, true
 	case *int64:
-		return kernel.Int64
+		return kernel.Int64, true
 	case *uint8:
-		return kernel.Uint8
+		return kernel.Uint8, true
 	case *uint16:
-		return kernel.Uint16
+		return kernel.Uint16, true
 	case *uint32:
-		return kernel.Uint32
+		return kernel.Uint32, true
 	case *uint64:
-		return kernel.Uint64
+		return kernel.Uint64, true
 	case *float32:
-		return kernel.Float32
+		return kernel.Float32, true
 	case *float64:
-		return kernel.Float64
+		return kernel.Float64, true
 	case *Float16:
-		return kernel.Float16
+		return kernel.Float16, true
 	case *BFloat16:
-		return kernel.BFloat16
+		return kernel.BFloat16, true
 	}
-	panic("nexar: unreachable: Number has no other types")
+	return 0, false
 }
 
 // bytesOf is the memory of s.
-func bytesOf[T Number](s []T) []byte {
+func bytesOf[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
 }
@@ -85,4 +86,9 @@ func overlap(a, b []byte) bool {
 	}
 	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}
+
+// compareAddresses orders memory by where it lies.
+func compareAddresses(a, b []byte) int {
+	return cmp.Compare(uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }

@@ -31,6 +31,9 @@ var (
 	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
 	// the elements.
 	ErrInvalidOp = errors.New("invalid op")
+	// ErrInvalidType says that the elements of a vector are of a type whose
+	// bytes do not make up a value in another process: one with pointers.
+	ErrInvalidType = errors.New("invalid type of elements")
 	// ErrTruncated says that a message is longer than the receiver's buffer.
 	ErrTruncated = errors.New("message longer than the receiver's buffer")
 	// ErrTypeMismatch says that a message has elements of another type than
@@ -76,7 +79,8 @@ type Call struct {
 	Op     string // "all_reduce"
 	Number uint64
 	Type   string // of the elements; empty if there are none
-	Length int    // elements per rank
+	Length int    // elements per rank; of all blocks together where these are of different lengths
+	Counts uint32 // a digest of these lengths
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
 	Plan   string // how it is carried out
@@ -90,6 +94,9 @@ func (c Call) String() string {
 	parts := make([]string, 0, 4)
 	if c.Type != "" {
 		parts = append(parts, fmt.Sprintf("%d × %s", c.Length, c.Type))
+	}
+	if c.Counts != 0 {
+		parts = append(parts, fmt.Sprintf("counts with digest %06x", c.Counts))
 	}
 	if c.Reduce != "" {
 		parts = append(parts, c.Reduce)
@@ -118,6 +125,20 @@ func (e *MismatchError) Error() string {
 	}
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)
 }
+
+// A CountsError says that a rank sends another one more or less than that
+// expects in an AllToAllV. It is an ErrInvalidLength.
+type CountsError struct {
+	From, To       int // ranks
+	Sent, Expected int // elements
+}
+
+func (e *CountsError) Error() string {
+	return fmt.Sprintf("%v: rank %d sends %d elements to rank %d, which expects %d", ErrInvalidLength, e.From, e.Sent, e.To, e.Expected)
+}
+
+// Is reports that e is an ErrInvalidLength.
+func (e *CountsError) Is(target error) bool { return target == ErrInvalidLength }
 
 // A RevokedError says why a communicator can no longer be used. It is an
 // ErrRevoked, and what its cause is; but it is no error of a context, since the

@@ -257,13 +257,13 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		if err != nil {
 			return errors.Join(err, transports[rank].Close())
 		}
-		if a[rank], err = newWorld(ctx, meshes[rank], view, m.network, m.name, cfg); err != nil {
+		if a[rank], err = newWorld(ctx, meshes[rank], view, m.network, cfg); err != nil {
 			return err
 		}
 		links, err := meshes[rank].Formed()
 		b[rank] = &Comm{
-			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, nodes: view.Nodes,
-			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), collectiveTimeout: patience,
+			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
+			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, part: noPart,
 		}
 		return err
 	})

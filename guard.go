@@ -10,7 +10,8 @@ import (
 // goroutine that runs, and keeps the first panic for the goroutine that has
 // made the call. The communicator ends, as the result would be wrong.
 type guard struct {
-	comm *Comm
+	comm  *Comm
+	label string // of the call
 
 	mu     sync.Mutex
 	caught *combinePanic
@@ -18,12 +19,13 @@ type guard struct {
 
 // A combinePanic is what a function that combines has panicked with.
 type combinePanic struct {
+	label string
 	value any
 	stack []byte
 }
 
 func (p *combinePanic) Error() string {
-	return fmt.Sprintf("nexar: all_reduce_func: the function has panicked: %v\n\n%s", p.value, p.stack)
+	return fmt.Sprintf("nexar: %s: the function has panicked: %v\n\n%s", p.label, p.value, p.stack)
 }
 
 func (p *combinePanic) String() string { return p.Error() }
@@ -42,7 +44,7 @@ func (g *guard) call(f func()) {
 		}
 		g.mu.Lock()
 		if g.caught == nil {
-			g.caught = &combinePanic{v, debug.Stack()}
+			g.caught = &combinePanic{g.label, v, debug.Stack()}
 		}
 		g.mu.Unlock()
 		g.comm.comm.Cancel(fmt.Errorf("its function has panicked: %v", v))

@@ -6,21 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
-)
-
-// worldComm is the id of the first communicator of a view, and voteComm of the
-// one on which its ranks agree how to use it.
-const (
-	voteComm  = 0
-	worldComm = 1
 )
 
 // closeTimeout is how long Close waits for peers to read what was sent.
@@ -28,8 +19,8 @@ const closeTimeout = 5 * time.Second
 
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. Of cfg and of the
-// environment it uses CollectiveTimeout, BarrierTimeout, Memory, Algorithms and
-// Log, and looks at nothing else. Close every communicator; the ranks close
+// environment it uses CollectiveTimeout, BarrierTimeout, Memory, Algorithms,
+// Deterministic, BucketBytes and Log, and looks at nothing else. Close every communicator; the ranks close
 // independently of each other, as processes would.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
@@ -40,7 +31,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 		return nil, opError("local", err)
 	}
 	network := mem.NewNetwork()
-	network.Share(board.AreaSize(pieceBytes))
+	network.Share(areaSize)
 	view := member.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()
@@ -76,8 +67,8 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,
-		Algorithms: cfg.Algorithms,
-	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms")
+		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes,
+	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes")
 }
 
 // localRank makes the communicator of one rank of a world in this process.
@@ -101,43 +92,13 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 		}
 		return nil, err
 	}
-	name, encrypted := common(m.Paths())
-	c, err := newWorld(ctx, m, view, net, name, cfg)
+	c, err := newWorld(ctx, m, view, net, cfg)
 	if err != nil {
 		closeMesh(m)
 		return nil, err
 	}
-	c.encrypted = encrypted
 	c.close = sync.OnceValue(func() error { return closeMesh(m) })
 	return c, nil
-}
-
-// newWorld makes the communicator of all ranks of a view, when all of them
-// have made their links.
-func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, transport string, cfg Config) (*Comm, error) {
-	links, err := m.Formed()
-	if err != nil {
-		return nil, err
-	}
-	c := &Comm{
-		comm:              m.Engine().NewComm(worldComm, m.Rank(), links),
-		epoch:             view.Epoch,
-		rank:              m.Rank(),
-		nodes:             view.Nodes,
-		transport:         transport,
-		book:              recipe.New(m.Rank(), view.Size(), newPool(cfg.Memory), tune.New(net)),
-		collectiveTimeout: max(0, cfg.CollectiveTimeout),
-		barrierTimeout:    max(0, cfg.BarrierTimeout),
-		log:               cfg.Log,
-	}
-	vote := m.Engine().NewComm(voteComm, m.Rank(), links)
-	defer vote.Close()
-	if err := c.agree(ctx, vote, links, m.Paths()); err != nil {
-		return nil, err
-	}
-	pins, err := recipe.ParsePins(cfg.Algorithms)
-	c.book.Pin(pins)
-	return c, err
 }
 
 // newPool makes the buffer pool for a memory profile.

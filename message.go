@@ -1,9 +1,13 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/match"
 )
 
@@ -28,18 +32,47 @@ type Status struct {
 // be used again: at once for a message of at most 64 KiB, as long as the
 // receiver has left less than 1 MiB of this rank's messages unreceived (each
 // counts for 64 bytes more than it holds), otherwise when the receiver has
-// taken it. Messages
-// from one rank to another with the same tag arrive in the order in which they
-// were sent.
+// taken it. Messages from one rank to another with the same tag arrive in the
+// order in which they were sent.
 //
 // If ctx ends while a message waits for its receiver, the communicator is
 // revoked.
-func Send[T Number](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
-	if err := c.checkMessage(ctx, "to", to, tag); err != nil {
-		return opError("send", err)
+func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
+	s, err := startSend[T](ctx, c, "send", engine.Regions{First: bytesOf(data)}, to, tag)
+	if s == nil {
+		return err
 	}
-	err := c.comm.Send(ctx, bytesOf(data), uint8(typeOf[T]()), to, int64(tag))
-	return c.explain(ctx, "send", err)
+	return c.explain(ctx, "send", s.Wait(ctx))
+}
+
+// StartSend begins a Send; see Handle. Messages are sent in the order of the
+// calls.
+func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *Handle {
+	f := flight{name: "send", read: bytesOf(data)}
+	id, err := c.flights.enter(f)
+	if err != nil {
+		return ended(opError("send", err))
+	}
+	s, err := startSend[T](ctx, c, "send", engine.Regions{First: f.read}, to, tag)
+	if s == nil {
+		c.flights.leave(id)
+		return ended(err)
+	}
+	return c.follow(func(*Handle) error {
+		defer c.flights.leave(id)
+		return c.explain(ctx, "send", s.Wait(ctx))
+	})
+}
+
+// SendVec sends what lies in several regions, one after the other, as one
+// message, as Send does. Long regions are not copied on the way.
+func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag) error {
+	r, _ := regionsOf(regions, false)
+	s, err := startSend[T](ctx, c, "send_vec", r, to, tag)
+	if s == nil {
+		return err
+	}
+	return c.explain(ctx, "send_vec", s.Wait(ctx))
 }
 
 // Recv receives a message from rank from with tag into data, which may be
@@ -51,7 +84,172 @@ func Send[T Number](ctx context.Context, c *Comm, data []T, to int, tag Tag) err
 // communicator goes on. If it ends while a long message is coming in, the
 // communicator is revoked. data must not be used until Recv returns. When all
 // other ranks have left, so has what AnyRank could wait for.
-func Recv[T Number](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
+func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
+	r, err := startRecv[T](ctx, c, "recv", engine.Regions{First: bytesOf(data)}, from, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	return received[T](ctx, c, "recv", r)
+}
+
+// StartRecv begins a Recv; see Handle, whose Status says what has come.
+// Receives that could take the same message get it in the order of the calls.
+func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) *Handle {
+	id, err := c.flights.enter(flight{name: "recv", write: bytesOf(data)})
+	if err != nil {
+		return ended(opError("recv", err))
+	}
+	r, err := startRecv[T](ctx, c, "recv", engine.Regions{First: bytesOf(data)}, from, tag)
+	if err != nil {
+		c.flights.leave(id)
+		return ended(err)
+	}
+	return c.follow(func(h *Handle) (err error) {
+		defer c.flights.leave(id)
+		h.status, err = received[T](ctx, c, "recv", r)
+		return err
+	})
+}
+
+// RecvVec receives a message into several regions, filling one after the other,
+// as Recv does. It need not have been sent by SendVec.
+func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag Tag) (Status, error) {
+	into, err := regionsOf(regions, true)
+	if err != nil {
+		return Status{}, opError("recv_vec", err)
+	}
+	r, err := startRecv[T](ctx, c, "recv_vec", into, from, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	return received[T](ctx, c, "recv_vec", r)
+}
+
+// Exchange sends src to rank to and receives a message from rank from into dst,
+// at the same time, so that ranks that exchange with each other, or in a ring,
+// do not wait for each other in vain. Both messages have the same tag; from may
+// be AnyRank. dst and src must not share memory. Otherwise it is a Send and a
+// Recv; if the Recv fails, the Send has been waited for all the same.
+func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (Status, error) {
+	const name = "exchange"
+	if overlap(bytesOf(dst), bytesOf(src)) {
+		return Status{}, opError(name, fmt.Errorf("%w: dst and src share memory", ErrOverlap))
+	}
+	if err := c.checkMessage(ctx, "to", to, tag); err != nil {
+		return Status{}, opError(name, err)
+	}
+	r, err := startRecv[T](ctx, c, name, engine.Regions{First: bytesOf(dst)}, from, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	s, err := startSend[T](ctx, c, name, engine.Regions{First: bytesOf(src)}, to, tag)
+	if err != nil {
+		// What was begun to be received would otherwise use dst for ever.
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(err)
+		received[T](ctx, c, name, r)
+		return Status{}, err
+	}
+	status, err := received[T](ctx, c, name, r)
+	if s != nil {
+		err = cmp.Or(err, c.explain(ctx, name, s.Wait(ctx)))
+	}
+	return status, err
+}
+
+// StartExchange begins an Exchange; see Handle, whose Status says what has come.
+func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
+	h := StartRecv(ctx, c, dst, from, tag)
+	s := StartSend(ctx, c, src, to, tag)
+	return c.follow(func(both *Handle) error {
+		err := WaitAll(s, h)
+		both.status = h.status
+		return err
+	})
+}
+
+// Probe waits until there is a message from rank from with tag, either of which
+// may be AnyRank and AnyTag, and says which it is, so that a buffer can be made
+// for it. The message waits for the Recv that asks for it next; of several
+// goroutines that probe for the same one only one gets it. If ctx ends before
+// that, nothing has happened. Count is in elements of T; of a message that has
+// others Recv will tell.
+func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
+	_, size, err := elementOf[T]()
+	if err == nil {
+		err = c.checkSource(ctx, from, tag)
+	}
+	if err != nil {
+		return Status{}, opError("probe", err)
+	}
+	got, err := c.comm.Probe(ctx, from, int64(tag))
+	if err != nil {
+		return Status{}, c.explain(ctx, "probe", err)
+	}
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / size}, nil
+}
+
+// regionsOf are regions as the engine takes them. If they are written they must
+// not overlap.
+func regionsOf[T any](regions [][]T, written bool) (r engine.Regions, err error) {
+	for i, region := range regions {
+		b := bytesOf(region)
+		if i == 0 {
+			r.First = b
+			continue
+		}
+		r.More = append(r.More, b)
+	}
+	if !written {
+		return r, nil
+	}
+	sorted := slices.SortedFunc(slices.Values(append([][]byte{r.First}, r.More...)), compareAddresses)
+	sorted = slices.DeleteFunc(sorted, func(b []byte) bool { return len(b) == 0 })
+	for i := range sorted[min(1, len(sorted)):] {
+		if overlap(sorted[i], sorted[i+1]) {
+			return r, fmt.Errorf("%w: two regions share memory", ErrOverlap)
+		}
+	}
+	return r, nil
+}
+
+// startSend begins to send regions of elements of T. Without an error and a
+// Sending all is done.
+func startSend[T any](ctx context.Context, c *Comm, name string, r engine.Regions, to int, tag Tag) (*engine.Sending, error) {
+	typ, _, err := elementOf[T]()
+	if err == nil {
+		err = c.checkMessage(ctx, "to", to, tag)
+	}
+	if err != nil {
+		return nil, opError(name, err)
+	}
+	s, err := c.comm.StartSend(r, typ, to, int64(tag))
+	return s, c.explain(ctx, name, err)
+}
+
+// startRecv begins to receive elements of T into regions.
+func startRecv[T any](ctx context.Context, c *Comm, name string, r engine.Regions, from int, tag Tag) (*engine.Receive, error) {
+	typ, _, err := elementOf[T]()
+	if err == nil {
+		err = c.checkSource(ctx, from, tag)
+	}
+	if err != nil {
+		return nil, opError(name, err)
+	}
+	receive, err := c.comm.StartRecv(r, typ, from, int64(tag))
+	return receive, c.explain(ctx, name, err)
+}
+
+// received waits for what was begun to be received.
+func received[T any](ctx context.Context, c *Comm, name string, r *engine.Receive) (Status, error) {
+	got, err := r.Wait(ctx)
+	if err != nil {
+		return Status{}, c.explain(ctx, name, err)
+	}
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(unsafe.Sizeof(*new(T)))}, nil
+}
+
+func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
 	checkFrom, checkTag := max(from, 0), max(tag, 0)
 	if from != AnyRank {
 		checkFrom = from
@@ -59,15 +257,7 @@ func Recv[T Number](ctx context.Context, c *Comm, data []T, from int, tag Tag) (
 	if tag != AnyTag {
 		checkTag = tag
 	}
-	if err := c.checkMessage(ctx, "from", checkFrom, checkTag); err != nil {
-		return Status{}, opError("recv", err)
-	}
-	typ := typeOf[T]()
-	got, err := c.comm.Recv(ctx, bytesOf(data), uint8(typ), from, int64(tag))
-	if err != nil {
-		return Status{}, c.explain(ctx, "recv", err)
-	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / typ.Size()}, nil
+	return c.checkMessage(ctx, "from", checkFrom, checkTag)
 }
 
 func (c *Comm) checkMessage(ctx context.Context, what string, rank int, tag Tag) error {

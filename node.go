@@ -135,15 +135,13 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 	if err := n.session.Ready(ctx); err != nil {
 		return err
 	}
-	name, encrypted := common(n.mesh.Paths())
-	if n.world, err = newWorld(ctx, n.mesh, v, tune.QUIC(), name, cfg); err != nil {
+	if n.world, err = newWorld(ctx, n.mesh, v, tune.QUIC(), cfg); err != nil {
 		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 			lost := v.Nodes[u.Rank]
 			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: firstAddr(lost), Err: u.Reason()}
 		}
 		return err
 	}
-	n.world.encrypted = encrypted
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
@@ -24,27 +23,32 @@ const pieceBytes = 64 << 10
 // communicator of its own: whether all share memory, in which case collectives
 // run there; and otherwise how they reach each other, for which algorithms are
 // chosen. It fails if ctx ends, or the process of a rank does.
-func (c *Comm) agree(ctx context.Context, vote *engine.Comm, links []*link.Link, paths []mesh.PathInfo) error {
+func (c *Comm) agree(ctx context.Context, vote *engine.Comm) error {
 	if c.Size() == 1 {
 		return nil
 	}
+	log, links := c.home.log, c.comm.Links()
 	mem := c.memory(links)
 	hosts := c.hosts()
 	var slow tune.Ways
-	for _, p := range paths {
+	for _, p := range c.paths() {
 		slow.Add(tune.WayOf(p.Link, p.Bulk), hosts.Same(c.rank, p.Rank))
 	}
+	nodes := peersOf(links)
 	ballot := append(slow.Ballot(), tune.Scarcity(board.Processors()), mem.level())
+	ballot = append(ballot, c.home.shelf.Ballot(nodes)...)
 	// The first algorithm is a sound one for short vectors, without a model of
 	// what all would cost, which takes its time with many ranks. There is no
 	// limit but ctx.
-	book := recipe.New(c.rank, c.Size(), newPool(""), fixed(0))
-	voters := &Comm{comm: vote, rank: c.rank, nodes: c.nodes, log: c.log, book: book}
+	voters := &Comm{
+		comm: vote, rank: c.rank, ranks: c.ranks, nodes: c.nodes, home: &home{log: log},
+		book: recipe.New(c.rank, c.Size(), newPool(""), fixed(0)),
+	}
 	err := AllReduce(ctx, voters, ballot, Max)
 	if err != nil {
 		return failed(ctx, err)
 	}
-	ways, level := tune.CountWays(ballot), ballot[len(ballot)-1]
+	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:]
 	var found tune.Links
 	if level == apart {
 		if found, err = c.gauge(ctx, voters, ways, hosts); err != nil {
@@ -55,19 +59,50 @@ func (c *Comm) agree(ctx context.Context, vote *engine.Comm, links []*link.Link,
 		c.book.SetTuner(tuner)
 	}
 	c.book.UseHosts(hosts)
-	if level < apart {
-		cfg := board.Config{
-			Rank: c.rank, Areas: mem.areas, Sleep: mem.via.Sleep, Wake: mem.via.Wake, SameProcess: c.transport == "mem",
-			Processors: int(tune.Scarcity(int(ballot[len(ballot)-2]))),
-		}
-		if level == open {
-			cfg.Pull = mem.pull
-		}
-		b := board.New(cfg)
-		c.comm.UseBoard(b)
-		c.book.UseBoard(b)
+	if level == apart {
+		return nil
 	}
+	part, isClean, ok := c.home.shelf.Take(parts, nodes)
+	if !ok {
+		log.Info("no shared memory is left for a communicator: too many of them", "most", board.ShelfSize)
+		return nil
+	}
+	c.part = part
+	if !isClean {
+		clear(board.Part(mem.areas[c.rank], part))
+		if err := voters.Barrier(ctx); err != nil {
+			return failed(ctx, err)
+		}
+	}
+	c.share(mem, level, int(tune.Scarcity(int(scarcity))))
 	return nil
+}
+
+// noPart is the part of the shared memory of a communicator that has none.
+const noPart = -1
+
+// share runs collectives in a part of the memory that ranks share.
+func (c *Comm) share(mem *memory, level uint8, processors int) {
+	cfg := board.Config{
+		Rank: c.rank, Sleep: mem.via.Sleep, Wake: mem.via.Wake, SameProcess: c.transport == "mem", Processors: processors,
+	}
+	for _, area := range mem.areas {
+		cfg.Areas = append(cfg.Areas, board.Part(area, c.part))
+	}
+	if level == open {
+		cfg.Pull = mem.pull
+	}
+	b := board.New(cfg)
+	c.comm.UseBoard(b)
+	c.book.UseBoard(b)
+}
+
+// peersOf are the numbers of the nodes at the other ends of links.
+func peersOf(links []*link.Link) (nodes []int) {
+	for _, l := range links {
+		nodes = append(nodes, l.Peer)
+	}
+	return nodes
 }
 
 // failed is why a vote has. If a rank has left, or has given up, the first
@@ -108,7 +143,7 @@ func (c *Comm) gauge(ctx context.Context, voters *Comm, ways tune.Ways, hosts pl
 		}
 	}
 	l = ways.Fit(hosts, least[0], least[1])
-	c.log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
+	c.home.log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
 	return l, nil
 }
 
@@ -177,7 +212,7 @@ func (c *Comm) memory(links []*link.Link) *memory {
 			return nil
 		}
 		own, peer := s.Areas()
-		if board.PieceBytes(len(peer)) == 0 {
+		if board.PieceBytes(len(peer)/board.ShelfSize) == 0 {
 			return nil
 		}
 		m.areas[c.rank], m.areas[rank], m.via = own, peer, s

@@ -89,10 +89,10 @@ func (c *Comm) translate(err error) error {
 	case *engine.SizeError:
 		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
 	case *engine.TypeError:
-		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Source, kernel.Type(e.Receiving))
+		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Source, typeName(e.Receiving))
 	case *engine.RefusedError:
 		if e.Sent != e.Receiving {
-			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, kernel.Type(e.Sent), e.Rank, kernel.Type(e.Receiving))
+			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Rank, typeName(e.Receiving))
 		}
 		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
 	}
@@ -144,12 +144,17 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 // unknown here keeps that number.
 func describe(c wire.Call) Call {
 	kind := plan.Collective(c.Kind)
-	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Length: int(c.Count), Root: -1}
+	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Root: -1}
+	length, digest, uneven := c.Elements()
+	d.Length = int(length)
+	if uneven {
+		d.Op, d.Counts = d.Op+"_v", digest
+	}
 	if c.Type != 0 {
-		d.Type = nameOf(kernel.Type(c.Type), "type", c.Type)
+		d.Type = typeName(c.Type)
 	}
 	if c.Op == customOp {
-		d.Op, d.Reduce = "all_reduce_func", "a function"
+		d.Op, d.Reduce = d.Op+"_func", "a function"
 	} else if c.Op != 0 {
 		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
 	}
@@ -158,6 +163,14 @@ func describe(c wire.Call) Call {
 	}
 	d.Plan = recipe.PlanName(kind, int(c.Plan), int(c.Channels))
 	return d
+}
+
+// typeName is the name of the type of elements.
+func typeName(typ uint8) string {
+	if typ == opaque {
+		return "bytes of structs"
+	}
+	return nameOf(kernel.Type(typ), "type", typ)
 }
 
 // nameOf is the name of a value, or what it is and its number.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -46,7 +45,7 @@ func withSidecar(list []string, value string) ([]string, error) {
 func (n *Node) listen(cfg Config) error {
 	if slices.Contains(cfg.Transports, "shm") {
 		t, err := shm.New(shm.Config{
-			Cluster: n.session.Identity.Cluster(), Node: n.session.ID.String(), AreaSize: board.AreaSize(pieceBytes), Log: cfg.Log,
+			Cluster: n.session.Identity.Cluster(), Node: n.session.ID.String(), AreaSize: areaSize, Log: cfg.Log,
 		})
 		if err != nil {
 			n.without(cfg, "shm", err)

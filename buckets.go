@@ -1,0 +1,133 @@
+package nexar
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/bufpool"
+)
+
+// AllReduceBuckets is AllReduce for many vectors, such as the gradients of all
+// layers of a network: all ranks give as many, of the same lengths in the same
+// order. Short ones are packed into buckets of Config.BucketBytes, so that
+// reducing them takes little longer than a single vector as long as all of them
+// together; long ones are reduced where they lie. The next bucket is packed
+// while others are under way. Whether an element is reduced alone or in a
+// bucket changes its bits only as its place in a vector would; with
+// Config.Deterministic not at all.
+//
+// No two vectors share memory. After an error the vectors hold neither.
+func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) error {
+	return StartAllReduceBuckets(ctx, c, vectors, op).Wait()
+}
+
+// StartAllReduceBuckets begins an AllReduceBuckets; see Handle. It returns when
+// the last bucket is packed and under way, so that its place among other
+// collectives is fixed.
+func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
+	p := packer[T]{ctx: ctx, comm: c, op: op, room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T))))}
+	for i, v := range vectors {
+		if _, err := allReduceTask(c, v, op); err != nil {
+			return ended(opError("all_reduce_buckets", fmt.Errorf("vector %d: %w", i, err)))
+		}
+	}
+	for _, v := range vectors {
+		p.add(v)
+	}
+	p.flush()
+	return c.follow(func(*Handle) error { return p.wait() })
+}
+
+// A packer puts vectors into buckets.
+type packer[T Number] struct {
+	ctx  context.Context
+	comm *Comm
+	op   Op
+	room int // elements of a bucket
+
+	open    bucket[T]
+	started []bucket[T]
+	err     error // of the first bucket that has failed
+}
+
+// A bucket is vectors that are reduced as one.
+type bucket[T Number] struct {
+	vectors [][]T
+	size    int
+	buffer  *bufpool.Buffer // of the copy; nil if a vector is reduced where it lies
+	handle  *Handle
+}
+
+// add adds a vector, to a bucket of its own if copying it would not pay.
+func (p *packer[T]) add(v []T) {
+	switch {
+	case len(v) == 0:
+		return
+	case 2*len(v) > p.room:
+		p.begin(bucket[T]{vectors: [][]T{v}, handle: StartAllReduce(p.ctx, p.comm, v, p.op)})
+		return
+	case p.open.size+len(v) > p.room:
+		p.flush()
+	}
+	p.open.vectors = append(p.open.vectors, v)
+	p.open.size += len(v)
+}
+
+// flush begins to reduce the bucket that is open.
+func (p *packer[T]) flush() {
+	b := p.open
+	p.open = bucket[T]{}
+	if b.size == 0 {
+		return
+	}
+	b.buffer = p.comm.home.pool.Get(b.size * int(unsafe.Sizeof(*new(T))))
+	packed := b.packed()
+	for _, v := range b.vectors {
+		packed = packed[copy(packed, v):]
+	}
+	b.handle = StartAllReduce(p.ctx, p.comm, b.packed(), p.op)
+	p.begin(b)
+}
+
+// bucketsMax is how many buckets are under way before the next one waits for the
+// first of them, which bounds how much memory they take.
+const bucketsMax = 8
+
+func (p *packer[T]) begin(b bucket[T]) {
+	if len(p.started) == bucketsMax {
+		p.finish(p.started[0])
+		p.started = p.started[1:]
+	}
+	p.started = append(p.started, b)
+}
+
+// packed is the copy of all vectors of a bucket.
+func (b *bucket[T]) packed() []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b.buffer.B))), b.size)
+}
+
+// wait waits for all buckets, after an error for the rest all the same.
+func (p *packer[T]) wait() error {
+	for _, b := range p.started {
+		p.finish(b)
+	}
+	return p.err
+}
+
+// finish waits for a bucket and unpacks it.
+func (p *packer[T]) finish(b bucket[T]) {
+	if err := b.handle.Wait(); p.err == nil {
+		p.err = err
+	}
+	if b.buffer == nil {
+		return
+	}
+	if p.err == nil {
+		packed := b.packed()
+		for _, v := range b.vectors {
+			packed = packed[copy(v, packed):]
+		}
+	}
+	p.comm.home.pool.Put(b.buffer)
+}

@@ -1,0 +1,103 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+)
+
+// A Handle is an operation under way: what a function whose name begins with
+// Start returns.
+//
+// Operations are carried out in the order of the Start calls and of those that
+// block, which has to be the same on all ranks; many can be under way at once,
+// and they end in any order. The buffers of an operation belong to it until it
+// has ended: what it writes must not be touched, and what it reads not changed.
+// Buffers of operations under way on one communicator must not overlap, unless
+// all of them only read there; a Start whose buffers do is an ErrOverlap, as
+// long as no more than a few dozen operations are under way.
+//
+// The context of a Start is that of the whole operation: if it ends first, the
+// operation fails as the call that blocks does. A Handle that nobody waits for
+// does no harm; its operation goes on.
+type Handle struct {
+	done   chan struct{}
+	err    error
+	status Status
+	guard  *guard
+}
+
+// Wait waits for the end of the operation and returns its error. It may be
+// called by several goroutines, more than once, always with the same result.
+// If a function that combines has panicked, so does Wait.
+func (h *Handle) Wait() error {
+	<-h.done
+	if h.guard != nil {
+		h.guard.check()
+	}
+	return h.err
+}
+
+// Done is closed when the operation has ended.
+func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// Status is what a StartRecv or StartExchange has received, once that has ended
+// well.
+func (h *Handle) Status() Status {
+	<-h.done
+	return h.status
+}
+
+// WaitAll waits for all handles, and returns their errors, joined. It waits for
+// the last even if the first has failed, so that all buffers can be used again.
+// Nil handles are passed over.
+func WaitAll(handles ...*Handle) error {
+	errs := make([]error, 0, len(handles))
+	for _, h := range handles {
+		if h != nil {
+			<-h.done
+		}
+	}
+	for _, h := range handles {
+		if h != nil {
+			errs = append(errs, h.Wait())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start begins a task, unless there is an error in its parameters.
+func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
+	var id uint64
+	if bad == nil {
+		id, bad = c.flights.enter(t.flight())
+	}
+	op, err := c.begin(ctx, &t, bad)
+	if err != nil {
+		c.flights.leave(id)
+		return ended(err)
+	}
+	h := &Handle{done: make(chan struct{}), guard: t.guard}
+	c.comm.Go(func() {
+		defer close(h.done)
+		h.err = c.end(ctx, &t, op)
+		c.flights.leave(id)
+	})
+	return h
+}
+
+// ended is a Handle of what has not begun.
+func ended(err error) *Handle {
+	h := &Handle{done: make(chan struct{}), err: err}
+	close(h.done)
+	return h
+}
+
+// follow is a Handle of what f does, which begins now.
+func (c *Comm) follow(f func(h *Handle) error) *Handle {
+	h := &Handle{done: make(chan struct{})}
+	c.comm.Go(func() {
+		defer close(h.done)
+		h.err = f(h)
+	})
+	return h
+}

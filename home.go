@@ -1,0 +1,133 @@
+package nexar
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"log/slog"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// worldComm is the id of the first communicator of a view. Those of others are
+// made by idOf.
+const worldComm = 1
+
+// areaSize is how much memory a node shares with others of its host. What no
+// communicator uses costs nothing.
+const areaSize = board.ShelfSize * (2*pieceBytes + 512)
+
+// A home is what all communicators of a node have in common.
+type home struct {
+	engine *engine.Engine
+	links  []*link.Link // by rank of the view, this node's too
+	paths  []mesh.PathInfo
+	view   member.View
+	net    tune.Network // where nothing better is known
+	shelf  board.Shelf
+	pool   *bufpool.Pool
+	pins   map[plan.Collective]recipe.Pin
+	log    *slog.Logger
+
+	collectiveTimeout time.Duration // 0 is none
+	barrierTimeout    time.Duration
+	deterministic     bool
+	bucketBytes       int
+}
+
+// newWorld makes the communicator of all ranks of a view, when all of them
+// have made their links.
+func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
+	links, err := m.Formed()
+	if err != nil {
+		return nil, err
+	}
+	pins, err := recipe.ParsePins(cfg.Algorithms)
+	if err != nil {
+		return nil, err
+	}
+	h := &home{
+		engine: m.Engine(), links: links, paths: m.Paths(), view: view, net: net,
+		pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
+		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
+		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes,
+	}
+	ranks := make([]int, view.Size())
+	for r := range ranks {
+		ranks[r] = r
+	}
+	return h.newComm(ctx, worldComm, ranks, m.Rank())
+}
+
+// newComm makes the communicator with this id of some ranks of the view, of
+// which this node is one. All of them make it at the same time.
+func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
+	c := &Comm{
+		rank: rank, ranks: ranks, home: h, part: noPart,
+		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
+	}
+	links := make([]*link.Link, len(ranks))
+	for r, world := range ranks {
+		links[r] = h.links[world]
+		c.nodes = append(c.nodes, h.view.Nodes[world])
+	}
+	c.comm = h.engine.NewComm(id, rank, links)
+	c.transport, c.encrypted = common(c.paths())
+	vote := h.engine.NewComm(idOf(id, voteOf), rank, links)
+	defer vote.Close()
+	if err := c.agree(ctx, vote); err != nil {
+		c.shut()
+		return nil, err
+	}
+	c.book.Pin(h.pins)
+	return c, nil
+}
+
+// shut ends the communicator on this rank.
+func (c *Comm) shut() {
+	c.comm.Close()
+	if c.part != noPart {
+		c.home.shelf.Return(c.part)
+	}
+}
+
+// paths are the ways to the other ranks, with their ranks in this communicator.
+func (c *Comm) paths() (paths []mesh.PathInfo) {
+	rankOf := make(map[int]int, len(c.ranks))
+	for r, world := range c.ranks {
+		rankOf[world] = r
+	}
+	for _, p := range c.home.paths {
+		if r, ok := rankOf[p.Rank]; ok {
+			p.Rank = r
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// What the id of a communicator is made for, of that of another one.
+const (
+	voteOf  = "vote"
+	childOf = "child"
+)
+
+// idOf is an id that all ranks make alike. That two are the same is as unlikely
+// as that of two random numbers of 64 bits.
+func idOf(parent uint64, what string, numbers ...uint64) uint64 {
+	h := fnv.New128a()
+	for _, n := range append([]uint64{parent, uint64(len(numbers))}, numbers...) {
+		h.Write(binary.BigEndian.AppendUint64(nil, n))
+	}
+	h.Write([]byte(what))
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}

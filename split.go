@@ -1,0 +1,87 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Split divides the ranks of a communicator: those that give the same color
+// make up a new one, in which they have the order of their keys, and that of
+// their ranks here where keys are the same. A rank whose color is negative takes
+// part, and gets nil.
+//
+// All ranks call Split in the same order with other collectives. The new
+// communicator has the algorithms, timeouts and other settings of this one and
+// is independent of it: neither notices what the other does, fails with it or
+// is closed with it. Close it when it is no longer needed. If ctx ends
+// before Split returns, the communicator that it was at work on is revoked, be
+// it this one or the new one.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	return c.split(ctx, "split", color, key, 0)
+}
+
+// Dup makes a communicator of the same ranks, for a library that wants one of
+// its own. It is called like Split.
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	return c.split(ctx, "dup", 0, c.rank, 0)
+}
+
+// Sub makes a communicator of some ranks of this one, in the order of the list.
+// All ranks call it, with the same list, as they call Split; those that are not
+// in it get nil.
+func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
+	list := uint64(0)
+	for i, r := range ranks {
+		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
+			return nil, opError("sub", fmt.Errorf("%w: rank %d of %d, at place %d of the list", ErrInvalidRank, r, c.Size(), i))
+		}
+		list = idOf(list, "sub", uint64(r))
+	}
+	key := slices.Index(ranks, c.rank)
+	return c.split(ctx, "sub", min(key, 0), key, list)
+}
+
+// A wish is what a rank says to Split.
+type wish struct {
+	color, key int64
+	number     uint64 // of the split
+	list       uint64 // that Sub was called with
+	rank       int64
+}
+
+// split is Split by some name, for ranks that are to agree on a list.
+func (c *Comm) split(ctx context.Context, name string, color, key int, list uint64) (*Comm, error) {
+	number := c.children.Add(1)
+	wishes := make([]wish, c.Size())
+	own := []wish{{int64(color), int64(key), number, list, int64(c.rank)}}
+	t, err := allGatherTask(c, wishes, own)
+	t.label = name
+	if err := c.run(ctx, t, err); err != nil {
+		return nil, err
+	}
+	for _, w := range wishes {
+		if w.number != number || w.list != list {
+			return nil, opError(name, fmt.Errorf("%w: rank %d has called it for the %d-th time and rank %d for the %d-th, or with other ranks",
+				ErrInvalidRank, c.rank, number, w.rank, w.number))
+		}
+	}
+	if color < 0 {
+		return nil, nil
+	}
+	wishes = slices.DeleteFunc(wishes, func(w wish) bool { return w.color != int64(color) })
+	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
+	ranks := make([]int, len(wishes))
+	for i, w := range wishes {
+		ranks[i] = c.ranks[w.rank]
+	}
+	rank := slices.Index(ranks, c.ranks[c.rank])
+	id := idOf(c.comm.ID(), childOf, number, uint64(color))
+	child, err := c.home.newComm(ctx, id, ranks, rank)
+	return child, opError(name, err)
+}
+
+// WorldRank is the rank that a rank of this communicator has in the world: in
+// Node.World, or what Local has returned. It panics if there is no such rank.
+func (c *Comm) WorldRank(rank int) int { return c.ranks[rank] }

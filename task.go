@@ -1,0 +1,245 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
+)
+
+// customOp is the op in the fingerprint of a function of the caller.
+const customOp = 255
+
+// opaque is the type in the fingerprint of elements that are only moved. Their
+// bytes are counted.
+const opaque = 255
+
+// A task is a collective to run, with its parameters checked.
+type task struct {
+	kind    plan.Collective
+	label   string // of the call, if that is not the kind's
+	typ     uint8  // kernel.Type or opaque; 0 if there is no data
+	elem    int    // bytes of an element, or of what is counted in its place
+	op      uint8  // kernel.Op or customOp; 0 if nothing is reduced
+	root    int
+	count   int  // elements of the vector, or of a block
+	blocks  bool // chunks are blocks of count elements
+	uneven  *uneven
+	data    []byte
+	input   []byte
+	first   int  // chunk that data begins with
+	inFirst int  // chunk that input begins with
+	inPlace bool // data and input are one, the longer of the two
+	reduce  func(dst, a, b []byte)
+	ordered bool
+	reads   bool   // data is not written
+	ranks   int    // by which the result is divided in the end, for Avg
+	guard   *guard // of a function of the caller
+	after   func() // what else is to be done when all has gone well
+}
+
+// elementOf is the type and the size of T as tasks have them.
+func elementOf[T any]() (typ uint8, size int, err error) {
+	var zero T
+	if t, ok := numberOf[T](); ok {
+		return uint8(t), t.Size(), nil
+	}
+	if t := reflect.TypeFor[T](); !plain(t) {
+		return 0, 0, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
+	}
+	return opaque, int(unsafe.Sizeof(zero)), nil
+}
+
+// plain reports whether values of a type are whole when their bytes are copied
+// to another process.
+func plain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return t.Len() > 0 && plain(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i).Type; f.Size() > 0 && !plain(f) {
+				return false
+			}
+		}
+		return t.Size() > 0
+	case reflect.Pointer, reflect.UnsafePointer, reflect.Uintptr, reflect.Chan, reflect.Func,
+		reflect.Interface, reflect.Map, reflect.Slice, reflect.String:
+		return false
+	}
+	return true
+}
+
+// vector is a task that works on data in place.
+func vector[T any](kind plan.Collective, data []T) (task, error) {
+	typ, size, err := elementOf[T]()
+	t := task{kind: kind, typ: typ, elem: size, count: len(data), data: bytesOf(data)}
+	t.count, t.elem = counted(typ, t.count, size)
+	return t, err
+}
+
+// blocks is a task with a block of count elements for each rank.
+func blocks[T any](kind plan.Collective, dst, src []T, count int) (task, error) {
+	typ, size, err := elementOf[T]()
+	t := task{kind: kind, typ: typ, blocks: true, data: bytesOf(dst), input: bytesOf(src)}
+	t.count, t.elem = counted(typ, count, size)
+	return t, err
+}
+
+// counted is how many elements of which size count elements stand for: the bytes
+// of those that are only moved.
+func counted(typ uint8, count, size int) (n, elem int) {
+	if typ == opaque {
+		return count * size, 1
+	}
+	return count, size
+}
+
+// setInPlace looks whether part begins at element at of whole, in which case the
+// task is carried out in place. Any other overlap is an error.
+func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) error {
+	if !overlap(whole, part) {
+		return nil
+	}
+	if at*t.elem >= len(whole) || &whole[at*t.elem] != &part[0] {
+		return fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block)
+	}
+	t.inPlace = true
+	return nil
+}
+
+// setOp is for an op on so many ranks' vectors.
+func (t *task) setOp(op Op, ranks int) error {
+	t.reduce = kernel.Reducer(kernel.Type(t.typ), kernel.Op(op))
+	if t.reduce == nil {
+		return fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.typ))
+	}
+	t.op = uint8(op)
+	if op == Avg {
+		t.ranks = ranks
+	}
+	return nil
+}
+
+// setFunc is for a function of the caller, which is applied in the order of the
+// ranks.
+func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) error {
+	t.label, t.op, t.ordered = label, customOp, true
+	if combine == nil {
+		return fmt.Errorf("%w: the function is nil", ErrInvalidOp)
+	}
+	g := &guard{comm: c, label: label}
+	t.guard = g
+	t.reduce = reducerOf(func(dst, src []T) { g.call(func() { combine(dst, src) }) })
+	return nil
+}
+
+// reducerOf is a reduction of bytes by a function on elements.
+func reducerOf[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
+	scratch := sync.Pool{New: func() any { return new([2][]T) }}
+	return func(dst, a, b []byte) {
+		// The operands may be another rank's memory, which must not change
+		// whatever combine does, and dst may be one of them.
+		s := scratch.Get().(*[2][]T)
+		defer scratch.Put(s)
+		for i, operand := range [2][]byte{a, b} {
+			n := len(operand) / int(unsafe.Sizeof(*new(T)))
+			s[i] = append(s[i][:0], make([]T, n)...)
+			copy(bytesOf(s[i]), operand)
+		}
+		combine(s[0], s[1])
+		copy(dst, bytesOf(s[0]))
+	}
+}
+
+func (t *task) name() string { return cmp.Or(t.label, t.kind.String()) }
+
+// run carries a task out, unless there is an error in its parameters.
+func (c *Comm) run(ctx context.Context, t task, bad error) error {
+	op, err := c.begin(ctx, &t, bad)
+	if err != nil {
+		return err
+	}
+	err = c.end(ctx, &t, op)
+	if t.guard != nil {
+		t.guard.check()
+	}
+	return err
+}
+
+// begin gives a task its place among the collectives of the communicator.
+func (c *Comm) begin(ctx context.Context, t *task, bad error) (*engine.Op, error) {
+	if bad != nil {
+		return nil, opError(t.name(), bad)
+	}
+	if err := c.over(ctx); err != nil {
+		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
+		return nil, opError(t.name(), err)
+	}
+	work := t.work(c)
+	work.Timeout = c.home.collectiveTimeout
+	if t.kind == plan.Barrier {
+		work.Timeout = c.home.barrierTimeout
+	}
+	op, err := c.comm.Start(&work)
+	if err != nil {
+		return nil, c.explain(ctx, t.name(), err)
+	}
+	return op, nil
+}
+
+// end waits for the end of what has begun.
+func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
+	if err := op.Wait(ctx); err != nil {
+		return c.explain(ctx, t.name(), err)
+	}
+	if t.ranks > 1 {
+		kernel.Divider(kernel.Type(t.typ))(t.data, t.ranks)
+	}
+	if t.after != nil {
+		t.after()
+	}
+	return nil
+}
+
+// work is how a task is carried out.
+func (t task) work(c *Comm) engine.Work {
+	r := recipe.Task{
+		Kind: t.kind, Type: t.typ, Op: t.op, Root: t.root, Elem: max(1, t.elem), Count: t.count,
+		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered, Canonical: c.home.deterministic && t.op != 0,
+	}
+	if u := t.uneven; u != nil {
+		r.Uneven, r.Total, r.Digest = &u.lengths, u.total, u.digest
+	}
+	w := c.book.Work(r)
+	if t.inPlace && len(t.input) > len(t.data) {
+		t.data, t.first = t.input, t.inFirst
+	}
+	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
+	if t.inPlace {
+		w.Input, w.InputFirst = t.data, t.first // Some plans take them for two.
+	}
+	w.Reduce = t.reduce
+	return w
+}
+
+func (c *Comm) checkRoot(root int) error {
+	if root < 0 || root >= c.Size() {
+		return fmt.Errorf("%w: root %d of %d ranks", ErrInvalidRank, root, c.Size())
+	}
+	return nil
+}
+
+func checkLength(name string, got, want int) error {
+	if got != want {
+		return fmt.Errorf("%w: %s has %d elements, not %d", ErrInvalidLength, name, got, want)
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package nexar
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// The functions below are collectives whose blocks are of different lengths.
+// counts[r] is the number of elements of block r, 0 or more; all ranks give the
+// same counts, one for each of them. A call in which they differ is a
+// MismatchError.
+
+// GatherV is Gather for blocks of different lengths: src of rank r has counts[r]
+// elements, and dst of root as many as all together.
+func GatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
+	t, err := gatherVTask(c, dst, src, counts, root)
+	return c.run(ctx, t, err)
+}
+
+// StartGatherV begins a GatherV; see Handle. counts may be used again at once.
+func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	t, err := gatherVTask(c, dst, src, counts, root)
+	return c.start(ctx, t, err)
+}
+
+// AllGatherV is AllGather for blocks of different lengths: src of rank r has
+// counts[r] elements, and dst of every rank as many as all together.
+func AllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
+	t, err := allGatherVTask(c, dst, src, counts)
+	return c.run(ctx, t, err)
+}
+
+// StartAllGatherV begins an AllGatherV; see Handle. counts may be used again at
+// once.
+func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
+	t, err := allGatherVTask(c, dst, src, counts)
+	return c.start(ctx, t, err)
+}
+
+// ScatterV is Scatter for blocks of different lengths: dst of rank r has
+// counts[r] elements, and src of root as many as all together.
+func ScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
+	t, err := scatterVTask(c, dst, src, counts, root)
+	return c.run(ctx, t, err)
+}
+
+// StartScatterV begins a ScatterV; see Handle. counts may be used again at once.
+func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	t, err := scatterVTask(c, dst, src, counts, root)
+	return c.start(ctx, t, err)
+}
+
+// ReduceScatterV is ReduceScatter for blocks of different lengths: dst of rank r
+// has counts[r] elements, and src of every rank as many as all together.
+func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) error {
+	t, err := reduceScatterVTask(c, dst, src, counts, op)
+	return c.run(ctx, t, err)
+}
+
+// StartReduceScatterV begins a ReduceScatterV; see Handle. counts may be used
+// again at once.
+func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
+	t, err := reduceScatterVTask(c, dst, src, counts, op)
+	return c.start(ctx, t, err)
+}
+
+// AllToAllV is AllToAll for blocks of different lengths: this rank sends
+// srcCounts[r] elements to rank r, block r of src, and gets dstCounts[r] from it,
+// block r of dst. What a rank sends has to be what the other one expects; if it
+// is not, all ranks get the same CountsError, and the communicator goes on.
+//
+// The counts of all ranks are exchanged first, by a collective of its own.
+func AllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) error {
+	t, err := allToAllVTask(ctx, c, dst, src, dstCounts, srcCounts)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, t, nil)
+}
+
+// StartAllToAllV begins an AllToAllV; see Handle. It returns when all ranks have
+// called it and have the counts of each other.
+func StartAllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) *Handle {
+	t, err := allToAllVTask(ctx, c, dst, src, dstCounts, srcCounts)
+	if err != nil {
+		return ended(err)
+	}
+	return c.start(ctx, t, nil)
+}
+
+// uneven are the lengths of the blocks of a call.
+type uneven struct {
+	lengths engine.Uneven
+	total   int
+	digest  uint32
+}
+
+// elementsMax is how many elements the blocks of a call may have together.
+const elementsMax = 1 << 39
+
+// unevenBlocks is a task with a block of counts[r] elements for each rank r.
+func unevenBlocks[T any](c *Comm, kind plan.Collective, dst, src []T, counts []int) (task, error) {
+	t, err := blocks(kind, dst, src, 0)
+	t.label = kind.String() + "_v"
+	if err != nil {
+		return t, err
+	}
+	starts, longest, err := c.starts("counts", counts, eachOf[T](t.typ))
+	t.uneven = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}, digest: digestOf(starts)}
+	if err == nil {
+		t.uneven.total = starts[c.Size()]
+	}
+	return t, err
+}
+
+// eachOf is what an element counts for in a task.
+func eachOf[T any](typ uint8) int {
+	n, _ := counted(typ, 1, int(unsafe.Sizeof(*new(T))))
+	return n
+}
+
+// starts are where the blocks of counts begin, if each element counts for so
+// much.
+func (c *Comm) starts(name string, counts []int, each int) (starts []int, longest int, err error) {
+	if len(counts) != c.Size() {
+		return nil, 0, fmt.Errorf("%w: %d %s for %d ranks", ErrInvalidLength, len(counts), name, c.Size())
+	}
+	starts = make([]int, 1, len(counts)+1)
+	for r, n := range counts {
+		if n < 0 || n > (elementsMax-1-starts[r])/each {
+			return nil, 0, fmt.Errorf("%w: %s[%d] is %d", ErrInvalidLength, name, r, n)
+		}
+		starts = append(starts, starts[r]+n*each)
+		longest = max(longest, n*each)
+	}
+	return starts, longest, nil
+}
+
+// digestOf is a number that differs, most likely, if numbers do.
+func digestOf(numbers []int) uint32 {
+	list := make([]uint64, len(numbers))
+	for i, n := range numbers {
+		list[i] = uint64(n)
+	}
+	return uint32(idOf(0, "counts", list...))
+}
+
+func sum(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+func gatherVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, error) {
+	if c.rank != root {
+		dst = nil
+	}
+	t, err := unevenBlocks(c, plan.Gather, dst, src, counts)
+	t.root, t.inFirst = root, c.rank
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil {
+		err = checkLength("src", len(src), counts[c.rank])
+	}
+	if err == nil && c.rank == root {
+		err = checkLength("dst", len(dst), sum(counts))
+	}
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, t.uneven.lengths.Starts[root], root)
+	}
+	return t, err
+}
+
+func allGatherVTask[T any](c *Comm, dst, src []T, counts []int) (task, error) {
+	t, err := unevenBlocks(c, plan.AllGather, dst, src, counts)
+	t.inFirst = c.rank
+	if err == nil {
+		err = checkLength("src", len(src), counts[c.rank])
+	}
+	if err == nil {
+		err = checkLength("dst", len(dst), sum(counts))
+	}
+	if err == nil {
+		err = t.setInPlace("dst", "src", t.data, t.input, t.uneven.lengths.Starts[c.rank], c.rank)
+	}
+	return t, err
+}
+
+func scatterVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, error) {
+	if c.rank != root {
+		src = nil
+	}
+	t, err := unevenBlocks(c, plan.Scatter, dst, src, counts)
+	t.root, t.first = root, c.rank
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil {
+		err = checkLength("dst", len(dst), counts[c.rank])
+	}
+	if err == nil && c.rank == root {
+		err = checkLength("src", len(src), sum(counts))
+	}
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, t.uneven.lengths.Starts[root], root)
+	}
+	return t, err
+}
+
+func reduceScatterVTask[T Number](c *Comm, dst, src []T, counts []int, op Op) (task, error) {
+	t, err := unevenBlocks(c, plan.ReduceScatter, dst, src, counts)
+	t.first = c.rank
+	if err == nil {
+		err = checkLength("dst", len(dst), counts[c.rank])
+	}
+	if err == nil {
+		err = checkLength("src", len(src), sum(counts))
+	}
+	if err == nil {
+		err = t.setInPlace("src", "dst", t.input, t.data, t.uneven.lengths.Starts[c.rank], c.rank)
+	}
+	if err == nil {
+		err = t.setOp(op, c.Size())
+	}
+	return t, err
+}
+
+// allToAllVTask exchanges the counts. Its error has the name of the call.
+func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) (task, error) {
+	const name = "all_to_all_v"
+	t, err := blocks(plan.AllToAll, dst, src, 0)
+	t.label = name
+	var in, out []int
+	if err == nil {
+		in, _, err = c.starts("dstCounts", dstCounts, eachOf[T](t.typ))
+	}
+	if err == nil {
+		out, _, err = c.starts("srcCounts", srcCounts, eachOf[T](t.typ))
+	}
+	if err == nil {
+		err = checkLength("dst", len(dst), sum(dstCounts))
+	}
+	if err == nil {
+		err = checkLength("src", len(src), sum(srcCounts))
+	}
+	if err == nil && overlap(t.data, t.input) {
+		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
+	}
+	if err != nil {
+		return t, opError(name, err)
+	}
+	all := make([]int, 2*c.Size()*c.Size())
+	exchange, err := allGatherTask(c, all, slices.Concat(dstCounts, srcCounts))
+	exchange.label = name
+	if err := c.run(ctx, exchange, err); err != nil {
+		return t, err
+	}
+	if err := checkCounts(all, c.Size()); err != nil {
+		return t, opError(name, err)
+	}
+	t.uneven = &uneven{
+		lengths: engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * eachOf[T](t.typ)},
+		digest:  digestOf(all),
+	}
+	for r := range c.Size() {
+		t.uneven.total += sum(all[2*r*c.Size():][:c.Size()]) * eachOf[T](t.typ)
+	}
+	return t, nil
+}
+
+// checkCounts finds a pair of ranks of which one sends other than the other
+// expects. The counts of each rank are those it expects, and those it sends.
+func checkCounts(all []int, size int) error {
+	for to := range size {
+		for from := range size {
+			want, sent := all[2*to*size+from], all[(2*from+1)*size+to]
+			if want != sent {
+				return &CountsError{From: from, To: to, Sent: sent, Expected: want}
+			}
+		}
+	}
+	return nil
+}
