@@ -33,6 +33,7 @@ type file struct {
 	test      bool
 	generated bool
 	lines     int
+	code      int // lines, without comments and empty ones
 	ast       *ast.File
 	imports   []string
 }
@@ -85,6 +86,16 @@ func parse(t *testing.T, sources map[string]string) *tree {
 	return tr
 }
 
+// codeLines is how many lines of a file are neither empty nor only a comment.
+func codeLines(src []byte) (n int) {
+	for line := range bytes.Lines(src) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && !bytes.HasPrefix(line, []byte("//")) {
+			n++
+		}
+	}
+	return n
+}
+
 func (tr *tree) add(name string, src []byte) error {
 	a, err := parser.ParseFile(tr.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -92,7 +103,7 @@ func (tr *tree) add(name string, src []byte) error {
 	}
 	f := &file{
 		path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"),
-		generated: ast.IsGenerated(a), lines: bytes.Count(src, []byte("\n")), ast: a,
+		generated: ast.IsGenerated(a), lines: bytes.Count(src, []byte("\n")), code: codeLines(src), ast: a,
 	}
 	for _, spec := range a.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
