@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/rpc"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -38,6 +39,8 @@ type Comm struct {
 	children  atomic.Uint64
 
 	book    *recipe.Book
+	calls   *rpc.Service
+	carrier *engine.Comm // of the calls
 	home    *home
 	flights flights
 	closing sync.Once

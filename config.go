@@ -94,6 +94,15 @@ type Config struct {
 	// seconds by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
 	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS"`
 
+	// CallTimeout limits a Call whose context has no deadline: 30 seconds by
+	// default, less than 0 for ever. NEXAR_RPC_TIMEOUT_SECS.
+	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS"`
+
+	// CallsInFlight is how many Calls this node has under way to each rank of a
+	// communicator, and takes of each: 1,024 by default, at most 262,144. All
+	// nodes need the same. NEXAR_RPC_IN_FLIGHT.
+	CallsInFlight int `env:"NEXAR_RPC_IN_FLIGHT"`
+
 	// HeartbeatInterval is how often a silent peer is asked for a sign of
 	// life: every second by default, less than 0 never.
 	// NEXAR_HEARTBEAT_INTERVAL_SECS.
@@ -107,6 +116,11 @@ type Config struct {
 	// BucketBytes is the size, in bytes, of the buckets of AllReduceBuckets: 4
 	// MiB by default. All ranks need the same. NEXAR_BUCKET_BYTES.
 	BucketBytes int `env:"NEXAR_BUCKET_BYTES"`
+
+	// CompressedMax is how much memory, in bytes, the encodings of all ranks may
+	// take in an AllReduceCompressed: 4 GiB by default, less than 0 without
+	// limit. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
+	CompressedMax int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES"`
 
 	// Memory says how many buffers a communicator keeps for reuse. It has
 	// none at first, and keeps what its collectives have needed at one time:
@@ -125,7 +139,9 @@ const (
 	defaultListen            = ":0"
 	defaultFormTimeout       = 5 * time.Minute
 	defaultTimeout           = 30 * time.Second
+	defaultCallsInFlight     = 1024
 	defaultBucketBytes       = 4 << 20
+	defaultCompressedMax     = 4 << 30
 	defaultHeartbeatInterval = time.Second
 	defaultHeartbeatTimeout  = 5 * time.Second
 )
@@ -152,6 +168,9 @@ func parseEnv(fields ...string) (Config, error) {
 	})
 	if err != nil {
 		return Config{}, envError(err, vars)
+	}
+	if v := vars[variable("CompressedMax")]; v != "" && cfg.CompressedMax == 0 {
+		cfg.CompressedMax = -1
 	}
 	if cfg.Log, err = logFromEnv(vars[variable("Log")]); err != nil {
 		return Config{}, err
@@ -233,6 +252,8 @@ func (cfg *Config) check() error {
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
 	case cfg.Rank != nil && *cfg.Rank < 0:
 		return bad("Rank", *cfg.Rank, "a rank is not negative")
+	case cfg.CallsInFlight < 0 || cfg.CallsInFlight > 1<<18:
+		return bad("CallsInFlight", cfg.CallsInFlight, "not from 1 to 262144")
 	case cfg.BucketBytes < 0:
 		return bad("BucketBytes", cfg.BucketBytes, "negative")
 	case cfg.HeartbeatTimeout < 0:
@@ -285,9 +306,12 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	cfg.FormTimeout = cmp.Or(cfg.FormTimeout, e.FormTimeout, defaultFormTimeout)
 	cfg.CollectiveTimeout = cmp.Or(cfg.CollectiveTimeout, e.CollectiveTimeout, defaultTimeout)
 	cfg.BarrierTimeout = cmp.Or(cfg.BarrierTimeout, e.BarrierTimeout, defaultTimeout)
+	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, e.CallTimeout, defaultTimeout)
+	cfg.CallsInFlight = cmp.Or(cfg.CallsInFlight, e.CallsInFlight, defaultCallsInFlight)
 	cfg.HeartbeatInterval = cmp.Or(cfg.HeartbeatInterval, e.HeartbeatInterval, defaultHeartbeatInterval)
 	cfg.HeartbeatTimeout = cmp.Or(cfg.HeartbeatTimeout, e.HeartbeatTimeout, defaultHeartbeatTimeout)
 	cfg.BucketBytes = cmp.Or(cfg.BucketBytes, e.BucketBytes, defaultBucketBytes)
+	cfg.CompressedMax = cmp.Or(cfg.CompressedMax, e.CompressedMax, defaultCompressedMax)
 	cfg.Memory = cmp.Or(cfg.Memory, e.Memory)
 	cfg.Log = cmp.Or(cfg.Log, e.Log, slog.New(slog.DiscardHandler))
 	return cfg, cfg.check()

@@ -43,11 +43,14 @@ func settings() map[string]setting {
 			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
 		},
-		"NEXAR_PLAIN_BULK":    {good: "1", want: true, malformed: []string{"2", "maybe", "plain"}},
-		"NEXAR_BUCKET_BYTES":  {good: "1048576", want: 1 << 20, malformed: []string{"-1", "1MiB", "many"}},
-		"NEXAR_DETERMINISTIC": {good: "true", want: true, malformed: []string{"2", "maybe", "yes!"}},
-		"NEXAR_RANK":          {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
-		"NEXAR_MEMORY":        {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
+		"NEXAR_PLAIN_BULK":                     {good: "1", want: true, malformed: []string{"2", "maybe", "plain"}},
+		"NEXAR_RPC_TIMEOUT_SECS":               {good: "2.5", want: 2500 * time.Millisecond, malformed: []string{"soon", "1h30"}},
+		"NEXAR_RPC_IN_FLIGHT":                  {good: "7", want: 7, malformed: []string{"-1", "many", "262145"}},
+		"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES": {good: "1000", want: 1000, malformed: []string{"1GiB", "much"}},
+		"NEXAR_BUCKET_BYTES":                   {good: "1048576", want: 1 << 20, malformed: []string{"-1", "1MiB", "many"}},
+		"NEXAR_DETERMINISTIC":                  {good: "true", want: true, malformed: []string{"2", "maybe", "yes!"}},
+		"NEXAR_RANK":                           {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
+		"NEXAR_MEMORY":                         {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
 
 		"NEXAR_FORM_TIMEOUT_SECS":       second(),
 		"NEXAR_COLLECTIVE_TIMEOUT_SECS": second(),
@@ -112,7 +115,8 @@ func TestConfigMalformed(t *testing.T) {
 }
 
 // localReads are the variables that concern ranks within one process.
-var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG"}
+var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG",
+	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT"}
 
 // refuses wants everything that reads the variable to fail at once, with an
 // error that names it and its value, and everything else to work.

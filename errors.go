@@ -34,6 +34,14 @@ var (
 	// ErrInvalidType says that the elements of a vector are of a type whose
 	// bytes do not make up a value in another process: one with pointers.
 	ErrInvalidType = errors.New("invalid type of elements")
+	// ErrTooLarge says that a call would take more memory than a limit allows.
+	ErrTooLarge = errors.New("too large")
+	// ErrUnknownFunction says that a rank has no function of a name, or had none
+	// yet when the call came.
+	ErrUnknownFunction = errors.New("unknown function")
+	// ErrBusy says that a rank did not take a call, as it has too many of this
+	// rank under way.
+	ErrBusy = errors.New("busy")
 	// ErrTruncated says that a message is longer than the receiver's buffer.
 	ErrTruncated = errors.New("message longer than the receiver's buffer")
 	// ErrTypeMismatch says that a message has elements of another type than
@@ -125,6 +133,17 @@ func (e *MismatchError) Error() string {
 	}
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)
 }
+
+// A CompressError says whose vector could not be compressed, or whose encoding
+// the others could not read.
+type CompressError struct {
+	Rank int
+	Err  error // of the Compressor, or an ErrInvalidLength
+}
+
+func (e *CompressError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+
+func (e *CompressError) Unwrap() error { return e.Err }
 
 // A CountsError says that a rank sends another one more or less than that
 // expects in an AllToAllV. It is an ErrInvalidLength.

@@ -41,7 +41,10 @@ type home struct {
 	collectiveTimeout time.Duration // 0 is none
 	barrierTimeout    time.Duration
 	deterministic     bool
+	callTimeout       time.Duration
+	callsInFlight     int
 	bucketBytes       int
+	compressedMax     int // 0 is none
 }
 
 // newWorld makes the communicator of all ranks of a view, when all of them
@@ -59,7 +62,8 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 		engine: m.Engine(), links: links, paths: m.Paths(), view: view, net: net,
 		pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
-		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes,
+		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
+		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
 	}
 	ranks := make([]int, view.Size())
 	for r := range ranks {
@@ -89,16 +93,37 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		return nil, err
 	}
 	c.book.Pin(h.pins)
+	if err := c.serve(h.engine.NewComm(idOf(id, callsOf), rank, links)); err != nil {
+		c.shut()
+		return nil, err
+	}
 	return c, nil
 }
 
 // shut ends the communicator on this rank.
 func (c *Comm) shut() {
 	c.comm.Close()
+	if c.carrier != nil {
+		c.carrier.Close()
+		c.settle()
+	}
 	if c.part != noPart {
 		c.home.shelf.Return(c.part)
 	}
 }
+
+// settle waits a while for functions that other ranks have called, and whose
+// contexts have ended.
+func (c *Comm) settle() {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	if err := c.calls.Wait(ctx); err != nil {
+		c.home.log.Warn("functions that other ranks have called go on after the communicator was closed", "waited", settleTimeout)
+	}
+}
+
+// settleTimeout is how long Close waits for functions.
+const settleTimeout = time.Second
 
 // paths are the ways to the other ranks, with their ranks in this communicator.
 func (c *Comm) paths() (paths []mesh.PathInfo) {
@@ -119,6 +144,7 @@ func (c *Comm) paths() (paths []mesh.PathInfo) {
 const (
 	voteOf  = "vote"
 	childOf = "child"
+	callsOf = "calls"
 )
 
 // idOf is an id that all ranks make alike. That two are the same is as unlikely

@@ -20,7 +20,7 @@ const closeTimeout = 5 * time.Second
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. Of cfg and of the
 // environment it uses CollectiveTimeout, BarrierTimeout, Memory, Algorithms,
-// Deterministic, BucketBytes and Log, and looks at nothing else. Close every communicator; the ranks close
+// Deterministic, BucketBytes, CompressedMax and Log, and looks at nothing else. Close every communicator; the ranks close
 // independently of each other, as processes would.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
@@ -67,8 +67,10 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,
-		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes,
-	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes")
+		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMax: cfg.CompressedMax,
+		CallTimeout: cfg.CallTimeout, CallsInFlight: cfg.CallsInFlight,
+	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMax",
+		"CallTimeout", "CallsInFlight")
 }
 
 // localRank makes the communicator of one rank of a world in this process.
@@ -97,7 +99,10 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 		closeMesh(m)
 		return nil, err
 	}
-	c.close = sync.OnceValue(func() error { return closeMesh(m) })
+	c.close = sync.OnceValue(func() error {
+		defer c.settle()
+		return closeMesh(m)
+	})
 	return c, nil
 }
 

@@ -32,7 +32,7 @@ func rooms() []room {
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
-			"internal/record internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host " +
+			"internal/record internal/rpc internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host " +
 			"transport transport/... device device/host compress", "nexartest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -55,7 +56,8 @@ type Comm struct {
 	receives  sync.Pool // of Receives for later ones
 	sends     map[uint64]*Sending
 	probes    []*probe
-	arrived   atomic.Pointer[func()] // is called when a message has come
+	arrived   atomic.Pointer[func()] // of the watcher, for messages
+	watcher   Watcher
 	unopened  []arrival              // messages that came before open
 	receiving map[*Receive]struct{}  // whose payload is under way
 	lastSend  uint64
@@ -199,7 +201,7 @@ func (c *Comm) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		c.err = err
+		c.setErr(err)
 	}
 	c.failAll(err)
 	for c.ops.live > 0 || c.freeing > 0 {
@@ -239,15 +241,57 @@ func (c *Comm) revokeIf(pending func() bool, err error, r wire.Revoke, text stri
 // caller that hears of it here may close at once, and its goodbye must not come
 // before the reason. It is called with the lock held.
 func (c *Comm) endAll(err error, r wire.Revoke, text string) {
-	c.err = err
+	c.setErr(err)
 	c.tell(r, text)
 	c.failAll(err)
 }
 
 // fail ends the communicator on this rank. It is called with the lock held.
 func (c *Comm) fail(err error) {
-	c.err = err
+	c.setErr(err)
 	c.failAll(err)
+}
+
+// setErr says why no operation may begin any more. It is called with the lock
+// held.
+func (c *Comm) setErr(err error) {
+	c.err = err
+	if f := c.watcher.Ended; f != nil {
+		c.engine.wg.Go(func() { f(err) })
+	}
+}
+
+// A Watcher is told what happens to a communicator. Its functions may be nil,
+// and must not block; they are called on any goroutine.
+type Watcher struct {
+	// Message is called when a message has come that nobody had asked for, and
+	// once for those that had come before there was a Watcher.
+	Message func()
+	// Left is called when a rank has left, and Ended when no operation may begin
+	// any more, and why. After Ended, Left is not called.
+	Left  func(rank int, err error)
+	Ended func(err error)
+}
+
+// Watch tells w of what happens to the communicator. It is called once, before
+// the first operation.
+func (c *Comm) Watch(w Watcher) {
+	c.mu.Lock()
+	c.watcher = w
+	err, left := c.err, maps.Clone(c.left)
+	c.mu.Unlock()
+	if w.Ended != nil && err != nil {
+		w.Ended(err)
+	}
+	if w.Left != nil && err == nil {
+		for rank := range left {
+			w.Left(rank, leftError(rank))
+		}
+	}
+	if w.Message != nil {
+		c.arrived.Store(&w.Message)
+		w.Message()
+	}
 }
 
 // tell tells all other ranks that the communicator has ended.
@@ -386,9 +430,13 @@ func (c *Comm) depart(peer int, after uint64, also func(rank int)) {
 		c.failReceives(err, func(source int) bool { return source == rank || source == match.Any && c.alone() })
 		also(rank)
 	}
+	told := c.watcher.Left
 	c.mu.Unlock()
-	if needed {
+	switch {
+	case needed:
 		c.revokeLeft(err)
+	case told != nil:
+		told(rank, err)
 	}
 }
 

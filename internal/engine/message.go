@@ -242,6 +242,21 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	return c.finish(ctx, r)
 }
 
+// Then calls f with what Wait returns: at once if the message has come with its
+// payload, otherwise on a goroutine of its own.
+func (r *Receive) Then(f func(Received, error)) {
+	select {
+	case <-r.ended:
+		if r.shown.data == 0 || r.err != nil {
+			f(r.got, r.err)
+			return
+		}
+		r.ended <- struct{}{}
+	default:
+	}
+	r.comm.Go(func() { f(r.Wait(context.Background())) })
+}
+
 // newReceive takes a Receive from those that have ended well, to whom nothing
 // refers any more, or makes one.
 func (c *Comm) newReceive() *Receive {

@@ -107,14 +107,6 @@ func (c *Comm) endProbes(is func(p *probe) bool) {
 	})
 }
 
-// OnMessage has f called whenever a message has come that nobody had asked
-// for, by the goroutine that has brought it; so f must not block. It is called
-// once for those that have come before.
-func (c *Comm) OnMessage(f func()) {
-	c.arrived.Store(&f)
-	f()
-}
-
 func (c *Comm) notify() {
 	if f := c.arrived.Load(); f != nil {
 		(*f)()

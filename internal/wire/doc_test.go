@@ -139,6 +139,8 @@ func TestDocNumbers(t *testing.T) {
 	checkNames(t, rowsOf(t, "TypeCredit", "Class"), without("Class", "Classes"))
 	checkNames(t, rowsOf(t, "TypeRevoke", "Cause"), without("Cause", "causeEnd"))
 	checkNames(t, rowsOf(t, "JoinRefusal", "Code"), without("RefusalCode"))
+	checkNames(t, rowsOf(t, "Remote calls", "Type"), without("RemoteType", "remoteTypeEnd"))
+	checkNames(t, rowsOf(t, "TypeRemoteAnswer", "Status"), without("RemoteStatus", "remoteStatusEnd"))
 	join := make(map[string]int)
 	for name, n := range without("joinType") {
 		join[strings.TrimPrefix(name, "type")] = n
@@ -151,7 +153,7 @@ func TestDocLimits(t *testing.T) {
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
 		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
-		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax,
+		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax,
 	})
 }
 
@@ -175,6 +177,22 @@ func TestDocFrames(t *testing.T) {
 		rowsOf(t, "Call", "Offset"), 0)
 	checkFields(t, "Preamble", func() any { return new(Preamble) }, func(f any) []byte { return f.(*Preamble).Append(nil) },
 		rowsOf(t, "The preamble", "Offset"), 2)
+}
+
+// Every message of remote calls has its fields where the document says.
+func TestDocRemote(t *testing.T) {
+	overview := rowsOf(t, "Remote calls", "Type")
+	for _, k := range remoteKinds() {
+		row := overview[k.typ-1]
+		if number(t, row[2]) != k.size {
+			t.Errorf("%s has %d bytes, docs/wire.md says %s", row[0], k.size, row[2])
+		}
+		rows := rowsOf(t, row[0], "Offset")
+		if rows[0][2] != "type" || number(t, rows[0][3]) != int(k.typ) || rows[0][1] != "1" {
+			t.Errorf("%s begins with %q", row[0], rows[0])
+		}
+		checkFields(t, row[0], k.zero, func(m any) []byte { return k.write(m, make([]byte, RemoteNameMax))[:k.size] }, rows, 1)
+	}
 }
 
 // checkFields wants the rows, from the first one that is a field on, to be the

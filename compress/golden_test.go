@@ -1,0 +1,51 @@
+package compress
+
+import (
+	"encoding/hex"
+	"math"
+	"strings"
+	"testing"
+)
+
+// golden are encodings that must never change without the version.
+func golden() []struct {
+	name string
+	c    Compressor
+	src  []float32
+	want string
+} {
+	inf := float32(math.Inf(1))
+	return []struct {
+		name string
+		c    Compressor
+		src  []float32
+		want string
+	}{
+		{"none", None{}, []float32{1, -2.5},
+			"01 01 0000 00000000 0200000000000000 0000803f 000020c0"},
+		{"top-k", &TopK{K: 2}, []float32{1, 3, 0, 2, -3},
+			"01 02 0000 00000000 0500000000000000 0200000000000000 00004040 000040c0 01 02"},
+		{"random-k", &RandomK{Seed: 0x0102, Step: 3, K: 2}, []float32{1, 2, 3, 4, 5},
+			"01 03 0000 00000000 0500000000000000 0201000000000000 0300000000000000 0200000000000000 00000040 0000803f"},
+		{"quantize-8", Quantize8{Block: 3}, []float32{1, -2, inf, 126},
+			"01 04 0000 03000000 0400000000000000 00000040 3f 82 7f 0000fc42 7e"},
+		{"bfloat16", Cast16{}, []float32{1, -2.5},
+			"01 05 0000 00000000 0200000000000000 803f 20c0"},
+		{"float16", Cast16{Format: Float16}, []float32{1, -2.5},
+			"01 05 0000 01000000 0200000000000000 003c 00c1"},
+		{"error feedback", &ErrorFeedback{Compressor: &TopK{K: 1}}, []float32{1, 3},
+			"01 02 0000 00000000 0200000000000000 0100000000000000 00004040 01"},
+	}
+}
+
+// All machines make these bytes, and all versions can read what they say.
+func TestGolden(t *testing.T) {
+	for _, test := range golden() {
+		t.Run(test.name, func(t *testing.T) {
+			want := strings.ReplaceAll(test.want, " ", "")
+			if got := hex.EncodeToString(encode(t, test.c, test.src)); got != want {
+				t.Errorf("%v is encoded as\n%s, want\n%s", test.src, got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,266 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A call of this rank is under way until its answer has come.
+type call struct {
+	peer  *peer
+	fn    string
+	bytes int       // of arguments
+	parts [2][]byte // of the message: all that is this package's own, and the arguments
+	ended chan struct{}
+
+	// Guarded by peer.mu. Ended gets one value when the call is both sent and
+	// over, unless it is abandoned by then.
+	id        uint64
+	sent      bool // Send has returned, so that the arguments are free
+	over      bool // there is an answer, or will be none
+	abandoned bool // nobody waits for it any more,
+	expired   bool // because its time has passed
+	result    []byte
+	err       error
+}
+
+// Call calls the function fn of rank to and returns its result, which is the
+// caller's own; so does a rank that calls itself.
+//
+// The arguments must not be changed during the call, and can be afterwards,
+// except for one case: if ctx ends while more than 64 KiB of them are being
+// sent, that goes on, and this memory must not be written to any more. Of a call
+// that was given up the function may have been called, and may still run, with
+// a context that ends; when it has returned, there is a place for another call
+// (see Config.InFlight).
+func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]byte, error) {
+	if err := s.check(to, fn, len(args)); err != nil {
+		return nil, err
+	}
+	if _, limited := ctx.Deadline(); !limited && s.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
+		defer cancel()
+	}
+	c := s.newCall(&s.peers[to], fn, len(args))
+	if err := c.enter(ctx); err != nil {
+		return nil, err
+	}
+	c.compose(ctx, args)
+	if ctx.Done() == nil {
+		c.send()
+	} else {
+		go c.send() // This may take longer than ctx allows.
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		if c.abandon(ctx.Err() == context.DeadlineExceeded) {
+			return nil, &CancelledError{to, fn, true, context.Cause(ctx)}
+		}
+		<-c.ended
+	}
+	result, err := c.result, c.err
+	s.calls.Put(c)
+	return result, err
+}
+
+// check finds mistakes of the caller.
+func (s *Service) check(to int, fn string, bytes int) error {
+	if err := checkName(fn); err != nil {
+		return err
+	}
+	if to < 0 || to >= len(s.peers) {
+		return fmt.Errorf("call of function %q of rank %d of %d: %w", fn, to, len(s.peers), ErrRank)
+	}
+	if bytes > s.cfg.PayloadMax {
+		return &TooLargeError{Rank: to, Fn: fn, Bytes: bytes, Max: s.cfg.PayloadMax}
+	}
+	return nil
+}
+
+// newCall takes a call from those that have ended well, to which nothing refers
+// any more, or makes one.
+func (s *Service) newCall(p *peer, fn string, bytes int) *call {
+	c, ok := s.calls.Get().(*call)
+	if !ok {
+		c = &call{ended: make(chan struct{}, 1)}
+	}
+	*c = call{peer: p, fn: fn, bytes: bytes, ended: c.ended, parts: [2][]byte{c.parts[0][:0], nil}}
+	return c
+}
+
+// enter waits until the call may be under way, and gives it a number.
+func (c *call) enter(ctx context.Context) error {
+	p := c.peer
+	if ctx.Err() != nil {
+		return &CancelledError{p.rank, c.fn, false, context.Cause(ctx)}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending == nil {
+		if place := p.window.enter(int64(c.bytes)); place != nil && !p.await(ctx, place.Value.(*waiter)) {
+			p.window.quit(place)
+			return &CancelledError{p.rank, c.fn, false, context.Cause(ctx)}
+		}
+	}
+	if p.ending != nil {
+		return p.ending.of(p.rank, c.fn)
+	}
+	p.lastID++
+	c.id = p.lastID
+	if p.calls == nil {
+		p.calls = make(map[uint64]*call)
+	}
+	p.calls[c.id] = c
+	p.service.begin()
+	return nil
+}
+
+// await waits for the turn of w, with the lock released. It reports false if
+// ctx has ended first.
+func (p *peer) await(ctx context.Context, w *waiter) bool {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	select {
+	case <-w.turn:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// compose makes the message. Short arguments are copied, so that they are the
+// caller's again whenever ctx ends.
+func (c *call) compose(ctx context.Context, args []byte) {
+	head := wire.RemoteCall{ID: c.id}
+	if deadline, ok := ctx.Deadline(); ok {
+		head.Remaining = uint64(max(time.Until(deadline), 1))
+	}
+	c.parts[0] = head.Append(c.parts[0], c.fn)
+	if ctx.Done() != nil && len(args) <= wire.PayloadMax {
+		c.parts[0] = append(c.parts[0], args...)
+		return
+	}
+	c.parts[1] = args
+}
+
+// send sends the call, and if it was given up meanwhile, a message that says
+// so, which must not come first.
+func (c *call) send() {
+	p := c.peer
+	s := p.service
+	defer s.release()
+	err := s.send(p.rank, c.parts[:]...)
+	p.mu.Lock()
+	c.sent = true
+	c.parts[1] = nil
+	cancel := wire.RemoteCancel{ID: c.id, Expired: c.expired}
+	given := c.abandoned && !c.over && err == nil
+	switch {
+	case c.over:
+		c.signal()
+	case err != nil:
+		c.end(nil, c.failure(err))
+	}
+	p.mu.Unlock()
+	if given {
+		s.send(p.rank, cancel.Append(nil))
+	}
+}
+
+// failure is why a call was not sent. It is called with the lock held.
+func (c *call) failure(err error) error {
+	p := c.peer
+	if errors.Is(err, ErrRefused) {
+		return &RefusedError{Rank: p.rank, Fn: c.fn, Bytes: c.bytes}
+	}
+	return &LostError{p.rank, c.fn, err}
+}
+
+// end ends the call. It is called with the lock held. The caller must not use c
+// afterwards, unless it has been abandoned.
+func (c *call) end(result []byte, err error) {
+	p := c.peer
+	c.over, c.result, c.err = true, result, err
+	delete(p.calls, c.id)
+	p.window.leave(int64(c.bytes))
+	c.signal()
+}
+
+// signal wakes whoever waits for the call, who may use c for another one at
+// once.
+func (c *call) signal() {
+	if c.sent && !c.abandoned {
+		c.ended <- struct{}{}
+	}
+}
+
+// abandon gives the call up, unless it has ended.
+func (c *call) abandon(expired bool) bool {
+	p := c.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.over && c.sent {
+		return false
+	}
+	c.abandoned, c.expired = true, expired
+	if c.sent && p.ending == nil {
+		p.service.begin()
+		cancel := wire.RemoteCancel{ID: c.id, Expired: expired}
+		go func() {
+			defer p.service.release()
+			p.service.send(p.rank, cancel.Append(nil))
+		}()
+	}
+	return true
+}
+
+// answered ends a call with its answer. It is called with the lock held.
+func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
+	c := p.calls[a.ID]
+	if c == nil {
+		return fmt.Errorf("rank %d answers call %d, which does not wait for an answer", p.rank, a.ID)
+	}
+	if c.abandoned {
+		rest = nil // Nobody will look at it.
+	}
+	c.end(c.outcome(a, rest))
+	return nil
+}
+
+// outcome is what an answer means to the caller.
+func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
+	rank, limit := c.peer.rank, c.peer.service.cfg.PayloadMax
+	switch a.Status {
+	case wire.RemoteFailed:
+		return nil, &RemoteError{rank, c.fn, string(rest)}
+	case wire.RemotePanicked:
+		return nil, &PanicError{rank, c.fn, string(rest)}
+	case wire.RemoteUnknown:
+		return nil, &UnknownError{rank, c.fn}
+	case wire.RemoteArgsTooLong:
+		return nil, &TooLargeError{Rank: rank, Fn: c.fn, Bytes: number(a.Size), Max: number(a.Max)}
+	case wire.RemoteResultTooLong:
+		return nil, &TooLargeError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size), Max: number(a.Max)}
+	case wire.RemoteBusy:
+		return nil, &BusyError{Rank: rank, Fn: c.fn, Calls: number(a.Max), Bytes: number(a.Size)}
+	case wire.RemoteEnded:
+		// Its time has passed there a little before it did here.
+		return nil, &CancelledError{rank, c.fn, true, context.DeadlineExceeded}
+	case wire.RemoteRefused:
+		if a.Size > uint64(limit) {
+			return nil, &TooLargeError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size), Max: limit}
+		}
+		return nil, &RefusedError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size)}
+	}
+	return rest, nil
+}
+
+// number is one that a peer has sent.
+func number(n uint64) int { return int(min(n, math.MaxInt)) }

@@ -1,0 +1,381 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+var (
+	errTestLost   = errors.New("the process has died")
+	errTestClosed = errors.New("the communicator is closed")
+)
+
+// A fabric carries messages between ranks in memory, in order for each pair.
+type fabric struct {
+	eager int                  // bytes of the longest message whose Send does not wait for the receiver
+	delay func() time.Duration // of a message; nil: it comes at once, on the sender's goroutine
+	slow  func() time.Duration // of a Take; nil: it is done before it returns
+
+	ports []*port
+	wg    sync.WaitGroup
+}
+
+// A port is one rank's end of the fabric.
+type port struct {
+	fabric  *fabric
+	rank    int
+	arrived func()
+	gone    chan struct{} // closed when the rank is
+
+	mu      sync.Mutex
+	queue   []*packet // that have come and were not taken
+	lastID  uint64
+	to      []pair
+	blocked chan struct{} // sends wait until it is closed, if not nil
+}
+
+// A pair is the messages on their way from one rank to another.
+type pair struct {
+	queue []*packet
+	moves bool
+}
+
+// A packet is a message. Its parts belong to Send until it is taken.
+type packet struct {
+	from, to int
+	id       uint64
+	size     int
+
+	mu    sync.Mutex
+	parts [][]byte   // nil when Send has returned and they were not copied
+	own   [1][]byte  // the copy
+	sent  chan error // nil if Send does not wait
+}
+
+func newFabric(size int) *fabric {
+	f := &fabric{eager: wire.PayloadMax}
+	for i := range size {
+		f.ports = append(f.ports, &port{fabric: f, rank: i, arrived: func() {}, gone: make(chan struct{}), to: make([]pair, size)})
+	}
+	return f
+}
+
+// Send implements Port.
+func (p *port) Send(to int, parts ...[]byte) error {
+	if err := p.pass(to); err != nil {
+		return err
+	}
+	k := &packet{from: p.rank, to: to, parts: parts}
+	for _, part := range parts {
+		k.size += len(part)
+	}
+	if k.size <= p.fabric.eager {
+		k.own[0] = slices.Concat(parts...)
+		k.parts = k.own[:]
+		p.post(k)
+		return nil
+	}
+	k.sent = make(chan error, 1)
+	p.post(k)
+	select {
+	case err := <-k.sent:
+		return err
+	case <-p.gone:
+	case <-p.fabric.ports[to].gone:
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.parts = nil
+	return errTestLost
+}
+
+// pass waits until sends are not blocked.
+func (p *port) pass(to int) error {
+	p.mu.Lock()
+	blocked := p.blocked
+	p.mu.Unlock()
+	if blocked != nil {
+		select {
+		case <-blocked:
+		case <-p.gone:
+		case <-p.fabric.ports[to].gone:
+		}
+	}
+	if p.isGone() || p.fabric.ports[to].isGone() {
+		return errTestLost
+	}
+	return nil
+}
+
+func (p *port) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// post brings a packet on its way, or to its end if there is no delay.
+func (p *port) post(k *packet) {
+	if p.fabric.delay == nil {
+		p.fabric.ports[k.to].receive(k)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	way := &p.to[k.to]
+	way.queue = append(way.queue, k)
+	if !way.moves {
+		way.moves = true
+		p.fabric.wg.Go(func() { p.move(way) })
+	}
+}
+
+// move delivers what is on one way, one after the other.
+func (p *port) move(way *pair) {
+	for {
+		p.mu.Lock()
+		if len(way.queue) == 0 {
+			way.moves = false
+			p.mu.Unlock()
+			return
+		}
+		k := way.queue[0]
+		way.queue = way.queue[1:]
+		p.mu.Unlock()
+		time.Sleep(p.fabric.delay())
+		p.fabric.ports[k.to].receive(k)
+	}
+}
+
+func (p *port) receive(k *packet) {
+	if p.isGone() {
+		return
+	}
+	p.mu.Lock()
+	p.lastID++
+	k.id = p.lastID
+	p.queue = append(p.queue, k)
+	p.mu.Unlock()
+	p.arrived()
+}
+
+// Poll implements Port.
+func (p *port) Poll() (Message, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return Message{}, false
+	}
+	k := p.queue[0]
+	return Message{Source: k.from, Bytes: k.size, ID: k.id}, true
+}
+
+// Take implements Port.
+func (p *port) Take(m Message, buf []byte, done func(error)) {
+	p.mu.Lock()
+	k := p.queue[0]
+	p.queue = slices.Delete(p.queue, 0, 1)
+	p.mu.Unlock()
+	if k.id != m.ID || buf != nil && len(buf) != k.size {
+		panic(fmt.Sprintf("message %d of %d bytes is taken as %+v into %d bytes", k.id, k.size, m, len(buf)))
+	}
+	if buf == nil {
+		k.settle(ErrRefused)
+		done(nil)
+		return
+	}
+	if p.fabric.slow == nil {
+		done(k.copy(buf))
+		return
+	}
+	p.fabric.wg.Go(func() {
+		time.Sleep(p.fabric.slow())
+		done(k.copy(buf))
+	})
+}
+
+// copy moves the payload, and ends the Send.
+func (k *packet) copy(buf []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.parts == nil {
+		return errTestLost
+	}
+	for _, part := range k.parts {
+		buf = buf[copy(buf, part):]
+	}
+	k.settle(nil)
+	return nil
+}
+
+// settle ends the Send, if it waits.
+func (k *packet) settle(err error) {
+	if k.sent != nil {
+		k.sent <- err
+	}
+}
+
+// block makes the sends of a rank wait for the function that it returns.
+func (p *port) block() (pass func()) {
+	blocked := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocked = blocked
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.blocked = nil
+		close(blocked)
+	}
+}
+
+// A world is ranks with their services.
+type world struct {
+	*fabric
+	services []*Service
+}
+
+// newWorld makes the services of size ranks on a fabric. At the end of the test
+// they are closed, and must have ended.
+func newWorld(t testing.TB, size int, cfg Config, conditions ...func(*fabric)) *world {
+	t.Helper()
+	w := &world{fabric: newFabric(size)}
+	for _, set := range conditions {
+		set(w.fabric)
+	}
+	if cfg.Broken == nil {
+		cfg.Broken = func(source int, err error) { t.Errorf("rank %d has broken the protocol: %v", source, err) }
+	}
+	for rank, p := range w.ports {
+		s, err := New(p, rank, size, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.arrived = s.Arrived
+		w.services = append(w.services, s)
+	}
+	t.Cleanup(func() {
+		for rank := range w.services {
+			w.close(rank)
+		}
+		for rank, s := range w.services {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			if err := s.Wait(ctx); err != nil {
+				t.Errorf("rank %d is still at work: %v", rank, err)
+			}
+			cancel()
+		}
+		w.wg.Wait()
+	})
+	return w
+}
+
+// close ends the service of a rank, and its end of the fabric.
+func (w *world) close(rank int) {
+	w.services[rank].Close(errTestClosed)
+	p := w.ports[rank]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isGone() {
+		close(p.gone)
+	}
+}
+
+// lose lets a rank die: all others hear of it.
+func (w *world) lose(rank int) {
+	w.close(rank)
+	for other, s := range w.services {
+		if other != rank {
+			s.Lost(rank, errTestLost)
+		}
+	}
+}
+
+// register registers a function on all ranks.
+func (w *world) register(t testing.TB, fn string, h Handler) {
+	t.Helper()
+	for _, s := range w.services {
+		if err := s.Register(fn, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A stranger is a rank that says what it likes: it has no service.
+type stranger struct {
+	t testing.TB
+	*port
+	came chan struct{}
+}
+
+// newStranger makes a service for rank 0 and a stranger as rank 1.
+func newStranger(t testing.TB, cfg Config) (*Service, *stranger) {
+	t.Helper()
+	w := newWorld(t, 2, cfg)
+	x := &stranger{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
+	x.arrived = func() {
+		select {
+		case x.came <- struct{}{}:
+		default:
+		}
+	}
+	return w.services[0], x
+}
+
+// say sends a message to rank 0.
+func (x *stranger) say(parts ...[]byte) {
+	x.t.Helper()
+	if err := x.Send(0, parts...); err != nil {
+		x.t.Errorf("Send: %v", err)
+	}
+}
+
+// call sends a call to rank 0.
+func (x *stranger) call(id uint64, fn string, args []byte) {
+	x.t.Helper()
+	c := wire.RemoteCall{ID: id}
+	x.say(c.Append(nil, fn), args)
+}
+
+// next is the next message for the stranger.
+func (x *stranger) next() []byte {
+	for {
+		if m, ok := x.Poll(); ok {
+			b := make([]byte, m.Bytes)
+			x.Take(m, b, func(error) {})
+			return b
+		}
+		<-x.came
+	}
+}
+
+// answer is the next message, which is to be an answer.
+func (x *stranger) answer() (wire.RemoteAnswer, []byte) {
+	x.t.Helper()
+	b := x.next()
+	a, rest, err := wire.ParseRemoteAnswer(b)
+	if err != nil {
+		x.t.Fatalf("%x is no answer: %v", b, err)
+	}
+	return a, rest
+}
+
+// asked is the next message, which is to be a call.
+func (x *stranger) asked() (c wire.RemoteCall, fn string, args []byte) {
+	x.t.Helper()
+	b := x.next()
+	c, name, args, err := wire.ParseRemoteCall(b)
+	if err != nil {
+		x.t.Fatalf("%x is no call: %v", b, err)
+	}
+	return c, string(name), args
+}

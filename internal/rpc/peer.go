@@ -1,0 +1,227 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A peer is everything between this rank and another, or itself.
+type peer struct {
+	service *Service
+	rank    int
+
+	mu     sync.Mutex // held for moments only, guards what follows
+	ending *ending    // nil until the peer or the Service has gone
+
+	// The calls of this rank: who may make one, and those without an answer.
+	window window
+	lastID uint64
+	calls  map[uint64]*call
+
+	// The calls of the other rank: all until their answer is sent; how many of
+	// them, with how many bytes, have not returned; how many have a goroutine;
+	// and those that wait for one.
+	jobs      map[uint64]*job
+	held      int
+	heldBytes int64
+	working   int
+	parked    []func()
+
+	// Messages that come in, and the bytes of those that could be refused.
+	taking      int
+	takingBytes int64
+	early       map[uint64]error // cancelled calls that may be among them, and why
+
+	replies  []wire.RemoteAnswer // answers of a few bytes to be sent
+	replying bool                // by a goroutine
+}
+
+// repliesMax is how many small answers a peer may be owed. As it has at most
+// inFlightMax calls without an answer, only one that breaks the protocol is
+// owed more.
+const repliesMax = inFlightMax
+
+func (p *peer) init(s *Service, rank int) {
+	p.service, p.rank = s, rank
+	p.window.callsMax, p.window.bytesMax = s.cfg.InFlight, int64(s.cfg.InFlightBytes)
+}
+
+// requestBytesMax is how many bytes the calls that a peer has under way have in
+// all, as messages.
+func (s *Service) requestBytesMax() int64 {
+	return int64(s.cfg.InFlightBytes) + int64(s.cfg.InFlight)*wire.RemoteHeadMax
+}
+
+// accept makes room for a message of n bytes, whatever it will turn out to be,
+// or says that it is to be refused. A short message is never refused: its
+// sender would not hear of it.
+func (p *peer) accept(n int) bool {
+	s := p.service
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending != nil {
+		return false
+	}
+	if n > wire.PayloadMax {
+		messageMax := int64(s.cfg.PayloadMax) + wire.RemoteHeadMax
+		// The peer is within its limits if this is one of its calls or an
+		// answer to one of ours, and if all others are.
+		may := s.requestBytesMax() + int64(len(p.calls))*messageMax
+		if int64(n) > messageMax || p.heldBytes+p.takingBytes+int64(n) > may {
+			return false
+		}
+		p.takingBytes += int64(n)
+	}
+	p.taking++
+	s.begin()
+	return true
+}
+
+// taken handles a message that has been accepted.
+func (p *peer) taken(b []byte, lost error) {
+	defer p.service.release()
+	if err := p.handle(b, lost); err != nil {
+		p.service.broken(p.rank, err)
+	}
+}
+
+// handle returns an error if no Service would send such a message.
+func (p *peer) handle(b []byte, lost error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taking--
+	if len(b) > wire.PayloadMax {
+		p.takingBytes -= int64(len(b))
+	}
+	if p.taking == 0 {
+		defer func() { p.early = nil }()
+	}
+	if p.ending != nil || lost != nil {
+		return nil
+	}
+	typ, err := wire.RemoteTypeOf(b)
+	if err != nil {
+		return err
+	}
+	switch typ {
+	case wire.TypeRemoteCall:
+		c, name, args, err := wire.ParseRemoteCall(b)
+		if err != nil {
+			return err
+		}
+		return p.request(c, name, args)
+	case wire.TypeRemoteAnswer:
+		a, rest, err := wire.ParseRemoteAnswer(b)
+		if err != nil {
+			return err
+		}
+		return p.answered(a, rest)
+	default:
+		c, err := wire.ParseRemoteCancel(b)
+		if err != nil {
+			return err
+		}
+		p.cancelled(c)
+		return nil
+	}
+}
+
+// reply answers a call with a few bytes, in the background, as whoever brings
+// messages must not wait until others can be sent. It is called with the lock
+// held.
+func (p *peer) reply(a wire.RemoteAnswer) error {
+	if len(p.replies) == repliesMax {
+		return fmt.Errorf("%d calls have answers that rank %d does not read", len(p.replies), p.rank)
+	}
+	p.replies = append(p.replies, a)
+	if !p.replying {
+		p.replying = true
+		p.service.begin()
+		go p.sendReplies()
+	}
+	return nil
+}
+
+func (p *peer) sendReplies() {
+	defer p.service.release()
+	var b []byte
+	for {
+		p.mu.Lock()
+		replies := p.replies
+		p.replies = nil
+		p.replying = len(replies) > 0
+		p.mu.Unlock()
+		if len(replies) == 0 {
+			return
+		}
+		for _, a := range replies {
+			b = a.Append(b[:0])
+			if p.service.send(p.rank, b) != nil {
+				break // It has gone.
+			}
+		}
+	}
+}
+
+// end ends everything that waits for the peer or works for it, and reports
+// whether it had not been ended before. The end of the Service goes before the
+// loss of a rank.
+func (p *peer) end(e *ending) bool {
+	if e.err == nil {
+		e.err = errClosed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.ending == nil
+	if !first && (p.ending.closed || !e.closed) {
+		return false
+	}
+	p.ending = e
+	for _, c := range p.calls {
+		c.end(nil, e.of(p.rank, c.fn))
+	}
+	p.window.dismiss()
+	for _, j := range p.jobs {
+		j.cancel(e.cause(p.rank, j.function.name))
+	}
+	p.parked, p.early, p.replies = nil, nil, nil
+	return first
+}
+
+// tell sends the answer of call id, its head and the result, and if that is
+// refused, a shorter one that says so. A peer that has gone needs none.
+func (p *peer) tell(id uint64, parts [][]byte) {
+	p.mu.Lock()
+	gone := p.ending != nil
+	p.mu.Unlock()
+	if gone {
+		return
+	}
+	err := p.service.send(p.rank, parts...)
+	if errors.Is(err, ErrRefused) {
+		refused := wire.RemoteAnswer{ID: id, Status: wire.RemoteRefused, Size: uint64(len(parts[1]))}
+		p.service.send(p.rank, refused.Append(nil))
+	}
+}
+
+// cancelled ends the context of a job. It is called with the lock held.
+func (p *peer) cancelled(c wire.RemoteCancel) {
+	why := context.Canceled
+	if c.Expired {
+		why = context.DeadlineExceeded
+	}
+	switch j := p.jobs[c.ID]; {
+	case j != nil:
+		j.cancel(fmt.Errorf("rank %d waits no more for %q: %w", p.rank, j.function.name, why))
+	case p.taking > 0 && len(p.early) < p.service.cfg.InFlight:
+		// The call, which was sent before, may still be coming in.
+		if p.early == nil {
+			p.early = make(map[uint64]error)
+		}
+		p.early[c.ID] = why
+	}
+}

@@ -1,0 +1,228 @@
+package nexar
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/rpc"
+)
+
+// Register lets the ranks of the communicator call h under the name fn, of at
+// most 255 bytes, by Call. h gets the rank that calls and its arguments, which
+// are its own to keep and change; the result must not be changed any more. It is
+// called on a goroutine of its own for each call. Its ctx ends with that of the
+// caller, when the caller has gone, and when the communicator is closed;
+// context.Cause says which.
+//
+// Register panics if fn is empty or too long, h is nil, or the name is taken, as
+// http.Handle does. Ranks that call a function before it is registered get an
+// ErrUnknownFunction: register first, then join in a Barrier.
+func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []byte) ([]byte, error)) {
+	if err := c.calls.Register(fn, h); err != nil {
+		panic("nexar: " + err.Error())
+	}
+}
+
+// Call calls the function fn of rank to, which may be this one, and returns its
+// result. It is carried out at most once. args must not be changed until Call
+// returns.
+//
+// Calls overtake each other: a slow function, or long arguments, delay no other.
+// A rank has at most Config.CallsInFlight under way to each other; further ones
+// wait for their turn. Arguments and result have at most 1 GiB.
+//
+// The deadline of ctx travels with the call; without one it is
+// Config.CallTimeout. If ctx ends, Call returns at once, the context of the
+// function ends, and the communicator goes on. What else goes wrong is a
+// CallError, which says where, and why: ErrUnknownFunction, a HandlerError, a
+// PanicError, ErrTooLarge, or ErrBusy; or a PeerError if the rank has failed or
+// left.
+func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte, error) {
+	if err := c.over(ctx); err != nil {
+		return nil, opError("call", err)
+	}
+	if to < 0 || to >= c.Size() {
+		return nil, opError("call", fmt.Errorf("%w: rank %d of %d ranks, for function %q", ErrInvalidRank, to, c.Size(), fn))
+	}
+	result, err := c.calls.Call(ctx, to, fn, args)
+	if err != nil {
+		return nil, opError("call", c.callError(to, fn, err))
+	}
+	return result, nil
+}
+
+// A Codec makes bytes of values, and values of bytes: see Func.
+type Codec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(b []byte, v any) error
+}
+
+// Gob is the Codec of encoding/gob, and JSON that of encoding/json.
+type (
+	Gob  struct{}
+	JSON struct{}
+)
+
+// Marshal encodes v.
+func (Gob) Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+
+// Unmarshal decodes b into v, a pointer.
+func (Gob) Unmarshal(b []byte, v any) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) }
+
+// Marshal encodes v.
+func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+// Unmarshal decodes b into v, a pointer.
+func (JSON) Unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }
+
+// A Func is a function that ranks call with a Req and that returns a Resp:
+//
+//	var square = nexar.Func[int, int]{Name: "square"}
+//
+//	square.Register(comm, func(ctx context.Context, from int, x int) (int, error) { return x * x, nil })
+//	y, err := square.Call(ctx, comm, 2, 7)
+type Func[Req, Resp any] struct {
+	Name  string
+	Codec Codec // Gob if nil; the same on all ranks
+}
+
+// Register is Comm.Register. A request that cannot be decoded is a HandlerError
+// of the caller.
+func (f Func[Req, Resp]) Register(c *Comm, h func(ctx context.Context, from int, req Req) (Resp, error)) {
+	if h == nil {
+		panic("nexar: register " + f.Name + ": no function")
+	}
+	c.Register(f.Name, func(ctx context.Context, from int, args []byte) ([]byte, error) {
+		var req Req
+		if err := f.codec().Unmarshal(args, &req); err != nil {
+			return nil, fmt.Errorf("its argument cannot be decoded: %w", err)
+		}
+		resp, err := h(ctx, from, req)
+		if err != nil {
+			return nil, err
+		}
+		return f.codec().Marshal(&resp)
+	})
+}
+
+// Call is Comm.Call.
+func (f Func[Req, Resp]) Call(ctx context.Context, c *Comm, to int, req Req) (resp Resp, err error) {
+	args, err := f.codec().Marshal(&req)
+	if err != nil {
+		return resp, opError("call", fmt.Errorf("the argument of function %q cannot be encoded: %w", f.Name, err))
+	}
+	result, err := c.Call(ctx, to, f.Name, args)
+	if err != nil {
+		return resp, err
+	}
+	if err := f.codec().Unmarshal(result, &resp); err != nil {
+		return resp, opError("call", fmt.Errorf("the result of function %q of rank %d cannot be decoded: %w", f.Name, to, err))
+	}
+	return resp, nil
+}
+
+func (f Func[Req, Resp]) codec() Codec {
+	if f.Codec == nil {
+		return Gob{}
+	}
+	return f.Codec
+}
+
+// callError says what has become of a call of a function of a rank.
+func (c *Comm) callError(rank int, fn string, err error) error {
+	n := c.nodes[rank]
+	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: firstAddr(n), Fn: fn, Err: err}
+	if known, ok := errors.AsType[*rpc.LostError](err); ok {
+		return c.gone(known.Err)
+	}
+	if known, ok := errors.AsType[*rpc.ClosedError](err); ok {
+		return c.gone(known.Err)
+	}
+	switch known := err.(type) {
+	case *rpc.CancelledError:
+		e.Err = known.Err
+	case *rpc.UnknownError:
+		e.Err = ErrUnknownFunction
+	case *rpc.RemoteError:
+		e.Err = &HandlerError{Text: known.Text}
+	case *rpc.PanicError:
+		e.Err = &PanicError{Text: known.Text}
+	case *rpc.BusyError:
+		e.Err = fmt.Errorf("%w: it takes %d calls of each rank, with %d bytes of arguments, at a time", ErrBusy, known.Calls, known.Bytes)
+	case *rpc.TooLargeError:
+		what := "arguments"
+		if known.Result {
+			what = "result"
+		}
+		e.Err = fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", ErrTooLarge, what, known.Bytes, known.Max)
+	case *rpc.RefusedError:
+		e.Err = fmt.Errorf("%w: %d bytes were refused: the limits of the two ranks differ", ErrTooLarge, known.Bytes)
+	}
+	return e
+}
+
+// gone says why calls have ended with the communicator that carries them.
+func (c *Comm) gone(err error) error {
+	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
+		err = ended.Err
+	}
+	if known := c.translate(err); known != nil {
+		return known
+	}
+	return err
+}
+
+// serve makes what carries the calls of this communicator.
+func (c *Comm) serve(carrier *engine.Comm) (err error) {
+	c.carrier = carrier
+	c.calls, err = rpc.New(port{carrier}, c.rank, c.Size(), rpc.Config{
+		Timeout: c.home.callTimeout, InFlight: c.home.callsInFlight, Log: c.home.log,
+		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },
+	})
+	if err != nil {
+		return err
+	}
+	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: c.calls.Lost, Ended: c.calls.Close})
+	return nil
+}
+
+// A port carries calls as messages of a communicator of their own.
+type port struct{ comm *engine.Comm }
+
+// Send implements rpc.Port.
+func (p port) Send(to int, parts ...[]byte) error {
+	s, err := p.comm.StartSend(engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
+	if s != nil {
+		err = s.Wait(context.Background())
+	}
+	if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
+		return fmt.Errorf("%w: %w", rpc.ErrRefused, refused)
+	}
+	return err
+}
+
+// Poll implements rpc.Port.
+func (p port) Poll() (m rpc.Message, ok bool) {
+	got, ok, _ := p.comm.Peek(match.Any, match.Any)
+	return rpc.Message{Source: got.Source, Bytes: got.Bytes}, ok
+}
+
+// Take implements rpc.Port.
+func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
+	r, err := p.comm.StartRecv(engine.Regions{First: buf}, 0, m.Source, match.Any)
+	if err != nil {
+		done(err)
+		return
+	}
+	r.Then(func(_ engine.Received, err error) { done(err) })
+}
