@@ -28,7 +28,7 @@ func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op 
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
 	p := packer[T]{ctx: ctx, comm: c, op: op, room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T))))}
 	for i, v := range vectors {
-		if _, err := allReduceTask(c, v, op); err != nil {
+		if _, err := allReduceTask(c, elementsOf(v), op); err != nil {
 			return ended(opError("all_reduce_buckets", fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}

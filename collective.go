@@ -16,14 +16,14 @@ func (c *Comm) Barrier(ctx context.Context) error {
 // Broadcast copies data of root to data of all ranks. All have the same
 // length.
 func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
-	t, err := broadcastTask(c, data, root)
+	t, err := broadcastTask(c, elementsOf(data), root)
 	return c.run(ctx, t, err)
 }
 
 // Reduce combines data of all ranks, element by element, and leaves the result
 // in data of root. On other ranks data is unchanged. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	t, err := reduceTask(c, data, op, root)
+	t, err := reduceTask(c, elementsOf(data), op, root)
 	return c.run(ctx, t, err)
 }
 
@@ -37,7 +37,7 @@ func ReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(d
 // result in data of every rank, with the same bits everywhere. All have the
 // same length. After an error data holds neither.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := allReduceTask(c, data, op)
+	t, err := allReduceTask(c, elementsOf(data), op)
 	return c.run(ctx, t, err)
 }
 
@@ -60,7 +60,7 @@ func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine fun
 // dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
 // other overlap is an ErrOverlap.
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	t, err := gatherTask(c, dst, src, root)
+	t, err := gatherTask(c, elementsOf(dst), elementsOf(src), root)
 	return c.run(ctx, t, err)
 }
 
@@ -70,7 +70,7 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // which then stays as it is, whatever other ranks do; any other overlap is an
 // ErrOverlap.
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	t, err := allGatherTask(c, dst, src)
+	t, err := allGatherTask(c, elementsOf(dst), elementsOf(src))
 	return c.run(ctx, t, err)
 }
 
@@ -80,7 +80,7 @@ func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
 // overlap is an ErrOverlap. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	t, err := scatterTask(c, dst, src, root)
+	t, err := scatterTask(c, elementsOf(dst), elementsOf(src), root)
 	return c.run(ctx, t, err)
 }
 
@@ -90,7 +90,7 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // src[Rank*len(dst):(Rank+1)*len(dst)], whatever other ranks do; any other
 // overlap is an ErrOverlap. Save for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	t, err := reduceScatterTask(c, dst, src, op)
+	t, err := reduceScatterTask(c, elementsOf(dst), elementsOf(src), op)
 	return c.run(ctx, t, err)
 }
 
@@ -98,7 +98,7 @@ func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) 
 // of rank i. dst and src have the same length on all ranks, a multiple of
 // Size. Any overlap of them is an ErrOverlap.
 func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	t, err := allToAllTask(c, dst, src)
+	t, err := allToAllTask(c, elementsOf(dst), elementsOf(src))
 	return c.run(ctx, t, err)
 }
 
@@ -106,7 +106,7 @@ func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // order, and leaves the result in data: the inclusive prefix. All have the
 // same length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := scanTask(c, data, op)
+	t, err := scanTask(c, elementsOf(data), op)
 	return c.run(ctx, t, err)
 }
 
@@ -114,13 +114,13 @@ func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // and in their order, and leaves the result in data. On rank 0 data is
 // unchanged. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := exclusiveScanTask(c, data, op)
+	t, err := exclusiveScanTask(c, elementsOf(data), op)
 	return c.run(ctx, t, err)
 }
 
 // What follows checks the parameters of the calls above.
 
-func broadcastTask[T any](c *Comm, data []T, root int) (task, error) {
+func broadcastTask(c *Comm, data elements, root int) (task, error) {
 	t, err := vector(plan.Broadcast, data)
 	t.root, t.reads = root, c.rank == root
 	if err == nil {
@@ -129,7 +129,7 @@ func broadcastTask[T any](c *Comm, data []T, root int) (task, error) {
 	return t, err
 }
 
-func reduceTask[T Number](c *Comm, data []T, op Op, root int) (task, error) {
+func reduceTask(c *Comm, data elements, op Op, root int) (task, error) {
 	t, err := vector(plan.Reduction, data)
 	t.root, t.reads = root, c.rank != root
 	if err == nil {
@@ -145,7 +145,7 @@ func reduceTask[T Number](c *Comm, data []T, op Op, root int) (task, error) {
 }
 
 func reduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T), root int) (task, error) {
-	t, err := vector(plan.Reduction, data)
+	t, err := vector(plan.Reduction, elementsOf(data))
 	t.root, t.reads = root, c.rank != root
 	if err == nil {
 		err = c.checkRoot(root)
@@ -156,7 +156,7 @@ func reduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T), roo
 	return t, err
 }
 
-func allReduceTask[T Number](c *Comm, data []T, op Op) (task, error) {
+func allReduceTask(c *Comm, data elements, op Op) (task, error) {
 	t, err := vector(plan.AllReduce, data)
 	if err == nil {
 		err = t.setOp(op, c.Size())
@@ -165,24 +165,24 @@ func allReduceTask[T Number](c *Comm, data []T, op Op) (task, error) {
 }
 
 func allReduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T)) (task, error) {
-	t, err := vector(plan.AllReduce, data)
+	t, err := vector(plan.AllReduce, elementsOf(data))
 	if err == nil {
 		err = setFunc(&t, c, "all_reduce_func", combine)
 	}
 	return t, err
 }
 
-func gatherTask[T any](c *Comm, dst, src []T, root int) (task, error) {
+func gatherTask(c *Comm, dst, src elements, root int) (task, error) {
 	if c.rank != root {
-		dst = nil
+		dst = dst.none()
 	}
-	t, err := blocks(plan.Gather, dst, src, len(src))
+	t, err := blocks(plan.Gather, dst, src, src.n)
 	t.root, t.inFirst = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil && c.rank == root {
-		err = checkLength("dst", len(dst), c.Size()*len(src))
+		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
 		err = t.setInPlace("dst", "src", t.data, t.input, root*t.count, root)
@@ -190,11 +190,11 @@ func gatherTask[T any](c *Comm, dst, src []T, root int) (task, error) {
 	return t, err
 }
 
-func allGatherTask[T any](c *Comm, dst, src []T) (task, error) {
-	t, err := blocks(plan.AllGather, dst, src, len(src))
+func allGatherTask(c *Comm, dst, src elements) (task, error) {
+	t, err := blocks(plan.AllGather, dst, src, src.n)
 	t.inFirst = c.rank
 	if err == nil {
-		err = checkLength("dst", len(dst), c.Size()*len(src))
+		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
 		err = t.setInPlace("dst", "src", t.data, t.input, c.rank*t.count, c.rank)
@@ -202,17 +202,17 @@ func allGatherTask[T any](c *Comm, dst, src []T) (task, error) {
 	return t, err
 }
 
-func scatterTask[T any](c *Comm, dst, src []T, root int) (task, error) {
+func scatterTask(c *Comm, dst, src elements, root int) (task, error) {
 	if c.rank != root {
-		src = nil
+		src = src.none()
 	}
-	t, err := blocks(plan.Scatter, dst, src, len(dst))
+	t, err := blocks(plan.Scatter, dst, src, dst.n)
 	t.root, t.first = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil && c.rank == root {
-		err = checkLength("src", len(src), c.Size()*len(dst))
+		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
 		err = t.setInPlace("src", "dst", t.input, t.data, root*t.count, root)
@@ -220,11 +220,11 @@ func scatterTask[T any](c *Comm, dst, src []T, root int) (task, error) {
 	return t, err
 }
 
-func reduceScatterTask[T Number](c *Comm, dst, src []T, op Op) (task, error) {
-	t, err := blocks(plan.ReduceScatter, dst, src, len(dst))
+func reduceScatterTask(c *Comm, dst, src elements, op Op) (task, error) {
+	t, err := blocks(plan.ReduceScatter, dst, src, dst.n)
 	t.first = c.rank
 	if err == nil {
-		err = checkLength("src", len(src), c.Size()*len(dst))
+		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
 		err = t.setInPlace("src", "dst", t.input, t.data, c.rank*t.count, c.rank)
@@ -235,13 +235,13 @@ func reduceScatterTask[T Number](c *Comm, dst, src []T, op Op) (task, error) {
 	return t, err
 }
 
-func allToAllTask[T any](c *Comm, dst, src []T) (task, error) {
-	t, err := blocks(plan.AllToAll, dst, src, len(src)/c.Size())
+func allToAllTask(c *Comm, dst, src elements) (task, error) {
+	t, err := blocks(plan.AllToAll, dst, src, src.n/c.Size())
 	if err == nil {
-		err = checkLength("dst", len(dst), len(src))
+		err = checkLength("dst", dst.n, src.n)
 	}
-	if err == nil && len(src)%c.Size() != 0 {
-		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, len(src), c.Size())
+	if err == nil && src.n%c.Size() != 0 {
+		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, src.n, c.Size())
 	}
 	if err == nil && overlap(t.data, t.input) {
 		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
@@ -249,7 +249,7 @@ func allToAllTask[T any](c *Comm, dst, src []T) (task, error) {
 	return t, err
 }
 
-func scanTask[T Number](c *Comm, data []T, op Op) (task, error) {
+func scanTask(c *Comm, data elements, op Op) (task, error) {
 	t, err := vector(plan.Scan, data)
 	t.ordered = true
 	if err == nil {
@@ -258,7 +258,7 @@ func scanTask[T Number](c *Comm, data []T, op Op) (task, error) {
 	return t, err
 }
 
-func exclusiveScanTask[T Number](c *Comm, data []T, op Op) (task, error) {
+func exclusiveScanTask(c *Comm, data elements, op Op) (task, error) {
 	t, err := vector(plan.ExclusiveScan, data)
 	t.ordered = true
 	if err == nil {

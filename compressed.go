@@ -139,7 +139,7 @@ func (c *Comm) lengths(ctx context.Context, name string, elements, bytes int, ba
 		own[2] = 1
 	}
 	all := make([]int64, each*c.Size())
-	t, err := allGatherTask(c, all, own)
+	t, err := allGatherTask(c, elementsOf(all), elementsOf(own))
 	t.label = name
 	if err := c.run(ctx, t, err); err != nil {
 		return nil, err

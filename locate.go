@@ -49,7 +49,7 @@ func locateTask[T Number](c *Comm, label string, op Op, data []T, ranks []int32)
 	for i, v := range data {
 		pairs[i] = located[T]{v, int32(c.rank)}
 	}
-	t, err := vector(plan.AllReduce, pairs)
+	t, err := vector(plan.AllReduce, elementsOf(pairs))
 	// The elements are whole pairs, which must not be cut.
 	t.label, t.op, t.count, t.elem = label, uint8(op), len(pairs), t.elem*t.count/max(1, len(pairs))
 	if err == nil {

@@ -56,7 +56,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 	number := c.children.Add(1)
 	wishes := make([]wish, c.Size())
 	own := []wish{{int64(color), int64(key), number, list, int64(c.rank)}}
-	t, err := allGatherTask(c, wishes, own)
+	t, err := allGatherTask(c, elementsOf(wishes), elementsOf(own))
 	t.label = name
 	if err := c.run(ctx, t, err); err != nil {
 		return nil, err

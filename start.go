@@ -13,13 +13,13 @@ func (c *Comm) StartBarrier(ctx context.Context) *Handle {
 
 // StartBroadcast begins a Broadcast; see Handle.
 func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
-	t, err := broadcastTask(c, data, root)
+	t, err := broadcastTask(c, elementsOf(data), root)
 	return c.start(ctx, t, err)
 }
 
 // StartReduce begins a Reduce; see Handle.
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
-	t, err := reduceTask(c, data, op, root)
+	t, err := reduceTask(c, elementsOf(data), op, root)
 	return c.start(ctx, t, err)
 }
 
@@ -31,7 +31,7 @@ func StartReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine f
 
 // StartAllReduce begins an AllReduce; see Handle.
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := allReduceTask(c, data, op)
+	t, err := allReduceTask(c, elementsOf(data), op)
 	return c.start(ctx, t, err)
 }
 
@@ -43,42 +43,42 @@ func StartAllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combin
 
 // StartGather begins a Gather; see Handle.
 func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	t, err := gatherTask(c, dst, src, root)
+	t, err := gatherTask(c, elementsOf(dst), elementsOf(src), root)
 	return c.start(ctx, t, err)
 }
 
 // StartAllGather begins an AllGather; see Handle.
 func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	t, err := allGatherTask(c, dst, src)
+	t, err := allGatherTask(c, elementsOf(dst), elementsOf(src))
 	return c.start(ctx, t, err)
 }
 
 // StartScatter begins a Scatter; see Handle.
 func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	t, err := scatterTask(c, dst, src, root)
+	t, err := scatterTask(c, elementsOf(dst), elementsOf(src), root)
 	return c.start(ctx, t, err)
 }
 
 // StartReduceScatter begins a ReduceScatter; see Handle.
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
-	t, err := reduceScatterTask(c, dst, src, op)
+	t, err := reduceScatterTask(c, elementsOf(dst), elementsOf(src), op)
 	return c.start(ctx, t, err)
 }
 
 // StartAllToAll begins an AllToAll; see Handle.
 func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	t, err := allToAllTask(c, dst, src)
+	t, err := allToAllTask(c, elementsOf(dst), elementsOf(src))
 	return c.start(ctx, t, err)
 }
 
 // StartScan begins a Scan; see Handle.
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := scanTask(c, data, op)
+	t, err := scanTask(c, elementsOf(data), op)
 	return c.start(ctx, t, err)
 }
 
 // StartExclusiveScan begins an ExclusiveScan; see Handle.
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := exclusiveScanTask(c, data, op)
+	t, err := exclusiveScanTask(c, elementsOf(data), op)
 	return c.start(ctx, t, err)
 }

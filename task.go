@@ -45,6 +45,27 @@ type task struct {
 	after   func() // what else is to be done when all has gone well
 }
 
+// elements are those of a vector, whatever their type is.
+type elements struct {
+	mem  []byte
+	n    int
+	typ  uint8 // kernel.Type or opaque
+	size int   // of one, in bytes
+	err  error // of the type
+}
+
+func elementsOf[T any](s []T) elements {
+	e := elements{mem: bytesOf(s), n: len(s)}
+	e.typ, e.size, e.err = elementOf[T]()
+	return e
+}
+
+// none is no elements of the same type.
+func (e elements) none() elements {
+	e.mem, e.n = nil, 0
+	return e
+}
+
 // elementOf is the type and the size of T as tasks have them.
 func elementOf[T any]() (typ uint8, size int, err error) {
 	var zero T
@@ -78,19 +99,17 @@ func plain(t reflect.Type) bool {
 }
 
 // vector is a task that works on data in place.
-func vector[T any](kind plan.Collective, data []T) (task, error) {
-	typ, size, err := elementOf[T]()
-	t := task{kind: kind, typ: typ, elem: size, count: len(data), data: bytesOf(data)}
-	t.count, t.elem = counted(typ, t.count, size)
-	return t, err
+func vector(kind plan.Collective, data elements) (task, error) {
+	t := task{kind: kind, typ: data.typ, data: data.mem}
+	t.count, t.elem = counted(data.typ, data.n, data.size)
+	return t, data.err
 }
 
 // blocks is a task with a block of count elements for each rank.
-func blocks[T any](kind plan.Collective, dst, src []T, count int) (task, error) {
-	typ, size, err := elementOf[T]()
-	t := task{kind: kind, typ: typ, blocks: true, data: bytesOf(dst), input: bytesOf(src)}
-	t.count, t.elem = counted(typ, count, size)
-	return t, err
+func blocks(kind plan.Collective, dst, src elements, count int) (task, error) {
+	t := task{kind: kind, typ: dst.typ, blocks: true, data: dst.mem, input: src.mem}
+	t.count, t.elem = counted(dst.typ, count, dst.size)
+	return t, dst.err
 }
 
 // counted is how many elements of which size count elements stand for: the bytes

@@ -105,7 +105,7 @@ const elementsMax = 1 << 39
 
 // unevenBlocks is a task with a block of counts[r] elements for each rank r.
 func unevenBlocks[T any](c *Comm, kind plan.Collective, dst, src []T, counts []int) (task, error) {
-	t, err := blocks(kind, dst, src, 0)
+	t, err := blocks(kind, elementsOf(dst), elementsOf(src), 0)
 	t.label = kind.String() + "_v"
 	if err != nil {
 		return t, err
@@ -235,7 +235,7 @@ func reduceScatterVTask[T Number](c *Comm, dst, src []T, counts []int, op Op) (t
 // allToAllVTask exchanges the counts. Its error has the name of the call.
 func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) (task, error) {
 	const name = "all_to_all_v"
-	t, err := blocks(plan.AllToAll, dst, src, 0)
+	t, err := blocks(plan.AllToAll, elementsOf(dst), elementsOf(src), 0)
 	t.label = name
 	var in, out []int
 	if err == nil {
@@ -257,7 +257,7 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 		return t, opError(name, err)
 	}
 	all := make([]int, 2*c.Size()*c.Size())
-	exchange, err := allGatherTask(c, all, slices.Concat(dstCounts, srcCounts))
+	exchange, err := allGatherTask(c, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)))
 	exchange.label = name
 	if err := c.run(ctx, exchange, err); err != nil {
 		return t, err
