@@ -145,6 +145,19 @@ func (e *CompressError) Error() string { return fmt.Sprintf("rank %d: %v", e.Ran
 
 func (e *CompressError) Unwrap() error { return e.Err }
 
+// A DeviceError says that the device of this rank's vectors has failed, or was
+// asked for what it cannot do: Err is an error of package device.
+type DeviceError struct {
+	Device string // its name
+	Err    error
+
+	running bool // it has failed at work; otherwise the arguments were wrong
+}
+
+func (e *DeviceError) Error() string { return e.Err.Error() }
+
+func (e *DeviceError) Unwrap() error { return e.Err }
+
 // A CountsError says that a rank sends another one more or less than that
 // expects in an AllToAllV. It is an ErrInvalidLength.
 type CountsError struct {

@@ -1,0 +1,145 @@
+package device
+
+import "fmt"
+
+// A Mapper is a Device whose memory the host reaches itself, as it reaches its
+// own. Collectives and messages work with such memory where it lies.
+type Mapper interface {
+	Device
+
+	// Map returns the memory of a buffer, always the same slice, to read and
+	// to write. It is valid until the buffer is freed.
+	Map(b Buffer) ([]byte, error)
+}
+
+// A Reducer is a Stream whose device can combine vectors where they lie.
+type Reducer interface {
+	Stream
+
+	// Reduce queues dst[i] = dst[i] op src[i] for every element. As in Copy,
+	// both regions have the same number of bytes in each row, as many rows, and
+	// no memory in common. Offset, Bytes and, if there are several rows, Stride
+	// are multiples of the size of an element, or it fails with a *RangeError.
+	// If op is not defined for t, it fails with ErrInvalidOp.
+	//
+	// The bits of the result depend on the two elements alone, and are the same
+	// on every device:
+	//
+	//   - Sums and products of integers wrap around. Those of floats are
+	//     rounded once, to nearest even, and subnormals are kept.
+	//   - Min and Max order -0 before +0, and are NaN if either element is.
+	//   - A result that is NaN is the positive quiet NaN without payload.
+	Reduce(dst, src Region, t Type, op Op) error
+}
+
+// A Type is the type of the elements of a vector, in the byte order of the
+// host.
+type Type uint8
+
+// The types. Their numbers are those that all of nexar gives them.
+const (
+	Int8 Type = iota + 1
+	Int16
+	Int32
+	Int64
+	Uint8
+	Uint16
+	Uint32
+	Uint64
+	Float32
+	Float64
+	Float16  // IEEE 754 binary16
+	BFloat16 // the upper half of a float32
+)
+
+var typeSizes = [...]int{
+	Int8: 1, Int16: 2, Int32: 4, Int64: 8, Uint8: 1, Uint16: 2, Uint32: 4, Uint64: 8,
+	Float32: 4, Float64: 8, Float16: 2, BFloat16: 2,
+}
+
+var typeNames = [...]string{
+	Int8: "int8", Int16: "int16", Int32: "int32", Int64: "int64",
+	Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64",
+	Float32: "float32", Float64: "float64", Float16: "float16", BFloat16: "bfloat16",
+}
+
+// Size is the size of an element in bytes, and 0 for what is not a Type.
+func (t Type) Size() int {
+	if int(t) < len(typeSizes) {
+		return typeSizes[t]
+	}
+	return 0
+}
+
+// String is the name of the type: "float32".
+func (t Type) String() string {
+	if int(t) < len(typeNames) && t != 0 {
+		return typeNames[t]
+	}
+	return "unknown"
+}
+
+// Float reports whether the elements are floating-point numbers.
+func (t Type) Float() bool { return t >= Float32 && t <= BFloat16 }
+
+// An Op combines two elements to one.
+type Op uint8
+
+// The operations. Their numbers are those that all of nexar gives them; the
+// one that is left out is the average, which is no operation on two elements.
+const (
+	Sum    Op = 1
+	Prod   Op = 2
+	Min    Op = 3
+	Max    Op = 4
+	BitAnd Op = 6
+	BitOr  Op = 7
+	BitXor Op = 8
+)
+
+var opNames = [...]string{
+	Sum: "sum", Prod: "prod", Min: "min", Max: "max",
+	BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor",
+}
+
+// String is the name of the operation: "sum".
+func (o Op) String() string {
+	if int(o) < len(opNames) && opNames[o] != "" {
+		return opNames[o]
+	}
+	return "unknown"
+}
+
+// Defined reports whether o combines elements of type t: bits are combined of
+// integers alone.
+func (o Op) Defined(t Type) bool {
+	switch o {
+	case Sum, Prod, Min, Max:
+		return t.Size() > 0
+	case BitAnd, BitOr, BitXor:
+		return t.Size() > 0 && !t.Float()
+	}
+	return false
+}
+
+// CheckReduce returns what is wrong with the arguments of Reduce: what
+// CheckPair finds, ErrInvalidOp, or a *RangeError of a region that does not
+// divide into elements.
+func CheckReduce(d Device, dst, src Region, t Type, op Op) error {
+	if !op.Defined(t) {
+		return deviceError(d, fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, t))
+	}
+	if err := CheckPair(d, dst, src); err != nil {
+		return err
+	}
+	size := t.Size()
+	for _, r := range []Region{dst, src} {
+		if r.Offset%size != 0 || r.Bytes%size != 0 || r.RowCount() > 1 && r.Stride%size != 0 {
+			return &RangeError{
+				Device: d.Name(), What: "buffer", Offset: r.Offset, Bytes: r.Bytes,
+				Rows: r.Rows, Stride: r.Stride, Size: r.Buffer.Len(), Multiple: size,
+			}
+		}
+	}
+	return nil
+}

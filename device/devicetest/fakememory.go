@@ -1,0 +1,262 @@
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/device"
+)
+
+// What memory holds that nobody has written to. The values are as unlikely as
+// any to be right.
+const (
+	fresh   = 0xA5 // staging memory that was just got
+	pending = 0xC3 // staging memory that work is going to fill
+	gone    = 0xD9 // staging memory that was freed
+)
+
+func fill(p []byte, with byte) {
+	for i := range p {
+		p[i] = with
+	}
+}
+
+// aligned makes memory as device.Align wants it.
+func aligned(n int) []byte {
+	room := make([]byte, n+device.Align-1)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(room))) % device.Align)
+	return room[skip : skip+n : skip+n]
+}
+
+// A buffer is memory of a Fake.
+type buffer struct {
+	fake  *Fake
+	mem   []byte // scrambled
+	salt  uint32
+	freed bool // this and the next are guarded by fake.mu
+	users int  // copies, queued or under way
+}
+
+func (b *buffer) Device() device.Device { return b.fake }
+
+func (b *buffer) Len() int { return len(b.mem) }
+
+func (b *buffer) Free() error {
+	f := b.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case b.freed:
+		return f.errFreed("buffer", len(b.mem))
+	case f.closed:
+		return f.errClosed("device")
+	}
+	b.freed = true
+	delete(f.alive, b)
+	f.memory.going += len(b.mem)
+	b.endIfUnused()
+	return nil
+}
+
+// endIfUnused gives the memory back when it is time. fake.mu is held.
+func (b *buffer) endIfUnused() {
+	if b.freed && b.users == 0 {
+		b.fake.memory.going -= len(b.mem)
+		b.fake.release(&b.fake.memory, len(b.mem))
+	}
+}
+
+// key is what the byte at an offset is scrambled with. It is never 0, so that
+// no byte is stored as it is.
+func (b *buffer) key(offset int) byte {
+	return byte((uint32(offset)*0x85EBCA6B^b.salt)*0xC2B2AE35>>24) | 1
+}
+
+func (b *buffer) write(offset int, src []byte) {
+	for i, c := range src {
+		b.mem[offset+i] = c ^ b.key(offset+i)
+	}
+}
+
+func (b *buffer) read(dst []byte, offset int) {
+	for i := range dst {
+		dst[i] = b.mem[offset+i] ^ b.key(offset+i)
+	}
+}
+
+// copyIn copies the beginning of src to r and returns the rest of it.
+func copyIn(r device.Region, src []byte) []byte {
+	for row := range r.RowCount() {
+		r.Buffer.(*buffer).write(r.RowAt(row), src[:r.Bytes])
+		src = src[r.Bytes:]
+	}
+	return src
+}
+
+// copyOut copies r to the beginning of dst and returns the rest of it.
+func copyOut(dst []byte, r device.Region) []byte {
+	for row := range r.RowCount() {
+		r.Buffer.(*buffer).read(dst[:r.Bytes], r.RowAt(row))
+		dst = dst[r.Bytes:]
+	}
+	return dst
+}
+
+// A staging is memory of the host that belongs to the device while there is
+// work that uses it.
+type staging struct {
+	fake  *Fake
+	mem   []byte
+	freed bool    // this and the next are guarded by fake.mu
+	queue []*work // that uses the memory and is not done
+	err   error   // of the first work that failed
+}
+
+func (s *staging) Device() device.Device { return s.fake }
+
+func (s *staging) Len() int { return len(s.mem) }
+
+func (s *staging) Bytes(ctx context.Context) ([]byte, error) {
+	s.fake.mu.Lock()
+	if err := s.check(); err != nil {
+		s.fake.mu.Unlock()
+		return nil, err
+	}
+	queue := append([]*work(nil), s.queue...)
+	s.fake.mu.Unlock()
+	for _, w := range queue {
+		if err := w.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s.mem, nil
+}
+
+// check says why the memory must not be used any more. fake.mu is held.
+func (s *staging) check() error {
+	switch {
+	case s.fake.closed:
+		return s.fake.errClosed("device")
+	case s.freed:
+		return s.fake.errFreed("staging", len(s.mem))
+	}
+	return s.err
+}
+
+func (s *staging) Free() error {
+	f := s.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case s.freed:
+		return f.errFreed("staging", len(s.mem))
+	case f.closed:
+		return f.errClosed("device")
+	}
+	s.freed = true
+	delete(f.alive, s)
+	f.staging.going += len(s.mem)
+	s.endIfUnused()
+	return nil
+}
+
+// endIfUnused gives the memory back when it is time. It is not used for other
+// stagings: what remains of it would show if somebody wrote there. fake.mu is
+// held.
+func (s *staging) endIfUnused() {
+	if s.freed && len(s.queue) == 0 {
+		s.fake.staging.going -= len(s.mem)
+		s.fake.release(&s.fake.staging, len(s.mem))
+		fill(s.mem, gone)
+		s.fake.remains.add(s.mem, s.fake.misuse)
+	}
+}
+
+// busy reports whether work that is not done uses some of the bytes. fake.mu is
+// held.
+func (s *staging) busy(at, bytes int) bool {
+	for _, w := range s.queue {
+		if at < w.at+len(w.host) && w.at < at+bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// remains are staging memory that was freed.
+type remains struct {
+	list [][]byte
+	size int
+}
+
+// remainsMax is how many bytes of freed memory are kept.
+const remainsMax = 16 << 20
+
+func (r *remains) add(mem []byte, misuse func(string, ...any)) {
+	r.list = append(r.list, mem)
+	r.size += len(mem)
+	for r.size > remainsMax {
+		r.checkFirst(misuse)
+	}
+}
+
+func (r *remains) checkAll(misuse func(string, ...any)) {
+	for len(r.list) > 0 {
+		r.checkFirst(misuse)
+	}
+}
+
+func (r *remains) checkFirst(misuse func(string, ...any)) {
+	mem := r.list[0]
+	r.list = r.list[1:]
+	r.size -= len(mem)
+	if !holds(mem, gone) {
+		misuse("a staging of %d bytes was written to after Free", len(mem))
+	}
+}
+
+// holds reports whether p holds nothing but one value.
+func holds(p []byte, value byte) bool {
+	return bytes.Count(p, []byte{value}) == len(p)
+}
+
+// A mark says what was made and where.
+type mark struct {
+	what  string
+	bytes int
+	calls []uintptr
+}
+
+// newMark is called by a method of Fake, whose caller is the first one of
+// interest.
+func newMark(what string, bytes int) *mark {
+	m := &mark{what: what, bytes: bytes, calls: make([]uintptr, 8)}
+	m.calls = m.calls[:runtime.Callers(3, m.calls)]
+	return m
+}
+
+// String tells that the thing is still there.
+func (m *mark) String() string {
+	var text strings.Builder
+	if m.what == "stream" {
+		text.WriteString("a stream was not closed; it was made by")
+	} else {
+		fmt.Fprintf(&text, "a %s of %d bytes was not freed; it was made by", m.what, m.bytes)
+	}
+	frames := runtime.CallersFrames(m.calls)
+	for more := len(m.calls) > 0; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		fmt.Fprintf(&text, "\n\t%s:%d", frame.File, frame.Line)
+	}
+	return text.String()
+}

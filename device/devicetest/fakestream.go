@@ -1,0 +1,297 @@
+package devicetest
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nexar-go/nexar/device"
+)
+
+// A stream does work in order. A goroutine runs while there is any.
+type stream struct {
+	fake *Fake
+	rng  *rand.Rand // of the goroutine
+
+	// All below is guarded by fake.mu.
+	queue  []*work
+	last   *work // the last one that was queued, done or not
+	active bool  // the goroutine runs
+	closed bool
+	err    error
+}
+
+// Work is a copy that is queued.
+type work struct {
+	name    string
+	copy    func()
+	count   func(*Stats)
+	failure error // which it is to have
+	buffers []*buffer
+
+	// The staging memory that it uses, if any: host begins at offset at.
+	staging *staging
+	at      int
+	host    []byte
+	fills   bool   // it writes to host
+	guarded bool   // host must be as it was when the work was queued
+	sum     uint64 // of host, if it is read
+
+	done chan struct{}
+	err  error // valid when done is closed
+}
+
+// NewStream returns a stream whose work is done by a goroutine.
+func (f *Fake) NewStream() (device.Stream, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, f.errClosed("device")
+	}
+	f.made++
+	s := &stream{fake: f, rng: rand.New(rand.NewPCG(f.cfg.Seed, uint64(f.made)))}
+	f.alive[s] = newMark("stream", 0)
+	return s, nil
+}
+
+func (s *stream) Device() device.Device { return s.fake }
+
+func (s *stream) StageSend(dst device.Staging, at int, src ...device.Region) error {
+	regions := append([]device.Region(nil), src...)
+	bytes, err := device.Check(s.fake, regions...)
+	if err == nil {
+		err = device.CheckStaging(s.fake, dst, at, bytes)
+	}
+	if err != nil {
+		return err
+	}
+	w := &work{name: fmt.Sprintf("StageSend of %d bytes", bytes), at: at, fills: true}
+	w.copy = func() {
+		rest := w.host
+		for _, r := range regions {
+			rest = copyOut(rest, r)
+		}
+	}
+	w.count = func(s *Stats) { s.CopiesOut++; s.BytesOut += int64(bytes) }
+	return s.add(w, dst, bytes, regions...)
+}
+
+func (s *stream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
+	regions := append([]device.Region(nil), dst...)
+	bytes, err := device.Check(s.fake, regions...)
+	if err == nil {
+		err = device.CheckStaging(s.fake, src, at, bytes)
+	}
+	if err != nil {
+		return err
+	}
+	w := &work{name: fmt.Sprintf("ReceiveInto of %d bytes", bytes), at: at}
+	w.copy = func() {
+		rest := w.host
+		for _, r := range regions {
+			rest = copyIn(r, rest)
+		}
+	}
+	w.count = func(s *Stats) { s.CopiesIn++; s.BytesIn += int64(bytes) }
+	return s.add(w, src, bytes, regions...)
+}
+
+func (s *stream) Copy(dst, src device.Region) error {
+	if err := device.CheckPair(s.fake, dst, src); err != nil {
+		return err
+	}
+	bytes := dst.Total()
+	w := &work{name: fmt.Sprintf("Copy of %d bytes", bytes)}
+	w.copy = func() {
+		row := make([]byte, dst.Bytes)
+		for i := range dst.RowCount() {
+			src.Buffer.(*buffer).read(row, src.RowAt(i))
+			dst.Buffer.(*buffer).write(dst.RowAt(i), row)
+		}
+	}
+	w.count = func(s *Stats) { s.CopiesWithin++; s.BytesWithin += int64(bytes) }
+	return s.add(w, nil, 0, dst, src)
+}
+
+// add queues work with bytes bytes of a staging, or none.
+func (s *stream) add(w *work, st device.Staging, bytes int, regions ...device.Region) error {
+	f := s.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := s.check(); err != nil {
+		return err
+	}
+	if st != nil {
+		own, ok := st.(*staging)
+		if !ok {
+			return &device.ForeignError{Device: f.name, Owner: fmt.Sprintf("%T", st), What: "staging"}
+		}
+		if err := own.check(); err != nil {
+			return err
+		}
+		w.staging, w.host = own, own.mem[w.at:w.at+bytes]
+	}
+	var err error
+	if w.buffers, err = f.use(regions...); err != nil {
+		return err
+	}
+	w.failure = f.nextFailure()
+	w.done = make(chan struct{})
+	if w.staging != nil {
+		w.guard(f)
+		w.staging.queue = append(w.staging.queue, w)
+	}
+	s.queue = append(s.queue, w)
+	s.last = w
+	if !s.active {
+		s.active = true
+		f.running.Go(s.run)
+	}
+	return nil
+}
+
+// guard takes the staging memory from the host: garbage is all that it can read
+// of what is going to be filled, and what is going to be read must not change.
+func (w *work) guard(f *Fake) {
+	if w.staging.busy(w.at, len(w.host)) {
+		return // Whatever comes first decides what it holds.
+	}
+	w.guarded = true
+	if w.fills {
+		fill(w.host, pending)
+	} else {
+		w.sum = maphash.Bytes(f.sums, w.host)
+	}
+}
+
+// intact reports whether the host has kept off the memory.
+func (w *work) intact(f *Fake) bool {
+	switch {
+	case !w.guarded:
+		return true
+	case w.fills:
+		return holds(w.host, pending)
+	}
+	return w.sum == maphash.Bytes(f.sums, w.host)
+}
+
+// run does work until there is none left.
+func (s *stream) run() {
+	f := s.fake
+	for {
+		f.awaitRelease()
+		f.mu.Lock()
+		if len(s.queue) == 0 {
+			s.active = false
+			f.mu.Unlock()
+			return
+		}
+		w, failed := s.queue[0], s.err
+		s.queue = s.queue[1:]
+		f.mu.Unlock()
+
+		if failed == nil {
+			if most := f.cfg.DelayMax; most > 0 {
+				time.Sleep(time.Duration(s.rng.Int64N(int64(most))))
+			}
+			intact := w.intact(f)
+			if w.failure == nil {
+				w.copy()
+			} else {
+				failed = &device.StreamError{Device: f.name, Work: w.name, Err: w.failure}
+			}
+			s.finish(w, intact, failed)
+		} else {
+			s.finish(w, true, failed)
+		}
+	}
+}
+
+// finish takes note of work that was done, or not because of err.
+func (s *stream) finish(w *work, intact bool, err error) {
+	f := s.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !intact {
+		f.misuse("a staging of %d bytes was written to while it was the device's: %s was queued", len(w.staging.mem), w.name)
+	}
+	w.err = err
+	if err == nil {
+		w.count(&f.stats)
+	} else if s.err == nil {
+		s.err = err
+	}
+	if st := w.staging; st != nil {
+		st.queue = remove(st.queue, w)
+		if st.err == nil {
+			st.err = err
+		}
+		st.endIfUnused()
+	}
+	f.unuse(w.buffers)
+	close(w.done)
+}
+
+// remove takes w out of a queue, in a copy.
+func remove(queue []*work, w *work) []*work {
+	var rest []*work
+	for _, other := range queue {
+		if other != w {
+			rest = append(rest, other)
+		}
+	}
+	return rest
+}
+
+// wait waits until the work is done and returns its error.
+func (w *work) wait(ctx context.Context) error {
+	select {
+	case <-w.done:
+		return w.err
+	default:
+	}
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// check says why nothing can be queued. fake.mu is held.
+func (s *stream) check() error {
+	switch {
+	case s.fake.closed:
+		return s.fake.errClosed("device")
+	case s.closed:
+		return s.fake.errClosed("stream")
+	}
+	return s.err
+}
+
+func (s *stream) Wait(ctx context.Context) error {
+	s.fake.mu.Lock()
+	err, last := s.check(), s.last
+	s.fake.mu.Unlock()
+	if err != nil || last == nil {
+		return err
+	}
+	return last.wait(ctx)
+}
+
+func (s *stream) Close() error {
+	f := s.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return f.errClosed("device")
+	}
+	if s.closed {
+		return f.errClosed("stream")
+	}
+	s.closed = true
+	delete(f.alive, s)
+	return nil
+}

@@ -1,0 +1,160 @@
+package devicetest
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/device"
+)
+
+// reduced is a op b, element by element, by the plainest code there is.
+func reduced(t device.Type, op device.Op, a, b []byte) []byte {
+	dst := make([]byte, len(a))
+	switch t {
+	case device.Int8:
+		each(dst, a, b, integer[int8](op))
+	case device.Int16:
+		each(dst, a, b, integer[int16](op))
+	case device.Int32:
+		each(dst, a, b, integer[int32](op))
+	case device.Int64:
+		each(dst, a, b, integer[int64](op))
+	case device.Uint8:
+		each(dst, a, b, integer[uint8](op))
+	case device.Uint16:
+		each(dst, a, b, integer[uint16](op))
+	case device.Uint32:
+		each(dst, a, b, integer[uint32](op))
+	case device.Uint64:
+		each(dst, a, b, integer[uint64](op))
+	case device.Float32:
+		each(dst, a, b, float(op, math.Float32frombits, math.Float32bits, 0x7FC00000))
+	case device.Float64:
+		each(dst, a, b, float(op, math.Float64frombits, math.Float64bits, 0x7FF8000000000000))
+	case device.Float16:
+		each(dst, a, b, half(op, format{exponent: 5, mantissa: 10}))
+	case device.BFloat16:
+		each(dst, a, b, half(op, format{exponent: 8, mantissa: 7}))
+	}
+	return dst
+}
+
+// each applies f to all elements.
+func each[T any](dst, a, b []byte, f func(a, b T) T) {
+	size := int(unsafe.Sizeof(*new(T)))
+	for i := 0; i < len(dst); i += size {
+		var x, y T
+		decode(a[i:i+size], &x)
+		decode(b[i:i+size], &y)
+		encode(dst[i:i+size], f(x, y))
+	}
+}
+
+func decode(p []byte, v any) {
+	if _, err := binary.Decode(p, binary.NativeEndian, v); err != nil {
+		panic(err)
+	}
+}
+
+func encode(p []byte, v any) {
+	if _, err := binary.Encode(p, binary.NativeEndian, v); err != nil {
+		panic(err)
+	}
+}
+
+// integer is an operation on integers.
+func integer[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](op device.Op) func(a, b T) T {
+	return map[device.Op]func(a, b T) T{
+		device.Sum:    func(a, b T) T { return a + b },
+		device.Prod:   func(a, b T) T { return a * b },
+		device.Min:    func(a, b T) T { return min(a, b) },
+		device.Max:    func(a, b T) T { return max(a, b) },
+		device.BitAnd: func(a, b T) T { return a & b },
+		device.BitOr:  func(a, b T) T { return a | b },
+		device.BitXor: func(a, b T) T { return a ^ b },
+	}[op]
+}
+
+// number is an operation on floating-point numbers, which Go rounds once.
+func number[F float32 | float64](op device.Op) func(a, b F) F {
+	return map[device.Op]func(a, b F) F{
+		device.Sum:  func(a, b F) F { return a + b },
+		device.Prod: func(a, b F) F { return a * b },
+		device.Min:  func(a, b F) F { return min(a, b) },
+		device.Max:  func(a, b F) F { return max(a, b) },
+	}[op]
+}
+
+// float is an operation on the bits of floating-point numbers that Go has.
+func float[F float32 | float64, B uint32 | uint64](op device.Op, from func(B) F, bits func(F) B, nan B) func(a, b B) B {
+	f := number[F](op)
+	return func(a, b B) B {
+		c := f(from(a), from(b))
+		if c != c {
+			return nan
+		}
+		return bits(c)
+	}
+}
+
+// half is an operation on the bits of floating-point numbers of 16 bits. In
+// float64 sums and products of them are exact, or have so many more bits that
+// rounding them again makes no difference (Figueroa, "When is double rounding
+// innocuous?", SIGNUM Newsletter 30(3), 1995).
+func half(op device.Op, in format) func(a, b uint16) uint16 {
+	f := number[float64](op)
+	return func(a, b uint16) uint16 { return in.bits(f(in.value(a), in.value(b))) }
+}
+
+// A format is how 16 bits are a floating-point number, after IEEE 754.
+type format struct{ exponent, mantissa int }
+
+func (f format) bias() int { return 1<<(f.exponent-1) - 1 }
+
+// value is the number that bits stand for.
+func (f format) value(bits uint16) float64 {
+	mantissa := float64(bits & (1<<f.mantissa - 1))
+	exponent := int(bits>>f.mantissa) & (1<<f.exponent - 1)
+	var v float64
+	switch {
+	case exponent == 1<<f.exponent-1 && mantissa != 0:
+		return math.NaN()
+	case exponent == 1<<f.exponent-1:
+		v = math.Inf(1)
+	case exponent == 0:
+		v = math.Ldexp(mantissa, 1-f.bias()-f.mantissa)
+	default:
+		v = math.Ldexp(float64(int(1)<<f.mantissa)+mantissa, exponent-f.bias()-f.mantissa)
+	}
+	if bits>>15 == 1 {
+		v = math.Copysign(v, -1)
+	}
+	return v
+}
+
+// bits are those of the number nearest to v, or of the even one of two.
+func (f format) bits(v float64) uint16 {
+	infinity := uint16(1<<f.exponent-1) << f.mantissa
+	if math.IsNaN(v) {
+		return infinity | 1<<(f.mantissa-1)
+	}
+	var sign uint16
+	if math.Signbit(v) {
+		sign, v = 1<<15, -v
+	}
+	if math.IsInf(v, 0) {
+		return sign | infinity
+	}
+	// With the exponent as the upper and the mantissa as the lower digits, bits
+	// count through all numbers: a carry goes from one to the other, and from
+	// the largest number to infinity.
+	_, e := math.Frexp(v)
+	e = max(e-1, 1-f.bias())
+	n := math.RoundToEven(math.Ldexp(v, f.mantissa-e))
+	if n == 0 {
+		return sign
+	}
+	counted := uint64(n) + uint64(e+f.bias()-1)<<f.mantissa
+	return sign | uint16(min(counted, uint64(infinity)))
+}
