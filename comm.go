@@ -35,7 +35,7 @@ type Comm struct {
 	nodes     []member.Node
 	transport string
 	encrypted bool
-	part      int // of the shared memory, or noPart
+	part      int // of the shared memory, or accord.NoPart
 	children  atomic.Uint64
 
 	book    *recipe.Book

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -137,7 +137,7 @@ func hostOf(rank int) string {
 }
 
 func listenMem(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenWithin(n, board.AreaSize(pieceBytes))
+	return listenWithin(n, accord.MemoryBytes())
 }
 
 // listenLinks makes what listenMem does without memory to share, so that all

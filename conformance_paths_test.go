@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -65,7 +65,7 @@ func within(host string, id member.NodeID, areaSize int) (mesh.Path, error) {
 }
 
 func listenShared(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenSHM(n, board.AreaSize(pieceBytes))
+	return listenSHM(n, accord.MemoryBytes())
 }
 
 // listenRings makes what listenShared does without areas, so that all goes
@@ -114,7 +114,7 @@ func beside(e *quic.Endpoint, identity *pki.Identity, plain bool) ([]mesh.Path, 
 // clusters do not meet in memory.
 func listenMixed(n int) (view member.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		p, err := within(hostOf(rank), identity.ID(), board.AreaSize(pieceBytes))
+		p, err := within(hostOf(rank), identity.ID(), accord.MemoryBytes())
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
@@ -263,7 +264,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		links, err := meshes[rank].Formed()
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
-			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, part: noPart,
+			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, part: accord.NoPart,
 		}
 		return err
 	})

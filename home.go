@@ -1,12 +1,14 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"hash/fnv"
 	"log/slog"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -21,10 +23,6 @@ import (
 // worldComm is the id of the first communicator of a view. Those of others are
 // made by idOf.
 const worldComm = 1
-
-// areaSize is how much memory a node shares with others of its host. What no
-// communicator uses costs nothing.
-const areaSize = board.ShelfSize * (2*pieceBytes + 512)
 
 // A home is what all communicators of a node have in common.
 type home struct {
@@ -76,7 +74,7 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 // which this node is one. All of them make it at the same time.
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
-		rank: rank, ranks: ranks, home: h, part: noPart,
+		rank: rank, ranks: ranks, home: h, part: accord.NoPart,
 		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
 	links := make([]*link.Link, len(ranks))
@@ -88,9 +86,14 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	c.transport, c.encrypted = common(c.paths())
 	vote := h.engine.NewComm(idOf(id, voteOf), rank, links)
 	defer vote.Close()
-	if err := c.agree(ctx, vote); err != nil {
+	var err error
+	c.part, err = accord.Reach(ctx, accord.Config{
+		Comm: c.comm, Vote: vote, Rank: rank, Hosts: c.hosts(), Ways: c.ways(), Book: c.book,
+		Shelf: &h.shelf, SameProcess: c.transport == "mem", Pool: h.pool, Log: h.log,
+	})
+	if err != nil {
 		c.shut()
-		return nil, err
+		return nil, cmp.Or(c.translate(err), err)
 	}
 	c.book.Pin(h.pins)
 	if err := c.serve(h.engine.NewComm(idOf(id, callsOf), rank, links)); err != nil {
@@ -107,7 +110,7 @@ func (c *Comm) shut() {
 		c.carrier.Close()
 		c.settle()
 	}
-	if c.part != noPart {
+	if c.part != accord.NoPart {
 		c.home.shelf.Return(c.part)
 	}
 }
@@ -138,6 +141,24 @@ func (c *Comm) paths() (paths []mesh.PathInfo) {
 		}
 	}
 	return paths
+}
+
+// hosts says which ranks are on one host.
+func (c *Comm) hosts() plan.Hosts {
+	names := make([]string, c.Size())
+	for rank, n := range c.nodes {
+		names[rank] = n.Host
+	}
+	return plan.HostsOf(names)
+}
+
+// ways are those in which this rank reaches the others.
+func (c *Comm) ways() (w tune.Ways) {
+	hosts := c.hosts()
+	for _, p := range c.paths() {
+		w.Add(tune.WayOf(p.Link, p.Bulk), hosts.Same(c.rank, p.Rank))
+	}
+	return w
 }
 
 // What the id of a communicator is made for, of that of another one.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -31,7 +32,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 		return nil, opError("local", err)
 	}
 	network := mem.NewNetwork()
-	network.Share(areaSize)
+	network.Share(accord.MemoryBytes())
 	view := member.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -45,7 +46,7 @@ func withSidecar(list []string, value string) ([]string, error) {
 func (n *Node) listen(cfg Config) error {
 	if slices.Contains(cfg.Transports, "shm") {
 		t, err := shm.New(shm.Config{
-			Cluster: n.session.Identity.Cluster(), Node: n.session.ID.String(), AreaSize: areaSize, Log: cfg.Log,
+			Cluster: n.session.Identity.Cluster(), Node: n.session.ID.String(), AreaSize: accord.MemoryBytes(), Log: cfg.Log,
 		})
 		if err != nil {
 			n.without(cfg, "shm", err)

@@ -1,0 +1,161 @@
+// Package accord has the ranks of a communicator find out what they have in
+// common, so that all of them carry collectives out alike.
+//
+// Most callers make a communicator and call Reach before its first operation.
+// The ranks vote: on the slowest ways between any two of them, on whether all
+// share memory, and a part of that which none of them uses for something else.
+// If they share none, they time a few all-reduces, which tells how far their
+// links are from what the ways let expect. The largest of all votes counts,
+// number by number, so that all ranks come to the same result.
+//
+// Reach waits for all ranks, with no limit but its context, and fails if that
+// ends, or the process of a rank does. All ranks call it for the same
+// communicators at the same time; calls for several communicators may run at
+// once.
+package accord
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// PieceBytes is how much of a vector a rank has in shared memory at a time.
+// With a few ranks all of it stays in the second cache.
+const PieceBytes = 64 << 10
+
+// NoPart says that a communicator has no part of the shared memory.
+const NoPart = -1
+
+// MemoryBytes is how much memory a node shares with others of its host. What no
+// communicator uses costs nothing.
+func MemoryBytes() int { return board.ShelfSize * board.AreaSize(PieceBytes) }
+
+// Config is what a rank knows of a communicator.
+type Config struct {
+	Comm *engine.Comm
+	// Vote is another communicator of the same ranks, for the votes.
+	Vote  *engine.Comm
+	Rank  int
+	Hosts plan.Hosts // of the ranks
+	Ways  tune.Ways  // to all others
+	// Book is told how collectives are carried out.
+	Book *recipe.Book
+	// Shelf is that of the node, and SameProcess says that its memory is shared
+	// by goroutines of this process alone.
+	Shelf       *board.Shelf
+	SameProcess bool
+	Pool        *bufpool.Pool
+	Log         *slog.Logger
+}
+
+// Reach returns the part of the shared memory that the communicator has, which
+// goes back to the Shelf when it ends, or NoPart.
+func Reach(ctx context.Context, cfg Config) (part int, err error) {
+	size := cfg.Comm.Size()
+	if size == 1 {
+		return NoPart, nil
+	}
+	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0))}
+	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
+	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
+	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
+	if err := v.most(ctx, ballot); err != nil {
+		return NoPart, failed(ctx, err)
+	}
+	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:]
+	var found tune.Links
+	if level == apart {
+		if found, err = v.gauge(ctx, ways, cfg.Hosts); err != nil {
+			return NoPart, failed(ctx, err)
+		}
+		cfg.Log.Debug("links measured", "links", found)
+	}
+	if tuner := ways.Tuner(cfg.Hosts, found); tuner != nil {
+		cfg.Book.SetTuner(tuner)
+	}
+	cfg.Book.UseHosts(cfg.Hosts)
+	if level == apart {
+		return NoPart, nil
+	}
+	part, isClean, ok := cfg.Shelf.Take(parts, nodes)
+	if !ok {
+		cfg.Log.Info("no shared memory is left for a communicator: too many of them", "most", board.ShelfSize)
+		return NoPart, nil
+	}
+	if !isClean {
+		clear(board.Part(mem.areas[cfg.Rank], part))
+		if err := v.barrier(ctx); err != nil {
+			cfg.Shelf.Return(part)
+			return NoPart, failed(ctx, err)
+		}
+	}
+	b := board.New(mem.config(cfg, part, level, int(tune.Scarcity(int(scarcity)))))
+	cfg.Comm.UseBoard(b)
+	cfg.Book.UseBoard(b)
+	return part, nil
+}
+
+// failed is why a vote has. If a rank has left, or has given up, the first
+// operation that needs it will tell.
+func failed(ctx context.Context, err error) error {
+	if p, ok := errors.AsType[*engine.PeerError](err); ok && !p.Left {
+		return p
+	}
+	return context.Cause(ctx)
+}
+
+// nodesOf are the numbers of the nodes at the other ends of links.
+func nodesOf(links []*link.Link) (nodes []int) {
+	for _, l := range links {
+		nodes = append(nodes, l.Peer)
+	}
+	return nodes
+}
+
+// voters are the ranks that vote, on a communicator of their own.
+type voters struct {
+	comm *engine.Comm
+	book *recipe.Book
+}
+
+// fixed always chooses the all-reduce of an index. The first one is sound for
+// short vectors, and needs no model of what all would cost, which takes its
+// time with many ranks.
+func fixed(index int) recipe.Tuner {
+	return recipe.Chooser(func(n tune.Need) tune.Choice {
+		return tune.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
+	})
+}
+
+// most leaves the largest of all ranks' votes, number by number.
+func (v voters) most(ctx context.Context, votes []uint8) error {
+	return v.allReduce(ctx, votes, len(votes), kernel.Uint8, kernel.Max)
+}
+
+func (v voters) barrier(ctx context.Context) error {
+	return v.run(ctx, v.book.Work(recipe.Task{Kind: plan.Barrier, Elem: 1}))
+}
+
+func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
+	w := v.book.Work(recipe.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count})
+	w.Data, w.Reduce = data, kernel.Reducer(t, op)
+	return v.run(ctx, w)
+}
+
+func (v voters) run(ctx context.Context, w engine.Work) error {
+	op, err := v.comm.Start(&w)
+	if err == nil {
+		err = op.Wait(ctx)
+	}
+	return err
+}
