@@ -234,14 +234,14 @@ func TestRanksAgree(t *testing.T) {
 }
 
 func TestInvalidConfigurations(t *testing.T) {
-	for _, c := range []Compressor{
+	for i, c := range []Compressor{
 		&TopK{K: -1}, &TopK{Ratio: -0.5}, &TopK{Ratio: 1.5}, &TopK{Ratio: math.NaN()}, &TopK{Ratio: math.Inf(1)}, &TopK{Ratio: 0.5, K: 2},
 		&RandomK{K: -1}, &RandomK{Ratio: -0.5}, &RandomK{Ratio: 1.5}, &RandomK{Ratio: math.NaN()}, &RandomK{Ratio: 0.5, K: 2},
 		Quantize8{Block: -1}, Cast16{Format: 2},
 		&ErrorFeedback{Compressor: &RandomK{Unbiased: true}}, &ErrorFeedback{Compressor: &ErrorFeedback{}},
 		&ErrorFeedback{Compressor: &TopK{K: -1}},
 	} {
-		t.Run(fmt.Sprintf("%T%+v", c, c), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d: %T", i, c), func(t *testing.T) {
 			out, err := c.Append([]byte("dst"), []float32{1, 2, 3})
 			if !errors.Is(err, ErrConfig) || string(out) != "dst" {
 				t.Errorf("Append = %q, %v, want dst as it was and an ErrConfig", out, err)

@@ -26,8 +26,8 @@ import (
 // any more, as if it had arrived.
 type ErrorFeedback struct {
 	// Compressor encodes the vectors. The default is a TopK that keeps 1%. A
-	// RandomK that is Unbiased and another ErrorFeedback are ErrConfigs: with
-	// both of them residuals would grow without limit.
+	// RandomK that is Unbiased, or another ErrorFeedback, is an ErrConfig: with
+	// either of them residuals would grow without limit.
 	Compressor Compressor
 
 	residual []float32 // nil before the first vector

@@ -35,11 +35,13 @@ func (s *selection) selectLargest(src []float32, k int) choice {
 }
 
 const (
-	sampleStride = 61 // a prime number, which hardly is the period of a vector
-	sampleMin    = 1 << 12
-	sampleShare  = 8
+	sampleStride = 61      // a prime number, which hardly is the period of a vector
+	sampleMin    = 1 << 12 // below that many elements a sample is not worth it,
+	sampleShare  = 8       // nor is it for more than one element in so many
 )
 
+// selectCandidates is selectLargest by a sample. It is not ok if the sample has
+// misled it.
 func (s *selection) selectCandidates(src []float32, k int) (c choice, ok bool) {
 	// Four standard deviations more than what is expected to be in the sample.
 	expected := float64(k) / sampleStride

@@ -75,10 +75,9 @@ func Reach(ctx context.Context, cfg Config) (part int, err error) {
 	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:]
 	var found tune.Links
 	if level == apart {
-		if found, err = v.gauge(ctx, ways, cfg.Hosts); err != nil {
+		if found, err = v.gauge(ctx, ways, cfg.Hosts, cfg.Log); err != nil {
 			return NoPart, failed(ctx, err)
 		}
-		cfg.Log.Debug("links measured", "links", found)
 	}
 	if tuner := ways.Tuner(cfg.Hosts, found); tuner != nil {
 		cfg.Book.SetTuner(tuner)

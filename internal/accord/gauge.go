@@ -3,6 +3,7 @@ package accord
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"math"
 	"time"
 
@@ -16,13 +17,13 @@ const hurry = 50 * time.Millisecond
 
 // gauge has all ranks find out how fast the links between them are, where that
 // is not what the ways let expect.
-func (v voters) gauge(ctx context.Context, ways tune.Ways, hosts plan.Hosts) (l tune.Links, err error) {
+func (v voters) gauge(ctx context.Context, ways tune.Ways, hosts plan.Hosts, log *slog.Logger) (l tune.Links, err error) {
 	if ways.Tuner(hosts, l) == nil {
 		return l, nil
 	}
 	short, long := tune.Trials(hosts.Size())
 	once := long
-	once.Times = 1
+	once.Times, once.Rows = 1, 1
 	var least [2]float64
 	for i, t := range []tune.Trial{short, once} {
 		if least[i], err = v.try(ctx, t); err != nil {
@@ -42,21 +43,26 @@ func (v voters) gauge(ctx context.Context, ways tune.Ways, hosts plan.Hosts) (l 
 			return l, err
 		}
 	}
-	return ways.Fit(hosts, least[0], least[1]), nil
+	l = ways.Fit(hosts, least[0], least[1])
+	log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
+	return l, nil
 }
 
-// try is the least time that a trial takes, in seconds.
+// try is how many seconds a trial takes. A single all-reduce tells little: a rank
+// that is late finds that others have done their part.
 func (v voters) try(ctx context.Context, t tune.Trial) (float64, error) {
 	before := v.book.Tuner()
 	defer v.book.SetTuner(before)
 	v.book.SetTuner(fixed(t.Index))
 	data, least := make([]byte, t.Bytes), math.Inf(1)
-	for range t.Times {
+	for range t.Rows {
 		start := time.Now()
-		if err := v.allReduce(ctx, data, t.Bytes/kernel.Float32.Size(), kernel.Float32, kernel.Sum); err != nil {
-			return 0, err
+		for range t.Times {
+			if err := v.allReduce(ctx, data, t.Bytes/kernel.Float32.Size(), kernel.Float32, kernel.Sum); err != nil {
+				return 0, err
+			}
 		}
-		least = min(least, time.Since(start).Seconds())
+		least = min(least, time.Since(start).Seconds()/float64(t.Times))
 	}
 	return least, nil
 }
