@@ -19,6 +19,17 @@
 // same for programs. Local makes ranks within one process, and package
 // nexartest does so for tests.
 //
+// # What there is
+//
+// Every collective, and every message, has a function that blocks and one that
+// begins with Start and returns a Handle. Those that move data without reducing
+// it take elements of any type without pointers. Names that end in V are for
+// blocks of different lengths. AllReduceBuckets is for many short vectors,
+// AllReduceCompressed for networks that are slower than the computation between
+// them, and Comm.On for vectors on an accelerator. Comm.Split makes
+// communicators of some of the ranks, Comm.Call calls a function of another
+// rank, and Config says how all of it behaves.
+//
 // # Guarantees
 //
 // The result of a collective has the same bits on every rank that gets it.
