@@ -33,7 +33,7 @@ func (v voters) gauge(ctx context.Context, ways tune.Ways, hosts plan.Hosts, log
 	if least, err = v.slowest(ctx, least); err != nil {
 		return l, err
 	}
-	if least[1] < hurry.Seconds() {
+	if least[1] < hurry.Seconds() && long != once {
 		again, err := v.try(ctx, long)
 		if err != nil {
 			return l, err

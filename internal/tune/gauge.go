@@ -22,12 +22,18 @@ const (
 	longTrial      = 1 << 20
 	longTrialLeast = 64 << 10
 	longTrialsMost = 8 << 20 // of all ranks together
+	trialsRanks    = 16      // more of them carry out few trials, which take long
 )
 
 // Trials are a short and a long one for so many ranks.
 func Trials(size int) (short, long Trial) {
 	bytes := min(longTrial, max(longTrialLeast, longTrialsMost/size))
-	return Trial{shortTrial, allReduce("recursive-doubling"), 16, 4}, Trial{bytes, allReduce("rabenseifner"), 2, 2}
+	short = Trial{shortTrial, allReduce("recursive-doubling"), 16, 3}
+	long = Trial{bytes, allReduce("rabenseifner"), 2, 2}
+	if size > trialsRanks {
+		short.Times, short.Rows, long.Times, long.Rows = 2, 2, 1, 1
+	}
+	return short, long
 }
 
 func allReduce(name string) int {
@@ -71,9 +77,12 @@ func (s Ways) Fit(h plan.Hosts, short, long float64) (l Links) {
 		return l
 	}
 	short, long = min(short, secondsMax), min(long, secondsMax)
+	// One tuner for all: what plans are made of stays the same.
+	tuner := s.Tuner(h, l)
 	predict := func(t Trial, l Links) float64 {
+		*tuner.between = l.as(s.slowest(h))
 		need := Need{Collective: plan.AllReduce, Size: h.Size(), Bytes: t.Bytes}
-		c, _ := s.Tuner(h, l).Way(need, t.Index, 1)
+		c, _ := tuner.Way(need, t.Index, 1)
 		return c.Seconds
 	}
 	switch p := predict(shortTrial, l); {

@@ -78,11 +78,29 @@ func CountWays(ballot []uint8) Ways {
 // the Ways are not known. It takes hosts into account if all ranks of each
 // share memory.
 func (s Ways) Tuner(h plan.Hosts, l Links) *Tuner {
-	if between, known := s.Far.Network(); known && h.Crowded() && s.Near == Memory {
-		return NewOnHosts(Pipes(), l.as(between), h)
+	net := s.slowest(h)
+	switch {
+	case net == Network{}:
+		return nil
+	case s.onHosts(h):
+		return NewOnHosts(Pipes(), l.as(net), h)
 	}
-	if net, known := s.All.Network(); known {
-		return New(l.as(net))
+	return New(l.as(net))
+}
+
+// onHosts reports whether hosts are taken into account.
+func (s Ways) onHosts(h plan.Hosts) bool {
+	_, known := s.Far.Network()
+	return known && h.Crowded() && s.Near == Memory
+}
+
+// slowest is the Network of all ranks, or of hosts where these are taken into
+// account; the zero value if it is not known.
+func (s Ways) slowest(h plan.Hosts) Network {
+	way := s.All
+	if s.onHosts(h) {
+		way = s.Far
 	}
-	return nil
+	n, _ := way.Network()
+	return n
 }
