@@ -7,9 +7,12 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 // A setting is what a variable may and may not be.
@@ -20,12 +23,17 @@ type setting struct {
 	secret    bool // the value is in no error
 }
 
-// settings are those of all fields of Config that have a variable.
-func settings() map[string]setting {
+// samples are for all variables of Config. Log is none that can be compared, and
+// has a test of its own.
+func samples() map[string]setting {
 	second := func(malformed ...string) setting {
 		malformed = append(malformed, "soon", "1 minute", "NaN", "1e300", "-1e300", "0x", "5S")
 		return setting{good: "1.5", want: 1500 * time.Millisecond, malformed: malformed}
 	}
+	number := func(good int, malformed ...string) setting {
+		return setting{good: strconv.Itoa(good), want: good, malformed: append(malformed, "-1", "many", "1.5", "99999999999999999999")}
+	}
+	onOff := setting{good: "1", want: true, malformed: []string{"2", "maybe", "yes!"}}
 	rank := 3
 	return map[string]setting{
 		"NEXAR_SEEDS": {
@@ -39,33 +47,52 @@ func settings() map[string]setting {
 		"NEXAR_LISTEN":     {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
 		"NEXAR_ADVERTISE":  {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
 		"NEXAR_TRANSPORTS": {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"udp", "shm,,tcp", "shm;tcp", "QUIC"}},
+		"NEXAR_TOPOLOGY": {
+			good: "full", want: "full",
+			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:-2", "k-regular:x", "hypercube:3", "hypercube", "k-regular:4"},
+		},
 		"NEXAR_ALGORITHMS": {
 			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
 		},
-		"NEXAR_PLAIN_BULK":                     {good: "1", want: true, malformed: []string{"2", "maybe", "plain"}},
-		"NEXAR_RPC_TIMEOUT_SECS":               {good: "2.5", want: 2500 * time.Millisecond, malformed: []string{"soon", "1h30"}},
-		"NEXAR_RPC_IN_FLIGHT":                  {good: "7", want: 7, malformed: []string{"-1", "many", "262145"}},
-		"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES": {good: "1000", want: 1000, malformed: []string{"1GiB", "much"}},
-		"NEXAR_BUCKET_BYTES":                   {good: "1048576", want: 1 << 20, malformed: []string{"-1", "1MiB", "many"}},
-		"NEXAR_DETERMINISTIC":                  {good: "true", want: true, malformed: []string{"2", "maybe", "yes!"}},
-		"NEXAR_RANK":                           {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
-		"NEXAR_MEMORY":                         {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
+		"NEXAR_PLAIN_BULK":              onOff,
+		"NEXAR_ENCRYPT_BULK_TRANSPORT":  {good: "0", want: true, malformed: []string{"2", "maybe", "tls"}},
+		"NEXAR_ENABLE_TCP_BULK_SIDECAR": {good: "0", want: []string{"shm", "quic"}, malformed: []string{"2", "maybe", "tcp"}},
+		"NEXAR_DETERMINISTIC":           onOff,
+
+		"NEXAR_RPC_IN_FLIGHT":                  number(7, "262145"),
+		"NEXAR_BUCKET_BYTES":                   number(1<<20, "1MiB"),
+		"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES": {good: "1000", want: 1000, malformed: []string{"1GiB", "much", "1e9"}},
+		"NEXAR_LARGE_MSG_BYTES":                number(1<<24, "16MiB"),
+		"NEXAR_PIPELINE_SEGMENT_BYTES":         number(1<<16, "64KiB"),
+		"NEXAR_RING_MAX_WORLD":                 number(16),
+
+		"NEXAR_RECOVERY_POLICY":        {good: "manual", want: Manual, malformed: []string{"never", "Manual", "auto,manual", "1"}},
+		"NEXAR_ELASTIC_ENABLED":        onOff,
+		"NEXAR_ELASTIC_MIN_WORLD_SIZE": number(2),
+		"NEXAR_ELASTIC_MAX_WORLD_SIZE": number(8),
+
+		"NEXAR_RANK":   {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
+		"NEXAR_MEMORY": {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
 
 		"NEXAR_FORM_TIMEOUT_SECS":       second(),
 		"NEXAR_COLLECTIVE_TIMEOUT_SECS": second(),
 		"NEXAR_BARRIER_TIMEOUT_SECS":    second(),
 		"NEXAR_HEARTBEAT_INTERVAL_SECS": second(),
 		"NEXAR_HEARTBEAT_TIMEOUT_SECS":  second("-3s"),
+		"NEXAR_RPC_TIMEOUT_SECS":        second("1h30"),
+		"NEXAR_RECOVERY_TIMEOUT_SECS":   second(),
+
+		"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS": second(),
 	}
 }
 
-// fields are the variables of Config with the fields they set.
-func fields() map[string]reflect.StructField {
-	all := make(map[string]reflect.StructField)
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
-		if name := f.Tag.Get("env"); name != "-" {
-			all[name] = f
+// fields are the variables of Config with the names of the fields they set.
+func fields() map[string]string {
+	all := make(map[string]string)
+	for _, f := range settings.Fields[Config]() {
+		for _, name := range f.Variables() {
+			all[name] = f.Name
 		}
 	}
 	return all
@@ -83,9 +110,12 @@ func noEnv(t *testing.T) {
 
 func TestConfigFromEnv(t *testing.T) {
 	for name, field := range fields() {
-		s, ok := settings()[name]
+		s, ok := samples()[name]
+		if name == logVariable {
+			continue
+		}
 		if !ok || s.good == "" || len(s.malformed) == 0 {
-			t.Errorf("field %s: this test does not know what %q may be", field.Name, name)
+			t.Errorf("field %s: this test does not know what %q may be", field, name)
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +125,8 @@ func TestConfigFromEnv(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := reflect.ValueOf(cfg).FieldByIndex(field.Index).Interface(); !reflect.DeepEqual(got, s.want) {
-				t.Errorf("%s=%s makes %s = %v, want %v", name, s.good, field.Name, got, s.want)
+			if got := reflect.ValueOf(cfg).FieldByName(field).Interface(); !reflect.DeepEqual(got, s.want) {
+				t.Errorf("%s=%s makes %s = %v, want %v", name, s.good, field, got, s.want)
 			}
 		})
 	}
@@ -104,7 +134,7 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestConfigMalformed(t *testing.T) {
 	for name := range fields() {
-		s := settings()[name]
+		s := samples()[name]
 		for _, value := range s.malformed {
 			t.Run(name+"="+value[:min(len(value), 20)], func(t *testing.T) { refuses(t, name, value, s.secret) })
 		}
@@ -162,15 +192,34 @@ func seedsUnless(name string) []string {
 	return []string{"127.0.0.1:1"}
 }
 
-func TestConfigTimes(t *testing.T) {
-	for value, want := range map[string]time.Duration{
-		"2": 2 * time.Second, "0.25": 250 * time.Millisecond, "1e3": 1000 * time.Second,
-		"250ms": 250 * time.Millisecond, "1m30s": 90 * time.Second, "-1": -time.Second, "0": 0, "": 0,
+// The parts that variables share are tested in package settings.
+func TestConfigSpecialValues(t *testing.T) {
+	for _, test := range []struct {
+		name, value string
+		field       func(Config) any
+		want        any
+	}{
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "0", func(c Config) any { return c.CompressedMax }, -1},
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "-1", func(c Config) any { return c.CompressedMax }, -1},
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "", func(c Config) any { return c.CompressedMax }, 0},
+		{"NEXAR_RECOVERY_POLICY", "auto", func(c Config) any { return c.Recovery }, Automatic},
+		{"NEXAR_RECOVERY_POLICY", "automatic", func(c Config) any { return c.Recovery }, Automatic},
+		{"NEXAR_RECOVERY_POLICY", "abort", func(c Config) any { return c.Recovery }, Abort},
+		{"NEXAR_RANK", "0", func(c Config) any { return *c.Rank }, 0},
+		{"NEXAR_BARRIER_TIMEOUT_SECS", "0", func(c Config) any { return c.BarrierTimeout }, time.Duration(0)},
+		{"NEXAR_BARRIER_TIMEOUT_SECS", "-1", func(c Config) any { return c.BarrierTimeout }, -time.Second},
+		{"NEXAR_BARRIER_TIMEOUT_SECS", "250ms", func(c Config) any { return c.BarrierTimeout }, 250 * time.Millisecond},
+		{"NEXAR_ENCRYPT_BULK_TRANSPORT", "1", func(c Config) any { return c.PlainBulk }, false},
 	} {
 		noEnv(t)
-		t.Setenv("NEXAR_BARRIER_TIMEOUT_SECS", value)
-		if cfg, err := ConfigFromEnv(); err != nil || cfg.BarrierTimeout != want {
-			t.Errorf("%q: %v, %v, want %v", value, cfg.BarrierTimeout, err, want)
+		t.Setenv(test.name, test.value)
+		cfg, err := ConfigFromEnv()
+		if err != nil {
+			t.Errorf("%s=%s: %v", test.name, test.value, err)
+			continue
+		}
+		if got := test.field(cfg); got != test.want {
+			t.Errorf("%s=%s: got %v, want %v", test.name, test.value, got, test.want)
 		}
 	}
 }
@@ -196,42 +245,161 @@ func TestConfigLog(t *testing.T) {
 func TestLocalTakesWhatItNeeds(t *testing.T) {
 	noEnv(t)
 	rank := -1
-	comms, err := Local(t.Context(), 1, Config{Seeds: []string{"nonsense"}, Listen: "nonsense", Rank: &rank, HeartbeatTimeout: -1, Token: "two words"})
+	comms, err := Local(t.Context(), 1, Config{
+		Seeds: []string{"nonsense"}, Listen: "nonsense", Rank: &rank, HeartbeatTimeout: -1, Token: "two words",
+		Transports: []string{"udp"}, Topology: "ring", ElasticMin: -1, Recovery: "never",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	comms[0].Close()
-	for _, cfg := range []Config{{Memory: "lots"}} {
+	for _, cfg := range []Config{{Memory: "lots"}, {BucketBytes: -1}, {CallsInFlight: -1}, {Algorithms: []string{"ring"}}} {
 		if _, err := Local(t.Context(), 1, cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: error %v, want %v", cfg, err, ErrConfig)
 		}
 	}
 }
 
-// What a program says itself counts more than the environment, and this more
-// than the defaults.
-func TestConfigFill(t *testing.T) {
+// What nobody sets has these defaults. What has no effect yet stays as it was
+// set, so that Join can tell.
+func TestConfigDefaults(t *testing.T) {
 	noEnv(t)
-	t.Setenv("NEXAR_LISTEN", "10.0.0.1:1")
-	t.Setenv("NEXAR_BARRIER_TIMEOUT_SECS", "7")
-	cfg, err := Config{Listen: "10.0.0.2:2"}.fill()
+	cfg, err := Config{}.fill()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Listen != "10.0.0.2:2" || cfg.BarrierTimeout != 7*time.Second || cfg.CollectiveTimeout != defaultTimeout {
-		t.Errorf("Listen %s, BarrierTimeout %v, CollectiveTimeout %v", cfg.Listen, cfg.BarrierTimeout, cfg.CollectiveTimeout)
+	if cfg.Log == nil || cfg.Log.Enabled(t.Context(), slog.LevelError) {
+		t.Error("by default there is a log")
 	}
-	for _, cfg := range []Config{
-		{HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second},
-		{HeartbeatInterval: time.Minute},
-		{Seeds: []string{"a.example"}},
-		{Listen: "a.example"},
-		{Memory: "lots"},
-		{Token: "two words"},
-	} {
-		if _, err := cfg.fill(); !errors.Is(err, ErrConfig) {
-			t.Errorf("%+v: error %v, want %v", cfg, err, ErrConfig)
+	cfg.Log = nil
+	want := Config{
+		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full",
+		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMax: 4 << 30,
+		CallTimeout: 30 * time.Second, CallsInFlight: 1024,
+		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got %+v, want %+v", cfg, want)
+	}
+	if cfg, err := (ConfigFromEnv()); err != nil || !reflect.DeepEqual(cfg, Config{}) {
+		t.Errorf("ConfigFromEnv: got %+v, %v, want the zero value", cfg, err)
+	}
+	if defaultListen != want.Listen {
+		t.Errorf("a seed listens at %s, a node at %s", defaultListen, want.Listen)
+	}
+}
+
+// What a program says itself counts more than the environment, and this more
+// than the defaults: for every field, one that its variable sets is taken, and
+// one that the program has set is kept.
+func TestConfigPrecedence(t *testing.T) {
+	for name, field := range fields() {
+		s, ok := samples()[name]
+		if !ok {
+			continue
 		}
+		noEnv(t)
+		get := func(c Config) any { return reflect.ValueOf(c).FieldByName(field).Interface() }
+		t.Setenv(name, s.good)
+		cfg, err := Config{}.fill()
+		if err != nil || !reflect.DeepEqual(get(cfg), s.want) {
+			t.Errorf("%s=%s: %s is %v, %v, want %v", name, s.good, field, get(cfg), err, s.want)
+		}
+		own := cfg
+		if !settle(&own, field) {
+			continue // A truth value that is set is the only one.
+		}
+		cfg, err = own.fill()
+		if err != nil || !reflect.DeepEqual(get(cfg), get(own)) {
+			t.Errorf("%s=%s: %s is %v, %v, but the program says %v", name, s.good, field, get(cfg), err, get(own))
+		}
+	}
+}
+
+// settle gives a field a valid value that is in no sample, if there is one.
+func settle(cfg *Config, field string) bool {
+	seven := 7
+	values := map[string]any{
+		"Seeds": []string{"own.example:1"}, "Token": "own-token", "Listen": "10.0.0.7:7", "Advertise": "own.example", "Rank": &seven,
+		"Transports": []string{"quic"}, "Algorithms": []string{"all_reduce=ring"}, "Memory": "training", "Recovery": Abort,
+	}
+	v := reflect.ValueOf(cfg).Elem().FieldByName(field)
+	switch own, ok := values[field]; {
+	case ok:
+		v.Set(reflect.ValueOf(own))
+	case v.CanInt():
+		v.SetInt(v.Int() + 1)
+	default:
+		return false
+	}
+	return true
+}
+
+func TestConfigContradictions(t *testing.T) {
+	noEnv(t)
+	for _, test := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=1s: not more than the interval"},
+		{Config{HeartbeatInterval: time.Minute}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=5s: not more than the interval"},
+		{Config{Seeds: []string{"a.example"}}, "NEXAR_SEEDS=a.example: not an address"},
+		{Config{Listen: "a.example"}, "NEXAR_LISTEN=a.example: not an address"},
+		{Config{Memory: "lots"}, "NEXAR_MEMORY=lots: not one of training, inference"},
+		{Config{Token: "two words"}, "NEXAR_CLUSTER_TOKEN: "},
+		{Config{Transports: []string{"udp"}}, `NEXAR_TRANSPORTS=udp: "udp" is not one of shm, tcp, quic`},
+		{Config{CallsInFlight: 1 << 19}, "NEXAR_RPC_IN_FLIGHT=524288: not from 0 to 262144"},
+		{Config{BucketBytes: -1}, "NEXAR_BUCKET_BYTES=-1: negative"},
+		{Config{Recovery: "auto"}, "NEXAR_RECOVERY_POLICY=auto: not one of automatic, manual, abort"},
+		{Config{ElasticMin: 3, ElasticMax: 2}, "NEXAR_ELASTIC_MIN_WORLD_SIZE=3: more than NEXAR_ELASTIC_MAX_WORLD_SIZE, which is 2"},
+		{Config{Topology: "hypercube"}, "NEXAR_TOPOLOGY=hypercube: this topology is not built yet"},
+		{Config{Topology: "k-regular:4"}, "NEXAR_TOPOLOGY=k-regular:4: this topology is not built yet"},
+		{Config{Topology: "k-regular:no"}, "NEXAR_TOPOLOGY=k-regular:no: not one of full, k-regular:K"},
+	} {
+		if _, err := test.cfg.fill(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want %v with %q", err, ErrConfig, test.want)
+		}
+	}
+	for _, cfg := range []Config{{ElasticMin: 2, ElasticMax: 2}, {ElasticMin: 5}, {HeartbeatInterval: -1, HeartbeatTimeout: 1}} {
+		if _, err := cfg.fill(); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// A contradiction can be between a program and its environment, too.
+func TestConfigContradictsEnvironment(t *testing.T) {
+	noEnv(t)
+	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "4")
+	if _, err := (Config{ElasticMin: 5}).fill(); !errors.Is(err, ErrConfig) {
+		t.Errorf("error %v, want %v", err, ErrConfig)
+	}
+}
+
+// Join warns, once, of what is set and has no effect yet, whoever has set it, and
+// of nothing else.
+func TestJoinWarnsOfIdle(t *testing.T) {
+	noEnv(t)
+	join := func(cfg Config) string {
+		var log strings.Builder
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
+		if _, err := Join(t.Context(), cfg); err == nil || errors.Is(err, ErrConfig) {
+			t.Errorf("error %v, want that there is no seed", err)
+		}
+		return log.String()
+	}
+	const warning = "settings that have no effect yet"
+	if log := join(Config{Memory: "inference"}); strings.Contains(log, warning) {
+		t.Errorf("there is nothing to warn of: %s", log)
+	}
+	t.Setenv("NEXAR_ELASTIC_ENABLED", "1")
+	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "0")
+	t.Setenv("NEXAR_LARGE_MSG_BYTES", "1000")
+	log := join(Config{Recovery: Automatic})
+	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_RECOVERY_POLICY,NEXAR_ELASTIC_ENABLED` + "\n"
+	if strings.Count(log, warning) != 1 || !strings.Contains(log, want) {
+		t.Errorf("the log is %s, want one %s", log, want)
 	}
 }
 

@@ -2,14 +2,78 @@ package nexar
 
 import (
 	"fmt"
-	"math"
-	"reflect"
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 // envPrefix is what the variables of this package begin with.
 const envPrefix = "NEXAR_"
+
+// ConfigFromEnv reads a Config from the environment. Times, whose variables
+// end in _SECS, are numbers of seconds, or as time.ParseDuration takes them
+// ("250ms"). A malformed value is an ErrConfig that names the variable.
+// Variables that are empty or not set leave their fields zero.
+func ConfigFromEnv() (Config, error) {
+	cfg, err := parseEnv()
+	return cfg, opError("environment", err)
+}
+
+// parseEnv reads the variables of some fields, or of all if it gets none.
+func parseEnv(fields ...string) (Config, error) {
+	cfg, _, err := readEnv(fields)
+	return cfg, err
+}
+
+// readEnv also returns the variables that are set.
+func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
+	if cfg, vars, err = settings.Read[Config](os.Environ(), fields...); err != nil {
+		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if vars[variable("CompressedMax")] != "" && cfg.CompressedMax == 0 {
+		cfg.CompressedMax = -1
+	}
+	if cfg.Recovery == "auto" {
+		cfg.Recovery = Automatic
+	}
+	if cfg.Log, err = logFromEnv(vars[logVariable]); err != nil {
+		return Config{}, nil, err
+	}
+	if cfg.Transports, err = withSidecar(cfg.Transports, vars[sidecarVariable]); err != nil {
+		return Config{}, nil, err
+	}
+	if cfg.PlainBulk, err = plainBulk(cfg.PlainBulk, vars); err != nil {
+		return Config{}, nil, err
+	}
+	return cfg, vars, cfg.check()
+}
+
+// variable is the environment variable of a field of Config.
+func variable(field string) string {
+	for _, f := range settings.Fields[Config]() {
+		if f.Name == field {
+			return f.Variable
+		}
+	}
+	panic("nexar: Config has no field " + field)
+}
+
+// logVariable makes a Logger.
+const logVariable = envPrefix + "LOG"
+
+func logFromEnv(level string) (*slog.Logger, error) {
+	if level == "" {
+		return nil, nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("%w: %s=%q: not one of debug, info, warn, error", ErrConfig, logVariable, level)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+}
 
 // UnknownEnv finds the variables of an environment, as os.Environ has it, that
 // begin with NEXAR_ and mean nothing to this package or its commands: most
@@ -23,7 +87,7 @@ func UnknownEnv(environ []string) []Problem {
 			continue
 		}
 		p := Problem{What: "unknown variable " + name, Mend: "nobody reads it: unset it"}
-		if near := nearest(name, known); near != "" {
+		if near := settings.Nearest(name, envPrefix, known); near != "" {
 			p.Mend = fmt.Sprintf("did you mean %s?", near)
 		}
 		list = append(list, p)
@@ -35,51 +99,9 @@ func UnknownEnv(environ []string) []Problem {
 // knownEnv are the variables that mean something: those of Config, and those
 // that are no settings of a node.
 func knownEnv() []string {
-	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE", sidecarVariable}
-	config := reflect.TypeFor[Config]()
-	for i := range config.NumField() {
-		names = append(names, variable(config.Field(i).Name))
+	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
+	for _, f := range settings.Fields[Config]() {
+		names = append(names, f.Variables()...)
 	}
 	return names
-}
-
-// nearest is the name that differs least from what was written, or "" if none
-// can have been meant: each differs much, and does not hold it either.
-func nearest(written string, names []string) string {
-	written = strings.TrimPrefix(written, envPrefix)
-	best, least := "", math.MaxInt
-	for _, name := range names {
-		bare := strings.TrimPrefix(name, envPrefix)
-		d := distance(written, bare)
-		meant := d <= 1+len(written)/3 || strings.Contains(bare, written)
-		if meant && d < least {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// distance is the number of characters to insert, delete or replace that make
-// a into b.
-//
-// Wagner and Fischer, "The String-to-String Correction Problem", JACM 21(1),
-// 1974.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -2,9 +2,12 @@ package nexar
 
 import (
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 func TestUnknownEnv(t *testing.T) {
@@ -17,6 +20,10 @@ func TestUnknownEnv(t *testing.T) {
 		"NEXAR_FORM_TIMEOUT":      "did you mean NEXAR_FORM_TIMEOUT_SECS?",
 		"NEXAR_FORM_TIMEOUT_SEC":  "did you mean NEXAR_FORM_TIMEOUT_SECS?",
 		"NEXAR_OF_SOMEBODY_ELSES": "nobody reads it: unset it",
+		"NEXAR_ENCRYPT_BULK":      "did you mean NEXAR_ENCRYPT_BULK_TRANSPORT?",
+		"NEXAR_ELASTIC_ENABLE":    "did you mean NEXAR_ELASTIC_ENABLED?",
+		"NEXAR_RECOVERY":          "did you mean NEXAR_RECOVERY_POLICY?",
+		"NEXAR_MIN_WORLD_SIZE":    "did you mean NEXAR_ELASTIC_MIN_WORLD_SIZE?",
 	} {
 		got := UnknownEnv([]string{"PATH=/bin", name + "=x", "NEXAR_EMPTY=", "=C:=x"})
 		switch {
@@ -25,6 +32,60 @@ func TestUnknownEnv(t *testing.T) {
 		case want != "" && (len(got) != 1 || got[0].What != "unknown variable "+name || got[0].Mend != want || got[0].Fatal):
 			t.Errorf("%s: %v, want %q", name, got, want)
 		}
+	}
+}
+
+// Every variable of Config is known, and is found if a letter of it is missing.
+func TestUnknownEnvKnowsAll(t *testing.T) {
+	for name := range fields() {
+		if got := UnknownEnv([]string{name + "=x"}); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		misspelt := name[:len(name)-2] + name[len(name)-1:]
+		got := UnknownEnv([]string{misspelt + "=x"})
+		if want := "did you mean " + name + "?"; len(got) != 1 || got[0].Mend != want {
+			t.Errorf("%s: %v, want %q", misspelt, got, want)
+		}
+	}
+}
+
+// docs/config.md has a row for every field, with its variables and its default,
+// which says whether it has an effect; and the error that it shows is the one
+// that there is.
+func TestConfigPage(t *testing.T) {
+	text, err := os.ReadFile("docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, f := range settings.Fields[Config]() {
+		var row string
+		for line := range strings.Lines(page) {
+			if strings.HasPrefix(line, "| `"+f.Name+"` |") {
+				row += line
+			}
+		}
+		cells := strings.Split(row, " | ")
+		if len(cells) != 5 {
+			t.Errorf("%s has %d cells", f.Name, len(cells))
+			continue
+		}
+		for _, name := range f.Variables() {
+			if !strings.Contains(cells[1], "`"+name+"`") {
+				t.Errorf("the row of %s does not have %s: %s", f.Name, name, cells[1])
+			}
+		}
+		if f.Default != "" && !strings.HasPrefix(cells[3], "`"+f.Default+"`") {
+			t.Errorf("the row of %s has %s, want %s", f.Name, cells[3], f.Default)
+		}
+		if idle := strings.Contains(cells[4], "It has no effect yet"); idle != f.Idle {
+			t.Errorf("the row of %s says that it has no effect yet: %v", f.Name, idle)
+		}
+	}
+	noEnv(t)
+	t.Setenv("NEXAR_BARRIER_TIMEOUT_SECS", "soon")
+	if _, err := Join(t.Context(), Config{}); err == nil || !strings.Contains(page, "    "+err.Error()+"\n") {
+		t.Errorf("the page does not show the error %v", err)
 	}
 }
 
@@ -45,19 +106,5 @@ func TestJoinWarnsOfUnknownEnv(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), `level=WARN msg="unknown variable NEXAR_SEED" mend="did you mean NEXAR_SEEDS?"`) {
 		t.Errorf("the log does not warn of NEXAR_SEED: %s", log.String())
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"same", "same", 0}, {"ab", "ba", 2}} {
-		if got := distance(test.a, test.b); got != test.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
-		}
-		if got := distance(test.b, test.a); got != test.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", test.b, test.a, got, test.want)
-		}
 	}
 }

@@ -60,6 +60,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, opError("join", err)
 	}
+	cfg.warnIdle()
 	if cfg.FormTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))

@@ -3,33 +3,43 @@ package nexar
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
 // allTransports are those that Config.Transports may name.
-func allTransports() []string { return []string{"shm", "tcp", "quic"} }
+func allTransports() []string { return settings.Defaults[Config]().Transports }
 
-// sidecarVariable switches TCP off by itself.
-const sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
+// The variables by which TCP, and the protection of what goes over it, are
+// switched off. Both are on by default.
+const (
+	sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
+	encryptVariable = envPrefix + "ENCRYPT_BULK_TRANSPORT"
+)
+
+// switchedOn reads a variable that is 0 or 1, or empty, which is 1.
+func switchedOn(name, value string) (bool, error) {
+	if value == "" {
+		return true, nil
+	}
+	on, err := settings.Truth(value)
+	if err != nil {
+		return false, fmt.Errorf("%w: %s=%q: %w", ErrConfig, name, value, err)
+	}
+	return on, nil
+}
 
 // withSidecar takes TCP out of a list from the environment if the variable,
 // which may be empty, says so. An empty list stands for all transports.
 func withSidecar(list []string, value string) ([]string, error) {
-	if value == "" {
-		return list, nil
-	}
-	on, err := strconv.ParseBool(value)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s=%q: neither 0 nor 1", ErrConfig, sidecarVariable, value)
-	}
-	if on {
-		return list, nil
+	on, err := switchedOn(sidecarVariable, value)
+	if on || err != nil {
+		return list, err
 	}
 	if len(list) == 0 {
 		list = allTransports()
@@ -39,6 +49,31 @@ func withSidecar(list []string, value string) ([]string, error) {
 		list = []string{"quic"}
 	}
 	return list, nil
+}
+
+// plainBulk is what two variables of the opposite meaning say together: plain
+// says what the one makes of PlainBulk.
+func plainBulk(plain bool, vars map[string]string) (bool, error) {
+	name, value := variable("PlainBulk"), vars[encryptVariable]
+	encrypt, err := switchedOn(encryptVariable, value)
+	if value == "" || err != nil {
+		return plain, err
+	}
+	if vars[name] != "" && plain == encrypt {
+		return false, fmt.Errorf("%w: %s=%s contradicts %s=%s: set one of them", ErrConfig, encryptVariable, value, name, vars[name])
+	}
+	return !encrypt, nil
+}
+
+// agreeOnBulk lets nobody be overruled silently where it is about protection: it
+// finds a program that does without where the environment asks for it.
+func agreeOnBulk(program, environment bool, vars map[string]string) error {
+	for _, name := range []string{variable("PlainBulk"), encryptVariable} {
+		if value := vars[name]; program && !environment && value != "" {
+			return fmt.Errorf("%w: %s=%s: but the program sets PlainBulk", ErrConfig, name, value)
+		}
+	}
+	return nil
 }
 
 // listen makes the ways on which others reach this node. QUIC comes last:

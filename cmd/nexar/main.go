@@ -98,6 +98,11 @@ On one host, "nexar run" is all there is to know: it starts a program as
 several ranks. On several hosts, start "nexar seed" on one of them; it says
 what to run on the others.
 
+SETTINGS
+  What programs do not set themselves they take from variables NEXAR_*, such as
+  NEXAR_TRANSPORTS=tcp,quic. docs/config.md lists all of them. "nexar doctor"
+  says which are set, and which are malformed or misspelt.
+
 EXIT STATUS
   0  all went well
   1  what was asked for has failed; the reason is on standard error

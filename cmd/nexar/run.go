@@ -43,6 +43,8 @@ its environment:
   NEXAR_LOCAL_RANK     the number among the processes of this host, from 0
   NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
 
+Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
+
 Every line of output begins with the rank, "[2] ", in a colour of its own on a
 terminal unless NO_COLOR is set. Lines stay whole. Standard input goes to the
 first process.

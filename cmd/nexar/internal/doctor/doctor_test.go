@@ -40,6 +40,8 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open-sesame", OK, "NEXAR_CLUSTER_TOKEN is set, to 11 characters", ""},
+		{"NEXAR_TOPOLOGY=hypercube", Fail, "NEXAR_TOPOLOGY=hypercube: this topology is not built yet", "correct it"},
+		{"NEXAR_ENCRYPT_BULK_TRANSPORT=perhaps", Fail, `NEXAR_ENCRYPT_BULK_TRANSPORT="perhaps": neither 0 nor 1`, "correct it"},
 		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "did you mean NEXAR_CLUSTER_TOKEN"},
 		{"NEXAR_SEED=10.0.0.1:7000", Warn, "unknown variable NEXAR_SEED", "did you mean NEXAR_SEEDS?"},
 		{"NEXAR_COLECTIVE_TIMEOUT_SEC=1", Warn, "unknown variable", "did you mean NEXAR_COLLECTIVE_TIMEOUT_SECS?"},
@@ -70,6 +72,10 @@ func TestEnvironment(t *testing.T) {
 func TestVariablesThatContradictEachOther(t *testing.T) {
 	list := examineEnvironment(t.Context(), []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=9", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"})
 	if f := find(t, list, "not more than the interval"); f.Status != Fail {
+		t.Errorf("got %+v, want a failure", f)
+	}
+	list = examineEnvironment(t.Context(), []string{"NEXAR_PLAIN_BULK=1", "NEXAR_ENCRYPT_BULK_TRANSPORT=1"})
+	if f := find(t, list, "contradicts"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
 }

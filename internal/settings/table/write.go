@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// write writes a table.
+func (t theme) write(w io.Writer) {
+	fmt.Fprintf(w, "\n## %s\n\n| Field | Variable | Value | Default | What it is |\n|---|---|---|---|---|\n", t.title)
+	for _, f := range t.fields {
+		fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.variables(), f.value(), f.standard(), f.text())
+	}
+}
+
+// variables are in one cell, each on a line.
+func (f field) variables() string { return "`" + strings.Join(f.Variables(), "`<br>`") + "`" }
+
+// value says what the variable may be.
+func (f field) value() string {
+	switch {
+	case f.typ == "time.Duration":
+		return "seconds"
+	case f.typ == "bool":
+		return "0 or 1"
+	case strings.HasPrefix(f.typ, "[]") && len(f.One) > 0:
+		return "list of " + either(f.One, "and")
+	case strings.HasPrefix(f.typ, "[]"):
+		return "list"
+	case len(f.One) > 0:
+		return either(f.One, "or")
+	case strings.HasSuffix(f.Variable, "_BYTES"):
+		return "bytes"
+	case strings.TrimPrefix(f.typ, "*") == "int":
+		return "number"
+	}
+	return "text"
+}
+
+// either joins the values that there are.
+func either(list []string, word string) string {
+	last := len(list) - 1
+	return "`" + strings.Join(list[:last], "`, `") + "` " + word + " `" + list[last] + "`"
+}
+
+// standard is the default, as the variable would say it.
+func (f field) standard() string {
+	switch {
+	case f.Default == "" && f.typ == "bool":
+		return "`0`"
+	case f.Default == "":
+		return "none"
+	}
+	return "`" + f.Default + "`" + f.large()
+}
+
+// large is a large default for people, in brackets.
+func (f field) large() string {
+	n, err := strconv.Atoi(f.Default)
+	switch {
+	case err != nil || !strings.HasSuffix(f.Variable, "_BYTES") || n == 0:
+	case n%(1<<30) == 0:
+		return fmt.Sprintf(" (%d GiB)", n>>30)
+	case n%(1<<20) == 0:
+		return fmt.Sprintf(" (%d MiB)", n>>20)
+	}
+	return ""
+}
+
+// text is the comment as Markdown, without what the other cells say.
+func (f field) text() string {
+	text := f.comment
+	for _, end := range []string{".", ", separated by commas.", "=1."} {
+		text = strings.TrimSuffix(text, " "+f.Variable+end)
+	}
+	text = regexp.MustCompile(`\bNEXAR_[A-Z_]+(=\w+)?`).ReplaceAllString(text, "`$0`")
+	return strings.ReplaceAll(text, "|", `\|`)
+}
