@@ -21,6 +21,7 @@ type call struct {
 	// Guarded by peer.mu. Ended gets one value when the call is both sent and
 	// over, unless it is abandoned by then.
 	id        uint64
+	limited   bool // it has a deadline
 	sent      bool // Send has returned, so that the arguments are free
 	over      bool // there is an answer, or will be none
 	abandoned bool // nobody waits for it any more,
@@ -98,6 +99,7 @@ func (s *Service) newCall(p *peer, fn string, bytes int) *call {
 // enter waits until the call may be under way, and gives it a number.
 func (c *call) enter(ctx context.Context) error {
 	p := c.peer
+	_, c.limited = ctx.Deadline()
 	if ctx.Err() != nil {
 		return &CancelledError{p.rank, c.fn, false, context.Cause(ctx)}
 	}
@@ -227,8 +229,11 @@ func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
 	if c == nil {
 		return fmt.Errorf("rank %d answers call %d, which does not wait for an answer", p.rank, a.ID)
 	}
-	if c.abandoned {
+	switch {
+	case c.abandoned:
 		rest = nil // Nobody will look at it.
+	case a.Status == wire.RemoteEnded && !c.limited:
+		return fmt.Errorf("rank %d says that call %d has ended, which was not cancelled and has no deadline", p.rank, a.ID)
 	}
 	c.end(c.outcome(a, rest))
 	return nil

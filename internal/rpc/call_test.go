@@ -38,17 +38,18 @@ func pattern(n int) []byte {
 // Arguments and results of all lengths, between all ranks, with and without a
 // context that could end.
 func TestCall(t *testing.T) {
-	for name, slow := range map[string]func() time.Duration{"taken at once": nil, "taken later": func() time.Duration { return time.Microsecond }} {
+	for name, slow := range map[string]func(int) time.Duration{"taken at once": nil, "taken later": func(int) time.Duration { return time.Microsecond }} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3, Config{PayloadMax: 4 << 20}, func(f *fabric) { f.slow = slow })
 			w.register(t, "reverse", reverse)
 			with, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			for _, ctx := range []context.Context{context.Background(), with} {
-				for _, n := range []int{0, 1, 64, wire.PayloadMax - 30, wire.PayloadMax, wire.PayloadMax + 1, 3 << 20} {
+				for _, n := range []int{0, 1, 64, wire.PayloadMax - 30, wire.PayloadMax, wire.PayloadMax + 1, promptBytes + 1} {
+					want := pattern(n)
 					for from, s := range w.services {
 						for to := range w.services {
-							checkReverse(t, s, ctx, from, to, n)
+							checkReverse(t, s, ctx, from, to, want)
 						}
 					}
 				}
@@ -57,20 +58,21 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func checkReverse(t *testing.T, s *Service, ctx context.Context, from, to, n int) {
+// checkReverse wants a call of reverse to give what it should, and not to touch
+// its arguments.
+func checkReverse(t *testing.T, s *Service, ctx context.Context, from, to int, want []byte) {
 	t.Helper()
-	args := pattern(n)
+	args := bytes.Clone(want)
 	got, err := s.Call(ctx, to, "reverse", args)
-	if err != nil || len(got) != n+1 || got[0] != byte(from) {
-		t.Fatalf("rank %d calls rank %d with %d bytes: %d bytes, %v", from, to, n, len(got), err)
+	if err != nil || len(got) != len(want)+1 || got[0] != byte(from) {
+		t.Fatalf("rank %d calls rank %d with %d bytes: %d bytes, %v", from, to, len(want), len(got), err)
 	}
-	want := pattern(n)
 	if !bytes.Equal(args, want) {
-		t.Errorf("rank %d calls rank %d with %d bytes, and the handler changes them", from, to, n)
+		t.Errorf("rank %d calls rank %d with %d bytes, and the handler changes them", from, to, len(want))
 	}
-	slices.Reverse(want)
+	slices.Reverse(got[1:])
 	if !bytes.Equal(got[1:], want) {
-		t.Errorf("rank %d calls rank %d with %d bytes: wrong result", from, to, n)
+		t.Errorf("rank %d calls rank %d with %d bytes: wrong result", from, to, len(want))
 	}
 }
 
@@ -156,13 +158,13 @@ func TestAnswersInAnyOrder(t *testing.T) {
 // Long arguments on their way do not hold up other calls.
 func TestLongArgumentsDelayNobody(t *testing.T) {
 	entered, free := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var back atomic.Bool // of the two long messages, the second one is the result
 	w := newWorld(t, 2, Config{}, func(f *fabric) {
-		f.slow = func() time.Duration {
-			once.Do(func() {
+		f.slow = func(bytes int) time.Duration {
+			if bytes > 1<<20 && !back.Swap(true) {
 				close(entered)
 				<-free
-			})
+			}
 			return 0
 		}
 	})

@@ -48,7 +48,7 @@ func TestErrors(t *testing.T) {
 			{"fail", 0, &RemoteError{to, "fail", "no such file"}, `function "fail" of rank %d: no such file`},
 			{"long", 0, &RemoteError{to, "long", strings.Repeat("x", wire.TextMax)}, `function "long" of rank %d: xxx`},
 			{"panic", 0, &PanicError{to, "panic", "index out of range"}, `function "panic" of rank %d panicked: index out of range`},
-			{"nil", 0, &PanicError{to, "nil", "panic called with nil argument (use GODEBUG=panicnil=1 to disable)"}, "panicked"},
+			{"nil", 0, &PanicError{to, "nil", "panic called with nil argument"}, "panicked"},
 			{"text", 0, &PanicError{to, "text", "no text"}, "panicked: no text"},
 			{"goexit", 0, &PanicError{to, "goexit", "its goroutine was ended by runtime.Goexit"}, "runtime.Goexit"},
 			{"large", 0, &TooLargeError{to, "large", true, limit + 1, limit}, `result of function "large" of rank %d: 1001 bytes, at most 1000`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -19,9 +20,9 @@ var (
 
 // A fabric carries messages between ranks in memory, in order for each pair.
 type fabric struct {
-	eager int                  // bytes of the longest message whose Send does not wait for the receiver
-	delay func() time.Duration // of a message; nil: it comes at once, on the sender's goroutine
-	slow  func() time.Duration // of a Take; nil: it is done before it returns
+	eager int                           // bytes of the longest message whose Send does not wait for the receiver
+	delay func() time.Duration          // of a message; nil: it comes at once, on the sender's goroutine
+	slow  func(bytes int) time.Duration // of a Take; nil: it is done before it returns
 
 	ports []*port
 	wg    sync.WaitGroup
@@ -34,11 +35,14 @@ type port struct {
 	arrived func()
 	gone    chan struct{} // closed when the rank is
 
+	polled sync.Mutex // by one at a time
+
 	mu      sync.Mutex
 	queue   []*packet // that have come and were not taken
 	lastID  uint64
 	to      []pair
-	blocked chan struct{} // sends wait until it is closed, if not nil
+	blocked chan struct{} // sends wait until it is closed, if not nil,
+	waits   chan struct{} // and tell of it here
 }
 
 // A pair is the messages on their way from one rank to another.
@@ -52,6 +56,7 @@ type packet struct {
 	from, to int
 	id       uint64
 	size     int
+	due      time.Time // when it comes
 
 	mu    sync.Mutex
 	parts [][]byte   // nil when Send has returned and they were not copied
@@ -99,9 +104,13 @@ func (p *port) Send(to int, parts ...[]byte) error {
 // pass waits until sends are not blocked.
 func (p *port) pass(to int) error {
 	p.mu.Lock()
-	blocked := p.blocked
+	blocked, waits := p.blocked, p.waits
 	p.mu.Unlock()
 	if blocked != nil {
+		select {
+		case waits <- struct{}{}:
+		default:
+		}
 		select {
 		case <-blocked:
 		case <-p.gone:
@@ -132,6 +141,7 @@ func (p *port) post(k *packet) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	way := &p.to[k.to]
+	k.due = time.Now().Add(p.fabric.delay())
 	way.queue = append(way.queue, k)
 	if !way.moves {
 		way.moves = true
@@ -151,7 +161,7 @@ func (p *port) move(way *pair) {
 		k := way.queue[0]
 		way.queue = way.queue[1:]
 		p.mu.Unlock()
-		time.Sleep(p.fabric.delay())
+		time.Sleep(time.Until(k.due))
 		p.fabric.ports[k.to].receive(k)
 	}
 }
@@ -170,6 +180,7 @@ func (p *port) receive(k *packet) {
 
 // Poll implements Port.
 func (p *port) Poll() (Message, bool) {
+	defer p.alone()()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {
@@ -181,6 +192,7 @@ func (p *port) Poll() (Message, bool) {
 
 // Take implements Port.
 func (p *port) Take(m Message, buf []byte, done func(error)) {
+	defer p.alone()()
 	p.mu.Lock()
 	k := p.queue[0]
 	p.queue = slices.Delete(p.queue, 0, 1)
@@ -198,9 +210,17 @@ func (p *port) Take(m Message, buf []byte, done func(error)) {
 		return
 	}
 	p.fabric.wg.Go(func() {
-		time.Sleep(p.fabric.slow())
+		time.Sleep(p.fabric.slow(k.size))
 		done(k.copy(buf))
 	})
+}
+
+// alone panics if someone else polls or takes.
+func (p *port) alone() (done func()) {
+	if !p.polled.TryLock() {
+		panic("two poll at a time")
+	}
+	return p.polled.Unlock
 }
 
 // copy moves the payload, and ends the Send.
@@ -224,13 +244,14 @@ func (k *packet) settle(err error) {
 	}
 }
 
-// block makes the sends of a rank wait for the function that it returns.
-func (p *port) block() (pass func()) {
+// block makes the sends of a rank wait until pass is called. The channel tells
+// when one waits.
+func (p *port) block() (waits <-chan struct{}, pass func()) {
 	blocked := make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.blocked = blocked
-	return func() {
+	p.blocked, p.waits = blocked, make(chan struct{}, 1)
+	return p.waits, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.blocked = nil
@@ -322,13 +343,34 @@ func newStranger(t testing.TB, cfg Config) (*Service, *stranger) {
 	t.Helper()
 	w := newWorld(t, 2, cfg)
 	x := &stranger{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
-	x.arrived = func() {
-		select {
-		case x.came <- struct{}{}:
-		default:
-		}
-	}
+	x.arrived = x.ring
 	return w.services[0], x
+}
+
+// ring says that there may be a message.
+func (x *stranger) ring() {
+	select {
+	case x.came <- struct{}{}:
+	default:
+	}
+}
+
+// until waits for something that is true of the peers of a service, which it
+// reads with their locks held.
+func until(s *Service, is func() bool) {
+	for {
+		for i := range s.peers {
+			s.peers[i].mu.Lock()
+		}
+		ok := is()
+		for i := range s.peers {
+			s.peers[i].mu.Unlock()
+		}
+		if ok {
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 // say sends a message to rank 0.
@@ -339,19 +381,41 @@ func (x *stranger) say(parts ...[]byte) {
 	}
 }
 
-// call sends a call to rank 0.
+// call sends a call to rank 0, without a deadline.
 func (x *stranger) call(id uint64, fn string, args []byte) {
 	x.t.Helper()
-	c := wire.RemoteCall{ID: id}
+	x.callWithin(id, 0, fn, args)
+}
+
+func (x *stranger) callWithin(id uint64, limit time.Duration, fn string, args []byte) {
+	x.t.Helper()
+	c := wire.RemoteCall{ID: id, Remaining: uint64(limit)}
 	x.say(c.Append(nil, fn), args)
+}
+
+// cancel cancels a call.
+func (x *stranger) cancel(id uint64) {
+	x.t.Helper()
+	c := wire.RemoteCancel{ID: id}
+	x.say(c.Append(nil))
+}
+
+// reply answers a call of rank 0.
+func (x *stranger) reply(id uint64, result string) {
+	x.t.Helper()
+	a := wire.RemoteAnswer{ID: id, Status: wire.RemoteDone}
+	x.say(a.Append(nil), []byte(result))
 }
 
 // next is the next message for the stranger.
 func (x *stranger) next() []byte {
 	for {
 		if m, ok := x.Poll(); ok {
-			b := make([]byte, m.Bytes)
-			x.Take(m, b, func(error) {})
+			b, done := make([]byte, m.Bytes), make(chan error, 1)
+			x.Take(m, b, func(err error) { done <- err })
+			if err := <-done; err != nil {
+				x.t.Error(err)
+			}
 			return b
 		}
 		<-x.came

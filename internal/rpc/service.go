@@ -10,9 +10,9 @@
 //
 // A call is carried out at most once. Call returns its result or an error that
 // says what has become of it; as soon as ctx has ended it returns in any case.
-// The deadline of ctx is that of the context that the function gets, less the
-// time that the call took to get there, and if ctx ends otherwise, so does
-// that. Calls overtake each other: a slow function, or long arguments, delay
+// The time that ctx leaves travels with the call, and limits the context that
+// the function gets. When ctx ends, so does that, as soon as word of it has
+// come. Calls overtake each other: a slow function, or long arguments, delay
 // nobody else.
 //
 // A call fails if the function is unknown, returns an error or panics, if its
@@ -28,10 +28,10 @@
 // context; Wait awaits these.
 //
 // What one peer can make a Service run or keep is bounded, whatever it sends:
-// Config.InFlight calls, whose messages have Config.InFlightBytes in all,
-// besides the names, and as many answers on their way; Config.PayloadMax for
-// each call to that peer that it has not answered; and 2^18 small refusals. A
-// peer that is owed more of these does not read its answers, and is broken.
+// Config.InFlight calls, with Config.InFlightBytes of arguments; twice as many
+// goroutines, with the results that it has not taken; Config.PayloadMax for each
+// call to it that it has not answered; and 2^18 refusals of a few bytes. A peer
+// that is owed more of these does not read its answers, and is broken.
 package rpc
 
 import (

@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// waiting is a handler that tells when it begins, and with what cause its
+// context ends.
+func waiting(began chan<- struct{}, causes chan<- error) Handler {
+	return func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}
+}
+
+// When a rank goes, all calls that wait for it end: those under way, those that
+// are being sent, and those that wait for their turn. Calls to others go on.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, Config{InFlight: 2}, func(f *fabric) { f.slow = func(int) time.Duration { return time.Hour } }, late(time.Second))
+		w.register(t, "wait", untilDone)
+		s := w.services[0]
+		other := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+			defer cancel()
+			_, err := s.Call(ctx, 2, "wait", nil)
+			other <- err
+		}()
+		results := make(chan error, 5)
+		for _, n := range []int{0, 1 << 20, 1, 2, 3} { // The last three wait for their turn.
+			go func() {
+				_, err := s.Call(context.Background(), 1, "wait", make([]byte, n))
+				results <- err
+			}()
+			synctest.Wait()
+		}
+		began := time.Now()
+		w.lose(1)
+		want := &LostError{1, "wait", errTestLost}
+		for range 5 {
+			if err := <-results; !reflect.DeepEqual(err, want) {
+				t.Errorf("error %#v, want %#v", err, want)
+			}
+		}
+		if _, err := s.Call(context.Background(), 1, "wait", nil); !reflect.DeepEqual(err, want) || !errors.Is(err, errTestLost) {
+			t.Errorf("the next call: error %#v, want %#v", err, want)
+		}
+		if got := time.Since(began); got != 0 {
+			t.Errorf("the calls ended after %v, want at once", got)
+		}
+		if err := <-other; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the call to another rank: %v", err)
+		}
+		if !strings.Contains(want.Error(), `function "wait" of rank 1, which has gone: the process has died`) {
+			t.Error(want)
+		}
+	})
+}
+
+// Handlers whose caller has gone are told, and keep nobody.
+func TestLostCaller(t *testing.T) {
+	w := newWorld(t, 3, Config{})
+	began, causes := make(chan struct{}, 2), make(chan error, 2)
+	w.register(t, "wait", waiting(began, causes))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var closed *ClosedError
+		if _, err := w.services[0].Call(t.Context(), 1, "wait", nil); !errors.As(err, &closed) || !errors.Is(err, errTestClosed) {
+			t.Errorf("error %v, want a ClosedError, as the caller itself is what has gone", err)
+		}
+	})
+	<-began
+	w.lose(0)
+	if cause := <-causes; !errors.Is(cause, errTestLost) || !strings.Contains(cause.Error(), `rank 0, which has called "wait", has gone`) {
+		t.Errorf("the handler's context ended by %v", cause)
+	}
+	wg.Wait()
+	w.services[1].Lost(0, errors.New("once more")) // Which changes nothing.
+	if _, err := w.services[1].Call(t.Context(), 0, "wait", nil); !errors.Is(err, errTestLost) {
+		t.Errorf("error %v", err)
+	}
+	w.services[1].Close(errTestClosed) // Which says more of what is wrong.
+	if _, err := w.services[1].Call(t.Context(), 0, "wait", nil); !errors.Is(err, errTestClosed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A call whose message cannot be sent has failed.
+func TestSendFails(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	close(w.ports[1].gone) // Nobody has heard of it yet.
+	_, err := w.services[0].Call(t.Context(), 1, "f", nil)
+	if want := (&LostError{1, "f", errTestLost}); !reflect.DeepEqual(err, want) {
+		t.Errorf("error %#v, want %#v", err, want)
+	}
+}
+
+// Close ends all calls and cancels all handlers, and waits for none of them;
+// Wait does.
+func TestClose(t *testing.T) {
+	w := newWorld(t, 2, Config{InFlight: 1})
+	s := w.services[0]
+	began, finish, causes := make(chan struct{}), make(chan struct{}), make(chan error, 3)
+	w.register(t, "stubborn", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+		began <- struct{}{}
+		<-finish
+		causes <- context.Cause(ctx)
+		return nil, nil
+	})
+	results := make(chan error, 3)
+	for _, to := range []int{0, 1, 1} { // The last one waits for its turn.
+		go func() {
+			_, err := s.Call(context.Background(), to, "stubborn", nil)
+			results <- err
+		}()
+	}
+	go func() {
+		_, err := w.services[1].Call(context.Background(), 0, "stubborn", nil)
+		if err == nil {
+			t.Error("a call to a closed rank has a result")
+		}
+	}()
+	for range 3 {
+		<-began
+	}
+	until(s, func() bool { return s.peers[1].window.waiting.Len() == 1 })
+	s.Close(errTestClosed)
+	s.Close(errors.New("once more")) // Which changes nothing.
+	s.Lost(1, errTestLost)
+	for range 3 {
+		err := <-results
+		var closed *ClosedError
+		if !errors.As(err, &closed) || closed.Err != errTestClosed || closed.Fn != "stubborn" {
+			t.Errorf("error %v, want a ClosedError", err)
+		}
+	}
+	if _, err := s.Call(t.Context(), 1, "stubborn", nil); !errors.Is(err, errTestClosed) {
+		t.Errorf("the next call: error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait: error %v while handlers run", err)
+	}
+	w.services[1].Lost(0, errTestLost)
+	close(finish)
+	if err := s.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ends := make(map[error]int)
+	for range 3 {
+		ends[errors.Unwrap(<-causes)]++
+	}
+	if want := map[error]int{errTestClosed: 2, errTestLost: 1}; !reflect.DeepEqual(ends, want) {
+		t.Errorf("the handlers' contexts ended by %v, want %v", ends, want)
+	}
+}
+
+// A Service that is not closed is not waited for in vain: it has not ended.
+func TestWaitBeforeClose(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.services[0].Wait(ctx); err == nil {
+		t.Error("the end of what goes on")
+	}
+}
