@@ -4,6 +4,9 @@
 //	allreduce    the mean of a gradient over all ranks
 //	broadcast    the same weights on all ranks
 //	barrier      nobody goes on before the last has come
+//	overlap      communication beside computation, and what that saves
+//	rpc          a key-value store that is divided among the ranks
+//	train        data-parallel training of a network on real data
 //	seed_worker  a seed and its workers as on several hosts
 //
 // There is nothing to call. Run one with the command in its comment, and copy

@@ -25,7 +25,7 @@ func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{"build", "-o", dir + string(filepath.Separator), "../cmd/nexar"}
-	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "seed_worker"} {
+	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "overlap", "rpc", "seed_worker", "train"} {
 		args = append(args, "./"+name)
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
@@ -47,32 +47,46 @@ func lines(text string) []string {
 	return slices.Sorted(strings.Lines(text))
 }
 
+// times are those of a line that has two of them, as a pattern.
+const times = " +[0-9.]+ ms +[0-9.]+ ms"
+
 func TestExamples(t *testing.T) {
 	dir := build(t)
 	tests := []struct {
 		name string
-		want []string // what each rank prints
+		want []string // the lines that all ranks print, in the order of lines
+		args []string
 	}{
 		{"send_recv", []string{
 			`rank 0 got \[1 1 1 1\] from rank 3`, `rank 1 got \[1 0 0 0\] from rank 0`,
 			`rank 2 got \[1 1 0 0\] from rank 1`, `rank 3 got \[1 1 1 0\] from rank 2`,
-		}},
+		}, nil},
 		{"allreduce", []string{
 			"rank 0 of 4: the mean gradient is 1.5", "rank 1 of 4: the mean gradient is 1.5",
 			"rank 2 of 4: the mean gradient is 1.5", "rank 3 of 4: the mean gradient is 1.5",
-		}},
+		}, nil},
 		{"broadcast", []string{
 			`rank 0 begins with \[.*\]`, `rank 1 begins with \[.*\]`, `rank 2 begins with \[.*\]`, `rank 3 begins with \[.*\]`,
-		}},
+		}, nil},
 		{"barrier", []string{
 			"rank 0 came after .*", "rank 1 came after .*", "rank 2 came after .*", "rank 3 came after .*",
-		}},
+		}, nil},
+		{"rpc", []string{
+			"rank 0 finds greeting/1 at rank 2: hello from rank 1", "rank 1 finds greeting/2 at rank 3: hello from rank 2",
+			"rank 2 finds greeting/3 at rank 0: hello from rank 3", "rank 2 has had no answer after 100ms, and no longer waits for one",
+			"rank 2 says: farewell/0 has no value", "rank 3 finds greeting/0 at rank 1: hello from rank 0",
+		}, nil},
+		{"overlap", []string{
+			"4 ranks over .*, 3 gradients of 40000 bytes", "all-reduces" + times, "computing" + times, "computing is +here +elsewhere",
+			"one after the other" + times, "saved +-?[0-9]+ % +-?[0-9]+ %", "side by side" + times,
+		}, []string{"--layers", "3", "--size", "10000"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), runMax)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, program(dir, "nexar"), "run", "-n", "4", "--no-prefix", "--", program(dir, test.name))
+			args := append([]string{"run", "-n", "4", "--no-prefix", "--", program(dir, test.name)}, test.args...)
+			cmd := exec.CommandContext(ctx, program(dir, "nexar"), args...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -91,6 +105,7 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+	t.Run("train", func(t *testing.T) { testTrain(t, dir) })
 	t.Run("seed_worker", func(t *testing.T) { testSeedWorker(t, program(dir, "seed_worker")) })
 	t.Run("seed_worker usage", func(t *testing.T) { testUsage(t, program(dir, "seed_worker")) })
 }

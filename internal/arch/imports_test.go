@@ -26,13 +26,13 @@ func rooms() []room {
 	)
 	return []room{
 		{"cmd/...", ". cmd/...", "nexartest internal/require", user},
-		{"examples/...", ". nexartest examples/...", "nexartest internal/require", user},
+		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
 		{"internal/clustertest", "", ". internal/require internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
-			"internal/record internal/rpc internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host " +
+			"internal/record internal/rpc internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host internal/settings " +
 			"transport transport/... device device/host compress", "nexartest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
@@ -65,7 +65,10 @@ func rooms() []room {
 		{"internal/tune", "internal/plan internal/board", "", "it computes the cost of a plan from numbers it is given"},
 		{"internal/board", "internal/plan internal/yield", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
+		{"internal/rpc", "internal/wire internal/bufpool", "", "it matches calls and answers, whoever carries the messages"},
 		{"internal/member", "", "", "it is a pure state machine: " + apart},
+		{"internal/settings/table", "internal/settings", "", "it reads the source of settings and must work while their package does not compile"},
+		{"internal/settings", "", "", "it reads settings of any struct and knows none of them"},
 		{"internal/record", "", "internal/require", apart},
 		{"internal/plan", "", "", "algorithms are pure data: " + apart},
 		{"internal/match", "", "", apart},

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// rounds are how often each part is measured.
+const rounds = 9
+
+// A part is something of which the time is measured.
+type part string
+
+const (
+	computing        part = "computing"
+	reducing         part = "all-reduces"
+	oneAfterTheOther part = "one after the other"
+	sideBySide       part = "side by side"
+)
+
+func parts() []part { return []part{computing, reducing, oneAfterTheOther, sideBySide} }
+
+// A step is that of a training: gradients are computed, and averaged over all
+// ranks.
+type step struct {
+	comm      *nexar.Comm
+	gradients [][]float32
+	handles   []*nexar.Handle
+}
+
+func newStep(c *nexar.Comm, layers, size int) *step {
+	s := &step{comm: c, handles: make([]*nexar.Handle, layers)}
+	for range layers {
+		s.gradients = append(s.gradients, make([]float32, size))
+	}
+	return s
+}
+
+// do does a part; compute stands for computing one gradient.
+func (s *step) do(ctx context.Context, p part, compute func()) error {
+	for i, g := range s.gradients {
+		if p != reducing {
+			compute()
+		}
+		switch p {
+		case reducing, oneAfterTheOther:
+			if err := nexar.AllReduce(ctx, s.comm, g, nexar.Avg); err != nil {
+				return err
+			}
+		case sideBySide:
+			// While this gradient is on its way, the next one is computed.
+			s.handles[i] = nexar.StartAllReduce(ctx, s.comm, g, nexar.Avg)
+		}
+	}
+	if p == sideBySide {
+		return nexar.WaitAll(s.handles...)
+	}
+	return nil
+}
+
+// measure is the median of what each part takes on the slowest rank. The parts
+// take turns, so that what else the machine does meets all of them.
+func (s *step) measure(ctx context.Context, compute func()) (map[part]time.Duration, error) {
+	took := make(map[part][]time.Duration)
+	for round := range 1 + rounds {
+		for _, p := range parts() {
+			d, err := s.time(ctx, p, compute)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 { // in the first one memory is touched for the first time
+				took[p] = append(took[p], d)
+			}
+		}
+	}
+	medians := make(map[part]time.Duration)
+	for p, all := range took {
+		slices.Sort(all)
+		medians[p] = all[len(all)/2]
+	}
+	return medians, nil
+}
+
+// time is what a part takes on the slowest rank, once.
+func (s *step) time(ctx context.Context, p part, compute func()) (time.Duration, error) {
+	if err := s.comm.Barrier(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := s.do(ctx, p, compute); err != nil {
+		return 0, err
+	}
+	slowest := []int64{int64(time.Since(began))}
+	if err := nexar.AllReduce(ctx, s.comm, slowest, nexar.Max); err != nil {
+		return 0, err
+	}
+	return time.Duration(slowest[0]), nil
+}
+
+// computations are two that take about as long as the all-reduce of a gradient:
+// one that keeps a processor busy, the same on all ranks, and one that waits.
+func (s *step) computations(ctx context.Context) (busy, waiting func(), err error) {
+	shortest := time.Duration(math.MaxInt64)
+	for range rounds {
+		took, err := s.time(ctx, reducing, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		shortest = min(shortest, took)
+	}
+	each := shortest / time.Duration(len(s.gradients))
+
+	const trial = 100_000
+	fastest := time.Duration(math.MaxInt64)
+	for range rounds {
+		began := time.Now()
+		arithmetic(trial)
+		fastest = min(fastest, time.Since(began))
+	}
+	amount := []int64{int64(trial * float64(each) / float64(max(1, fastest)))}
+	if err := nexar.Broadcast(ctx, s.comm, amount, 0); err != nil {
+		return nil, nil, err
+	}
+	return func() { arithmetic(amount[0]) }, func() { time.Sleep(each) }, nil
+}
+
+// arithmetic keeps a processor busy, and nothing but that.
+func arithmetic(amount int64) {
+	x := 1.0
+	for range amount {
+		x = x*0.999 + 0.001
+	}
+	if x > 2 {
+		panic("means of 1 and 1 have become more than 2")
+	}
+}

@@ -1,0 +1,85 @@
+// Command rpc is a key-value store that is divided among the ranks: each keeps
+// some of the keys, and answers calls of all others for them.
+//
+//	go run ./cmd/nexar run -n 4 -- go run ./examples/rpc
+//
+// It also shows what becomes of calls for which there is no answer, or none in
+// time.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// patience is how long rank 0 waits for what nobody puts into the store.
+const patience = 100 * time.Millisecond
+
+func main() {
+	log.SetFlags(0)
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	node, err := nexar.Join(ctx, nexar.Config{})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	world := node.World()
+	rank, size := world.Rank(), world.Size()
+
+	s, err := open(ctx, world)
+	if err != nil {
+		return err
+	}
+	if err := s.Put(ctx, greeting(rank), fmt.Sprintf("hello from rank %d", rank)); err != nil {
+		return err
+	}
+	// The next rank may not have put its greeting yet: await lets the one that
+	// keeps the key wait for that, rather than ask again and again.
+	key := greeting((rank + 1) % size)
+	value, err := s.Await(ctx, key)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("rank %d finds %s at rank %d: %s\n", rank, key, s.Keeper(key), value)
+
+	if rank == 0 {
+		if err := ask(ctx, s, "farewell/0"); err != nil {
+			return err
+		}
+	}
+	// Whoever leaves takes its keys away: first all are done.
+	return world.Barrier(ctx)
+}
+
+func greeting(rank int) string { return fmt.Sprintf("greeting/%d", rank) }
+
+// ask asks for a key that nobody puts into the store, and tells apart why there
+// is no value.
+func ask(ctx context.Context, s *store, key string) error {
+	_, err := s.Get(ctx, key)
+	refusal, ok := errors.AsType[*nexar.HandlerError](err)
+	if !ok {
+		return fmt.Errorf("get %s: got error %v, want one of who keeps it", key, err)
+	}
+	fmt.Printf("rank %d says: %s\n", s.Keeper(key), refusal.Text)
+
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = s.Await(short, key)
+	call, ok := errors.AsType[*nexar.CallError](err)
+	if !ok || !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("await %s: got error %v, want that of the deadline", key, err)
+	}
+	fmt.Printf("rank %d has had no answer after %v, and no longer waits for one\n", call.Rank, patience)
+	return nil
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/nexartest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// opened is a store of as many ranks, on one of them.
+func opened(t *testing.T, c *nexar.Comm) *store {
+	t.Helper()
+	s, err := open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// together ends the test of a rank when all others are done.
+func together(t *testing.T, c *nexar.Comm) {
+	t.Helper()
+	if err := c.Barrier(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a rank puts all others get, also what has replaced an older value, and
+// every rank keeps some of the keys.
+func TestStore(t *testing.T) {
+	const keys = 50
+	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
+		s := opened(t, c)
+		for round := range 2 {
+			for i := range keys {
+				if i%c.Size() != c.Rank() {
+					continue
+				}
+				if err := s.Put(t.Context(), fmt.Sprint("key ", i), fmt.Sprint("value ", i*(round+1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			together(t, c)
+			kept := make([]int, c.Size())
+			for i := range keys {
+				key := fmt.Sprint("key ", i)
+				kept[s.Keeper(key)]++
+				if got, err := s.Get(t.Context(), key); err != nil || got != fmt.Sprint("value ", i*(round+1)) {
+					t.Errorf("%s is %q, with error %v", key, got, err)
+				}
+			}
+			for rank, n := range kept {
+				if n < keys/6 {
+					t.Errorf("rank %d keeps %d of %d keys", rank, n, keys)
+				}
+			}
+			together(t, c)
+		}
+	})
+}
+
+// A value comes to those who were waiting for it before it was put.
+func TestAwait(t *testing.T) {
+	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		s := opened(t, c)
+		if c.Rank() == 0 {
+			// Both ranks wait: there is no answer before rank 1 has the question.
+			if err := s.Put(t.Context(), "question", "6 × 9"); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Await(t.Context(), "answer"); err != nil || got != "54 to 6 × 9" {
+				t.Errorf("got %q and error %v", got, err)
+			}
+		} else {
+			question, err := s.Await(t.Context(), "question")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Put(t.Context(), "answer", "54 to "+question); err != nil {
+				t.Fatal(err)
+			}
+		}
+		together(t, c)
+	})
+}
+
+// A key without a value is an error of who keeps it, or one of the deadline of
+// who waits for it; the store goes on.
+func TestNoValue(t *testing.T) {
+	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		s := opened(t, c)
+		for i := range 4 { // some keys of this rank, some of the other one
+			key := fmt.Sprint("nothing ", i)
+			_, err := s.Get(t.Context(), key)
+			refusal, ok := errors.AsType[*nexar.HandlerError](err)
+			if !ok || refusal.Text != key+" has no value" {
+				t.Errorf("got error %v, want a HandlerError that says that %s has no value", err, key)
+			}
+			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_, err = s.Await(short, key)
+			cancel()
+			call, ok := errors.AsType[*nexar.CallError](err)
+			if !ok || call.Rank != s.Keeper(key) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got error %v, want that rank %d has not answered in time", err, s.Keeper(key))
+			}
+		}
+		if err := s.Put(t.Context(), "something", "1"); err != nil {
+			t.Error(err)
+		}
+		together(t, c)
+	})
+}

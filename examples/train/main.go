@@ -1,0 +1,85 @@
+// Command train trains a small network to read handwritten digits. The ranks
+// divide the images of each step among themselves, and however many there are,
+// they learn the same:
+//
+//	go run ./cmd/nexar run -n 4 -- go run ./examples/train
+//
+// Without a cluster it runs alone, or as several ranks of one process:
+//
+//	go run ./examples/train --local 4 --compress topk --plot loss.svg
+//
+// With NEXAR_DETERMINISTIC=1 the number that it prints for the bits of all
+// weights is the same for each run with as many ranks, whatever connects them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"sync"
+
+	"github.com/nexar-go/nexar"
+)
+
+func main() {
+	log.SetFlags(0)
+	o, err := parse(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = run(context.Background(), o, os.Stdout)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run is all ranks of this process: one, if it is a node of a cluster.
+func run(ctx context.Context, o options, out io.Writer) error {
+	sets, err := o.load()
+	if err != nil {
+		return err
+	}
+	comms, leave, err := o.join(ctx)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(comms))
+	var ranks sync.WaitGroup
+	for i, c := range comms {
+		ranks.Go(func() {
+			// A rank that has failed must not keep others waiting.
+			errs[i] = errors.Join(o.train(ctx, c, sets, out), c.Close())
+		})
+	}
+	ranks.Wait()
+	return errors.Join(append(errs, leave())...)
+}
+
+// join makes the ranks of this process, and what is to be done when they have
+// ended.
+func (o options) join(ctx context.Context) (comms []*nexar.Comm, leave func() error, err error) {
+	cfg, err := nexar.ConfigFromEnv()
+	if err != nil {
+		return nil, nil, err
+	}
+	inCluster := len(cfg.Seeds) > 0
+	switch {
+	case inCluster && o.local > 0:
+		return nil, nil, fmt.Errorf("--local %d is for a process alone, and NEXAR_SEEDS makes this one a node of a cluster", o.local)
+	case inCluster:
+		node, err := nexar.Join(ctx, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []*nexar.Comm{node.World()}, node.Close, nil
+	default:
+		comms, err := nexar.Local(ctx, max(1, o.local), cfg)
+		return comms, func() error { return nil }, err
+	}
+}

@@ -1,0 +1,129 @@
+// Package mlp is a multilayer perceptron in plain Go: dense layers with ReLUs
+// between them and a softmax at the end, whose loss is the cross-entropy.
+//
+// A step of training calls Forward, and then goes over Backward, which has the
+// gradients layer by layer from the last to the first: while that of a layer is
+// averaged over all ranks, that of the one below is computed.
+//
+//	loss, right := net.Forward(images, labels)
+//	for i, layer := range net.Backward(1 / float32(batch)) {
+//		handles[i] = nexar.StartAllReduceBuckets(ctx, comm, layer.Tensors(), nexar.Sum)
+//	}
+//
+// Forward and Backward use buffers of the Network, which is for one goroutine;
+// the Gradient of a layer that Backward has given belongs to the caller until
+// the next Backward begins. Slices of wrong lengths panic.
+package mlp
+
+import (
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// A Network is layers, of which each takes what the one before it gives.
+type Network struct {
+	Layers []*Layer
+
+	labels []uint8 // of the last Forward
+}
+
+// New makes a network with random weights: widths are how many inputs it has,
+// how many outputs each layer but the last has, and how many classes there are.
+// Weights are normal with a variance of 2 / inputs (He et al., "Delving Deep into
+// Rectifiers", ICCV 2015), and biases 0.
+func New(seed uint64, widths ...int) *Network {
+	r := rand.New(rand.NewPCG(seed, 1))
+	n := new(Network)
+	for i, in := range widths[:len(widths)-1] {
+		l := newLayer(in, widths[i+1])
+		deviation := math.Sqrt(2 / float64(in))
+		for j := range l.weights {
+			l.weights[j] = float32(r.NormFloat64() * deviation)
+		}
+		n.Layers = append(n.Layers, l)
+	}
+	return n
+}
+
+// Params is how many parameters all layers have together.
+func (n *Network) Params() (sum int) {
+	for _, l := range n.Layers {
+		sum += len(l.Params)
+	}
+	return sum
+}
+
+// Forward classifies samples: inputs are as many for each as the first layer
+// takes, and labels the right classes, one for each. It returns the sum of the
+// losses of all samples, and how many of them were classified rightly. Both
+// slices are kept until the next Forward, as Backward needs them.
+func (n *Network) Forward(inputs []float32, labels []uint8) (loss float64, right int) {
+	n.labels = labels
+	values := inputs
+	last := len(n.Layers) - 1
+	for i, l := range n.Layers {
+		values = l.forward(values, len(labels))
+		if i < last {
+			relu(values)
+		}
+	}
+	classes := n.Layers[last].Out
+	for i, label := range labels {
+		of := values[i*classes:][:classes]
+		if argmax(of) == int(label) {
+			right++
+		}
+		softmax(of)
+		loss -= math.Log(max(float64(of[label]), math.SmallestNonzeroFloat32))
+	}
+	return loss, right
+}
+
+// Backward computes the gradient of scale times the loss that Forward has
+// returned, from the last layer to the first, and gives the number of each layer,
+// and the layer, as soon as its Gradient is complete. Then it goes on with the
+// layer below, for which it reads the parameters of this one: they must not
+// change before the loop has ended.
+func (n *Network) Backward(scale float32) iter.Seq2[int, *Layer] {
+	return func(yield func(int, *Layer) bool) {
+		top := n.Layers[len(n.Layers)-1]
+		top.lossErrors(n.labels, scale)
+		for i, l := range slices.Backward(n.Layers) {
+			l.accumulate(len(n.labels))
+			if !yield(i, l) || i == 0 {
+				return
+			}
+			l.propagate(n.Layers[i-1], len(n.labels))
+		}
+	}
+}
+
+func relu(values []float32) {
+	for i, v := range values {
+		values[i] = max(v, 0)
+	}
+}
+
+// softmax makes probabilities of the outputs for one sample.
+func softmax(values []float32) {
+	high := slices.Max(values)
+	sum := 0.0
+	for _, v := range values {
+		sum += math.Exp(float64(v - high))
+	}
+	for i, v := range values {
+		values[i] = float32(math.Exp(float64(v-high)) / sum)
+	}
+}
+
+// argmax is the index of the largest value.
+func argmax(values []float32) (at int) {
+	for i, v := range values {
+		if v > values[at] {
+			at = i
+		}
+	}
+	return at
+}

@@ -1,0 +1,48 @@
+package sgd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nexar-go/nexar/compress"
+)
+
+// NoCompression is the name of what sends gradients as they are.
+const NoCompression = "none"
+
+// Compressions are the names that CompressorOf takes: topk and randomk keep 1% of
+// a gradient, quantize8 and cast16 8 and 16 bits of each element.
+func Compressions() []string {
+	return []string{NoCompression, "topk", "randomk", "quantize8", "cast16"}
+}
+
+// CompressorOf makes a Config.Compressor of its name. What is lost of a gradient
+// is kept for the next one, without which 1% of it would lead elsewhere; see
+// compress.ErrorFeedback. An unknown name is an ErrConfig.
+func CompressorOf(name string, seed uint64) (func(layer int) compress.Compressor, error) {
+	if !slices.Contains(Compressions(), name) {
+		return nil, fmt.Errorf("%w: compression %q is not one of %s", ErrConfig, name, strings.Join(Compressions(), ", "))
+	}
+	if name == NoCompression {
+		return nil, nil
+	}
+	return func(layer int) compress.Compressor {
+		return &compress.ErrorFeedback{Compressor: lossy(name, seed+uint64(layer))}
+	}, nil
+}
+
+// lossy is a Compressor of one layer, which has a seed of its own.
+func lossy(name string, seed uint64) compress.Compressor {
+	const share = 0.01
+	switch name {
+	case "topk":
+		return &compress.TopK{Ratio: share}
+	case "randomk":
+		return &compress.RandomK{Ratio: share, Seed: seed}
+	case "quantize8":
+		return compress.Quantize8{}
+	default:
+		return compress.Cast16{}
+	}
+}

@@ -1,0 +1,36 @@
+package sgd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/nexar-go/nexar"
+)
+
+// ErrDiverged says that the ranks do not have the same weights.
+var ErrDiverged = errors.New("the weights have diverged")
+
+// Digest is a number for the bits of all weights, by which one can compare those
+// of different runs. If not all ranks have the same, it is an ErrDiverged that
+// names one.
+func (t *Trainer) Digest(ctx context.Context) (uint64, error) {
+	hash := fnv.New64a()
+	for _, l := range t.net.Layers {
+		// Writing to a hash never fails.
+		_ = binary.Write(hash, binary.LittleEndian, l.Params)
+	}
+	own := []uint64{hash.Sum64()}
+	all := make([]uint64, t.comm.Size())
+	if err := nexar.AllGather(ctx, t.comm, all, own); err != nil {
+		return 0, err
+	}
+	for rank, its := range all {
+		if its != all[0] {
+			return 0, fmt.Errorf("%w: those of rank %d are %016x, and those of rank 0 are %016x", ErrDiverged, rank, its, all[0])
+		}
+	}
+	return own[0], nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/compress"
+	"github.com/nexar-go/nexar/examples/train/curve"
+	"github.com/nexar-go/nexar/examples/train/digits"
+	"github.com/nexar-go/nexar/examples/train/mlp"
+	"github.com/nexar-go/nexar/examples/train/sgd"
+)
+
+const (
+	hidden = 64
+	// decay keeps the weights small, and the loss on images that are held back
+	// with them.
+	decay = 1e-3
+)
+
+// train is the work of one rank. What there is to say rank 0 says.
+func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Writer) (err error) {
+	if c.Rank() != 0 {
+		out, o.plot = io.Discard, ""
+	}
+	// A drawing that cannot be written should be known before the training.
+	drawing, err := o.create()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drawing.Close()) }()
+	compressor, err := sgd.CompressorOf(o.compress, o.seed)
+	if err != nil {
+		return err
+	}
+	net := mlp.New(o.seed, digits.Pixels, hidden, digits.Classes)
+	trainer, err := sgd.New(ctx, c, net, sgd.Config{Batch: o.batch, Decay: decay, Seed: o.seed, Compressor: compressor})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "ranks: %d; images: %d to learn from, %d held back\n", c.Size(), sets.train.Len(), sets.test.Len())
+	fmt.Fprintf(out, "parameters: %d; gradients: %s\n", net.Params(), sends(net, compressor))
+
+	began := time.Now()
+	lines, err := o.learn(ctx, trainer, sets, out)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	digest, err := trainer.Digest(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "weights %016x, the same bits on all ranks, after %.1f s\n", digest, took.Seconds())
+	return curve.Draw(drawing, "loss", lines...)
+}
+
+// learn goes through all epochs, and returns how the loss went on.
+func (o options) learn(ctx context.Context, trainer *sgd.Trainer, sets *sets, out io.Writer) ([]curve.Line, error) {
+	learnt, held := curve.Line{Name: "learnt from"}, curve.Line{Name: "held back"}
+	for epoch := range o.epochs {
+		seen, err := trainer.Epoch(ctx, sets.train, sgd.Falling(o.rate, epoch, o.epochs))
+		if err != nil {
+			return nil, err
+		}
+		unseen, err := trainer.Test(ctx, sets.test)
+		if err != nil {
+			return nil, err
+		}
+		learnt.Values, held.Values = append(learnt.Values, seen.Loss), append(held.Values, unseen.Loss)
+		fmt.Fprintf(out, "epoch %2d: loss %.4f; of those held back %.4f, accuracy %.1f%%\n", epoch+1, seen.Loss, unseen.Loss, 100*unseen.Accuracy)
+	}
+	return []curve.Line{learnt, held}, nil
+}
+
+// sends says how much a rank puts into the all-reduces of a step.
+func sends(net *mlp.Network, compressor func(layer int) compress.Compressor) string {
+	const bytesOfFloat32 = 4
+	whole := bytesOfFloat32 * net.Params()
+	if compressor == nil {
+		return fmt.Sprintf("%d bytes of each rank in each step", whole)
+	}
+	most := 0
+	for i, l := range net.Layers {
+		most += compressor(i).MaxBytes(len(l.Params))
+	}
+	return fmt.Sprintf("%d bytes of each rank in each step, made at most %d", whole, most)
+}
+
+// create makes the file for the drawing, or what takes one that nobody wants.
+func (o options) create() (io.WriteCloser, error) {
+	if o.plot == "" {
+		return nowhere{io.Discard}, nil
+	}
+	return os.Create(o.plot)
+}
+
+// nowhere is a file whose content nobody reads.
+type nowhere struct{ io.Writer }
+
+func (nowhere) Close() error { return nil }
