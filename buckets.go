@@ -3,6 +3,7 @@ package nexar
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -17,7 +18,8 @@ import (
 // bucket changes its bits only as its place in a vector would; with
 // Config.Deterministic not at all.
 //
-// No two vectors share memory. After an error the vectors hold neither.
+// Vectors that share memory are an ErrOverlap. After an error in one of the
+// buckets some vectors may have been reduced; the others hold neither.
 func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) error {
 	return StartAllReduceBuckets(ctx, c, vectors, op).Wait()
 }
@@ -26,17 +28,48 @@ func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op 
 // the last bucket is packed and under way, so that its place among other
 // collectives is fixed.
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
-	p := packer[T]{ctx: ctx, comm: c, op: op, room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T))))}
+	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
+		lengths[i] = len(v)
 		if _, err := allReduceTask(c, elementsOf(v), op); err != nil {
-			return ended(opError("all_reduce_buckets", fmt.Errorf("vector %d: %w", i, err)))
+			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
+	}
+	if err := checkApart(vectors); err != nil {
+		return ended(opError(bucketsName, err))
+	}
+	p := packer[T]{
+		ctx: ctx, comm: c, op: op, digest: digestOf(lengths),
+		room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))),
 	}
 	for _, v := range vectors {
 		p.add(v)
 	}
 	p.flush()
+	if p.begun == 0 {
+		p.begin(bucket[T]{}, nil) // Other ranks may have more.
+	}
 	return c.follow(func(*Handle) error { return p.wait() })
+}
+
+// bucketsName is the name of AllReduceBuckets in errors.
+const bucketsName = "all_reduce_buckets"
+
+// checkApart finds two vectors that share memory.
+func checkApart[T Number](vectors [][]T) error {
+	order := make([]int, 0, len(vectors))
+	for i, v := range vectors {
+		if len(v) > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int { return compareAddresses(bytesOf(vectors[i]), bytesOf(vectors[j])) })
+	for k := 1; k < len(order); k++ {
+		if i, j := order[k-1], order[k]; overlap(bytesOf(vectors[i]), bytesOf(vectors[j])) {
+			return fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, min(i, j), max(i, j))
+		}
+	}
+	return nil
 }
 
 // A packer puts vectors into buckets.
@@ -45,10 +78,15 @@ type packer[T Number] struct {
 	comm *Comm
 	op   Op
 	room int // elements of a bucket
+	// digest is of the lengths of all vectors. Each bucket has it in its
+	// fingerprint, with its number, as what is in buckets of the same length may
+	// not be.
+	digest uint32
 
 	open    bucket[T]
 	started []bucket[T]
-	err     error // of the first bucket that has failed
+	begun   uint32 // how many there were, of which some may have ended
+	err     error  // of the first bucket that has failed
 }
 
 // A bucket is vectors that are reduced as one.
@@ -65,7 +103,7 @@ func (p *packer[T]) add(v []T) {
 	case len(v) == 0:
 		return
 	case 2*len(v) > p.room:
-		p.begin(bucket[T]{vectors: [][]T{v}, handle: StartAllReduce(p.ctx, p.comm, v, p.op)})
+		p.begin(bucket[T]{vectors: [][]T{v}}, v)
 		return
 	case p.open.size+len(v) > p.room:
 		p.flush()
@@ -86,15 +124,19 @@ func (p *packer[T]) flush() {
 	for _, v := range b.vectors {
 		packed = packed[copy(packed, v):]
 	}
-	b.handle = StartAllReduce(p.ctx, p.comm, b.packed(), p.op)
-	p.begin(b)
+	p.begin(b, b.packed())
 }
 
 // bucketsMax is how many buckets are under way before the next one waits for the
 // first of them, which bounds how much memory they take.
 const bucketsMax = 8
 
-func (p *packer[T]) begin(b bucket[T]) {
+// begin begins to reduce v, the vector of a bucket.
+func (p *packer[T]) begin(b bucket[T], v []T) {
+	t, err := allReduceTask(p.comm, elementsOf(v), p.op)
+	t.label, t.digest = bucketsName, p.digest+p.begun
+	b.handle = p.comm.start(p.ctx, t, err)
+	p.begun++
 	if len(p.started) == bucketsMax {
 		p.finish(p.started[0])
 		p.started = p.started[1:]

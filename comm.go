@@ -37,6 +37,7 @@ type Comm struct {
 	encrypted bool
 	part      int // of the shared memory, or accord.NoPart
 	children  atomic.Uint64
+	stopped   chan struct{} // closed when no operation may begin any more
 
 	book    *recipe.Book
 	calls   *rpc.Service

@@ -1,8 +1,11 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -22,13 +25,17 @@ type Float interface {
 //
 // Elements that are not float32 are rounded to it before they are compressed,
 // and the result to theirs. On each rank the call takes memory for the
-// encodings of all ranks, of Compressor.MaxBytes each, of which there must not
-// be more than Config.CompressedMax: otherwise it is an ErrTooLarge before any
-// of it is allocated.
+// encodings of all ranks, of Compressor.MaxBytes each. If this is more than
+// Config.CompressedMax on a rank, it is an ErrTooLarge before any of it is
+// allocated there.
 //
-// A rank whose vector cannot be compressed, or whose encoding is not valid, is a
-// CompressError on all ranks; data is then as it was, and the communicator goes
-// on. After other errors data is as it was, too.
+// A rank that differs from rank 0 in the length or type of its vector or in op,
+// whose vector is too large or cannot be compressed, or whose encoding is not
+// valid, is a CompressError on all ranks; data is then as it was, and the
+// communicator goes on. After other errors data is as it was, too. If comp
+// panics, so does AllReduceCompressed, on that rank alone: the others get a
+// CompressError if the panic was before the encodings were exchanged, and
+// otherwise what they would without it.
 func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
 	t, err := compressedTask(ctx, c, data, op, comp)
 	if err != nil {
@@ -38,54 +45,75 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 	if err := c.run(ctx, t.task, nil); err != nil {
 		return err
 	}
-	return opError(t.label, t.failed)
+	return finish(t, data, op)
 }
 
 // StartAllReduceCompressed begins an AllReduceCompressed; see Handle. It returns
 // when all ranks have called it and compressed their vectors; comp may then be
-// used for another vector, as far as its own documentation says so.
+// used for another vector, as far as its own documentation says so. If comp
+// panics later, so does Wait.
 func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
+	release, err := c.hold(compressedName, bytesOf(data))
+	if err != nil {
+		return ended(opError(compressedName, err))
+	}
 	t, err := compressedTask(ctx, c, data, op, comp)
 	if err != nil {
+		release()
 		return ended(err)
 	}
-	h := c.start(ctx, t.task, nil)
-	return c.follow(func(*Handle) error {
+	gather := c.start(ctx, t.task, nil)
+	return c.follow(func(h *Handle) error {
+		defer release()
 		defer t.free()
-		if err := h.Wait(); err != nil {
+		defer func() {
+			if v := recover(); v != nil {
+				h.guard = &guard{caught: &combinePanic{compressedName, v, debug.Stack()}}
+			}
+		}()
+		if err := gather.Wait(); err != nil {
 			return err
 		}
-		return opError(t.label, t.failed)
+		return finish(t, data, op)
 	})
 }
+
+// compressedName is the name of AllReduceCompressed in errors.
+const compressedName = "all_reduce_compressed"
 
 // A compressed is a task that gathers encodings.
 type compressed struct {
 	task
+	comm   *Comm
+	comp   compress.Compressor
+	values []float32 // of the vector, and then of the result
+	own    []byte    // the encoding
+	all    []byte    // those of all ranks
+	counts []int     // their lengths
+
 	buffers []*bufpool.Buffer
-	pool    *bufpool.Pool
-	failed  error // of the addition
 }
 
 func (t *compressed) get(n int) []byte {
-	b := t.pool.Get(n)
+	b := t.comm.home.pool.Get(n)
 	t.buffers = append(t.buffers, b)
-	return b.B[:n]
+	return b.B[:n:n]
 }
 
 func (t *compressed) free() {
 	for _, b := range t.buffers {
-		t.pool.Put(b)
+		t.comm.home.pool.Put(b)
 	}
+	t.buffers = nil
 }
 
-// compressedTask compresses data, and has all ranks tell each other how long the
-// encodings are. Its error has the name of the call.
+// compressedTask compresses data, and has all ranks tell each other of their
+// encodings. Its error has the name of the call.
 func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) (t *compressed, err error) {
-	const name = "all_reduce_compressed"
-	t = &compressed{pool: c.home.pool}
+	t = &compressed{comm: c, comp: comp}
+	ready := false
 	defer func() {
-		if err != nil {
+		if !ready {
 			t.free()
 		}
 	}()
@@ -94,80 +122,135 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 		err = fmt.Errorf("%w: the compressor is nil", ErrInvalidOp)
 	case op != Sum && op != Avg:
 		err = fmt.Errorf("%w: %v of compressed vectors, which is neither %v nor %v", ErrInvalidOp, op, Sum, Avg)
-	default:
-		err = c.checkCompressed(comp.MaxBytes(len(data)))
 	}
 	if err != nil {
-		return t, opError(name, err)
+		return t, opError(compressedName, err)
 	}
-	values := t.floats(len(data))
-	toFloats(values, data)
-	own, bad := comp.Append(t.get(comp.MaxBytes(len(data)))[:0], values)
-	counts, err := c.lengths(ctx, name, len(data), len(own), bad)
+	own := notice{Elements: len(data), Type: elementsOf(data).typ, Op: uint8(op)}
+	own.Room, err = encode(t, data)
+	own.Bytes, own.State = len(t.own), stateOf(err)
+	t.counts, err = c.notify(ctx, own, err)
 	if err != nil {
 		return t, err
 	}
-	all := t.get(sum(counts))
-	if t.task, err = unevenBlocks(c, plan.AllGather, all, own, counts); err != nil {
-		return t, opError(name, err)
-	}
-	t.label, t.inFirst = name, c.rank
-	t.after = func() {
-		if t.failed = addAll(values, all, counts, comp); t.failed == nil {
-			fromFloats(data, values, op, c.Size())
-		}
-	}
-	return t, nil
+	t.all = t.get(sum(t.counts))
+	t.task, err = unevenBlocks(c, plan.AllGather, t.all, t.own, t.counts)
+	t.label, t.op, t.inFirst = compressedName, compressedOp, c.rank
+	ready = err == nil
+	return t, opError(compressedName, err)
 }
 
-// checkCompressed compares what the encodings of all ranks take with the limit.
-func (c *Comm) checkCompressed(each int) error {
-	limit := c.home.compressedMax
-	if each < 0 || limit > 0 && each > limit/c.Size() {
-		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
-			ErrTooLarge, c.Size(), each, limit, variable("CompressedMax"))
+// encode compresses data, and says how long the encoding might have been. An
+// error may be a panic.
+func encode[T Float](t *compressed, data []T) (room int, err error) {
+	returned := false
+	defer func() {
+		switch v := recover(); {
+		case v != nil:
+			err = &combinePanic{compressedName, v, debug.Stack()}
+		case !returned:
+			t.comm.comm.Cancel(errors.New("its compressor has ended the goroutine"))
+		}
+	}()
+	room = t.comp.MaxBytes(len(data))
+	if n, limit := t.comm.Size(), t.comm.home.compressedMax; room < 0 || limit > 0 && room > limit/n {
+		returned = true
+		return room, fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
+			ErrTooLarge, n, room, limit, variable("CompressedMax"))
 	}
+	t.values = t.floats(len(data))
+	toFloats(t.values, data)
+	t.own, err = t.comp.Append(t.get(room)[:0], t.values)
+	returned = true
+	return room, err
+}
+
+// finish makes the sum of all encodings, the same bits on every rank.
+func finish[T Float](t *compressed, data []T, op Op) error {
+	clear(t.values)
+	all := t.all
+	for r, n := range t.counts {
+		if err := t.comp.AddTo(t.values, all[:n:n]); err != nil {
+			return opError(compressedName, &CompressError{Rank: r, Err: err})
+		}
+		all = all[n:]
+	}
+	fromFloats(data, t.values, op, t.comm.Size())
 	return nil
 }
 
-// lengths are those of the encodings of all ranks, if all have some, of vectors
-// of the same length.
-func (c *Comm) lengths(ctx context.Context, name string, elements, bytes int, bad error) ([]int, error) {
-	const each = 3
-	own := []int64{int64(elements), int64(bytes), 0}
-	if bad != nil {
-		own[2] = 1
-	}
-	all := make([]int64, each*c.Size())
-	t, err := allGatherTask(c, elementsOf(all), elementsOf(own))
-	t.label = name
-	if err := c.run(ctx, t, err); err != nil {
-		return nil, err
-	}
-	counts := make([]int, c.Size())
-	for r := range counts {
-		its := all[each*r:][:each]
-		switch {
-		case its[2] != 0 && r == c.rank:
-			return nil, opError(name, &CompressError{Rank: r, Err: bad})
-		case its[2] != 0:
-			return nil, opError(name, &CompressError{Rank: r, Err: fmt.Errorf("its vector could not be compressed there")})
-		case its[0] != all[0]:
-			return nil, opError(name, &CompressError{Rank: r, Err: fmt.Errorf("%w: its vector has %d elements, and that of rank 0 has %d", ErrInvalidLength, its[0], all[0])})
-		}
-		counts[r] = int(its[1])
-	}
-	return counts, nil
+// A notice is what a rank tells the others before its encoding.
+type notice struct {
+	Elements    int
+	Bytes, Room int // of the encoding, and what MaxBytes allows
+	Type, Op    uint8
+	State       state
 }
 
-// addAll makes the sum of all encodings, the same bits on every rank.
-func addAll(sum []float32, all []byte, counts []int, comp compress.Compressor) error {
-	clear(sum)
-	for r, n := range counts {
-		if err := comp.AddTo(sum, all[:n:n]); err != nil {
-			return &CompressError{Rank: r, Err: err}
+// A state says what has become of the vector of a rank.
+type state uint8
+
+const (
+	encoded state = iota
+	notEncoded
+	tooLarge
+	panicked
+)
+
+func stateOf(err error) state {
+	_, isPanic := errors.AsType[*combinePanic](err)
+	switch {
+	case err == nil:
+		return encoded
+	case isPanic:
+		return panicked
+	case errors.Is(err, ErrTooLarge):
+		return tooLarge
+	}
+	return notEncoded
+}
+
+// notify exchanges notices. It returns the lengths of the encodings of all
+// ranks, or who has none that goes with those of the others. A panic here goes on
+// when the others know of it.
+func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int, err error) {
+	all := make([]notice, c.Size())
+	t, err := allGatherTask(c, elementsOf(all), elementsOf([]notice{own}))
+	t.label, t.op = compressedName, compressedOp
+	err = c.run(ctx, t, err)
+	if own.State == panicked {
+		panic(bad)
+	}
+	for r := 0; r < len(all) && err == nil; r++ {
+		why := all[r].refused(&all[0])
+		if r == c.rank {
+			why = cmp.Or(bad, why)
 		}
-		all = all[n:]
+		if why != nil {
+			err = opError(compressedName, &CompressError{Rank: r, Err: why})
+		}
+		counts = append(counts, all[r].Bytes)
+	}
+	return counts, err
+}
+
+// refused says why the encoding of a rank is not taken, if that of rank 0 is.
+func (n *notice) refused(first *notice) error {
+	switch {
+	case n.Op != first.Op:
+		return fmt.Errorf("%w: it asks for %v, and rank 0 for %v", ErrInvalidOp, Op(n.Op), Op(first.Op))
+	case n.Type != first.Type:
+		return fmt.Errorf("%w: its vector is of %s, and that of rank 0 of %s", ErrInvalidType, typeName(n.Type), typeName(first.Type))
+	case n.Elements != first.Elements:
+		return fmt.Errorf("%w: its vector has %d elements, and that of rank 0 has %d", ErrInvalidLength, n.Elements, first.Elements)
+	case n.State == notEncoded:
+		return errors.New("its vector could not be compressed there")
+	case n.State == tooLarge:
+		return fmt.Errorf("%w: its encoding would be more than the limit there allows", ErrTooLarge)
+	case n.State == panicked:
+		return errors.New("its compressor has panicked")
+	case n.Bytes > n.Room:
+		return fmt.Errorf("%w: its encoding has %d bytes, and MaxBytes allows %d", ErrTooLarge, n.Bytes, n.Room)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type kind struct {
 	digits    int // of the significand of a float; 0 for integers
 	toFloat   func(bits uint64) float64
 	fromFloat func(f float64) uint64
-	try       func(ctx context.Context, c *Comm, tr trial) (result []byte, err error)
+	try       func(ctx context.Context, c *Comm, tr trial) (end func() (result []byte, err error))
 }
 
 func kinds() []*kind {

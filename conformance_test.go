@@ -104,6 +104,7 @@ func (b *book) draw(tr trial) trial {
 		tr.flavour = flavour(h >> 24 % uint64(flavours))
 	}
 	tr.late = int(h >> 32 % uint64(8*b.n)) // mostly none
+	tr.started = h>>56%3 == 0
 	return tr
 }
 

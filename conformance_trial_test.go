@@ -28,6 +28,10 @@ type trial struct {
 	// late is a rank that calls later than the others, or none.
 	late int
 
+	// started says that the collective is begun by the function that does not
+	// block, and waited for.
+	started bool
+
 	// inPlace gives ranks one buffer instead of two where that is allowed:
 	// all of them if it is 1, every inPlace-th if it is more.
 	inPlace int
@@ -45,8 +49,8 @@ func (tr trial) String() string {
 	if tr.custom {
 		op = "affine maps"
 	}
-	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late, in place %d",
-		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late, tr.inPlace)
+	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late, started: %v, in place %d",
+		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late, tr.started, tr.inPlace)
 }
 
 // run tries the collective on all ranks and looks at everything it has, or has
@@ -65,7 +69,11 @@ func (tr trial) run(comms []*Comm) error {
 
 // on does the part of one rank, and returns its result. It is not verified
 // where compare does that.
-func (tr trial) on(ctx context.Context, c *Comm) ([]byte, error) {
+func (tr trial) on(ctx context.Context, c *Comm) ([]byte, error) { return tr.begin(ctx, c)() }
+
+// begin is on as far as it goes without waiting, if the trial is started, and
+// end the rest. What is begun next may be carried out in another way.
+func (tr trial) begin(ctx context.Context, c *Comm) (end func() ([]byte, error)) {
 	if tr.algorithm >= 0 {
 		tuner := c.book.Tuner()
 		defer func() { c.book.SetTuner(tuner) }()
@@ -105,16 +113,19 @@ type party[T Number] struct {
 	absent  bool       // data is of no use to this rank, and nil in the call
 }
 
-func try[T Number](ctx context.Context, c *Comm, tr trial) ([]byte, error) {
+func try[T Number](ctx context.Context, c *Comm, tr trial) (end func() ([]byte, error)) {
 	p := &party[T]{trial: tr, values: tr.kind.values(tr.op, tr.flavour), rank: c.Rank(), n: c.Size()}
 	p.prepare()
 	if p.rank == tr.late {
 		time.Sleep(lateness)
 	}
-	if err := p.call(ctx, c); err != nil {
-		return nil, err
+	wait := p.begin(ctx, c)
+	return func() ([]byte, error) {
+		if err := wait(); err != nil {
+			return nil, err
+		}
+		return bytesOf(p.data.v), p.check()
 	}
-	return bytesOf(p.data.v), p.check()
 }
 
 // prepare makes the buffers. Those that a rank need not have are nil on every
@@ -161,6 +172,15 @@ func (p *party[T]) share() {
 // unwritten is the first position of what buffers hold that have yet to be
 // written.
 const unwritten = 1 << 30
+
+// begin makes the call, or starts it.
+func (p *party[T]) begin(ctx context.Context, c *Comm) (wait func() error) {
+	if p.started {
+		return p.start(ctx, c).Wait
+	}
+	err := p.call(ctx, c)
+	return func() error { return err }
+}
 
 func (p *party[T]) call(ctx context.Context, c *Comm) error {
 	dst, src := p.data.v, p.input.v

@@ -150,8 +150,6 @@ func (e *CompressError) Unwrap() error { return e.Err }
 type DeviceError struct {
 	Device string // its name
 	Err    error
-
-	running bool // it has failed at work; otherwise the arguments were wrong
 }
 
 func (e *DeviceError) Error() string { return e.Err.Error() }

@@ -74,7 +74,7 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 // which this node is one. All of them make it at the same time.
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
-		rank: rank, ranks: ranks, home: h, part: accord.NoPart,
+		rank: rank, ranks: ranks, home: h, part: accord.NoPart, stopped: make(chan struct{}),
 		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
 	links := make([]*link.Link, len(ranks))
@@ -83,6 +83,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		c.nodes = append(c.nodes, h.view.Nodes[world])
 	}
 	c.comm = h.engine.NewComm(id, rank, links)
+	c.comm.Watch(engine.Watcher{Ended: func(error) { close(c.stopped) }})
 	c.transport, c.encrypted = common(c.paths())
 	vote := h.engine.NewComm(idOf(id, voteOf), rank, links)
 	defer vote.Close()
@@ -92,7 +93,10 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		Shelf: &h.shelf, SameProcess: c.transport == "mem", Pool: h.pool, Log: h.log,
 	})
 	if err != nil {
+		// Others may have gone on. They are told, and that calls come to nothing.
+		c.comm.Cancel(err)
 		c.shut()
+		h.engine.NewComm(idOf(id, callsOf), rank, links).Close()
 		return nil, cmp.Or(c.translate(err), err)
 	}
 	c.book.Pin(h.pins)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -15,27 +16,60 @@ import (
 // ranks the same as data; what ranks holds before does not matter. The result
 // has the same bits on all ranks.
 func MinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	t, err := locateTask(c, "min_loc", Min, data, ranks)
+	t, err := locateTask(c, Min, data, ranks)
 	return c.run(ctx, t, err)
 }
 
 // MaxLoc is MinLoc for the largest. A NaN counts as larger than all numbers.
 func MaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	t, err := locateTask(c, "max_loc", Max, data, ranks)
+	t, err := locateTask(c, Max, data, ranks)
 	return c.run(ctx, t, err)
 }
 
 // StartMinLoc begins a MinLoc; see Handle.
 func StartMinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
-	t, err := locateTask(c, "min_loc", Min, data, ranks)
-	return c.start(ctx, t, err)
+	return startLocate(ctx, c, Min, data, ranks)
 }
 
 // StartMaxLoc begins a MaxLoc; see Handle.
 func StartMaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
-	t, err := locateTask(c, "max_loc", Max, data, ranks)
-	return c.start(ctx, t, err)
+	return startLocate(ctx, c, Max, data, ranks)
 }
+
+// startLocate begins a task, which has a copy of data under way.
+func startLocate[T Number](ctx context.Context, c *Comm, op Op, data []T, ranks []int32) *Handle {
+	t, err := locateTask(c, op, data, ranks)
+	release, busy := c.hold(t.label, bytesOf(data), bytesOf(ranks))
+	h := c.start(ctx, t, cmp.Or(err, busy))
+	return c.follow(func(*Handle) error {
+		defer release()
+		return h.Wait()
+	})
+}
+
+// hold adds memory that is written when an operation ends to that of those under
+// way, until it is released.
+func (c *Comm) hold(name string, memory ...[]byte) (release func(), err error) {
+	ids := make([]uint64, len(memory))
+	release = func() {
+		for _, id := range ids {
+			c.flights.leave(id)
+		}
+	}
+	for i, m := range memory {
+		if ids[i], err = c.flights.enter(flight{name: name, write: m}); err != nil {
+			release()
+			return func() {}, err
+		}
+	}
+	return release, nil
+}
+
+// The names of the calls in errors.
+const (
+	minLocName = "min_loc"
+	maxLocName = "max_loc"
+)
 
 // A located element is one of a rank.
 type located[T Number] struct {
@@ -44,17 +78,21 @@ type located[T Number] struct {
 }
 
 // locateTask is an all-reduce of data with the ranks beside them.
-func locateTask[T Number](c *Comm, label string, op Op, data []T, ranks []int32) (task, error) {
+func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error) {
 	pairs := make([]located[T], len(data))
 	for i, v := range data {
 		pairs[i] = located[T]{v, int32(c.rank)}
 	}
-	t, err := vector(plan.AllReduce, elementsOf(pairs))
-	// The elements are whole pairs, which must not be cut.
-	t.label, t.op, t.count, t.elem = label, uint8(op), len(pairs), t.elem*t.count/max(1, len(pairs))
-	if err == nil {
-		err = checkLength("ranks", len(ranks), len(data))
+	t := task{
+		kind: plan.AllReduce, label: minLocName, op: minLocOp, data: bytesOf(pairs),
+		// Whole pairs are counted, which must not be cut, and the type is said to
+		// be that of data, which tells those of one from those of another.
+		typ: elementsOf(data).typ, count: len(pairs), elem: int(unsafe.Sizeof(located[T]{})),
 	}
+	if op == Max {
+		t.label, t.op = maxLocName, maxLocOp
+	}
+	err := checkLength("ranks", len(ranks), len(data))
 	if err == nil && overlap(bytesOf(data), bytesOf(ranks)) {
 		err = fmt.Errorf("%w: data and ranks share memory", ErrOverlap)
 	}

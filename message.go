@@ -129,41 +129,37 @@ func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag T
 // at the same time, so that ranks that exchange with each other, or in a ring,
 // do not wait for each other in vain. Both messages have the same tag; from may
 // be AnyRank. dst and src must not share memory. Otherwise it is a Send and a
-// Recv; if the Recv fails, the Send has been waited for all the same.
+// Recv: if one of them fails, the other has been waited for all the same. If the
+// Send cannot begin, because rank to has left or an argument is wrong, nothing
+// has happened.
 func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (Status, error) {
-	const name = "exchange"
 	if overlap(bytesOf(dst), bytesOf(src)) {
-		return Status{}, opError(name, fmt.Errorf("%w: dst and src share memory", ErrOverlap))
+		return Status{}, opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap))
 	}
-	if err := c.checkMessage(ctx, "to", to, tag); err != nil {
-		return Status{}, opError(name, err)
-	}
-	r, err := startRecv[T](ctx, c, name, engine.Regions{First: bytesOf(dst)}, from, tag)
+	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
 	if err != nil {
 		return Status{}, err
 	}
-	s, err := startSend[T](ctx, c, name, engine.Regions{First: bytesOf(src)}, to, tag)
-	if err != nil {
-		// What was begun to be received would otherwise use dst for ever.
-		ctx, cancel := context.WithCancelCause(ctx)
-		cancel(err)
-		received[T](ctx, c, name, r)
-		return Status{}, err
-	}
-	status, err := received[T](ctx, c, name, r)
-	if s != nil {
-		err = cmp.Or(err, c.explain(ctx, name, s.Wait(ctx)))
-	}
-	return status, err
+	return exchanged[T](ctx, c, s, r)
 }
 
 // StartExchange begins an Exchange; see Handle, whose Status says what has come.
 func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
-	h := StartRecv(ctx, c, dst, from, tag)
-	s := StartSend(ctx, c, src, to, tag)
-	return c.follow(func(both *Handle) error {
-		err := WaitAll(s, h)
-		both.status = h.status
+	if overlap(bytesOf(dst), bytesOf(src)) {
+		return ended(opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap)))
+	}
+	id, err := c.flights.enter(flight{name: "exchange", write: bytesOf(dst), read: bytesOf(src)})
+	if err != nil {
+		return ended(opError("exchange", err))
+	}
+	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
+	if err != nil {
+		c.flights.leave(id)
+		return ended(err)
+	}
+	return c.follow(func(h *Handle) (err error) {
+		defer c.flights.leave(id)
+		h.status, err = exchanged[T](ctx, c, s, r)
 		return err
 	})
 }
@@ -247,6 +243,34 @@ func received[T any](ctx context.Context, c *Comm, name string, r *engine.Receiv
 		return Status{}, c.explain(ctx, name, err)
 	}
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(unsafe.Sizeof(*new(T)))}, nil
+}
+
+// startExchange begins both messages, or none unless the communicator ends in
+// between. All is sent if there is no Sending.
+func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*engine.Sending, *engine.Receive, error) {
+	const name = "exchange"
+	if err := c.checkSource(ctx, from, tag); err != nil {
+		return nil, nil, opError(name, err)
+	}
+	s, err := startSend[T](ctx, c, name, engine.Regions{First: bytesOf(src)}, to, tag)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := startRecv[T](ctx, c, name, engine.Regions{First: bytesOf(dst)}, from, tag)
+	if err != nil && s != nil {
+		s.Wait(ctx) // Until then src is in use.
+	}
+	return s, r, err
+}
+
+// exchanged waits for both messages.
+func exchanged[T any](ctx context.Context, c *Comm, s *engine.Sending, r *engine.Receive) (Status, error) {
+	const name = "exchange"
+	status, err := received[T](ctx, c, name, r)
+	if s != nil {
+		err = cmp.Or(err, c.explain(ctx, name, s.Wait(ctx)))
+	}
+	return status, err
 }
 
 func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {

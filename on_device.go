@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,24 +9,48 @@ import (
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/staging"
 )
 
 // A DeviceComm is a communicator whose vectors live on a device, such as an
 // accelerator: see Comm.On. Its methods are the functions of this package, for
 // regions of buffers in place of slices, with the type of the elements in place
-// of a type parameter; lengths are in bytes there, a whole number of elements.
-//
-// What is sent is copied to memory of the host that the device can reach, in the
-// order of the stream, and what is received from there to the device; nothing
-// but the methods of the device touches its memory. Where the host can address
-// the memory of the device itself (device.Mapper), regions that are contiguous
-// are used where they lie. A call returns when its result is in the buffer.
+// of a type parameter. A region has a whole number of elements; where its rows
+// begin and end does not matter.
 //
 // Ranks whose vectors live on devices and ranks whose vectors are slices take
-// part in the same collective. A device that fails on one rank is a DeviceError
-// there. If that is before the other ranks have begun to count on it, when what
-// is to be sent is staged, the communicator is revoked, as they would wait in
-// vain.
+// part in the same collectives, with the same results, and exchange messages.
+//
+// What is sent is copied to staging memory, behind the work that the stream has
+// by then, and what is received is copied from there to the device; nothing but
+// the methods of the device touches its memory. A call takes as much staging
+// memory as the longer of dst and src has bytes, AllToAll as both have. It does
+// not take a vector in pieces, as ranks with slices would have to do so as well:
+// who has less staging memory makes a call for each part of the vector, on all
+// ranks. Where the host reaches the memory of the device itself (device.Mapper),
+// contiguous regions need none: they are used where they lie, as soon as the
+// stream has done its work.
+//
+// A call returns when its result is in the buffer. Its place among the
+// collectives of the communicator is fixed when what it sends is staged. Calls
+// that are to overlap, as when a part of a vector is staged while another one is
+// reduced, have a goroutine, a stream and a communicator (Comm.Dup) each.
+//
+// # Failure
+//
+// A wrong argument is an error at once, and the communicator goes on. What the
+// device says of it, such as that a buffer was freed, is a DeviceError. So is a
+// device that has failed, or has no staging memory left: before the collective
+// has begun on this rank, that ends the communicator, as the other ranks would
+// wait in vain, and so does a context that ends then. If it is the result that
+// cannot be stored, the error is that of this rank alone. Send and Recv do not
+// end the communicator for their device; a message that cannot be stored is lost.
+//
+// A call waits for the device until its context or the communicator ends, however
+// long that takes: Config.CollectiveTimeout counts from then on. What was queued
+// is done all the same. So after a call whose context has ended the buffers are
+// in use until a later Wait of the stream returns. Staging memory is given to
+// others only when the device no longer uses it.
 type DeviceComm struct {
 	comm   *Comm
 	stream device.Stream
@@ -37,245 +62,223 @@ func (c *Comm) On(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
 // Broadcast is Broadcast of this package.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	return d.inPlace(ctx, "broadcast", t, data, func(e elements) (task, error) { return broadcastTask(d.comm, e, root) })
+	return d.vector(ctx, t, data, func(e elements) (task, error) { return broadcastTask(d.comm, e, root) })
 }
 
 // Reduce is Reduce of this package.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
-	return d.inPlace(ctx, "reduce", t, data, func(e elements) (task, error) { return reduceTask(d.comm, e, op, root) })
+	return d.vector(ctx, t, data, func(e elements) (task, error) { return reduceTask(d.comm, e, op, root) })
 }
 
 // AllReduce is AllReduce of this package.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.inPlace(ctx, "all_reduce", t, data, func(e elements) (task, error) { return allReduceTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(e elements) (task, error) { return allReduceTask(d.comm, e, op) })
 }
 
 // Scan is Scan of this package.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.inPlace(ctx, "scan", t, data, func(e elements) (task, error) { return scanTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(e elements) (task, error) { return scanTask(d.comm, e, op) })
 }
 
 // ExclusiveScan is ExclusiveScan of this package.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.inPlace(ctx, "exclusive_scan", t, data, func(e elements) (task, error) { return exclusiveScanTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(e elements) (task, error) { return exclusiveScanTask(d.comm, e, op) })
 }
 
-// Gather is Gather of this package. dst is ignored where the rank is not root.
+// Gather is Gather of this package. dst is ignored where the rank is not root;
+// there src may be its own block of dst.
 func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
+	to := []device.Region{dst}
 	if d.comm.rank != root {
-		dst = device.Region{}
+		to = nil
 	}
-	return d.blocks(ctx, "gather", t, dst, src, func(dst, src elements) (task, error) { return gatherTask(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, to, []device.Region{src}, func(dst, src elements) (task, error) { return gatherTask(d.comm, dst, src, root) })
 }
 
-// AllGather is AllGather of this package.
+// AllGather is AllGather of this package. src may be this rank's own block of
+// dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, "all_gather", t, dst, src, func(dst, src elements) (task, error) { return allGatherTask(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return allGatherTask(d.comm, dst, src) })
 }
 
-// Scatter is Scatter of this package. src is ignored where the rank is not root.
+// Scatter is Scatter of this package. src is ignored where the rank is not root;
+// there dst may be its own block of src.
 func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
+	from := []device.Region{src}
 	if d.comm.rank != root {
-		src = device.Region{}
+		from = nil
 	}
-	return d.blocks(ctx, "scatter", t, dst, src, func(dst, src elements) (task, error) { return scatterTask(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, []device.Region{dst}, from, func(dst, src elements) (task, error) { return scatterTask(d.comm, dst, src, root) })
 }
 
-// ReduceScatter is ReduceScatter of this package.
+// ReduceScatter is ReduceScatter of this package. dst may be this rank's own
+// block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
-	return d.blocks(ctx, "reduce_scatter", t, dst, src, func(dst, src elements) (task, error) { return reduceScatterTask(d.comm, dst, src, op) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return reduceScatterTask(d.comm, dst, src, op) })
 }
 
 // AllToAll is AllToAll of this package.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, "all_to_all", t, dst, src, func(dst, src elements) (task, error) { return allToAllTask(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return allToAllTask(d.comm, dst, src) })
 }
 
 // Send is Send of this package, of several regions as one message.
 func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, regions ...device.Region) error {
 	const name = "send"
-	if err := d.comm.checkMessage(ctx, "to", to, tag); err != nil {
-		return opError(name, err)
-	}
-	s, err := d.stage(ctx, t, regions...)
+	o := d.operand(t, regions)
+	defer o.Free()
+	o.Read = true
+	err := cmp.Or(o.err, d.comm.checkMessage(ctx, "to", to, tag))
 	if err == nil {
-		err = s.load(ctx)
+		err = d.load(ctx, false, o.Operand)
 	}
-	defer s.free()
 	if err != nil {
 		return opError(name, err)
 	}
-	sending, err := d.comm.comm.StartSend(engine.Regions{First: s.mem}, uint8(t), to, int64(tag))
-	if sending != nil {
-		err = sending.Wait(ctx)
+	r, _ := regionsOf(o.Pieces(), false)
+	s, err := d.comm.comm.StartSend(r, o.typ, to, int64(tag))
+	if s != nil {
+		err = s.Wait(ctx)
 	}
 	return d.comm.explain(ctx, name, err)
 }
 
-// Recv is Recv of this package, into several regions, one after the other.
+// Recv is Recv of this package, into several regions, one after the other, of
+// which no two may overlap. What the message does not fill stays as it is.
 func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, regions ...device.Region) (Status, error) {
 	const name = "recv"
-	if err := d.comm.checkSource(ctx, from, tag); err != nil {
-		return Status{}, opError(name, err)
+	o := d.operand(t, regions)
+	defer o.Free()
+	err := cmp.Or(o.err, d.comm.checkSource(ctx, from, tag))
+	if err == nil && o.Tangled() {
+		err = fmt.Errorf("%w: two regions share memory of the device", ErrOverlap)
 	}
-	s, err := d.stage(ctx, t, regions...)
 	if err == nil {
-		err = s.load(ctx) // A message may be shorter, and then leaves the rest as it is.
+		err = d.load(ctx, false, o.Operand)
 	}
-	defer s.free()
+	var into engine.Regions
+	if err == nil {
+		into, err = regionsOf(o.Pieces(), true) // Two buffers may be of the same memory.
+	}
 	if err != nil {
 		return Status{}, opError(name, err)
 	}
-	got, err := d.comm.comm.Recv(ctx, s.mem, uint8(t), from, int64(tag))
+	var got engine.Received
+	r, err := d.comm.comm.StartRecv(into, o.typ, from, int64(tag))
+	if err == nil {
+		got, err = r.Wait(ctx)
+	}
 	if err != nil {
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
-	status := Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / t.Size()}
-	return status, opError(name, s.store(ctx))
+	if err := d.failed(ctx, o.Store(ctx, got.Bytes)); err != nil {
+		return Status{}, opError(name, err)
+	}
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / o.size}, nil
 }
 
-// inPlace runs a task on a region.
-func (d DeviceComm) inPlace(ctx context.Context, name string, t device.Type, data device.Region, check func(elements) (task, error)) error {
-	s, err := d.stage(ctx, t, data)
-	defer s.free()
-	if err != nil {
-		return opError(name, d.without(err))
-	}
-	work, err := check(s.elements)
-	if err != nil {
-		return opError(name, err)
-	}
-	return d.run(ctx, work, s, s)
+// An operand is regions whose elements are those of a task or message.
+type operand struct {
+	*staging.Operand
+	elements
 }
 
-// blocks runs a task on two regions.
-func (d DeviceComm) blocks(ctx context.Context, name string, t device.Type, dst, src device.Region, check func(dst, src elements) (task, error)) error {
-	to, err := d.stage(ctx, t, dst)
-	defer to.free()
-	var from *staged
-	if err == nil {
-		from, err = d.stage(ctx, t, src)
-		defer from.free()
+// operand checks regions of elements of a type.
+func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
+	s, err := staging.New(d.stream, regions)
+	o := operand{s, elements{typ: uint8(t), size: max(1, t.Size())}}
+	o.n = o.Len() / o.size
+	switch {
+	case t.Size() == 0:
+		o.err = fmt.Errorf("%w: no device.Type has the number %d", ErrInvalidType, uint8(t))
+	case err != nil:
+		o.err = &DeviceError{Device: d.stream.Device().Name(), Err: err}
+	case o.Len()%o.size != 0:
+		o.err = fmt.Errorf("%w: %d bytes are no whole number of elements of type %v", ErrInvalidLength, o.Len(), t)
 	}
-	if err == nil && dst.Buffer != nil && src.Buffer != nil && dst.Overlaps(src) {
-		err = fmt.Errorf("%w: dst and src share memory of device %s", ErrOverlap, d.stream.Device().Name())
-	}
-	if err != nil {
-		return opError(name, d.without(err))
-	}
-	work, err := check(to.elements, from.elements)
-	if err != nil {
-		return opError(name, err)
-	}
-	return d.run(ctx, work, to, from)
+	return o
 }
 
-// run runs a task whose operands come from one staging and whose result goes to
-// the other, or to the same.
-func (d DeviceComm) run(ctx context.Context, t task, to, from *staged) error {
-	if t.kind != plan.Broadcast || t.reads {
-		if err := from.load(ctx); err != nil {
-			return opError(t.name(), d.without(err))
-		}
+// vector runs a task on a region.
+func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(elements) (task, error)) error {
+	o := d.operand(typ, []device.Region{data})
+	defer o.Free()
+	t, err := check(o.elements)
+	if err != nil {
+		return opError(t.name(), err)
 	}
-	if err := d.comm.run(ctx, t, nil); err != nil {
+	o.Read = t.kind != plan.Broadcast || t.reads
+	if err := d.load(ctx, true, o.Operand); err != nil {
+		return opError(t.name(), err)
+	}
+	t.data = o.Memory()
+	if err := d.comm.run(ctx, t, nil); err != nil || t.reads {
 		return err
 	}
-	if t.reads {
-		return nil
-	}
-	return opError(t.name(), to.store(ctx))
+	return opError(t.name(), d.failed(ctx, o.Store(ctx, o.Len())))
 }
 
-// without ends the communicator if it is the device that has failed: the other
-// ranks would wait for this one in vain.
-func (d DeviceComm) without(err error) error {
-	if e, ok := errors.AsType[*DeviceError](err); ok && e.running {
+// blocks runs a task on regions for the result and for the input.
+func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(dst, src elements) (task, error)) error {
+	to, from := d.operand(typ, dst), d.operand(typ, src)
+	defer to.Free()
+	defer from.Free()
+	from.Read = true
+	to.err = cmp.Or(to.err, from.err)
+	t, err := check(to.elements, from.elements)
+	whole, part := to.Operand, from.Operand
+	if part.Len() > whole.Len() {
+		whole, part = part, whole
+	}
+	if t.kind != plan.AllToAll {
+		part.Within(whole, d.comm.rank*part.Len())
+	}
+	if err == nil && part.Clashes(whole) {
+		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
+	}
+	if err != nil {
+		return opError(t.name(), err)
+	}
+	if err := d.load(ctx, true, whole, part); err != nil {
+		return opError(t.name(), err)
+	}
+	// Whether the task is carried out in place depends on where they are now.
+	to.mem, from.mem = to.Memory(), from.Memory()
+	t, err = check(to.elements, from.elements)
+	if err := d.comm.run(ctx, t, err); err != nil {
+		return err
+	}
+	return opError(t.name(), d.failed(ctx, to.Store(ctx, to.Len())))
+}
+
+// load loads operands, until the communicator ends. If that fails for another
+// reason than the arguments, and the other ranks would wait in vain, it ends.
+func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging.Operand) error {
+	if err := d.comm.Err(); err != nil {
+		return err
+	}
+	until, stop := d.comm.untilStopped(ctx)
+	defer stop()
+	err := staging.Load(until, operands...)
+	if err == nil {
+		return nil
+	}
+	if ended := d.comm.Err(); ended != nil {
+		return ended
+	}
+	if awaited && (ctx.Err() != nil || !staging.Misused(err)) {
 		d.comm.comm.Cancel(err)
 	}
-	return err
+	return d.failed(ctx, err)
 }
 
-// A staged is what regions hold, in memory of the host.
-type staged struct {
-	elements
-	stream  device.Stream
-	staging device.Staging // nil if the memory is the device's own
-	regions []device.Region
-}
-
-// stage gets memory of the host for regions of elements of a type. What they
-// hold is not there yet.
-func (d DeviceComm) stage(ctx context.Context, t device.Type, regions ...device.Region) (*staged, error) {
-	s := &staged{stream: d.stream, regions: regions}
-	if len(regions) == 1 && regions[0].Buffer == nil {
-		s.regions = nil // nothing is wanted of this rank
-	}
-	dev := d.stream.Device()
-	if t.Size() == 0 {
-		return s, fmt.Errorf("%w: %v", ErrInvalidType, t)
-	}
-	n, err := device.Check(dev, s.regions...)
-	switch {
-	case err != nil:
-		return s, &DeviceError{Device: dev.Name(), Err: err}
-	case n%t.Size() != 0:
-		return s, fmt.Errorf("%w: %d bytes of %v", ErrInvalidLength, n, t)
-	}
-	s.elements = elements{n: n / t.Size(), typ: uint8(t), size: t.Size()}
-	if n == 0 {
-		return s, nil
-	}
-	if m, ok := dev.(device.Mapper); ok && len(s.regions) == 1 && s.regions[0].RowCount() == 1 {
-		r := s.regions[0]
-		mem, err := m.Map(r.Buffer)
-		if err != nil {
-			return s, s.failed(err)
-		}
-		s.mem = mem[r.Offset : r.Offset+n : r.Offset+n]
-		return s, nil
-	}
-	if s.staging, err = dev.Stage(ctx, n); err == nil {
-		s.mem, err = s.staging.Bytes(ctx)
-	}
-	return s, s.failed(err)
-}
-
-// load copies what the regions hold.
-func (s *staged) load(ctx context.Context) error {
-	if s.staging == nil {
+// failed makes an error of this package of one of the device.
+func (d DeviceComm) failed(ctx context.Context, err error) error {
+	if err == nil {
 		return nil
 	}
-	err := s.stream.StageSend(s.staging, 0, s.regions...)
-	if err == nil {
-		s.mem, err = s.staging.Bytes(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return cancelled(ctx)
 	}
-	return s.failed(err)
-}
-
-// store copies back.
-func (s *staged) store(ctx context.Context) error {
-	if s.staging == nil {
-		return nil
-	}
-	err := s.stream.ReceiveInto(s.staging, 0, s.regions...)
-	if err == nil {
-		err = s.stream.Wait(ctx)
-	}
-	return s.failed(err)
-}
-
-// failed names the device, unless it is the context that has ended.
-func (s *staged) failed(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return &DeviceError{Device: s.stream.Device().Name(), Err: err, running: true}
-}
-
-// free gives the memory back.
-func (s *staged) free() {
-	if s != nil && s.staging != nil {
-		s.staging.Free()
-	}
+	return &DeviceError{Device: d.stream.Device().Name(), Err: err}
 }

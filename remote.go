@@ -2,6 +2,7 @@ package nexar
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"encoding/json"
@@ -17,7 +18,7 @@ import (
 // most 255 bytes, by Call. h gets the rank that calls and its arguments, which
 // are its own to keep and change; the result must not be changed any more. It is
 // called on a goroutine of its own for each call. Its ctx ends with that of the
-// caller, when the caller has gone, and when the communicator is closed;
+// caller, when the caller has gone, and when the communicator ends;
 // context.Cause says which.
 //
 // Register panics if fn is empty or too long, h is nil, or the name is taken, as
@@ -42,9 +43,10 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // function ends, and the communicator goes on. What else goes wrong is a
 // CallError, which says where, and why: ErrUnknownFunction, a HandlerError, a
 // PanicError, ErrTooLarge, or ErrBusy; or a PeerError if the rank has failed or
-// left.
+// left. When the communicator ends, so do calls that are under way and later
+// ones, as all its operations do.
 func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte, error) {
-	if err := c.over(ctx); err != nil {
+	if err := cmp.Or(c.Err(), c.over(ctx)); err != nil {
 		return nil, opError("call", err)
 	}
 	if to < 0 || to >= c.Size() {
@@ -52,7 +54,7 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	}
 	result, err := c.calls.Call(ctx, to, fn, args)
 	if err != nil {
-		return nil, opError("call", c.callError(to, fn, err))
+		return nil, opError("call", c.callError(ctx, to, fn, err))
 	}
 	return result, nil
 }
@@ -100,7 +102,7 @@ type Func[Req, Resp any] struct {
 // of the caller.
 func (f Func[Req, Resp]) Register(c *Comm, h func(ctx context.Context, from int, req Req) (Resp, error)) {
 	if h == nil {
-		panic("nexar: register " + f.Name + ": no function")
+		c.Register(f.Name, nil) // which panics
 	}
 	c.Register(f.Name, func(ctx context.Context, from int, args []byte) ([]byte, error) {
 		var req Req
@@ -138,19 +140,22 @@ func (f Func[Req, Resp]) codec() Codec {
 	return f.Codec
 }
 
-// callError says what has become of a call of a function of a rank.
-func (c *Comm) callError(rank int, fn string, err error) error {
+// callError says what has become of a call with ctx of a function of a rank.
+func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) error {
 	n := c.nodes[rank]
 	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: firstAddr(n), Fn: fn, Err: err}
 	if known, ok := errors.AsType[*rpc.LostError](err); ok {
-		return c.gone(known.Err)
+		return c.lost(rank, known.Err)
 	}
 	if known, ok := errors.AsType[*rpc.ClosedError](err); ok {
-		return c.gone(known.Err)
+		return c.lost(rank, known.Err)
 	}
 	switch known := err.(type) {
 	case *rpc.CancelledError:
 		e.Err = known.Err
+		if ctx.Err() != nil {
+			e.Err = cancelled(ctx)
+		}
 	case *rpc.UnknownError:
 		e.Err = ErrUnknownFunction
 	case *rpc.RemoteError:
@@ -171,15 +176,19 @@ func (c *Comm) callError(rank int, fn string, err error) error {
 	return e
 }
 
-// gone says why calls have ended with the communicator that carries them.
-func (c *Comm) gone(err error) error {
+// lost says why a call of a function of a rank will have no answer: the rank has
+// gone, or the communicator has ended.
+func (c *Comm) lost(rank int, err error) error {
 	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
 		err = ended.Err
 	}
-	if known := c.translate(err); known != nil {
-		return known
+	if p, ok := err.(*engine.PeerError); ok {
+		return c.peerError(p)
 	}
-	return err
+	if c.translate(err) == nil && c.Err() == nil {
+		return c.peerError(&engine.PeerError{Rank: rank, Err: err}) // It has broken the protocol.
+	}
+	return c.ended(err)
 }
 
 // serve makes what carries the calls of this communicator.
@@ -193,6 +202,8 @@ func (c *Comm) serve(carrier *engine.Comm) (err error) {
 		return err
 	}
 	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: c.calls.Lost, Ended: c.calls.Close})
+	// Calls end with the operations of the communicator, whose error says more.
+	c.comm.Watch(engine.Watcher{Ended: c.calls.Close})
 	return nil
 }
 

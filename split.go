@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Split divides the ranks of a communicator: those that give the same color
@@ -62,10 +63,15 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 		return nil, err
 	}
 	for _, w := range wishes {
-		if w.number != number || w.list != list {
-			return nil, opError(name, fmt.Errorf("%w: rank %d has called it for the %d-th time and rank %d for the %d-th, or with other ranks",
-				ErrInvalidRank, c.rank, number, w.rank, w.number))
+		switch {
+		case w.list != list:
+			err = fmt.Errorf("%w: rank %d asks for other ranks than rank %d", ErrInvalidRank, w.rank, c.rank)
+		case w.number != number:
+			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.rank, w.number, w.rank)
 		}
+	}
+	if err != nil {
+		return nil, opError(name, err)
 	}
 	if color < 0 {
 		return nil, nil
@@ -78,8 +84,33 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 	}
 	rank := slices.Index(ranks, c.ranks[c.rank])
 	id := idOf(c.comm.ID(), childOf, number, uint64(color))
-	child, err := c.home.newComm(ctx, id, ranks, rank)
+	making, stop := c.untilStopped(ctx)
+	defer stop()
+	child, err := c.home.newComm(making, id, ranks, rank)
+	if p, ok := err.(*PeerError); ok {
+		p.Rank = int(wishes[p.Rank].rank) // here, as there is no other communicator
+	} else if err != nil && ctx.Err() != nil {
+		err = cancelled(ctx)
+	}
 	return child, opError(name, err)
+}
+
+// untilStopped is ctx until this communicator ends: a rank that has failed to
+// split it does not make the new one, for which the others would wait.
+func (c *Comm) untilStopped(ctx context.Context) (until context.Context, stop func()) {
+	until, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-c.stopped:
+			cancel(c.Err())
+		case <-until.Done():
+		}
+	})
+	return until, func() {
+		cancel(nil)
+		watch.Wait()
+	}
 }
 
 // WorldRank is the rank that a rank of this communicator has in the world: in

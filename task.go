@@ -12,10 +12,17 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// customOp is the op in the fingerprint of a function of the caller.
-const customOp = 255
+// What is in fingerprints in place of a kernel.Op.
+const (
+	customOp     = 255 - iota // a function of the caller
+	minLocOp                  // for a MinLoc
+	maxLocOp                  // for a MaxLoc
+	countsOp                  // nothing is reduced: part of an AllToAllV
+	compressedOp              // nothing is reduced: part of an AllReduceCompressed
+)
 
 // opaque is the type in the fingerprint of elements that are only moved. Their
 // bytes are counted.
@@ -27,10 +34,11 @@ type task struct {
 	label   string // of the call, if that is not the kind's
 	typ     uint8  // kernel.Type or opaque; 0 if there is no data
 	elem    int    // bytes of an element, or of what is counted in its place
-	op      uint8  // kernel.Op or customOp; 0 if nothing is reduced
+	op      uint8  // kernel.Op or what is in its place; 0 if there is neither
 	root    int
-	count   int  // elements of the vector, or of a block
-	blocks  bool // chunks are blocks of count elements
+	count   int    // elements of the vector, or of a block
+	digest  uint32 // of what else ranks have in common about a vector; 0 if nothing
+	blocks  bool   // chunks are blocks of count elements
 	uneven  *uneven
 	data    []byte
 	input   []byte
@@ -232,12 +240,16 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 func (t task) work(c *Comm) engine.Work {
 	r := recipe.Task{
 		Kind: t.kind, Type: t.typ, Op: t.op, Root: t.root, Elem: max(1, t.elem), Count: t.count,
-		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered, Canonical: c.home.deterministic && t.op != 0,
+		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
+		Canonical: c.home.deterministic && t.kind.Reduces() && t.op != 0,
 	}
 	if u := t.uneven; u != nil {
 		r.Uneven, r.Total, r.Digest = &u.lengths, u.total, u.digest
 	}
 	w := c.book.Work(r)
+	if t.digest != 0 {
+		w.Call.Count = wire.Uneven(uint64(t.count), t.digest)
+	}
 	if t.inPlace && len(t.input) > len(t.data) {
 		t.data, t.first = t.input, t.inFirst
 	}

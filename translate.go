@@ -147,15 +147,28 @@ func describe(c wire.Call) Call {
 	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Root: -1}
 	length, digest, uneven := c.Elements()
 	d.Length = int(length)
-	if uneven {
+	switch {
+	case uneven && kind == plan.AllReduce:
+		d.Op, d.Counts = bucketsName, digest
+	case uneven:
 		d.Op, d.Counts = d.Op+"_v", digest
 	}
 	if c.Type != 0 {
 		d.Type = typeName(c.Type)
 	}
-	if c.Op == customOp {
+	switch c.Op {
+	case 0:
+	case customOp:
 		d.Op, d.Reduce = d.Op+"_func", "a function"
-	} else if c.Op != 0 {
+	case minLocOp:
+		d.Op = minLocName
+	case maxLocOp:
+		d.Op = maxLocName
+	case countsOp: // What the parts exchange is nothing that the caller knows.
+		d.Op, d.Type, d.Length, d.Counts = allToAllVName, "", 0, 0
+	case compressedOp:
+		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
+	default:
 		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
 	}
 	if kind.Rooted() {

@@ -232,9 +232,12 @@ func reduceScatterVTask[T Number](c *Comm, dst, src []T, counts []int, op Op) (t
 	return t, err
 }
 
+// allToAllVName is the name of AllToAllV in errors.
+const allToAllVName = "all_to_all_v"
+
 // allToAllVTask exchanges the counts. Its error has the name of the call.
 func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) (task, error) {
-	const name = "all_to_all_v"
+	const name = allToAllVName
 	t, err := blocks(plan.AllToAll, elementsOf(dst), elementsOf(src), 0)
 	t.label = name
 	var in, out []int
@@ -258,7 +261,7 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 	}
 	all := make([]int, 2*c.Size()*c.Size())
 	exchange, err := allGatherTask(c, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)))
-	exchange.label = name
+	exchange.label, exchange.op = name, countsOp
 	if err := c.run(ctx, exchange, err); err != nil {
 		return t, err
 	}

@@ -86,22 +86,60 @@ func Reach(ctx context.Context, cfg Config) (part int, err error) {
 	if level == apart {
 		return NoPart, nil
 	}
-	part, isClean, ok := cfg.Shelf.Take(parts, nodes)
-	if !ok {
-		cfg.Log.Info("no shared memory is left for a communicator: too many of them", "most", board.ShelfSize)
-		return NoPart, nil
+	if part, err = v.share(ctx, cfg, parts, nodes, mem.areas[cfg.Rank]); err != nil {
+		return NoPart, failed(ctx, err)
 	}
-	if !isClean {
-		clear(board.Part(mem.areas[cfg.Rank], part))
-		if err := v.barrier(ctx); err != nil {
-			cfg.Shelf.Return(part)
-			return NoPart, failed(ctx, err)
-		}
+	if part == NoPart {
+		return NoPart, nil
 	}
 	b := board.New(mem.config(cfg, part, level, int(tune.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
 	return part, nil
+}
+
+// sharings is how often ranks try to take the same part of the memory.
+const sharings = 8
+
+// share has all ranks take the same part of their memory, and clear it. Other
+// communicators of some of them may do that at the same time, so that they vote
+// on whether it has worked, and otherwise try again. The second vote also tells
+// all that no rank has missed the first one: it could take part in another, for
+// the same memory.
+func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, memory []byte) (part int, err error) {
+	for try := range sharings {
+		part, ok := board.Choose(votes, int(cfg.Comm.ID()>>(8*try)%board.ShelfSize)*min(1, try))
+		if !ok {
+			cfg.Log.Info("no shared memory is left for a communicator: too many of them", "most", board.ShelfSize)
+			return NoPart, nil
+		}
+		isClean, took := cfg.Shelf.Take(part, nodes)
+		missed := []uint8{1}
+		if took {
+			missed[0] = 0
+			if !isClean {
+				clear(board.Part(memory, part))
+			}
+		}
+		err := v.most(ctx, missed)
+		switch {
+		case err == nil && missed[0] == 0:
+			return part, nil
+		case took && err != nil:
+			cfg.Shelf.Return(part)
+		case took:
+			cfg.Shelf.Undo(part)
+		}
+		if err == nil {
+			votes = cfg.Shelf.Ballot(nodes)
+			err = v.most(ctx, votes)
+		}
+		if err != nil {
+			return NoPart, err
+		}
+	}
+	cfg.Log.Info("no shared memory for a communicator: others that are made at the same time have taken it", "tries", sharings)
+	return NoPart, nil
 }
 
 // failed is why a vote has. If a rank has left, or has given up, the first
@@ -139,10 +177,6 @@ func fixed(index int) recipe.Tuner {
 // most leaves the largest of all ranks' votes, number by number.
 func (v voters) most(ctx context.Context, votes []uint8) error {
 	return v.allReduce(ctx, votes, len(votes), kernel.Uint8, kernel.Max)
-}
-
-func (v voters) barrier(ctx context.Context) error {
-	return v.run(ctx, v.book.Work(recipe.Task{Kind: plan.Barrier, Elem: 1}))
 }
 
 func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {

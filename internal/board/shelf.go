@@ -21,12 +21,16 @@ type Shelf struct {
 type part struct {
 	used   bool
 	before []int // the nodes that had it, in order; nil if nobody has
+	undone []int // what before was until it was last taken
 }
 
-// The votes for a part. The largest of all nodes' counts.
+// The votes for a part, the best first. The largest of all nodes' counts. A part
+// that was used by the same nodes is the best: any other can then be of use to
+// more communicators.
 const (
-	clean uint8 = iota
-	dirty       // it was used, and has to be cleared
+	same uint8 = iota // it was used by just these nodes
+	clean
+	dirty // it was used by some of them
 	taken
 )
 
@@ -37,31 +41,57 @@ func (s *Shelf) Ballot(nodes []int) []uint8 {
 	defer s.mu.Unlock()
 	votes := make([]uint8, ShelfSize)
 	for i := range s.parts {
-		p := &s.parts[i]
-		among := func(n int) bool { return slices.Contains(nodes, n) }
-		switch {
-		case p.used || slices.ContainsFunc(p.before, func(n int) bool { return !among(n) }):
-			votes[i] = taken
-		case p.before != nil:
-			votes[i] = dirty
-		}
+		votes[i] = s.parts[i].vote(nodes)
 	}
 	return votes
 }
 
-// Take takes the part on which all votes together fall, if there is one. If it
-// is not clean, every node clears its own, and they wait for each other before
-// they use it.
-func (s *Shelf) Take(votes []uint8, nodes []int) (part int, isClean, ok bool) {
-	part = slices.IndexFunc(votes, func(v uint8) bool { return v < taken })
-	if part < 0 {
-		return 0, false, false
+func (p *part) vote(nodes []int) uint8 {
+	switch {
+	case p.used || slices.ContainsFunc(p.before, func(n int) bool { return !slices.Contains(nodes, n) }):
+		return taken
+	case p.before == nil:
+		return clean
+	case len(p.before) < len(nodes):
+		return dirty
 	}
+	return same
+}
+
+// Choose is the part on which all votes together fall, if there is one: of
+// several that are as good the first from some part on.
+func Choose(votes []uint8, from int) (part int, ok bool) {
+	best := slices.Min(votes)
+	for i := range votes {
+		if part = (from + i) % len(votes); votes[part] == best {
+			break
+		}
+	}
+	return part, best < taken
+}
+
+// Take takes the part that was chosen, unless another communicator of this node
+// has had it since the vote. If it is not clean, it has to be cleared. The nodes
+// may use it when all of them have taken and cleared theirs; if one of them could
+// not, the others call Undo.
+func (s *Shelf) Take(part int, nodes []int) (isClean, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.parts[part]
-	p.used, p.before = true, slices.Clone(nodes)
-	return part, votes[part] == clean, true
+	v := p.vote(nodes)
+	if v == taken {
+		return false, false
+	}
+	p.used, p.before, p.undone = true, slices.Clone(nodes), p.before
+	return v == clean, true
+}
+
+// Undo gives a part back that nobody has used.
+func (s *Shelf) Undo(part int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.parts[part]
+	p.used, p.before = false, p.undone
 }
 
 // Return gives a part back.

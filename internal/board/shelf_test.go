@@ -17,30 +17,58 @@ func count(shelves []*Shelf, nodes []int) []uint8 {
 	return all
 }
 
-// TestShelf: nodes make communicators of any of them, and part in any order.
-// No part is ever used by two communicators that have a node in common, nor
-// again while one that has not parted yet could look at what it was used for;
-// and what is said to be clean has not been used.
+// A shelfComm is a communicator of some nodes, from the vote for its part on.
+type shelfComm struct {
+	nodes []int
+	votes []uint8
+	part  int
+	open  map[int]bool // by node
+}
+
+// take has all nodes take the part, or none.
+func (c *shelfComm) take(t *testing.T, shelves []*Shelf, from int, touched map[[2]int]bool) (ok bool) {
+	part, ok := Choose(c.votes, from)
+	if !ok {
+		return false
+	}
+	c.part = part
+	for _, n := range c.nodes {
+		isClean, taken := shelves[n].Take(part, c.nodes)
+		c.open[n] = taken
+		ok = ok && taken
+		if taken && isClean && touched[[2]int{n, part}] {
+			t.Fatalf("part %d of node %d was used, and is said to be clean", part, n)
+		}
+	}
+	for n, taken := range c.open {
+		if taken && !ok {
+			shelves[n].Undo(part)
+			c.open[n] = false
+		}
+		touched[[2]int{n, part}] = touched[[2]int{n, part}] || ok
+	}
+	return ok
+}
+
+// TestShelf: nodes make communicators of any of them, several at the same time,
+// and part in any order. No part is ever used by two communicators that have a
+// node in common, nor again while one that has not parted yet could look at what
+// it was used for; and what is said to be clean has not been used.
 func TestShelf(t *testing.T) {
 	const nodes = 5
-	type comm struct {
-		nodes []int
-		part  int
-		open  map[int]bool // by node
-	}
 	rng := rand.New(rand.NewPCG(1, 1))
+	late := 0
 	for range 100 {
+		var comms, voting []*shelfComm
 		shelves := make([]*Shelf, nodes)
 		for i := range shelves {
 			shelves[i] = new(Shelf)
 		}
-		var comms []*comm
 		touched := make(map[[2]int]bool) // node and part
 		for range 200 {
 			if rng.IntN(2) == 0 && len(comms) > 0 {
 				c := comms[rng.IntN(len(comms))]
-				n := c.nodes[rng.IntN(len(c.nodes))]
-				if c.open[n] {
+				if n := c.nodes[rng.IntN(len(c.nodes))]; c.open[n] {
 					c.open[n] = false
 					shelves[n].Return(c.part)
 				}
@@ -48,68 +76,76 @@ func TestShelf(t *testing.T) {
 			}
 			members := rng.Perm(nodes)[:2+rng.IntN(nodes-1)]
 			slices.Sort(members)
-			votes := count(shelves, members)
-			c := &comm{nodes: members, open: make(map[int]bool)}
-			some := false
-			for _, n := range members {
-				part, isClean, ok := shelves[n].Take(votes, members)
-				some = some || ok
-				if !ok {
-					continue
-				}
-				c.part = part
-				c.open[n] = true
-				if isClean && touched[[2]int{n, part}] {
-					t.Fatalf("part %d of node %d was used, and is said to be clean", part, n)
-				}
-			}
-			if !some {
+			voting = append(voting, &shelfComm{nodes: members, votes: count(shelves, members), open: make(map[int]bool)})
+			if rng.IntN(3) > 0 {
 				continue
 			}
-			for _, n := range members {
-				touched[[2]int{n, c.part}] = true
-			}
-			for _, o := range comms {
-				for n, open := range o.open {
-					// A node that is still there looks at the parts of all others.
-					if open && o.part == c.part && slices.ContainsFunc(c.nodes, func(m int) bool { return slices.Contains(o.nodes, m) }) {
-						t.Fatalf("part %d for %v, while node %d is still in that of %v", c.part, c.nodes, n, o.nodes)
-					}
+			for _, c := range voting {
+				if !c.take(t, shelves, rng.IntN(2), touched) {
+					late++
+					continue
 				}
+				noneLooks(t, comms, c)
+				comms = append(comms, c)
 			}
-			comms = append(comms, c)
+			voting = nil
+		}
+	}
+	if late == 0 {
+		t.Error("no communicator ever came too late for a part")
+	}
+}
+
+// noneLooks checks that no node is left in a communicator that has the part of a
+// new one, and a node of it, too.
+func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
+	t.Helper()
+	for _, o := range comms {
+		for n, open := range o.open {
+			// A node that is still there looks at the parts of all others.
+			if open && o.part == c.part && slices.ContainsFunc(c.nodes, func(m int) bool { return slices.Contains(o.nodes, m) }) {
+				t.Fatalf("part %d for %v, while node %d is still in that of %v", c.part, c.nodes, n, o.nodes)
+			}
 		}
 	}
 }
 
-// TestShelfIsUsedAgain: the same ranks can part and come together for ever, and
-// find a board every time; others find none where it would not be safe.
+// TestShelfIsUsedAgain: the same nodes can part and come together for ever, and
+// find a board every time, also when others of them have done so in between;
+// others find none where it would not be safe.
 func TestShelfIsUsedAgain(t *testing.T) {
 	shelves := []*Shelf{new(Shelf), new(Shelf), new(Shelf)}
-	both, others := []int{0, 1}, []int{1, 2}
+	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}
+	want := make(map[int]int) // the part of a group
 	for i := range 3 * ShelfSize {
-		votes := count(shelves, both)
-		for _, n := range both {
-			part, isClean, ok := shelves[n].Take(votes, both)
-			if !ok || part != 0 || isClean != (i == 0) {
-				t.Fatalf("time %d: part %d, clean %v, ok %v", i, part, isClean, ok)
+		for g, nodes := range groups {
+			c := shelfComm{nodes: nodes, votes: count(shelves, nodes), open: make(map[int]bool)}
+			if !c.take(t, shelves, 0, make(map[[2]int]bool)) {
+				t.Fatalf("time %d: no part for %v", i, nodes)
 			}
-			shelves[n].Return(part)
-		}
-	}
-	if votes := count(shelves, others); votes[0] != taken {
-		t.Errorf("part 0 can be used by others: %d", votes[0])
-	}
-	for range ShelfSize - 1 {
-		votes := count(shelves, others)
-		for _, n := range others {
-			if _, isClean, ok := shelves[n].Take(votes, others); !ok || !isClean {
-				t.Fatal("no part that is clean")
+			if part, again := want[g]; again && c.part != part {
+				t.Fatalf("time %d: part %d for %v, which had %d", i, c.part, nodes, part)
+			}
+			want[g] = c.part
+			for _, n := range nodes {
+				shelves[n].Return(c.part)
 			}
 		}
 	}
-	if _, _, ok := shelves[1].Take(count(shelves, others), others); ok {
-		t.Error("more parts than there are")
+	some := []int{1, 2}
+	votes := count(shelves, some)
+	if v := votes[want[0]]; v != taken {
+		t.Errorf("the part of %v can be used by %v: %d", groups[0], some, v)
+	}
+	for i := 0; ; i++ {
+		c := shelfComm{nodes: some, votes: count(shelves, some), open: make(map[int]bool)}
+		if c.take(t, shelves, 0, make(map[[2]int]bool)) {
+			continue
+		}
+		if least := ShelfSize - len(groups); i < least || i > ShelfSize {
+			t.Errorf("%d parts at a time, want at least %d", i, least)
+		}
+		return
 	}
 }
 

@@ -56,10 +56,10 @@ type Comm struct {
 	receives  sync.Pool // of Receives for later ones
 	sends     map[uint64]*Sending
 	probes    []*probe
-	arrived   atomic.Pointer[func()] // of the watcher, for messages
-	watcher   Watcher
-	unopened  []arrival              // messages that came before open
-	receiving map[*Receive]struct{}  // whose payload is under way
+	arrived   atomic.Pointer[func()] // of a watcher, for messages
+	watchers  []Watcher
+	unopened  []arrival             // messages that came before open
+	receiving map[*Receive]struct{} // whose payload is under way
 	lastSend  uint64
 	freeing   int // sends and receives that have failed but still use their buffers
 }
@@ -256,8 +256,10 @@ func (c *Comm) fail(err error) {
 // held.
 func (c *Comm) setErr(err error) {
 	c.err = err
-	if f := c.watcher.Ended; f != nil {
-		c.engine.wg.Go(func() { f(err) })
+	for _, w := range c.watchers {
+		if w.Ended != nil {
+			c.engine.wg.Go(func() { w.Ended(err) })
+		}
 	}
 }
 
@@ -273,11 +275,11 @@ type Watcher struct {
 	Ended func(err error)
 }
 
-// Watch tells w of what happens to the communicator. It is called once, before
-// the first operation.
+// Watch tells w of what happens to the communicator, and of what has happened
+// by now. There may be several Watchers, one of them with Message.
 func (c *Comm) Watch(w Watcher) {
 	c.mu.Lock()
-	c.watcher = w
+	c.watchers = append(c.watchers, w)
 	err, left := c.err, maps.Clone(c.left)
 	c.mu.Unlock()
 	if w.Ended != nil && err != nil {
@@ -430,13 +432,16 @@ func (c *Comm) depart(peer int, after uint64, also func(rank int)) {
 		c.failReceives(err, func(source int) bool { return source == rank || source == match.Any && c.alone() })
 		also(rank)
 	}
-	told := c.watcher.Left
+	watchers := c.watchers
 	c.mu.Unlock()
-	switch {
-	case needed:
+	if needed {
 		c.revokeLeft(err)
-	case told != nil:
-		told(rank, err)
+		return
+	}
+	for _, w := range watchers {
+		if w.Left != nil {
+			w.Left(rank, err)
+		}
 	}
 }
 

@@ -1,0 +1,307 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestBuckets: whatever the lengths of vectors and the size of buckets are, each
+// vector is reduced as it would be alone; with Deterministic to the same bits.
+func TestBuckets(t *testing.T) {
+	for _, test := range []struct {
+		medium
+		deterministic bool
+		checks        int // one in so many
+	}{
+		{overMem, false, 1},
+		{overMem, true, 1},
+		{overLinks, false, 2},
+		{overLinks, true, 2},
+		{overQUIC, true, 4},
+	} {
+		t.Run(fmt.Sprintf("%s/deterministic=%v", test.name, test.deterministic), func(t *testing.T) {
+			worlds := make(map[int][]*Comm)
+			for _, n := range []int{1, 2, 4} {
+				worlds[n] = test.cluster(t, n, Config{Deterministic: test.deterministic})
+			}
+			made := 0
+			rapid.Check(t, func(r *rapid.T) {
+				n := rapid.SampledFrom([]int{1, 2, 2, 4, 4}).Draw(r, "ranks")
+				load := drawLoad(r)
+				if made++; made%test.checks != 0 {
+					return
+				}
+				if err := load.run(worlds[n]); err != nil {
+					r.Fatalf("%+v: %v", load, err)
+				}
+			})
+		})
+	}
+}
+
+// A load is vectors to reduce in buckets. Where the ranks have Deterministic, they
+// are reduced one by one as well.
+type load struct {
+	typ     kernel.Type
+	op      Op
+	flavour flavour
+	bucket  int // bytes
+	lengths []int
+	begin   bool
+}
+
+// drawLoad draws vectors that are empty, short, exactly a bucket, half of one, at
+// which they are no longer packed, and longer.
+func drawLoad(r *rapid.T) load {
+	k := rapid.SampledFrom(unevenKinds()).Draw(r, "type")
+	l := load{
+		typ: k.typ, op: rapid.SampledFrom(k.ops()).Draw(r, "op"),
+		flavour: flavour(rapid.IntRange(0, int(flavours)-1).Draw(r, "flavour")),
+		bucket:  rapid.SampledFrom([]int{1, 64, 1000, 4096, 64 << 10}).Draw(r, "bucket"),
+		begin:   rapid.Bool().Draw(r, "begin"),
+	}
+	room := max(1, l.bucket/k.typ.Size())
+	l.lengths = rapid.SliceOfN(rapid.OneOf(
+		rapid.SampledFrom([]int{0, 1, room / 2, room/2 + 1, room - 1, room, room + 1, 3 * room}),
+		rapid.IntRange(0, 50),
+	), 0, 40).Draw(r, "lengths")
+	return l
+}
+
+func (l load) run(comms []*Comm) error {
+	return forEach(len(comms), func(rank int) error {
+		switch l.typ {
+		case kernel.Uint8:
+			return reduceInBuckets[uint8](comms[rank], l)
+		case kernel.Float16:
+			return reduceInBuckets[Float16](comms[rank], l)
+		case kernel.Float32:
+			return reduceInBuckets[float32](comms[rank], l)
+		}
+		return reduceInBuckets[int64](comms[rank], l)
+	})
+}
+
+func reduceInBuckets[T Number](c *Comm, l load) error {
+	ctx := context.Background()
+	c.home.bucketBytes = l.bucket
+	k := unevenKinds()[slices.IndexFunc(unevenKinds(), func(k *kind) bool { return k.typ == l.typ })]
+	tr := trial{collective: plan.AllReduce, kind: k, op: l.op, flavour: l.flavour}
+	buffers, vectors, alone := make([]guarded[T], len(l.lengths)), make([][]T, len(l.lengths)), make([][]T, len(l.lengths))
+	for i, n := range l.lengths {
+		buffers[i] = newGuarded[T](n)
+		vectors[i] = buffers[i].v
+		fill(vectors[i], k.values(l.op, l.flavour), c.Rank(), 1000*i)
+		alone[i] = slices.Clone(vectors[i])
+	}
+	err := error(nil)
+	if l.begin {
+		err = StartAllReduceBuckets(ctx, c, vectors, l.op).Wait()
+	} else {
+		err = AllReduceBuckets(ctx, c, vectors, l.op)
+	}
+	if err != nil {
+		return err
+	}
+	if n := lent(c); n > 0 {
+		return fmt.Errorf("%d buffers were not put back", n)
+	}
+	for i, v := range vectors {
+		if err := errors.Join(verify(tr, v, []segment{{0, c.Size(), 1000 * i, len(v)}}), buffers[i].check("it")); err != nil {
+			return fmt.Errorf("vector %d: %w", i, err)
+		}
+		if !c.home.deterministic {
+			continue
+		}
+		if err := AllReduce(ctx, c, alone[i], l.op); err != nil {
+			return err
+		}
+		if !slices.Equal(bytesOf(v), bytesOf(alone[i])) {
+			return fmt.Errorf("vector %d, of %d: in a bucket it has other bits than alone", i, len(v))
+		}
+	}
+	return nil
+}
+
+// lent is how many buffers of the pool of a node are in use.
+func lent(c *Comm) (n int) {
+	s := c.home.pool.Stats()
+	for _, tier := range append(s.Tiers, s.Oversize) {
+		n += tier.InUse
+	}
+	return n
+}
+
+// TestBucketsFail: after an error in any of the buckets the call ends on all
+// ranks, and all buffers are put back.
+func TestBucketsFail(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overQUIC, overShared} {
+		for _, how := range []string{"cancelled", "closed", "absent"} {
+			t.Run(m.name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				m.needs(t)
+				for _, after := range []time.Duration{0, 200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond} {
+					bucketsFail(t, m, how, after)
+				}
+			})
+		}
+	}
+}
+
+func bucketsFail(t *testing.T, m medium, how string, after time.Duration) {
+	const ranks, odd = 3, 1
+	comms := m.cluster(t, ranks, Config{BucketBytes: 100_000})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	onAll(t, comms, func(rank int, c *Comm) error {
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		end := func() { stop(errEnough) }
+		switch {
+		case rank == odd && how == "closed":
+			end = func() { c.Close() }
+		case rank == odd && how == "absent":
+			return c.Close()
+		case rank != odd:
+			end = func() {}
+		}
+		time.AfterFunc(after, end)
+		var vectors [][]float32
+		for i := range 400 { // 30 buckets, more than are under way at once
+			vectors = append(vectors, make([]float32, 1+i*9))
+		}
+		err := AllReduceBuckets(ctx, c, vectors, Sum)
+		// It may have come too late.
+		if err != nil && !errors.Is(err, ErrRevoked) && !errors.Is(err, errEnough) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrPeerFailed) {
+			return err
+		}
+		if how == "absent" && (err == nil || !strings.HasPrefix(err.Error(), "nexar: all_reduce_buckets: ") || !strings.Contains(err.Error(), "rank 1 ")) {
+			return fmt.Errorf("%v, want an error that names rank 1", err)
+		}
+		if n := lent(c); n > 0 {
+			return fmt.Errorf("%d buffers were not put back after the error %w", n, err)
+		}
+		return nil
+	})
+}
+
+func TestInvalidBuckets(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{BucketBytes: 64})
+	c, ctx := comms[0], t.Context()
+	floats := make([]float32, 100)
+	for _, test := range []struct {
+		name string
+		err  error
+		want error
+		text string
+	}{
+		{"an op that is none", AllReduceBuckets(ctx, c, [][]float32{nil, floats}, 77), ErrInvalidOp, "vector 0: "},
+		{"an op of integers", AllReduceBuckets(ctx, c, [][]float32{floats}, BitAnd), ErrInvalidOp, "bit_and of float32"},
+		{"an op and no vectors", AllReduceBuckets[float32](ctx, c, nil, BitAnd), ErrInvalidOp, "bit_and of float32"},
+		{"the same vector", AllReduceBuckets(ctx, c, [][]float32{floats[:3], floats[10:13], floats[:3]}, Sum), ErrOverlap, "vectors 0 and 2 share memory"},
+		{"parts of a vector", AllReduceBuckets(ctx, c, [][]float32{floats[10:20], floats[:11], floats[:0]}, Sum), ErrOverlap, "vectors 0 and 1 share memory"},
+		{"a long one and a part of it", StartAllReduceBuckets(ctx, c, [][]float32{floats, floats[99:]}, Sum).Wait(), ErrOverlap, "vectors 0 and 1 share memory"},
+	} {
+		if !errors.Is(test.err, test.want) || !strings.HasPrefix(test.err.Error(), "nexar: all_reduce_buckets: ") || !strings.Contains(test.err.Error(), test.text) {
+			t.Errorf("%s: %v, want %v and the text %q", test.name, test.err, test.want, test.text)
+		}
+	}
+	stillWorks(t, comms)
+	onAll(t, comms, func(rank int, c *Comm) error {
+		return AllReduceBuckets(ctx, c, [][]float32{nil, {}, nil}, Sum)
+	})
+	stillWorks(t, comms)
+}
+
+// bucketsOf is a call whose first bucket has so many elements.
+func bucketsOf(op Op, first int, lengths ...int) call {
+	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, counts with digest %06x, %v)", first, digestOf(lengths)&0xffffff, op)
+	return call{text, func(ctx context.Context, c *Comm) error {
+		c.home.bucketBytes = 400
+		var vectors [][]float32
+		for _, n := range lengths {
+			vectors = append(vectors, make([]float32, n))
+		}
+		return AllReduceBuckets(ctx, c, vectors, op)
+	}}
+}
+
+// TestMismatchOfBuckets: vectors of other lengths do not go together even if
+// their buckets are as long, nor do other numbers of them.
+func TestMismatchOfBuckets(t *testing.T) {
+	for _, calls := range [][2]call{
+		{bucketsOf(Sum, 30, 10, 20), bucketsOf(Sum, 30, 20, 10)},
+		{bucketsOf(Sum, 30, 10, 20), bucketsOf(Sum, 30, 10, 0, 20)},
+		{bucketsOf(Sum, 30, 10, 20), bucketsOf(Sum, 30, 30)},
+		{bucketsOf(Sum, 30, 10, 20), bucketsOf(Sum, 60, 10, 20, 60)},
+		{bucketsOf(Sum, 60, 10, 50, 50), bucketsOf(Sum, 60, 10, 50, 50, 50)},
+		{bucketsOf(Sum, 500, 500), bucketsOf(Sum, 500, 500, 0)},
+		{bucketsOf(Sum, 0), bucketsOf(Sum, 0, 0)},
+		{bucketsOf(Sum, 0), bucketsOf(Sum, 10, 10)},
+		{bucketsOf(Sum, 30, 10, 20), bucketsOf(Max, 30, 10, 20)},
+		{bucketsOf(Sum, 30, 10, 20), allReduceOf[float32](30, Sum)},
+		{bucketsOf(Sum, 30, 10, 20), barrierCall},
+	} {
+		for odd := range 2 {
+			t.Run(fmt.Sprintf("%s, but rank %d %s", calls[0].text, odd, calls[1].text), func(t *testing.T) {
+				t.Parallel()
+				mismatch(t, overMem, 3, odd, calls[0], calls[1])
+			})
+		}
+	}
+}
+
+// BenchmarkBuckets puts the reduction of 1,000 tensors of 4 KiB in buckets beside
+// as many all-reduces, and beside one of a vector that is as long as all of them,
+// which is the least that it can take: one of each in turn.
+func BenchmarkBuckets(b *testing.B) {
+	const ranks, tensors, count = 4, 1000, 1024
+	for _, m := range []medium{overQUIC, overMem, overShared} {
+		b.Run(m.name, func(b *testing.B) {
+			comms := m.cluster(b, ranks, Config{})
+			long, vectors := make([][]float32, ranks), make([][][]float32, ranks)
+			for rank := range ranks {
+				long[rank] = make([]float32, tensors*count)
+				for range tensors {
+					vectors[rank] = append(vectors[rank], make([]float32, count))
+				}
+			}
+			timed := func(times *[]time.Duration, f func(rank int, c *Comm) error) {
+				began := time.Now()
+				onAll(b, comms, f)
+				*times = append(*times, time.Since(began))
+			}
+			var separate, buckets, one []time.Duration
+			for b.Loop() {
+				timed(&separate, func(rank int, c *Comm) error {
+					for _, v := range vectors[rank] {
+						if err := AllReduce(b.Context(), c, v, Sum); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				timed(&buckets, func(rank int, c *Comm) error { return AllReduceBuckets(b.Context(), c, vectors[rank], Sum) })
+				timed(&one, func(rank int, c *Comm) error { return AllReduce(b.Context(), c, long[rank], Sum) })
+			}
+			for _, times := range [][]time.Duration{separate, buckets, one} {
+				slices.Sort(times)
+			}
+			middle := len(separate) / 2
+			b.ReportMetric(float64(separate[middle].Microseconds()), "separate-µs")
+			b.ReportMetric(float64(buckets[middle].Microseconds()), "buckets-µs")
+			b.ReportMetric(float64(one[middle].Microseconds()), "one-µs")
+			b.ReportMetric(float64(separate[middle])/float64(buckets[middle]), "times-faster")
+		})
+	}
+}

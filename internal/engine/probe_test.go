@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// waiting is how many probes wait.
+func waiting(c *Comm) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.probes)
+}
+
+// TestProbeForMessages: what is there is told of at once, what is not is waited for, and
+// the message stays for the receive that asks for it.
+func TestProbeForMessages(t *testing.T) {
+	const long = 200_000
+	for name, test := range map[string]struct {
+		source int
+		tag    int64
+		size   int
+	}{
+		"exact":           {1, 4, 10},
+		"any rank":        {match.Any, 4, 10},
+		"any tag":         {1, match.Any, 10},
+		"any":             {match.Any, match.Any, 0},
+		"a long message":  {1, 4, long},
+		"any that's long": {match.Any, match.Any, long},
+	} {
+		for _, early := range []bool{false, true} {
+			w := newWorld(t, 3, overMem, Config{})
+			c, want := w.comms[0], Received{Source: 1, Tag: 4, Bytes: test.size}
+			sent := make(chan error, 1)
+			send := func() { sent <- w.comms[1].Send(t.Context(), payload(test.size, 1), byteType, 0, 4) }
+			if early {
+				go send()
+				until(t, "the message", func() bool { _, ok, _ := c.Peek(1, 4); return ok })
+			} else {
+				go func() {
+					until(t, "the probe", func() bool { return waiting(c) == 1 })
+					send()
+				}()
+			}
+			for range 2 {
+				if got, err := c.Probe(t.Context(), test.source, test.tag); err != nil || got != want {
+					t.Errorf("%s, early %v: Probe = %+v, %v; want %+v", name, early, got, err, want)
+				}
+			}
+			if got, ok, err := c.Peek(test.source, test.tag); err != nil || !ok || got != want {
+				t.Errorf("%s: Peek = %+v, %v, %v; want %+v", name, got, ok, err, want)
+			}
+			if got, ok, err := c.Peek(2, match.Any); err != nil || ok {
+				t.Errorf("%s: Peek = %+v, %v, %v; want no message of rank 2", name, got, ok, err)
+			}
+			if got, err := c.Recv(t.Context(), make([]byte, long), byteType, test.source, test.tag); err != nil || got != want {
+				t.Errorf("%s: Recv = %+v, %v; want %+v", name, got, err, want)
+			}
+			if _, ok, err := c.Peek(match.Any, match.Any); ok || err != nil {
+				t.Errorf("%s: a message lies there still; %v", name, err)
+			}
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestProbesForOthersWait: a message ends all probes that it is for, and no
+// other one.
+func TestProbesForOthersWait(t *testing.T) {
+	w := newWorld(t, 3, overMem, Config{})
+	c := w.comms[0]
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	var others, its sync.WaitGroup
+	probe := func(group *sync.WaitGroup, source int, tag int64, want error) {
+		group.Go(func() {
+			if _, err := c.Probe(ctx, source, tag); err != want {
+				t.Errorf("Probe(%d, %d) = %v, want %v", source, tag, err, want)
+			}
+		})
+	}
+	probe(&others, 2, 4, enough)
+	probe(&others, 1, 5, enough)
+	probe(&others, 2, match.Any, enough)
+	probe(&others, match.Any, 5, enough)
+	until(t, "the probes", func() bool { return waiting(c) == 4 })
+	for range 3 {
+		probe(&its, 1, 4, nil)
+		probe(&its, match.Any, 4, nil)
+		probe(&its, 1, match.Any, nil)
+		probe(&its, match.Any, match.Any, nil)
+	}
+	if err := w.comms[1].Send(t.Context(), nil, byteType, 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	its.Wait()
+	if n := waiting(c); n != 4 {
+		t.Errorf("%d probes wait, want the 4 for other messages", n)
+	}
+	cancel(enough)
+	others.Wait()
+	if n := waiting(c); n > 0 {
+		t.Errorf("%d probes wait", n)
+	}
+	if _, err := c.Recv(t.Context(), nil, byteType, 1, 4); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProbeEnds: nobody waits for what cannot come any more.
+func TestProbeEnds(t *testing.T) {
+	left := func(rank int) func(error) bool {
+		return func(err error) bool {
+			p, ok := errors.AsType[*PeerError](err)
+			return ok && p.Left && p.Rank == rank
+		}
+	}
+	for name, test := range map[string]struct {
+		source int
+		end    func(w *world)
+		during func(error) bool
+		after  func(error) bool
+	}{
+		"closed":         {1, func(w *world) { w.comms[0].Close() }, func(err error) bool { return err == ErrClosed }, isType[*EndedError]},
+		"revoked":        {1, func(w *world) { w.comms[2].Cancel(errors.New("x")) }, isType[*RevokedError], isType[*EndedError]},
+		"its rank left":  {1, func(w *world) { w.leave(1) }, left(1), left(1)},
+		"its rank ended": {1, func(w *world) { w.comms[1].Close() }, left(1), left(1)},
+		"its rank died":  {1, func(w *world) { w.links[1][0].Abort() }, isType[*PeerError], isType[*EndedError]},
+		"all have left":  {match.Any, func(w *world) { w.leave(2); w.leave(1) }, isType[*PeerError], isType[*PeerError]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3, overMem, Config{})
+			c := w.comms[0]
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Probe(t.Context(), test.source, match.Any)
+				ended <- err
+			}()
+			until(t, "the probe", func() bool { return waiting(c) == 1 })
+			test.end(w)
+			if err := <-ended; !test.during(err) {
+				t.Errorf("the probe under way: %v", err)
+			}
+			if _, err := c.Probe(t.Context(), test.source, match.Any); !test.after(err) {
+				t.Errorf("the next probe: %v", err)
+			}
+			if _, _, err := c.Peek(test.source, match.Any); (err == nil) != (c.Err() == nil) {
+				t.Errorf("Peek: %v, the communicator: %v", err, c.Err())
+			}
+		})
+	}
+}
+
+// TestProbeOfOneWhoLeft: a message that has come can be probed and received
+// though its rank has left.
+func TestProbeOfOneWhoLeft(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	if err := w.comms[1].Send(t.Context(), payload(3, 1), byteType, 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	w.leave(1)
+	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hasLeft(1) })
+	for _, source := range []int{1, match.Any} {
+		if got, err := c.Probe(t.Context(), source, 4); err != nil || got != (Received{1, 4, 3}) {
+			t.Errorf("Probe of %d: %+v, %v", source, got, err)
+		}
+	}
+	if _, err := c.Recv(t.Context(), make([]byte, 3), byteType, 1, 4); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Probe(t.Context(), match.Any, match.Any); !isType[*PeerError](err) {
+		t.Errorf("Probe where nothing can come: %v, want a PeerError", err)
+	}
+}
+
+// TestProbeBeforeOpen: what came before the communicator was made is there.
+func TestProbeBeforeOpen(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{}, 0)
+	if err := w.comms[1].Send(t.Context(), payload(3, 1), byteType, 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the message", func() bool { return w.engines[0].known(commID) != nil })
+	w.open(0)
+	if got, err := w.comms[0].Probe(t.Context(), match.Any, match.Any); err != nil || got != (Received{1, 4, 3}) {
+		t.Errorf("Probe = %+v, %v", got, err)
+	}
+}
+
+// TestProbeCancelled at any moment, while the message comes: it is told of or
+// not, and is there in any case.
+func TestProbeCancelled(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	for i := range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
+		go w.comms[1].Send(t.Context(), payload(3, i), byteType, 0, int64(i))
+		got, err := w.comms[0].Probe(ctx, match.Any, int64(i))
+		if err == nil && got != (Received{1, int64(i), 3}) || err != nil && err != context.DeadlineExceeded {
+			t.Errorf("message %d: Probe = %+v, %v", i, got, err)
+		}
+		cancel()
+		if _, err := w.comms[0].Recv(t.Context(), make([]byte, 3), byteType, 1, int64(i)); err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if n := waiting(w.comms[0]); n > 0 {
+		t.Errorf("%d probes wait", n)
+	}
+}
+
+// TestLengthsAreNotCut: a message may be longer than 4 GiB, and whoever sees its
+// offer is told how long it is.
+func TestLengthsAreNotCut(t *testing.T) {
+	const long = 5<<30 + 3 // of which 32 bits are 1 GiB and a little
+	w, puppets, _ := onStage(t, 2)
+	c := w.engines[0].NewComm(commID, 0, w.links[0])
+	offer := wire.Offer{Comm: commID, Tag: 4, Type: byteType, ID: 77, Size: long}
+	puppets[1].link.OfferMessage(offer)
+	if got, err := c.Probe(t.Context(), 1, 4); err != nil || got.Bytes != long {
+		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
+	}
+	_, err := c.Recv(t.Context(), make([]byte, 2<<20), byteType, 1, 4)
+	if s, ok := errors.AsType[*SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
+		t.Errorf("Recv: %v, want that %d bytes have no room", err, long)
+	}
+	if r := puppets[1].expect("refusal").refuse; r.ID != 77 || r.Room != 2<<20 {
+		t.Errorf("the sender hears %+v", r)
+	}
+	s := &Sending{comm: c, id: 5, rank: 1, typ: byteType, size: long, ended: make(chan struct{}, 1)}
+	c.mu.Lock()
+	c.sends[5] = s
+	c.mu.Unlock()
+	puppets[1].link.RefuseOffer(wire.OfferRefuse{Comm: commID, ID: 5, Room: long - 1, Type: byteType})
+	if r, ok := errors.AsType[*RefusedError](s.Wait(t.Context())); !ok || r.Size != long || r.Room != long-1 {
+		t.Errorf("the sender is told %+v, want that %d bytes are one too many", r, long)
+	}
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// regionsIn cuts b into regions of these lengths, which are of b in all.
+func regionsIn(b []byte, lengths []int) (r Regions) {
+	for i, n := range lengths {
+		if i == 0 {
+			r.First = b[:n:n]
+		} else {
+			r.More = append(r.More, b[:n:n])
+		}
+		b = b[n:]
+	}
+	return r
+}
+
+// joined is what lies in regions.
+func joined(r Regions) []byte { return slices.Concat(append([][]byte{r.First}, r.More...)...) }
+
+func sum(lengths []int) (n int) {
+	for _, l := range lengths {
+		n += l
+	}
+	return n
+}
+
+// TestRegions: whatever the regions, they are one after the other, the first n
+// bytes of them are the first n bytes, and what is filled stays within.
+func TestRegions(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		lengths := rapid.SliceOfN(rapid.IntRange(0, 5), 0, 6).Draw(r, "lengths")
+		all := payload(sum(lengths), 7)
+		regions := regionsIn(all, lengths)
+		if got := regions.Len(); got != len(all) {
+			r.Fatalf("they have %d bytes, want %d", got, len(all))
+		}
+		n := rapid.IntRange(0, len(all)).Draw(r, "n")
+		first := regions.cut(n)
+		if got := joined(first); !bytes.Equal(got, all[:n]) {
+			r.Fatalf("the first %d bytes of %v are %v", n, all, got)
+		}
+		if got := joined(regions); !bytes.Equal(got, all) {
+			r.Fatalf("%v are %v after a cut", all, got)
+		}
+		want := slices.Concat(payload(n, 99), all[n:])
+		first.fill(payload(n, 99))
+		if !bytes.Equal(all, want) {
+			r.Fatalf("filled with %d bytes they are %v, want %v", n, all, want)
+		}
+	})
+}
+
+// TestMessagesInRegions: a message may be sent from, and received into, memory
+// in any number of places, long or short, with more room than it needs.
+func TestMessagesInRegions(t *testing.T) {
+	const long = 3 << 20
+	w := newWorld(t, 2, overMem, Config{})
+	for i, test := range []struct{ from, into []int }{
+		{nil, nil},
+		{nil, []int{0, 0}},
+		{[]int{0, 0, 0}, nil},
+		{[]int{0, 5, 0, 3}, []int{8}},
+		{[]int{8}, []int{0, 1, 6, 0, 5}},
+		{[]int{wire.PayloadMax - 10, 0, 10}, []int{1, wire.PayloadMax}},
+		{[]int{wire.PayloadMax - 10, 0, 11}, []int{1, wire.PayloadMax}},
+		{[]int{1, wire.PayloadMax}, []int{wire.PayloadMax, 0, 2}},
+		{[]int{0, 0, long}, []int{long}},
+		{[]int{long}, []int{0, 1 << 20, 1, 0, 2 << 20, 77}},
+		{[]int{1 << 20, 2<<20 - 1, 1}, []int{3, 3<<20 - 3}},
+		{slices.Repeat([]int{70}, 1000), slices.Repeat([]int{35}, 2001)},
+	} {
+		t.Run(fmt.Sprintf("%d to %d regions", len(test.from), len(test.into)), func(t *testing.T) {
+			data, room := payload(sum(test.from), i), bytes.Repeat([]byte{0xEE}, sum(test.into))
+			errs := w.on(func(rank int, c *Comm) error {
+				if rank == 1 {
+					r, err := c.StartRecv(regionsIn(room, test.into), byteType, 0, 3)
+					if err != nil {
+						return err
+					}
+					got, err := r.Wait(t.Context())
+					if want := (Received{0, 3, len(data)}); err == nil && got != want {
+						err = fmt.Errorf("received %+v, want %+v", got, want)
+					}
+					return err
+				}
+				s, err := c.StartSend(regionsIn(data, test.from), byteType, 1, 3)
+				if s != nil {
+					err = s.Wait(t.Context())
+				}
+				return err
+			})
+			noError(t, errs)
+			if !bytes.Equal(room[:len(data)], data) || !bytes.Equal(room[len(data):], bytes.Repeat([]byte{0xEE}, len(room)-len(data))) {
+				t.Error("what has come is not what was sent, or more than that")
+			}
+		})
+	}
+}
+
+// TestEmptyMessagesBeyondCredit: messages of no bytes cost credit as well, and
+// come to be granted, in their order.
+func TestEmptyMessagesBeyondCredit(t *testing.T) {
+	const count = 20_000 // 1 MiB pays for 16384.
+	w := newWorld(t, 2, overMem, Config{})
+	var waits []*Sending
+	for i := range count {
+		s, err := w.comms[0].StartSend(Regions{}, byteType, 1, int64(i%7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nil {
+			waits = append(waits, s)
+		}
+	}
+	if want := count - 1<<20/64; len(waits) < want {
+		t.Errorf("%d of %d messages wait for their receiver, want %d", len(waits), count, want)
+	}
+	noError(t, w.on(func(rank int, c *Comm) (err error) {
+		for i := range count * rank {
+			if got, err := c.Recv(t.Context(), nil, byteType, 0, match.Any); err != nil || got.Tag != int64(i%7) {
+				return fmt.Errorf("message %d: %+v, %v", i, got, err)
+			}
+		}
+		for _, s := range waits[:len(waits)*(1-rank)] {
+			err = errors.Join(err, s.Wait(t.Context()))
+		}
+		return err
+	}))
+}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/match"
+)
+
+// hearing is a Watcher that writes down what it hears.
+type hearing struct {
+	messages chan struct{}
+	left     chan int
+	ended    chan error
+}
+
+func hear(c *Comm) hearing {
+	h := hearing{make(chan struct{}, 1000), make(chan int, 10), make(chan error, 10)}
+	c.Watch(Watcher{
+		Message: func() { h.messages <- struct{}{} },
+		Left:    func(rank int, _ error) { h.left <- rank },
+		Ended:   func(err error) { h.ended <- err },
+	})
+	return h
+}
+
+// TestWatcherHearsOfMessages: of those before it, and of each later one, when
+// Peek finds it.
+func TestWatcherHearsOfMessages(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	send := func(n int, tag int64) {
+		t.Helper()
+		s, err := w.comms[1].StartSend(Bytes(make([]byte, n)), byteType, 0, tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nil {
+			go s.Wait(context.Background()) // It ends with the world.
+		}
+	}
+	send(3, 0)
+	send(3, 1)
+	until(t, "both messages", func() bool { _, ok, _ := c.Peek(1, 1); return ok })
+	h := hear(c)
+	<-h.messages
+	for tag, size := range []int{5, 200_000, 0} {
+		for len(h.messages) > 0 {
+			<-h.messages
+		}
+		send(size, int64(tag+2))
+		for { // A message is told of when it is there, not before.
+			<-h.messages
+			if got, ok, err := c.Peek(1, int64(tag+2)); err != nil || ok && got.Bytes != size {
+				t.Fatalf("Peek = %+v, %v", got, err)
+			} else if ok {
+				break
+			}
+		}
+	}
+}
+
+// TestWatchersHearOfEnds: all of them, of those before they began to watch as
+// well, and once.
+func TestWatchersHearOfEnds(t *testing.T) {
+	w := newWorld(t, 4, overMem, Config{})
+	c := w.comms[0]
+	w.leave(3)
+	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hasLeft(3) })
+	watchers := []hearing{hear(c), hear(c)}
+	c.Watch(Watcher{}) // Which hears nothing.
+	w.comms[2].Close()
+	for i, h := range watchers {
+		for _, want := range []int{3, 2} {
+			if got := <-h.left; got != want {
+				t.Errorf("watcher %d hears that rank %d has left, want %d", i, got, want)
+			}
+		}
+	}
+	w.comms[1].Cancel(errors.New("enough"))
+	for i, h := range append(watchers, hearing{}) {
+		if i == len(watchers) {
+			h = hear(c) // It comes when all is over.
+		}
+		if err := <-h.ended; !isType[*RevokedError](err) {
+			t.Errorf("watcher %d hears %v, want a RevokedError", i, err)
+		}
+		if len(h.left) > 0 {
+			t.Errorf("watcher %d hears that rank %d has left as well", i, <-h.left)
+		}
+	}
+	w.leave(0) // Which awaits watchers that are being told.
+	for i, h := range watchers {
+		if len(h.ended) > 0 {
+			t.Errorf("watcher %d hears of the end once more: %v", i, <-h.ended)
+		}
+	}
+}
+
+// TestThen: whoever cannot wait is told of the end, at once if there is nothing
+// to wait for.
+func TestThen(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	buf := make([]byte, 300_000)
+	type result struct {
+		got Received
+		err error
+	}
+	results := make(chan result, 1)
+	then := func(tag int64) {
+		r, err := c.StartRecv(Bytes(buf), byteType, 1, tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Then(func(got Received, err error) { results <- result{got, err} })
+	}
+	for _, size := range []int{0, 10, len(buf)} {
+		for _, early := range []bool{true, false} {
+			clear(buf)
+			if !early {
+				then(4)
+			}
+			s, err := w.comms[1].StartSend(Bytes(payload(size, 3)), byteType, 0, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if early {
+				until(t, "the message", func() bool { _, ok, _ := c.Peek(1, 4); return ok })
+				then(4)
+				if s == nil && len(results) == 0 {
+					t.Errorf("%d bytes: a message that has come is not told of at once", size)
+				}
+			}
+			if got := <-results; got.err != nil || got.got != (Received{1, 4, size}) || !bytes.Equal(buf[:size], payload(size, 3)) {
+				t.Errorf("%d bytes, early %v: %+v", size, early, got)
+			}
+			if s != nil {
+				if err := s.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	then(9)
+	c.Close()
+	if got := <-results; got.err != ErrClosed {
+		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)
+	}
+	if _, err := c.StartRecv(Bytes(nil), byteType, match.Any, 9); !isType[*EndedError](err) {
+		t.Errorf("StartRecv of what is closed: %v", err)
+	}
+}
+
+// TestGo: Close of the engine waits for what a communicator runs, and what
+// begins when that has ended runs at once.
+func TestGo(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	var over atomic.Bool
+	closing := make(chan struct{})
+	c.Go(func() {
+		<-closing
+		over.Store(true)
+	})
+	go func() {
+		until(t, "the end", func() bool { return c.Err() != nil })
+		close(closing)
+	}()
+	w.leave(0)
+	if !over.Load() {
+		t.Error("Close has not waited")
+	}
+	ran := false
+	c.Go(func() { ran = true })
+	if !ran {
+		t.Error("on a communicator that has ended it does not run at once")
+	}
+}

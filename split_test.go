@@ -1,0 +1,321 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// isOf checks what a communicator says of itself: it has these ranks of the
+// world, in this order.
+func isOf(world, c *Comm, ranks ...int) error {
+	var got []int
+	for r := range c.Size() {
+		got = append(got, c.WorldRank(r))
+	}
+	if !slices.Equal(got, ranks) || ranks[c.Rank()] != world.Rank() || c.Epoch() != world.Epoch() {
+		return fmt.Errorf("rank %d of %v in epoch %d, want %v in epoch %d", c.Rank(), got, c.Epoch(), ranks, world.Epoch())
+	}
+	return nil
+}
+
+// sumsUp checks that the ranks of a communicator find each other there.
+func sumsUp(ctx context.Context, c *Comm) error {
+	x, want := []int64{int64(c.WorldRank(c.Rank())) + 100}, int64(0)
+	for r := range c.Size() {
+		want += int64(c.WorldRank(r)) + 100
+	}
+	if err := AllReduce(ctx, c, x, Sum); err != nil || x[0] != want {
+		return fmt.Errorf("sum = %d, want %d: %w", x[0], want, err)
+	}
+	return nil
+}
+
+// TestSplit: colors make communicators, keys put them in order, and ties keep the
+// order there was.
+func TestSplit(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overSim, overQUIC} {
+		t.Run(m.name, func(t *testing.T) {
+			world := m.cluster(t, 5, Config{})
+			for _, test := range []struct {
+				colors, keys [5]int
+				want         [5][]int // the communicator of each rank
+			}{
+				{[5]int{}, [5]int{}, [5][]int{{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}}},
+				{[5]int{}, [5]int{9, 7, 7, -5, 9}, [5][]int{{3, 1, 2, 0, 4}, {3, 1, 2, 0, 4}, {3, 1, 2, 0, 4}, {3, 1, 2, 0, 4}, {3, 1, 2, 0, 4}}},
+				{[5]int{1, 0, 1, 0, 1}, [5]int{3, 2, 2, 1, 1}, [5][]int{{4, 2, 0}, {3, 1}, {4, 2, 0}, {3, 1}, {4, 2, 0}}},
+				{[5]int{-1, 1 << 40, -9, 1 << 40, 0}, [5]int{}, [5][]int{nil, {1, 3}, nil, {1, 3}, {4}}},
+				{[5]int{-1, -1, -1, -1, -1}, [5]int{}, [5][]int{}},
+			} {
+				onAll(t, world, func(rank int, c *Comm) error {
+					child, err := c.Split(t.Context(), test.colors[rank], test.keys[rank])
+					if err != nil || test.want[rank] == nil {
+						if child != nil {
+							return errors.New("a communicator for a rank without color")
+						}
+						return err
+					}
+					defer child.Close()
+					return errors.Join(isOf(c, child, test.want[rank]...), sumsUp(t.Context(), child))
+				})
+			}
+		})
+	}
+}
+
+// TestSplitOfSplit: Dup and Sub, and what is made of what they have made.
+func TestSplitOfSplit(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overSim, overQUIC} {
+		t.Run(m.name, func(t *testing.T) {
+			world := m.cluster(t, 5, Config{})
+			onAll(t, world, func(rank int, c *Comm) error {
+				ctx := t.Context()
+				sub, err := c.Sub(ctx, []int{4, 1, 3, 0})
+				if err != nil || rank == 2 {
+					if sub != nil {
+						return errors.New("a communicator for a rank that is not in the list")
+					}
+					return err
+				}
+				defer sub.Close()
+				dup, err := sub.Dup(ctx)
+				if err != nil {
+					return err
+				}
+				defer dup.Close()
+				half, err := dup.Split(ctx, dup.Rank()/2, -dup.Rank())
+				if err != nil {
+					return err
+				}
+				defer half.Close()
+				want := []int{1, 4}
+				if rank == 0 || rank == 3 {
+					want = []int{0, 3}
+				}
+				single, err := half.Sub(ctx, []int{1})
+				if err != nil || (single != nil) != (half.Rank() == 1) {
+					return fmt.Errorf("the last rank alone: %v, %w", single, err)
+				}
+				if single != nil {
+					defer single.Close()
+					err = errors.Join(isOf(c, single, rank), sumsUp(ctx, single))
+				}
+				return errors.Join(err, isOf(c, sub, 4, 1, 3, 0), isOf(c, dup, 4, 1, 3, 0), isOf(c, half, want...),
+					sumsUp(ctx, sub), sumsUp(ctx, dup), sumsUp(ctx, half))
+			})
+		})
+	}
+}
+
+// TestSubOfWrongRanks: a list with ranks that there are not, or twice, is an error
+// on this rank alone.
+func TestSubOfWrongRanks(t *testing.T) {
+	comms := overMem.cluster(t, 3, Config{})
+	for _, list := range [][]int{{3}, {-1}, {0, 1, 0}, {0, 1, 2, 2}} {
+		for _, c := range comms {
+			if child, err := c.Sub(t.Context(), list); !errors.Is(err, ErrInvalidRank) || child != nil || !strings.HasPrefix(err.Error(), "nexar: sub: ") {
+				t.Errorf("%v: %v, want %v", list, err, ErrInvalidRank)
+			}
+		}
+	}
+	onAll(t, comms, func(_ int, c *Comm) error {
+		child, err := c.Sub(t.Context(), nil)
+		if child != nil || err != nil {
+			return fmt.Errorf("of no ranks: %v, %w", child, err)
+		}
+		return nil
+	})
+	stillWorks(t, comms)
+}
+
+// TestSplitMismatch: ranks that do not call the same get no communicator, any of
+// them.
+func TestSplitMismatch(t *testing.T) {
+	for name, odd := range map[string]func(ctx context.Context, c *Comm) (*Comm, error){
+		"other ranks": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{0, 1}) },
+		"other order": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{2, 1}) },
+		"split":       func(ctx context.Context, c *Comm) (*Comm, error) { return c.Split(ctx, 0, 0) },
+		"no ranks":    func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, nil) },
+		"once more": func(ctx context.Context, c *Comm) (*Comm, error) {
+			c.children.Add(1) // as if it had been called by another goroutine meanwhile
+			return c.Sub(ctx, []int{1, 2})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := overMem.cluster(t, 3, Config{})
+			onAll(t, comms, func(rank int, c *Comm) error {
+				ask := odd
+				if rank > 0 {
+					ask = func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{1, 2}) }
+				}
+				if child, err := ask(t.Context(), c); child != nil || !errors.Is(err, ErrInvalidRank) {
+					return fmt.Errorf("got %v, want %w", err, ErrInvalidRank)
+				}
+				return nil
+			})
+			stillWorks(t, comms)
+		})
+	}
+	comms := overMem.cluster(t, 2, Config{})
+	onAll(t, comms, func(rank int, c *Comm) (err error) {
+		if rank == 0 {
+			_, err = c.Dup(t.Context())
+		} else {
+			err = c.Barrier(t.Context())
+		}
+		if _, ok := errors.AsType[*MismatchError](err); !ok {
+			return fmt.Errorf("a dup and a barrier: %w, want a mismatch", err)
+		}
+		return nil
+	})
+}
+
+// TestCloseLeavesOthersAlone: neither the end of a communicator in good order,
+// nor that of one in which something has failed, is noticed in others.
+func TestCloseLeavesOthersAlone(t *testing.T) {
+	for _, m := range []medium{overMem, overLinks, overSim, overQUIC} {
+		t.Run(m.name, func(t *testing.T) {
+			world := m.cluster(t, 3, Config{})
+			onAll(t, world, func(rank int, c *Comm) error {
+				ctx := t.Context()
+				var list [4]*Comm // each the parent of the next one
+				for i := range list {
+					parent := c
+					if i > 0 {
+						parent = list[i-1]
+					}
+					var err error
+					if list[i], err = parent.Dup(ctx); err != nil {
+						return err
+					}
+				}
+				if err := list[0].Close(); err != nil { // a parent
+					return err
+				}
+				if err := sumsUp(ctx, list[1]); err != nil {
+					return err
+				}
+				if err := list[3].Close(); err != nil { // a child
+					return err
+				}
+				if err := sumsUp(ctx, list[2]); err != nil {
+					return err
+				}
+				over, cancel := context.WithCancelCause(ctx)
+				cancel(errEnough)
+				if rank == 1 {
+					ctx = over
+				}
+				if err := list[1].Barrier(ctx); err == nil {
+					return errors.New("a barrier that is cancelled has gone well")
+				}
+				if err := list[1].Err(); !errors.Is(err, ErrRevoked) {
+					return fmt.Errorf("where a call has failed: %w, want %w", err, ErrRevoked)
+				}
+				ctx = t.Context()
+				err := errors.Join(sumsUp(ctx, list[2]), sumsUp(ctx, c), list[1].Close(), list[2].Close())
+				for i, closed := range list {
+					if err := closed.Barrier(ctx); i != 1 && !errors.Is(err, ErrClosed) {
+						return fmt.Errorf("communicator %d is closed: %w", i, err)
+					}
+				}
+				return err
+			})
+			stillWorks(t, world)
+		})
+	}
+}
+
+// TestCloseOfNode: all communicators end with their node.
+func TestCloseOfNode(t *testing.T) {
+	world, err := Local(t.Context(), 2, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	onAll(t, world, func(rank int, c *Comm) error {
+		child, err := c.Dup(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		if err := child.Barrier(t.Context()); !errors.Is(err, ErrClosed) {
+			return fmt.Errorf("%w, want %w", err, ErrClosed)
+		}
+		return child.Close()
+	})
+}
+
+// onBoard reports whether collectives of a communicator run in shared memory.
+func onBoard(c *Comm) (bool, error) {
+	ways, err := c.Algorithms("all_reduce", 8)
+	return err == nil && ways[0].Shared, err
+}
+
+// TestMoreThanShelf: as many communicators as there is shared memory for run
+// there, the others over links, and all of them work at the same time. When they
+// have been closed there is room again.
+func TestMoreThanShelf(t *testing.T) {
+	const all, most = board.ShelfSize + 8, board.ShelfSize - 1 // The world has a part, too.
+	world := overMem.cluster(t, 3, Config{})
+	for range 2 {
+		onAll(t, world, func(_ int, c *Comm) error {
+			var list []*Comm
+			for i := range all {
+				child, err := c.Dup(t.Context())
+				if err != nil {
+					return err
+				}
+				list = append(list, child)
+				if shared, err := onBoard(child); err != nil || shared != (i < most) {
+					return fmt.Errorf("communicator %d has shared memory: %v, %w", i, shared, err)
+				}
+			}
+			return forEach(all, func(i int) error {
+				return errors.Join(sumsUp(t.Context(), list[i]), list[i].Barrier(t.Context()), list[i].Close())
+			})
+		})
+	}
+}
+
+// TestSplitOverHosts: communicators choose by the hosts that their own ranks are
+// on: shared memory where that is one, plans that know hosts where there are
+// several with several ranks, and others elsewhere.
+func TestSplitOverHosts(t *testing.T) {
+	overMixed.needs(t)
+	world := overMixed.cluster(t, 6, Config{}) // Ranks 0, 2 and 5 are on one host, 1, 3 and 4 on another.
+	need := tune.Need{Collective: plan.AllReduce, Bytes: 1 << 20}
+	for _, test := range []struct {
+		ranks                []int
+		shared, hierarchical bool
+	}{
+		{[]int{0, 2, 5}, true, false},
+		{[]int{4, 1}, true, false},
+		{[]int{3, 0, 1, 2}, false, true},
+		{[]int{5, 4, 3, 2, 1, 0}, false, true},
+		{[]int{0, 1}, false, false},
+	} {
+		onAll(t, world, func(_ int, c *Comm) error {
+			child, err := c.Sub(t.Context(), test.ranks)
+			if err != nil || child == nil {
+				return err
+			}
+			defer child.Close()
+			need := need
+			need.Size = child.Size()
+			choice := child.book.Tuner().Choose(need)
+			if hierarchical := choice.Index >= len(plan.Algorithms(need.Collective)); choice.Shared != test.shared || hierarchical != test.hierarchical {
+				return fmt.Errorf("%v: %s, shared: %v", test.ranks, choice.Algorithm.Name, choice.Shared)
+			}
+			return sumsUp(t.Context(), child)
+		})
+	}
+}
