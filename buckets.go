@@ -3,10 +3,10 @@ package nexar
 import (
 	"context"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/overlap"
 )
 
 // AllReduceBuckets is AllReduce for many vectors, such as the gradients of all
@@ -57,17 +57,12 @@ const bucketsName = "all_reduce_buckets"
 
 // checkApart finds two vectors that share memory.
 func checkApart[T Number](vectors [][]T) error {
-	order := make([]int, 0, len(vectors))
+	list := make([][]byte, len(vectors))
 	for i, v := range vectors {
-		if len(v) > 0 {
-			order = append(order, i)
-		}
+		list[i] = bytesOf(v)
 	}
-	slices.SortFunc(order, func(i, j int) int { return compareAddresses(bytesOf(vectors[i]), bytesOf(vectors[j])) })
-	for k := 1; k < len(order); k++ {
-		if i, j := order[k-1], order[k]; overlap(bytesOf(vectors[i]), bytesOf(vectors[j])) {
-			return fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, min(i, j), max(i, j))
-		}
+	if i, j, found := overlap.First(list); found {
+		return fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
 	}
 	return nil
 }

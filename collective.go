@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -243,7 +244,7 @@ func allToAllTask(c *Comm, dst, src elements) (task, error) {
 	if err == nil && src.n%c.Size() != 0 {
 		err = fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, src.n, c.Size())
 	}
-	if err == nil && overlap(t.data, t.input) {
+	if err == nil && overlap.Two(t.data, t.input) {
 		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
 	return t, err

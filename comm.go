@@ -8,6 +8,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/rpc"
 )
@@ -43,7 +44,7 @@ type Comm struct {
 	calls   *rpc.Service
 	carrier *engine.Comm // of the calls
 	home    *home
-	flights flights
+	flights overlap.Flights
 	closing sync.Once
 	close   func() error // of the node, for Local
 }

@@ -1,7 +1,6 @@
 package nexar
 
 import (
-	"cmp"
 	"strconv"
 	"unsafe"
 
@@ -77,18 +76,4 @@ func numberOf[T any]() (t kernel.Type, ok bool) {
 func bytesOf[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
-}
-
-// overlap reports whether a and b share memory.
-func overlap(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
-	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
-}
-
-// compareAddresses orders memory by where it lies.
-func compareAddresses(a, b []byte) int {
-	return cmp.Compare(uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }

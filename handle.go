@@ -3,6 +3,9 @@ package nexar
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/overlap"
 )
 
 // A Handle is an operation under way: what a function whose name begins with
@@ -69,18 +72,18 @@ func WaitAll(handles ...*Handle) error {
 func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
 	var id uint64
 	if bad == nil {
-		id, bad = c.flights.enter(t.flight())
+		id, bad = c.enterFlight(t.flight())
 	}
 	op, err := c.begin(ctx, &t, bad)
 	if err != nil {
-		c.flights.leave(id)
+		c.flights.Leave(id)
 		return ended(err)
 	}
 	h := &Handle{done: make(chan struct{}), guard: t.guard}
 	c.comm.Go(func() {
 		defer close(h.done)
 		h.err = c.end(ctx, &t, op)
-		c.flights.leave(id)
+		c.flights.Leave(id)
 	})
 	return h
 }
@@ -100,4 +103,22 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 		h.err = f(h)
 	})
 	return h
+}
+
+// flight is the memory of a task.
+func (t *task) flight() overlap.Flight {
+	if t.reads {
+		return overlap.Flight{Name: t.name(), Read: t.data}
+	}
+	return overlap.Flight{Name: t.name(), Write: t.data, Read: t.input}
+}
+
+// enterFlight notes the memory of an operation that begins, until flights.Leave,
+// unless it shares memory with another.
+func (c *Comm) enterFlight(f overlap.Flight) (number uint64, err error) {
+	number, other := c.flights.Enter(f)
+	if other != nil {
+		return 0, fmt.Errorf("%w: with those of %s, which is under way", ErrOverlap, other.Name)
+	}
+	return number, nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -53,11 +54,11 @@ func (c *Comm) hold(name string, memory ...[]byte) (release func(), err error) {
 	ids := make([]uint64, len(memory))
 	release = func() {
 		for _, id := range ids {
-			c.flights.leave(id)
+			c.flights.Leave(id)
 		}
 	}
 	for i, m := range memory {
-		if ids[i], err = c.flights.enter(flight{name: name, write: m}); err != nil {
+		if ids[i], err = c.enterFlight(overlap.Flight{Name: name, Write: m}); err != nil {
 			release()
 			return func() {}, err
 		}
@@ -93,7 +94,7 @@ func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error)
 		t.label, t.op = maxLocName, maxLocOp
 	}
 	err := checkLength("ranks", len(ranks), len(data))
-	if err == nil && overlap(bytesOf(data), bytesOf(ranks)) {
+	if err == nil && overlap.Two(bytesOf(data), bytesOf(ranks)) {
 		err = fmt.Errorf("%w: data and ranks share memory", ErrOverlap)
 	}
 	order := orderOf[T]()

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/overlap"
 )
 
 // A Tag tells messages apart. Messages have tags of 0 and more.
@@ -48,18 +48,18 @@ func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error 
 // StartSend begins a Send; see Handle. Messages are sent in the order of the
 // calls.
 func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *Handle {
-	f := flight{name: "send", read: bytesOf(data)}
-	id, err := c.flights.enter(f)
+	f := overlap.Flight{Name: "send", Read: bytesOf(data)}
+	id, err := c.enterFlight(f)
 	if err != nil {
 		return ended(opError("send", err))
 	}
-	s, err := startSend[T](ctx, c, "send", engine.Regions{First: f.read}, to, tag)
+	s, err := startSend[T](ctx, c, "send", engine.Regions{First: f.Read}, to, tag)
 	if s == nil {
-		c.flights.leave(id)
+		c.flights.Leave(id)
 		return ended(err)
 	}
 	return c.follow(func(*Handle) error {
-		defer c.flights.leave(id)
+		defer c.flights.Leave(id)
 		return c.explain(ctx, "send", s.Wait(ctx))
 	})
 }
@@ -95,17 +95,17 @@ func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Sta
 // StartRecv begins a Recv; see Handle, whose Status says what has come.
 // Receives that could take the same message get it in the order of the calls.
 func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) *Handle {
-	id, err := c.flights.enter(flight{name: "recv", write: bytesOf(data)})
+	id, err := c.enterFlight(overlap.Flight{Name: "recv", Write: bytesOf(data)})
 	if err != nil {
 		return ended(opError("recv", err))
 	}
 	r, err := startRecv[T](ctx, c, "recv", engine.Regions{First: bytesOf(data)}, from, tag)
 	if err != nil {
-		c.flights.leave(id)
+		c.flights.Leave(id)
 		return ended(err)
 	}
 	return c.follow(func(h *Handle) (err error) {
-		defer c.flights.leave(id)
+		defer c.flights.Leave(id)
 		h.status, err = received[T](ctx, c, "recv", r)
 		return err
 	})
@@ -133,7 +133,7 @@ func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag T
 // Send cannot begin, because rank to has left or an argument is wrong, nothing
 // has happened.
 func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (Status, error) {
-	if overlap(bytesOf(dst), bytesOf(src)) {
+	if overlap.Two(bytesOf(dst), bytesOf(src)) {
 		return Status{}, opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap))
 	}
 	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
@@ -145,20 +145,20 @@ func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, t
 
 // StartExchange begins an Exchange; see Handle, whose Status says what has come.
 func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
-	if overlap(bytesOf(dst), bytesOf(src)) {
+	if overlap.Two(bytesOf(dst), bytesOf(src)) {
 		return ended(opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap)))
 	}
-	id, err := c.flights.enter(flight{name: "exchange", write: bytesOf(dst), read: bytesOf(src)})
+	id, err := c.enterFlight(overlap.Flight{Name: "exchange", Write: bytesOf(dst), Read: bytesOf(src)})
 	if err != nil {
 		return ended(opError("exchange", err))
 	}
 	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
 	if err != nil {
-		c.flights.leave(id)
+		c.flights.Leave(id)
 		return ended(err)
 	}
 	return c.follow(func(h *Handle) (err error) {
-		defer c.flights.leave(id)
+		defer c.flights.Leave(id)
 		h.status, err = exchanged[T](ctx, c, s, r)
 		return err
 	})
@@ -199,12 +199,8 @@ func regionsOf[T any](regions [][]T, written bool) (r engine.Regions, err error)
 	if !written {
 		return r, nil
 	}
-	sorted := slices.SortedFunc(slices.Values(append([][]byte{r.First}, r.More...)), compareAddresses)
-	sorted = slices.DeleteFunc(sorted, func(b []byte) bool { return len(b) == 0 })
-	for i := range sorted[min(1, len(sorted)):] {
-		if overlap(sorted[i], sorted[i+1]) {
-			return r, fmt.Errorf("%w: two regions share memory", ErrOverlap)
-		}
+	if i, j, found := overlap.First(append([][]byte{r.First}, r.More...)); found {
+		return r, fmt.Errorf("%w: regions %d and %d share memory", ErrOverlap, i, j)
 	}
 	return r, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -132,7 +133,7 @@ func counted(typ uint8, count, size int) (n, elem int) {
 // setInPlace looks whether part begins at element at of whole, in which case the
 // task is carried out in place. Any other overlap is an error.
 func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) error {
-	if !overlap(whole, part) {
+	if !overlap.Two(whole, part) {
 		return nil
 	}
 	if at*t.elem >= len(whole) || &whole[at*t.elem] != &part[0] {

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -253,7 +254,7 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 	if err == nil {
 		err = checkLength("src", len(src), sum(srcCounts))
 	}
-	if err == nil && overlap(t.data, t.input) {
+	if err == nil && overlap.Two(t.data, t.input) {
 		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
 	if err != nil {

@@ -32,7 +32,7 @@ func rooms() []room {
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
-			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host internal/settings " +
+			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
@@ -80,6 +80,7 @@ func rooms() []room {
 		{"internal/bufpool", "", "", apart},
 		{"internal/dl", "", "internal/require", apart},
 		{"internal/host", "", "", apart},
+		{"internal/overlap", "", "", apart},
 		{"internal/yield", "", "", apart},
 		{"internal/require", "", "", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},

@@ -11,7 +11,7 @@ const (
 	fileLinesMax     = 500
 	functionLinesMax = 70
 	functionLines    = 40   // of nine functions in ten
-	rootCodeMax      = 3500 // lines of the root package, tests and documentation aside
+	rootCodeMax      = 3600 // lines of the root package, tests and documentation aside
 )
 
 // checkSizes finds files and functions that are too long to be read in one go.

@@ -1,0 +1,91 @@
+// Package overlap finds memory that is used for two things at a time.
+//
+// Most callers ask whether Two slices share memory, or which of several are the
+// First to do so. Flights keep account of the memory of operations under way,
+// and tell a new one which of them it would get in the way of.
+//
+// Slices are compared by where they lie; empty ones share nothing with any. All
+// functions may be called by several goroutines.
+package overlap
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// Two reports whether a and b share memory.
+func Two(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	return start(a) < start(b)+uintptr(len(b)) && start(b) < start(a)+uintptr(len(a))
+}
+
+func start(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// First finds two of several slices that share memory, i < j.
+func First(list [][]byte) (i, j int, found bool) {
+	order := make([]int, 0, len(list))
+	for i, b := range list {
+		if len(b) > 0 {
+			order = append(order, i)
+		}
+	}
+	// If a slice shares memory with any that begins later, so it does with the
+	// next one.
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(start(list[i]), start(list[j])) })
+	for k := 1; k < len(order); k++ {
+		if i, j := order[k-1], order[k]; Two(list[i], list[j]) {
+			return min(i, j), max(i, j), true
+		}
+	}
+	return 0, 0, false
+}
+
+// flightsMax is how many operations under way are compared with a new one.
+const flightsMax = 64
+
+// A Flight is the memory of an operation under way: what it writes, and what it
+// reads.
+type Flight struct {
+	Name        string
+	Write, Read []byte
+}
+
+// Flights are operations under way. The zero value has none.
+type Flights struct {
+	mu   sync.Mutex
+	last uint64
+	list map[uint64]Flight
+}
+
+// Enter adds an operation, unless it shares memory with another, and one of the
+// two writes there: then it returns that, and no number. With a few dozen under
+// way more are neither added nor compared.
+func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.list) >= flightsMax {
+		return 0, nil
+	}
+	for _, o := range f.list {
+		if Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) {
+			return 0, &o
+		}
+	}
+	if f.list == nil {
+		f.list = make(map[uint64]Flight)
+	}
+	f.last++
+	f.list[f.last] = x
+	return f.last, nil
+}
+
+// Leave takes an operation off that has ended, by what Enter has returned.
+func (f *Flights) Leave(number uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.list, number)
+}
