@@ -132,15 +132,20 @@ func TestCompressedFails(t *testing.T) {
 					if !slices.Equal(data, before) {
 						return errors.New("data has changed")
 					}
-					if n := lent(c); n > 0 {
-						return fmt.Errorf("%d buffers were not put back", n)
-					}
-					return nil
+					return allBack(c)
 				})
 				stillWorks(t, comms)
 			})
 		}
 	}
+}
+
+// allBack finds buffers that were not put back.
+func allBack(c *Comm) error {
+	if n := lent(c); n > 0 {
+		return fmt.Errorf("%d buffers were not put back", n)
+	}
+	return nil
 }
 
 // odder is a call with a compressor.

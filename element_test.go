@@ -205,30 +205,32 @@ func (m mover[T]) messages(ctx context.Context, count int) error {
 // of every function, at once and before anything is sent.
 func TestInvalidElements(t *testing.T) {
 	comms := overMem.cluster(t, 2, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for _, errs := range []map[string]error{
-		refusals[*int](t.Context(), comms[0]),
-		refusals[string](t.Context(), comms[0]),
-		refusals[[]float32](t.Context(), comms[0]),
-		refusals[map[int]int](t.Context(), comms[0]),
-		refusals[any](t.Context(), comms[0]),
-		refusals[error](t.Context(), comms[0]),
-		refusals[func()](t.Context(), comms[0]),
-		refusals[chan int](t.Context(), comms[0]),
-		refusals[uintptr](t.Context(), comms[0]),
-		refusals[unsafe.Pointer](t.Context(), comms[0]),
-		refusals[struct{}](t.Context(), comms[0]),
-		refusals[[0]int](t.Context(), comms[0]),
-		refusals[[4]struct{}](t.Context(), comms[0]),
-		refusals[struct{ a, b struct{} }](t.Context(), comms[0]),
-		refusals[[2]string](t.Context(), comms[0]),
-		refusals[[2][1]*byte](t.Context(), comms[0]),
+		refusals[*int](ctx, comms[0]),
+		refusals[string](ctx, comms[0]),
+		refusals[[]float32](ctx, comms[0]),
+		refusals[map[int]int](ctx, comms[0]),
+		refusals[any](ctx, comms[0]),
+		refusals[error](ctx, comms[0]),
+		refusals[func()](ctx, comms[0]),
+		refusals[chan int](ctx, comms[0]),
+		refusals[uintptr](ctx, comms[0]),
+		refusals[unsafe.Pointer](ctx, comms[0]),
+		refusals[struct{}](ctx, comms[0]),
+		refusals[[0]int](ctx, comms[0]),
+		refusals[[4]struct{}](ctx, comms[0]),
+		refusals[struct{ a, b struct{} }](ctx, comms[0]),
+		refusals[[2]string](ctx, comms[0]),
+		refusals[[2][1]*byte](ctx, comms[0]),
 		refusals[struct {
 			id   int
 			name string
-		}](t.Context(), comms[0]),
-		refusals[struct{ in struct{ at *sample } }](t.Context(), comms[0]),
-		refusals[struct{ handle uintptr }](t.Context(), comms[0]),
-		refusals[time.Time](t.Context(), comms[0]), // which has a pointer to its zone
+		}](ctx, comms[0]),
+		refusals[struct{ in struct{ at *sample } }](ctx, comms[0]),
+		refusals[struct{ handle uintptr }](ctx, comms[0]),
+		refusals[time.Time](ctx, comms[0]), // which has a pointer to its zone
 	} {
 		for name, err := range errs {
 			if !errors.Is(err, ErrInvalidType) || !strings.Contains(err.Error(), "has pointers, or no size") {

@@ -113,7 +113,11 @@ func (f Func[Req, Resp]) Register(c *Comm, h func(ctx context.Context, from int,
 		if err != nil {
 			return nil, err
 		}
-		return f.codec().Marshal(&resp)
+		result, err := f.codec().Marshal(&resp)
+		if err != nil {
+			return nil, fmt.Errorf("its result cannot be encoded: %w", err)
+		}
+		return result, nil
 	})
 }
 
@@ -176,17 +180,24 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 	return e
 }
 
-// lost says why a call of a function of a rank will have no answer: the rank has
-// gone, or the communicator has ended.
+// lost says why a call of a function of a rank will have no answer.
 func (c *Comm) lost(rank int, err error) error {
-	if ended, ok := errors.AsType[*engine.EndedError](err); ok {
-		err = ended.Err
+	if e, ok := errors.AsType[*engine.EndedError](err); ok {
+		return c.gone(e.Err)
 	}
+	switch {
+	case errors.Is(err, ErrPeerFailed), errors.Is(err, ErrRevoked), errors.Is(err, ErrClosed):
+		return err
+	case c.translate(err) != nil:
+		return c.gone(err)
+	}
+	return c.peerError(&engine.PeerError{Rank: rank, Err: err}) // It has broken the protocol.
+}
+
+// gone says that a rank has gone, or why the communicator has ended.
+func (c *Comm) gone(err error) error {
 	if p, ok := err.(*engine.PeerError); ok {
 		return c.peerError(p)
-	}
-	if c.translate(err) == nil && c.Err() == nil {
-		return c.peerError(&engine.PeerError{Rank: rank, Err: err}) // It has broken the protocol.
 	}
 	return c.ended(err)
 }
@@ -201,9 +212,11 @@ func (c *Comm) serve(carrier *engine.Comm) (err error) {
 	if err != nil {
 		return err
 	}
-	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: c.calls.Lost, Ended: c.calls.Close})
+	end := func(err error) { c.calls.Close(c.gone(err)) }
+	left := func(rank int, err error) { c.calls.Lost(rank, c.gone(err)) }
+	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: left, Ended: end})
 	// Calls end with the operations of the communicator, whose error says more.
-	c.comm.Watch(engine.Watcher{Ended: c.calls.Close})
+	c.comm.Watch(engine.Watcher{Ended: end})
 	return nil
 }
 

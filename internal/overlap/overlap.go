@@ -58,11 +58,16 @@ type Flight struct {
 type Flights struct {
 	mu   sync.Mutex
 	last uint64
-	list map[uint64]Flight
+	list []numbered // in the order in which they began
+}
+
+type numbered struct {
+	Flight
+	number uint64
 }
 
 // Enter adds an operation, unless it shares memory with another, and one of the
-// two writes there: then it returns that, and no number. With a few dozen under
+// two writes there: then it returns the first such, and no number. With a few dozen under
 // way more are neither added nor compared.
 func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	f.mu.Lock()
@@ -72,14 +77,11 @@ func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	}
 	for _, o := range f.list {
 		if Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) {
-			return 0, &o
+			return 0, &o.Flight
 		}
 	}
-	if f.list == nil {
-		f.list = make(map[uint64]Flight)
-	}
 	f.last++
-	f.list[f.last] = x
+	f.list = append(f.list, numbered{x, f.last})
 	return f.last, nil
 }
 
@@ -87,5 +89,5 @@ func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 func (f *Flights) Leave(number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.list, number)
+	f.list = slices.DeleteFunc(f.list, func(o numbered) bool { return o.number == number })
 }
