@@ -79,16 +79,16 @@ func drawLoad(r *rapid.T) load {
 }
 
 func (l load) run(comms []*Comm) error {
+	on := map[kernel.Type]func(c *Comm, l load) error{
+		kernel.Uint8: reduceInBuckets[uint8], kernel.Float16: reduceInBuckets[Float16],
+		kernel.Float32: reduceInBuckets[float32], kernel.Int64: reduceInBuckets[int64],
+	}
 	return forEach(len(comms), func(rank int) error {
-		switch l.typ {
-		case kernel.Uint8:
-			return reduceInBuckets[uint8](comms[rank], l)
-		case kernel.Float16:
-			return reduceInBuckets[Float16](comms[rank], l)
-		case kernel.Float32:
-			return reduceInBuckets[float32](comms[rank], l)
+		err := on[l.typ](comms[rank], l)
+		if err != nil {
+			comms[rank].Close() // so that nobody waits for it
 		}
-		return reduceInBuckets[int64](comms[rank], l)
+		return err
 	})
 }
 
@@ -258,6 +258,32 @@ func TestMismatchOfBuckets(t *testing.T) {
 				mismatch(t, overMem, 3, odd, calls[0], calls[1])
 			})
 		}
+	}
+}
+
+// TestBucketsOutOfStep: if one bucket cannot begin on a rank, the next one, which
+// is as long, is not taken for it.
+func TestBucketsOutOfStep(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{BucketBytes: 400})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	vectors := [][]float32{make([]float32, 20_000), make([]float32, 20_000)}
+	sending := StartSend(ctx, comms[0], vectors[0], 1, 0) // which is long, and waits
+	onAll(t, comms, func(rank int, c *Comm) error {
+		if rank == 0 {
+			if err := AllReduceBuckets(ctx, c, vectors, Sum); !errors.Is(err, ErrOverlap) {
+				return fmt.Errorf("%w, want ErrOverlap with what is being sent", err)
+			}
+			return nil
+		}
+		err := AllReduceBuckets(ctx, c, [][]float32{make([]float32, 20_000), make([]float32, 20_000)}, Sum)
+		if _, ok := errors.AsType[*MismatchError](err); !ok {
+			return fmt.Errorf("%w, want a MismatchError", err)
+		}
+		return nil
+	})
+	if err := sending.Wait(); err == nil {
+		t.Error("what nobody has received was sent")
 	}
 }
 

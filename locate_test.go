@@ -104,6 +104,9 @@ func (l locator) run(comms []*Comm, w way, count int, begin bool) error {
 		}
 		defer undo()
 		results[rank], err = l.on(context.Background(), comms[rank], l, count, begin)
+		if err != nil {
+			comms[rank].Close() // so that nobody waits for it
+		}
 		return err
 	})
 	for rank, r := range results {

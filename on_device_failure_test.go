@@ -336,7 +336,12 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 					t.Error(err)
 				}
 			}}
-			err := f(t.Context(), r.comms[1].On(hooked), device.Whole(buffer))
+			ctx, stop := context.WithTimeout(t.Context(), patience)
+			defer stop()
+			err := f(ctx, r.comms[1].On(hooked), device.Whole(buffer))
+			if _, ok := errors.AsType[*DeviceError](err); ok || ctx.Err() != nil {
+				t.Errorf("%v is a DeviceError, or came when the test was over", err)
+			}
 			if e, ok := errors.AsType[*RevokedError](err); !ok || e.Rank != 2 || !strings.HasPrefix(err.Error(), "nexar: "+name+": communicator revoked by rank 2") {
 				t.Errorf("%v, want that rank 2 has revoked the communicator", err)
 			}

@@ -31,7 +31,9 @@ func (m misuse) check(t *testing.T) {
 func TestInvalidDeviceArguments(t *testing.T) {
 	comms := overMem.cluster(t, 3, Config{})
 	s := newSpot(t, newFake(t, devicetest.FakeConfig{}))
-	ctx, d := t.Context(), comms[0].On(s.stream)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	d := comms[0].On(s.stream)
 	buffer := newBuffer(t, s.dev, ramp32(0, 12))
 	at := func(offset, bytes int) device.Region {
 		return device.Region{Buffer: buffer, Offset: offset, Bytes: bytes}
@@ -73,7 +75,9 @@ func TestInvalidRegions(t *testing.T) {
 	comms := overMem.cluster(t, 3, Config{})
 	fake := newFake(t, devicetest.FakeConfig{})
 	s, closed := newSpot(t, fake), newSpot(t, fake)
-	ctx, d := t.Context(), comms[0].On(s.stream)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	d := comms[0].On(s.stream)
 	buffer := newBuffer(t, fake, ramp32(0, 12))
 	at := func(offset, bytes int) device.Region {
 		return device.Region{Buffer: buffer, Offset: offset, Bytes: bytes}
@@ -148,7 +152,9 @@ func freedRegion(t testing.TB, dev device.Device) device.Region {
 // Buffers of the same memory of the host overlap, although they are two.
 func TestMappedBuffersOverlap(t *testing.T) {
 	comms := overMem.cluster(t, 3, Config{})
-	ctx, d := t.Context(), comms[0].On(newSpot(t, host.Device{}).stream)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	d := comms[0].On(newSpot(t, host.Device{}).stream)
 	mem := ramp32(0, 12)
 	a, b := device.Whole(host.Of(mem)), device.Whole(host.Of(mem[16:32]))
 	_, recv := d.Recv(ctx, i32, 1, 0, a, b)
@@ -188,6 +194,9 @@ func TestEndedCommOnDevice(t *testing.T) {
 		if err := f(device.Whole(buffer)); !errors.Is(err, ErrClosed) || err.Error() != "nexar: "+name+": closed" {
 			t.Errorf("%s of a closed communicator: %v", name, err)
 		}
+	}
+	if most := fake.Stats().StagingMemoryMost; most != 0 {
+		t.Errorf("%d bytes of staging memory were taken for a closed communicator", most)
 	}
 	cause := errors.New("enough")
 	ended, cancel := context.WithCancelCause(ctx)

@@ -18,7 +18,7 @@ import (
 // is independent of it: neither notices what the other does, fails with it or
 // is closed with it. Close it when it is no longer needed. If ctx ends
 // before Split returns, the communicator that it was at work on is revoked, be
-// it this one or the new one.
+// it this one or the new one. If this one ends meanwhile, Split fails.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	return c.split(ctx, "split", color, key, 0)
 }

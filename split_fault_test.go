@@ -33,7 +33,6 @@ func TestSplitInEndlessLoop(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// Only small ones are on a board with few others, whichever are closed first.
 		shared, err := onBoard(grandchild)
 		if !shared && err == nil {
 			err = fmt.Errorf("round %d: no shared memory for %d ranks", round, child.Size())

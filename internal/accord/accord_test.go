@@ -1,0 +1,369 @@
+package accord
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/tune"
+	"github.com/nexar-go/nexar/transport/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is nodes of one process that are linked to each other.
+type world struct {
+	meshes  []*mesh.Mesh
+	links   [][]*link.Link // of each node
+	shelves []board.Shelf
+	pool    *bufpool.Pool
+}
+
+// newWorld links nodes that share as much memory as sizes say.
+func newWorld(t *testing.T, sizes ...int) *world {
+	t.Helper()
+	n := len(sizes)
+	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]board.Shelf, n)}
+	var err error
+	if w.pool, err = bufpool.New(bufpool.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	network, view := mem.NewNetwork(), member.View{Epoch: 1}
+	paths := make([][]mesh.Path, n)
+	for rank, size := range sizes {
+		id := member.NodeID{byte(rank + 1)}
+		view.Nodes = append(view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
+		network.Share(size)
+		l, err := network.Listen(id.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths[rank] = []mesh.Path{{Transport: l}}
+	}
+	errs := w.each(func(rank int) (err error) {
+		w.meshes[rank], err = mesh.Form(t.Context(), mesh.Config{
+			Self: view.Nodes[rank].ID, View: view, Paths: paths[rank], Loop: mem.Loop,
+		})
+		return err
+	})
+	t.Cleanup(func() { w.each(func(rank int) error { return w.leave(rank) }) })
+	noError(t, errs)
+	for rank, m := range w.meshes {
+		if w.links[rank], err = m.Formed(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// shared is so many nodes that share memory, and unshared nodes that share none.
+func shared(t *testing.T, n int) *world {
+	t.Helper()
+	return newWorld(t, slices.Repeat([]int{MemoryBytes()}, n)...)
+}
+
+func unshared(t *testing.T, n int) *world {
+	t.Helper()
+	return newWorld(t, make([]int, n)...)
+}
+
+// each calls f for all nodes at the same time.
+func (w *world) each(f func(rank int) error) []error {
+	errs := make([]error, len(w.meshes))
+	var all sync.WaitGroup
+	for rank := range w.meshes {
+		all.Go(func() { errs[rank] = f(rank) })
+	}
+	all.Wait()
+	return errs
+}
+
+// leave closes a node in good order, and die without a word.
+func (w *world) leave(rank int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return w.meshes[rank].Close(ctx)
+}
+
+func (w *world) die(rank int) {
+	for peer, l := range w.links[rank] {
+		if peer != rank {
+			l.Conn().Close()
+		}
+	}
+}
+
+func noError(t *testing.T, errs []error) {
+	t.Helper()
+	for rank, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// A party is one rank of a communicator.
+type party struct {
+	Config
+	node int
+	part int
+}
+
+// party makes the communicator with this id of some nodes, on the one of them
+// that is rank, and what is needed to agree on it.
+func (w *world) party(id uint64, nodes []int, rank int, way tune.Way, log *slog.Logger) *party {
+	links := make([]*link.Link, len(nodes))
+	hosts := make([]string, len(nodes))
+	p := &party{node: nodes[rank], part: NoPart}
+	for r, node := range nodes {
+		links[r] = w.links[p.node][node]
+		hosts[r] = "here"
+		if r != rank {
+			p.Ways.Add(way, true)
+		}
+	}
+	e := w.meshes[p.node].Engine()
+	p.Comm, p.Vote = e.NewComm(id, rank, links), e.NewComm(id+1<<32, rank, links)
+	p.Rank, p.Hosts, p.Shelf, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.shelves[p.node], w.pool, log
+	p.SameProcess = true
+	p.Book = recipe.New(rank, len(nodes), w.pool, tune.New(tune.QUIC()))
+	return p
+}
+
+// reach has the nodes agree, all in the same way.
+func (w *world) reach(t *testing.T, id uint64, nodes []int, way tune.Way) []*party {
+	t.Helper()
+	parties := make([]*party, len(nodes))
+	for rank := range nodes {
+		parties[rank] = w.party(id, nodes, rank, way, slog.New(slog.DiscardHandler))
+	}
+	reachAll(t, parties)
+	return parties
+}
+
+func reachAll(t *testing.T, parties []*party) {
+	t.Helper()
+	errs := make([]error, len(parties))
+	var all sync.WaitGroup
+	for i, p := range parties {
+		all.Go(func() { errs[i] = p.reach(t.Context()) })
+	}
+	all.Wait()
+	noError(t, errs)
+}
+
+func (p *party) reach(ctx context.Context) (err error) {
+	defer p.Vote.Close()
+	p.part, err = Reach(ctx, p.Config)
+	return err
+}
+
+// close ends the communicator on a rank.
+func (p *party) close() {
+	p.Comm.Close()
+	if p.part != NoPart {
+		p.Shelf.Return(p.part)
+	}
+}
+
+func closeAll(parties []*party) {
+	for _, p := range parties {
+		p.close()
+	}
+}
+
+// sum adds the ranks' vectors of count elements up, and checks the result.
+func (p *party) sum(ctx context.Context, count int) error {
+	work := p.Book.Work(recipe.Task{
+		Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count,
+	})
+	work.Data, work.Reduce = bytes.Repeat([]byte{byte(p.Rank + 1)}, count), kernel.Reducer(kernel.Uint8, kernel.Sum)
+	op, err := p.Comm.Start(&work)
+	if err == nil {
+		err = op.Wait(ctx)
+	}
+	n := p.Comm.Size()
+	if want := byte(n * (n + 1) / 2); err == nil && !bytes.Equal(work.Data, bytes.Repeat([]byte{want}, count)) {
+		err = fmt.Errorf("the sum of %d ranks is %d, …, want %d", n, work.Data[0], want)
+	}
+	return err
+}
+
+// sumAll has all parties add up vectors, short and long if counts do not say
+// other lengths.
+func sumAll(t *testing.T, parties []*party, counts ...int) {
+	t.Helper()
+	if counts == nil {
+		counts = []int{1, 5000, 300_000}
+	}
+	errs := make([]error, len(parties))
+	var all sync.WaitGroup
+	for i, p := range parties {
+		all.Go(func() {
+			for _, count := range counts {
+				errs[i] = errors.Join(errs[i], p.sum(t.Context(), count))
+			}
+		})
+	}
+	all.Wait()
+	noError(t, errs)
+}
+
+func ranks(n int) (list []int) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+// needs are what parties choose a way for.
+func needs(size int) (list []tune.Need) {
+	for _, c := range plan.Collectives() {
+		for _, n := range []int{0, 8, 1 << 10, 64 << 10, 1 << 20, 64 << 20} {
+			list = append(list, tune.Need{Collective: c, Size: size, Bytes: n})
+		}
+	}
+	return list
+}
+
+// choicesOf is how a party carries these out, as far as it has to be the same on
+// all ranks.
+func choicesOf(p *party) (list []string) {
+	for _, need := range needs(p.Comm.Size()) {
+		c := p.Book.Tuner().Choose(need)
+		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in memory %v, reading %v, in %v seconds",
+			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Shared, c.Pull, c.Seconds))
+	}
+	return list
+}
+
+// alike checks that all parties carry everything out alike, and have the same
+// part of the memory, or all none.
+func alike(t *testing.T, parties []*party, onBoard bool) {
+	t.Helper()
+	want := choicesOf(parties[0])
+	for rank, p := range parties {
+		for i, got := range choicesOf(p) {
+			if got != want[i] {
+				t.Errorf("rank %d: %s\nrank 0: %s", rank, got, want[i])
+			}
+		}
+		if p.part != parties[0].part || (p.part != NoPart) != onBoard || (p.Comm.Board() != nil) != onBoard {
+			t.Errorf("rank %d has part %d, rank 0 part %d; in memory: %v, want %v", rank, p.part, parties[0].part, p.Comm.Board() != nil, onBoard)
+		}
+	}
+}
+
+// TestReach: all ranks come to the same result, whatever they share, and a
+// communicator works by it.
+func TestReach(t *testing.T) {
+	full := MemoryBytes()
+	for name, test := range map[string]struct {
+		sizes   []int
+		way     tune.Way
+		onBoard bool
+	}{
+		"memory, 2 ranks":         {[]int{full, full}, tune.Memory, true},
+		"memory, 5 ranks":         {[]int{full, full, full, full, full}, tune.Memory, true},
+		"links, 2 ranks":          {[]int{0, 0}, tune.Memory, false},
+		"links, 5 ranks":          {[]int{0, 0, 0, 0, 0}, tune.Memory, false},
+		"one without memory":      {[]int{full, full, 0}, tune.Memory, false},
+		"one with less memory":    {[]int{full / 2, full, full}, tune.Memory, false},
+		"too little memory":       {[]int{1000, 1000}, tune.Memory, false},
+		"over TCP":                {[]int{0, 0, 0}, tune.PlainTCP, false},
+		"over QUIC":               {[]int{0, 0, 0}, tune.QUICAlone, false},
+		"in a way nobody knows":   {[]int{0, 0, 0}, tune.Unknown, false},
+		"memory and unknown ways": {[]int{full, full, full}, tune.Unknown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.sizes...)
+			parties := w.reach(t, 7, ranks(len(test.sizes)), test.way)
+			alike(t, parties, test.onBoard)
+			sumAll(t, parties)
+			closeAll(parties)
+		})
+	}
+}
+
+// TestReachAlone: a single rank has nobody to ask, and nothing to share.
+func TestReachAlone(t *testing.T) {
+	w := shared(t, 2)
+	parties := w.reach(t, 7, []int{1}, tune.Memory)
+	alike(t, parties, false)
+	sumAll(t, parties)
+}
+
+// TestSlowestWayCounts: the ranks are told apart by how they reach others, and
+// all choose for the slowest way.
+func TestSlowestWayCounts(t *testing.T) {
+	w := unshared(t, 3)
+	all := func(way tune.Way) []*party {
+		parties := w.reach(t, uint64(10+way), ranks(3), way)
+		alike(t, parties, false)
+		return parties
+	}
+	tcp, quic := choicesOf(all(tune.PlainTCP)[0]), choicesOf(all(tune.QUICAlone)[0])
+	if slices.Equal(tcp, quic) {
+		t.Fatal("nothing is carried out in another way: the test shows nothing")
+	}
+	parties := make([]*party, 3)
+	for rank, way := range []tune.Way{tune.PlainTCP, tune.QUICAlone, tune.Memory} {
+		parties[rank] = w.party(30, ranks(3), rank, way, slog.New(slog.DiscardHandler))
+	}
+	reachAll(t, parties)
+	alike(t, parties, false)
+	sumAll(t, parties)
+}
+
+// heard is what ranks write down of the links they have measured.
+type heard struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lines.Write(b)
+}
+
+// TestMeasuredLinksAreVotedOn: no two ranks measure the same, to the nanosecond,
+// but all go by the same figures.
+func TestMeasuredLinksAreVotedOn(t *testing.T) {
+	const n = 4
+	w := unshared(t, n)
+	for round := range uint64(5) {
+		parties, logs := make([]*party, n), make([]heard, n)
+		for rank := range n {
+			log := slog.New(slog.NewTextHandler(&logs[rank], &slog.HandlerOptions{Level: slog.LevelDebug}))
+			parties[rank] = w.party(100+round, ranks(n), rank, tune.QUICAlone, log)
+		}
+		reachAll(t, parties)
+		alike(t, parties, false)
+		want := regexp.MustCompile(`msg="links measured".*`).FindString(logs[0].lines.String())
+		for rank := range logs {
+			got := regexp.MustCompile(`msg="links measured".*`).FindString(logs[rank].lines.String())
+			if got == "" || got != want {
+				t.Errorf("rank %d has measured %q, rank 0 %q", rank, got, want)
+			}
+		}
+		closeAll(parties)
+	}
+}

@@ -1,0 +1,225 @@
+package accord
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/tune"
+)
+
+// TestParts: each communicator has a part of its own, until there are too many
+// of them; one that has ended makes room for another.
+func TestParts(t *testing.T) {
+	w := shared(t, 2)
+	var open [][]*party
+	used := make(map[int]bool)
+	for i := range board.ShelfSize {
+		parties := w.reach(t, uint64(10+i), ranks(2), tune.Memory)
+		alike(t, parties, true)
+		if p := parties[0].part; used[p] {
+			t.Errorf("part %d is given away twice", p)
+		}
+		used[parties[0].part] = true
+		open = append(open, parties)
+	}
+	logs := make([]heard, 2)
+	crowded := make([]*party, 2)
+	for rank := range crowded {
+		crowded[rank] = w.party(90, ranks(2), rank, tune.Memory, slog.New(slog.NewTextHandler(&logs[rank], nil)))
+	}
+	reachAll(t, crowded)
+	alike(t, crowded, false)
+	sumAll(t, crowded)
+	for rank := range logs {
+		if text := logs[rank].lines.String(); !strings.Contains(text, "no shared memory is left for a communicator") {
+			t.Errorf("rank %d says %q", rank, text)
+		}
+	}
+	for _, i := range []int{17, 3} {
+		sumAll(t, open[i])
+		part := open[i][0].part
+		closeAll(open[i])
+		open[i] = w.reach(t, uint64(200+i), ranks(2), tune.Memory)
+		alike(t, open[i], true)
+		if got := open[i][0].part; got != part {
+			t.Errorf("part %d was given back, but part %d is given out", part, got)
+		}
+	}
+	for _, parties := range open {
+		sumAll(t, parties)
+	}
+}
+
+// TestPartsAreCleared: what other ranks have left in the memory does no harm to
+// a communicator that gets it.
+func TestPartsAreCleared(t *testing.T) {
+	w := shared(t, 3)
+	id, again := uint64(10), 0
+	for round := range board.ShelfSize {
+		for _, nodes := range [][]int{{0, 1}, {2, 0}, {1, 2}, {0, 1, 2}, {2, 1, 0}} {
+			id++
+			parties := w.reach(t, id, nodes, tune.Memory)
+			onBoard := parties[0].part != NoPart
+			alike(t, parties, onBoard)
+			if onBoard && round > 0 {
+				again++
+			}
+			sumAll(t, parties, 1, 5000)
+			closeAll(parties)
+		}
+	}
+	if again < board.ShelfSize {
+		t.Errorf("only %d communicators got memory that others had before", again)
+	}
+}
+
+// TestManyAtOnce: ranks agree on several communicators at the same time, some of
+// which have ranks in common, and each works as if it were the only one.
+func TestManyAtOnce(t *testing.T) {
+	groups := [][]int{{0, 1, 2, 3}, {0, 1}, {2, 3}, {1, 2}, {3, 0}, {2, 1, 0}, {0, 3, 1}}
+	w := shared(t, 4)
+	for round := range uint64(10) {
+		var every sync.WaitGroup
+		results := make([][]*party, len(groups))
+		for i, nodes := range groups {
+			every.Go(func() {
+				results[i] = w.reach(t, 1000*(round+1)+uint64(i), nodes, tune.Memory)
+				sumAll(t, results[i], 1, 300_000)
+			})
+		}
+		every.Wait()
+		for i, parties := range results {
+			alike(t, parties, parties[0].part != NoPart)
+			for j, others := range results[:i] {
+				common := slices.ContainsFunc(groups[i], func(n int) bool { return slices.Contains(groups[j], n) })
+				if common && parties[0].part != NoPart && parties[0].part == others[0].part {
+					t.Errorf("communicators of %v and %v have part %d both", groups[i], groups[j], parties[0].part)
+				}
+			}
+		}
+		for _, parties := range results {
+			closeAll(parties)
+		}
+	}
+}
+
+// TestReachWithoutARank: nobody waits for one that has died, left or given up.
+// The part of the memory, if there was one, is there for others.
+func TestReachWithoutARank(t *testing.T) {
+	enough := errors.New("enough")
+	for _, memory := range []bool{true, false} {
+		for name, test := range map[string]struct {
+			end  func(w *world, p *party) // of rank 2, which has not voted
+			want func(err error) bool
+		}{
+			"died": {func(w *world, _ *party) { w.die(2) }, func(err error) bool {
+				p, ok := errors.AsType[*engine.PeerError](err)
+				return ok && p.Rank == 2 && !p.Left
+			}},
+			"left":    {func(w *world, _ *party) { w.leave(2) }, func(err error) bool { return err == nil }},
+			"gave up": {func(_ *world, p *party) { p.Vote.Cancel(enough) }, func(err error) bool { return err == nil }},
+			"is done": {func(_ *world, p *party) { p.Vote.Close() }, func(err error) bool { return err == nil }},
+		} {
+			w := unshared(t, 3)
+			if memory {
+				w = shared(t, 3)
+			}
+			var parties []*party
+			for rank := range 3 {
+				parties = append(parties, w.party(7, ranks(3), rank, tune.Memory, slog.New(slog.DiscardHandler)))
+			}
+			results := make(chan error, 2)
+			for _, p := range parties[:2] {
+				go func() { results <- p.reach(t.Context()) }()
+			}
+			time.Sleep(5 * time.Millisecond) // They mostly wait by then.
+			test.end(w, parties[2])
+			for range 2 {
+				if err := <-results; !test.want(err) {
+					t.Errorf("%s, memory %v: %v", name, memory, err)
+				}
+			}
+			for _, p := range parties[:2] {
+				if p.part != NoPart {
+					t.Errorf("%s: rank %d has part %d", name, p.Rank, p.part)
+				}
+			}
+			if memory {
+				allParts(t, w, []int{0, 1})
+			}
+		}
+	}
+}
+
+// allParts checks that no part of the memory has got lost.
+func allParts(t *testing.T, w *world, nodes []int) {
+	t.Helper()
+	for i := range board.ShelfSize {
+		if got := w.reach(t, uint64(500+i), nodes, tune.Memory); got[0].part == NoPart {
+			t.Fatalf("only %d of %d parts are there", i, board.ShelfSize)
+		}
+	}
+}
+
+// TestReachCancelled at any moment: whoever is cancelled gets the cause, or is
+// done; the others are done, each with a part or without, or wait in vain no
+// longer. No part gets lost.
+func TestReachCancelled(t *testing.T) {
+	enough := errors.New("enough")
+	w := shared(t, 3)
+	for round := range 100 {
+		var parties []*party
+		for rank := range 3 {
+			parties = append(parties, w.party(uint64(1000+round), ranks(3), rank, tune.Memory, slog.New(slog.DiscardHandler)))
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		timer := time.AfterFunc(time.Duration(round)*5*time.Microsecond, func() { cancel(enough) })
+		errs := w.each(func(rank int) error {
+			if rank == 1 {
+				return parties[rank].reach(ctx)
+			}
+			return parties[rank].reach(t.Context())
+		})
+		for rank, err := range errs {
+			if err != nil && !(rank == 1 && err == enough) {
+				t.Errorf("round %d: rank %d: %v", round, rank, err)
+			}
+		}
+		timer.Stop()
+		cancel(nil)
+		closeAll(parties)
+	}
+	allParts(t, w, ranks(3))
+}
+
+// TestReachBehindContext: a rank whose context has ended before does not wait
+// for the others, nor they for it. It may have found all that it needs.
+func TestReachBehindContext(t *testing.T) {
+	enough := errors.New("enough")
+	for _, w := range []*world{shared(t, 2), unshared(t, 2)} {
+		parties := []*party{
+			w.party(7, ranks(2), 0, tune.Memory, slog.New(slog.DiscardHandler)),
+			w.party(7, ranks(2), 1, tune.Memory, slog.New(slog.DiscardHandler)),
+		}
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(enough)
+		errs := w.each(func(rank int) error {
+			return parties[rank].reach([]context.Context{ended, t.Context()}[rank])
+		})
+		if errs[0] != enough && errs[0] != nil || errs[1] != nil {
+			t.Errorf("%v, want %v and nil", errs, enough)
+		}
+		closeAll(parties)
+		if alone := w.party(8, ranks(2), 0, tune.Memory, slog.New(slog.DiscardHandler)); alone.reach(ended) != enough {
+			t.Error("a rank that is alone with a context that has ended goes on")
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A parcel is a message of a random program. Its first element says which it is.
+type parcel struct {
+	from, to int
+	tag      Tag
+	id       int // the how many-th of its sender
+	count    int // elements, at least one
+	started  bool
+	regions  bool
+}
+
+// A request is a receive of a random program, posted in the order of a list.
+type request struct {
+	from int
+	tag  Tag
+	got  *parcel // nil if it was taken back
+}
+
+// takes reports whether a request could get a parcel.
+func (r request) takes(p parcel) bool {
+	return (r.from == AnyRank || r.from == p.from) && (r.tag == AnyTag || r.tag == p.tag)
+}
+
+// A receiver carries out what a rank does with the messages that come to it.
+type receiver struct {
+	comm     *Comm
+	parcels  [][]parcel // by sender
+	draws    []int      // what it does, again and again
+	requests []request  // all of its receives, in order
+	pending  []pendingRequest
+	came     int
+}
+
+type pendingRequest struct {
+	index  int // among requests
+	handle *Handle
+	buf    []int32
+}
+
+const (
+	parcelTags    = 3
+	parcelLongest = 100_000
+)
+
+func drawParcel(n int) *rapid.Generator[parcel] {
+	return rapid.Custom(func(r *rapid.T) parcel {
+		return parcel{
+			to:      rapid.IntRange(0, n-1).Draw(r, "to"),
+			tag:     Tag(rapid.IntRange(0, parcelTags-1).Draw(r, "tag")),
+			count:   rapid.SampledFrom([]int{1, 2, 100, 16384, 16385, parcelLongest}).Draw(r, "count"),
+			started: rapid.Bool().Draw(r, "started"),
+			regions: rapid.IntRange(0, 3).Draw(r, "regions") == 0,
+		}
+	})
+}
+
+// TestRandomMessages compares random programs of messages, that block or do not,
+// from all ranks to all, received by name or by no name, with probes in between,
+// with the rules of matching: all come, each once, and none is overtaken by a
+// later one of its sender that the same receive could have had.
+func TestRandomMessages(t *testing.T) {
+	for _, m := range []medium{overMem, overSim, overShared} {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			rapid.Check(t, func(r *rapid.T) {
+				n := rapid.IntRange(1, 4).Draw(r, "ranks")
+				parcels := make([][]parcel, n)
+				receivers := make([]*receiver, n)
+				for rank := range n {
+					parcels[rank] = rapid.SliceOfN(drawParcel(n), 0, 20).Draw(r, "parcels")
+					for id := range parcels[rank] {
+						parcels[rank][id].from, parcels[rank][id].id = rank, id
+					}
+					draws := rapid.SliceOfN(rapid.IntRange(0, 99), 1, 20).Draw(r, "draws")
+					receivers[rank] = &receiver{parcels: parcels, draws: draws}
+				}
+				if err := runParcels(t.Context(), m, receivers); err != nil {
+					r.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+func runParcels(ctx context.Context, m medium, receivers []*receiver) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	comms, closing, err := m.form(ctx, len(receivers), Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closing()) }()
+	return forEach(len(receivers), func(rank int) error {
+		x := receivers[rank]
+		x.comm = comms[rank]
+		var sending sync.WaitGroup
+		var sent error
+		sending.Go(func() {
+			if sent = sendParcels(ctx, x.comm, x.parcels[rank]); sent != nil {
+				cancel()
+			}
+		})
+		err := x.receiveAll(ctx)
+		if err != nil {
+			cancel() // So that nobody waits for what does not come.
+		}
+		sending.Wait()
+		if err := errors.Join(err, sent); err != nil {
+			return err
+		}
+		return x.check()
+	})
+}
+
+func sendParcels(ctx context.Context, c *Comm, parcels []parcel) error {
+	var handles []*Handle
+	for _, p := range parcels {
+		data := make([]int32, p.count)
+		data[0] = int32(p.id)
+		var err error
+		switch {
+		case p.started:
+			handles = append(handles, StartSend(ctx, c, data, p.to, p.tag))
+		case p.regions:
+			err = SendVec(ctx, c, [][]int32{data[:1], nil, data[1:]}, p.to, p.tag)
+		default:
+			err = Send(ctx, c, data, p.to, p.tag)
+		}
+		if err != nil {
+			return fmt.Errorf("%+v: %w", p, err)
+		}
+	}
+	return WaitAll(handles...)
+}
+
+// receiveAll receives all messages for the rank, and takes back what waits then.
+func (x *receiver) receiveAll(ctx context.Context) error {
+	expected := 0
+	for _, list := range x.parcels {
+		for _, p := range list {
+			if p.to == x.comm.Rank() {
+				expected++
+			}
+		}
+	}
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	for i := 0; x.came < expected; i++ {
+		draw := x.draws[i%len(x.draws)]
+		from, tag := draw%(x.comm.Size()+1)-1, Tag(draw/8%(parcelTags+1)-1)
+		var err error
+		if draw%3 == 0 && len(x.pending) < 8 {
+			x.start(waiting, from, tag)
+		} else {
+			err = x.probe(ctx, from, tag)
+		}
+		if err == nil {
+			err = x.probe(ctx, AnyRank, AnyTag) // What else waits must not wait for ever.
+		}
+		if err == nil {
+			err = x.collect(func(h *Handle) bool {
+				select {
+				case <-h.Done():
+					return true
+				default:
+					return false
+				}
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	stop(errEnough)
+	return x.collect(func(*Handle) bool { return true })
+}
+
+// start begins a receive.
+func (x *receiver) start(ctx context.Context, from int, tag Tag) {
+	buf := make([]int32, parcelLongest)
+	h := StartRecv(ctx, x.comm, buf, from, tag)
+	x.pending = append(x.pending, pendingRequest{len(x.requests), h, buf})
+	x.requests = append(x.requests, request{from: from, tag: tag})
+}
+
+// probe asks for a message, and receives it if there is one soon.
+func (x *receiver) probe(ctx context.Context, from int, tag Tag) error {
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	probed, err := Probe[int32](short, x.comm, from, tag)
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return nil
+		}
+		return err
+	}
+	buf := make([]int32, probed.Count)
+	got, err := Recv(ctx, x.comm, buf, probed.Source, probed.Tag)
+	if err != nil || got != probed {
+		return fmt.Errorf("received %+v, %w, after a probe for rank %d and tag %d that told of %+v", got, err, from, tag, probed)
+	}
+	x.requests = append(x.requests, request{from: probed.Source, tag: probed.Tag})
+	return x.take(len(x.requests)-1, got, buf)
+}
+
+// collect takes what has come for the receives that are over.
+func (x *receiver) collect(over func(h *Handle) bool) error {
+	var still []pendingRequest
+	for _, p := range x.pending {
+		if !over(p.handle) {
+			still = append(still, p)
+			continue
+		}
+		switch err := p.handle.Wait(); {
+		case errors.Is(err, errEnough):
+		case err != nil:
+			return err
+		default:
+			if err := x.take(p.index, p.handle.Status(), p.buf); err != nil {
+				return err
+			}
+		}
+	}
+	x.pending = still
+	return nil
+}
+
+// take notes what a receive has got.
+func (x *receiver) take(index int, got Status, buf []int32) error {
+	list := x.parcels[got.Source]
+	if id := int(buf[0]); id < len(list) {
+		if p := list[id]; p.to == x.comm.Rank() && p.tag == got.Tag && p.count == got.Count && x.requests[index].takes(p) {
+			x.requests[index].got = &p
+			x.came++
+			return nil
+		}
+	}
+	return fmt.Errorf("receive %d of rank %d, %+v, has got %+v with the number %d", index, x.comm.Rank(), x.requests[index], got, buf[0])
+}
+
+// check looks for messages that have come twice, and for overtaking.
+func (x *receiver) check() error {
+	done := slices.DeleteFunc(slices.Clone(x.requests), func(r request) bool { return r.got == nil })
+	for i, r := range done {
+		for _, later := range done[i+1:] {
+			p, q := *r.got, *later.got
+			switch {
+			case p.from != q.from || p.id < q.id:
+			case p.id == q.id:
+				return fmt.Errorf("rank %d has got %+v twice", x.comm.Rank(), p)
+			case r.takes(q):
+				return fmt.Errorf("rank %d: %+v, which came later, was received before %+v by %+v", x.comm.Rank(), p, q, r)
+			}
+		}
+	}
+	return nil
+}

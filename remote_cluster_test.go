@@ -1,0 +1,166 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A bustle is ranks that call each other all the time.
+type bustle struct {
+	comms []*Comm
+	calls atomic.Int64   // that were answered
+	busy  []atomic.Int32 // functions that run, by rank
+}
+
+func newBustle(comms []*Comm) *bustle {
+	b := &bustle{comms: comms, busy: make([]atomic.Int32, len(comms))}
+	registerTurn(comms)
+	for rank, c := range comms {
+		c.Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+			b.busy[rank].Add(1)
+			defer b.busy[rank].Add(-1)
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+	}
+	return b
+}
+
+// run has each rank call all others, short and long calls at once and calls
+// that take for ever, until they fail. It returns the first error of each rank
+// and peer, of calls that end and of those that do not.
+func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
+	var all sync.WaitGroup
+	for rank, c := range b.comms {
+		errs = append(errs, make([][2]error, len(b.comms)))
+		for to := range b.comms {
+			if to == rank {
+				continue
+			}
+			all.Go(func() {
+				for i := 0; ; i++ {
+					if err := callTurn(ctx, c, to, i, longest*(i%2), 100); err != nil {
+						errs[rank][to][0] = err
+						return
+					}
+					b.calls.Add(1)
+				}
+			})
+			all.Go(func() { _, errs[rank][to][1] = c.Call(ctx, to, "hold", nil) })
+		}
+	}
+	all.Wait()
+	return errs
+}
+
+// inTheMiddle calls f when the ranks are busy.
+func (b *bustle) inTheMiddle(f func()) {
+	all := func() bool {
+		for rank := range b.busy {
+			if int(b.busy[rank].Load()) < len(b.busy)-1 {
+				return false
+			}
+		}
+		return true
+	}
+	for !all() || b.calls.Load() < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	f()
+}
+
+// TestCallsWhenARankDies: all calls end on all ranks, and name the one that has
+// died; no function goes on.
+func TestCallsWhenARankDies(t *testing.T) {
+	const victim = 2
+	for _, m := range []medium{overQUIC, overTCP, overMixed, overMem} {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			comms := m.cluster(t, 4, Config{})
+			b := newBustle(comms)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			go b.inTheMiddle(func() { kill(comms, victim) })
+			for rank, errs := range b.run(ctx, 200_000) {
+				for to, pair := range errs {
+					for _, err := range pair {
+						p, ok := errors.AsType[*PeerError](err)
+						switch {
+						case rank == to:
+						case !ok || p.Left:
+							t.Errorf("rank %d calls rank %d: %v, want a PeerError", rank, to, err)
+						case rank != victim && p.Rank != victim:
+							t.Errorf("rank %d calls rank %d: %v, want that rank %d has failed", rank, to, err, victim)
+						}
+					}
+				}
+			}
+			for rank := range b.busy {
+				for b.busy[rank].Load() > 0 {
+					time.Sleep(time.Millisecond) // Until the patience of go test ends.
+				}
+			}
+			t.Logf("%d calls were answered", b.calls.Load())
+		})
+	}
+}
+
+// TestCallsWhenARankLeaves: those that need it end, and all others go on.
+func TestCallsWhenARankLeaves(t *testing.T) {
+	const leaver = 1
+	for _, m := range []medium{overQUIC, overTCP, overMixed, overMem, overSim} {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			comms := m.cluster(t, 4, Config{})
+			b := newBustle(comms)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, errors.New("too late"))
+			defer cancel()
+			stopped, stop := context.WithCancelCause(ctx)
+			defer stop(nil)
+			go b.inTheMiddle(func() {
+				if err := comms[leaver].Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+				// What is called from now on is without it.
+				for rank, c := range comms {
+					for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), ErrPeerFailed) {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				for answered := b.calls.Load(); b.calls.Load() < answered+200 && ctx.Err() == nil; {
+					time.Sleep(time.Millisecond)
+				}
+				stop(errEnough)
+			})
+			for rank, errs := range b.run(stopped, 1000) {
+				for to, pair := range errs {
+					for _, err := range pair {
+						if rank != to {
+							if err := afterLeaving(err, leaver, rank, to); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// afterLeaving checks the end of a call of a rank when another one has left.
+func afterLeaving(err error, leaver, rank, to int) error {
+	p, ok := errors.AsType[*PeerError](err)
+	switch {
+	case rank == leaver && errors.Is(err, ErrClosed):
+	case to == leaver && ok && p.Rank == leaver && p.Left:
+	case rank != leaver && to != leaver && errors.Is(err, errEnough):
+	default:
+		return fmt.Errorf("rank %d calls rank %d, when rank %d has left: %w", rank, to, leaver, err)
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A visitor is what a function learns of a call that ends before it does.
+type visitor struct {
+	deadline time.Time
+	limited  bool
+	cause    error
+}
+
+// registerPatient registers "wait" on a rank, which waits until its context
+// ends. The channels tell of each call when it begins and ends.
+func registerPatient(c *Comm) (began chan time.Time, ended chan visitor) {
+	began, ended = make(chan time.Time, 100), make(chan visitor, 100)
+	c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+		var v visitor
+		v.deadline, v.limited = ctx.Deadline()
+		began <- time.Now()
+		<-ctx.Done()
+		v.cause = context.Cause(ctx)
+		ended <- v
+		return nil, v.cause
+	})
+	return began, ended
+}
+
+// TestCallContext: the context of a function ends when that of its caller does,
+// for the same reason, with the same deadline, and all else goes on.
+func TestCallContext(t *testing.T) {
+	for _, m := range callMedia() {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			comms := m.cluster(t, 2, Config{})
+			for to, c := range comms {
+				began, ended := registerPatient(c)
+				expire(t, comms[0], to, began, ended)
+				stopped, stop := context.WithCancelCause(t.Context())
+				go func() {
+					<-began
+					stop(errEnough)
+				}()
+				_, err := comms[0].Call(stopped, to, "wait", nil)
+				if want := callText(comms[0], to, "wait", "context canceled: the user has had enough"); !errors.Is(err, errEnough) || !errors.Is(err, context.Canceled) || err.Error() != want {
+					t.Errorf("%v, want %q", err, want)
+				}
+				cause := (<-ended).cause
+				if want := `rank 0 waits no more for "wait": context canceled`; !errors.Is(cause, context.Canceled) || cause.Error() != want {
+					t.Errorf("the cause there: %v, want %q", cause, want)
+				}
+			}
+			stillWorks(t, comms)
+		})
+	}
+}
+
+// expire makes a call whose time passes when the function has begun.
+func expire(t *testing.T, c *Comm, to int, began chan time.Time, ended chan visitor) {
+	t.Helper()
+	for limit := 50 * time.Millisecond; ; limit *= 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		deadline, _ := ctx.Deadline()
+		_, err := c.Call(ctx, to, "wait", nil)
+		if want := callText(c, to, "wait", "context deadline exceeded"); !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+		select {
+		case v := <-ended:
+			// What the way takes is added, but to what the function has begun with.
+			if late := v.deadline.Sub(deadline); !v.limited || late < -time.Millisecond || late > (<-began).Sub(deadline)+limit+time.Millisecond {
+				t.Errorf("the deadline there is %v after that of the caller", late)
+			}
+			if !errors.Is(v.cause, context.DeadlineExceeded) {
+				t.Errorf("the cause there: %v", v.cause)
+			}
+			return
+		case <-time.After(limit): // It came too late to be carried out.
+		}
+	}
+}
+
+// TestCallContextOfOneWhoGoes: a function need not go on for a caller that has
+// left or died, nor on a communicator that has ended.
+func TestCallContextOfOneWhoGoes(t *testing.T) {
+	for _, m := range []medium{overMem, overSim, overQUIC, overPlainTCP, overShared} {
+		for name, test := range map[string]struct {
+			end  func(comms []*Comm)
+			want error
+			text string // in front of the error that operations get
+		}{
+			"left":    {func(comms []*Comm) { comms[0].Close() }, ErrPeerFailed, `rank 0, which has called "wait", has gone: rank 0 (node `},
+			"died":    {func(comms []*Comm) { kill(comms, 0) }, ErrPeerFailed, `call of "wait" by rank 0: rank 0 (node `},
+			"closed":  {func(comms []*Comm) { comms[1].Close() }, ErrClosed, `call of "wait" by rank 0: closed`},
+			"revoked": {func(comms []*Comm) { comms[2].comm.Cancel(errEnough) }, ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
+		} {
+			t.Run(m.name+"/"+name, func(t *testing.T) {
+				m.needs(t)
+				t.Parallel()
+				comms := m.cluster(t, 3, Config{})
+				began, ended := registerPatient(comms[1])
+				go comms[0].Call(context.Background(), 1, "wait", nil)
+				<-began
+				test.end(comms)
+				if v := <-ended; !errors.Is(v.cause, test.want) || !strings.HasPrefix(v.cause.Error(), test.text) {
+					t.Errorf("%v, want %v and %q", v.cause, test.want, test.text)
+				}
+			})
+		}
+	}
+}
+
+// TestCallCancelledOnItsWay: long arguments, or a long result, of a call that is
+// given up harm nobody, whenever that is.
+func TestCallCancelledOnItsWay(t *testing.T) {
+	for _, m := range callMedia() {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			t.Parallel()
+			comms := m.cluster(t, 2, Config{CallsInFlight: 2})
+			registerTurn(comms)
+			for i := range 12 {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				timer := time.AfterFunc(time.Duration(i*i)*50*time.Microsecond, func() { cancel(errEnough) })
+				args, result := 4<<20, 8
+				if i%2 == 1 {
+					args, result = result, args
+				}
+				if err := callTurn(ctx, comms[0], 1, i, args, result); err != nil && !errors.Is(err, errEnough) {
+					t.Errorf("call %d: %v", i, err)
+				}
+				timer.Stop()
+				cancel(nil)
+			}
+			// There is a place again for both calls that may be under way.
+			onAll(t, comms, func(rank int, c *Comm) error {
+				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
+			})
+			stillWorks(t, comms)
+		})
+	}
+}
+
+// TestSlowFunctionDelaysNobody: functions that take their time, and calls whose
+// arguments are long, hold up no call, no message and no collective.
+func TestSlowFunctionDelaysNobody(t *testing.T) {
+	for _, m := range []medium{overMem, overQUIC, overPlainTCP, overShared} {
+		t.Run(m.name, func(t *testing.T) {
+			m.needs(t)
+			comms := m.cluster(t, 2, Config{})
+			registerTurn(comms)
+			release := make(chan struct{})
+			for _, c := range comms {
+				c.Register("hold", func(context.Context, int, []byte) ([]byte, error) { <-release; return nil, nil })
+			}
+			idle := roundsOf(t, comms)
+			var held sync.WaitGroup
+			const slow = 300
+			for i := range slow {
+				held.Go(func() {
+					args := make([]byte, []int{0, 1000, 100_000}[i%3])
+					if _, err := comms[i%2].Call(t.Context(), 1-i%2, "hold", args); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			busy := roundsOf(t, comms)
+			close(release)
+			held.Wait()
+			t.Logf("a round takes %v, and with %d slow functions %v", idle, slow, busy)
+			if busy > 10*idle+50*time.Millisecond {
+				t.Errorf("a round takes %v with slow functions, %v without", busy, idle)
+			}
+		})
+	}
+}
+
+// roundsOf is the median of the time that a call, a message and two collectives
+// take together.
+func roundsOf(t *testing.T, comms []*Comm) time.Duration {
+	const rounds = 51
+	var took [rounds]time.Duration
+	onAll(t, comms, func(rank int, c *Comm) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		x, y := make([]int32, 1000), make([]int32, 1000)
+		for i := range rounds {
+			began := time.Now()
+			err := callTurn(ctx, c, 1-rank, i, 100, 200)
+			if err == nil {
+				_, err = Exchange(ctx, c, x, y, 1-rank, 1-rank, 0)
+			}
+			if err == nil {
+				err = AllReduce(ctx, c, x, Sum)
+			}
+			if err == nil {
+				err = c.Barrier(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if rank == 0 {
+				took[i] = time.Since(began)
+			}
+		}
+		return nil
+	})
+	slices.Sort(took[:])
+	return took[rounds/2]
+}
+
+// TestManyCalls has 10,000 calls wait at once. All are answered, no more of them
+// run than may be under way, and what they take is bounded: less than 20 KiB for
+// each caller that waits, which is mostly its own goroutine, and less than 100 KiB
+// for each call under way.
+func TestManyCalls(t *testing.T) {
+	calls := 10_000
+	if raceDetector {
+		calls /= 5
+	}
+	for _, m := range []medium{overMem, overQUIC} {
+		for _, inFlight := range []int{16, 1024} {
+			t.Run(fmt.Sprintf("%s/%d in flight", m.name, inFlight), func(t *testing.T) {
+				comms := m.cluster(t, 2, Config{CallsInFlight: inFlight})
+				var running, most, total atomic.Int64
+				comms[1].Register("count", func(_ context.Context, _ int, args []byte) ([]byte, error) {
+					defer running.Add(-1)
+					for n := running.Add(1); ; {
+						old := most.Load()
+						if n <= old || most.CompareAndSwap(old, n) {
+							break
+						}
+					}
+					total.Add(1)
+					runtime.Gosched() // So that many run at once.
+					return turned(1, 0, args), nil
+				})
+				before := memoryInUse()
+				stop, peak := watchMemory()
+				var all sync.WaitGroup
+				for i := range calls {
+					all.Go(func() {
+						args := bytesFor(i, 1000)
+						copy(args, []byte{0, 0, 0, 0, 0, 0, 4, byte(i)})
+						got, err := comms[0].Call(t.Context(), 1, "count", args)
+						if err != nil || !slices.Equal(got, turned(1, 0, args)) {
+							t.Errorf("call %d: %d bytes, %v", i, len(got), err)
+						}
+					})
+				}
+				all.Wait()
+				stop()
+				used, bound := peak.Load()-before, int64(calls*20<<10+inFlight*100<<10)
+				t.Logf("at most %d functions ran at once; %d MiB of memory were used, %d MiB may be", most.Load(), used>>20, bound>>20)
+				if total.Load() != int64(calls) || most.Load() > int64(inFlight) {
+					t.Errorf("%d calls of %d were carried out, %d of them at once", total.Load(), calls, most.Load())
+				}
+				if used > bound && !raceDetector {
+					t.Errorf("%d bytes of memory were used, at most %d are expected", used, bound)
+				}
+			})
+		}
+	}
+}
+
+// memoryInUse is what heap and stacks take after a garbage collection.
+func memoryInUse() int64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapInuse + s.StackInuse)
+}
+
+// watchMemory finds out how much is in use at the most, garbage included.
+func watchMemory() (stop func(), peak *atomic.Int64) {
+	peak = new(atomic.Int64)
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			var s runtime.MemStats
+			runtime.ReadMemStats(&s)
+			peak.Store(max(peak.Load(), int64(s.HeapInuse+s.StackInuse)))
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		close(over)
+		watching.Wait()
+	}, peak
+}
+
+// logLines is a log whose lines can be read.
+type logLines struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(b)
+}
+
+func (l *logLines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.lines.String(), text)
+}
+
+// TestCloseWhileFunctionsRun: Close waits for functions, but not for ever, and
+// the log says that they go on.
+func TestCloseWhileFunctionsRun(t *testing.T) {
+	const warning = "functions that other ranks have called go on after the communicator was closed"
+	for _, obeys := range []bool{true, false} {
+		log := new(logLines)
+		comms := overMem.cluster(t, 2, Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		running, release := make(chan struct{}), make(chan struct{})
+		var over atomic.Bool
+		comms[1].Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+			close(running)
+			<-ctx.Done()
+			if !obeys {
+				<-release
+			}
+			over.Store(true)
+			return nil, nil
+		})
+		called := make(chan error, 1)
+		go func() {
+			_, err := comms[0].Call(t.Context(), 1, "hold", nil)
+			called <- err
+		}()
+		<-running
+		began := time.Now()
+		if err := comms[1].Close(); err != nil {
+			t.Error(err)
+		}
+		took := time.Since(began)
+		if over.Load() != obeys || log.has(warning) == obeys {
+			t.Errorf("the function obeys: %v, is over: %v, and of it the log speaks: %v", obeys, over.Load(), log.has(warning))
+		}
+		if !obeys && took < settleTimeout || took > settleTimeout+atOnce {
+			t.Errorf("Close took %v", took)
+		}
+		if err := <-called; !errors.Is(err, ErrPeerFailed) {
+			t.Errorf("the call: %v", err)
+		}
+		close(release)
+	}
+}
+
+// TestFunctionCloses: a function may close its own communicator.
+func TestFunctionCloses(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{})
+	closed := make(chan error, 1)
+	comms[1].Register("close", func(context.Context, int, []byte) ([]byte, error) {
+		err := comms[1].Close()
+		closed <- err
+		return nil, err
+	})
+	if _, err := comms[0].Call(t.Context(), 1, "close", nil); !errors.Is(err, ErrPeerFailed) {
+		t.Errorf("the call: %v, want that rank 1 has left", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
