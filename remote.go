@@ -32,7 +32,8 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 
 // Call calls the function fn of rank to, which may be this one, and returns its
 // result. It is carried out at most once. args must not be changed until Call
-// returns.
+// returns, and if ctx has ended by then, while more than 64 KiB of them were
+// being sent, not at all: they may still be read.
 //
 // Calls overtake each other: a slow function, or long arguments, delay no other.
 // A rank has at most Config.CallsInFlight under way to each other; further ones
