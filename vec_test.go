@@ -184,16 +184,19 @@ func TestVecOverlap(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	x := []int32{1, 2, 3, 4, 5, 6}
-	for _, regions := range [][][]int32{
-		{x[:3], x[2:]},
-		{x[4:], x[:2], x[1:3]},
-		{x, nil, x[5:]},
-		{x[2:3], x},
-		{x, x},
+	for _, test := range []struct {
+		regions [][]int32
+		which   string
+	}{
+		{[][]int32{x[:3], x[2:]}, "0 and 1"},
+		{[][]int32{x[4:], x[:2], x[1:3]}, "1 and 2"},
+		{[][]int32{x, nil, x[5:]}, "0 and 2"},
+		{[][]int32{x[2:3], x}, "0 and 1"},
+		{[][]int32{x, x}, "0 and 1"},
 	} {
-		_, err := RecvVec(ctx, comms[1], regions, 0, 5)
-		if !errors.Is(err, ErrOverlap) || err.Error() != "nexar: recv_vec: vectors overlap: two regions share memory" {
-			t.Errorf("RecvVec into %v: %v, want ErrOverlap", regions, err)
+		_, err := RecvVec(ctx, comms[1], test.regions, 0, 5)
+		if !errors.Is(err, ErrOverlap) || err.Error() != "nexar: recv_vec: vectors overlap: regions "+test.which+" share memory" {
+			t.Errorf("RecvVec into %v: %v, want ErrOverlap of %s", test.regions, err, test.which)
 		}
 	}
 	for _, regions := range [][][]int32{
