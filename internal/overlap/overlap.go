@@ -75,9 +75,10 @@ func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	if len(f.list) >= flightsMax {
 		return 0, nil
 	}
-	for _, o := range f.list {
-		if Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) {
-			return 0, &o.Flight
+	for i := range f.list {
+		if o := &f.list[i].Flight; Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) {
+			found := *o // which may leave as soon as the lock is given up
+			return 0, &found
 		}
 	}
 	f.last++
