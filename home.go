@@ -107,6 +107,13 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	return c, nil
 }
 
+// decline does not make the communicator with this id.
+func (h *home) decline(id uint64) {
+	for _, id := range [...]uint64{id, idOf(id, voteOf), idOf(id, callsOf)} {
+		h.engine.Decline(id)
+	}
+}
+
 // shut ends the communicator on this rank.
 func (c *Comm) shut() {
 	c.comm.Close()

@@ -59,7 +59,9 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 	own := []wish{{int64(color), int64(key), number, list, int64(c.rank)}}
 	t, err := allGatherTask(c, elementsOf(wishes), elementsOf(own))
 	t.label = name
+	id := idOf(c.comm.ID(), childOf, number, uint64(color))
 	if err := c.run(ctx, t, err); err != nil {
+		c.home.decline(id) // Others may have begun to make it.
 		return nil, err
 	}
 	for _, w := range wishes {
@@ -83,7 +85,6 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 		ranks[i] = c.ranks[w.rank]
 	}
 	rank := slices.Index(ranks, c.ranks[c.rank])
-	id := idOf(c.comm.ID(), childOf, number, uint64(color))
 	making, stop := c.untilStopped(ctx)
 	defer stop()
 	child, err := c.home.newComm(making, id, ranks, rank)

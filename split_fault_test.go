@@ -171,6 +171,46 @@ func TestCancelledSplit(t *testing.T) {
 	}
 }
 
+// TestCancelledSplitsOverLinks: others do not lose the link to a rank because of
+// what they have sent it for communicators that it has given up to make.
+func TestCancelledSplitsOverLinks(t *testing.T) {
+	// In the first second rank 1 waits for the wishes of the others, in the next for
+	// their votes.
+	for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
+		inBubble(t, 3, func(t *testing.T, world []*Comm, network *sim.Network) {
+			onAll(t, world, func(rank int, c *Comm) error {
+				delay := func(d time.Duration) {
+					if rank != 1 {
+						network.SetOneWay(c.nodes[rank].ID.String(), c.nodes[1].ID.String(), sim.Link{Delay: d})
+					}
+				}
+				for round := range 500 {
+					delay(time.Millisecond)
+					parent, err := c.Dup(t.Context())
+					if err != nil {
+						return fmt.Errorf("round %d: %w", round, err)
+					}
+					if err := errors.Join(parent.Pin("all_gather=direct"), parent.Barrier(t.Context())); err != nil {
+						return err
+					}
+					delay(time.Second)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					if rank == 1 {
+						time.AfterFunc(after, func() { cancel(errEnough) })
+					}
+					if child, err := parent.Dup(ctx); err == nil {
+						child.Close()
+					}
+					cancel(nil)
+					parent.Close()
+					time.Sleep(5 * time.Second) // until nothing is under way any more
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // endsAt checks that a communicator, or the one that it was to be made of, has
 // ended because of rank 1, at a time or when this rank makes use of it.
 func endsAt(t *testing.T, at time.Time, parent, child *Comm, err error) error {

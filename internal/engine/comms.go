@@ -44,6 +44,22 @@ func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
 	return c
 }
 
+// Decline drops a communicator that this node was to make with others, and will
+// not: what has come for it by now, and what still will.
+func (e *Engine) Decline(id uint64) {
+	e.mu.Lock()
+	c := e.comms[id]
+	if c == nil {
+		c = newComm(e, id, -1)
+		e.comms[id] = c
+	} else {
+		e.ahead[c.maker]--
+	}
+	e.mu.Unlock()
+	c.end(ErrClosed)
+	e.forget(c)
+}
+
 // endOf reports whether a link has ended, and why; nil says that the peer has
 // left.
 func (e *Engine) endOf(l *link.Link) (end error, ended bool) {
