@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +36,7 @@ func (r request) takes(p parcel) bool {
 type receiver struct {
 	comm     *Comm
 	parcels  [][]parcel // by sender
+	first    int        // receives that it posts before anything is sent
 	draws    []int      // what it does, again and again
 	requests []request  // all of its receives, in order
 	pending  []pendingRequest
@@ -53,6 +52,7 @@ type pendingRequest struct {
 const (
 	parcelTags    = 3
 	parcelLongest = 100_000
+	pendingMost   = 8 // receives of a rank
 )
 
 func drawParcel(n int) *rapid.Generator[parcel] {
@@ -85,7 +85,8 @@ func TestRandomMessages(t *testing.T) {
 						parcels[rank][id].from, parcels[rank][id].id = rank, id
 					}
 					draws := rapid.SliceOfN(rapid.IntRange(0, 99), 1, 20).Draw(r, "draws")
-					receivers[rank] = &receiver{parcels: parcels, draws: draws}
+					first := rapid.IntRange(0, pendingMost).Draw(r, "first")
+					receivers[rank] = &receiver{parcels: parcels, first: first, draws: draws}
 				}
 				if err := runParcels(t.Context(), m, receivers); err != nil {
 					r.Fatal(err)
@@ -106,23 +107,33 @@ func runParcels(ctx context.Context, m medium, receivers []*receiver) (err error
 	return forEach(len(receivers), func(rank int) error {
 		x := receivers[rank]
 		x.comm = comms[rank]
-		var sending sync.WaitGroup
-		var sent error
-		sending.Go(func() {
-			if sent = sendParcels(ctx, x.comm, x.parcels[rank]); sent != nil {
-				cancel()
-			}
-		})
-		err := x.receiveAll(ctx)
+		err := x.run(ctx)
 		if err != nil {
 			cancel() // So that nobody waits for what does not come.
 		}
-		sending.Wait()
-		if err := errors.Join(err, sent); err != nil {
-			return err
-		}
-		return x.check()
+		return err
 	})
+}
+
+// run sends and receives what a rank has to.
+func (x *receiver) run(ctx context.Context) error {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	for i := range x.first {
+		x.start(waiting, x.draws[i%len(x.draws)])
+	}
+	if err := x.comm.Barrier(ctx); err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- sendParcels(ctx, x.comm, x.parcels[x.comm.Rank()]) }()
+	err := x.receiveAll(ctx, waiting)
+	stop(errEnough)
+	err = errors.Join(err, x.collect(func(*Handle) bool { return true }))
+	if err != nil {
+		return err
+	}
+	return errors.Join(<-sent, x.check())
 }
 
 func sendParcels(ctx context.Context, c *Comm, parcels []parcel) error {
@@ -146,8 +157,9 @@ func sendParcels(ctx context.Context, c *Comm, parcels []parcel) error {
 	return WaitAll(handles...)
 }
 
-// receiveAll receives all messages for the rank, and takes back what waits then.
-func (x *receiver) receiveAll(ctx context.Context) error {
+// receiveAll receives all messages for the rank. What it starts goes on as long
+// as waiting does.
+func (x *receiver) receiveAll(ctx, waiting context.Context) error {
 	expected := 0
 	for _, list := range x.parcels {
 		for _, p := range list {
@@ -156,40 +168,47 @@ func (x *receiver) receiveAll(ctx context.Context) error {
 			}
 		}
 	}
-	waiting, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	for i := 0; x.came < expected; i++ {
 		draw := x.draws[i%len(x.draws)]
-		from, tag := draw%(x.comm.Size()+1)-1, Tag(draw/8%(parcelTags+1)-1)
 		var err error
-		if draw%3 == 0 && len(x.pending) < 8 {
-			x.start(waiting, from, tag)
+		if draw%3 == 0 && len(x.pending) < pendingMost {
+			x.start(waiting, draw)
 		} else {
-			err = x.probe(ctx, from, tag)
+			err = x.probe(ctx, draw)
 		}
 		if err == nil {
-			err = x.probe(ctx, AnyRank, AnyTag) // What else waits must not wait for ever.
+			err = x.probe(ctx, -1) // What else has come must not wait for ever.
 		}
 		if err == nil {
-			err = x.collect(func(h *Handle) bool {
-				select {
-				case <-h.Done():
-					return true
-				default:
-					return false
-				}
-			})
+			err = x.collect(isDone)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	stop(errEnough)
-	return x.collect(func(*Handle) bool { return true })
+	return nil
+}
+
+func isDone(h *Handle) bool {
+	select {
+	case <-h.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// pattern is what a number asks for; -1 asks for everything.
+func (x *receiver) pattern(draw int) (from int, tag Tag) {
+	if draw < 0 {
+		return AnyRank, AnyTag
+	}
+	return draw%(x.comm.Size()+1) - 1, Tag(draw/8%(parcelTags+1) - 1)
 }
 
 // start begins a receive.
-func (x *receiver) start(ctx context.Context, from int, tag Tag) {
+func (x *receiver) start(ctx context.Context, draw int) {
+	from, tag := x.pattern(draw)
 	buf := make([]int32, parcelLongest)
 	h := StartRecv(ctx, x.comm, buf, from, tag)
 	x.pending = append(x.pending, pendingRequest{len(x.requests), h, buf})
@@ -197,7 +216,8 @@ func (x *receiver) start(ctx context.Context, from int, tag Tag) {
 }
 
 // probe asks for a message, and receives it if there is one soon.
-func (x *receiver) probe(ctx context.Context, from int, tag Tag) error {
+func (x *receiver) probe(ctx context.Context, draw int) error {
+	from, tag := x.pattern(draw)
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
 	probed, err := Probe[int32](short, x.comm, from, tag)
@@ -251,18 +271,23 @@ func (x *receiver) take(index int, got Status, buf []int32) error {
 	return fmt.Errorf("receive %d of rank %d, %+v, has got %+v with the number %d", index, x.comm.Rank(), x.requests[index], got, buf[0])
 }
 
-// check looks for messages that have come twice, and for overtaking.
+// check looks for messages that have come twice, and for overtaking. A receive
+// that was taken back has waited until all had come.
 func (x *receiver) check() error {
-	done := slices.DeleteFunc(slices.Clone(x.requests), func(r request) bool { return r.got == nil })
-	for i, r := range done {
-		for _, later := range done[i+1:] {
-			p, q := *r.got, *later.got
+	for i, r := range x.requests {
+		for _, later := range x.requests[i+1:] {
+			if later.got == nil {
+				continue
+			}
+			q := *later.got
 			switch {
-			case p.from != q.from || p.id < q.id:
-			case p.id == q.id:
-				return fmt.Errorf("rank %d has got %+v twice", x.comm.Rank(), p)
+			case r.got == nil && r.takes(q):
+				return fmt.Errorf("rank %d: %+v has passed %+v by, which waited", x.comm.Rank(), q, r)
+			case r.got == nil || r.got.from != q.from || r.got.id < q.id:
+			case r.got.id == q.id:
+				return fmt.Errorf("rank %d has got %+v twice", x.comm.Rank(), q)
 			case r.takes(q):
-				return fmt.Errorf("rank %d: %+v, which came later, was received before %+v by %+v", x.comm.Rank(), p, q, r)
+				return fmt.Errorf("rank %d: %+v, which came later, was received before %+v by %+v", x.comm.Rank(), *r.got, q, r)
 			}
 		}
 	}

@@ -186,17 +186,18 @@ func TestVecOverlap(t *testing.T) {
 	x := []int32{1, 2, 3, 4, 5, 6}
 	for _, test := range []struct {
 		regions [][]int32
-		which   string
+		a, b    int // that share memory
 	}{
-		{[][]int32{x[:3], x[2:]}, "0 and 1"},
-		{[][]int32{x[4:], x[:2], x[1:3]}, "1 and 2"},
-		{[][]int32{x, nil, x[5:]}, "0 and 2"},
-		{[][]int32{x[2:3], x}, "0 and 1"},
-		{[][]int32{x, x}, "0 and 1"},
+		{[][]int32{x[:3], x[2:]}, 0, 1},
+		{[][]int32{x[4:], x[:2], x[1:3]}, 1, 2},
+		{[][]int32{x, nil, x[5:]}, 0, 2},
+		{[][]int32{x[2:3], x}, 0, 1},
+		{[][]int32{x, x}, 0, 1},
 	} {
 		_, err := RecvVec(ctx, comms[1], test.regions, 0, 5)
-		if !errors.Is(err, ErrOverlap) || err.Error() != "nexar: recv_vec: vectors overlap: regions "+test.which+" share memory" {
-			t.Errorf("RecvVec into %v: %v, want ErrOverlap of %s", test.regions, err, test.which)
+		want := fmt.Sprintf("nexar: recv_vec: vectors overlap: regions %d and %d share memory", test.a, test.b)
+		if !errors.Is(err, ErrOverlap) || err.Error() != want {
+			t.Errorf("RecvVec into %v: %v, want %q", test.regions, err, want)
 		}
 	}
 	for _, regions := range [][][]int32{

@@ -33,6 +33,7 @@ type Comm struct {
 	mu       sync.Mutex
 	quiet    sync.Cond // an operation that fails is no longer busy
 	opened   bool
+	loose    bool
 	err      error          // why no operation may begin
 	heard    *heardRevoke   // what another rank has told of it
 	left     map[int]uint64 // ranks that have left, and after which collective
@@ -163,6 +164,15 @@ func (c *Comm) Close() {
 		c.sayClosed()
 	}
 	c.engine.forget(c)
+}
+
+// Loosen says that ranks need each other for nothing but messages: one that
+// closes in the middle of some ends these alone. All ranks call it before the
+// first message.
+func (c *Comm) Loosen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loose = true
 }
 
 // busy reports whether the others wait for what this rank has begun. It is
@@ -320,8 +330,13 @@ func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
 	}
 	c.mu.Lock()
+	rank, member := c.rankOf[l.Peer]
+	if c.loose && member && r.Cause == wire.CauseClosed && int(r.Rank) == rank {
+		c.mu.Unlock()
+		c.peerLeft(l.Peer)
+		return
+	}
 	defer c.mu.Unlock()
-	_, member := c.rankOf[l.Peer]
 	switch {
 	case c.opened && (!member || !namesRanks(err, len(c.links))):
 		l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by a rank that there is not", c.id))

@@ -180,3 +180,55 @@ func TestGo(t *testing.T) {
 		t.Error("on a communicator that has ended it does not run at once")
 	}
 }
+
+// TestLooseCommunicator: a rank that closes in the middle of messages, its own or
+// those of others, ends these. All others go on.
+func TestLooseCommunicator(t *testing.T) {
+	for _, from := range []int{0, 1} { // of the message between ranks 0 and 1, of which 0 closes
+		w := newWorld(t, 3, overMem, Config{})
+		for _, c := range w.comms {
+			c.Loosen()
+		}
+		h := hear(w.comms[2])
+		s, err := w.comms[from].StartSend(Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := w.comms[1-from].StartRecv(Bytes(make([]byte, 64<<20)), byteType, from, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the grant", func() bool {
+			w.comms[from].mu.Lock()
+			defer w.comms[from].mu.Unlock()
+			return s.transfer.Grant != 0
+		})
+		w.comms[0].Close()
+		sent := s.Wait(t.Context())
+		_, received := r.Wait(t.Context())
+		for rank, err := range map[int]error{from: sent, 1 - from: received} {
+			p, ok := errors.AsType[*PeerError](err)
+			away := rank == 1 && from == 1 && err == nil // before it has heard of that
+			if rank == 0 && err != ErrClosed || rank == 1 && !away && !(ok && p.Left && p.Rank == 0) {
+				t.Errorf("the message from rank %d: rank %d gets %v", from, rank, err)
+			}
+		}
+		if rank := <-h.left; rank != 0 || len(h.ended) > 0 {
+			t.Errorf("rank 2 hears that rank %d has left, and %d times of the end", rank, len(h.ended))
+		}
+		noError(t, w.on(func(rank int, c *Comm) error {
+			switch rank {
+			case 1:
+				return c.Send(t.Context(), payload(100_000, 1), byteType, 2, 4)
+			case 2:
+				buf := make([]byte, 100_000)
+				_, err := c.Recv(t.Context(), buf, byteType, 1, 4)
+				if err == nil && !bytes.Equal(buf, payload(100_000, 1)) {
+					err = errors.New("not what was sent")
+				}
+				return err
+			}
+			return nil
+		}))
+	}
+}
