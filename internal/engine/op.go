@@ -80,8 +80,7 @@ type Op struct {
 
 	moved    time.Time // when the watch last saw progress
 	progress int       // what it measured then
-	probeIn  time.Duration
-	stalled  time.Duration
+	search   search
 }
 
 // Start begins a collective. Its buffers belong to the engine until Wait has

@@ -15,12 +15,26 @@ const (
 	// to sleep.
 	watchIdle = 50
 	// probeAfter is how long an operation makes no progress before the ranks
-	// that it waits for are asked where they are. It doubles up to probeMax,
-	// and from the second time on all ranks are asked: those that are waited
-	// for may wait for others.
+	// that it waits for are asked where they are. It doubles up to probeMax.
 	probeAfter = 40 * time.Millisecond
 	probeMax   = 2 * time.Second
+	// askedMost is how many ranks are asked at a time. Were all of many ranks
+	// to ask all others at once, that would be what they wait for.
+	askedMost = 8
+	askedNext = 2 * probeAfter // until more are asked
 )
+
+// A search is how far an operation that stands still has asked others where they
+// are: first the ranks that it waits for, and from the second round on all,
+// since those that are waited for may wait for others.
+type search struct {
+	stalled time.Duration // since ranks were asked, or since there was progress
+	next    time.Duration // when more are asked
+	pause   time.Duration // until the next round
+	rounds  int           // that have begun
+	all     bool          // whether all ranks have been asked
+	ask     []int         // who is still to be asked in this round
+}
 
 // begin counts an operation in, and wakes the watch if it sleeps.
 func (e *Engine) begin() {
@@ -76,13 +90,12 @@ func (c *Comm) watch(now time.Time) {
 		}
 		switch p := op.measure(); {
 		case op.moved.IsZero() || p != op.progress:
-			op.moved, op.progress, op.stalled, op.probeIn = now, p, 0, probeAfter
+			op.moved, op.progress, op.search = now, p, search{next: probeAfter, pause: probeAfter}
 		case op.work.Timeout > 0 && now.Sub(op.moved) >= op.work.Timeout:
 			late = op
 		default:
-			if op.stalled += watchTick; op.stalled >= op.probeIn {
+			if op.search.stalled += watchTick; op.search.stalled >= op.search.next {
 				op.probe()
-				op.stalled, op.probeIn = 0, min(2*op.probeIn, probeMax)
 			}
 		}
 	})
@@ -112,25 +125,32 @@ func (op *Op) measure() int {
 	return p
 }
 
-// probe asks ranks where they are.
+// probe asks some ranks where they are.
 func (op *Op) probe() {
-	c := op.comm
-	ask := op.waitsFor()
-	if op.probeIn > probeAfter {
-		ask = c.others()
+	c, s := op.comm, &op.search
+	if len(s.ask) == 0 {
+		s.rounds++
+		if s.ask = op.waitsFor(); s.rounds > 1 {
+			s.ask = c.others()
+		}
 	}
-	for _, rank := range ask {
+	now := min(askedMost, len(s.ask))
+	for _, rank := range s.ask[:now] {
 		c.links[rank].Probe(wire.Probe{Call: op.call})
+	}
+	s.ask, s.stalled, s.next = s.ask[now:], 0, askedNext
+	if len(s.ask) == 0 {
+		s.all = s.rounds > 1
+		s.pause = min(2*s.pause, probeMax)
+		s.next = s.pause
 	}
 }
 
-// others are all ranks but this one.
+// others are all ranks but this one, beginning with the next.
 func (c *Comm) others() []int {
 	ranks := make([]int, 0, len(c.links))
-	for rank := range c.links {
-		if rank != c.rank {
-			ranks = append(ranks, rank)
-		}
+	for i := range len(c.links) - 1 {
+		ranks = append(ranks, (c.rank+1+i)%len(c.links))
 	}
 	return ranks
 }
@@ -141,7 +161,7 @@ func (c *Comm) others() []int {
 func (c *Comm) timeout(op *Op) *TimeoutError {
 	direct := c.answers(op, op.waitsFor())
 	all := direct
-	if op.probeIn > 2*probeAfter {
+	if op.search.all {
 		all = c.answers(op, c.others())
 	}
 	fewest := op.call.Seq

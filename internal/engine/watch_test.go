@@ -111,6 +111,33 @@ func checkTimeouts(t *testing.T, errs []error, missing []int) {
 	}
 }
 
+// TestManyAreAskedInTurn: whoever stands still asks all of many ranks where they
+// are, but not all at a time: that would be a flood where all stand still.
+func TestManyAreAskedInTurn(t *testing.T) {
+	const n = 3*askedMost + 2
+	w, puppets, _ := onStage(t, n)
+	w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
+	began := time.Now()
+	if _, err := w.comms[0].start(w.workOf(choice{plan.AllReduce, "direct", 1, 0}, vector(0, 10))); err != nil {
+		t.Fatal(err)
+	}
+	asked, total := make([]int, n), 0
+	until(t, "everyone is asked twice", func() bool {
+		for _, p := range puppets[1:] {
+			for len(p.in) > 0 {
+				if h := <-p.in; h.kind == "probe" {
+					asked[p.rank]++
+					total++
+				}
+			}
+		}
+		if most := askedMost * (1 + int(time.Since(began)/askedNext)); total > most {
+			t.Fatalf("%d ranks are asked within %v, want at most %d", total, time.Since(began), most)
+		}
+		return slices.Min(asked[1:]) >= 2
+	})
+}
+
 // TestSilentPeerIsNamed: one that does not even answer is named, too.
 func TestSilentPeerIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
