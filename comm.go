@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -36,7 +37,7 @@ type Comm struct {
 	nodes     []member.Node
 	transport string
 	encrypted bool
-	part      int // of the shared memory, or accord.NoPart
+	reached   accord.Accord
 	children  atomic.Uint64
 	stopped   chan struct{} // closed when no operation may begin any more
 

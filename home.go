@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/accord"
@@ -34,6 +35,7 @@ type home struct {
 	shelf  board.Shelf
 	pool   *bufpool.Pool
 	pins   map[plan.Collective]recipe.Pin
+	found  accord.Finding // by the world
 	log    *slog.Logger
 
 	collectiveTimeout time.Duration // 0 is none
@@ -67,14 +69,19 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 	for r := range ranks {
 		ranks[r] = r
 	}
-	return h.newComm(ctx, worldComm, ranks, m.Rank())
+	world, err := h.newComm(ctx, worldComm, ranks, m.Rank())
+	if err != nil {
+		return nil, err
+	}
+	h.found = world.reached.Found
+	return world, nil
 }
 
 // newComm makes the communicator with this id of some ranks of the view, of
 // which this node is one. All of them make it at the same time.
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
-		rank: rank, ranks: ranks, home: h, part: accord.NoPart, stopped: make(chan struct{}),
+		rank: rank, ranks: ranks, home: h, reached: accord.Accord{Part: accord.NoPart}, stopped: make(chan struct{}),
 		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
 	links := make([]*link.Link, len(ranks))
@@ -87,10 +94,16 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	c.transport, c.encrypted = common(c.paths())
 	vote := h.engine.NewComm(idOf(id, voteOf), rank, links)
 	defer vote.Close()
+	hosts := c.hosts()
+	trial := h.trialComm(idOf(id, trialOf), rank, hosts, links)
+	if trial != nil {
+		defer trial.Close()
+	}
 	var err error
-	c.part, err = accord.Reach(ctx, accord.Config{
-		Comm: c.comm, Vote: vote, Rank: rank, Hosts: c.hosts(), Ways: c.ways(), Book: c.book,
-		Shelf: &h.shelf, SameProcess: c.transport == "mem", Pool: h.pool, Log: h.log,
+	c.reached, err = accord.Reach(ctx, accord.Config{
+		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
+		Shelf: &h.shelf, SameProcess: c.transport == "mem", Log: h.log,
+		Pool: newPool(""), // What the votes need is not kept.
 	})
 	if err != nil {
 		// Others may have gone on. They are told, and that calls come to nothing.
@@ -107,9 +120,24 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	return c, nil
 }
 
+// trialComm makes a communicator of the ranks that measure links, or nil where
+// this is none of them.
+func (h *home) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
+	ranks := accord.TrialRanks(hosts)
+	i := slices.Index(ranks, rank)
+	if i < 0 {
+		return nil
+	}
+	some := make([]*link.Link, len(ranks))
+	for i, r := range ranks {
+		some[i] = links[r]
+	}
+	return h.engine.NewComm(id, i, some)
+}
+
 // decline does not make the communicator with this id.
 func (h *home) decline(id uint64) {
-	for _, id := range [...]uint64{id, idOf(id, voteOf), idOf(id, callsOf)} {
+	for _, id := range [...]uint64{id, idOf(id, voteOf), idOf(id, trialOf), idOf(id, callsOf)} {
 		h.engine.Decline(id)
 	}
 }
@@ -121,8 +149,8 @@ func (c *Comm) shut() {
 		c.carrier.Close()
 		c.settle()
 	}
-	if c.part != accord.NoPart {
-		c.home.shelf.Return(c.part)
+	if c.reached.Part != accord.NoPart {
+		c.home.shelf.Return(c.reached.Part)
 	}
 }
 
@@ -175,6 +203,7 @@ func (c *Comm) ways() (w tune.Ways) {
 // What the id of a communicator is made for, of that of another one.
 const (
 	voteOf  = "vote"
+	trialOf = "trial"
 	childOf = "child"
 	callsOf = "calls"
 )

@@ -4,9 +4,9 @@
 // Most callers make a communicator and call Reach before its first operation.
 // The ranks vote: on the slowest ways between any two of them, on whether all
 // share memory, and a part of that which none of them uses for something else.
-// If they share none, they time a few all-reduces, which tells how far their
-// links are from what the ways let expect. The largest of all votes counts,
-// number by number, so that all ranks come to the same result.
+// If they are on several hosts, a few of them time a few all-reduces, which
+// tells how far the links are from what the ways let expect. The largest of all
+// votes counts, number by number, so that all ranks come to the same result.
 //
 // Reach waits for all ranks, with no limit but its context, and fails if that
 // ends, or the process of a rank does. All ranks call it for the same
@@ -43,59 +43,77 @@ func MemoryBytes() int { return board.ShelfSize * board.AreaSize(PieceBytes) }
 // Config is what a rank knows of a communicator.
 type Config struct {
 	Comm *engine.Comm
-	// Vote is another communicator of the same ranks, for the votes.
-	Vote  *engine.Comm
-	Rank  int
-	Hosts plan.Hosts // of the ranks
-	Ways  tune.Ways  // to all others
+	// Vote is another communicator of the same ranks, for the votes, and Trial
+	// one of TrialRanks, nil on all others.
+	Vote, Trial *engine.Comm
+	Rank        int
+	Hosts       plan.Hosts // of the ranks
+	Ways        tune.Ways  // to all others
+	// Known is what ranks have found that include those of this communicator;
+	// if that is not the zero value, it is the same on all of them.
+	Known Finding
 	// Book is told how collectives are carried out.
 	Book *recipe.Book
 	// Shelf is that of the node, and SameProcess says that its memory is shared
 	// by goroutines of this process alone.
 	Shelf       *board.Shelf
 	SameProcess bool
-	Pool        *bufpool.Pool
+	Pool        *bufpool.Pool // lends memory for the votes
 	Log         *slog.Logger
 }
 
-// Reach returns the part of the shared memory that the communicator has, which
-// goes back to the Shelf when it ends, or NoPart.
-func Reach(ctx context.Context, cfg Config) (part int, err error) {
+// A Finding is what the links between hosts are like.
+type Finding struct {
+	Way   tune.Way // the slowest between two of them
+	Links tune.Links
+}
+
+// An Accord is what ranks have come to.
+type Accord struct {
+	// Part is the part of the shared memory that the communicator has, which
+	// goes back to the Shelf when it ends, or NoPart.
+	Part  int
+	Found Finding // that of Known where that is for the same way
+}
+
+// Reach has the ranks come to an Accord.
+func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
+	a.Part = NoPart
 	size := cfg.Comm.Size()
 	if size == 1 {
-		return NoPart, nil
+		return a, nil
 	}
 	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0))}
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
 	if err := v.most(ctx, ballot); err != nil {
-		return NoPart, failed(ctx, err)
+		return a, failed(ctx, err)
 	}
 	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:]
-	var found tune.Links
-	if level == apart {
-		if found, err = v.gauge(ctx, ways, cfg.Hosts, cfg.Log); err != nil {
-			return NoPart, failed(ctx, err)
-		}
+	a.Found.Way = ways.Far
+	if cfg.Known.Way == ways.Far {
+		a.Found = cfg.Known
+	} else if a.Found.Links, err = v.gauge(ctx, ways.Far, cfg); err != nil {
+		return a, failed(ctx, err)
 	}
-	if tuner := ways.Tuner(cfg.Hosts, found); tuner != nil {
+	if tuner := ways.Tuner(cfg.Hosts, a.Found.Links); tuner != nil {
 		cfg.Book.SetTuner(tuner)
 	}
 	cfg.Book.UseHosts(cfg.Hosts)
 	if level == apart {
-		return NoPart, nil
+		return a, nil
 	}
-	if part, err = v.share(ctx, cfg, parts, nodes, mem.areas[cfg.Rank]); err != nil {
-		return NoPart, failed(ctx, err)
+	if a.Part, err = v.share(ctx, cfg, parts, nodes, mem.areas[cfg.Rank]); err != nil {
+		return a, failed(ctx, err)
 	}
-	if part == NoPart {
-		return NoPart, nil
+	if a.Part == NoPart {
+		return a, nil
 	}
-	b := board.New(mem.config(cfg, part, level, int(tune.Scarcity(int(scarcity)))))
+	b := board.New(mem.config(cfg, a.Part, level, int(tune.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
-	return part, nil
+	return a, nil
 }
 
 // sharings is how often ranks try to take the same part of the memory.

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	meshes  []*mesh.Mesh
 	links   [][]*link.Link // of each node
+	hosts   []string       // of each node
 	shelves []board.Shelf
 	pool    *bufpool.Pool
 }
@@ -48,6 +49,7 @@ func newWorld(t *testing.T, sizes ...int) *world {
 	network, view := mem.NewNetwork(), member.View{Epoch: 1}
 	paths := make([][]mesh.Path, n)
 	for rank, size := range sizes {
+		w.hosts = append(w.hosts, "here")
 		id := member.NodeID{byte(rank + 1)}
 		view.Nodes = append(view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
 		network.Share(size)
@@ -82,6 +84,13 @@ func shared(t *testing.T, n int) *world {
 func unshared(t *testing.T, n int) *world {
 	t.Helper()
 	return newWorld(t, make([]int, n)...)
+}
+
+// spread puts nodes on so many hosts.
+func (w *world) spread(hosts int) {
+	for i := range w.hosts {
+		w.hosts[i] = fmt.Sprint("host ", i%hosts)
+	}
 }
 
 // each calls f for all nodes at the same time.
@@ -122,8 +131,9 @@ func noError(t *testing.T, errs []error) {
 // A party is one rank of a communicator.
 type party struct {
 	Config
-	node int
-	part int
+	node  int
+	part  int
+	found Finding
 }
 
 // party makes the communicator with this id of some nodes, on the one of them
@@ -134,13 +144,20 @@ func (w *world) party(id uint64, nodes []int, rank int, way tune.Way, log *slog.
 	p := &party{node: nodes[rank], part: NoPart}
 	for r, node := range nodes {
 		links[r] = w.links[p.node][node]
-		hosts[r] = "here"
+		hosts[r] = w.hosts[node]
 		if r != rank {
-			p.Ways.Add(way, true)
+			p.Ways.Add(way, hosts[r] == w.hosts[p.node])
 		}
 	}
 	e := w.meshes[p.node].Engine()
 	p.Comm, p.Vote = e.NewComm(id, rank, links), e.NewComm(id+1<<32, rank, links)
+	if tried := TrialRanks(plan.HostsOf(hosts)); slices.Contains(tried, rank) {
+		var some []*link.Link
+		for _, r := range tried {
+			some = append(some, links[r])
+		}
+		p.Trial = e.NewComm(id+2<<32, slices.Index(tried, rank), some)
+	}
 	p.Rank, p.Hosts, p.Shelf, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.shelves[p.node], w.pool, log
 	p.SameProcess = true
 	p.Book = recipe.New(rank, len(nodes), w.pool, tune.New(tune.QUIC()))
@@ -169,9 +186,13 @@ func reachAll(t *testing.T, parties []*party) {
 	noError(t, errs)
 }
 
-func (p *party) reach(ctx context.Context) (err error) {
+func (p *party) reach(ctx context.Context) error {
 	defer p.Vote.Close()
-	p.part, err = Reach(ctx, p.Config)
+	if p.Trial != nil {
+		defer p.Trial.Close()
+	}
+	a, err := Reach(ctx, p.Config)
+	p.part, p.found = a.Part, a.Found
 	return err
 }
 
@@ -344,26 +365,91 @@ func (h *heard) Write(b []byte) (int, error) {
 	return h.lines.Write(b)
 }
 
+// measured is what each party has written down of the links it has measured.
+func measured(t *testing.T, parties []*party) (lines []string) {
+	t.Helper()
+	logs := make([]heard, len(parties))
+	for i, p := range parties {
+		p.Log = slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	reachAll(t, parties)
+	alike(t, parties, false)
+	for i := range logs {
+		lines = append(lines, regexp.MustCompile(`msg="links measured".*`).FindString(logs[i].lines.String()))
+	}
+	return lines
+}
+
+// parties are those of a communicator of all nodes.
+func (w *world) parties(id uint64, way tune.Way) (list []*party) {
+	for rank := range w.meshes {
+		list = append(list, w.party(id, ranks(len(w.meshes)), rank, way, slog.New(slog.DiscardHandler)))
+	}
+	return list
+}
+
 // TestMeasuredLinksAreVotedOn: no two ranks measure the same, to the nanosecond,
-// but all go by the same figures.
+// and only some measure at all, but all go by the same figures.
 func TestMeasuredLinksAreVotedOn(t *testing.T) {
-	const n = 4
-	w := unshared(t, n)
-	for round := range uint64(5) {
-		parties, logs := make([]*party, n), make([]heard, n)
-		for rank := range n {
-			log := slog.New(slog.NewTextHandler(&logs[rank], &slog.HandlerOptions{Level: slog.LevelDebug}))
-			parties[rank] = w.party(100+round, ranks(n), rank, tune.QUICAlone, log)
+	for name, test := range map[string]struct{ ranks, hosts int }{
+		"a host each":                  {4, 4},
+		"two hosts":                    {5, 2},
+		"more hosts than are measured": {trialRanks + 3, trialRanks + 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := unshared(t, test.ranks)
+			w.spread(test.hosts)
+			for round := range uint64(5) {
+				parties := w.parties(100+round, tune.QUICAlone)
+				lines := measured(t, parties)
+				for rank, got := range lines {
+					if got == "" || got != lines[0] {
+						t.Errorf("rank %d has measured %q, rank 0 %q", rank, got, lines[0])
+					}
+				}
+				sumAll(t, parties)
+				closeAll(parties)
+			}
+		})
+	}
+}
+
+// TestMeasuredOnce: what is known of the links need not be measured again, unless
+// it is of another way.
+func TestMeasuredOnce(t *testing.T) {
+	w := unshared(t, 4)
+	w.spread(2)
+	known := Finding{Way: tune.QUICAlone, Links: tune.Links{Delay: 0.01}}
+	for id, test := range []struct {
+		way   tune.Way
+		again bool
+	}{
+		{tune.QUICAlone, false},
+		{tune.TLS, true},
+	} {
+		parties := w.parties(uint64(100+id), test.way)
+		for _, p := range parties {
+			p.Known = known
 		}
-		reachAll(t, parties)
-		alike(t, parties, false)
-		want := regexp.MustCompile(`msg="links measured".*`).FindString(logs[0].lines.String())
-		for rank := range logs {
-			got := regexp.MustCompile(`msg="links measured".*`).FindString(logs[rank].lines.String())
-			if got == "" || got != want {
-				t.Errorf("rank %d has measured %q, rank 0 %q", rank, got, want)
+		for rank, line := range measured(t, parties) {
+			if (line != "") != test.again {
+				t.Errorf("over %v rank %d has measured %q", test.way, rank, line)
+			}
+			if p := parties[rank]; p.found.Way != test.way || !test.again && p.found != known {
+				t.Errorf("over %v rank %d has found %+v", test.way, rank, p.found)
 			}
 		}
 		closeAll(parties)
+	}
+}
+
+// TestOneHostIsNotMeasured: what the ways of one host cost is known, and timing
+// them where there are more ranks than processors tells something else.
+func TestOneHostIsNotMeasured(t *testing.T) {
+	w := unshared(t, 3)
+	for rank, line := range measured(t, w.parties(100, tune.TLS)) {
+		if line != "" {
+			t.Errorf("rank %d has measured %q", rank, line)
+		}
 	}
 }

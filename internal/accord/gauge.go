@@ -3,49 +3,70 @@ package accord
 import (
 	"context"
 	"encoding/binary"
-	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
 )
+
+// trialRanks is how many ranks measure links at most. More of them would tell
+// no more, and take longer the more there are.
+const trialRanks = 8
+
+// TrialRanks are the ranks that measure the links between hosts for all: those
+// that come first on the first hosts. There are none if all are on one host.
+func TrialRanks(h plan.Hosts) []int {
+	if h.Count() < 2 {
+		return nil
+	}
+	return h.Heads(trialRanks)
+}
 
 // hurry is how long an all-reduce may take to be tried more than once.
 const hurry = 50 * time.Millisecond
 
-// gauge has all ranks find out how fast the links between them are, where that
-// is not what the ways let expect.
-func (v voters) gauge(ctx context.Context, ways tune.Ways, hosts plan.Hosts, log *slog.Logger) (l tune.Links, err error) {
-	if ways.Tuner(hosts, l) == nil {
+// gauge has all ranks find out how fast the links between hosts are, where that
+// is not what their way lets expect.
+func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Links, err error) {
+	ranks := TrialRanks(cfg.Hosts)
+	if _, known := way.Network(); !known || len(ranks) < 2 {
 		return l, nil
 	}
-	short, long := tune.Trials(hosts.Size())
-	once := long
-	once.Times, once.Rows = 1, 1
 	var least [2]float64
-	for i, t := range []tune.Trial{short, once} {
-		if least[i], err = v.try(ctx, t); err != nil {
+	if cfg.Trial != nil {
+		t := voters{comm: cfg.Trial, book: recipe.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0))}
+		if least, err = t.measure(ctx); err != nil {
 			return l, err
 		}
 	}
 	if least, err = v.slowest(ctx, least); err != nil {
 		return l, err
 	}
-	if least[1] < hurry.Seconds() && long != once {
-		again, err := v.try(ctx, long)
-		if err != nil {
-			return l, err
-		}
-		least[1] = min(least[1], again)
-		if least, err = v.slowest(ctx, least); err != nil {
-			return l, err
+	l = way.Fit(len(ranks), least[0], least[1])
+	cfg.Log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
+	return l, nil
+}
+
+// measure is how many seconds a short and a long all-reduce take.
+func (v voters) measure(ctx context.Context) (least [2]float64, err error) {
+	short, long := tune.Trials()
+	once := long
+	once.Times, once.Rows = 1, 1
+	for i, t := range []tune.Trial{short, once} {
+		if least[i], err = v.try(ctx, t); err != nil {
+			return least, err
 		}
 	}
-	l = ways.Fit(hosts, least[0], least[1])
-	log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
-	return l, nil
+	if least, err = v.slowest(ctx, least); err != nil || least[1] > hurry.Seconds() {
+		return least, err
+	}
+	again, err := v.try(ctx, long)
+	least[1] = min(least[1], again)
+	return least, err
 }
 
 // try is how many seconds a trial takes. A single all-reduce tells little: a rank

@@ -54,6 +54,14 @@ func (h Hosts) least() int {
 	return least
 }
 
+// Heads are the first ranks of the first so many hosts.
+func (h Hosts) Heads(hosts int) (ranks []int) {
+	for _, list := range h.ranks[:min(hosts, h.Count())] {
+		ranks = append(ranks, list[0])
+	}
+	return ranks
+}
+
 // First are Hosts like these with the first so many hosts, and on each of them
 // the first so many ranks, in the order that they have here.
 func (h Hosts) First(hosts, ranks int) Hosts {

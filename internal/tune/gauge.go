@@ -14,30 +14,20 @@ type Trial struct {
 	Rows  int // how many rows there are; the fastest counts
 }
 
-// The lengths of the vectors of trials. A long one has messages that have to be
-// granted, unless there are so many ranks that all of them together would then
-// move more than takes a moment.
+// The lengths of the vectors of trials, in bytes. All messages of a long one have
+// to be granted: they go from vector to vector, and links keep no memory for
+// them.
 const (
-	shortTrial     = 8
-	longTrial      = 1 << 20
-	longTrialLeast = 64 << 10
-	longTrialsMost = 8 << 20 // of all ranks together
-	trialsRanks    = 16      // more of them carry out few trials, which take long
+	shortTrial = 8
+	longTrial  = 512 << 10
 )
 
-// Trials are a short and a long one for so many ranks.
-func Trials(size int) (short, long Trial) {
-	bytes := min(longTrial, max(longTrialLeast, longTrialsMost/size))
-	short = Trial{shortTrial, allReduce("recursive-doubling"), 16, 3}
-	long = Trial{bytes, allReduce("rabenseifner"), 2, 2}
-	if size > trialsRanks {
-		short.Times, short.Rows, long.Times, long.Rows = 2, 2, 1, 1
-	}
-	return short, long
-}
-
-func allReduce(name string) int {
-	return slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(a plan.Algorithm) bool { return a.Name == name })
+// Trials are a short and a long one.
+func Trials() (short, long Trial) {
+	index := slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(a plan.Algorithm) bool {
+		return a.Name == "recursive-doubling"
+	})
+	return Trial{shortTrial, index, 16, 3}, Trial{longTrial, index, 2, 2}
 }
 
 // Links are what the links between ranks, or between hosts, have been found to
@@ -69,19 +59,21 @@ func (l Links) as(n Network) Network {
 	return n
 }
 
-// Fit finds the Links with which trials take as many seconds as they have
-// taken. The same seconds give the same Links everywhere.
-func (s Ways) Fit(h plan.Hosts, short, long float64) (l Links) {
-	shortTrial, longTrial := Trials(h.Size())
-	if s.Tuner(h, l) == nil || !(short > 0 && long > 0) {
+// Fit finds the Links with which trials of so many ranks, each on a host of its
+// own, take as many seconds as they have taken. The same seconds give the same
+// Links everywhere.
+func (w Way) Fit(ranks int, short, long float64) (l Links) {
+	shortTrial, longTrial := Trials()
+	net, known := w.Network()
+	if !known || !(short > 0 && long > 0) {
 		return l
 	}
 	short, long = min(short, secondsMax), min(long, secondsMax)
 	// One tuner for all: what plans are made of stays the same.
-	tuner := s.Tuner(h, l)
+	tuner := New(net)
 	predict := func(t Trial, l Links) float64 {
-		*tuner.between = l.as(s.slowest(h))
-		need := Need{Collective: plan.AllReduce, Size: h.Size(), Bytes: t.Bytes}
+		tuner.net = l.as(net)
+		need := Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}
 		c, _ := tuner.Way(need, t.Index, 1)
 		return c.Seconds
 	}

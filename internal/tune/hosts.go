@@ -25,7 +25,7 @@ type hostTuner struct {
 // way, and those of others in another.
 func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
 	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
-	return &Tuner{hosts: h, between: &on.nets[far], best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
+	return &Tuner{hosts: h, best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
 }
 
 // hostFigures are the costs of the plans of all ranks for a vector of one byte.

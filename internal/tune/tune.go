@@ -112,9 +112,8 @@ type Need struct {
 
 // A Tuner chooses for one Network. It may be used by several goroutines.
 type Tuner struct {
-	net     Network
-	between *Network // what the slowest messages cost: net, or that between hosts
-	hosts   plan.Hosts
+	net   Network
+	hosts plan.Hosts
 	// best is the best way of an algorithm; exactly is a way with another number
 	// of channels, where there can be several, and the time for just so many bytes.
 	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
@@ -128,7 +127,7 @@ type Tuner struct {
 // New makes a Tuner.
 func New(net Network) *Tuner {
 	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
-	t.between, t.best, t.exactly = &t.net, t.cheapest, t.exact
+	t.best, t.exactly = t.cheapest, t.exact
 	return t
 }
 
