@@ -22,15 +22,7 @@ const (
 // Links has the link to each rank; the one to rank itself carries messages to
 // oneself. If one of them has ended by now, so has the communicator.
 func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
-	e.mu.Lock()
-	c := e.comms[id]
-	if c == nil {
-		c = newComm(e, id, -1)
-		e.comms[id] = c
-	} else {
-		e.ahead[c.maker]--
-	}
-	e.mu.Unlock()
+	c := e.own(id)
 	for peer, seq := range c.open(rank, links) {
 		c.peerClosed(peer, seq)
 	}
@@ -47,7 +39,16 @@ func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
 // Decline drops a communicator that this node was to make with others, and will
 // not: what has come for it by now, and what still will.
 func (e *Engine) Decline(id uint64) {
+	c := e.own(id)
+	c.end(ErrClosed)
+	e.forget(c)
+}
+
+// own returns the communicator with this id, which this node now makes itself,
+// even if a peer has begun to use it before.
+func (e *Engine) own(id uint64) *Comm {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	c := e.comms[id]
 	if c == nil {
 		c = newComm(e, id, -1)
@@ -55,9 +56,7 @@ func (e *Engine) Decline(id uint64) {
 	} else {
 		e.ahead[c.maker]--
 	}
-	e.mu.Unlock()
-	c.end(ErrClosed)
-	e.forget(c)
+	return c
 }
 
 // endOf reports whether a link has ended, and why; nil says that the peer has
