@@ -19,8 +19,10 @@ type Algorithm struct {
 // Algorithms are the ways in which a collective of so many bytes (of the vector,
 // or of the blocks of all ranks) can be carried out. The first is what such a
 // call takes, unless it is an AllReduceFunc and that does not keep the order of
-// the ranks; the others follow, the fastest by the model first. All ranks get
-// the same. The name of the collective is that of errors: "all_reduce".
+// the ranks; the others follow, the fastest by the model first. With
+// Config.Deterministic there are only those that combine operands in the same
+// way. All ranks get the same list. The name of the collective is that of errors:
+// "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	kind, err := recipe.Collective(collective)
 	if err == nil && bytes < 0 {
@@ -30,7 +32,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.book.Ways(kind, bytes) {
+	for _, w := range c.book.Ways(kind, bytes, c.canonical(kind)) {
 		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Shared, time.Duration(w.Seconds * float64(time.Second))})
 	}
 	return list, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
-	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // What is in fingerprints in place of a kernel.Op.
@@ -237,20 +236,21 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 	return nil
 }
 
+// canonical reports whether collectives of a kind are to have the same bits
+// whatever the algorithm is.
+func (c *Comm) canonical(kind plan.Collective) bool { return c.home.deterministic && kind.Reduces() }
+
 // work is how a task is carried out.
 func (t task) work(c *Comm) engine.Work {
 	r := recipe.Task{
 		Kind: t.kind, Type: t.typ, Op: t.op, Root: t.root, Elem: max(1, t.elem), Count: t.count,
 		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
-		Canonical: c.home.deterministic && t.kind.Reduces() && t.op != 0,
+		Canonical: c.canonical(t.kind) && t.op != 0, Digest: t.digest,
 	}
 	if u := t.uneven; u != nil {
-		r.Uneven, r.Total, r.Digest = &u.lengths, u.total, u.digest
+		r.Uneven, r.Total = &u.lengths, u.total
 	}
 	w := c.book.Work(r)
-	if t.digest != 0 {
-		w.Call.Count = wire.Uneven(uint64(t.count), t.digest)
-	}
 	if t.inPlace && len(t.input) > len(t.data) {
 		t.data, t.first = t.input, t.inFirst
 	}

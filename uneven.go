@@ -98,7 +98,6 @@ func StartAllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts
 type uneven struct {
 	lengths engine.Uneven
 	total   int
-	digest  uint32
 }
 
 // elementsMax is how many elements the blocks of a call may have together.
@@ -112,7 +111,7 @@ func unevenBlocks[T any](c *Comm, kind plan.Collective, dst, src []T, counts []i
 		return t, err
 	}
 	starts, longest, err := c.starts("counts", counts, eachOf[T](t.typ))
-	t.uneven = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}, digest: digestOf(starts)}
+	t.uneven, t.digest = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}}, digestOf(starts)
 	if err == nil {
 		t.uneven.total = starts[c.Size()]
 	}
@@ -269,10 +268,9 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 	if err := checkCounts(all, c.Size()); err != nil {
 		return t, opError(name, err)
 	}
-	t.uneven = &uneven{
+	t.uneven, t.digest = &uneven{
 		lengths: engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * eachOf[T](t.typ)},
-		digest:  digestOf(all),
-	}
+	}, digestOf(all)
 	for r := range c.Size() {
 		t.uneven.total += sum(all[2*r*c.Size():][:c.Size()]) * eachOf[T](t.typ)
 	}

@@ -37,9 +37,10 @@ type Task struct {
 	// Canonical asks for the same bits whatever the algorithm is.
 	Canonical bool
 	// Uneven, if not nil, are the lengths of blocks that are not alike, Total
-	// elements together; and Digest tells them from others.
+	// elements together.
 	Uneven *engine.Uneven
 	Total  int
+	// Digest is of what else ranks have in common about a vector; 0 if nothing.
 	Digest uint32
 }
 
@@ -97,7 +98,10 @@ func (b *Book) prepare(how *settings, t Task) engine.Work {
 	choice := b.choose(how, t)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
-		count = wire.Uneven(uint64(t.Total), t.Digest)
+		count = uint64(t.Total)
+	}
+	if t.Digest != 0 || t.Uneven != nil {
+		count = wire.Uneven(count, t.Digest)
 	}
 	work := engine.Work{
 		Call: wire.Call{

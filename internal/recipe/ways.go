@@ -11,9 +11,10 @@ import (
 // Ways are all ways to carry out a collective of so many bytes, of the vector or
 // of all blocks together: first what becomes of such a Task, with regard to
 // pins, then the others, on the board and over links, the cheapest by the model
-// first. Every one can be pinned.
-func (b *Book) Ways(k plan.Collective, bytes int) []tune.Choice {
+// first. Every one can be pinned. Canonical is that of the Task.
+func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []tune.Choice {
 	t := b.taskOf(k, bytes)
+	t.Canonical = canonical
 	how, need := b.how.Load(), b.need(t)
 	var ways []tune.Choice
 	if how.board != nil {

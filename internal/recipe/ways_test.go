@@ -42,14 +42,14 @@ func TestWaysBeginWithWhatIsDone(t *testing.T) {
 			for bytes := 64; bytes <= 16<<20; bytes *= 16 {
 				pin(t, b)
 				task := taskFor(k, bytes, size)
-				for i, way := range b.Ways(k, bytes) {
+				for i, way := range b.Ways(k, bytes, false) {
 					if i == 0 {
 						compare(t, b.Work(task).Call.Plan, way)
 					}
 					text := k.String() + "=" + nameOf(way)
 					pin(t, b, text)
 					compare(t, b.Work(task).Call.Plan, way)
-					again := b.Ways(k, bytes)[0]
+					again := b.Ways(k, bytes, false)[0]
 					if again.Index != way.Index || again.Shared != way.Shared || again.Channels != way.Channels || way.Seconds != again.Seconds {
 						t.Errorf("%s of %d bytes: pinned is %+v, listed was %+v", text, bytes, again, way)
 					}
@@ -75,11 +75,11 @@ func compare(t *testing.T, number uint8, way tune.Choice) {
 // over links, and none comes twice.
 func TestWaysAreInOrder(t *testing.T) {
 	b := newBook(t, 4)
-	links := len(b.Ways(plan.AllReduce, 1<<20))
+	links := len(b.Ways(plan.AllReduce, 1<<20, false))
 	b.UseBoard(newBoard(4))
 	for _, pinned := range [][]string{nil, {"all_reduce=ring/64"}, {"all_reduce=direct"}} {
 		pin(t, b, pinned...)
-		ways := b.Ways(plan.AllReduce, 1<<20)
+		ways := b.Ways(plan.AllReduce, 1<<20, false)
 		var names []string
 		shared := 0
 		for i, w := range ways {
@@ -103,7 +103,7 @@ func TestWaysAreInOrder(t *testing.T) {
 func TestWaysOfWhatIsTooLong(t *testing.T) {
 	b := newBook(t, 2)
 	b.UseBoard(newBoard(2))
-	for _, w := range b.Ways(plan.AllReduce, 1<<40) {
+	for _, w := range b.Ways(plan.AllReduce, 1<<40, false) {
 		if w.Shared {
 			t.Errorf("%s is on the board", nameOf(w))
 		}
