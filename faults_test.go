@@ -264,7 +264,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		links, err := meshes[rank].Formed()
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
-			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, part: accord.NoPart,
+			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, reached: accord.Accord{Part: accord.NoPart},
 		}
 		return err
 	})

@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/accord"
@@ -18,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/rpc"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -37,6 +40,9 @@ type home struct {
 	pins   map[plan.Collective]recipe.Pin
 	found  accord.Finding // by the world
 	log    *slog.Logger
+
+	mu       sync.Mutex
+	services map[*rpc.Service]bool // of the communicators that have not been closed
 
 	collectiveTimeout time.Duration // 0 is none
 	barrierTimeout    time.Duration
@@ -60,7 +66,8 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 	}
 	h := &home{
 		engine: m.Engine(), links: links, paths: m.Paths(), view: view, net: net,
-		pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
+		services: make(map[*rpc.Service]bool),
+		pool:     newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
 		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
 		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
@@ -147,21 +154,36 @@ func (c *Comm) shut() {
 	c.comm.Close()
 	if c.carrier != nil {
 		c.carrier.Close()
-		c.settle()
+		c.home.settle(c.calls)
 	}
 	if c.reached.Part != accord.NoPart {
 		c.home.shelf.Return(c.reached.Part)
 	}
 }
 
-// settle waits a while for functions that other ranks have called, and whose
-// contexts have ended.
-func (c *Comm) settle() {
+// settle waits a while for functions that other ranks have called on
+// communicators that have ended; their contexts have, too.
+func (h *home) settle(ended ...*rpc.Service) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
-	if err := c.calls.Wait(ctx); err != nil {
-		c.home.log.Warn("functions that other ranks have called go on after the communicator was closed", "waited", settleTimeout)
+	for _, s := range ended {
+		if err := s.Wait(ctx); err != nil {
+			h.log.Warn("functions that other ranks have called go on after the communicator was closed", "waited", settleTimeout)
+		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range ended {
+		delete(h.services, s)
+	}
+}
+
+// settleAll is settle for all communicators.
+func (h *home) settleAll() {
+	h.mu.Lock()
+	open := slices.Collect(maps.Keys(h.services))
+	h.mu.Unlock()
+	h.settle(open...)
 }
 
 // settleTimeout is how long Close waits for functions.

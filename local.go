@@ -101,7 +101,7 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 		return nil, err
 	}
 	c.close = sync.OnceValue(func() error {
-		defer c.settle()
+		defer c.home.settleAll()
 		return closeMesh(m)
 	})
 	return c, nil

@@ -172,7 +172,7 @@ func (n *Node) ID() NodeID { return n.id }
 func (n *Node) Close() error { return n.close() }
 
 func (n *Node) shut() error {
-	defer n.world.settle()
+	defer n.world.home.settleAll()
 	// The seed hears first that this is no failure.
 	return errors.Join(n.session.Close(), closeMesh(n.mesh), n.endpoint.Close())
 }

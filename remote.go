@@ -214,6 +214,9 @@ func (c *Comm) serve(carrier *engine.Comm) (err error) {
 	if err != nil {
 		return err
 	}
+	c.home.mu.Lock()
+	c.home.services[c.calls] = true
+	c.home.mu.Unlock()
 	end := func(err error) { c.calls.Close(c.gone(err)) }
 	left := func(rank int, err error) { c.calls.Lost(rank, c.gone(err)) }
 	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: left, Ended: end})

@@ -324,16 +324,28 @@ func (l *logLines) has(text string) bool {
 	return strings.Contains(l.lines.String(), text)
 }
 
-// TestCloseWhileFunctionsRun: Close waits for functions, but not for ever, and
-// the log says that they go on.
+// TestCloseWhileFunctionsRun: Close waits for functions, those of split
+// communicators too, but not for ever, and the log says that they go on.
 func TestCloseWhileFunctionsRun(t *testing.T) {
 	const warning = "functions that other ranks have called go on after the communicator was closed"
-	for _, obeys := range []bool{true, false} {
+	for i := range 4 {
+		obeys, split := i&1 == 0, i&2 == 0
 		log := new(logLines)
 		comms := overMem.cluster(t, 2, Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		on := comms
+		if split {
+			on = make([]*Comm, 2)
+			err := forEach(2, func(rank int) (err error) {
+				on[rank], err = comms[rank].Dup(t.Context())
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		running, release := make(chan struct{}), make(chan struct{})
 		var over atomic.Bool
-		comms[1].Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+		on[1].Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
 			close(running)
 			<-ctx.Done()
 			if !obeys {
@@ -344,7 +356,7 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		})
 		called := make(chan error, 1)
 		go func() {
-			_, err := comms[0].Call(t.Context(), 1, "hold", nil)
+			_, err := on[0].Call(t.Context(), 1, "hold", nil)
 			called <- err
 		}()
 		<-running
@@ -354,7 +366,7 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		}
 		took := time.Since(began)
 		if over.Load() != obeys || log.has(warning) == obeys {
-			t.Errorf("the function obeys: %v, is over: %v, and of it the log speaks: %v", obeys, over.Load(), log.has(warning))
+			t.Errorf("split: %v, the function obeys: %v, is over: %v, and of it the log speaks: %v", split, obeys, over.Load(), log.has(warning))
 		}
 		if !obeys && took < settleTimeout || took > settleTimeout+atOnce {
 			t.Errorf("Close took %v", took)
