@@ -64,7 +64,9 @@ func (e *Engine) own(id uint64) *Comm {
 func (e *Engine) endOf(l *link.Link) (end error, ended bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	end, ended = e.ended[l]
+	if end, ended = e.ended[l]; !ended {
+		end, ended = e.doubts[l]
+	}
 	return end, ended
 }
 

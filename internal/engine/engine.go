@@ -53,7 +53,8 @@ type Engine struct {
 	comms  map[uint64]*Comm
 	ahead  map[int]int // comms that this node has not made yet, by peer
 	ended  map[*link.Link]error
-	closed map[uint64]bool // comms that were, the last of them
+	doubts map[*link.Link]error // of links that others say have no use any more
+	closed map[uint64]bool      // comms that were, the last of them
 
 	closedIDs []uint64 // of closed, in order
 
@@ -74,7 +75,7 @@ func New(cfg Config) *Engine {
 	}
 	e := &Engine{
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[int]int),
-		ended: make(map[*link.Link]error), closed: make(map[uint64]bool),
+		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
@@ -92,6 +93,23 @@ func (e *Engine) Close() {
 	})
 	close(e.stop)
 	e.wg.Wait()
+}
+
+// Doubt ends everything that a peer takes part in, of which others say that it
+// has failed. Communicators with it that are made later end at once, until
+// Trust says that it is alive after all.
+func (e *Engine) Doubt(l *link.Link, err error) {
+	e.mu.Lock()
+	e.doubts[l] = err
+	e.mu.Unlock()
+	e.PeerFailed(l.Peer, err)
+}
+
+// Trust takes Doubt back. Communicators that have ended stay so.
+func (e *Engine) Trust(l *link.Link) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.doubts, l)
 }
 
 // PeerFailed ends everything that a failed peer takes part in. Peer is the

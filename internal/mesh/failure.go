@@ -31,7 +31,47 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	if !ok || rank == m.rank {
 		return
 	}
-	m.nodeFailed(rank, &reportedError{by: l.Peer, text: text}, l, true)
+	m.doubt(rank, &reportedError{by: l.Peer, text: text}, l)
+}
+
+// doubt ends what waits for a rank of which another says that it has failed. The
+// link to it stays: it may be that the two have lost only each other, and that
+// it is in the next view.
+func (m *Mesh) doubt(rank int, err error, from *link.Link) {
+	m.mu.Lock()
+	known := m.failed[rank] || m.doubted[rank] || m.closing
+	m.doubted[rank] = true
+	links := slices.Clone(m.links)
+	m.mu.Unlock()
+	if known {
+		return
+	}
+	m.log.Error("a node has failed", m.note(rank), "reason", err)
+	m.tell(links, rank, err, from)
+	if l := links[rank]; l != nil {
+		m.engine.Doubt(l, err)
+	}
+}
+
+// errRemoved is why links to nodes end that are not in the view any more.
+var errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
+
+// Adopt goes on with the nodes of a later view, all of which this node is linked
+// to: doubts about them are over. The links to all others end.
+func (m *Mesh) Adopt(v member.View) {
+	for rank, n := range m.cfg.View.Nodes {
+		if _, stays := v.Rank(n.ID); !stays {
+			m.nodeFailed(rank, errRemoved, nil, false)
+			continue
+		}
+		m.mu.Lock()
+		delete(m.doubted, rank)
+		l := m.links[rank]
+		m.mu.Unlock()
+		if l != nil {
+			m.engine.Trust(l)
+		}
+	}
 }
 
 // A reportedError is the reason of a failure that another rank has noticed.
@@ -56,15 +96,20 @@ func reason(err error) string {
 // operation has failed, and must not be taken for the reason.
 func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
 	m.mu.Lock()
-	known := m.failed[rank] || m.closing
+	known, doubted := m.failed[rank] || m.closing, m.doubted[rank]
 	m.failed[rank] = true
 	links := slices.Clone(m.links)
 	m.mu.Unlock()
 	if known {
 		return
 	}
-	m.log.Error("a node has failed", m.note(rank), "reason", err)
-	if tell {
+	if m.cfg.Lost != nil && from != nil {
+		m.cfg.Lost(m.cfg.View.Nodes[rank].ID, err)
+	}
+	if !doubted {
+		m.log.Error("a node has failed", m.note(rank), "reason", err)
+	}
+	if tell && !doubted {
 		m.tell(links, rank, err, from)
 	}
 	m.engine.PeerFailed(rank, err)

@@ -36,6 +36,9 @@ type Config struct {
 	// asked for a sign of life, and HeartbeatTimeout how long it may be
 	// silent. 0 means never.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
+	// Lost is called when this node has lost its link to another, but not when
+	// others have. It must not block; nil ignores.
+	Lost func(id member.NodeID, err error)
 	// EagerMax is that of the engine.
 	EagerMax int
 	// Log takes notes; nil discards them.
@@ -59,6 +62,7 @@ type Mesh struct {
 	formed  bool
 	redial  func(rank int) // makes a link again
 	failed  map[int]bool   // by rank
+	doubted map[int]bool   // by rank, those that others say have failed
 	closing bool
 
 	arrivals arrivals
@@ -105,7 +109,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, rank: rank, log: cfg.Log,
 		links: make([]*link.Link, cfg.View.Size()), routes: make([]*route, cfg.View.Size()),
-		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1), failed: make(map[int]bool),
+		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1), failed: make(map[int]bool), doubted: make(map[int]bool),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
 	}
 	m.engine = engine.New(engine.Config{
@@ -309,6 +313,9 @@ func (m *Mesh) unlink(l *link.Link) bool {
 
 // Engine is the engine that the links serve.
 func (m *Mesh) Engine() *engine.Engine { return m.engine }
+
+// Self is this node.
+func (m *Mesh) Self() member.NodeID { return m.cfg.Self }
 
 // Rank is the rank of this node in its view.
 func (m *Mesh) Rank() int { return m.rank }

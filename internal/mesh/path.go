@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -76,16 +77,30 @@ type PathInfo struct {
 	Why string
 }
 
-// Paths says how all other nodes are reached, in the order of their ranks.
-func (m *Mesh) Paths() (infos []PathInfo) {
+// Paths says how the other nodes of a view are reached, in the order of their
+// ranks there.
+func (m *Mesh) Paths(v member.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for rank := range m.routes {
-		if r := m.routes[rank]; rank != m.rank && r != nil {
-			infos = append(infos, r.info(rank, m.cfg.View.Nodes[rank].ID))
+	for rank, n := range v.Nodes {
+		if i, ok := m.cfg.View.Rank(n.ID); ok && i != m.rank && m.routes[i] != nil {
+			infos = append(infos, m.routes[i].info(rank, n.ID))
 		}
 	}
 	return infos
+}
+
+// Links are those to the nodes of a view, in the order of their ranks there.
+func (m *Mesh) Links(v member.View) []*link.Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	links := make([]*link.Link, v.Size())
+	for rank, n := range v.Nodes {
+		if i, ok := m.cfg.View.Rank(n.ID); ok {
+			links[rank] = m.links[i]
+		}
+	}
+	return links
 }
 
 // A route is the connections to a node.

@@ -105,7 +105,7 @@ func (w *roads) form() {
 // wantPath checks how a rank says that it reaches another.
 func (w *roads) wantPath(rank, to int, link, bulk string, encrypted bool, why string) {
 	w.Helper()
-	for _, i := range w.meshes[rank].Paths() {
+	for _, i := range w.meshes[rank].Paths(w.meshes[rank].cfg.View) {
 		if i.Rank != to {
 			continue
 		}
@@ -122,7 +122,7 @@ func TestPaths(t *testing.T) {
 		w.form()
 		w.wantWhole()
 		for rank, m := range w.meshes {
-			if got := len(m.Paths()); got != 4 {
+			if got := len(m.Paths(m.cfg.View)); got != 4 {
 				t.Errorf("rank %d has paths to %d nodes", rank, got)
 			}
 		}
