@@ -21,9 +21,8 @@ var (
 	ErrVersion = errors.New("another version of the protocol")
 	// ErrRequest says that a node asks for something that makes no sense.
 	ErrRequest = errors.New("bad request to join")
-	// ErrSeedGone says that the seed went away, or fell silent, before the
-	// world had formed.
-	ErrSeedGone = errors.New("went away before the world had formed")
+	// ErrSeedGone says that the seed went away, or fell silent.
+	ErrSeedGone = errors.New("went away")
 	// ErrClosed says that the Server or Session was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -70,6 +69,17 @@ type FailedError struct {
 }
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
+
+// A RemovedError says that this node is not in the world any more that it was
+// in, although it lives: others have lost it.
+type RemovedError struct {
+	Seed string // address
+	Text string // why
+}
+
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("seed %s has removed this node from the world: %s", e.Seed, e.Text)
+}
 
 // A refusal is why the server sends a client away.
 type refusal struct {

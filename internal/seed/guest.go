@@ -78,6 +78,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			if s.isView(m.Epoch) {
 				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
 			}
+			s.judge(func(now time.Time) { s.council.Lost(now, g.node.ID, m.Peer, m.Text) })
 		case wire.JoinRenew:
 			if err := s.renew(g, m.CSR); err != nil {
 				return "its signing request: " + err.Error(), false
@@ -129,4 +130,5 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 		s.note(g, Event{Gone: true, Left: left, Reason: reason})
 	}
 	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
+	s.hear(func(now time.Time) { s.council.Gone(now, g.node.ID, left, reason) })
 }

@@ -177,6 +177,12 @@ func TestReportsOfAnotherEpoch(t *testing.T) {
 	a := s.mustJoin(t, 0)
 	a.out.post(frame(wire.JoinReady{Epoch: 1}))
 	a.out.post(frame(wire.JoinUnable{Epoch: 1, Peer: a.ID, Text: "x"}))
+	csr, err := a.Identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.out.post(frame(wire.JoinRenew{CSR: csr}))
+	s.log.wait(t, "certificate renewed") // and what was sent before that is read
 	b := s.mustJoin(t, 1)
 	a.out.post(frame(wire.JoinUnable{Epoch: 7, Peer: a.ID, Text: "x"}))
 	s.form(t, a, b)

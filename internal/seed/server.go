@@ -89,6 +89,9 @@ type Server struct {
 	state  member.State
 	view   member.View
 	guests map[member.NodeID]*guest
+	// Once the world has formed:
+	council *member.Council
+	ruling  *time.Timer // when the council is to decide
 }
 
 // Serve starts to admit nodes.
@@ -147,10 +150,13 @@ func (s *Server) Wait(ctx context.Context) error {
 }
 
 // Close ends the seed. Nodes that wait for the world are told that it will not
-// form; a world that has formed goes on without it.
+// form; a world that has formed goes on without it, until a node fails.
 func (s *Server) Close() error {
 	s.close()
 	s.mu.Lock()
+	if s.ruling != nil {
+		s.ruling.Stop()
+	}
 	s.apply(s.form.Abort(fmt.Errorf("the seed was %w", ErrClosed)))
 	for _, g := range s.guests {
 		g.out.close(nil)
@@ -258,6 +264,7 @@ func (s *Server) apply(step member.Step) {
 	if step.Formed {
 		s.log.Info("world has formed", "epoch", s.view.Epoch, "nodes", s.view.Size())
 		s.tell(frame(wire.JoinFormed{Epoch: s.view.Epoch}))
+		s.council = member.NewCouncil(s.view)
 		close(s.decided)
 	}
 	if step.Err != nil {

@@ -41,8 +41,11 @@ type Session struct {
 	ended   chan struct{} // closed when the conn to the seed has ended, after err is set
 	closing chan struct{} // closed by Close
 	once    sync.Once
-	view    member.View
 	err     error // why the conn ended
+
+	mu      sync.Mutex
+	view    member.View   // the newest
+	changed chan struct{} // closed when there is a newer one
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -56,6 +59,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		formed:  make(chan struct{}),
 		ended:   make(chan struct{}),
 		closing: make(chan struct{}),
+		changed: make(chan struct{}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -77,7 +81,45 @@ func (s *Session) View(ctx context.Context) (member.View, error) {
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return member.View{}, err
 	}
-	return s.view, nil
+	v, _ := s.latest()
+	return v, nil
+}
+
+// latest is the newest view, and a channel that is closed when there is a newer
+// one.
+func (s *Session) latest() (v member.View, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view, s.changed
+}
+
+// Next waits for a view that is newer than epoch. A *RemovedError says that this
+// node is not in it, and ErrSeedGone that there will be none.
+func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
+	for {
+		v, changed := s.latest()
+		if v.Epoch > epoch {
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-s.ended:
+			if v, _ := s.latest(); v.Epoch <= epoch {
+				return member.View{}, s.err
+			}
+		case <-s.closing:
+			return member.View{}, ErrClosed
+		case <-ctx.Done():
+			return member.View{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Lost reports that this node has lost its link to a peer, and why. It does not
+// wait.
+func (s *Session) Lost(peer member.NodeID, cause error) {
+	v, _ := s.latest()
+	s.out.post(frame(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()}))
 }
 
 // Ready reports that this node is connected to all others of the view, and
@@ -87,7 +129,8 @@ func (s *Session) Ready(ctx context.Context) error {
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return err
 	}
-	s.out.post(frame(wire.JoinReady{Epoch: s.view.Epoch}))
+	v, _ := s.latest()
+	s.out.post(frame(wire.JoinReady{Epoch: v.Epoch}))
 	return s.wait(ctx, s.formed)
 }
 
@@ -97,7 +140,7 @@ func (s *Session) Unable(ctx context.Context, peer member.NodeID, cause error) e
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return err
 	}
-	s.out.post(frame(wire.JoinUnable{Epoch: s.view.Epoch, Peer: peer, Text: cause.Error()}))
+	s.Lost(peer, cause)
 	if err := s.wait(ctx, s.formed); err != nil {
 		return err
 	}
@@ -188,6 +231,9 @@ func (s *Session) lost(err error) {
 		reason = "it ended the conn"
 	}
 	s.err = fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
+	if !isClosed(s.formed) {
+		s.err = fmt.Errorf("seed %s %w before the world had formed: %s", s.seed, ErrSeedGone, reason)
+	}
 	select {
 	case <-s.closing:
 		return // This side has ended it.
@@ -195,7 +241,7 @@ func (s *Session) lost(err error) {
 	}
 	select {
 	case <-s.formed:
-		s.log.Warn("seed is gone; the world goes on without it, but certificates are no longer renewed",
+		s.log.Warn("seed is gone; the world goes on without it until a node fails, but certificates are no longer renewed",
 			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
 	default:
 		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
@@ -212,12 +258,16 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	case wire.JoinView:
 		return s.setView(m)
 	case wire.JoinFormed:
-		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != s.view.Epoch {
+		v, _ := s.latest()
+		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != v.Epoch {
 			return fmt.Errorf("seed %s says that view %d has formed, which it has not handed out", s.seed, m.Epoch)
 		}
-		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", s.view.Size())
+		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", v.Size())
 		close(s.formed)
 	case wire.JoinFailed:
+		if isClosed(s.formed) {
+			return &RemovedError{Seed: s.seed, Text: m.Text}
+		}
 		return &FailedError{Seed: s.seed, Text: m.Text}
 	case wire.JoinRenewed:
 		if err := s.Identity.Replace(m.Certificate); err != nil {
@@ -231,8 +281,8 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	return nil
 }
 
-// setView keeps the first view, and there is no other: changes of the
-// membership are not announced by the seed.
+// setView keeps a view: the first when the world is full, the others once it has
+// formed.
 func (s *Session) setView(m wire.JoinView) error {
 	v := member.View{Epoch: m.Epoch}
 	for _, n := range m.Nodes {
@@ -242,13 +292,22 @@ func (s *Session) setView(m wire.JoinView) error {
 		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
 	}
 	rank, ok := v.Rank(s.ID)
-	if !ok || isClosed(s.viewed) || v.Epoch == 0 || v.Size() != s.World {
-		return fmt.Errorf("seed %s sent view %d of %d nodes, in a world of %d (this node in it: %v)",
-			s.seed, v.Epoch, v.Size(), s.World, ok)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.view.Epoch == 0
+	if !ok || v.Epoch <= s.view.Epoch || first != !isClosed(s.formed) || first && v.Size() != s.World {
+		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
+			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
-	s.log.Info("world is full", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
 	s.view = v
-	close(s.viewed)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	if first {
+		s.log.Info("world is full", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+		close(s.viewed)
+	} else {
+		s.log.Info("world has changed", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+	}
 	return nil
 }
 
