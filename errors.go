@@ -18,6 +18,9 @@ var (
 	// ErrRevoked says that an earlier or concurrent operation has failed, on
 	// this rank or another, and the communicator with it.
 	ErrRevoked = errors.New("communicator revoked")
+	// ErrNoQuorum says that a node has failed, and those that are left could not
+	// agree on who goes on, or have gone on without this one.
+	ErrNoQuorum = errors.New("no agreement on who is in the world")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
 	ErrInvalidRank = errors.New("invalid rank")
 	// ErrInvalidTag says that a tag is negative.

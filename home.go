@@ -28,18 +28,19 @@ import (
 // made by idOf.
 const worldComm = 1
 
-// A home is what all communicators of a node have in common.
+// A home is what all communicators of a node in one view have in common.
 type home struct {
-	engine *engine.Engine
-	links  []*link.Link // by rank of the view, this node's too
-	paths  []mesh.PathInfo
-	view   member.View
-	net    tune.Network // where nothing better is known
-	shelf  board.Shelf
-	pool   *bufpool.Pool
-	pins   map[plan.Collective]recipe.Pin
-	found  accord.Finding // by the world
-	log    *slog.Logger
+	engine   *engine.Engine
+	links    []*link.Link // by rank of the view, this node's too
+	paths    []mesh.PathInfo
+	view     member.View
+	net      tune.Network  // where nothing better is known
+	shelf    *board.Shelf  // of the node
+	pool     *bufpool.Pool // of the node
+	pins     map[plan.Collective]recipe.Pin
+	found    accord.Finding // by the world
+	patience time.Duration  // for ranks that do not come to make the world; 0 is none
+	log      *slog.Logger
 
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
@@ -56,8 +57,7 @@ type home struct {
 // newWorld makes the communicator of all ranks of a view, when all of them
 // have made their links.
 func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
-	links, err := m.Formed()
-	if err != nil {
+	if _, err := m.Formed(); err != nil {
 		return nil, err
 	}
 	pins, err := recipe.ParsePins(cfg.Algorithms)
@@ -65,22 +65,44 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 		return nil, err
 	}
 	h := &home{
-		engine: m.Engine(), links: links, paths: m.Paths(), view: view, net: net,
-		services: make(map[*rpc.Service]bool),
-		pool:     newPool(cfg.Memory), pins: pins, log: cfg.Log,
+		engine: m.Engine(), net: net, shelf: new(board.Shelf),
+		pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
 		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
 		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
 	}
+	return h.world(ctx, m, view, worldComm)
+}
+
+// next makes the communicator of all ranks of a later view. What the homes of all
+// views share stays. Ranks that do not take part for so long are named in the
+// error.
+func (h *home) next(ctx context.Context, m *mesh.Mesh, view member.View, patience time.Duration) (*Comm, error) {
+	m.Adopt(view)
+	later := &home{
+		engine: h.engine, net: h.net, shelf: h.shelf, pool: h.pool, pins: h.pins, log: h.log,
+		collectiveTimeout: h.collectiveTimeout, barrierTimeout: h.barrierTimeout,
+		callTimeout: h.callTimeout, callsInFlight: h.callsInFlight,
+		deterministic: h.deterministic, bucketBytes: h.bucketBytes, compressedMax: h.compressedMax,
+		patience: patience,
+	}
+	return later.world(ctx, m, view, idOf(worldComm, viewOf, view.Epoch))
+}
+
+// world makes the communicator of all ranks of a view.
+func (h *home) world(ctx context.Context, m *mesh.Mesh, view member.View, id uint64) (*Comm, error) {
+	h.view, h.services = view, make(map[*rpc.Service]bool)
+	h.links, h.paths = m.Links(view), m.Paths(view)
 	ranks := make([]int, view.Size())
 	for r := range ranks {
 		ranks[r] = r
 	}
-	world, err := h.newComm(ctx, worldComm, ranks, m.Rank())
+	self, _ := view.Rank(m.Self())
+	world, err := h.newComm(ctx, id, ranks, self)
 	if err != nil {
 		return nil, err
 	}
-	h.found = world.reached.Found
+	h.found, h.patience = world.reached.Found, 0
 	return world, nil
 }
 
@@ -109,7 +131,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	var err error
 	c.reached, err = accord.Reach(ctx, accord.Config{
 		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
-		Shelf: &h.shelf, SameProcess: c.transport == "mem", Log: h.log,
+		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Log: h.log,
 		Pool: newPool(""), // What the votes need is not kept.
 	})
 	if err != nil {
@@ -228,6 +250,7 @@ const (
 	trialOf = "trial"
 	childOf = "child"
 	callsOf = "calls"
+	viewOf  = "view"
 )
 
 // idOf is an id that all ranks make alike. That two are the same is as unlikely

@@ -25,7 +25,7 @@ import (
 // A Node is this process in a cluster.
 type Node struct {
 	id       NodeID
-	world    *Comm
+	epochs   epochs
 	mesh     *mesh.Mesh
 	session  *seed.Session
 	endpoint *quic.Endpoint
@@ -66,7 +66,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
 		defer cancel()
 	}
-	n := new(Node)
+	n := &Node{epochs: epochs{policy: cfg.Recovery, timeout: cfg.RecoveryTimeout}}
 	if err := n.join(ctx, cfg); err != nil {
 		n.abandon()
 		return nil, opError("join", err)
@@ -122,6 +122,7 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 	n.mesh, err = mesh.Form(linking, mesh.Config{
 		Self: n.session.ID, View: v, Paths: n.paths, Loop: mem.Loop, Log: cfg.Log,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout,
+		Lost: n.session.Lost,
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // This node gives up, and blames nobody.
@@ -136,13 +137,15 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 	if err := n.session.Ready(ctx); err != nil {
 		return err
 	}
-	if n.world, err = newWorld(ctx, n.mesh, v, tune.QUIC(), cfg); err != nil {
+	world, err := newWorld(ctx, n.mesh, v, tune.QUIC(), cfg)
+	if err != nil {
 		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 			lost := v.Nodes[u.Rank]
 			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: firstAddr(lost), Err: u.Reason()}
 		}
 		return err
 	}
+	n.epochs.set(world)
 	return nil
 }
 
@@ -159,8 +162,9 @@ func watches(v *member.View, self NodeID, peer string) bool {
 		slices.Contains(member.Watched(*v, b, mesh.WatchedMax), a)
 }
 
-// World is the communicator of all nodes. It is closed with the Node.
-func (n *Node) World() *Comm { return n.world }
+// World is the communicator of all nodes: the one with which the world has formed,
+// or the last that Epochs has yielded. It is closed with the Node.
+func (n *Node) World() *Comm { return n.epochs.current() }
 
 // ID is the identity of this node.
 func (n *Node) ID() NodeID { return n.id }
@@ -172,7 +176,7 @@ func (n *Node) ID() NodeID { return n.id }
 func (n *Node) Close() error { return n.close() }
 
 func (n *Node) shut() error {
-	defer n.world.home.settleAll()
+	defer n.World().home.settleAll()
 	// The seed hears first that this is no failure.
 	return errors.Join(n.session.Close(), closeMesh(n.mesh), n.endpoint.Close())
 }

@@ -26,11 +26,11 @@ type Peer struct {
 	Why string
 }
 
-// Peers says how all other nodes are reached, in the order of their ranks. It
-// stays the same as long as the world does.
+// Peers says how all other nodes of the world are reached, in the order of their
+// ranks. It stays the same as long as the world does.
 func (n *Node) Peers() []Peer {
 	var peers []Peer
-	for _, i := range n.mesh.Paths() {
+	for _, i := range n.World().home.paths {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
 		}

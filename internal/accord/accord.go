@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -52,6 +53,9 @@ type Config struct {
 	// Known is what ranks have found that include those of this communicator;
 	// if that is not the zero value, it is the same on all of them.
 	Known Finding
+	// Timeout is how long ranks wait for others that do not come, which are then
+	// named in an engine.TimeoutError. 0 is for ever.
+	Timeout time.Duration
 	// Book is told how collectives are carried out.
 	Book *recipe.Book
 	// Shelf is that of the node, and SameProcess says that its memory is shared
@@ -83,7 +87,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if size == 1 {
 		return a, nil
 	}
-	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0))}
+	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
@@ -166,6 +170,9 @@ func failed(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*engine.PeerError](err); ok && !p.Left {
 		return p
 	}
+	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
+		return late
+	}
 	return context.Cause(ctx)
 }
 
@@ -179,8 +186,9 @@ func nodesOf(links []*link.Link) (nodes []int) {
 
 // voters are the ranks that vote, on a communicator of their own.
 type voters struct {
-	comm *engine.Comm
-	book *recipe.Book
+	comm    *engine.Comm
+	book    *recipe.Book
+	timeout time.Duration
 }
 
 // fixed always chooses the all-reduce of an index. The first one is sound for
@@ -204,6 +212,7 @@ func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.
 }
 
 func (v voters) run(ctx context.Context, w engine.Work) error {
+	w.Timeout = v.timeout
 	op, err := v.comm.Start(&w)
 	if err == nil {
 		err = op.Wait(ctx)

@@ -38,7 +38,7 @@ func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Lin
 	}
 	var least [2]float64
 	if cfg.Trial != nil {
-		t := voters{comm: cfg.Trial, book: recipe.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0))}
+		t := voters{comm: cfg.Trial, book: recipe.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 		if least, err = t.measure(ctx); err != nil {
 			return l, err
 		}
