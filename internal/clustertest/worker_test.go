@@ -43,6 +43,7 @@ type report struct {
 	Memory  memory
 	Peers   []nexar.Peer
 	Later   []*failure // of calls after a failure
+	Epochs  []epoch
 }
 
 // A failure is an error as it crosses from one process to another.
@@ -96,7 +97,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers,
+		"peers": peers, "survive": survive,
 	}
 }
 
