@@ -202,12 +202,19 @@ func (s *Service) Close(err error) {
 }
 
 // Wait waits after Close until nothing of the Service runs any more: no
-// handler, no Send, no Take. It fails only if ctx ends before that.
+// handler, no Send, no Take. It fails only if ctx ends before that; one that has
+// ended only asks.
 func (s *Service) Wait(ctx context.Context) error {
 	select {
 	case <-s.idle:
 		return nil
 	case <-ctx.Done():
+	}
+	// Both may be so, and that nothing runs counts.
+	select {
+	case <-s.idle:
+		return nil
+	default:
 		return context.Cause(ctx)
 	}
 }
