@@ -313,7 +313,8 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	l.Answer(w)
 }
 
-// Where handles the answer to a probe.
+// Where handles the answer to a probe. It is the last word of its rank, so that
+// it counts for all operations that have an answer, not only for that which asks.
 func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c := e.known(w.Last.Comm)
 	if c == nil {
@@ -322,6 +323,7 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rank, ok := c.rankOf[l.Peer]; ok {
+		w.Seq = max(w.Seq, c.where[rank].Seq)
 		c.where[rank] = w
 	}
 }

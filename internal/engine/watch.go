@@ -92,7 +92,9 @@ func (c *Comm) watch(now time.Time) {
 		case op.moved.IsZero() || p != op.progress:
 			op.moved, op.progress, op.search = now, p, search{next: probeAfter, pause: probeAfter}
 		case op.work.Timeout > 0 && now.Sub(op.moved) >= op.work.Timeout:
-			late = op
+			if late == nil || op.call.Seq < late.call.Seq {
+				late = op // Those after it may wait for nothing else.
+			}
 		default:
 			if op.search.stalled += watchTick; op.search.stalled >= op.search.next {
 				op.probe()
@@ -179,12 +181,15 @@ func (c *Comm) timeout(op *Op) *TimeoutError {
 	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: guilty}
 }
 
-// answers is what ranks have told of themselves, in their order.
+// answers is what ranks have told of themselves, in their order. All operations
+// that stand still ask, and of each rank its last word is kept: one that a later
+// operation has asked for came after op had begun as well. A rank whose Last is
+// a later call has made that of op, too.
 func (c *Comm) answers(op *Op, ranks []int) []Waiting {
 	var list []Waiting
 	for _, rank := range ranks {
 		w, known := c.where[rank]
-		known = known && w.Seq == op.call.Seq
+		known = known && w.Seq >= op.call.Seq
 		list = append(list, Waiting{Rank: rank, Known: known, Active: w.Active, Last: w.Last})
 	}
 	slices.SortFunc(list, func(a, b Waiting) int { return a.Rank - b.Rank })

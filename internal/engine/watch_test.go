@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -186,4 +187,98 @@ func TestProgressIsNoTimeout(t *testing.T) {
 			return checkSum(data, 2)
 		}))
 	})
+}
+
+// TestTimeoutOfSeveral: whoever has not come is named, and nobody else, however
+// many operations stand still because of it and ask the others where they are.
+// Of those that time out together the first is said to have.
+func TestTimeoutOfSeveral(t *testing.T) {
+	for name, test := range map[string]struct {
+		gap      time.Duration
+		timeouts []time.Duration
+		late     uint64
+	}{
+		"at once":               {0, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second}, 3},
+		"one after the other":   {100 * time.Millisecond, []time.Duration{time.Second, time.Second}, 3},
+		"the last is impatient": {30 * time.Millisecond, []time.Duration{time.Minute, time.Minute, time.Second}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const missing = 2
+				w := newWorld(t, 4, overSim(sim.Config{Delay: time.Millisecond}), Config{})
+				for range 2 {
+					noError(t, w.on(func(rank int, c *Comm) error { return w.run(t.Context(), rank, ring, vector(rank, 100)) }))
+				}
+				errs := w.on(func(rank int, c *Comm) error {
+					if rank == missing {
+						return nil
+					}
+					return w.several(t, rank, test.gap, test.timeouts)
+				})
+				checkTimeouts(t, errs, []int{missing})
+				for rank, err := range errs {
+					if e, ok := errors.AsType[*TimeoutError](err); ok && e.Call.Seq != test.late {
+						t.Errorf("rank %d: collective %d is said to have timed out, want %d", rank, e.Call.Seq, test.late)
+					}
+				}
+			})
+		})
+	}
+}
+
+// several has a rank begin some all-reduces, with a gap between two, and returns
+// the error of the first.
+func (w *world) several(t *testing.T, rank int, gap time.Duration, timeouts []time.Duration) error {
+	var ops []*Op
+	for i, timeout := range timeouts {
+		if i > 0 {
+			time.Sleep(gap)
+		}
+		work := w.work(rank, choice{plan.AllReduce, "direct", 1, 0}, vector(rank, 100))
+		work.Timeout = timeout
+		op, err := w.comms[rank].start(work)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, op)
+	}
+	var first error
+	for _, op := range ops {
+		if err := op.Wait(t.Context()); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// TestLastWordCountsForAll: a rank that has answered a later operation is not
+// silent when it then answers an earlier one that has asked as well.
+func TestLastWordCountsForAll(t *testing.T) {
+	w, puppets, _ := onStage(t, 3)
+	c := w.engines[0].NewComm(commID, 0, w.links[0])
+	w.comms[0] = c
+	var ops []*Op
+	for _, timeout := range []time.Duration{time.Hour, 500 * time.Millisecond} {
+		work := w.workOf(choice{plan.AllReduce, "direct", 1, 0}, vector(0, 10))
+		work.Timeout = timeout
+		op, err := c.start(work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, op)
+	}
+	for _, seq := range []uint64{2, 1} {
+		puppets[1].link.Answer(wire.Where{Seq: seq, Active: true, Last: wire.Call{Comm: commID, Seq: 3 - seq}})
+	}
+	until(t, "the answers", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.where[1].Last.Seq == 2
+	})
+	for i, op := range ops {
+		e, ok := errors.AsType[*TimeoutError](op.Wait(t.Context()))
+		if !ok || e.Call.Seq != 2 || len(e.Waiting) != 1 || e.Waiting[0].Rank != 2 {
+			t.Errorf("operation %d: %+v, want that the second waits for rank 2 alone", i+1, e)
+		}
+	}
 }
