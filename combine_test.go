@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,7 @@ func combineThatPanics(t *testing.T, m medium, count int) {
 			if culprit.CompareAndSwap(0, int32(rank)+1) {
 				panic("on purpose")
 			}
-			dst[0] += src[0]
+			addTo(dst, src)
 		}
 		defer func() {
 			r := recover()
@@ -40,7 +41,12 @@ func combineThatPanics(t *testing.T, m medium, count int) {
 			}
 		}()
 		for {
-			if err := AllReduceFunc(ctx, c, make([]int32, count), combine); err != nil {
+			x := slices.Repeat([]int32{1}, count)
+			err := AllReduceFunc(ctx, c, x, combine)
+			if err == nil && !slices.Equal(x, slices.Repeat([]int32{3}, count)) {
+				t.Errorf("%s, rank %d: no error, and not the sum", m.name, rank)
+			}
+			if err != nil {
 				if !errors.Is(err, ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprint("rank ", culprit.Load()-1)) {
 					t.Errorf("rank %d: %v, want that rank %d has revoked", rank, err, culprit.Load()-1)
 				}
@@ -52,6 +58,40 @@ func combineThatPanics(t *testing.T, m medium, count int) {
 		if err := c.Barrier(ctx); !errors.Is(err, ErrRevoked) {
 			t.Errorf("rank %d, later: %v, want ErrRevoked", rank, err)
 		}
+	}
+}
+
+func addTo(dst, src []int32) {
+	for i, v := range src {
+		dst[i] += v
+	}
+}
+
+// TestPanicIsNoResult: what a function has not combined because it panicked is
+// the result of no rank, however early others could end.
+func TestPanicIsNoResult(t *testing.T) {
+	const count = 8000 // one piece on a board
+	want := slices.Repeat([]int32{3}, count)
+	for range 40 {
+		comms := overMem.cluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
+		onAll(t, comms, func(rank int, c *Comm) error {
+			defer func() {
+				if r := recover(); (r != nil) != (rank == 0) {
+					t.Errorf("rank %d: recovered %v", rank, r)
+				}
+			}()
+			x := slices.Repeat([]int32{1}, count)
+			err := AllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+				if rank == 0 {
+					panic("on purpose")
+				}
+				addTo(dst, src)
+			})
+			if err == nil && !slices.Equal(x, want) {
+				t.Errorf("rank %d: no error, and not the sum", rank)
+			}
+			return nil
+		})
 	}
 }
 

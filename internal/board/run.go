@@ -2,7 +2,9 @@ package board
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -32,10 +34,16 @@ type Work struct {
 	Print uint32
 	// Reduce makes dst = a op b. It may be nil if nothing is reduced.
 	Reduce func(dst, a, b []byte)
+	// Stopped, if not nil, is set when the collective has failed, be it by
+	// Reduce itself: Run ends before it posts anything more.
+	Stopped *atomic.Bool
 	// Poll is called between pieces, and now and then while Run waits. Its
 	// error ends Run.
 	Poll func(ctx context.Context) error
 }
+
+// ErrStopped says that a collective was stopped before all was posted.
+var ErrStopped = errors.New("board: the operation has failed")
 
 // A MismatchError says that a rank carries out something else.
 type MismatchError struct{ Rank int }
@@ -118,7 +126,8 @@ func (b *Board) compare(w *Work) error {
 }
 
 // closeSlot ends a piece. Ranks that post less often than others, or never,
-// raise their counters as far, so that no counter falls behind for ever.
+// raise their counters as far, so that no counter falls behind for ever. Nobody
+// waits for these, so that they show no payload.
 func (b *Board) closeSlot(w *Work) {
 	own, slot := b.cfg.Areas[b.cfg.Rank], b.slot(b.pieces)
 	b.count += uint32(w.Program.Posts)
@@ -161,6 +170,11 @@ func (b *Board) piece(ctx context.Context, w *Work, piece int) error {
 				return err
 			}
 		case post:
+			// What was combined since the last post may be wrong, which others
+			// must not take for a result: they may end before they hear of it.
+			if w.Stopped != nil && w.Stopped.Load() {
+				return ErrStopped
+			}
 			own := b.cfg.Areas[b.cfg.Rank]
 			word(own, slot+printAt).Store(w.Print)
 			b.raise(word(own, slot+countAt), b.count+s.count)

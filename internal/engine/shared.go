@@ -27,8 +27,6 @@ type shared struct {
 // can no longer be read: most likely its process has just ended, or has failed.
 const pullGrace = 2 * time.Second
 
-var errStopped = errors.New("engine: the operation has failed")
-
 // UseBoard lets collectives run on a board, which all ranks do or none. It is
 // called before the first one.
 func (c *Comm) UseBoard(b *board.Board) { c.board = b }
@@ -40,7 +38,7 @@ func (c *Comm) Board() *board.Board { return c.board }
 func (op *Op) share() {
 	c, s := op.comm, &op.shared
 	if s.work.Poll == nil {
-		s.work.Poll = op.poll
+		s.work.Poll, s.work.Stopped = op.poll, &s.stopped
 	}
 	w := &op.work
 	if op.channels > 1 && !w.Shared.Single {
@@ -147,11 +145,11 @@ func (op *Op) needsShared(rank int) bool {
 	return op.shared.odd == rank+1 || !b.Finished(rank, op.shared.mark) || op.busy > 0 && b.Stuck(rank, op.shared.mark)
 }
 
-// poll ends what runs on the board when the operation has failed, or its
-// context has ended.
+// poll ends what runs on the board while it waits, when the operation has
+// failed or its context has ended.
 func (op *Op) poll(ctx context.Context) error {
 	if op.shared.stopped.Load() {
-		return errStopped
+		return board.ErrStopped
 	}
 	return ctx.Err()
 }

@@ -1,0 +1,102 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestNothingIsPostedOfAFailure: what a rank could not combine is no result of
+// others, whatever the plan is: each has the right one, or an error.
+func TestNothingIsPostedOfAFailure(t *testing.T) {
+	for _, c := range plan.Collectives() {
+		if !c.Reduces() {
+			continue
+		}
+		for _, a := range plan.Algorithms(c) {
+			for _, n := range []int{2, 3, 4} {
+				if !Compile(a.Plans(n, 0), 0).Single {
+					continue
+				}
+				for culprit := range n {
+					failure{trial{c, a, n, 0, 1, 40, nil}, culprit}.run(t)
+				}
+			}
+		}
+	}
+}
+
+// TestStopped: a rank whose operation has failed posts nothing and says so, even
+// if it need not wait for anyone.
+func TestStopped(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	var stopped atomic.Bool
+	stopped.Store(true)
+	err := boards[0].Run(t.Context(), &Work{
+		Program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), Buffers: newVectors(1, func(int, int) int { return 1 }),
+		Pieces: 1, Unit: 8, Elem: 8, Stopped: &stopped, Poll: func(context.Context) error { return nil },
+	})
+	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
+		t.Errorf("got %v and %d posts, want %v and none", err, count, ErrStopped)
+	}
+}
+
+// A failure is a trial in which one rank fails when it is to combine.
+type failure struct {
+	trial
+	culprit int
+}
+
+func (f failure) run(t *testing.T) {
+	boards, _ := newBoards(f.n, 64<<10)
+	plans := f.a.Plans(f.n, f.root)
+	enough := errors.New("enough")
+	var failed, over atomic.Bool
+	var ranks sync.WaitGroup
+	for rank := range f.n {
+		v := newVectors(plans[rank].Chunks, func(int, int) int { return f.max })
+		for chunk := range v.chunks {
+			v.fill(plan.Data, rank, chunk, 0)
+			v.fill(plan.Input, rank, chunk, 0)
+		}
+		p := Compile(plans, rank)
+		for i := p.TempLo; i < p.TempHi; i++ {
+			v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*f.max)
+		}
+		var stopped atomic.Bool
+		w := &Work{
+			Program: p, Buffers: v, Pieces: 1, Unit: 8 * f.max, Elem: 8, Reduce: addWords, Stopped: &stopped,
+			Poll: func(context.Context) error {
+				if over.Load() { // The others hear of it long after.
+					return enough
+				}
+				return nil
+			},
+		}
+		if rank == f.culprit {
+			w.Reduce = func(dst, a, _ []byte) {
+				copy(dst, a)
+				stopped.Store(true)
+				failed.Store(true)
+			}
+		}
+		ranks.Go(func() {
+			err := boards[rank].Run(t.Context(), w)
+			switch {
+			case rank == f.culprit:
+				over.Store(failed.Load())
+			case err == nil:
+				f.check(t, v, rank)
+			}
+			if err != nil && err != ErrStopped && err != enough {
+				t.Error(fmt.Errorf("%v %s, %d ranks: rank %d: %w", f.c, f.a.Name, f.n, rank, err))
+			}
+		})
+	}
+	ranks.Wait()
+}
