@@ -1,8 +1,9 @@
 // Package overlap finds memory that is used for two things at a time.
 //
 // Most callers ask whether Two slices share memory, or which of several are the
-// First to do so. Flights keep account of the memory of operations under way,
-// and tell a new one which of them it would get in the way of.
+// First to do so; Apart is for many that are to be looked at again. Flights keep
+// account of the memory of operations under way, and tell a new one which of them
+// it would get in the way of.
 //
 // Slices are compared by where they lie; empty ones share nothing with any. All
 // functions may be called by several goroutines.
@@ -11,6 +12,7 @@ package overlap
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"sync"
 	"unsafe"
 )
@@ -20,10 +22,12 @@ func Two(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}
-	return start(a) < start(b)+uintptr(len(b)) && start(b) < start(a)+uintptr(len(a))
+	return start(a) < end(b) && start(b) < end(a)
 }
 
 func start(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func end(b []byte) uintptr { return start(b) + uintptr(len(b)) }
 
 // First finds two of several slices that share memory, i < j.
 func First(list [][]byte) (i, j int, found bool) {
@@ -44,6 +48,44 @@ func First(list [][]byte) (i, j int, found bool) {
 	return 0, 0, false
 }
 
+// Apart puts slices in the order in which they lie, without the empty ones, and
+// reports whether no two of them share memory.
+func Apart(list [][]byte) (sorted [][]byte, apart bool) {
+	for _, b := range list {
+		if len(b) > 0 {
+			sorted = append(sorted, b)
+		}
+	}
+	slices.SortFunc(sorted, func(a, b []byte) int { return cmp.Compare(start(a), start(b)) })
+	for i := 1; i < len(sorted); i++ {
+		if Two(sorted[i-1], sorted[i]) {
+			return sorted, false
+		}
+	}
+	return sorted, true
+}
+
+// shared reports whether a slice of a and one of b share memory. Both are as Apart
+// returns them, and a short one is compared with a long one in little time.
+func shared(a, b [][]byte) bool {
+	for len(a) > 0 && len(b) > 0 {
+		if Two(a[0], b[0]) {
+			return true
+		}
+		if start(a[0]) > start(b[0]) {
+			a, b = b, a
+		}
+		// What ends before the other list begins shares nothing with it.
+		a = a[sort.Search(len(a), func(i int) bool { return end(a[i]) > start(b[0]) }):]
+	}
+	return false
+}
+
+// within reports whether b shares memory with a slice of a list.
+func within(list [][]byte, b []byte) bool {
+	return len(list) > 0 && len(b) > 0 && shared(list, [][]byte{b})
+}
+
 // flightsMax is how many operations under way are compared with a new one.
 const flightsMax = 64
 
@@ -52,6 +94,16 @@ const flightsMax = 64
 type Flight struct {
 	Name        string
 	Write, Read []byte
+	More        [][]byte // written as well: what Apart has found to be so
+}
+
+// clashes reports whether two operations share memory, and one of them writes
+// there.
+func (x *Flight) clashes(o *Flight) bool {
+	return Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) ||
+		within(x.More, o.Write) || within(x.More, o.Read) ||
+		within(o.More, x.Write) || within(o.More, x.Read) ||
+		shared(x.More, o.More)
 }
 
 // Flights are operations under way. The zero value has none.
@@ -67,8 +119,8 @@ type numbered struct {
 }
 
 // Enter adds an operation, unless it shares memory with another, and one of the
-// two writes there: then it returns the first such, and no number. With a few dozen under
-// way more are neither added nor compared.
+// two writes there: then it returns the first such, and no number. With a few dozen
+// under way more are neither added nor compared.
 func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +128,7 @@ func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 		return 0, nil
 	}
 	for i := range f.list {
-		if o := &f.list[i].Flight; Two(x.Write, o.Write) || Two(x.Write, o.Read) || Two(x.Read, o.Write) {
+		if o := &f.list[i].Flight; x.clashes(o) {
 			found := *o // which may leave as soon as the lock is given up
 			return 0, &found
 		}

@@ -50,6 +50,123 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// some draws up to n slices of mem, many of them short.
+func some(rng *rand.Rand, mem []byte, n int) [][]byte {
+	list := make([][]byte, rng.IntN(n+1))
+	for i := range list {
+		from := rng.IntN(len(mem))
+		list[i] = mem[from:min(len(mem), from+rng.IntN(1+rng.IntN(12)))]
+	}
+	return list
+}
+
+// TestApart: the slices are all there and in order, and First finds none that
+// share memory if Apart says so.
+func TestApart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	mem, yes := make([]byte, 200), 0
+	for range 5000 {
+		list := some(rng, mem, 9)
+		sorted, apart := Apart(list)
+		if _, _, found := First(list); apart == found {
+			t.Fatalf("%d slices: apart is %v, and that some share memory, too", len(list), apart)
+		}
+		bytes, last := 0, uintptr(0)
+		for _, b := range sorted {
+			if len(b) == 0 || start(b) < last {
+				t.Fatalf("%d slices: one of %d bytes is out of order", len(list), len(b))
+			}
+			bytes, last = bytes+len(b), start(b)
+		}
+		for _, b := range list {
+			bytes -= len(b)
+		}
+		if bytes != 0 {
+			t.Fatalf("%d slices: %d bytes too many", len(list), bytes)
+		}
+		if apart && len(sorted) > 2 {
+			yes++
+		}
+	}
+	if yes < 100 {
+		t.Errorf("%d lists were apart, too few", yes)
+	}
+}
+
+// TestFlightsOfMany compares with looking at all pairs of slices.
+func TestFlightsOfMany(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	mem := make([]byte, 400)
+	draw := func() (x Flight) {
+		part := func() []byte {
+			if list := some(rng, mem, 1); len(list) > 0 {
+				return list[0]
+			}
+			return nil
+		}
+		for apart := false; !apart; {
+			x.More, apart = Apart(some(rng, mem, 9))
+		}
+		return Flight{Write: part(), Read: part(), More: x.More}
+	}
+	in := func(a, b Flight) bool { // Does a write what b uses?
+		for _, w := range append([][]byte{a.Write}, a.More...) {
+			for _, u := range append([][]byte{b.Write, b.Read}, b.More...) {
+				if Two(w, u) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	var seen [2]int
+	for range 20_000 {
+		var f Flights
+		a, b := draw(), draw()
+		f.Enter(a)
+		_, other := f.Enter(b)
+		want := in(a, b) || in(b, a)
+		if (other != nil) != want {
+			t.Fatalf("clashes is %v, want %v: %d slices beside %d", other != nil, want, len(a.More), len(b.More))
+		}
+		if want {
+			seen[1]++
+		} else {
+			seen[0]++
+		}
+	}
+	if seen[0] < 1000 || seen[1] < 1000 {
+		t.Errorf("%d pairs without a clash and %d with one, too few", seen[0], seen[1])
+	}
+}
+
+// BenchmarkEnter enters what is beside an operation on 1,000 slices, and such an
+// operation beside another one.
+func BenchmarkEnter(b *testing.B) {
+	mem := make([]byte, 200_000)
+	list := func(from int) (more [][]byte) {
+		for i := range 1000 {
+			at := from + 200*i
+			more = append(more, mem[at:at+100])
+		}
+		return more
+	}
+	for name, x := range map[string]Flight{"one": {Write: mem[100:200]}, "many": {More: list(100)}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var f Flights
+			f.Enter(Flight{More: list(0)})
+			for b.Loop() {
+				number, other := f.Enter(x)
+				if other != nil {
+					b.Fatal("they share memory")
+				}
+				f.Leave(number)
+			}
+		})
+	}
+}
+
 // TestFlights: reading in the same place is fine, everything else is not, until
 // the other has left.
 func TestFlights(t *testing.T) {
@@ -63,6 +180,9 @@ func TestFlights(t *testing.T) {
 		"one writes, one reads":   {Flight{Write: mem[:10]}, Flight{Read: mem[9:15]}, true},
 		"two write":               {Flight{Write: mem[:10]}, Flight{Write: mem[9:15]}, true},
 		"side by side":            {Flight{Write: mem[:10]}, Flight{Write: mem[10:15]}, false},
+		"one of many writes":      {Flight{More: [][]byte{mem[:2], mem[4:6], mem[8:10]}}, Flight{Read: mem[5:7]}, true},
+		"between many":            {Flight{More: [][]byte{mem[:2], mem[4:6], mem[8:10]}}, Flight{Write: mem[6:8]}, false},
+		"many and many":           {Flight{More: [][]byte{mem[:2], mem[4:6]}}, Flight{More: [][]byte{mem[2:4], mem[5:6]}}, true},
 		"its own memory in place": {Flight{Write: mem[:10], Read: mem[:5]}, Flight{Write: mem[20:30]}, false},
 	} {
 		var f Flights
