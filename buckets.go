@@ -35,7 +35,12 @@ func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T
 			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
-	if err := checkApart(vectors); err != nil {
+	flight, err := bucketsFlight(vectors)
+	if err != nil {
+		return ended(opError(bucketsName, err))
+	}
+	id, err := c.enterFlight(flight)
+	if err != nil {
 		return ended(opError(bucketsName, err))
 	}
 	p := packer[T]{
@@ -49,22 +54,29 @@ func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T
 	if p.begun == 0 {
 		p.begin(bucket[T]{}, nil) // Other ranks may have more.
 	}
-	return c.follow(func(*Handle) error { return p.wait() })
+	return c.follow(func(*Handle) error {
+		defer c.flights.Leave(id)
+		return p.wait()
+	})
 }
 
 // bucketsName is the name of AllReduceBuckets in errors.
 const bucketsName = "all_reduce_buckets"
 
-// checkApart finds two vectors that share memory.
-func checkApart[T Number](vectors [][]T) error {
+// bucketsFlight is the memory of all vectors, of which no two may share any. It is
+// one flight, and entered before the first bucket begins: where another operation
+// is in the way, none does.
+func bucketsFlight[T Number](vectors [][]T) (overlap.Flight, error) {
 	list := make([][]byte, len(vectors))
 	for i, v := range vectors {
 		list[i] = bytesOf(v)
 	}
-	if i, j, found := overlap.First(list); found {
-		return fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
+	sorted, apart := overlap.Apart(list)
+	if !apart {
+		i, j, _ := overlap.First(list)
+		return overlap.Flight{}, fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
 	}
-	return nil
+	return overlap.Flight{Name: bucketsName, More: sorted}, nil
 }
 
 // A packer puts vectors into buckets.
@@ -126,11 +138,17 @@ func (p *packer[T]) flush() {
 // first of them, which bounds how much memory they take.
 const bucketsMax = 8
 
-// begin begins to reduce v, the vector of a bucket.
+// begin begins to reduce v, the vector of a bucket. That its memory is in use has
+// been said for all vectors at once.
 func (p *packer[T]) begin(b bucket[T], v []T) {
 	t, err := allReduceTask(p.comm, elementsOf(v), p.op)
 	t.label, t.digest = bucketsName, p.digest+p.begun
-	b.handle = p.comm.start(p.ctx, t, err)
+	op, err := p.comm.begin(p.ctx, &t, err)
+	if err != nil {
+		b.handle = ended(err)
+	} else {
+		b.handle = p.comm.follow(func(*Handle) error { return p.comm.end(p.ctx, &t, op) })
+	}
 	p.begun++
 	if len(p.started) == bucketsMax {
 		p.finish(p.started[0])

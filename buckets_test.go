@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -261,29 +262,85 @@ func TestMismatchOfBuckets(t *testing.T) {
 	}
 }
 
-// TestBucketsOutOfStep: if one bucket cannot begin on a rank, the next one, which
-// is as long, is not taken for it.
-func TestBucketsOutOfStep(t *testing.T) {
+// TestBucketsInFlight: all vectors belong to the operation until it has ended,
+// those that were copied as well.
+func TestBucketsInFlight(t *testing.T) {
 	comms := overMem.cluster(t, 2, Config{BucketBytes: 400})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	vectors := [][]float32{make([]float32, 20_000), make([]float32, 20_000)}
-	sending := StartSend(ctx, comms[0], vectors[0], 1, 0) // which is long, and waits
+	checked := make(chan bool)
 	onAll(t, comms, func(rank int, c *Comm) error {
-		if rank == 0 {
-			if err := AllReduceBuckets(ctx, c, vectors, Sum); !errors.Is(err, ErrOverlap) {
-				return fmt.Errorf("%w, want ErrOverlap with what is being sent", err)
+		vectors := [][]float32{make([]float32, 10), make([]float32, 20_000), make([]float32, 40), nil, make([]float32, 30)}
+		if rank == 1 {
+			<-checked
+			return cmp.Or(AllReduceBuckets(ctx, c, vectors, Sum), AllReduce(ctx, c, vectors[4], Sum))
+		}
+		h := StartAllReduceBuckets(ctx, c, vectors, Sum)
+		err := inFlight(ctx, c, vectors)
+		close(checked)
+		return cmp.Or(err, h.Wait(), StartAllReduce(ctx, c, vectors[4], Sum).Wait())
+	})
+	stillWorks(t, comms)
+}
+
+// inFlight tries to use vectors that are being reduced in buckets.
+func inFlight(ctx context.Context, c *Comm, vectors [][]float32) error {
+	other := make([]float32, 10)
+	for i, v := range vectors {
+		if len(v) == 0 {
+			continue
+		}
+		for name, h := range map[string]*Handle{
+			"sent":                StartSend(ctx, c, v[len(v)/2:], 0, 1),
+			"reduced":             StartAllReduce(ctx, c, v, Sum),
+			"reduced with others": StartAllReduceBuckets(ctx, c, [][]float32{other, v}, Sum),
+		} {
+			if err := h.Wait(); !errors.Is(err, ErrOverlap) || !strings.Contains(err.Error(), "with those of all_reduce_buckets, which is under way") {
+				return fmt.Errorf("vector %d is %s: %w, want ErrOverlap", i, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TestBucketsInTheWay: if one vector is in use, not even the first bucket begins.
+func TestBucketsInTheWay(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{BucketBytes: 400})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, busy := range []int{0, 1, 2, 3} {
+		onAll(t, comms, func(rank int, c *Comm) error {
+			vectors := [][]float32{{1}, slices.Repeat([]float32{2}, 20_000), {3}, slices.Repeat([]float32{4}, 20_000)}
+			if rank == 0 {
+				receiving := StartRecv(ctx, c, vectors[busy], 1, 0)
+				err := AllReduceBuckets(ctx, c, vectors, Sum)
+				if !errors.Is(err, ErrOverlap) || !strings.Contains(err.Error(), "with those of recv") {
+					return fmt.Errorf("%w, want ErrOverlap with what is being received", err)
+				}
+				if err := Send(ctx, c, []byte{0}, 1, 0); err != nil {
+					return err
+				}
+				if err := receiving.Wait(); err != nil {
+					return err
+				}
+			} else {
+				if _, err := Recv(ctx, c, make([]byte, 1), 0, 0); err != nil {
+					return err
+				}
+				if err := Send(ctx, c, vectors[busy], 0, 0); err != nil {
+					return err
+				}
+			}
+			if err := AllReduceBuckets(ctx, c, vectors, Sum); err != nil {
+				return err
+			}
+			for i, v := range vectors {
+				if v[0] != float32(2*(i+1)) || v[len(v)-1] != v[0] {
+					return fmt.Errorf("vector %d is %v…%v", i, v[0], v[len(v)-1])
+				}
 			}
 			return nil
-		}
-		err := AllReduceBuckets(ctx, c, [][]float32{make([]float32, 20_000), make([]float32, 20_000)}, Sum)
-		if _, ok := errors.AsType[*MismatchError](err); !ok {
-			return fmt.Errorf("%w, want a MismatchError", err)
-		}
-		return nil
-	})
-	if err := sending.Wait(); err == nil {
-		t.Error("what nobody has received was sent")
+		})
 	}
 }
 
