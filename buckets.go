@@ -3,6 +3,7 @@ package nexar
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -21,13 +22,22 @@ import (
 // Vectors that share memory are an ErrOverlap. After an error in one of the
 // buckets some vectors may have been reduced; the others hold neither.
 func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) error {
-	return StartAllReduceBuckets(ctx, c, vectors, op).Wait()
+	return startBuckets(ctx, c, vectors, op, true).Wait()
 }
 
 // StartAllReduceBuckets begins an AllReduceBuckets; see Handle. It returns when
 // the last bucket is packed and under way, so that its place among other
-// collectives is fixed.
+// collectives is fixed. Where the short vectors fill no more than eight buckets,
+// it waits for no other rank. From the ninth on it waits until the first has been
+// reduced, as they would take ever more memory otherwise: the other ranks have to
+// come to their calls of it without waiting for what this one does afterwards.
+// Long vectors, which are reduced where they lie, do not count.
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
+	return startBuckets(ctx, c, vectors, op, false)
+}
+
+// startBuckets begins an AllReduceBuckets of a caller that may wait for it.
+func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, blocks bool) *Handle {
 	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
 		lengths[i] = len(v)
@@ -44,7 +54,7 @@ func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T
 		return ended(opError(bucketsName, err))
 	}
 	p := packer[T]{
-		ctx: ctx, comm: c, op: op, digest: digestOf(lengths),
+		ctx: ctx, comm: c, op: op, blocks: blocks, digest: digestOf(lengths),
 		room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))),
 	}
 	for _, v := range vectors {
@@ -85,6 +95,9 @@ type packer[T Number] struct {
 	comm *Comm
 	op   Op
 	room int // elements of a bucket
+	// blocks says that the caller waits for the end in any case, and so may wait
+	// here for vectors that are reduced where they lie, which need less memory.
+	blocks bool
 	// digest is of the lengths of all vectors. Each bucket has it in its
 	// fingerprint, with its number, as what is in buckets of the same length may
 	// not be.
@@ -92,6 +105,7 @@ type packer[T Number] struct {
 
 	open    bucket[T]
 	started []bucket[T]
+	held    int    // how many of them are bounded
 	begun   uint32 // how many there were, of which some may have ended
 	err     error  // of the first bucket that has failed
 }
@@ -99,7 +113,7 @@ type packer[T Number] struct {
 // A bucket is vectors that are reduced as one.
 type bucket[T Number] struct {
 	vectors [][]T
-	size    int
+	size    int             // of the copy, in elements
 	buffer  *bufpool.Buffer // of the copy; nil if a vector is reduced where it lies
 	handle  *Handle
 }
@@ -110,7 +124,9 @@ func (p *packer[T]) add(v []T) {
 	case len(v) == 0:
 		return
 	case 2*len(v) > p.room:
-		p.begin(bucket[T]{vectors: [][]T{v}}, v)
+		b := bucket[T]{vectors: [][]T{v}}
+		p.admit(b)
+		p.begin(b, v)
 		return
 	case p.open.size+len(v) > p.room:
 		p.flush()
@@ -126,6 +142,7 @@ func (p *packer[T]) flush() {
 	if b.size == 0 {
 		return
 	}
+	p.admit(b)
 	b.buffer = p.comm.home.pool.Get(b.size * int(unsafe.Sizeof(*new(T))))
 	packed := b.packed()
 	for _, v := range b.vectors {
@@ -137,6 +154,24 @@ func (p *packer[T]) flush() {
 // bucketsMax is how many buckets are under way before the next one waits for the
 // first of them, which bounds how much memory they take.
 const bucketsMax = 8
+
+// bounded reports whether a bucket is one of those.
+func (p *packer[T]) bounded(b bucket[T]) bool { return b.size > 0 || p.blocks }
+
+// admit waits until there is room for one more bucket under way. What begins
+// begins in the order of the calls, so that this cannot be put off.
+func (p *packer[T]) admit(b bucket[T]) {
+	if !p.bounded(b) {
+		return
+	}
+	if p.held < bucketsMax {
+		p.held++
+		return
+	}
+	i := slices.IndexFunc(p.started, p.bounded)
+	p.finish(p.started[i])
+	p.started = slices.Delete(p.started, i, i+1)
+}
 
 // begin begins to reduce v, the vector of a bucket. That its memory is in use has
 // been said for all vectors at once.
@@ -150,10 +185,6 @@ func (p *packer[T]) begin(b bucket[T], v []T) {
 		b.handle = p.comm.follow(func(*Handle) error { return p.comm.end(p.ctx, &t, op) })
 	}
 	p.begun++
-	if len(p.started) == bucketsMax {
-		p.finish(p.started[0])
-		p.started = p.started[1:]
-	}
 	p.started = append(p.started, b)
 }
 

@@ -344,6 +344,67 @@ func TestBucketsInTheWay(t *testing.T) {
 	}
 }
 
+// TestStartBucketsWaits: a Start does not wait for other ranks unless it has to
+// copy more than some buckets, and then it does, with no more of them in memory.
+func TestStartBucketsWaits(t *testing.T) {
+	for _, test := range []struct {
+		packed, long int // buckets
+		waits        bool
+	}{
+		{0, 1, false},
+		{bucketsMax, 0, false},
+		{bucketsMax, 3 * bucketsMax, false},
+		{bucketsMax + 1, 0, true},
+		{2 * bucketsMax, 2, true},
+	} {
+		t.Run(fmt.Sprintf("%d packed, %d not", test.packed, test.long), func(t *testing.T) {
+			comms := overMem.cluster(t, 2, Config{BucketBytes: 400, CollectiveTimeout: patience / 2})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var vectors [2][][]float32
+			for rank := range vectors {
+				for range test.long {
+					vectors[rank] = append(vectors[rank], slices.Repeat([]float32{1}, 300))
+				}
+				for range 2 * test.packed {
+					vectors[rank] = append(vectors[rank], slices.Repeat([]float32{1}, 50))
+				}
+			}
+			returned := make(chan *Handle, 1)
+			go func() { returned <- StartAllReduceBuckets(ctx, comms[0], vectors[0], Sum) }()
+			var h *Handle
+			if test.waits {
+				select {
+				case <-returned:
+					t.Fatal("it has not waited for the other rank")
+				case <-time.After(100 * time.Millisecond):
+				}
+				if n := lent(comms[0]); n != bucketsMax {
+					t.Errorf("%d buffers are in use, want %d", n, bucketsMax)
+				}
+			} else {
+				h = <-returned
+			}
+			if err := AllReduceBuckets(ctx, comms[1], vectors[1], Sum); err != nil {
+				t.Fatal(err)
+			}
+			if test.waits {
+				h = <-returned
+			}
+			if err := h.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			for rank := range vectors {
+				for i, v := range vectors[rank] {
+					if slices.Min(v) != 2 || slices.Max(v) != 2 {
+						t.Fatalf("rank %d: vector %d is %v…%v, want 2", rank, i, slices.Min(v), slices.Max(v))
+					}
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkBuckets puts the reduction of 1,000 tensors of 4 KiB in buckets beside
 // as many all-reduces, and beside one of a vector that is as long as all of them,
 // which is the least that it can take: one of each in turn.
