@@ -51,35 +51,51 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 // StartAllReduceCompressed begins an AllReduceCompressed; see Handle. It returns
 // when all ranks have called it and compressed their vectors; comp may then be
 // used for another vector, as far as its own documentation says so. If comp
-// panics later, so does Wait.
+// panics later, so does Wait; if it ends its goroutine then, as t.FailNow does,
+// Wait returns a CompressError that names this rank.
 func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
 	release, err := c.hold(compressedName, bytesOf(data))
 	if err != nil {
 		return ended(opError(compressedName, err))
 	}
+	begun := false
+	defer func() {
+		if !begun { // Be it that comp has panicked.
+			release()
+		}
+	}()
 	t, err := compressedTask(ctx, c, data, op, comp)
 	if err != nil {
-		release()
 		return ended(err)
 	}
 	gather := c.start(ctx, t.task, nil)
+	begun = true
 	return c.follow(func(h *Handle) error {
 		defer release()
 		defer t.free()
+		returned := false
 		defer func() {
-			if v := recover(); v != nil {
+			switch v := recover(); {
+			case v != nil:
 				h.guard = &guard{caught: &combinePanic{compressedName, v, debug.Stack()}}
+			case !returned:
+				h.err = opError(compressedName, &CompressError{Rank: c.rank, Err: errGoexit})
 			}
 		}()
-		if err := gather.Wait(); err != nil {
-			return err
+		err := gather.Wait()
+		if err == nil {
+			err = finish(t, data, op)
 		}
-		return finish(t, data, op)
+		returned = true
+		return err
 	})
 }
 
 // compressedName is the name of AllReduceCompressed in errors.
 const compressedName = "all_reduce_compressed"
+
+// errGoexit is what becomes of a call whose compressor does not return.
+var errGoexit = errors.New("its compressor has ended the goroutine")
 
 // A compressed is a task that gathers encodings.
 type compressed struct {
@@ -149,7 +165,7 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 		case v != nil:
 			err = &combinePanic{compressedName, v, debug.Stack()}
 		case !returned:
-			t.comm.comm.Cancel(errors.New("its compressor has ended the goroutine"))
+			t.comm.comm.Cancel(errGoexit)
 		}
 	}()
 	room = t.comp.MaxBytes(len(data))

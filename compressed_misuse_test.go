@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/compress"
+	"github.com/nexar-go/nexar/internal/overlap"
 )
 
 // An oddCompressor is None, but for what it does in its own way.
@@ -215,10 +216,11 @@ func TestCompressorThatPanics(t *testing.T) {
 					if changed := data[0] != 1; changed != (rank != odd && !test.told) {
 						return fmt.Errorf("data is %v", data)
 					}
-					if n := lent(c); n > 0 {
-						return fmt.Errorf("%d buffers were not put back", n)
+					if err := allBack(c); err != nil {
+						return err
 					}
-					return nil
+					// The vector can be used again.
+					return StartAllReduce(ctx, c, data, Sum).Wait()
 				})
 				stillWorks(t, comms)
 			})
@@ -256,6 +258,43 @@ func TestCompressorThatEndsItsGoroutine(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestStartedCompressorThatEndsItsGoroutine: the vector can be used again, and no
+// Wait takes what was never added for a result.
+func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
+	comms := overMem.cluster(t, 1, Config{})
+	child, err := comms[0].Dup(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Close()
+	data := []float32{1, 2}
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		StartAllReduceCompressed(t.Context(), child, data, Sum, &oddCompressor{append: func(dst []byte, _ []float32) ([]byte, error) {
+			runtime.Goexit()
+			return dst, nil
+		}})
+	}()
+	<-ended
+	if id, err := child.enterFlight(overlap.Flight{Write: bytesOf(data)}); err != nil || id == 0 {
+		t.Errorf("the vector after an encoding that did not end: %v", err)
+	}
+	err = StartAllReduceCompressed(t.Context(), comms[0], data, Sum, &oddCompressor{addTo: func([]float32, []byte) error {
+		runtime.Goexit()
+		return nil
+	}}).Wait()
+	if e, ok := errors.AsType[*CompressError](err); !ok || e.Rank != 0 || !errors.Is(err, errGoexit) || data[0] != 1 {
+		t.Errorf("a sum that was not made: %v, error %v, want a CompressError of rank 0", data, err)
+	}
+	if err := allBack(comms[0]); err != nil {
+		t.Error(err)
+	}
+	if err := StartAllReduce(t.Context(), comms[0], data, Sum).Wait(); err != nil {
+		t.Errorf("an all-reduce after it: %v", err)
+	}
 }
 
 // TestCompressedMax: no more memory is taken than is allowed, and as much as is
