@@ -77,6 +77,9 @@ func (c *Comm) Encrypted() bool { return c.encrypted }
 // If an operation is under way here, however, it cannot be completed, and the
 // communicator is revoked on all ranks.
 //
+// Close waits for functions that other ranks have called here, for a second at
+// most: their contexts end, and a function that does not heed that goes on.
+//
 // Communicators that Split, Dup or Sub has made of this one go on: each is
 // closed by itself, or with the node. Closing a communicator made by Local also
 // closes its node.

@@ -171,7 +171,8 @@ func (n *Node) ID() NodeID { return n.id }
 
 // Close leaves the cluster: it ends the operations that are under way with
 // ErrClosed, and waits a few seconds at most until the peers have read what
-// was sent to them. Peers that still wait for this node in an operation get a
+// was sent to them, and a second at most for functions that they have called here,
+// whose contexts end. Peers that still wait for this node in an operation get a
 // PeerError that says that it has left.
 func (n *Node) Close() error { return n.close() }
 
