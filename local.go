@@ -20,9 +20,9 @@ const closeTimeout = 5 * time.Second
 
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. Of cfg and of the
-// environment it uses CollectiveTimeout, BarrierTimeout, Memory, Algorithms,
-// Deterministic, BucketBytes, CompressedMax and Log, and looks at nothing else. Close every communicator; the ranks close
-// independently of each other, as processes would.
+// environment it uses what docs/config.md has under Collectives, Calls of functions
+// and This process, and looks at nothing else. Close every communicator; the ranks
+// close independently of each other, as processes would.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {
