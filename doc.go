@@ -21,8 +21,11 @@
 //
 // # What there is
 //
-// Every collective, and every message, has a function that blocks and one that
-// begins with Start and returns a Handle. Those that move data without reducing
+// Every collective, and Send, Recv and Exchange, have a function that blocks and
+// one that begins with Start and returns a Handle; SendVec, RecvVec and Probe only
+// block. Of the others StartAllToAllV and StartAllReduceCompressed wait until all
+// ranks have called them, and StartAllReduceBuckets may have to wait for the first
+// of many buckets, before they return. Those that move data without reducing
 // it take elements of any type without pointers. Names that end in V are for
 // blocks of different lengths. AllReduceBuckets is for many short vectors,
 // AllReduceCompressed for networks that are slower than the computation between
@@ -63,8 +66,9 @@
 //
 // An operation returns, also with an error, only when nothing uses its vectors
 // any more. After an error their contents are undefined. Vectors of operations
-// under way do not overlap. dst and src of one operation overlap only where it
-// says so, in place; otherwise it returns an ErrOverlap.
+// under way do not overlap, unless all of them only read there. dst and src of one
+// operation overlap only where it says so, in place; otherwise it returns an
+// ErrOverlap.
 //
 // # Concurrency
 //
