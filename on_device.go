@@ -13,10 +13,17 @@ import (
 )
 
 // A DeviceComm is a communicator whose vectors live on a device, such as an
-// accelerator: see Comm.On. Its methods are the functions of this package, for
+// accelerator: see Comm.On. Its methods are functions of this package, for
 // regions of buffers in place of slices, with the type of the elements in place
 // of a type parameter. A region has a whole number of elements; where its rows
 // begin and end does not matter.
+//
+// They are Broadcast, Reduce, AllReduce, Scan, ExclusiveScan, Gather, AllGather,
+// Scatter, ReduceScatter, AllToAll, Send and Recv. What else there is, such as
+// functions of the caller's own, blocks of different lengths, MinLoc, buckets,
+// compression and Exchange, is for slices: for these the caller copies the vector
+// to the host and the result back, with the Staging of the device. In place of
+// the functions whose names begin with Start there are goroutines; see below.
 //
 // Ranks whose vectors live on devices and ranks whose vectors are slices take
 // part in the same collectives, with the same results, and exchange messages.
