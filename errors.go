@@ -29,7 +29,9 @@ var (
 	// operation asks for.
 	ErrInvalidLength = errors.New("invalid length")
 	// ErrOverlap says that dst and src of an operation share memory in another
-	// way than it allows.
+	// way than it allows; or that two regions of a RecvVec do, two vectors of an
+	// AllReduceBuckets, or an operation and another one that is under way, of
+	// which one writes there; see Handle.
 	ErrOverlap = errors.New("vectors overlap")
 	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
 	// the elements.
@@ -141,7 +143,12 @@ func (e *MismatchError) Error() string {
 // the others could not read.
 type CompressError struct {
 	Rank int
-	Err  error // of the Compressor, or an ErrInvalidLength
+	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp where the call of
+	// the rank differs from that of rank 0, an ErrTooLarge, or the error of the
+	// Compressor of this rank, also that it has ended its goroutine. The error of
+	// another rank's stays there: here it is a text which says that the vector
+	// could not be compressed, or that the Compressor has panicked.
+	Err error
 }
 
 func (e *CompressError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
