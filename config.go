@@ -138,8 +138,9 @@ type Config struct {
 	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS" default:"30s"`
 
 	// CallsInFlight is how many Calls this node has under way to each rank of a
-	// communicator, and takes of each: 1,024 by default, at most 262,144. All
-	// nodes need the same. NEXAR_RPC_IN_FLIGHT.
+	// communicator, and takes of each: 1,024 by default, at most 262,144. Their
+	// arguments have at most 1 GiB together, whatever their number is. All nodes
+	// need the same. NEXAR_RPC_IN_FLIGHT.
 	CallsInFlight int `env:"NEXAR_RPC_IN_FLIGHT" default:"1024" min:"0" max:"262144"`
 
 	// # Failures

@@ -36,8 +36,9 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // being sent, not at all: they may still be read.
 //
 // Calls overtake each other: a slow function, or long arguments, delay no other.
-// A rank has at most Config.CallsInFlight under way to each other; further ones
-// wait for their turn. Arguments and result have at most 1 GiB.
+// A rank has at most Config.CallsInFlight under way to each other, with at most 1
+// GiB of arguments together; further ones wait for their turn. Arguments and
+// result have at most 1 GiB each.
 //
 // The deadline of ctx travels with the call; without one it is
 // Config.CallTimeout. If ctx ends, Call returns at once, the context of the
