@@ -1,14 +1,23 @@
 package nexar
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
 )
 
+// errExited is what a function counts as having panicked with that has ended its
+// goroutine, most likely with t.FailNow.
+var errExited = errors.New("its goroutine was ended by runtime.Goexit")
+
 // A guard calls a function of the user's for a collective, on whatever
 // goroutine that runs, and keeps the first panic for the goroutine that has
 // made the call. The communicator ends, as the result would be wrong.
+//
+// Nothing keeps a goroutine that runtime.Goexit ends: that of a Handle, or of
+// the caller, may end, but one of the engine's must not, which ends the process
+// with a panic of its own.
 type guard struct {
 	comm  *Comm
 	label string // of the call
@@ -37,10 +46,14 @@ func (p *combinePanic) Unwrap() error {
 }
 
 func (g *guard) call(f func()) {
+	returned := false
 	defer func() {
+		if returned {
+			return
+		}
 		v := recover()
 		if v == nil {
-			return
+			v = errExited
 		}
 		g.mu.Lock()
 		if g.caught == nil {
@@ -50,6 +63,7 @@ func (g *guard) call(f func()) {
 		g.comm.comm.Cancel(fmt.Errorf("its function has panicked: %v", v))
 	}()
 	f()
+	returned = true
 }
 
 // check panics if a call has.

@@ -82,8 +82,9 @@ func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
 	h := &Handle{done: make(chan struct{}), guard: t.guard}
 	c.comm.Go(func() {
 		defer close(h.done)
+		defer c.flights.Leave(id)
+		h.err = errExited // in end, if that does not return
 		h.err = c.end(ctx, &t, op)
-		c.flights.Leave(id)
 	})
 	return h
 }
@@ -100,6 +101,7 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 	h := &Handle{done: make(chan struct{})}
 	c.comm.Go(func() {
 		defer close(h.done)
+		h.err = errExited // in f, if that does not return
 		h.err = f(h)
 	})
 	return h

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"fmt"
+	"runtime/debug"
+
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -100,7 +103,7 @@ func (op *Op) grant(i int, m *move, ch int) {
 	s := &op.sinks[i]
 	*s = link.Sink{Dst: op.Bytes(m.Dst, ch), Elem: op.Elem, Owner: op, Move: i, Channel: ch}
 	if m.Kind == plan.Reduce {
-		s.Reduce, s.A, s.Left = op.work.Reduce, op.Bytes(m.A, ch), m.Left
+		s.Reduce, s.A, s.Left = op.combine, op.Bytes(m.A, ch), m.Left
 	}
 	op.slots[i].state |= granted
 	l := op.comm.links[m.Peer]
@@ -134,9 +137,9 @@ func (op *Op) receive(m *move, ch int, p []byte) {
 		copy(dst, p)
 	case len(p) == 0:
 	case m.Left:
-		op.work.Reduce(dst, p, op.Bytes(m.A, ch))
+		op.combine(dst, p, op.Bytes(m.A, ch))
 	default:
-		op.work.Reduce(dst, op.Bytes(m.A, ch), p)
+		op.combine(dst, op.Bytes(m.A, ch), p)
 	}
 }
 
@@ -148,6 +151,29 @@ func (op *Op) local(m *move, ch int) {
 	case m.Kind == plan.Copy:
 		copy(dst, a)
 	default:
-		op.work.Reduce(dst, a, op.Bytes(m.B, ch))
+		op.combine(dst, a, op.Bytes(m.B, ch))
 	}
+}
+
+// reduce makes dst = a op b, on the goroutine that has brought the last operand:
+// most often one that reads a link for all communicators. If the function ends
+// it, with runtime.Goexit, everything that uses the link would wait for ever. A
+// goroutine of its own for each call would cost all functions more than many of
+// them take, and a panic here could be recovered from by the caller, whose
+// operation would not end all the same.
+func (op *Op) reduce(dst, a, b []byte) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			panic(v)
+		}
+		stack := debug.Stack()
+		go panic(fmt.Sprintf("engine: the function that combines has ended a goroutine of the engine, with runtime.Goexit, as FailNow of a test does:\n\n%s", stack))
+		select {} // until the process has ended
+	}()
+	op.work.Reduce(dst, a, b)
+	returned = true
 }

@@ -71,6 +71,7 @@ type Op struct {
 	sinks     []link.Sink
 	transfers []link.Transfer
 	temp      *bufpool.Buffer
+	combine   func(dst, a, b []byte) // the method reduce
 
 	shared shared // for one that runs on a board
 
@@ -144,6 +145,7 @@ func (c *Comm) newOp(w *Work) *Op {
 		op, c.freeOps = c.freeOps[n-1], c.freeOps[:n-1]
 	} else {
 		op = &Op{comm: c, ended: make(chan struct{}, 1)}
+		op.combine = op.reduce
 	}
 	op.work = *w
 	op.call = w.Call

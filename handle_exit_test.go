@@ -1,0 +1,82 @@
+package nexar
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestHandleOfFunctionThatExits: a function that ends its goroutine counts as one
+// that has panicked. No rank takes what it has left for a result, nobody waits
+// for it, and the vector can be used again.
+func TestHandleOfFunctionThatExits(t *testing.T) {
+	comms := overMem.cluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
+	const why = "its goroutine was ended by runtime.Goexit"
+	onAll(t, comms, func(rank int, c *Comm) (err error) {
+		x := []int32{1, 2, 3}
+		h := StartAllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+			if rank == 0 {
+				runtime.Goexit()
+			}
+			addTo(dst, src)
+		})
+		<-h.Done()
+		if h.err == nil {
+			t.Errorf("rank %d: no error", rank)
+		}
+		defer func() {
+			v := recover()
+			if e, ok := v.(error); rank == 0 && !(ok && errors.Is(e, errExited) && strings.Contains(e.Error(), "all_reduce_func")) || rank > 0 && v != nil {
+				t.Errorf("rank %d: recovered %v", rank, v)
+			}
+			if again := StartAllReduce(t.Context(), c, x, Sum).Wait(); !errors.Is(again, ErrRevoked) {
+				t.Errorf("rank %d: %v afterwards, want ErrRevoked", rank, again)
+			}
+		}()
+		err = h.Wait()
+		if rank > 0 && !(errors.Is(err, ErrRevoked) && strings.Contains(err.Error(), why)) {
+			return fmt.Errorf("rank %d: %w, want ErrRevoked and why", rank, err)
+		}
+		return nil
+	})
+}
+
+// TestFunctionThatExits: the goroutine that has made the call ends, and with it
+// the communicator, as if the function had panicked.
+func TestFunctionThatExits(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{})
+	onAll(t, comms, func(rank int, c *Comm) error {
+		returned, ended := false, make(chan struct{})
+		var err error
+		go func() {
+			defer close(ended)
+			err = AllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
+				runtime.Goexit()
+			})
+			returned = true
+		}()
+		<-ended
+		if returned && !errors.Is(err, ErrRevoked) {
+			return fmt.Errorf("rank %d: %w, want ErrRevoked", rank, err)
+		}
+		if err := c.Err(); !errors.Is(err, ErrRevoked) {
+			return fmt.Errorf("rank %d, afterwards: %w, want ErrRevoked", rank, err)
+		}
+		return nil
+	})
+}
+
+// TestFollowerThatExits: what a Handle waits for is no success if it does not
+// return.
+func TestFollowerThatExits(t *testing.T) {
+	c := overMem.cluster(t, 1, Config{})[0]
+	h := c.follow(func(*Handle) error {
+		runtime.Goexit()
+		return nil
+	})
+	if err := h.Wait(); !errors.Is(err, errExited) {
+		t.Errorf("got %v, want %v", err, errExited)
+	}
+}
