@@ -73,21 +73,16 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 	return c.follow(func(h *Handle) error {
 		defer release()
 		defer t.free()
-		returned := false
 		defer func() {
-			switch v := recover(); {
-			case v != nil:
+			if v := recover(); v != nil {
 				h.guard = &guard{caught: &combinePanic{compressedName, v, debug.Stack()}}
-			case !returned:
-				h.err = opError(compressedName, &CompressError{Rank: c.rank, Err: errGoexit})
 			}
 		}()
-		err := gather.Wait()
-		if err == nil {
-			err = finish(t, data, op)
+		if err := gather.Wait(); err != nil {
+			return err
 		}
-		returned = true
-		return err
+		h.err = opError(compressedName, &CompressError{Rank: c.rank, Err: errGoexit}) // unless this returns
+		return finish(t, data, op)
 	})
 }
 
