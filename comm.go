@@ -59,6 +59,9 @@ func (c *Comm) Size() int { return len(c.nodes) }
 // Epoch is the number of the view that the communicator belongs to.
 func (c *Comm) Epoch() uint64 { return c.home.view.Epoch }
 
+// Stopped is closed when no operation may begin any more; Err says why.
+func (c *Comm) Stopped() <-chan struct{} { return c.stopped }
+
 // Transport is the name of what connects this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
 // "mixed" if it is not the same for all of them; Node.Peers tells them apart.

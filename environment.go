@@ -2,7 +2,6 @@ package nexar
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -39,8 +38,8 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if cfg.Recovery == "auto" {
 		cfg.Recovery = Automatic
 	}
-	if cfg.Log, err = logFromEnv(vars[logVariable]); err != nil {
-		return Config{}, nil, err
+	if cfg.Log, err = settings.Log(logVariable, vars[logVariable]); err != nil {
+		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if cfg.Transports, err = withSidecar(cfg.Transports, vars[sidecarVariable]); err != nil {
 		return Config{}, nil, err
@@ -63,17 +62,6 @@ func variable(field string) string {
 
 // logVariable makes a Logger.
 const logVariable = envPrefix + "LOG"
-
-func logFromEnv(level string) (*slog.Logger, error) {
-	if level == "" {
-		return nil, nil
-	}
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("%w: %s=%q: not one of debug, info, warn, error", ErrConfig, logVariable, level)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
-}
 
 // UnknownEnv finds the variables of an environment, as os.Environ has it, that
 // begin with NEXAR_ and mean nothing to this package or its commands: most

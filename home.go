@@ -30,20 +30,23 @@ const worldComm = 1
 
 // A home is what all communicators of a node in one view have in common.
 type home struct {
-	engine   *engine.Engine
-	links    []*link.Link // by rank of the view, this node's too
-	paths    []mesh.PathInfo
+	lasting
 	view     member.View
-	net      tune.Network  // where nothing better is known
-	shelf    *board.Shelf  // of the node
-	pool     *bufpool.Pool // of the node
-	pins     map[plan.Collective]recipe.Pin
 	found    accord.Finding // by the world
-	patience time.Duration  // for ranks that do not come to make the world; 0 is none
-	log      *slog.Logger
+	patience time.Duration  // for ranks that do not come; 0 is none
 
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
+}
+
+// lasting is what homes have in common, from view to view.
+type lasting struct {
+	mesh  *mesh.Mesh
+	net   tune.Network // where nothing better is known
+	shelf *board.Shelf
+	pool  *bufpool.Pool
+	pins  map[plan.Collective]recipe.Pin
+	log   *slog.Logger
 
 	collectiveTimeout time.Duration // 0 is none
 	barrierTimeout    time.Duration
@@ -64,40 +67,31 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 	if err != nil {
 		return nil, err
 	}
-	h := &home{
-		engine: m.Engine(), net: net, shelf: new(board.Shelf),
-		pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
+	h := &home{view: view, lasting: lasting{
+		mesh: m, net: net, shelf: new(board.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
 		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
 		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
-	}
-	return h.world(ctx, m, view, worldComm)
+	}}
+	return h.world(ctx, worldComm)
 }
 
-// next makes the communicator of all ranks of a later view. What the homes of all
-// views share stays. Ranks that do not take part for so long are named in the
-// error.
-func (h *home) next(ctx context.Context, m *mesh.Mesh, view member.View, patience time.Duration) (*Comm, error) {
-	m.Adopt(view)
-	later := &home{
-		engine: h.engine, net: h.net, shelf: h.shelf, pool: h.pool, pins: h.pins, log: h.log,
-		collectiveTimeout: h.collectiveTimeout, barrierTimeout: h.barrierTimeout,
-		callTimeout: h.callTimeout, callsInFlight: h.callsInFlight,
-		deterministic: h.deterministic, bucketBytes: h.bucketBytes, compressedMax: h.compressedMax,
-		patience: patience,
-	}
-	return later.world(ctx, m, view, idOf(worldComm, viewOf, view.Epoch))
+// next makes the communicator of all ranks of a later view. Ranks that do not
+// take part for so long are named in the error.
+func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
+	h.mesh.Adopt(view)
+	later := &home{lasting: h.lasting, view: view, patience: patience}
+	return later.world(ctx, idOf(worldComm, viewOf, view.Epoch))
 }
 
-// world makes the communicator of all ranks of a view.
-func (h *home) world(ctx context.Context, m *mesh.Mesh, view member.View, id uint64) (*Comm, error) {
-	h.view, h.services = view, make(map[*rpc.Service]bool)
-	h.links, h.paths = m.Links(view), m.Paths(view)
-	ranks := make([]int, view.Size())
+// world makes the communicator of all ranks of the view.
+func (h *home) world(ctx context.Context, id uint64) (*Comm, error) {
+	h.services = make(map[*rpc.Service]bool)
+	ranks := make([]int, h.view.Size())
 	for r := range ranks {
 		ranks[r] = r
 	}
-	self, _ := view.Rank(m.Self())
+	self, _ := h.view.Rank(h.mesh.Self())
 	world, err := h.newComm(ctx, id, ranks, self)
 	if err != nil {
 		return nil, err
@@ -113,15 +107,14 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		rank: rank, ranks: ranks, home: h, reached: accord.Accord{Part: accord.NoPart}, stopped: make(chan struct{}),
 		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
-	links := make([]*link.Link, len(ranks))
-	for r, world := range ranks {
-		links[r] = h.links[world]
+	for _, world := range ranks {
 		c.nodes = append(c.nodes, h.view.Nodes[world])
 	}
-	c.comm = h.engine.NewComm(id, rank, links)
+	e, links := h.mesh.Engine(), h.mesh.Links(member.View{Nodes: c.nodes})
+	c.comm = e.NewComm(id, rank, links)
 	c.comm.Watch(engine.Watcher{Ended: func(error) { close(c.stopped) }})
-	c.transport, c.encrypted = common(c.paths())
-	vote := h.engine.NewComm(idOf(id, voteOf), rank, links)
+	c.transport, c.encrypted = mesh.Common(c.paths())
+	vote := e.NewComm(idOf(id, voteOf), rank, links)
 	defer vote.Close()
 	hosts := c.hosts()
 	trial := h.trialComm(idOf(id, trialOf), rank, hosts, links)
@@ -138,11 +131,11 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		// Others may have gone on. They are told, and that calls come to nothing.
 		c.comm.Cancel(err)
 		c.shut()
-		h.engine.NewComm(idOf(id, callsOf), rank, links).Close()
+		e.NewComm(idOf(id, callsOf), rank, links).Close()
 		return nil, cmp.Or(c.translate(err), err)
 	}
 	c.book.Pin(h.pins)
-	if err := c.serve(h.engine.NewComm(idOf(id, callsOf), rank, links)); err != nil {
+	if err := c.serve(e.NewComm(idOf(id, callsOf), rank, links)); err != nil {
 		c.shut()
 		return nil, err
 	}
@@ -161,13 +154,13 @@ func (h *home) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Li
 	for i, r := range ranks {
 		some[i] = links[r]
 	}
-	return h.engine.NewComm(id, i, some)
+	return h.mesh.Engine().NewComm(id, i, some)
 }
 
 // decline does not make the communicator with this id.
 func (h *home) decline(id uint64) {
 	for _, id := range [...]uint64{id, idOf(id, voteOf), idOf(id, trialOf), idOf(id, callsOf)} {
-		h.engine.Decline(id)
+		h.mesh.Engine().Decline(id)
 	}
 }
 
@@ -211,20 +204,8 @@ func (h *home) settleAll() {
 // settleTimeout is how long Close waits for functions.
 const settleTimeout = time.Second
 
-// paths are the ways to the other ranks, with their ranks in this communicator.
-func (c *Comm) paths() (paths []mesh.PathInfo) {
-	rankOf := make(map[int]int, len(c.ranks))
-	for r, world := range c.ranks {
-		rankOf[world] = r
-	}
-	for _, p := range c.home.paths {
-		if r, ok := rankOf[p.Rank]; ok {
-			p.Rank = r
-			paths = append(paths, p)
-		}
-	}
-	return paths
-}
+// paths are the ways to the other ranks.
+func (c *Comm) paths() []mesh.PathInfo { return c.home.mesh.Paths(member.View{Nodes: c.nodes}) }
 
 // hosts says which ranks are on one host.
 func (c *Comm) hosts() plan.Hosts {

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -101,7 +101,7 @@ func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error)
 	t.reduce = reducerOf(func(dst, src []located[T]) {
 		for i, s := range src {
 			d := &dst[i]
-			c := order(s.value, d.value, op)
+			c := order(s.value, d.value, op == Max)
 			if c < 0 || c == 0 && s.rank < d.rank {
 				*d = s
 			}
@@ -117,37 +117,19 @@ func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error)
 
 // orderOf is a function that compares elements, for Min or Max: it is less than
 // 0 if a is the result of both, and 0 if they are the same.
-func orderOf[T Number]() func(a, b T, op Op) int {
+func orderOf[T Number]() func(a, b T, most bool) int {
 	var order any
 	switch any((*T)(nil)).(type) {
 	case *float32:
-		order = func(a, b float32, op Op) int { return orderFloats(float64(a), float64(b), op) }
+		order = kernel.Compare[float32]
 	case *float64:
-		order = orderFloats
+		order = kernel.Compare[float64]
 	case *Float16:
-		order = func(a, b Float16, op Op) int { return orderFloats(float64(a.Float32()), float64(b.Float32()), op) }
+		order = func(a, b Float16, most bool) int { return kernel.Compare(a.Float32(), b.Float32(), most) }
 	case *BFloat16:
-		order = func(a, b BFloat16, op Op) int { return orderFloats(float64(a.Float32()), float64(b.Float32()), op) }
+		order = func(a, b BFloat16, most bool) int { return kernel.Compare(a.Float32(), b.Float32(), most) }
 	default:
-		return orderInts[T]
+		return kernel.Compare[T]
 	}
-	return order.(func(a, b T, op Op) int)
-}
-
-func orderInts[T Number](a, b T, op Op) int {
-	if op == Max {
-		return cmp.Compare(b, a)
-	}
-	return cmp.Compare(a, b)
-}
-
-// orderFloats has NaN before all numbers, for both ops, and -0 < +0.
-func orderFloats(a, b float64, op Op) int {
-	switch {
-	case math.IsNaN(a) || math.IsNaN(b):
-		return cmp.Compare(a, b) // which has NaN first
-	case a == 0 && b == 0:
-		a, b = math.Copysign(1, a), math.Copysign(1, b)
-	}
-	return orderInts(a, b, op)
+	return order.(func(a, b T, most bool) int)
 }

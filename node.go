@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -25,7 +24,8 @@ import (
 // A Node is this process in a cluster.
 type Node struct {
 	id       NodeID
-	epochs   epochs
+	world    atomic.Pointer[Comm]
+	follower epoch.Follower[*Comm]
 	mesh     *mesh.Mesh
 	session  *seed.Session
 	endpoint *quic.Endpoint
@@ -66,7 +66,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
 		defer cancel()
 	}
-	n := &Node{epochs: epochs{policy: cfg.Recovery, timeout: cfg.RecoveryTimeout}}
+	n := new(Node)
 	if err := n.join(ctx, cfg); err != nil {
 		n.abandon()
 		return nil, opError("join", err)
@@ -85,7 +85,7 @@ func (n *Node) join(ctx context.Context, cfg Config) error {
 	n.endpoint, err = quic.Listen(quic.Config{
 		Addr: cfg.Listen, Log: cfg.Log,
 		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
-		Watch:     func(peer string) bool { return watches(view.Load(), n.id, peer) },
+		Watch:     func(peer string) bool { return member.Watches(view.Load(), member.NodeID(n.id), peer, mesh.WatchedMax) },
 	})
 	if err != nil {
 		return err
@@ -145,26 +145,14 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 		}
 		return err
 	}
-	n.epochs.set(world)
+	n.world.Store(world)
+	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout)
 	return nil
-}
-
-// watches reports whether a node watches the process of a peer, or the other
-// way round. Before there is a view every peer is watched.
-func watches(v *member.View, self NodeID, peer string) bool {
-	id, err := member.ParseNodeID(peer)
-	if v == nil || err != nil {
-		return true
-	}
-	a, _ := v.Rank(member.NodeID(self))
-	b, _ := v.Rank(id)
-	return slices.Contains(member.Watched(*v, a, mesh.WatchedMax), b) ||
-		slices.Contains(member.Watched(*v, b, mesh.WatchedMax), a)
 }
 
 // World is the communicator of all nodes: the one with which the world has formed,
 // or the last that Epochs has yielded. It is closed with the Node.
-func (n *Node) World() *Comm { return n.epochs.current() }
+func (n *Node) World() *Comm { return n.world.Load() }
 
 // ID is the identity of this node.
 func (n *Node) ID() NodeID { return n.id }
@@ -205,7 +193,7 @@ func (cfg *Config) request() (seed.Request, error) {
 	if err != nil {
 		return seed.Request{}, err
 	}
-	r := seed.Request{Token: token, Host: host.ID(), Name: processName(), Rank: cfg.Rank, Log: cfg.Log}
+	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {
@@ -217,13 +205,4 @@ func (cfg *Config) request() (seed.Request, error) {
 		r.Advertise = []string{a}
 	}
 	return r, nil
-}
-
-// processName names this process to people.
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return host + ":" + strconv.Itoa(os.Getpid())
 }

@@ -3,8 +3,6 @@ package nexar
 import (
 	"slices"
 	"strings"
-
-	"github.com/nexar-go/nexar/internal/mesh"
 )
 
 // A Peer is another node of the world, and the way in which this one reaches
@@ -30,7 +28,7 @@ type Peer struct {
 // ranks. It stays the same as long as the world does.
 func (n *Node) Peers() []Peer {
 	var peers []Peer
-	for _, i := range n.World().home.paths {
+	for _, i := range n.World().paths() {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
 		}
@@ -40,22 +38,4 @@ func (n *Node) Peers() []Peer {
 		peers = append(peers, p)
 	}
 	return peers
-}
-
-// common is what the ways to all other nodes have in common: their name, or
-// "mixed", and whether all of them are encrypted. Without others all is in
-// this process.
-func common(paths []mesh.PathInfo) (name string, encrypted bool) {
-	name, encrypted = "mem", len(paths) > 0
-	for k, i := range paths {
-		this := i.Link
-		if bulk := strings.TrimSuffix(i.Bulk, "+tls"); bulk != this {
-			this += "+" + bulk
-		}
-		if k > 0 && this != name {
-			this = "mixed"
-		}
-		name, encrypted = this, encrypted && i.Encrypted
-	}
-	return name, encrypted
 }

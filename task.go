@@ -80,30 +80,10 @@ func elementOf[T any]() (typ uint8, size int, err error) {
 	if t, ok := numberOf[T](); ok {
 		return uint8(t), t.Size(), nil
 	}
-	if t := reflect.TypeFor[T](); !plain(t) {
+	if t := reflect.TypeFor[T](); !kernel.Plain(t) {
 		return 0, 0, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
 	}
 	return opaque, int(unsafe.Sizeof(zero)), nil
-}
-
-// plain reports whether values of a type are whole when their bytes are copied
-// to another process.
-func plain(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Array:
-		return t.Len() > 0 && plain(t.Elem())
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if f := t.Field(i).Type; f.Size() > 0 && !plain(f) {
-				return false
-			}
-		}
-		return t.Size() > 0
-	case reflect.Pointer, reflect.UnsafePointer, reflect.Uintptr, reflect.Chan, reflect.Func,
-		reflect.Interface, reflect.Map, reflect.Slice, reflect.String:
-		return false
-	}
-	return true
 }
 
 // vector is a task that works on data in place.

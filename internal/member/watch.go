@@ -24,6 +24,19 @@ func Watched(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, +
 // Watchers returns the ranks that watch the given rank.
 func Watchers(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, -1) }
 
+// Watches reports whether a node watches another, of which it has the name, or
+// the other way round, if each watches k. Before there is a view every peer is
+// watched.
+func Watches(v *View, self NodeID, peer string, k int) bool {
+	id, err := ParseNodeID(peer)
+	if v == nil || err != nil {
+		return true
+	}
+	a, _ := v.Rank(self)
+	b, _ := v.Rank(id)
+	return slices.Contains(Watched(*v, a, k), b) || slices.Contains(Watched(*v, b, k), a)
+}
+
 func neighbours(n, rank, k, sign int) []int {
 	if rank < 0 || rank >= n {
 		return nil

@@ -103,6 +103,24 @@ func (m *Mesh) Links(v member.View) []*link.Link {
 	return links
 }
 
+// Common is what the ways to all other nodes have in common: their name, or
+// "mixed", and whether all of them are encrypted. Without others all is in
+// this process.
+func Common(paths []PathInfo) (name string, encrypted bool) {
+	name, encrypted = "mem", len(paths) > 0
+	for k, i := range paths {
+		this := i.Link
+		if bulk := strings.TrimSuffix(i.Bulk, "+tls"); bulk != this {
+			this += "+" + bulk
+		}
+		if k > 0 && this != name {
+			this = "mixed"
+		}
+		name, encrypted = this, encrypted && i.Encrypted
+	}
+	return name, encrypted
+}
+
 // A route is the connections to a node.
 type route struct {
 	path  *Path

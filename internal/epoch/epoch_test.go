@@ -1,0 +1,215 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/member"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// views are those of a test.
+type views struct {
+	mu      sync.Mutex
+	newest  uint64
+	err     error
+	changed chan struct{}
+}
+
+func newViews() *views { return &views{newest: 1, changed: make(chan struct{})} }
+
+func (v *views) set(epoch uint64, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.newest, v.err = epoch, err
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+func (v *views) Next(ctx context.Context, epoch uint64) (member.View, error) {
+	for {
+		v.mu.Lock()
+		newest, err, changed := v.newest, v.err, v.changed
+		v.mu.Unlock()
+		switch {
+		case newest > epoch:
+			return member.View{Epoch: newest}, nil
+		case err != nil:
+			return member.View{}, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return member.View{}, context.Cause(ctx)
+		}
+	}
+}
+
+// A comm is what a follower follows.
+type comm struct {
+	epoch   uint64
+	stopped chan struct{}
+	err     error
+}
+
+func newComm(epoch uint64) *comm { return &comm{epoch: epoch, stopped: make(chan struct{})} }
+
+func (c *comm) Epoch() uint64            { return c.epoch }
+func (c *comm) Stopped() <-chan struct{} { return c.stopped }
+func (c *comm) Err() error               { return c.err }
+
+func (c *comm) end(err error) {
+	c.err = err
+	close(c.stopped)
+}
+
+var (
+	errFailed  = errors.New("rank 2 has failed")
+	errClosed  = errors.New("it was closed")
+	errGone    = errors.New("the seed is gone")
+	errRemoved = errors.New("this node was removed")
+	errBroken  = errors.New("cannot be mended")
+)
+
+// follower makes communicators by what make says of an epoch.
+func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Follower[*comm] {
+	return &Follower[*comm]{
+		Views: v, Timeout: 30 * time.Second,
+		Make: func(ctx context.Context, _ *comm, view member.View) (*comm, error) {
+			if make == nil {
+				return newComm(view.Epoch), nil
+			}
+			return newComm(view.Epoch), make(ctx, view.Epoch)
+		},
+		Again: func(err error) bool { return errors.Is(err, errFailed) },
+		Over:  func(err error) bool { return errors.Is(err, errRemoved) },
+		Calm:  func(err error) bool { return errors.Is(err, errClosed) },
+	}
+}
+
+// A course is what happens to a world, and what becomes of it.
+type course struct {
+	make  func(ctx context.Context, epoch uint64) error // nil if all goes well
+	abort bool
+	then  func(old *comm, v *views, cancel context.CancelFunc) // from now on
+	epoch uint64
+	errs  []error
+	took  time.Duration
+}
+
+// fates are those of a world that changes, or does not.
+func fates() map[string]course {
+	return map[string]course{
+		"a change, while all is well": {then: func(_ *comm, v *views, _ context.CancelFunc) {
+			time.Sleep(time.Hour)
+			v.set(2, nil)
+		}, epoch: 2, took: time.Hour},
+		"a failure": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errFailed)
+			time.Sleep(time.Second)
+			v.set(5, nil)
+		}, epoch: 5, took: time.Second},
+		"no view after a failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
+			time.Sleep(time.Hour)
+			old.end(errFailed)
+		}, errs: []error{errFailed}, took: time.Hour + 30*time.Second},
+		"the seed goes, and then a node": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			v.set(1, errGone)
+			time.Sleep(time.Hour)
+			old.end(errFailed)
+		}, errs: []error{errGone, errFailed}, took: time.Hour},
+		"this node is removed": {then: func(_ *comm, v *views, _ context.CancelFunc) { v.set(1, errRemoved) },
+			errs: []error{errRemoved}},
+		"the communicator is closed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errClosed)
+			time.Sleep(time.Hour)
+			v.set(2, nil)
+		}, epoch: 2, took: time.Hour},
+		"the context ends": {then: func(_ *comm, _ *views, cancel context.CancelFunc) {
+			time.Sleep(time.Minute)
+			cancel()
+		}, errs: []error{context.Canceled}, took: time.Minute},
+		"the context ends after a failure": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
+			old.end(errFailed)
+			time.Sleep(time.Second)
+			cancel()
+		}, errs: []error{context.Canceled}, took: time.Second},
+		"a failure is to end it": {abort: true, then: func(old *comm, _ *views, _ context.CancelFunc) { old.end(errFailed) },
+			errs: []error{errFailed}},
+	}
+}
+
+// hurdles are what is in the way of the next communicator.
+func hurdles() map[string]course {
+	return map[string]course{
+		"another one fails meanwhile": {
+			make: func(_ context.Context, epoch uint64) error {
+				if epoch < 4 {
+					return fmt.Errorf("epoch %d: %w", epoch, errFailed)
+				}
+				return nil
+			},
+			then: func(old *comm, v *views, _ context.CancelFunc) {
+				old.end(errFailed)
+				for epoch := range uint64(3) {
+					time.Sleep(time.Second)
+					v.set(2+epoch, nil)
+				}
+			}, epoch: 4, took: 3 * time.Second},
+		"a newer view while one is made": {
+			make: func(ctx context.Context, epoch uint64) error {
+				if epoch == 2 {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			},
+			then: func(old *comm, v *views, _ context.CancelFunc) {
+				old.end(errFailed)
+				v.set(2, nil)
+				time.Sleep(time.Minute)
+				v.set(3, nil)
+			}, epoch: 3, took: time.Minute},
+		"what no view mends": {make: func(context.Context, uint64) error { return errBroken },
+			then: func(_ *comm, v *views, _ context.CancelFunc) { v.set(2, nil) }, errs: []error{errBroken}},
+	}
+}
+
+// TestNext: which communicator there is after what happens, when, or why none.
+func TestNext(t *testing.T) {
+	all := fates()
+	maps.Copy(all, hurdles())
+	for name, test := range all {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				v, old := newViews(), newComm(1)
+				f := follower(v, test.make)
+				f.Abort = test.abort
+				began := time.Now()
+				go test.then(old, v, cancel)
+				c, err := f.Next(ctx, old)
+				if took := time.Since(began); took != test.took {
+					t.Errorf("it took %v, want %v", took, test.took)
+				}
+				if test.errs == nil && (err != nil || c.epoch != test.epoch) {
+					t.Fatalf("got %v, %v, want epoch %d", c, err, test.epoch)
+				}
+				for _, want := range test.errs {
+					if !errors.Is(err, want) {
+						t.Errorf("got %v, want %v", err, want)
+					}
+				}
+			})
+		})
+	}
+}
