@@ -155,17 +155,15 @@ type Config struct {
 	// is noticed at once. NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0"`
 
-	// Recovery is what nodes do when another one has failed: Automatic by
-	// default. It has no effect yet: whatever it is, what the failed node was
-	// needed for ends with a PeerError, no communicator takes the place of those
-	// that it was in, and the program decides. NEXAR_RECOVERY_POLICY, where
-	// "auto" is "automatic".
-	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" idle:"automatic" one:"automatic,manual,abort"`
+	// Recovery is what Node.Epochs does when another node has failed: Automatic by
+	// default. In any case what the failed node was needed for ends with a
+	// PeerError. NEXAR_RECOVERY_POLICY, where "auto" is "automatic".
+	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" default:"automatic" one:"automatic,manual,abort"`
 
-	// RecoveryTimeout is how long the nodes that are left may take to agree on
-	// who has failed: 30 seconds by default, less than 0 for ever. It has no
-	// effect yet. NEXAR_RECOVERY_TIMEOUT_SECS.
-	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" idle:"30s"`
+	// RecoveryTimeout is how long Node.Epochs waits for the seed to say who is
+	// left, and then for each of these to come: 30 seconds by default, less than
+	// 0 for ever. NEXAR_RECOVERY_TIMEOUT_SECS.
+	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
 	// # Worlds that grow and shrink
 
@@ -209,18 +207,17 @@ type Config struct {
 // defaultListen is also where a seed listens by default.
 const defaultListen = ":0"
 
-// A RecoveryPolicy is what the nodes of a world do when one of them has failed,
-// as far as Config.Recovery has an effect.
+// A RecoveryPolicy is what Node.Epochs does when a node has failed.
 type RecoveryPolicy string
 
 // Recovery policies.
 const (
-	// Automatic: the others agree on who is left, and get communicators without
-	// the one that has failed.
+	// Automatic: it yields a communicator of the nodes that are left.
 	Automatic RecoveryPolicy = "automatic"
-	// Manual: the program is told, and decides.
+	// Manual is to leave it to the program who goes on. It is not built yet, and
+	// does as Automatic.
 	Manual RecoveryPolicy = "manual"
-	// Abort: the others close with the error.
+	// Abort: it ends with the error that names the failed node.
 	Abort RecoveryPolicy = "abort"
 )
 
