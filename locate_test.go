@@ -48,9 +48,7 @@ func TestLocate(t *testing.T) {
 						if count == test.most {
 							sample = 30
 						}
-						if raceDetector {
-							sample *= 4
-						}
+						sample = thinned(sample)
 						for _, l := range locators() {
 							if drawn++; mix(drawn)%sample != 0 {
 								continue

@@ -278,8 +278,8 @@ func TestOnDevice(t *testing.T) {
 					spots := arrange(t, n)
 					b := &book{n: n, kinds: kinds(), network: m.network, drawn: uint64(1000*n + len(name))}
 					for i, tr := range deviceTrials(b) {
-						if raceDetector && mix(b.drawn+uint64(i))%6 != 0 {
-							continue // A Fake takes ten times as long.
+						if mix(b.drawn+uint64(i))%thinned(1) != 0 {
+							continue
 						}
 						if err := tr.onDevices(t.Context(), comms, spots, i%3 == 0); err != nil {
 							t.Fatal(err)
