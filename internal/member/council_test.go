@@ -132,8 +132,7 @@ func TestCouncilAtRandom(t *testing.T) {
 		c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)})
 		now, heard, lost := start, make(map[NodeID]bool), make(map[[2]int]bool)
 		var state State
-		view, err := state.Apply(Entry{Kind: Form, Nodes: nodes(n)})
-		if err != nil {
+		if _, err := state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
 			t.Fatal(err)
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -160,7 +159,8 @@ func TestCouncilAtRandom(t *testing.T) {
 					t.Fatalf("%v goes, of which nothing was heard", id)
 				}
 			}
-			if view, err = state.Apply(r.Entry); err != nil {
+			view, err := state.Apply(r.Entry)
+			if err != nil {
 				t.Fatalf("a ruling that makes no sense: %v", err)
 			}
 			c.Adopt(view)
