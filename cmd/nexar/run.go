@@ -20,6 +20,7 @@ type runFlags struct {
 	first    int
 	env      []string
 	noPrefix bool
+	elastic  bool
 	grace    time.Duration
 }
 
@@ -54,8 +55,11 @@ one that asks them to end kills them. When a process fails, the others, whom
 nexar tells of it, have the grace time to end by themselves, then again as
 long after a SIGTERM; then they are killed. No process outlives nexar run.
 
+With --elastic the others go on when a process fails after the world has
+formed. It is for programs that follow Node.Epochs, as examples/elastic does.
+
 EXIT STATUS
-  0      all processes exited with status 0
+  0      all processes exited with status 0; with --elastic, at least one did
   N      the process that failed first exited with status N
   128+N  the process that failed first was killed by signal N
   1      a process ended before the world had formed, while others waited
@@ -80,6 +84,12 @@ EXIT STATUS
 			return ranks.Run(cmd.Context(), cfg)
 		},
 	}
+	f.define(cmd)
+	return cmd
+}
+
+// define makes the flags of the command.
+func (f *runFlags) define(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.SortFlags = false
@@ -89,8 +99,8 @@ EXIT STATUS
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (the seed chooses if it is not given)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable in the environment of the program, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not begin lines of output with the rank")
+	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails")
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure")
-	return cmd
 }
 
 // config checks the flags; given reports whether one was given.
@@ -101,7 +111,7 @@ const processesMax = 4096
 func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
 	cfg := ranks.Config{
 		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
-		Env: f.env, NoPrefix: f.noPrefix, Grace: f.grace,
+		Env: f.env, NoPrefix: f.noPrefix, Elastic: f.elastic, Grace: f.grace,
 	}
 	switch {
 	case len(program) == 0:

@@ -51,6 +51,11 @@ type Config struct {
 	// Failed, if not nil, is called by Run's goroutine after the first
 	// failure.
 	Failed func()
+
+	// Survives, if not nil, says whether the other children go on when one has
+	// failed. Run then returns nil if one of them exits with status 0 in the
+	// end, and otherwise the first failure.
+	Survives func() bool
 }
 
 // A Child is one process.
@@ -114,6 +119,7 @@ type supervisor struct {
 	stage     stage
 	timer     *time.Timer // ends the stage
 	failures  []*Failure  // until first is chosen
+	survived  []*Failure  // that the others went on after
 	well      []exit      // of children that exited with status 0
 	first     *Failure
 	requested int // signals that asked the children to end
@@ -180,6 +186,9 @@ func (s *supervisor) supervise() {
 			}
 		}
 	}
+	if len(s.well) == 0 {
+		s.failures = append(s.failures, s.survived...)
+	}
 	if s.first == nil && len(s.failures) > 0 {
 		s.choose()
 	}
@@ -191,6 +200,14 @@ func (s *supervisor) exited(e exit) {
 	if f == nil {
 		s.well = append(s.well, e)
 		s.ask(e)
+		return
+	}
+	if s.stage == allWell && s.requested == 0 && s.cfg.Survives != nil && s.cfg.Survives() {
+		f.Name = s.cfg.Children[f.Child].Name()
+		s.survived = append(s.survived, f)
+		if names := s.names(); names != "" {
+			s.say(f.Error() + "; going on: " + names)
+		}
 		return
 	}
 	s.fail(f)

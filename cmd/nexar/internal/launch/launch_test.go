@@ -116,6 +116,36 @@ func TestFirstFailureIsReported(t *testing.T) {
 	}
 }
 
+// Others go on after a failure if they are to, and it is one of Run only if none
+// of them ends well.
+func TestOthersSurvive(t *testing.T) {
+	for _, test := range []struct {
+		roles    []string
+		survives bool
+		failed   int // -1: none
+		said     string
+	}{
+		{[]string{"status3", "nap"}, true, -1, "exited with status 3; going on: rank 1"},
+		{[]string{"status3", "nap", "status3"}, true, -1, "exited with status 3; going on: rank 1"},
+		{[]string{"status3", "status3"}, true, 0, "exited with status 3"},
+		{[]string{"status3", "sleep"}, false, 0, "rank 0"},
+	} {
+		t.Run(strings.Join(test.roles, ","), func(t *testing.T) {
+			var r run
+			r.do(Config{Grace: 50 * time.Millisecond, Survives: func() bool { return test.survives }}, test.roles...)
+			if test.failed < 0 && r.failed != nil {
+				t.Errorf("got %v, although one has ended well", r.failed)
+			}
+			if test.failed >= 0 {
+				r.failure(t)
+			}
+			if said := strings.Join(r.said, "\n"); !strings.Contains(said, test.said) {
+				t.Errorf("said %q, want %q", said, test.said)
+			}
+		})
+	}
+}
+
 func TestGraceEndsInAKill(t *testing.T) {
 	var r run
 	r.do(Config{Grace: 300 * time.Millisecond}, "stubborn", "status3")

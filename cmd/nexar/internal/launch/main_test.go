@@ -45,6 +45,10 @@ var roles = map[string]func() int{
 		time.Sleep(time.Minute)
 		return 0
 	},
+	"nap": func() int {
+		time.Sleep(500 * time.Millisecond)
+		return 0
+	},
 	"sleep": func() int {
 		time.Sleep(time.Minute)
 		return 0

@@ -35,6 +35,7 @@ type Config struct {
 	Env       []string // "name=value", over everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
 	FirstOnly bool     // the first process has this one's standard output and error, and no other has an output
+	Elastic   bool     // the others go on when a process fails after the world has formed
 	Grace     time.Duration
 	Title     string // begins messages: "nexar run"
 
@@ -64,9 +65,13 @@ func Run(ctx context.Context, cfg Config) error {
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 
+	var survives func() bool
+	if cfg.Elastic {
+		survives = func() bool { return w == nil || w.formed() }
+	}
 	err = launch.Run(launch.Config{
 		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
-		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, Harmful: w.harmful, Failed: w.abandon,
+		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, Harmful: w.harmful, Failed: w.abandon, Survives: survives,
 	})
 	// A failure says more than this.
 	if missing := w.missing(); missing != "" && err == nil {
