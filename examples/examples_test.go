@@ -25,7 +25,7 @@ func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{"build", "-o", dir + string(filepath.Separator), "../cmd/nexar"}
-	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "overlap", "rpc", "seed_worker", "train"} {
+	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "elastic", "overlap", "rpc", "seed_worker", "train"} {
 		args = append(args, "./"+name)
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {

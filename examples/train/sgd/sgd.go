@@ -22,7 +22,8 @@
 // depends on the shares of the ranks.
 //
 // An error is one of package nexar, with which the communicator has ended, or of
-// a Compressor; the weights are then of no use. A Trainer is for one goroutine,
+// a Compressor; the weights are then those of some step, which other ranks may
+// have passed. A Trainer is for one goroutine,
 // and while a call is under way nobody else may use its communicator.
 package sgd
 
@@ -54,6 +55,8 @@ type Config struct {
 	Decay float64
 	// Seed is that of the order of the samples.
 	Seed uint64
+	// Root is the rank whose weights all begin with.
+	Root int
 	// Compressor makes what compresses the gradient of a layer, by its number;
 	// nil sends gradients as they are. It is called once for each layer.
 	Compressor func(layer int) compress.Compressor
@@ -76,7 +79,7 @@ type Trainer struct {
 }
 
 // New makes a Trainer for a network, which has the same layers on all ranks. All
-// begin with the weights that rank 0 has.
+// begin with the weights that Config.Root has.
 func New(ctx context.Context, c *nexar.Comm, net *mlp.Network, cfg Config) (*Trainer, error) {
 	switch {
 	case cfg.Batch < 0:
@@ -94,7 +97,7 @@ func New(ctx context.Context, c *nexar.Comm, net *mlp.Network, cfg Config) (*Tra
 		if cfg.Compressor != nil {
 			t.compressors = append(t.compressors, cfg.Compressor(i))
 		}
-		if err := nexar.Broadcast(ctx, c, l.Params, 0); err != nil {
+		if err := nexar.Broadcast(ctx, c, l.Params, cfg.Root); err != nil {
 			return nil, err
 		}
 	}
@@ -123,6 +126,16 @@ func (t *Trainer) Epoch(ctx context.Context, set *digits.Set, rate float64) (Sco
 		t.update(float32(rate))
 	}
 	return seen.score(ctx, t.comm, set.Len())
+}
+
+// Step lets the network learn from some samples of a set, by their numbers. If it
+// fails, the weights are as they were.
+func (t *Trainer) Step(ctx context.Context, set *digits.Set, batch []int, rate float64) error {
+	if err := t.step(ctx, set, batch, new(tally)); err != nil {
+		return err
+	}
+	t.update(float32(rate))
+	return nil
 }
 
 // step computes the gradient for the samples of a batch.

@@ -1,0 +1,123 @@
+// Command elastic trains the network of examples/train, and goes on when ranks
+// die:
+//
+//	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic
+//
+// Kill one of the processes whose numbers it prints with kill -9, and another:
+// the others go on from the step that they had come to. As batches do not depend
+// on the number of ranks, they learn what all would have learnt.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/examples/train/digits"
+	"github.com/nexar-go/nexar/examples/train/mlp"
+	"github.com/nexar-go/nexar/examples/train/sgd"
+)
+
+const (
+	seed   = 1
+	batch  = 32
+	hidden = 64
+	rate   = 0.2
+	held   = 0.2 // share of the images that are held back
+)
+
+func main() {
+	log.SetFlags(0)
+	epochs := flag.Int("epochs", 30, "how often to learn from each image")
+	pause := flag.Duration("pause", 0, "wait so long after each step, to have time to kill somebody")
+	flag.Parse()
+	if err := run(context.Background(), *epochs, *pause); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A job is a training as far as one rank has come with it.
+type job struct {
+	train, test *digits.Set
+	epochs      int
+	pause       time.Duration
+	net         *mlp.Network
+	steps       int // that the weights of net have learnt from
+}
+
+func run(ctx context.Context, epochs int, pause time.Duration) error {
+	all, err := digits.Load()
+	if err != nil {
+		return err
+	}
+	j := &job{epochs: epochs, pause: pause, net: mlp.New(seed, digits.Pixels, hidden, digits.Classes)}
+	j.train, j.test = all.Split(seed, held)
+	node, err := nexar.Join(ctx, nexar.Config{})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	for comm, err := range node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		fmt.Printf("rank %d of %d, process %d, begins with step %d\n", comm.Rank(), comm.Size(), os.Getpid(), j.steps)
+		err = j.learn(ctx, comm)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, nexar.ErrPeerFailed) && !errors.Is(err, nexar.ErrRevoked) {
+			return err
+		}
+		fmt.Printf("in step %d: %v\n", j.steps, comm.Err())
+	}
+	return nil
+}
+
+// learn goes on with the training on a communicator.
+func (j *job) learn(ctx context.Context, c *nexar.Comm) error {
+	trainer, err := j.sync(ctx, c)
+	if err != nil {
+		return err
+	}
+	for perEpoch := (j.train.Len() + batch - 1) / batch; j.steps < j.epochs*perEpoch; j.steps++ {
+		epoch, i := j.steps/perEpoch, j.steps%perEpoch
+		order := rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(j.train.Len())
+		samples := order[i*batch : min((i+1)*batch, len(order))]
+		if err := trainer.Step(ctx, j.train, samples, sgd.Falling(rate, epoch, j.epochs)); err != nil {
+			return err
+		}
+		time.Sleep(j.pause)
+	}
+	score, err := trainer.Test(ctx, j.test)
+	if err == nil && c.Rank() == 0 {
+		fmt.Printf("%d ranks have finished: accuracy %.1f%%\n", c.Size(), 100*score.Accuracy)
+	}
+	return err
+}
+
+// sync has all ranks go on from where the one is that has come furthest. When a
+// rank died in the middle of a step, some of the others may have had its sum by
+// then, and some not.
+func (j *job) sync(ctx context.Context, c *nexar.Comm) (*sgd.Trainer, error) {
+	steps, rank := []int64{int64(j.steps)}, []int32{0}
+	if err := nexar.MaxLoc(ctx, c, steps, rank); err != nil {
+		return nil, err
+	}
+	net := j.net
+	if j.steps < int(steps[0]) {
+		net = mlp.New(seed, digits.Pixels, hidden, digits.Classes) // The old weights stay until the new ones are here.
+	}
+	trainer, err := sgd.New(ctx, c, net, sgd.Config{Batch: batch, Decay: 1e-3, Seed: seed, Root: int(rank[0])})
+	if err != nil {
+		return nil, err
+	}
+	j.net, j.steps = net, int(steps[0])
+	return trainer, nil
+}
