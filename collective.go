@@ -49,7 +49,10 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // it changes dst alone and keeps neither slice. It must not block, call this
 // package or panic, as others wait for it; a call that is cancelled ends only
 // when combine has returned. If combine panics, so does AllReduceFunc, and the
-// communicator is revoked. All ranks use the same function.
+// communicator is revoked. If it ends its goroutine, as runtime.Goexit and FailNow
+// of a test do, that counts as a panic where ranks share memory, and otherwise
+// ends the process with one, as the goroutine may serve all communicators. All
+// ranks use the same function.
 func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
 	t, err := allReduceFuncTask(c, data, combine)
 	return c.run(ctx, t, err)

@@ -9,7 +9,9 @@ import (
 )
 
 // A Handle is an operation under way: what a function whose name begins with
-// Start returns.
+// Start returns. StartAllToAllV and StartAllReduceCompressed return when all ranks
+// have called them, StartAllReduceBuckets may wait for the first of many buckets;
+// the others wait for no other rank.
 //
 // Operations are carried out in the order of the Start calls and of those that
 // block, which has to be the same on all ranks; many can be under way at once,

@@ -132,7 +132,7 @@ func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []in
 	for try := range sharings {
 		part, ok := board.Choose(votes, int(cfg.Comm.ID()>>(8*try)%board.ShelfSize)*min(1, try))
 		if !ok {
-			cfg.Log.Info("no shared memory is left for a communicator: too many of them", "most", board.ShelfSize)
+			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", board.ShelfSize)
 			return NoPart, nil
 		}
 		isClean, took := cfg.Shelf.Take(part, nodes)
