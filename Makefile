@@ -19,7 +19,7 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -65,6 +65,9 @@ kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kil
 
 conformance: ## all trials of the tests of collectives, of which others make a part
 	TRIALS=all go test -count=1 -timeout 2h .
+
+worlds: ## a million simulated worlds in which nodes, hosts and links fail
+	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/member
 
 proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan

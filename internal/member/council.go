@@ -12,8 +12,8 @@ const (
 	// settle is how long nothing new is heard before a Council decides: nodes
 	// that die together are to go together.
 	settle = 10 * time.Millisecond
-	// patience is how long a Council waits for the end of a node that others
-	// have lost, and that it can still reach itself.
+	// patience is how long a Council waits for the end of one of two nodes that
+	// have lost each other, or for signs of life of both.
 	patience = 200 * time.Millisecond
 )
 
@@ -29,20 +29,27 @@ type Ruling struct {
 // itself.
 //
 // A link that is lost means that its two nodes can no longer be in one world.
-// Nodes that the Council has lost too are those to go; and if it can reach both,
-// it lets as few nodes go as it finds, so that all who stay are linked to each
-// other. It decides when it has heard nothing new for a moment: then all who
-// have gone together are in one ruling (Suresh et al., "Stable and Consistent
-// Membership at Scale with Rapid", USENIX ATC 2018).
+// Those that the Council has lost too go when it has heard nothing new for a
+// moment: then all who have gone together are in one ruling (Suresh et al.,
+// "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
+// has lost neither of the two, it waits a while; then one that has not answered it
+// since goes, and otherwise as few nodes as it finds, so that all who stay are
+// linked to each other.
 //
 // A node that only the Council has lost stays until there is another reason for
 // a new view, of which it would not hear.
 type Council struct {
 	view  View
-	lost  map[[2]NodeID]string // links, by who has lost them and to whom; why
+	lost  map[[2]NodeID]loss // links, by who has lost them and to whom
 	gone  map[NodeID]departure
-	heard time.Time // when something new was last heard
-	since time.Time // when the first of it was
+	alive map[NodeID]time.Time // when nodes were last alive for sure
+	news  time.Time            // when something new was last heard
+}
+
+// A loss is that of a link.
+type loss struct {
+	at     time.Time
+	reason string
 }
 
 // A departure is how a node ended its connection to the Council.
@@ -53,28 +60,37 @@ type departure struct {
 
 // NewCouncil returns a Council for a world that has formed.
 func NewCouncil(v View) *Council {
-	return &Council{view: v.clone(), lost: make(map[[2]NodeID]string), gone: make(map[NodeID]departure)}
+	return &Council{
+		view: v.clone(), lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
+	}
 }
 
-// Lost says that a node has lost its link to another.
-func (c *Council) Lost(now time.Time, by, to NodeID, reason string) {
+// Lost says that a node has lost its link to another. It reports whether that is
+// news: then it is time to ask both for a sign of life.
+func (c *Council) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
 	link := [2]NodeID{by, to}
 	if _, known := c.lost[link]; known || by == to || !c.has(by) || !c.has(to) {
-		return
+		return false
 	}
-	c.lost[link] = reason
-	c.hear(now)
+	c.lost[link] = loss{now, reason}
+	c.news = now
+	return true
 }
 
-// Gone says that a node has ended its connection to the Council, if Left in good
+// Gone says that a node has ended its connection to the Council, if left in good
 // order: then it has left the world.
 func (c *Council) Gone(now time.Time, id NodeID, left bool, reason string) {
 	if _, known := c.gone[id]; known || !c.has(id) {
 		return
 	}
 	c.gone[id] = departure{left, reason}
-	if left || c.accused(id) {
-		c.hear(now)
+	c.news = now
+}
+
+// Heard says that a node has answered what it was asked then.
+func (c *Council) Heard(asked time.Time, id NodeID) {
+	if c.has(id) && asked.After(c.alive[id]) {
+		c.alive[id] = asked
 	}
 }
 
@@ -83,46 +99,34 @@ func (c *Council) has(id NodeID) bool {
 	return ok
 }
 
-func (c *Council) hear(now time.Time) {
-	if c.heard.IsZero() {
-		c.since = now
-	}
-	c.heard = now
-}
-
-// accused reports whether somebody has lost the link to a node.
-func (c *Council) accused(id NodeID) bool {
-	for link := range c.lost {
-		if link[1] == id {
-			return true
-		}
-	}
-	return false
-}
-
 // Deadline is when Tick is due, and false if there is nothing to decide.
-func (c *Council) Deadline() (time.Time, bool) {
-	if c.heard.IsZero() {
-		return time.Time{}, false
-	}
-	due := c.heard.Add(settle)
-	if late := c.since.Add(patience); c.waits() && due.Before(late) {
-		due = late
-	}
-	return due, true
-}
-
-// waits reports whether of two nodes with a lost link between them none has
-// gone yet.
-func (c *Council) waits() bool {
-	for link := range c.lost {
-		_, a := c.gone[link[0]]
-		_, b := c.gone[link[1]]
-		if !a && !b {
-			return true
+func (c *Council) Deadline() (due time.Time, ok bool) {
+	sooner := func(t time.Time) {
+		if !ok || t.Before(due) {
+			due, ok = t, true
 		}
 	}
-	return false
+	settled := c.news.Add(settle)
+	for _, d := range c.gone {
+		if d.left {
+			sooner(settled)
+		}
+	}
+	for link, l := range c.lost {
+		late := l.at.Add(patience)
+		if c.isGone(link) || late.Before(settled) {
+			late = settled
+		}
+		sooner(late)
+	}
+	return due, ok
+}
+
+// isGone reports whether one of the two nodes of a link is gone.
+func (c *Council) isGone(link [2]NodeID) bool {
+	_, a := c.gone[link[0]]
+	_, b := c.gone[link[1]]
+	return a || b
 }
 
 // Tick decides, if it is time to. The caller applies the entry, and calls Adopt
@@ -131,80 +135,89 @@ func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
 	if due, ok := c.Deadline(); !ok || now.Before(due) {
 		return r, false
 	}
-	r.Reasons = make(map[NodeID]string)
-	kind := Leave
+	r.Entry.Kind, r.Reasons = Leave, c.cut(now)
+	if len(r.Reasons) > 0 {
+		r.Entry.Kind = Fail
+	}
 	for id, d := range c.gone {
 		r.Reasons[id] = d.reason
 		if !d.left {
-			kind = Fail
+			r.Entry.Kind = Fail
 		}
 	}
-	for id, reason := range c.cut(r.Reasons) {
-		r.Reasons[id] = reason
-		kind = Fail
-	}
-	r.Entry = Entry{Kind: kind}
 	for _, n := range c.view.Nodes {
 		if _, goes := r.Reasons[n.ID]; goes {
 			r.Entry.IDs = append(r.Entry.IDs, n.ID)
 		}
 	}
-	c.heard = time.Time{}
-	return r, len(r.Entry.IDs) > 0
+	return r, true
 }
 
-// cut is who has to go, besides those that do, for all others to be linked to
-// each other: again and again the node with the most lost links, of several the
-// one with the highest rank.
-func (c *Council) cut(going map[NodeID]string) map[NodeID]string {
+// cut is who has to go, besides those that are gone, for all others to be linked
+// to each other, as far as that has waited long enough, and why: again and again
+// the worst of those that have lost links.
+func (c *Council) cut(now time.Time) map[NodeID]string {
 	links := maps.Clone(c.lost)
+	maps.DeleteFunc(links, func(link [2]NodeID, _ loss) bool { return c.isGone(link) })
 	out := make(map[NodeID]string)
-	maps.DeleteFunc(links, func(link [2]NodeID, _ string) bool { return isIn(going, link[0]) || isIn(going, link[1]) })
-	for len(links) > 0 {
+	for {
 		others := make(map[NodeID]map[NodeID]bool) // whom each is not linked to
-		for link := range links {
+		candidates := make(map[NodeID]bool)
+		for link, l := range links {
 			for i, id := range link {
 				if others[id] == nil {
 					others[id] = make(map[NodeID]bool)
 				}
 				others[id][link[1-i]] = true
+				if !now.Before(l.at.Add(patience)) {
+					candidates[id] = true
+				}
 			}
 		}
-		worst := slices.MaxFunc(slices.Collect(maps.Keys(others)), func(a, b NodeID) int {
+		if len(candidates) == 0 {
+			return out
+		}
+		worst := slices.MaxFunc(slices.Collect(maps.Keys(candidates)), func(a, b NodeID) int {
 			x, _ := c.view.Rank(a)
 			y, _ := c.view.Rank(b)
-			return cmp.Or(cmp.Compare(len(others[a]), len(others[b])), cmp.Compare(x, y))
+			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(len(others[a]), len(others[b])), cmp.Compare(x, y))
 		})
 		out[worst] = c.why(worst, links)
-		maps.DeleteFunc(links, func(link [2]NodeID, _ string) bool { return link[0] == worst || link[1] == worst })
+		maps.DeleteFunc(links, func(link [2]NodeID, _ loss) bool { return link[0] == worst || link[1] == worst })
 	}
-	return out
+}
+
+// silence is 1 if a node has answered nothing that it was asked since one of its links was lost
+// that has waited long enough, and otherwise 0.
+func (c *Council) silence(id NodeID, now time.Time) int {
+	for link, l := range c.lost {
+		if (link[0] == id || link[1] == id) && !now.Before(l.at.Add(patience)) && c.alive[id].Before(l.at) {
+			return 1
+		}
+	}
+	return 0
 }
 
 // why says which links a node has lost: what the first of the others, by rank,
 // says of it, or if none does, what it says itself.
-func (c *Council) why(id NodeID, links map[[2]NodeID]string) string {
+func (c *Council) why(id NodeID, links map[[2]NodeID]loss) string {
 	for rank, n := range c.view.Nodes {
-		if reason, ok := links[[2]NodeID{n.ID, id}]; ok {
-			return fmt.Sprintf("rank %d has lost it: %s", rank, reason)
+		if l, ok := links[[2]NodeID{n.ID, id}]; ok {
+			return fmt.Sprintf("rank %d has lost it: %s", rank, l.reason)
 		}
 	}
 	for rank, n := range c.view.Nodes {
-		if reason, ok := links[[2]NodeID{id, n.ID}]; ok {
-			return fmt.Sprintf("it has lost rank %d: %s", rank, reason)
+		if l, ok := links[[2]NodeID{id, n.ID}]; ok {
+			return fmt.Sprintf("it has lost rank %d: %s", rank, l.reason)
 		}
 	}
 	return ""
 }
 
-func isIn(set map[NodeID]string, id NodeID) bool {
-	_, ok := set[id]
-	return ok
-}
-
 // Adopt goes on with the next view.
 func (c *Council) Adopt(v View) {
 	c.view = v.clone()
+	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })
 	maps.DeleteFunc(c.gone, func(id NodeID, _ departure) bool { return !c.has(id) })
-	maps.DeleteFunc(c.lost, func(link [2]NodeID, _ string) bool { return !c.has(link[0]) || !c.has(link[1]) })
+	maps.DeleteFunc(c.lost, func(link [2]NodeID, _ loss) bool { return !c.has(link[0]) || !c.has(link[1]) })
 }

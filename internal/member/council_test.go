@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A report is what a Council hears: that a link is lost, or, if To is -1, that a
-// node is gone.
+// A hearing is what a Council hears: that a link is lost, or, if to is -1, that a
+// node is gone, or, if it is -2, that it lives.
 type hearing struct {
 	after  time.Duration // since the one before
 	by, to int
@@ -26,7 +26,9 @@ func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
 	now := start
 	for _, h := range all {
 		now = now.Add(h.after)
-		if h.to < 0 {
+		if h.to == -2 {
+			c.Heard(now, node(h.by).ID)
+		} else if h.to < 0 {
 			c.Gone(now, node(h.by).ID, h.left, "it is gone")
 		} else {
 			c.Lost(now, node(h.by).ID, node(h.to).ID, "no answer")
@@ -52,6 +54,7 @@ func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
 func TestCouncil(t *testing.T) {
 	gone := func(i int) hearing { return hearing{by: i, to: -1} }
 	lost := func(by, to int) hearing { return hearing{by: by, to: to} }
+	lives := func(i int) hearing { return hearing{by: i, to: -2} }
 	for name, test := range map[string]struct {
 		n     int
 		heard []hearing
@@ -67,6 +70,10 @@ func TestCouncil(t *testing.T) {
 		"a host falls silent":         {5, []hearing{lost(0, 2), lost(1, 2), lost(3, 2)}, Fail, []int{2}, patience},
 		"a silent one accuses all":    {5, []hearing{lost(2, 0), lost(2, 1), lost(2, 3), lost(0, 2)}, Fail, []int{2}, patience},
 		"a link is cut":               {4, []hearing{lost(1, 2), lost(2, 1)}, Fail, []int{2}, patience},
+		"both ends live":              {4, []hearing{lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, patience},
+		"only the higher end lives":   {4, []hearing{lost(2, 1), lives(2)}, Fail, []int{1}, patience},
+		"a liar is not more alive":    {5, []hearing{lost(2, 1), lost(2, 3), lives(1), lives(2), lives(3)}, Fail, []int{2}, patience},
+		"new death beside an old cut": {6, []hearing{lost(1, 2), {after: patience - settle/2, by: 5, to: 0}}, Fail, []int{2}, patience + settle/2},
 		"two links of one are cut":    {5, []hearing{lost(0, 3), lost(0, 4)}, Fail, []int{0}, patience},
 		"two pairs are cut":           {6, []hearing{lost(0, 1), lost(3, 4)}, Fail, []int{1, 4}, patience},
 		"one leaves":                  {3, []hearing{{by: 1, to: -1, left: true}}, Leave, []int{1}, settle},
@@ -150,27 +157,36 @@ func TestCouncilAtRandom(t *testing.T) {
 			default:
 				now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
 			}
-			r, ok := c.Tick(now)
-			if !ok {
-				continue
-			}
-			for _, id := range r.Entry.IDs {
-				if !heard[id] {
-					t.Fatalf("%v goes, of which nothing was heard", id)
-				}
-			}
-			view, err := state.Apply(r.Entry)
-			if err != nil {
-				t.Fatalf("a ruling that makes no sense: %v", err)
-			}
-			c.Adopt(view)
-			for link := range lost {
-				_, a := view.Rank(node(link[0]).ID)
-				_, b := view.Rank(node(link[1]).ID)
-				if a && b {
-					t.Fatalf("%s stay, and are not linked", fmt.Sprint(link))
-				}
+			ruleAtRandom(t, c, &state, now, heard)
+		}
+		for due, ok := c.Deadline(); ok; due, ok = c.Deadline() {
+			ruleAtRandom(t, c, &state, due, heard)
+		}
+		view := state.View()
+		for link := range lost {
+			_, a := view.Rank(node(link[0]).ID)
+			_, b := view.Rank(node(link[1]).ID)
+			if a && b {
+				t.Fatalf("%s stay, and are not linked", fmt.Sprint(link))
 			}
 		}
 	})
+}
+
+// ruleAtRandom has a council decide. Nobody goes of whom nothing was heard.
+func ruleAtRandom(t *rapid.T, c *Council, state *State, now time.Time, heard map[NodeID]bool) {
+	r, ok := c.Tick(now)
+	if !ok {
+		return
+	}
+	for _, id := range r.Entry.IDs {
+		if !heard[id] {
+			t.Fatalf("%v goes, of which nothing was heard", id)
+		}
+	}
+	view, err := state.Apply(r.Entry)
+	if err != nil {
+		t.Fatalf("a ruling that makes no sense: %v", err)
+	}
+	c.Adopt(view)
 }

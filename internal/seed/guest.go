@@ -36,11 +36,9 @@ func (s *Server) host(g *guest) {
 // That is not sent at each arrival, which would be a message from everyone to
 // everyone.
 func (s *Server) newPing(g *guest) func() {
-	var seq uint64
 	told := -1
 	return func() {
-		seq++
-		g.out.post(frame(wire.JoinPing{Seq: seq}))
+		g.out.post(frame(s.ping()))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		joined, phase := s.form.Joined(), s.form.Phase()
@@ -69,7 +67,8 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			return "its conn to the seed ended: " + g.reason(err), false
 		}
 		switch m := m.(type) {
-		case wire.JoinPing: // it lives
+		case wire.JoinPing:
+			s.judge(func(now time.Time) { s.council.Heard(s.asked(m, now), g.node.ID) })
 		case wire.JoinReady:
 			if s.isView(m.Epoch) {
 				s.step(func(now time.Time) member.Step { return s.form.Ready(now, g.node.ID) })
@@ -78,7 +77,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			if s.isView(m.Epoch) {
 				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
 			}
-			s.judge(func(now time.Time) { s.council.Lost(now, g.node.ID, m.Peer, m.Text) })
+			s.judge(func(now time.Time) { s.lost(now, g.node.ID, m.Peer, m.Text) })
 		case wire.JoinRenew:
 			if err := s.renew(g, m.CSR); err != nil {
 				return "its signing request: " + err.Error(), false

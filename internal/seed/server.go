@@ -78,6 +78,7 @@ type Server struct {
 	gate    *gate
 	open    context.Context // ends when Close is called
 	close   context.CancelFunc
+	began   time.Time
 	decided chan struct{} // closed when the world has formed or failed
 	wg      sync.WaitGroup
 
@@ -114,6 +115,7 @@ func Serve(cfg Config) (*Server, error) {
 		cfg:     cfg,
 		log:     cfg.Log,
 		lim:     cfg.limits.withDefaults(),
+		began:   time.Now(),
 		decided: make(chan struct{}),
 		form:    form,
 		guests:  make(map[member.NodeID]*guest),

@@ -35,6 +35,30 @@ func (s *Server) hear(input func(now time.Time)) {
 	}
 }
 
+// lost tells the council that a node has lost another, and asks both for a sign of
+// life. The lock is held.
+func (s *Server) lost(now time.Time, by, to member.NodeID, reason string) {
+	if !s.council.Lost(now, by, to, reason) {
+		return
+	}
+	for _, id := range []member.NodeID{by, to} {
+		if g := s.guests[id]; g != nil {
+			g.out.post(frame(s.ping()))
+		}
+	}
+}
+
+// ping asks for a sign of life, and says when it was asked for.
+func (s *Server) ping() wire.JoinPing { return wire.JoinPing{Seq: uint64(time.Since(s.began))} }
+
+// asked is when a ping was sent that has come back.
+func (s *Server) asked(m wire.JoinPing, now time.Time) time.Time {
+	if m.Seq > uint64(now.Sub(s.began)) {
+		return now // which nobody has asked
+	}
+	return s.began.Add(time.Duration(m.Seq))
+}
+
 // change makes the view that a ruling leads to, and tells all nodes: those that
 // stay what it is, and those that go why. The lock is held.
 func (s *Server) change(r member.Ruling) {

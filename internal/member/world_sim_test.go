@@ -1,0 +1,386 @@
+package member
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// A fault is one that is planted in the seed of a simulated world.
+type fault int
+
+const (
+	sound          fault = iota
+	neverAdopts          // the council goes on with the first view
+	reusesEpoch          // the log forgets that a view was made
+	deafToEnds           // nodes that are gone are not reported to the council
+	deafToLinks          // lost links are not
+	hearsBackwards       // who has lost whom is mistaken
+	tellsRemoved         // later views go to nodes that are not in them
+	forgetsOne           // the last survivor is not told
+	reversesRanks        // survivors do not keep their order
+	missesDeadline       // what is due is not decided
+	rulesAtOnce          // the first report decides, whoever is gone by then
+	asksNobody           // nodes that others have lost are not asked for a sign of life
+	faults
+)
+
+// An event is something that happens in a simulated world.
+type event struct {
+	at   time.Time
+	turn int // of events at the same time
+	do   func()
+}
+
+type agenda []event
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].turn < a[j].turn
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(event)) }
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// A simNode is a node of a simulated world, and what the seed has of it.
+type simNode struct {
+	id       NodeID
+	alive    bool // its process runs, and has not left
+	attached bool // it has a connection to the seed
+	views    []View
+	said     time.Time // when the last thing that it has said to the seed arrives
+	removed  bool      // the seed has told it so
+	left     bool      // it has told the seed so
+}
+
+// A simWorld is nodes and their seed, in virtual time.
+type simWorld struct {
+	fault   fault
+	rng     *rand.Rand
+	now     time.Time
+	agenda  agenda
+	turn    int
+	nodes   []*simNode
+	lost    map[[2]int]bool // links, whoever has noticed
+	harmed  map[int]bool    // nodes that have crashed, left, or lost a link or the seed
+	state   State
+	view    View
+	council *Council
+	err     error
+}
+
+func newSimWorld(seed uint64, f fault) *simWorld {
+	w := &simWorld{
+		fault: f, rng: rand.New(rand.NewPCG(seed, 1)), now: start,
+		lost: make(map[[2]int]bool), harmed: make(map[int]bool),
+	}
+	n := 2 + w.rng.IntN(8)
+	for i := range n {
+		w.nodes = append(w.nodes, &simNode{id: node(i).ID, alive: true, attached: true})
+	}
+	var err error
+	if w.view, err = w.state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
+		panic(err)
+	}
+	w.council = NewCouncil(w.view)
+	for _, s := range w.nodes {
+		s.views = []View{w.view}
+	}
+	return w
+}
+
+// after has something happen later.
+func (w *simWorld) after(d time.Duration, do func()) {
+	w.turn++
+	heap.Push(&w.agenda, event{w.now.Add(d), w.turn, do})
+}
+
+func (w *simWorld) ms(most int) time.Duration {
+	return time.Duration(w.rng.IntN(most*1000)) * time.Microsecond
+}
+
+func (w *simWorld) failf(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+// tell has a node say something to the seed, in order with what it said before.
+func (w *simWorld) tell(i int, do func()) {
+	s := w.nodes[i]
+	at := w.now.Add(w.ms(30))
+	if at.Before(s.said) {
+		at = s.said
+	}
+	s.said = at
+	w.after(at.Sub(w.now), do)
+}
+
+// lose ends the link of two nodes. Those that live notice, sooner or later.
+func (w *simWorld) lose(a, b int, within int) {
+	w.lost[[2]int{min(a, b), max(a, b)}] = true
+	for _, end := range [][2]int{{a, b}, {b, a}} {
+		w.after(w.ms(within), func() {
+			s := w.nodes[end[0]]
+			if s.alive && s.attached && !s.removed {
+				w.tell(end[0], func() { w.hear(func() { w.report(end[0], end[1]) }) })
+			}
+		})
+	}
+}
+
+func (w *simWorld) report(by, to int) {
+	switch w.fault {
+	case deafToLinks:
+		return
+	case hearsBackwards:
+		by, to = (by+1)%len(w.nodes), by
+	}
+	if !w.council.Lost(w.now, w.nodes[by].id, w.nodes[to].id, "it is silent") || w.fault == asksNobody {
+		return
+	}
+	asked := w.now
+	for _, i := range []int{by, to} {
+		w.after(w.ms(30), func() {
+			if s := w.nodes[i]; s.alive && s.attached {
+				w.tell(i, func() { w.council.Heard(asked, s.id) })
+			}
+		})
+	}
+}
+
+// end ends the connection of a node to the seed.
+func (w *simWorld) end(i int, left bool) {
+	w.nodes[i].attached = false
+	w.tell(i, func() {
+		w.hear(func() {
+			if w.fault != deafToEnds {
+				w.council.Gone(w.now, w.nodes[i].id, left, "it is gone")
+			}
+		})
+	})
+}
+
+// hear is what the seed does with whatever it hears.
+func (w *simWorld) hear(input func()) {
+	input()
+	w.decide()
+}
+
+// decide has the council decide, now and when it is due.
+func (w *simWorld) decide() {
+	w.rule()
+	if due, ok := w.council.Deadline(); ok && w.fault != missesDeadline && w.err == nil {
+		w.after(max(0, due.Sub(w.now)), w.decide)
+	}
+}
+
+func (w *simWorld) rule() {
+	now := w.now
+	if w.fault == rulesAtOnce {
+		now = now.Add(time.Hour)
+	}
+	r, ok := w.council.Tick(now)
+	if !ok {
+		return
+	}
+	before := w.state
+	view, err := w.state.Apply(r.Entry)
+	if err != nil {
+		w.failf("a ruling that makes no sense: %v", err)
+		return
+	}
+	if w.fault == reusesEpoch {
+		w.state = before
+	}
+	if w.fault == reversesRanks {
+		slices.Reverse(view.Nodes)
+	}
+	w.view = view
+	if w.fault != neverAdopts {
+		w.council.Adopt(view)
+	}
+	for i, s := range w.nodes {
+		rank, stays := view.Rank(s.id)
+		switch {
+		case !s.attached, s.removed && w.fault != tellsRemoved:
+		case stays && w.fault == forgetsOne && rank == view.Size()-1:
+		case stays || w.fault == tellsRemoved && len(s.views) > 0 && s.removed:
+			w.after(w.ms(30), func() { w.receive(i, view) })
+		default:
+			s.removed = true
+		}
+	}
+}
+
+// receive checks a view that a node gets: it follows the one it has.
+func (w *simWorld) receive(i int, v View) {
+	s := w.nodes[i]
+	if !s.alive || !s.attached {
+		return
+	}
+	last := s.views[len(s.views)-1]
+	switch {
+	case v.Epoch <= last.Epoch:
+		if slices.IndexFunc(s.views, func(x View) bool { return x.Epoch == v.Epoch && slices.Equal(ids(x), ids(v)) }) < 0 && v.Epoch == last.Epoch {
+			w.failf("node %d gets two views with epoch %d", i, v.Epoch)
+		}
+		return // An older one has been overtaken.
+	case !has(v, s.id):
+		w.failf("node %d gets view %d, in which it is not", i, v.Epoch)
+	}
+	at := -1
+	for _, n := range v.Nodes {
+		rank, ok := last.Rank(n.ID)
+		if !ok || rank <= at {
+			w.failf("view %d has not the survivors of view %d in their order", v.Epoch, last.Epoch)
+		}
+		at = rank
+	}
+	s.views = append(s.views, v)
+}
+
+func has(v View, id NodeID) bool {
+	_, ok := v.Rank(id)
+	return ok
+}
+
+// harm is a random misfortune.
+func (w *simWorld) harm() {
+	i := w.rng.IntN(len(w.nodes))
+	s := w.nodes[i]
+	if !s.alive {
+		return
+	}
+	switch w.rng.IntN(6) {
+	case 5: // Its host falls silent: some notice sooner than others, and the seed last.
+		s.alive, w.harmed[i] = false, true
+		for j := range w.nodes {
+			if j != i {
+				w.lose(i, j, 1000)
+			}
+		}
+		if s.attached {
+			w.after(5*time.Second, func() { w.end(i, false) })
+		}
+	case 0, 1: // The process dies: the kernel says so to all.
+		s.alive, w.harmed[i] = false, true
+		for j := range w.nodes {
+			if j != i {
+				w.lose(i, j, 20)
+			}
+		}
+		if s.attached {
+			w.end(i, false)
+		}
+	case 2: // It leaves.
+		s.alive, w.harmed[i] = false, true
+		if s.attached {
+			s.left = true
+			w.end(i, true)
+		}
+	case 3: // A link is cut.
+		if j := w.rng.IntN(len(w.nodes)); j != i && w.nodes[j].alive {
+			w.harmed[i], w.harmed[j] = true, true
+			w.lose(i, j, 1000)
+		}
+	case 4: // Only the seed loses it.
+		if w.harmed[i] = true; s.attached {
+			w.end(i, false)
+		}
+	}
+}
+
+// run lets some things happen, and then waits until all is calm.
+func (w *simWorld) run() error {
+	for range 1 + w.rng.IntN(6) {
+		w.after(w.ms(1+w.rng.IntN(800)), w.harm)
+	}
+	for steps := 0; len(w.agenda) > 0 && w.err == nil; steps++ {
+		e := heap.Pop(&w.agenda).(event)
+		w.now = e.at
+		e.do()
+		if steps > 100_000 {
+			return fmt.Errorf("it does not become calm")
+		}
+	}
+	if w.err == nil {
+		w.check()
+	}
+	return w.err
+}
+
+// check looks at a world that has become calm.
+func (w *simWorld) check() {
+	for i, s := range w.nodes {
+		in := has(w.view, s.id)
+		if !in && !w.harmed[i] {
+			w.failf("node %d is removed, and nothing was wrong with it", i)
+		}
+		if in && s.alive && s.attached && s.views[len(s.views)-1].Epoch != w.view.Epoch {
+			w.failf("node %d is in view %d, and has only view %d", i, w.view.Epoch, s.views[len(s.views)-1].Epoch)
+		}
+		if s.left && in {
+			w.failf("node %d has left, and is in view %d", i, w.view.Epoch)
+		}
+		if s.removed && in {
+			w.failf("node %d was removed, and is in view %d", i, w.view.Epoch)
+		}
+	}
+	for link := range w.lost {
+		a, b := w.nodes[link[0]], w.nodes[link[1]]
+		// Who has no connection to the seed cannot say so.
+		heard := a.attached && a.alive || b.attached && b.alive
+		if heard && has(w.view, a.id) && has(w.view, b.id) {
+			w.failf("nodes %d and %d are in view %d, and not linked", link[0], link[1], w.view.Epoch)
+		}
+	}
+}
+
+// TestSimulatedWorlds: whatever happens to nodes and links, in thousands of
+// worlds, there is one chain of views, those who stay are linked to each other,
+// nobody goes without a reason, and all who stay hear of it. A seed that fails
+// gives the same world again.
+func TestSimulatedWorlds(t *testing.T) {
+	worlds := uint64(20_000)
+	if n, err := strconv.ParseUint(os.Getenv("WORLDS"), 10, 64); err == nil {
+		worlds = n
+	}
+	for seed := range worlds {
+		if err := newSimWorld(seed, sound).run(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestPlantedFaults: each is found in some world.
+func TestPlantedFaults(t *testing.T) {
+	for f := sound + 1; f < faults; f++ {
+		found := error(nil)
+		for seed := uint64(0); found == nil && seed < 20_000; seed++ {
+			found = newSimWorld(seed, f).run()
+		}
+		if found == nil {
+			t.Errorf("fault %d is not found", f)
+		}
+	}
+}
+
+// TestSimulationIsRepeatable: the same seed is the same world.
+func TestSimulationIsRepeatable(t *testing.T) {
+	for seed := range uint64(100) {
+		a, b := newSimWorld(seed, sound), newSimWorld(seed, sound)
+		if x, y := a.run(), b.run(); x != nil || y != nil || a.turn != b.turn || a.view.Epoch != b.view.Epoch || !a.now.Equal(b.now) {
+			t.Fatalf("seed %d: %d and %d events, epochs %d and %d", seed, a.turn, b.turn, a.view.Epoch, b.view.Epoch)
+		}
+	}
+}
