@@ -131,11 +131,11 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		// Others may have gone on. They are told, and that calls come to nothing.
 		c.comm.Cancel(err)
 		c.shut()
-		e.NewComm(idOf(id, callsOf), rank, links).Close()
+		e.NewLooseComm(idOf(id, callsOf), rank, links).Close()
 		return nil, cmp.Or(c.translate(err), err)
 	}
 	c.book.Pin(h.pins)
-	if err := c.serve(e.NewComm(idOf(id, callsOf), rank, links)); err != nil {
+	if err := c.serve(e.NewLooseComm(idOf(id, callsOf), rank, links)); err != nil {
 		c.shut()
 		return nil, err
 	}

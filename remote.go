@@ -207,7 +207,6 @@ func (c *Comm) gone(err error) error {
 // serve makes what carries the calls of this communicator.
 func (c *Comm) serve(carrier *engine.Comm) (err error) {
 	c.carrier = carrier
-	carrier.Loosen() // A rank that leaves in the middle of a call ends no other one.
 	c.calls, err = rpc.New(port{carrier}, c.rank, c.Size(), rpc.Config{
 		Timeout: c.home.callTimeout, InFlight: c.home.callsInFlight, Log: c.home.log,
 		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },

@@ -34,12 +34,13 @@ type Comm struct {
 	quiet    sync.Cond // an operation that fails is no longer busy
 	opened   bool
 	loose    bool
-	err      error          // why no operation may begin
-	heard    *heardRevoke   // what another rank has told of it
-	left     map[int]uint64 // ranks that have left, and after which collective
-	lastLeft int            // the rank that left last
-	closed   map[int]uint64 // peers that closed before this rank had made it
-	seq      uint64         // of the last collective
+	err      error               // why no operation may begin
+	heard    *heardRevoke        // what another rank has told of it
+	left     map[int]uint64      // ranks that have left, and after which collective
+	lastLeft int                 // the rank that left last
+	closed   map[int]uint64      // peers that closed before this rank had made it
+	revoked  map[int]heardRevoke // the same in the middle of something
+	seq      uint64              // of the last collective
 	ops      opTable
 	history  [historyLength]wire.Call
 	where    map[int]wire.Where // what ranks answered when they were late
@@ -68,7 +69,7 @@ type Comm struct {
 func newComm(e *Engine, id uint64, maker int) *Comm {
 	c := &Comm{
 		engine: e, id: id, maker: maker,
-		left: make(map[int]uint64), closed: make(map[int]uint64), where: make(map[int]wire.Where),
+		left: make(map[int]uint64), closed: make(map[int]uint64), revoked: make(map[int]heardRevoke), where: make(map[int]wire.Where),
 		ahead: make(map[uint64]*held), sends: make(map[uint64]*Sending),
 		receiving: make(map[*Receive]struct{}),
 	}
@@ -77,14 +78,15 @@ func newComm(e *Engine, id uint64, maker int) *Comm {
 }
 
 // open makes the communicator usable. It returns which peers have closed it by
-// now, and after which collective.
-func (c *Comm) open(rank int, links []*link.Link) (closed map[int]uint64) {
+// now, and after which collective, and what ranks have said that closed it in the
+// middle of something.
+func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]uint64, revoked map[int]heardRevoke) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opened {
 		panic("engine: communicator made twice")
 	}
-	c.opened, c.rank, c.links = true, rank, links
+	c.opened, c.rank, c.links, c.loose = true, rank, links, loose
 	c.rankOf = make(map[int]int, len(links))
 	for r, l := range links {
 		c.ranks = append(c.ranks, r)
@@ -106,8 +108,14 @@ func (c *Comm) open(rank int, links []*link.Link) (closed map[int]uint64) {
 	if !namesRanks(c.err, len(links)) {
 		c.err = &RevokedError{Rank: -1, Cause: wire.CauseCancelled, Text: "by a rank that there is not"}
 	}
-	closed, c.closed = c.closed, nil
-	return closed
+	revoked = make(map[int]heardRevoke)
+	for peer, r := range c.revoked {
+		if rank, ok := c.rankOf[peer]; ok {
+			revoked[rank] = r
+		}
+	}
+	closed, c.closed, c.revoked = c.closed, nil, nil
+	return closed, revoked
 }
 
 // namesRanks reports whether the ranks that a revocation names exist.
@@ -164,15 +172,6 @@ func (c *Comm) Close() {
 		c.sayClosed()
 	}
 	c.engine.forget(c)
-}
-
-// Loosen says that ranks need each other for nothing but messages: one that
-// closes in the middle of some ends these alone. All ranks call it before the
-// first message.
-func (c *Comm) Loosen() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loose = true
 }
 
 // busy reports whether the others wait for what this rank has begun. It is
@@ -325,6 +324,20 @@ func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	if c == nil {
 		return
 	}
+	c.mu.Lock()
+	early := !c.opened && r.Cause == wire.CauseClosed
+	if early {
+		c.revoked[l.Peer] = heardRevoke{r, text} // What that means shows when it is made.
+	}
+	c.mu.Unlock()
+	if !early {
+		c.revokedBy(l, heardRevoke{r, text})
+	}
+}
+
+// revokedBy ends the communicator, as a peer says.
+func (c *Comm) revokedBy(l *link.Link, h heardRevoke) {
+	r, text := h.revoke, h.text
 	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: text}
 	if r.Cause == wire.CauseMismatch {
 		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
@@ -341,7 +354,7 @@ func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	case c.opened && (!member || !namesRanks(err, len(c.links))):
 		l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by a rank that there is not", c.id))
 	case c.err == nil:
-		c.heard = &heardRevoke{r, text}
+		c.heard = &h
 		c.fail(err)
 	}
 }

@@ -22,9 +22,23 @@ const (
 // Links has the link to each rank; the one to rank itself carries messages to
 // oneself. If one of them has ended by now, so has the communicator.
 func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
+	return e.newComm(id, rank, links, false)
+}
+
+// NewLooseComm is NewComm for ranks that need each other for nothing but messages:
+// one that closes in the middle of some ends these alone.
+func (e *Engine) NewLooseComm(id uint64, rank int, links []*link.Link) *Comm {
+	return e.newComm(id, rank, links, true)
+}
+
+func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *Comm {
 	c := e.own(id)
-	for peer, seq := range c.open(rank, links) {
+	closed, revoked := c.open(rank, links, loose)
+	for peer, seq := range closed {
 		c.peerClosed(peer, seq)
+	}
+	for rank, r := range revoked {
+		c.revokedBy(links[rank], r)
 	}
 	for _, l := range links {
 		if end, ended := e.endOf(l); ended && end == nil {

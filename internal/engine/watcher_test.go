@@ -186,8 +186,8 @@ func TestGo(t *testing.T) {
 func TestLooseCommunicator(t *testing.T) {
 	for _, from := range []int{0, 1} { // of the message between ranks 0 and 1, of which 0 closes
 		w := newWorld(t, 3, overMem, Config{})
-		for _, c := range w.comms {
-			c.Loosen()
+		for rank, e := range w.engines {
+			w.comms[rank] = e.NewLooseComm(commID+1, rank, w.links[rank])
 		}
 		h := hear(w.comms[2])
 		s, err := w.comms[from].StartSend(Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
@@ -230,5 +230,43 @@ func TestLooseCommunicator(t *testing.T) {
 			}
 			return nil
 		}))
+	}
+}
+
+// TestClosedBeforeOthersAreThere: a rank that closes a loose communicator in the
+// middle of a message, before the others have made it, ends it for nobody. If it
+// is not loose, it does.
+func TestClosedBeforeOthersAreThere(t *testing.T) {
+	for _, loose := range []bool{true, false} {
+		w := newWorld(t, 3, overMem, Config{})
+		makes := (*Engine).NewComm
+		if loose {
+			makes = (*Engine).NewLooseComm
+		}
+		w.comms[0] = makes(w.engines[0], commID+1, 0, w.links[0])
+		if _, err := w.comms[0].StartSend(Bytes(make([]byte, 1<<20)), byteType, 1, 4); err != nil {
+			t.Fatal(err)
+		}
+		if !loose {
+			go w.run(t.Context(), 0, ring, vector(0, 100)) // which has the others wait
+			until(t, "the collective", func() bool { w.comms[0].mu.Lock(); defer w.comms[0].mu.Unlock(); return w.comms[0].ops.live > 0 })
+		}
+		w.comms[0].Close()
+		for rank := 1; rank < 3; rank++ {
+			e := w.engines[rank]
+			until(t, "the word of it", func() bool {
+				c := e.known(commID + 1)
+				if c == nil {
+					return false
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return len(c.revoked) > 0
+			})
+			w.comms[rank] = makes(e, commID+1, rank, w.links[rank])
+			if err := w.comms[rank].Err(); (err == nil) != loose {
+				t.Errorf("loose: %v, rank %d: %v", loose, rank, err)
+			}
+		}
 	}
 }
