@@ -277,6 +277,7 @@ func TestConfigDefaults(t *testing.T) {
 		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMax: 4 << 30,
 		CallTimeout: 30 * time.Second, CallsInFlight: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
+		Recovery: Automatic, RecoveryTimeout: 30 * time.Second,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)

@@ -30,7 +30,13 @@ func (m *Mesh) close(ctx context.Context) error {
 	m.engine.Close()
 	var closing sync.WaitGroup
 	for _, l := range links {
-		closing.Go(func() { l.Close(ctx) })
+		closing.Go(func() {
+			if m.isDoubted(l) {
+				l.Abort() // Nobody is there, most likely, to say goodbye to.
+			} else {
+				l.Close(ctx)
+			}
+		})
 	}
 	closing.Wait()
 	m.stop()
@@ -41,6 +47,12 @@ func (m *Mesh) close(ctx context.Context) error {
 	}
 	m.wg.Wait()
 	return errors.Join(errs...)
+}
+
+func (m *Mesh) isDoubted(l *link.Link) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.doubted[l.Peer]
 }
 
 // abort drops everything that form has made.

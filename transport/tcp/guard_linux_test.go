@@ -13,9 +13,9 @@ func TestGuard(t *testing.T) {
 		limit                              time.Duration
 		keep, idle, interval, count, after int
 	}{
-		"default": {0, 1, 2, 1, 3, 5000},
-		"short":   {time.Second, 1, 2, 1, 3, 5000},
-		"longer":  {30 * time.Second, 1, 12, 6, 3, 30000},
+		"default": {0, 1, 5, 1, 10, 15000},
+		"short":   {time.Second, 1, 5, 1, 10, 15000},
+		"longer":  {30 * time.Second, 1, 10, 2, 10, 30000},
 		"never":   {-1, 0, 0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,9 +26,10 @@ func (t *Transport) guard(sock socket) {
 		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
-	const probes = 3
-	limit = max(limit, 5*time.Second)
-	interval := (limit / 5).Truncate(time.Second)
+	// So many probes do not get lost one after the other where some packets do.
+	const probes = 10
+	limit = max(limit, 15*time.Second)
+	interval := (limit / 15).Truncate(time.Second)
 	sock.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
 	})

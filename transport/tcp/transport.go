@@ -82,7 +82,7 @@ type Config struct {
 
 	// IdleTimeout is how long the kernel of a peer may leave unanswered what
 	// it is asked before the peer counts as gone. It is counted in whole
-	// seconds, five at least. Default 5 s. Negative: never.
+	// seconds, fifteen at least. Default 15 s. Negative: never.
 	IdleTimeout time.Duration
 
 	// HandshakeTimeout is how long a new socket has to prove what it is.
@@ -105,7 +105,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.MaxPipes = 64
 	}
 	if cfg.IdleTimeout == 0 {
-		cfg.IdleTimeout = 5 * time.Second
+		cfg.IdleTimeout = 15 * time.Second
 	}
 	if cfg.HandshakeTimeout <= 0 {
 		cfg.HandshakeTimeout = 5 * time.Second
