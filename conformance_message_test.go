@@ -67,6 +67,9 @@ func TestMessages(t *testing.T) {
 			{name: "any rank", rank: true},
 			{name: "any", rank: true, tag: true},
 		} {
+			if raceDetector && m.name != overMem.name && !wild.postedFirst {
+				continue
+			}
 			t.Run(m.name+"/"+wild.name, func(t *testing.T) {
 				x := exchange{comms: m.cluster(t, 3, Config{}), anyRank: wild.rank, anyTag: wild.tag, perStream: 24}
 				if m.name != "mem" || raceDetector {

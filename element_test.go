@@ -65,7 +65,7 @@ func TestElements(t *testing.T) {
 						case name == "page":
 							count = min(count, 3)
 						case raceDetector:
-							count = min(count, 2003)
+							count = min(count, 501)
 						}
 						if err := forEach(n, func(rank int) error { return move(t.Context(), comms[rank], count) }); err != nil {
 							t.Fatalf("%d of %s: %v", count, name, err)

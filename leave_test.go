@@ -18,6 +18,9 @@ func TestLeaveAfterLast(t *testing.T) {
 			if m.name == overTCP.name || m.name == overMixed.name {
 				rounds = 5 // Each makes many connections.
 			}
+			if raceDetector {
+				rounds = max(5, rounds/4)
+			}
 			for round := range rounds {
 				comms := m.cluster(t, 2+round%4, Config{})
 				count := []int{0, 1, 1000, 30_000, 300_000}[round%5]

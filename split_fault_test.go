@@ -184,7 +184,11 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 						network.SetOneWay(c.nodes[rank].ID.String(), c.nodes[1].ID.String(), sim.Link{Delay: d})
 					}
 				}
-				for round := range 500 {
+				rounds := 500
+				if raceDetector {
+					rounds = 100
+				}
+				for round := range rounds {
 					delay(time.Millisecond)
 					parent, err := c.Dup(t.Context())
 					if err != nil {
