@@ -60,6 +60,9 @@
 // error types. Only the call that was cancelled itself is the error of its
 // context.
 //
+// The nodes that are left need not start again: Node.Epochs yields a communicator
+// of them, within a moment, after each failure.
+//
 // A call with a parameter that cannot be right, an invalid root or length,
 // returns at once and does nothing else: ranks that have made the call rightly
 // wait for this one until they time out.

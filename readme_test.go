@@ -19,7 +19,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
+	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
 	if len(blocks) != 1 {
 		t.Fatalf("the README has %d Go programs, not 1", len(blocks))
 	}
@@ -43,7 +43,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(string(text)), "\n")
 	slices.Sort(got)
 	var want []string
-	for _, line := range regexp.MustCompile(`(?m)^    (\[\d\] rank .*)$`).FindAllSubmatch(readme, -1) {
+	for _, line := range regexp.MustCompile(`(?m)^    (\[\d\] rank \d of \d: .*)$`).FindAllSubmatch(readme, -1) {
 		want = append(want, string(line[1]))
 	}
 	slices.Sort(want)
