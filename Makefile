@@ -9,6 +9,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 PEERS ?=
 KILLS ?= 200
+SURVIVALS ?= 100
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
@@ -19,7 +20,7 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +69,9 @@ conformance: ## all trials of the tests of collectives, of which others make a p
 
 worlds: ## a million simulated worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/member
+
+survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
+	@cd internal/clustertest && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
 
 proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -45,60 +46,120 @@ func survive(ctx context.Context, d *desk, o order, r *report) error {
 	return fmt.Errorf("the epochs are over")
 }
 
-// TestSurvive: ranks are killed one after the other, or several at once, and the
-// others go on each time, with the right results, in the order of their ranks.
-func TestSurvive(t *testing.T) {
-	for i, test := range []struct {
-		way   string
-		what  string
-		n     int
-		kills []int // ranks that are killed at once
-	}{
+// A survival is a world of which ranks are killed, one after the other or several
+// at once.
+type survival struct {
+	way   string // the transport; all of them if it is empty
+	what  string
+	n     int
+	kills []int // ranks that are killed at once
+}
+
+func survivals() []survival {
+	return []survival{
 		{"shm", "all_reduce", 1, []int{1, 1, 1}},
 		{"tcp", "all_reduce", 100_000, []int{2, 1}},
 		{"quic", "barrier", 0, []int{1, 2}},
 		{"shm", "ring", 100_000, []int{3}},
 		{"", "all_reduce", 1 << 20, []int{1, 1}},
-	} {
-		t.Run(fmt.Sprintf("%d/%s/%s", i, test.way, test.what), func(t *testing.T) {
-			const ranks = 6
-			left := watchLeftovers(t)
-			c := newCrew(t)
-			vars := left.vars()
-			if test.way != "" {
-				vars = append(vars, "NEXAR_TRANSPORTS="+test.way)
-			}
-			team := c.team(ranks, vars...)
-			goal := ranks
-			for _, k := range test.kills {
-				goal -= k
-			}
-			running := make([]<-chan report, ranks)
-			for rank, w := range team {
-				running[rank] = w.start(order{Do: "survive", What: test.what, N: test.n, Peer: goal, Sets: 20})
-			}
-			alive := slices.Clone(team)
-			var killed []time.Time
-			for _, k := range test.kills {
-				time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
-				for range k {
-					i := rand.IntN(len(alive))
-					alive[i].kill(os.Kill)
-					alive = slices.Delete(alive, i, i+1)
-				}
-				killed = append(killed, time.Now())
-			}
-			for i, w := range alive {
-				r := w.await(running[w.rank])
-				if r.Failure != nil {
-					t.Errorf("rank %d: %v\n%+v", w.rank, r.Failure, r.Epochs)
-					continue
-				}
-				checkEpochs(t, r.Epochs, i, goal, ranks)
-				t.Logf("rank %d: %s", w.rank, recoveries(r.Epochs, killed))
-			}
-		})
 	}
+}
+
+// TestSurvive: ranks are killed, and the others go on each time, with the right
+// results, in the order of their ranks.
+func TestSurvive(t *testing.T) {
+	count, long := len(survivals()), os.Getenv(survivalsVariable)
+	if long != "" {
+		var err error
+		if count, err = strconv.Atoi(long); err != nil || count < 1 {
+			t.Fatalf("%s=%q, want a number", survivalsVariable, long)
+		}
+	}
+	var took []time.Duration
+	failed, killed := 0, 0
+	for i := range count {
+		s := survivals()[i%len(survivals())]
+		fine := t.Run(fmt.Sprintf("%d/%s/%s", i+1, s.way, s.what), func(t *testing.T) { took = append(took, s.run(t)...) })
+		for _, k := range s.kills {
+			killed += k
+		}
+		if !fine {
+			failed++
+		}
+	}
+	if long != "" {
+		report := survivalsReport(took, count, failed, killed)
+		t.Log("\n" + report)
+		writeReport(t, report)
+	}
+}
+
+// survivalsVariable is how many worlds TestSurvive takes; without it there is one
+// of each kind.
+const survivalsVariable = "SURVIVALS"
+
+// run returns how long after each kill there was the next communicator on the last
+// survivor.
+func (s survival) run(t *testing.T) (took []time.Duration) {
+	const ranks = 6
+	left := watchLeftovers(t)
+	c := newCrew(t)
+	vars := left.vars()
+	if s.way != "" {
+		vars = append(vars, "NEXAR_TRANSPORTS="+s.way)
+	}
+	team := c.team(ranks, vars...)
+	goal := ranks
+	for _, k := range s.kills {
+		goal -= k
+	}
+	running := make([]<-chan report, ranks)
+	for rank, w := range team {
+		running[rank] = w.start(order{Do: "survive", What: s.what, N: s.n, Peer: goal, Sets: 20})
+	}
+	alive := slices.Clone(team)
+	var killed []time.Time
+	for _, k := range s.kills {
+		time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
+		for range k {
+			i := rand.IntN(len(alive))
+			alive[i].kill(os.Kill)
+			alive = slices.Delete(alive, i, i+1)
+		}
+		killed = append(killed, time.Now())
+	}
+	took = make([]time.Duration, len(killed))
+	for i, w := range alive {
+		r := w.await(running[w.rank])
+		if r.Failure != nil {
+			t.Errorf("rank %d: %v\n%+v", w.rank, r.Failure, r.Epochs)
+			continue
+		}
+		checkEpochs(t, r.Epochs, i, goal, ranks)
+		for k, d := range recoveries(r.Epochs, killed) {
+			took[k] = max(took[k], d)
+		}
+	}
+	t.Logf("the last survivor had the next communicator after %v", took)
+	return took
+}
+
+// survivalsReport says how long recoveries have taken.
+func survivalsReport(took []time.Duration, worlds, failed, killed int) string {
+	slices.Sort(took)
+	at := func(p float64) time.Duration {
+		return took[max(0, int(p*float64(len(took))+0.999999)-1)].Round(100 * time.Microsecond)
+	}
+	return fmt.Sprintf(`Ranks of worlds of six processes are killed with kill -9, one or several at once, up to three times in a
+world, in the middle of verified collectives; printed by "make survivals".
+%s
+
+The time is from the last kill until the last survivor has the communicator of those that are left. A
+world has failed if a survivor has another result than it should, hangs, has another rank than its place
+among those that are left, or leaves anything behind.
+
+%d worlds, %d failed, %d ranks killed, %d recoveries   p50 %v   p99 %v   most %v
+`, machine(), worlds, failed, killed, len(took), at(0.5), at(0.99), at(1))
 }
 
 // checkEpochs checks those of a survivor, which is of some rank in the end.
@@ -117,15 +178,14 @@ func checkEpochs(t *testing.T, epochs []epoch, rank, size, before int) {
 }
 
 // recoveries is how long after each kill there was the next communicator.
-func recoveries(epochs []epoch, killed []time.Time) string {
-	text := ""
+func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 	for _, at := range killed {
 		for _, e := range epochs {
 			if e.At.After(at) {
-				text += fmt.Sprintf(" %d ranks after %v", e.Size, e.At.Sub(at).Round(100*time.Microsecond))
+				took = append(took, e.At.Sub(at))
 				break
 			}
 		}
 	}
-	return text
+	return took
 }
