@@ -40,6 +40,9 @@ func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *C
 	for rank, r := range revoked {
 		c.revokedBy(links[rank], r)
 	}
+	if e.isOver() {
+		c.end(ErrClosed) // It would wait for others in vain.
+	}
 	for _, l := range links {
 		if end, ended := e.endOf(l); ended && end == nil {
 			c.peerLeft(l.Peer)
@@ -71,6 +74,12 @@ func (e *Engine) own(id uint64) *Comm {
 		e.ahead[c.maker]--
 	}
 	return c
+}
+
+func (e *Engine) isOver() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.over
 }
 
 // endOf reports whether a link has ended, and why; nil says that the peer has

@@ -353,3 +353,18 @@ func TestStrangers(t *testing.T) {
 		}
 	})
 }
+
+// TestCommOfClosedEngine: a communicator that is made when the engine has been
+// closed, or is being closed, ends at once.
+func TestCommOfClosedEngine(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	e := New(Config{})
+	e.Close()
+	c := e.NewComm(commID+1, 0, w.links[0])
+	if err := c.Err(); err != ErrClosed {
+		t.Errorf("Err = %v, want %v", err, ErrClosed)
+	}
+	if _, err := c.Recv(t.Context(), make([]byte, 1), byteType, 1, 4); !errors.Is(err, ErrClosed) {
+		t.Errorf("Recv: %v, want %v", err, ErrClosed)
+	}
+}

@@ -57,6 +57,7 @@ type Engine struct {
 	closed map[uint64]bool      // comms that were, the last of them
 
 	closedIDs []uint64 // of closed, in order
+	over      bool     // by Close
 
 	active atomic.Int64 // collectives that run
 	parked atomic.Bool  // the watch sleeps until it is woken
@@ -85,6 +86,9 @@ func New(cfg Config) *Engine {
 // Close ends all operations with ErrClosed, as Comm.Close does, and waits for
 // them.
 func (e *Engine) Close() {
+	e.mu.Lock()
+	e.over = true
+	e.mu.Unlock()
 	e.each(func(c *Comm) {
 		c.mu.Lock()
 		busy := c.busy()

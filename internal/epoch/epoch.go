@@ -149,13 +149,15 @@ func (f *Follower[C]) adopt(ctx context.Context, old C, v member.View) (C, error
 	watching.Go(func() {
 		if _, err := f.Views.Next(making, v.Epoch); err == nil {
 			cancel(errOutdated)
+		} else if making.Err() == nil && f.Over(err) {
+			cancel(&LostError{Err: err})
 		}
 	})
 	defer watching.Wait()
 	defer cancel(nil)
 	c, err := f.Make(making, old, v)
-	if err != nil && context.Cause(making) == errOutdated {
-		err = errOutdated
+	if _, lost := context.Cause(making).(*LostError); err != nil && (lost || context.Cause(making) == errOutdated) {
+		err = context.Cause(making)
 	}
 	return c, err
 }

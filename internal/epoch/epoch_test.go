@@ -178,6 +178,17 @@ func hurdles() map[string]course {
 				time.Sleep(time.Minute)
 				v.set(3, nil)
 			}, epoch: 3, took: time.Minute},
+		"the world ends while one is made": {
+			make: func(ctx context.Context, epoch uint64) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			then: func(old *comm, v *views, _ context.CancelFunc) {
+				old.end(errFailed)
+				v.set(2, nil)
+				time.Sleep(time.Minute)
+				v.set(2, errRemoved)
+			}, errs: []error{errRemoved}, took: time.Minute},
 		"what no view mends": {make: func(context.Context, uint64) error { return errBroken },
 			then: func(_ *comm, v *views, _ context.CancelFunc) { v.set(2, nil) }, errs: []error{errBroken}},
 	}
