@@ -36,8 +36,9 @@ import (
 // A body that comes round while nothing has changed waits for a change. The loop
 // ends with an error if ctx ends, if the node is closed, and with an ErrNoQuorum if
 // a node has failed and there is no next view within Config.RecoveryTimeout,
-// because the seed is gone, or if the others go on without this node. With
-// Config.Recovery Abort a failure ends it with the PeerError.
+// because the seed is gone, or if the others go on without this node: because they
+// have lost it, or because it has not come round within that time when they had.
+// With Config.Recovery Abort a failure ends it with the PeerError.
 //
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
@@ -60,9 +61,18 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout time.Duration) epoch.F
 		Views: n.session, Timeout: max(0, timeout), Abort: policy == Abort,
 		Make: func(ctx context.Context, old *Comm, v member.View) (*Comm, error) {
 			old.Close()
-			return old.home.next(ctx, v, max(0, timeout))
+			c, err := old.home.next(ctx, v, max(0, timeout))
+			if late, ok := errors.AsType[*TimeoutError](err); ok {
+				for _, l := range late.Late {
+					n.session.Lost(member.NodeID(l.Node), late)
+				}
+			}
+			return c, err
 		},
-		Again: func(err error) bool { return errors.Is(err, ErrPeerFailed) || errors.Is(err, ErrRevoked) },
+		Again: func(err error) bool {
+			_, late := errors.AsType[*TimeoutError](err)
+			return late || errors.Is(err, ErrPeerFailed) || errors.Is(err, ErrRevoked)
+		},
 		Over: func(err error) bool {
 			_, removed := errors.AsType[*seed.RemovedError](err)
 			return removed || errors.Is(err, seed.ErrClosed)

@@ -3,8 +3,6 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"hash/fnv"
 	"log/slog"
 	"maps"
 	"slices"
@@ -25,7 +23,7 @@ import (
 )
 
 // worldComm is the id of the first communicator of a view. Those of others are
-// made by idOf.
+// made by engine.ID.
 const worldComm = 1
 
 // A home is what all communicators of a node in one view have in common.
@@ -81,7 +79,7 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
 	h.mesh.Adopt(view)
 	later := &home{lasting: h.lasting, view: view, patience: patience}
-	return later.world(ctx, idOf(worldComm, viewOf, view.Epoch))
+	return later.world(ctx, engine.ID(worldComm, viewOf, view.Epoch))
 }
 
 // world makes the communicator of all ranks of the view.
@@ -114,10 +112,10 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	c.comm = e.NewComm(id, rank, links)
 	c.comm.Watch(engine.Watcher{Ended: func(error) { close(c.stopped) }})
 	c.transport, c.encrypted = mesh.Common(c.paths())
-	vote := e.NewComm(idOf(id, voteOf), rank, links)
+	vote := e.NewComm(engine.ID(id, voteOf), rank, links)
 	defer vote.Close()
 	hosts := c.hosts()
-	trial := h.trialComm(idOf(id, trialOf), rank, hosts, links)
+	trial := h.trialComm(engine.ID(id, trialOf), rank, hosts, links)
 	if trial != nil {
 		defer trial.Close()
 	}
@@ -131,11 +129,11 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		// Others may have gone on. They are told, and that calls come to nothing.
 		c.comm.Cancel(err)
 		c.shut()
-		e.NewLooseComm(idOf(id, callsOf), rank, links).Close()
+		e.NewLooseComm(engine.ID(id, callsOf), rank, links).Close()
 		return nil, cmp.Or(c.translate(err), err)
 	}
 	c.book.Pin(h.pins)
-	if err := c.serve(e.NewLooseComm(idOf(id, callsOf), rank, links)); err != nil {
+	if err := c.serve(e.NewLooseComm(engine.ID(id, callsOf), rank, links)); err != nil {
 		c.shut()
 		return nil, err
 	}
@@ -159,7 +157,7 @@ func (h *home) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Li
 
 // decline does not make the communicator with this id.
 func (h *home) decline(id uint64) {
-	for _, id := range [...]uint64{id, idOf(id, voteOf), idOf(id, trialOf), idOf(id, callsOf)} {
+	for _, id := range [...]uint64{id, engine.ID(id, voteOf), engine.ID(id, trialOf), engine.ID(id, callsOf)} {
 		h.mesh.Engine().Decline(id)
 	}
 }
@@ -233,14 +231,3 @@ const (
 	callsOf = "calls"
 	viewOf  = "view"
 )
-
-// idOf is an id that all ranks make alike. That two are the same is as unlikely
-// as that of two random numbers of 64 bits.
-func idOf(parent uint64, what string, numbers ...uint64) uint64 {
-	h := fnv.New128a()
-	for _, n := range append([]uint64{parent, uint64(len(numbers))}, numbers...) {
-		h.Write(binary.BigEndian.AppendUint64(nil, n))
-	}
-	h.Write([]byte(what))
-	return binary.BigEndian.Uint64(h.Sum(nil))
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/nexar-go/nexar/internal/engine"
 )
 
 // Split divides the ranks of a communicator: those that give the same color
@@ -38,7 +40,7 @@ func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
 			return nil, opError("sub", fmt.Errorf("%w: rank %d of %d, at place %d of the list", ErrInvalidRank, r, c.Size(), i))
 		}
-		list = idOf(list, "sub", uint64(r))
+		list = engine.ID(list, "sub", uint64(r))
 	}
 	key := slices.Index(ranks, c.rank)
 	return c.split(ctx, "sub", min(key, 0), key, list)
@@ -52,14 +54,17 @@ type wish struct {
 	rank       int64
 }
 
+// splitName is the name of all of these in what other ranks say of them.
+const splitName = "split"
+
 // split is Split by some name, for ranks that are to agree on a list.
 func (c *Comm) split(ctx context.Context, name string, color, key int, list uint64) (*Comm, error) {
 	number := c.children.Add(1)
 	wishes := make([]wish, c.Size())
 	own := []wish{{int64(color), int64(key), number, list, int64(c.rank)}}
 	t, err := allGatherTask(c, elementsOf(wishes), elementsOf(own))
-	t.label = name
-	id := idOf(c.comm.ID(), childOf, number, uint64(color))
+	t.label, t.op = name, splitOp
+	id := engine.ID(c.comm.ID(), childOf, number, uint64(color))
 	if err := c.run(ctx, t, err); err != nil {
 		c.home.decline(id) // Others may have begun to make it.
 		return nil, err

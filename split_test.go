@@ -319,3 +319,23 @@ func TestSplitOverHosts(t *testing.T) {
 		})
 	}
 }
+
+// TestSplitIsNoAllGather: what Split exchanges is taken for nothing else, and has
+// its name in errors.
+func TestSplitIsNoAllGather(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{})
+	errs := make([]error, 2)
+	forEach(2, func(rank int) error {
+		if rank == 0 {
+			_, errs[rank] = comms[rank].Split(t.Context(), 0, 0)
+		} else {
+			errs[rank] = AllGather(t.Context(), comms[rank], make([][5]int64, 2), make([][5]int64, 1))
+		}
+		return nil
+	})
+	for rank, err := range errs {
+		if m, ok := errors.AsType[*MismatchError](err); !ok || !strings.Contains(m.Error(), "split #1") {
+			t.Errorf("rank %d: %v, want a mismatch with a split", rank, err)
+		}
+	}
+}

@@ -22,6 +22,7 @@ const (
 	maxLocOp                  // for a MaxLoc
 	countsOp                  // nothing is reduced: part of an AllToAllV
 	compressedOp              // nothing is reduced: part of an AllReduceCompressed
+	splitOp                   // nothing is reduced: part of a Split, Dup or Sub
 )
 
 // opaque is the type in the fingerprint of elements that are only moved. Their

@@ -166,6 +166,8 @@ func describe(c wire.Call) Call {
 		d.Op = maxLocName
 	case countsOp: // What the parts exchange is nothing that the caller knows.
 		d.Op, d.Type, d.Length, d.Counts = allToAllVName, "", 0, 0
+	case splitOp:
+		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
 	case compressedOp:
 		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
 	default:

@@ -147,7 +147,7 @@ func digestOf(numbers []int) uint32 {
 	for i, n := range numbers {
 		list[i] = uint64(n)
 	}
-	return uint32(idOf(0, "counts", list...))
+	return uint32(engine.ID(0, "counts", list...))
 }
 
 func sum(counts []int) (n int) {

@@ -2,13 +2,17 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar"
 )
 
 // An epoch is a communicator that a worker has had.
@@ -188,4 +192,40 @@ func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 		}
 	}
 	return took
+}
+
+// A rank that does not come round after a failure, because it is busy with
+// something else, goes too, and the others go on. It is told.
+func TestSurviveWithoutTheLate(t *testing.T) {
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 500 * time.Millisecond })
+	const late = 1
+	if err := nodes[3].Close(); err != nil {
+		t.Error(err)
+	}
+	var all sync.WaitGroup
+	for rank, n := range nodes[:3] {
+		all.Go(func() {
+			round := 0
+			for c, err := range n.Epochs(t.Context()) {
+				if round++; rank == late && round == 1 {
+					time.Sleep(2 * time.Second)
+					continue
+				}
+				if rank == late {
+					if !errors.Is(err, nexar.ErrNoQuorum) {
+						t.Errorf("the late rank gets %v, want an ErrNoQuorum", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+					return
+				}
+				if err := c.Barrier(t.Context()); err == nil && c.Size() == 2 {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -57,7 +57,7 @@ func (m *Mesh) watch(ctx context.Context) {
 
 // look looks at all pulses.
 func (m *Mesh) look(v *vigil, now time.Time) {
-	if now.Sub(v.last) > 2*v.interval {
+	if now.Sub(v.last) > max(2*v.interval, v.timeout/2) {
 		// This node was itself stopped for a while, and accuses nobody.
 		for _, p := range v.pulses {
 			p.at = now

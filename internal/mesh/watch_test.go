@@ -84,3 +84,24 @@ func TestStoppedNodeAccusesNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestLateTicks: a watch whose ticks come later than its interval, as on a busy
+// machine, still notices who is silent.
+func TestLateTicks(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		m := w.meshes[0]
+		w.network.Partition(w.host(0))
+		now := time.Now()
+		v := m.newVigil(now)
+		v.interval = timeout / 1000
+		for range 12 {
+			now = now.Add(timeout / 10)
+			m.look(v, now)
+			time.Sleep(time.Millisecond)
+		}
+		if got := w.notes[0].all(); !slices.Equal(got, []int{1}) {
+			t.Errorf("these have failed: %v, want the silent one", got)
+		}
+	})
+}

@@ -98,12 +98,20 @@ func (s *Session) latest() (v member.View, changed <-chan struct{}) {
 func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 	for {
 		v, changed := s.latest()
+		if isClosed(s.ended) {
+			if _, removed := errors.AsType[*RemovedError](s.err); removed {
+				return member.View{}, s.err // whatever came before that
+			}
+		}
 		if v.Epoch > epoch {
 			return v, nil
 		}
 		select {
 		case <-changed:
 		case <-s.ended:
+			if isClosed(s.closing) {
+				return member.View{}, ErrClosed
+			}
 			if v, _ := s.latest(); v.Epoch <= epoch {
 				return member.View{}, s.err
 			}
@@ -231,6 +239,9 @@ func (s *Session) lost(err error) {
 		reason = "it ended the conn"
 	}
 	s.err = fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
+	if errors.Is(err, transport.ErrPeerClosed) {
+		s.err = fmt.Errorf("seed %s %w: it has ended the conn, as it does when this node was silent and others have lost it", s.seed, ErrSeedGone)
+	}
 	if !isClosed(s.formed) {
 		s.err = fmt.Errorf("seed %s %w before the world had formed: %s", s.seed, ErrSeedGone, reason)
 	}
