@@ -36,7 +36,9 @@ type Status struct {
 // order in which they were sent.
 //
 // If ctx ends while a message waits for its receiver, the communicator is
-// revoked.
+// revoked. A message that has waited, and that the receiver has no room for, or
+// only for another type, is an ErrTruncated or ErrTypeMismatch here as well as
+// there.
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
 	s, err := startSend[T](ctx, c, "send", engine.Regions{First: bytesOf(data)}, to, tag)
 	if s == nil {
@@ -167,7 +169,8 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 // Probe waits until there is a message from rank from with tag, either of which
 // may be AnyRank and AnyTag, and says which it is, so that a buffer can be made
 // for it. The message waits for the Recv that asks for it next; of several
-// goroutines that probe for the same one only one gets it. If ctx ends before
+// goroutines that probe for the same one all are told, and only one can receive
+// it. If ctx ends before
 // that, nothing has happened. Count is in elements of T; of a message that has
 // others Recv will tell.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {

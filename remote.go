@@ -40,6 +40,9 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // GiB of arguments together; further ones wait for their turn. Arguments and
 // result have at most 1 GiB each.
 //
+// Functions that call back to the rank that calls them need places there: ranks
+// that fill all of each other's with such calls wait until their contexts end.
+//
 // The deadline of ctx travels with the call; without one it is
 // Config.CallTimeout. If ctx ends, Call returns at once, the context of the
 // function ends, and the communicator goes on. What else goes wrong is a
