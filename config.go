@@ -86,7 +86,8 @@ type Config struct {
 	// same. By default the fastest by a model of the ways between the ranks is
 	// taken; so it is where an algorithm is not for so many ranks, or for hosts
 	// with several of them and there are none, or would not keep the order of
-	// operands that a call, or Deterministic, needs. NEXAR_ALGORITHMS, separated by commas.
+	// operands that a call, or Deterministic, needs. NEXAR_ALGORITHMS, separated
+	// by commas.
 	Algorithms []string `env:"NEXAR_ALGORITHMS"`
 
 	// Deterministic makes the results of reductions depend on nothing but the
@@ -189,13 +190,12 @@ type Config struct {
 
 	// # This process
 
-	// Memory says how many buffers a node keeps for reuse. It has none at
-	// first, and keeps what the collectives of all its communicators have needed
-	// at one time:
-	// with "training", the default, at most 256 of 64 KiB, 32 of 8 MiB, 16 of
-	// 64 MiB and 4 of 256 MiB, 2.3 GiB together; with "inference" at most 256
-	// of 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB together. Larger ones
-	// are made anew each time. NEXAR_MEMORY.
+	// Memory says how many buffers a node keeps for reuse. It has none at first,
+	// and keeps what the collectives of all its communicators have needed at one
+	// time: with "training", the default, at most 256 of 64 KiB, 32 of 8 MiB, 16
+	// of 64 MiB and 4 of 256 MiB, 2.3 GiB together; with "inference" at most 256 of
+	// 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB together. Larger ones are made
+	// anew each time. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
 
 	// Log takes what the node notes; nil, the default, discards it.
@@ -300,7 +300,11 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 // warnIdle tells of what somebody has set and that has no effect yet. Fields
 // that have none stay zero unless they are set.
 func (cfg *Config) warnIdle() {
-	if names := settings.Idle(*cfg); len(names) > 0 {
+	names := settings.Idle(*cfg)
+	if cfg.Recovery == Manual {
+		names = append(names, variable("Recovery"))
+	}
+	if len(names) > 0 {
 		cfg.Log.Warn("settings that have no effect yet", "variables", strings.Join(names, ","))
 	}
 }

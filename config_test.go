@@ -397,8 +397,8 @@ func TestJoinWarnsOfIdle(t *testing.T) {
 	t.Setenv("NEXAR_ELASTIC_ENABLED", "1")
 	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "0")
 	t.Setenv("NEXAR_LARGE_MSG_BYTES", "1000")
-	log := join(Config{ElasticMin: 1})
-	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_ELASTIC_ENABLED,NEXAR_ELASTIC_MIN_WORLD_SIZE` + "\n"
+	log := join(Config{ElasticMin: 1, Recovery: Manual})
+	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_ELASTIC_ENABLED,NEXAR_ELASTIC_MIN_WORLD_SIZE,NEXAR_RECOVERY_POLICY` + "\n"
 	if strings.Count(log, warning) != 1 || !strings.Contains(log, want) {
 		t.Errorf("the log is %s, want one %s", log, want)
 	}

@@ -28,17 +28,19 @@ const worldComm = 1
 
 // A home is what all communicators of a node in one view have in common.
 type home struct {
-	lasting
+	*lasting
 	view     member.View
-	found    accord.Finding // by the world
-	patience time.Duration  // for ranks that do not come; 0 is none
-
-	mu       sync.Mutex
-	services map[*rpc.Service]bool // of the communicators that have not been closed
+	patience time.Duration // for ranks that do not come; 0 is none
 }
 
 // lasting is what homes have in common, from view to view.
 type lasting struct {
+	mu       sync.Mutex
+	services map[*rpc.Service]bool // of the communicators that have not been closed
+
+	// found is by the first world: so it is the same on all nodes of each later
+	// view, whichever views they have missed.
+	found accord.Finding
 	mesh  *mesh.Mesh
 	net   tune.Network // where nothing better is known
 	shelf *board.Shelf
@@ -65,13 +67,19 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 	if err != nil {
 		return nil, err
 	}
-	h := &home{view: view, lasting: lasting{
-		mesh: m, net: net, shelf: new(board.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
+	h := &home{view: view, lasting: &lasting{
+		services: make(map[*rpc.Service]bool),
+		mesh:     m, net: net, shelf: new(board.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
 		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
 		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
 	}}
-	return h.world(ctx, worldComm)
+	world, err := h.world(ctx, worldComm)
+	if err != nil {
+		return nil, err
+	}
+	h.found = world.reached.Found
+	return world, nil
 }
 
 // next makes the communicator of all ranks of a later view. Ranks that do not
@@ -84,18 +92,14 @@ func (h *home) next(ctx context.Context, view member.View, patience time.Duratio
 
 // world makes the communicator of all ranks of the view.
 func (h *home) world(ctx context.Context, id uint64) (*Comm, error) {
-	h.services = make(map[*rpc.Service]bool)
 	ranks := make([]int, h.view.Size())
 	for r := range ranks {
 		ranks[r] = r
 	}
 	self, _ := h.view.Rank(h.mesh.Self())
 	world, err := h.newComm(ctx, id, ranks, self)
-	if err != nil {
-		return nil, err
-	}
-	h.found, h.patience = world.reached.Found, 0
-	return world, nil
+	h.patience = 0
+	return world, err
 }
 
 // newComm makes the communicator with this id of some ranks of the view, of

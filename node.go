@@ -141,7 +141,7 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 	if err != nil {
 		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 			lost := v.Nodes[u.Rank]
-			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: firstAddr(lost), Err: u.Reason()}
+			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: lost.Addr(), Err: u.Reason()}
 		}
 		return err
 	}

@@ -152,7 +152,7 @@ func (f Func[Req, Resp]) codec() Codec {
 // callError says what has become of a call with ctx of a function of a rank.
 func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) error {
 	n := c.nodes[rank]
-	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: firstAddr(n), Fn: fn, Err: err}
+	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Fn: fn, Err: err}
 	if known, ok := errors.AsType[*rpc.LostError](err); ok {
 		return c.lost(rank, known.Err)
 	}

@@ -138,7 +138,7 @@ func (cfg *SeedConfig) follow(e seed.Event) {
 		return
 	}
 	cfg.Progress(SeedEvent{
-		Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: firstAddr(e.Node), Rank: e.Rank,
+		Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: e.Node.Addr(), Rank: e.Rank,
 		Gone: e.Gone, Left: e.Left, Reason: e.Reason, Joined: e.Here, World: cfg.World,
 	})
 }
@@ -165,7 +165,7 @@ func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.server
 func (s *Seed) Done() <-chan struct{} { return s.done }
 
 // Close ends the seed. Nodes that wait for the world are told that it will not
-// form; a world that has formed goes on without it.
+// form; a world that has formed goes on without it, until a node fails.
 func (s *Seed) Close() error {
 	s.stop()
 	s.wg.Wait()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
-	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -101,7 +100,7 @@ func (c *Comm) translate(err error) error {
 
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
 	n := c.nodes[e.Rank]
-	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: firstAddr(n), Left: e.Left, Err: e.Err}
+	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: e.Err}
 }
 
 // revokedError says what another rank has told of its failure.
@@ -130,7 +129,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	t := &TimeoutError{Op: describe(e.Call).Op, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: firstAddr(n), Heard: w.Known, Active: w.Active}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}
@@ -194,11 +193,4 @@ func nameOf(value fmt.Stringer, what string, number uint8) string {
 		return name
 	}
 	return fmt.Sprintf("%s %d", what, number)
-}
-
-func firstAddr(n member.Node) string {
-	if len(n.Addrs) == 0 {
-		return "no address"
-	}
-	return n.Addrs[0]
 }

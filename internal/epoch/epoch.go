@@ -102,7 +102,11 @@ func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err erro
 		case <-stop:
 		}
 	}()
-	if v, err = f.Views.Next(calm, old.Epoch()); err == nil {
+	v, err = f.Views.Next(calm, old.Epoch())
+	if f.Abort && isClosed(old.Stopped()) && !f.Calm(old.Err()) {
+		return v, old.Err() // even if there is a view by now
+	}
+	if err == nil {
 		return v, nil
 	}
 	if calm.Err() == nil && f.Over(err) {
@@ -124,6 +128,15 @@ func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err erro
 		return v, cause
 	default:
 		return f.view(ctx, old.Epoch(), cause)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -100,6 +100,7 @@ func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Fol
 type course struct {
 	make  func(ctx context.Context, epoch uint64) error // nil if all goes well
 	abort bool
+	first func(old *comm, v *views)                            // before
 	then  func(old *comm, v *views, cancel context.CancelFunc) // from now on
 	epoch uint64
 	errs  []error
@@ -143,6 +144,11 @@ func fates() map[string]course {
 			time.Sleep(time.Second)
 			cancel()
 		}, errs: []error{context.Canceled}, took: time.Second},
+		"a failure is to end it, and there is a view": {abort: true, first: func(old *comm, v *views) {
+			old.end(errFailed)
+			v.set(2, nil)
+		}, errs: []error{errFailed}},
+		"a failure is to end it, and nodes leave": {abort: true, first: func(_ *comm, v *views) { v.set(2, nil) }, epoch: 2},
 		"a failure is to end it": {abort: true, then: func(old *comm, _ *views, _ context.CancelFunc) { old.end(errFailed) },
 			errs: []error{errFailed}},
 	}
@@ -207,7 +213,12 @@ func TestNext(t *testing.T) {
 				f := follower(v, test.make)
 				f.Abort = test.abort
 				began := time.Now()
-				go test.then(old, v, cancel)
+				if test.first != nil {
+					test.first(old, v)
+				}
+				if test.then != nil {
+					go test.then(old, v, cancel)
+				}
 				c, err := f.Next(ctx, old)
 				if took := time.Since(began); took != test.took {
 					t.Errorf("it took %v, want %v", took, test.took)

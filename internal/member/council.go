@@ -187,8 +187,8 @@ func (c *Council) cut(now time.Time) map[NodeID]string {
 	}
 }
 
-// silence is 1 if a node has answered nothing that it was asked since one of its links was lost
-// that has waited long enough, and otherwise 0.
+// silence is 1 if a node has answered nothing that it was asked since one of its
+// links was lost that has waited long enough, and otherwise 0.
 func (c *Council) silence(id NodeID, now time.Time) int {
 	for link, l := range c.lost {
 		if (link[0] == id || link[1] == id) && !now.Before(l.at.Add(patience)) && c.alive[id].Before(l.at) {

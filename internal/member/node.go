@@ -57,14 +57,19 @@ type Node struct {
 
 // String names a node in messages to people: where it is and what it is.
 func (n Node) String() string {
-	addr, name := "no address", n.Name
-	if len(n.Addrs) > 0 {
-		addr = n.Addrs[0]
-	}
+	name := n.Name
 	if name == "" {
 		name = "node " + n.ID.String()[:8]
 	}
-	return addr + " (" + name + ")"
+	return n.Addr() + " (" + name + ")"
+}
+
+// Addr is where others look for the node first, for people.
+func (n Node) Addr() string {
+	if len(n.Addrs) == 0 {
+		return "no address"
+	}
+	return n.Addrs[0]
 }
 
 // AddrsFrom returns the addresses of n that make sense on the given host. A

@@ -31,23 +31,25 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	if !ok || rank == m.rank {
 		return
 	}
-	m.doubt(rank, &reportedError{by: l.Peer, text: text}, l)
+	m.doubt(rank, f.Epoch, &reportedError{by: l.Peer, text: text}, l)
 }
 
-// doubt ends what waits for a rank of which another says that it has failed. The
-// link to it stays: it may be that the two have lost only each other, and that
-// it is in the next view.
-func (m *Mesh) doubt(rank int, err error, from *link.Link) {
+// doubt ends what waits for a rank of which another says that it has failed in a
+// view, unless this node has a later one. The link to it stays: it may be that
+// the two have lost only each other, and that it is in the next view.
+func (m *Mesh) doubt(rank int, epoch uint64, err error, from *link.Link) {
 	m.mu.Lock()
-	known := m.failed[rank] || m.doubted[rank] || m.closing
-	m.doubted[rank] = true
+	known := m.failed[rank] || m.doubted[rank] || m.closing || epoch < m.view.Epoch
+	if !known {
+		m.doubted[rank] = true
+	}
 	links := slices.Clone(m.links)
 	m.mu.Unlock()
 	if known {
 		return
 	}
 	m.log.Error("a node has failed", m.note(rank), "reason", err)
-	m.tell(links, rank, err, from)
+	m.tell(links, rank, epoch, err, from)
 	if l := links[rank]; l != nil {
 		m.engine.Doubt(l, err)
 	}
@@ -59,6 +61,9 @@ var errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.Err
 // Adopt goes on with the nodes of a later view, all of which this node is linked
 // to: doubts about them are over. The links to all others end.
 func (m *Mesh) Adopt(v member.View) {
+	m.mu.Lock()
+	m.view = v
+	m.mu.Unlock()
 	for rank, n := range m.cfg.View.Nodes {
 		if _, stays := v.Rank(n.ID); !stays {
 			m.nodeFailed(rank, errRemoved, nil, false)
@@ -98,7 +103,7 @@ func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
 	m.mu.Lock()
 	known, doubted := m.failed[rank] || m.closing, m.doubted[rank]
 	m.failed[rank] = true
-	links := slices.Clone(m.links)
+	links, epoch := slices.Clone(m.links), m.view.Epoch
 	m.mu.Unlock()
 	if known {
 		return
@@ -110,7 +115,7 @@ func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
 		m.log.Error("a node has failed", m.note(rank), "reason", err)
 	}
 	if tell && !doubted {
-		m.tell(links, rank, err, from)
+		m.tell(links, rank, epoch, err, from)
 	}
 	m.engine.PeerFailed(rank, err)
 	if l := links[rank]; l != nil && l != from {
@@ -118,9 +123,10 @@ func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
 	}
 }
 
-// tell tells all others that a rank has failed, save for the one that said so.
-func (m *Mesh) tell(links []*link.Link, failed int, err error, from *link.Link) {
-	f := wire.Failed{Node: m.cfg.View.Nodes[failed].ID}
+// tell tells all others that a rank has failed in a view, save for the one that
+// said so.
+func (m *Mesh) tell(links []*link.Link, failed int, epoch uint64, err error, from *link.Link) {
+	f := wire.Failed{Node: m.cfg.View.Nodes[failed].ID, Epoch: epoch}
 	for rank, l := range links {
 		if rank != failed && rank != m.rank && l != nil && l != from {
 			l.Failed(f, reason(err))

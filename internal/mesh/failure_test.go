@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -202,6 +203,27 @@ func TestOutcastAccusesNobody(t *testing.T) {
 				t.Errorf("in the next view for rank %d these have failed: %v, want %v", rank, got, want)
 			}
 		}
+	})
+}
+
+// TestStaleNews: a rank that has the next view does not heed what is said of the
+// one before, and hears what is said of its own.
+func TestStaleNews(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		next := member.View{Epoch: 2, Nodes: w.view.Nodes}
+		w.meshes[0].Adopt(next)
+		c := w.meshes[0].Engine().NewComm(2, 0, w.meshes[0].Links(next))
+		say := func(epoch uint64) {
+			w.linkOf(1, 0).Failed(wire.Failed{Node: idOf(2), Epoch: epoch}, "it is silent")
+			time.Sleep(time.Second)
+		}
+		say(1)
+		if err := c.Err(); err != nil || len(w.notes[0].all()) > 0 {
+			t.Errorf("stale news: the communicator has %v, and these have failed: %v", err, w.notes[0].all())
+		}
+		say(2)
+		wantPeerError(t, c.Err(), 2, false)
 	})
 }
 

@@ -61,6 +61,7 @@ type Mesh struct {
 	changed chan struct{} // gets a value when none is missing
 	formed  bool
 	redial  func(rank int) // makes a link again
+	view    member.View    // the newest
 	failed  map[int]bool   // by rank
 	doubted map[int]bool   // by rank, those that others say have failed
 	closing bool
@@ -107,7 +108,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mesh{
-		cfg: cfg, rank: rank, log: cfg.Log,
+		cfg: cfg, rank: rank, log: cfg.Log, view: cfg.View,
 		links: make([]*link.Link, cfg.View.Size()), routes: make([]*route, cfg.View.Size()),
 		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1), failed: make(map[int]bool), doubted: make(map[int]bool),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),

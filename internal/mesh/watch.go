@@ -19,19 +19,30 @@ type pulse struct {
 	at    time.Time // when heard last grew
 }
 
-// A vigil is the watch of a node over its peers.
+// A vigil is the watch of a node over its peers in a view.
 type vigil struct {
+	epoch             uint64
 	interval, timeout time.Duration
 	pulses            []*pulse
 	last              time.Time // of the last look
 }
 
 func (m *Mesh) newVigil(now time.Time) *vigil {
-	v := &vigil{interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
-	for _, rank := range member.Watched(m.cfg.View, m.rank, WatchedMax) {
+	view := m.newest()
+	v := &vigil{epoch: view.Epoch, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
+	self, _ := view.Rank(m.cfg.Self)
+	for _, r := range member.Watched(view, self, WatchedMax) {
+		rank, _ := m.cfg.View.Rank(view.Nodes[r].ID)
 		v.pulses = append(v.pulses, &pulse{rank: rank, at: now})
 	}
 	return v
+}
+
+// newest is the newest view.
+func (m *Mesh) newest() member.View {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.view
 }
 
 // watch asks the peers that this node watches for a sign of life whenever
@@ -50,6 +61,9 @@ func (m *Mesh) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if m.newest().Epoch != v.epoch {
+				v = m.newVigil(time.Now()) // Others may have to be watched by now.
+			}
 			m.look(v, time.Now())
 		}
 	}

@@ -105,3 +105,33 @@ func TestLateTicks(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchersAnew: when all who watched a node are gone, others of the next view
+// do.
+func TestWatchersAnew(t *testing.T) {
+	const n, victim = 9, 0
+	inBubble(t, n, func(w *world) {
+		w.form()
+		watchers := member.Watchers(w.view, victim, WatchedMax)
+		left := w.ranks(append(watchers, victim)...)
+		next := member.View{Epoch: 2, Nodes: []member.Node{w.view.Nodes[victim]}}
+		for _, rank := range left {
+			next.Nodes = append(next.Nodes, w.view.Nodes[rank])
+		}
+		for _, rank := range watchers {
+			w.network.Crash(w.host(rank))
+		}
+		time.Sleep(time.Second)
+		for _, rank := range append(left, victim) {
+			w.meshes[rank].Adopt(next)
+		}
+		time.Sleep(time.Minute)
+		w.network.PowerOff(w.host(victim))
+		time.Sleep(timeout + 3*interval)
+		for _, rank := range left {
+			if got := w.notes[rank].all(); !slices.Contains(got, victim) {
+				t.Errorf("for rank %d these have failed: %v, without %d", rank, got, victim)
+			}
+		}
+	})
+}
