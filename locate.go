@@ -98,7 +98,7 @@ func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error)
 		err = fmt.Errorf("%w: data and ranks share memory", ErrOverlap)
 	}
 	order := orderOf[T]()
-	t.reduce = reducerOf(func(dst, src []located[T]) {
+	t.reduce = kernel.Custom(func(dst, src []located[T]) {
 		for i, s := range src {
 			d := &dst[i]
 			c := order(s.value, d.value, op == Max)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -145,26 +144,8 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	}
 	g := &guard{comm: c, label: label}
 	t.guard = g
-	t.reduce = reducerOf(func(dst, src []T) { g.call(func() { combine(dst, src) }) })
+	t.reduce = kernel.Custom(func(dst, src []T) { g.call(func() { combine(dst, src) }) })
 	return nil
-}
-
-// reducerOf is a reduction of bytes by a function on elements.
-func reducerOf[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
-	scratch := sync.Pool{New: func() any { return new([2][]T) }}
-	return func(dst, a, b []byte) {
-		// The operands may be another rank's memory, which must not change
-		// whatever combine does, and dst may be one of them.
-		s := scratch.Get().(*[2][]T)
-		defer scratch.Put(s)
-		for i, operand := range [2][]byte{a, b} {
-			n := len(operand) / int(unsafe.Sizeof(*new(T)))
-			s[i] = append(s[i][:0], make([]T, n)...)
-			copy(bytesOf(s[i]), operand)
-		}
-		combine(s[0], s[1])
-		copy(dst, bytesOf(s[0]))
-	}
 }
 
 func (t *task) name() string { return cmp.Or(t.label, t.kind.String()) }

@@ -1,0 +1,31 @@
+package kernel
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// Custom is a reduction of vectors of T by a function that makes
+// dst[i] = dst[i] ∘ src[i] for all i. The function gets copies, and may do with
+// them what it likes.
+func Custom[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
+	scratch := sync.Pool{New: func() any { return new([2][]T) }}
+	return func(dst, a, b []byte) {
+		// The operands may be another rank's memory, which must not change
+		// whatever combine does, and dst may be one of them.
+		s := scratch.Get().(*[2][]T)
+		defer scratch.Put(s)
+		for i, operand := range [2][]byte{a, b} {
+			n := len(operand) / int(unsafe.Sizeof(*new(T)))
+			s[i] = append(s[i][:0], make([]T, n)...)
+			copy(memory(s[i]), operand)
+		}
+		combine(s[0], s[1])
+		copy(dst, memory(s[0]))
+	}
+}
+
+// memory is that of s.
+func memory[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
+}
