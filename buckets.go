@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
@@ -54,7 +55,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 		return ended(opError(bucketsName, err))
 	}
 	p := packer[T]{
-		ctx: ctx, comm: c, op: op, blocks: blocks, digest: digestOf(lengths),
+		ctx: ctx, comm: c, op: op, blocks: blocks, digest: engine.Digest(lengths),
 		room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))),
 	}
 	for _, v := range vectors {

@@ -226,7 +226,7 @@ func TestInvalidBuckets(t *testing.T) {
 
 // bucketsOf is a call whose first bucket has so many elements.
 func bucketsOf(op Op, first int, lengths ...int) call {
-	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, counts with digest %06x, %v)", first, digestOf(lengths)&0xffffff, op)
+	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, %v)", first, op)
 	return call{text, func(ctx context.Context, c *Comm) error {
 		c.home.bucketBytes = 400
 		var vectors [][]float32

@@ -50,7 +50,7 @@ var (
 	// ErrTruncated says that a message is longer than the receiver's buffer.
 	ErrTruncated = errors.New("message longer than the receiver's buffer")
 	// ErrTypeMismatch says that a message has elements of another type than
-	// the receiver's buffer.
+	// the receiver's buffer, or is of no whole number of such elements.
 	ErrTypeMismatch = errors.New("message of another type than the receiver's buffer")
 	// ErrConfig says that a setting is missing or malformed.
 	ErrConfig = errors.New("invalid configuration")
@@ -93,7 +93,7 @@ type Call struct {
 	Number uint64
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank; of all blocks together where these are of different lengths
-	Counts uint32 // a digest of these lengths
+	Counts uint32 // a digest of these lengths: it differs, most likely, if they do
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
 	Plan   string // how it is carried out
@@ -107,9 +107,6 @@ func (c Call) String() string {
 	parts := make([]string, 0, 4)
 	if c.Type != "" {
 		parts = append(parts, fmt.Sprintf("%d × %s", c.Length, c.Type))
-	}
-	if c.Counts != 0 {
-		parts = append(parts, fmt.Sprintf("counts with digest %06x", c.Counts))
 	}
 	if c.Reduce != "" {
 		parts = append(parts, c.Reduce)
@@ -133,7 +130,13 @@ type MismatchError struct {
 
 func (e *MismatchError) Error() string {
 	how := ""
-	if a, b := e.Call, e.PeerCall; a.String() == b.String() {
+	switch a, b := e.Call, e.PeerCall; {
+	case a.String() != b.String():
+	case a.Counts != b.Counts && a.Op == bucketsName:
+		how = ", but the lengths of their vectors, or how many there are, differ"
+	case a.Counts != b.Counts:
+		how = ", but their counts differ"
+	default:
 		how = fmt.Sprintf(", but one by %s and the other by %s: their settings differ", a.Plan, b.Plan)
 	}
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)

@@ -21,6 +21,14 @@ type call struct {
 	f    func(ctx context.Context, c *Comm) error
 }
 
+// differs is how a mismatch ends with a call that reads the same.
+func (c call) differs() string {
+	if strings.HasPrefix(c.text, bucketsName) {
+		return ", but the lengths of their vectors, or how many there are, differ"
+	}
+	return ", but their counts differ"
+}
+
 func broadcastOf(count, root int) call {
 	return call{
 		fmt.Sprintf("broadcast #2 (%d × float32, root %d)", count, root),
@@ -165,6 +173,10 @@ func mismatch(t *testing.T, m medium, n, odd int, most, other call) {
 		names := strings.Contains(err.Error(), fmt.Sprintf("rank %d called %s", odd, other.text))
 		if wrong || !names {
 			return fmt.Errorf("%w\nshould say that rank %d called %s and another %s", err, odd, other.text, most.text)
+		}
+		// Where the calls read alike, people have to be told what differs.
+		if how := most.differs(); most.text == other.text && !strings.HasSuffix(e.Error(), how) {
+			return fmt.Errorf("%w\nshould end with %q", err, how)
 		}
 		// From now on everything says the same.
 		if next := c.Barrier(ctx); !errors.Is(next, ErrRevoked) || !strings.Contains(next.Error(), e.Error()) {

@@ -111,7 +111,7 @@ func unevenBlocks[T any](c *Comm, kind plan.Collective, dst, src []T, counts []i
 		return t, err
 	}
 	starts, longest, err := c.starts("counts", counts, eachOf[T](t.typ))
-	t.uneven, t.digest = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}}, digestOf(starts)
+	t.uneven, t.digest = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}}, engine.Digest(starts)
 	if err == nil {
 		t.uneven.total = starts[c.Size()]
 	}
@@ -139,15 +139,6 @@ func (c *Comm) starts(name string, counts []int, each int) (starts []int, longes
 		longest = max(longest, n*each)
 	}
 	return starts, longest, nil
-}
-
-// digestOf is a number that differs, most likely, if numbers do.
-func digestOf(numbers []int) uint32 {
-	list := make([]uint64, len(numbers))
-	for i, n := range numbers {
-		list[i] = uint64(n)
-	}
-	return uint32(engine.ID(0, "counts", list...))
 }
 
 func sum(counts []int) (n int) {
@@ -270,7 +261,7 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 	}
 	t.uneven, t.digest = &uneven{
 		lengths: engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * eachOf[T](t.typ)},
-	}, digestOf(all)
+	}, engine.Digest(all)
 	for r := range c.Size() {
 		t.uneven.total += sum(all[2*r*c.Size():][:c.Size()]) * eachOf[T](t.typ)
 	}

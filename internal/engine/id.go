@@ -15,3 +15,12 @@ func ID(parent uint64, what string, numbers ...uint64) uint64 {
 	h.Write([]byte(what))
 	return binary.BigEndian.Uint64(h.Sum(nil))
 }
+
+// Digest is a number that differs, most likely, if numbers do.
+func Digest(numbers []int) uint32 {
+	list := make([]uint64, len(numbers))
+	for i, n := range numbers {
+		list[i] = uint64(n)
+	}
+	return uint32(ID(0, "counts", list...))
+}
