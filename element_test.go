@@ -323,3 +323,43 @@ func TestMessageOfOtherElements(t *testing.T) {
 		}
 	}
 }
+
+// TestMessageOfPartsOfElements: a message that is no whole number of the elements
+// that are to be received is of another type, and not cut off.
+func TestMessageOfPartsOfElements(t *testing.T) {
+	type pair [2]uint32
+	for _, m := range []medium{overMem, overLinks, overQUIC} {
+		comms := m.cluster(t, 2, Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for _, count := range []int{3, 100_003} { // of 3 bytes each, for some of 8
+			room := make([]pair, count)
+			for name, receive := range map[string]func() (Status, error){
+				"recv":     func() (Status, error) { return Recv(ctx, comms[1], room, 0, 0) },
+				"vec":      func() (Status, error) { return RecvVec(ctx, comms[1], [][]pair{room[:1], room[1:]}, 0, 0) },
+				"exchange": func() (Status, error) { return Exchange(ctx, comms[1], room, nil, 0, 0, 0) },
+				"handle": func() (Status, error) {
+					h := StartRecv(ctx, comms[1], room, 0, 0)
+					err := h.Wait()
+					return h.Status(), err
+				},
+			} {
+				sent := make(chan error, 1)
+				go func() { sent <- Send(ctx, comms[0], make([]colour, count), 1, 0) }()
+				bytes := fmt.Sprintf("%d bytes from rank 0, which is no whole number of elements of 8 bytes", 3*count)
+				probed, err := Probe[pair](ctx, comms[1], AnyRank, AnyTag)
+				if !errors.Is(err, ErrTypeMismatch) || !strings.Contains(err.Error(), bytes) || probed.Source != 0 || probed.Tag != 0 {
+					t.Errorf("%s: probe: %+v, %v, want ErrTypeMismatch", m.name, probed, err)
+				}
+				got, err := receive()
+				if !errors.Is(err, ErrTypeMismatch) || !strings.Contains(err.Error(), bytes) || got.Count != 0 {
+					t.Errorf("%s: %s: %+v, %v, want ErrTypeMismatch", m.name, name, got, err)
+				}
+				if err := <-sent; err != nil && (!errors.Is(err, ErrTypeMismatch) || !strings.Contains(err.Error(), "elements are of another size")) {
+					t.Errorf("%s: send: %v", m.name, err)
+				}
+			}
+			stillWorks(t, comms)
+		}
+	}
+}

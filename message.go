@@ -80,7 +80,8 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // Recv receives a message from rank from with tag into data, which may be
 // longer than the message. from may be AnyRank and tag AnyTag. A message that
 // is longer than data, or of another type, is lost: ErrTruncated or
-// ErrTypeMismatch.
+// ErrTypeMismatch. Structs of any type are one type here, but a message of no
+// whole number of elements of T is of another one.
 //
 // If ctx ends before a message has come, nothing has happened, and the
 // communicator goes on. If it ends while a long message is coming in, the
@@ -170,9 +171,10 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 // may be AnyRank and AnyTag, and says which it is, so that a buffer can be made
 // for it. The message waits for the Recv that asks for it next; of several
 // goroutines that probe for the same one all are told, and only one can receive
-// it. If ctx ends before
-// that, nothing has happened. Count is in elements of T; of a message that has
-// others Recv will tell.
+// it. If ctx ends before that, nothing has happened. Count is in elements of T;
+// of a message that has others Recv will tell, unless it is of no whole number of
+// elements of T: this is an ErrTypeMismatch here, with a Status that says which
+// message it is.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
 	_, size, err := elementOf[T]()
 	if err == nil {
@@ -185,7 +187,10 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if err != nil {
 		return Status{}, c.explain(ctx, "probe", err)
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / size}, nil
+	if got.Bytes%size != 0 {
+		err = c.explain(ctx, "probe", &engine.ElementError{Source: got.Source, Size: got.Bytes, Elem: size})
+	}
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / size}, err
 }
 
 // regionsOf are regions as the engine takes them. If they are written they must
@@ -224,13 +229,14 @@ func startSend[T any](ctx context.Context, c *Comm, name string, r engine.Region
 
 // startRecv begins to receive elements of T into regions.
 func startRecv[T any](ctx context.Context, c *Comm, name string, r engine.Regions, from int, tag Tag) (*engine.Receive, error) {
-	typ, _, err := elementOf[T]()
+	typ, size, err := elementOf[T]()
 	if err == nil {
 		err = c.checkSource(ctx, from, tag)
 	}
 	if err != nil {
 		return nil, opError(name, err)
 	}
+	r.Elem = size
 	receive, err := c.comm.StartRecv(r, typ, from, int64(tag))
 	return receive, c.explain(ctx, name, err)
 }

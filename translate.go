@@ -89,7 +89,12 @@ func (c *Comm) translate(err error) error {
 		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
 	case *engine.TypeError:
 		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Source, typeName(e.Receiving))
+	case *engine.ElementError:
+		return fmt.Errorf("%w: %d bytes from rank %d, which is no whole number of elements of %d bytes", ErrTypeMismatch, e.Size, e.Source, e.Elem)
 	case *engine.RefusedError:
+		if e.Sent == e.Receiving && e.Size <= e.Room {
+			return fmt.Errorf("%w: %d bytes to rank %d, whose elements are of another size", ErrTypeMismatch, e.Size, e.Rank)
+		}
 		if e.Sent != e.Receiving {
 			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Rank, typeName(e.Receiving))
 		}

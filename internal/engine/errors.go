@@ -114,8 +114,20 @@ func (e *TypeError) Error() string {
 	return fmt.Sprintf("message from rank %d has elements of type %d, not %d", e.Source, e.Sent, e.Receiving)
 }
 
+// An ElementError says that a message is of no whole number of elements of its
+// receiver's buffer.
+type ElementError struct {
+	Source     int
+	Size, Elem int // bytes
+}
+
+func (e *ElementError) Error() string {
+	return fmt.Sprintf("message of %d bytes from rank %d for elements of %d bytes", e.Size, e.Source, e.Elem)
+}
+
 // A RefusedError says that the receiver of a message had no buffer for it: it
-// was too small, or had other elements.
+// was too small, or had other elements. If neither is to be seen, the message is
+// of no whole number of these.
 type RefusedError struct {
 	Rank            int
 	Size, Room      int   // bytes

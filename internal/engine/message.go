@@ -277,6 +277,8 @@ func (c *Comm) take(r *Receive, a arrival) {
 		err = &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
 	case a.size > uint64(r.buf.Len()):
 		err = &SizeError{Source: a.source, Size: int(a.size), Room: r.buf.Len()}
+	case r.buf.Elem > 0 && a.size%uint64(r.buf.Elem) != 0:
+		err = &ElementError{Source: a.source, Size: int(a.size), Elem: r.buf.Elem}
 	}
 	if a.payload == nil && c.hasLeft(a.source) {
 		err = leftError(a.source)

@@ -5,6 +5,9 @@ package engine
 type Regions struct {
 	First []byte
 	More  [][]byte
+	// Elem is the size of an element. A message that is received here has a
+	// whole number of them, unless Elem is 0.
+	Elem int
 }
 
 // Bytes is memory in one place.
@@ -28,7 +31,7 @@ func (r Regions) cut(n int) Regions {
 	for i, m := range r.More {
 		if n <= len(m) {
 			more := append([][]byte(nil), r.More[:i]...)
-			return Regions{r.First, append(more, m[:n])}
+			return Regions{First: r.First, More: append(more, m[:n])}
 		}
 		n -= len(m)
 	}
