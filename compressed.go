@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -29,9 +30,9 @@ type Float interface {
 // Config.CompressedMax on a rank, it is an ErrTooLarge before any of it is
 // allocated there.
 //
-// A rank that differs from rank 0 in the length or type of its vector or in op,
-// whose vector is too large or cannot be compressed, or whose encoding is not
-// valid, is a CompressError on all ranks; data is then as it was, and the
+// A rank that differs from rank 0 in the length or type of its vector, in op or in
+// the kind of its compressor, whose vector is too large or cannot be compressed, or
+// whose encoding is not valid, is a CompressError on all ranks; data is then as it was, and the
 // communicator goes on. After other errors data is as it was, too. If comp
 // panics, so does AllReduceCompressed, on that rank alone: the others get a
 // CompressError if the panic was before the encodings were exchanged, and
@@ -101,6 +102,7 @@ type compressed struct {
 	own    []byte    // the encoding
 	all    []byte    // those of all ranks
 	counts []int     // their lengths
+	kind   string    // of the compressor, if it says so
 
 	buffers []*bufpool.Buffer
 }
@@ -139,6 +141,7 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 	}
 	own := notice{Elements: len(data), Type: elementsOf(data).typ, Op: uint8(op)}
 	own.Room, err = encode(t, data)
+	copy(own.Kind[:], t.kind)
 	own.Bytes, own.State = len(t.own), stateOf(err)
 	t.counts, err = c.notify(ctx, own, err)
 	if err != nil {
@@ -163,6 +166,9 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 			t.comm.comm.Cancel(errGoexit)
 		}
 	}()
+	if s, ok := t.comp.(fmt.Stringer); ok {
+		t.kind = s.String()
+	}
 	room = t.comp.MaxBytes(len(data))
 	if n, limit := t.comm.Size(), t.comm.home.compressedMax; room < 0 || limit > 0 && room > limit/n {
 		returned = true
@@ -196,6 +202,7 @@ type notice struct {
 	Bytes, Room int // of the encoding, and what MaxBytes allows
 	Type, Op    uint8
 	State       state
+	Kind        [24]byte // of the compressor; zeros if it does not say
 }
 
 // A state says what has become of the vector of a rank.
@@ -260,6 +267,9 @@ func (n *notice) refused(first *notice) error {
 		return fmt.Errorf("%w: its encoding would be more than the limit there allows", ErrTooLarge)
 	case n.State == panicked:
 		return errors.New("its compressor has panicked")
+	case n.Kind != first.Kind && n.Kind[0] != 0 && first.Kind[0] != 0:
+		kind := func(k [24]byte) []byte { return bytes.TrimRight(k[:], "\x00") }
+		return fmt.Errorf("%w: its compressor is %q, and that of rank 0 is %q", ErrInvalidOp, kind(n.Kind), kind(first.Kind))
 	case n.Bytes > n.Room:
 		return fmt.Errorf("%w: its encoding has %d bytes, and MaxBytes allows %d", ErrTooLarge, n.Bytes, n.Room)
 	}

@@ -158,14 +158,64 @@ func odder(comp compress.Compressor) func(ctx context.Context, c *Comm, data []f
 
 func unwanted([]byte, []float32) ([]byte, error) { panic("a vector was compressed that is too large") }
 
-// TestCompressorsThatDiffer: a rank cannot read what the others send, nor they
-// what it does.
+// TestCompressorsThatDiffer: all ranks get the same error, which says who has
+// which compressor. Fields may differ, and so may whether there is feedback.
 func TestCompressorsThatDiffer(t *testing.T) {
+	comms := overMem.cluster(t, 3, Config{})
+	feedback := &compress.ErrorFeedback{Compressor: compress.Cast16{}}
+	for _, test := range []struct {
+		zero, other compress.Compressor // of ranks 0 and 1, and of rank 2
+		text        string
+	}{
+		{compress.None{}, compress.Cast16{}, `its compressor is "cast-16", and that of rank 0 is "none"`},
+		{&compress.TopK{}, &compress.RandomK{}, `its compressor is "random-k", and that of rank 0 is "top-k"`},
+		{feedback, compress.Quantize8{}, `its compressor is "quantize-8", and that of rank 0 is "cast-16"`},
+		{feedback, compress.Cast16{Format: compress.Float16}, ""},
+	} {
+		onAll(t, comms, func(rank int, c *Comm) error {
+			comp, data := test.zero, []float32{1, 2}
+			switch rank {
+			case 1:
+				comp = cloned(comp)
+			case 2:
+				comp = test.other
+			}
+			err := AllReduceCompressed(t.Context(), c, data, Sum, comp)
+			if test.text == "" && err == nil {
+				return nil
+			}
+			e, ok := errors.AsType[*CompressError](err)
+			if !ok || e.Rank != 2 || !errors.Is(err, ErrInvalidOp) || !strings.HasSuffix(err.Error(), test.text) || data[0] != 1 {
+				return fmt.Errorf("got %v, error %w, want one that says that %s", data, err, test.text)
+			}
+			return nil
+		})
+	}
+	stillWorks(t, comms)
+}
+
+// cloned is another compressor of the same kind.
+func cloned(comp compress.Compressor) compress.Compressor {
+	switch comp := comp.(type) {
+	case *compress.TopK:
+		return &compress.TopK{K: 1}
+	case *compress.ErrorFeedback:
+		return &compress.ErrorFeedback{Compressor: comp.Compressor}
+	}
+	return comp
+}
+
+// A silent compressor does not say of what kind it is.
+type silent struct{ compress.Compressor }
+
+// TestSilentCompressorsThatDiffer: a rank cannot read what the others send, nor
+// they what it does.
+func TestSilentCompressorsThatDiffer(t *testing.T) {
 	comms := overMem.cluster(t, 3, Config{})
 	onAll(t, comms, func(rank int, c *Comm) error {
 		comp, blamed, data := compress.Compressor(compress.None{}), 1, []float32{1, 2}
 		if rank == 1 {
-			comp, blamed = compress.Cast16{}, 0
+			comp, blamed = silent{compress.Cast16{}}, 0
 		}
 		err := AllReduceCompressed(t.Context(), c, data, Sum, comp)
 		if e, ok := errors.AsType[*CompressError](err); !ok || e.Rank != blamed || !errors.Is(err, compress.ErrFormat) || data[0] != 1 {

@@ -147,7 +147,7 @@ func (e *MismatchError) Error() string {
 type CompressError struct {
 	Rank int
 	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp where the call of
-	// the rank differs from that of rank 0, an ErrTooLarge, or the error of the
+	// the rank, or its Compressor, differs from that of rank 0, an ErrTooLarge, or the error of the
 	// Compressor of this rank, also that it has ended its goroutine. The error of
 	// another rank's stays there: here it is a text which says that the vector
 	// could not be compressed, or that the Compressor has panicked.

@@ -94,3 +94,6 @@ func (Cast16) AddTo(dst []float32, encoded []byte) error {
 
 // MaxBytes is how many bytes Append adds for n elements: 16, and 2 for each.
 func (Cast16) MaxBytes(n int) int { return headerBytes + 2*n }
+
+// String is the kind of the encodings: "cast-16".
+func (Cast16) String() string { return kindCast16.String() }

@@ -5,6 +5,13 @@ package compress
 // order on every rank: Append once, then AddTo once for each rank, with the
 // encodings of all ranks in the order of ranks.
 //
+// A Compressor that is a fmt.Stringer says by that of which kind its encodings
+// are: Compressors whose texts are the same, in their first 24 bytes, read what
+// each other have written, and those whose texts differ do not. A compressed
+// all-reduce compares the texts of all ranks, and says which differ. Those of this
+// package are of a kind whatever their fields are, and an ErrorFeedback is of that
+// of its Compressor.
+//
 // Implementations outside this package hold to the following.
 type Compressor interface {
 	// Append appends the encoding of src to dst and returns the extended

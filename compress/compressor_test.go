@@ -270,3 +270,18 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// TestString: Compressors of a kind have the same text, whatever their fields are.
+func TestString(t *testing.T) {
+	for want, list := range map[string][]fmt.Stringer{
+		"none": {None{}, &ErrorFeedback{Compressor: None{}}}, "top-k": {&TopK{}, &TopK{K: 3}, &ErrorFeedback{}},
+		"random-k": {&RandomK{Seed: 1}}, "quantize-8": {Quantize8{Block: 9}}, "cast-16": {Cast16{}, Cast16{Format: Float16}},
+		"": {&ErrorFeedback{Compressor: struct{ Compressor }{None{}}}, &ErrorFeedback{Compressor: &ErrorFeedback{}}},
+	} {
+		for _, c := range list {
+			if got := c.String(); got != want {
+				t.Errorf("%#v: %q, want %q", c, got, want)
+			}
+		}
+	}
+}

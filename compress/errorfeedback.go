@@ -119,5 +119,15 @@ func (e *ErrorFeedback) MaxBytes(n int) int {
 	return c.MaxBytes(n)
 }
 
+// String is that of the Compressor, whose encodings it has; it is empty if that
+// has none.
+func (e *ErrorFeedback) String() string {
+	c, _ := e.compressor()
+	if s, ok := c.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return ""
+}
+
 // Reset forgets the residual. The next vector may be of any length.
 func (e *ErrorFeedback) Reset() { e.residual = nil }

@@ -28,3 +28,6 @@ func (None) AddTo(dst []float32, encoded []byte) error {
 
 // MaxBytes is how many bytes Append adds for n elements: 16, and 4 for each.
 func (None) MaxBytes(n int) int { return headerBytes + 4*n }
+
+// String is the kind of the encodings: "none".
+func (None) String() string { return kindNone.String() }

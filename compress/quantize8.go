@@ -194,3 +194,6 @@ func blockBytes(n, block int) int {
 // MaxBytes is how many bytes Append adds for n elements: 16, 1 for each, and 4
 // for each block that they begin.
 func (q Quantize8) MaxBytes(n int) int { return headerBytes + blockBytes(n, max(q.block(), 1)) }
+
+// String is the kind of the encodings: "quantize-8".
+func (Quantize8) String() string { return kindQuantize8.String() }

@@ -177,3 +177,6 @@ func mix(z uint64) uint64 {
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
+
+// String is the kind of the encodings: "random-k".
+func (*RandomK) String() string { return kindRandomK.String() }

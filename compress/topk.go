@@ -148,3 +148,6 @@ func (t *TopK) MaxBytes(n int) int {
 	k, _ := kindTopK.kept(t.K, t.Ratio, n)
 	return topKBytes(k, n)
 }
+
+// String is the kind of the encodings: "top-k".
+func (*TopK) String() string { return kindTopK.String() }
