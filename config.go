@@ -108,24 +108,24 @@ type Config struct {
 	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS" default:"30s"`
 
 	// BucketBytes is the size, in bytes, of the buckets of AllReduceBuckets: 4
-	// MiB by default. All ranks need the same. NEXAR_BUCKET_BYTES.
-	BucketBytes int `env:"NEXAR_BUCKET_BYTES" default:"4194304" min:"0"`
+	// MiB by default, at most 512 GiB. All ranks need the same. NEXAR_BUCKET_BYTES.
+	BucketBytes int `env:"NEXAR_BUCKET_BYTES" default:"4194304" min:"0" max:"549755813888"`
 
 	// CompressedMax is how much memory, in bytes, the encodings of all ranks may
-	// take in an AllReduceCompressed: 4 GiB by default, less than 0 without
-	// limit. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
-	CompressedMax int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296"`
+	// take in an AllReduceCompressed: 4 GiB by default, at most 512 GiB, less than
+	// 0 without limit but that. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
+	CompressedMax int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
 
 	// LargeMessageBytes is the length, in bytes, from which on an AllReduce is large and
-	// prefers a ring with segments: 8 MiB by default. It has no effect yet: the
+	// prefers a ring with segments: 8 MiB by default, at most 512 GiB. It has no effect yet: the
 	// model that chooses algorithms knows the lengths for which each is fast.
 	// NEXAR_LARGE_MSG_BYTES.
-	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" idle:"8388608" min:"0"`
+	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" idle:"8388608" min:"0" max:"549755813888"`
 
 	// PipelineSegmentBytes is the size, in bytes, of the segments in which a large vector
-	// goes round: 2 MiB by default. It has no effect yet: the model chooses the
+	// goes round: 2 MiB by default, at most 512 GiB. It has no effect yet: the model chooses the
 	// number of channels that take turns. NEXAR_PIPELINE_SEGMENT_BYTES.
-	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" idle:"2097152" min:"0"`
+	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" idle:"2097152" min:"0" max:"549755813888"`
 
 	// RingMaxWorld is the number of ranks up to which an AllReduce of middling length
 	// prefers a ring, as a hint to the model: 8 by default. It has no effect yet;
@@ -154,7 +154,7 @@ type Config struct {
 	// HeartbeatTimeout is after what silence a peer counts as failed: 5
 	// seconds by default, and more than HeartbeatInterval. The end of a process
 	// is noticed at once. NEXAR_HEARTBEAT_TIMEOUT_SECS.
-	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0"`
+	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
 	// Recovery is what Node.Epochs does when another node has failed: Automatic by
 	// default. In any case what the failed node was needed for ends with a
@@ -248,8 +248,6 @@ func (cfg *Config) check() error {
 		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
 	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
-	case cfg.HeartbeatTimeout > 0 && cfg.HeartbeatTimeout <= cfg.HeartbeatInterval:
-		return bad("HeartbeatTimeout", cfg.HeartbeatTimeout, fmt.Sprintf("not more than the interval of %v", cfg.HeartbeatInterval))
 	case cfg.ElasticMax > 0 && cfg.ElasticMin > cfg.ElasticMax:
 		return bad("ElasticMin", cfg.ElasticMin, fmt.Sprintf("more than %s, which is %d", variable("ElasticMax"), cfg.ElasticMax))
 	}

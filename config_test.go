@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -27,13 +28,14 @@ type setting struct {
 // has a test of its own.
 func samples() map[string]setting {
 	second := func(malformed ...string) setting {
-		malformed = append(malformed, "soon", "1 minute", "NaN", "1e300", "-1e300", "0x", "5S")
+		malformed = append(malformed, "soon", "1 minute", "NaN", "1e300", "-1e300", "0x", "5S", "1e-12")
 		return setting{good: "1.5", want: 1500 * time.Millisecond, malformed: malformed}
 	}
 	number := func(good int, malformed ...string) setting {
 		return setting{good: strconv.Itoa(good), want: good, malformed: append(malformed, "-1", "many", "1.5", "99999999999999999999")}
 	}
 	onOff := setting{good: "1", want: true, malformed: []string{"2", "maybe", "yes!"}}
+	vast := strconv.Itoa(math.MaxInt)
 	rank := 3
 	return map[string]setting{
 		"NEXAR_SEEDS": {
@@ -61,10 +63,10 @@ func samples() map[string]setting {
 		"NEXAR_DETERMINISTIC":           onOff,
 
 		"NEXAR_RPC_IN_FLIGHT":                  number(7, "262145"),
-		"NEXAR_BUCKET_BYTES":                   number(1<<20, "1MiB"),
-		"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES": {good: "1000", want: 1000, malformed: []string{"1GiB", "much", "1e9"}},
-		"NEXAR_LARGE_MSG_BYTES":                number(1<<24, "16MiB"),
-		"NEXAR_PIPELINE_SEGMENT_BYTES":         number(1<<16, "64KiB"),
+		"NEXAR_BUCKET_BYTES":                   number(1<<20, "1MiB", vast),
+		"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES": {good: "1000", want: 1000, malformed: []string{"1GiB", "much", "1e9", vast}},
+		"NEXAR_LARGE_MSG_BYTES":                number(1<<24, "16MiB", vast),
+		"NEXAR_PIPELINE_SEGMENT_BYTES":         number(1<<16, "64KiB", vast),
 		"NEXAR_RING_MAX_WORLD":                 number(16),
 
 		"NEXAR_RECOVERY_POLICY":        {good: "manual", want: Manual, malformed: []string{"never", "Manual", "auto,manual", "1"}},
@@ -342,15 +344,21 @@ func TestConfigContradictions(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=1s: not more than the interval"},
-		{Config{HeartbeatInterval: time.Minute}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=5s: not more than the interval"},
+		{Config{HeartbeatInterval: 2 * time.Second, HeartbeatTimeout: 2 * time.Second},
+			"NEXAR_HEARTBEAT_TIMEOUT_SECS=2s: not more than NEXAR_HEARTBEAT_INTERVAL_SECS, which is 2s"},
+		{Config{HeartbeatInterval: time.Minute}, "NEXAR_HEARTBEAT_INTERVAL_SECS=1m0s: not less than NEXAR_HEARTBEAT_TIMEOUT_SECS, which is 5s by default"},
+		{Config{HeartbeatTimeout: time.Second}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=1s: not more than NEXAR_HEARTBEAT_INTERVAL_SECS, which is 1s by default"},
 		{Config{Seeds: []string{"a.example"}}, "NEXAR_SEEDS=a.example: not an address"},
 		{Config{Listen: "a.example"}, "NEXAR_LISTEN=a.example: not an address"},
 		{Config{Memory: "lots"}, "NEXAR_MEMORY=lots: not one of training, inference"},
 		{Config{Token: "two words"}, "NEXAR_CLUSTER_TOKEN: "},
 		{Config{Transports: []string{"udp"}}, `NEXAR_TRANSPORTS=udp: "udp" is not one of shm, tcp, quic`},
 		{Config{CallsInFlight: 1 << 19}, "NEXAR_RPC_IN_FLIGHT=524288: not from 0 to 262144"},
-		{Config{BucketBytes: -1}, "NEXAR_BUCKET_BYTES=-1: negative"},
+		{Config{BucketBytes: -1}, "NEXAR_BUCKET_BYTES=-1: not from 0 to 549755813888"},
+		{Config{BucketBytes: math.MaxInt}, "NEXAR_BUCKET_BYTES=9223372036854775807: not from 0 to 549755813888"},
+		{Config{CompressedMax: math.MaxInt}, "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES=9223372036854775807: more than 549755813888"},
+		{Config{LargeMessageBytes: math.MaxInt}, "NEXAR_LARGE_MSG_BYTES=9223372036854775807: not from 0 to 549755813888"},
+		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
 		{Config{Recovery: "auto"}, "NEXAR_RECOVERY_POLICY=auto: not one of automatic, manual, abort"},
 		{Config{ElasticMin: 3, ElasticMax: 2}, "NEXAR_ELASTIC_MIN_WORLD_SIZE=3: more than NEXAR_ELASTIC_MAX_WORLD_SIZE, which is 2"},
 		{Config{Topology: "hypercube"}, "NEXAR_TOPOLOGY=hypercube: this topology is not built yet"},

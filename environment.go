@@ -14,7 +14,7 @@ const envPrefix = "NEXAR_"
 
 // ConfigFromEnv reads a Config from the environment. Times, whose variables
 // end in _SECS, are numbers of seconds, or as time.ParseDuration takes them
-// ("250ms"). A malformed value is an ErrConfig that names the variable.
+// ("250ms"), 0 or at least a nanosecond. A malformed value is an ErrConfig that names the variable.
 // Variables that are empty or not set leave their fields zero.
 func ConfigFromEnv() (Config, error) {
 	cfg, err := parseEnv()

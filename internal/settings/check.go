@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Check finds the first field that is beyond its bounds, or not one of the
-// values that it may have. A text that is empty and a pointer that is nil are
+// Check finds the first field that is beyond its bounds, not one of the
+// values that it may have, or not above another one as it has to be. A text that is empty and a pointer that is nil are
 // not set, and pass.
 func Check[T any](s T) error {
 	v := reflect.ValueOf(s)
@@ -21,8 +21,45 @@ func Check[T any](s T) error {
 		if why := f.refuses(value); why != "" {
 			return fmt.Errorf("%s=%s: %s", f.Variable, text(value), why)
 		}
+		if f.Above != "" {
+			if err := f.checkAbove(v); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// checkAbove compares the field of a struct with the one that has to be less. If
+// one of the two has its default the other one is to blame, which somebody has
+// set.
+func (f Field) checkAbove(s reflect.Value) error {
+	tagged, ok := s.Type().FieldByName(f.Above)
+	if !ok {
+		panic(fmt.Sprintf("settings: there is no field %s for %s to be above", f.Above, f.Name))
+	}
+	less := Describe(tagged.Name, tagged.Tag)
+	high, low := s.FieldByName(f.Name), s.FieldByName(f.Above)
+	switch {
+	case low.Int() <= 0 || high.Int() <= 0 || high.Int() > low.Int():
+		return nil
+	case f.isDefault(high) && !less.isDefault(low):
+		return fmt.Errorf("%s=%s: not less than %s, which is %s", less.Variable, text(low), f.Variable, f.said(high))
+	}
+	return fmt.Errorf("%s=%s: not more than %s, which is %s", f.Variable, text(high), less.Variable, less.said(low))
+}
+
+// isDefault reports whether a number or a time is what it is if nobody sets it.
+func (f Field) isDefault(v reflect.Value) bool {
+	return f.Default != "" && v.Int() == bound(f.Default, v.Type())
+}
+
+// said is a value and whether it is the default.
+func (f Field) said(v reflect.Value) string {
+	if f.isDefault(v) {
+		return text(v) + " by default"
+	}
+	return text(v)
 }
 
 // refuses says why a value cannot be.

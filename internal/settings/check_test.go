@@ -17,6 +17,11 @@ func TestCheck(t *testing.T) {
 		"S_WAIT_SECS=-1ns: negative":                            {Wait: -1},
 		"S_SHARE=101: more than 100":                            {Share: 101},
 		"S_DREAM=-3: less than -2":                              {Dream: -3},
+
+		"S_PAUSE_SECS=2s: not more than S_GAP_SECS, which is 3s":             {Pause: 2 * time.Second, Gap: 3 * time.Second},
+		"S_PAUSE_SECS=1s: not more than S_GAP_SECS, which is 1s by default":  {Pause: time.Second, Gap: time.Second},
+		"S_GAP_SECS=10s: not less than S_PAUSE_SECS, which is 5s by default": {Pause: 5 * time.Second, Gap: 10 * time.Second},
+		"S_PAUSE_SECS=10s: not more than S_GAP_SECS, which is 20s":           {Pause: 10 * time.Second, Gap: 20 * time.Second},
 	} {
 		if err := Check(s); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -26,12 +31,24 @@ func TestCheck(t *testing.T) {
 		{},
 		{Name: "anything", Colour: "green", Roads: []string{"air", "sea"}, Free: []string{"", "rail"}, Count: 9, Place: place(1), Share: -5, Dream: -2},
 		{Wait: time.Hour, Hope: -time.Hour, Share: 100},
+		{Pause: time.Second}, {Gap: time.Hour}, {Pause: time.Second, Gap: -1}, {Pause: -1, Gap: time.Second},
 		Defaults[sample](),
 	} {
 		if err := Check(s); err != nil {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}
+}
+
+func TestCheckWantsFieldsThatAre(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a field above one that there is not was accepted")
+		}
+	}()
+	_ = Check(struct {
+		Count int `env:"S_COUNT" above:"Other"`
+	}{})
 }
 
 func TestCheckWantsTagsThatFit(t *testing.T) {

@@ -6,14 +6,16 @@
 //	default  what a field that is zero becomes, as the variable would say it
 //	idle     the same for a field that has no effect yet, and that stays zero
 //	min, max the bounds of a number or a time
+//	above    the field than which this one, a number or a time, has to be more,
+//	         where both are more than 0
 //	one      the values that a text, or each part of a list, may have
 //
 // Most callers Read a struct from the environment, Complete with it what a
 // program has set itself, then Complete both with the Defaults, and Check the
 // result. Numbers are whole numbers, truth values 0 or 1 or as
 // strconv.ParseBool takes them, lists are separated by commas. Times are
-// numbers of seconds, or as time.ParseDuration takes them ("250ms"). A variable
-// that is empty is not set.
+// numbers of seconds, or as time.ParseDuration takes them ("250ms"), and not so
+// short that they become 0. A variable that is empty is not set.
 //
 // Errors name the variable and its value. A tag that contradicts the type of its
 // field is a mistake in the program and panics. All functions may be called at
@@ -39,6 +41,7 @@ type Field struct {
 	Default  string // what a zero field becomes, or ""
 	Idle     bool   // the field has no effect yet
 	Min, Max string // the bounds, or ""
+	Above    string // the name of the field that is less, or ""
 	One      []string
 }
 
@@ -48,7 +51,7 @@ func Describe(name string, tag reflect.StructTag) Field {
 	f := Field{
 		Name: name, Variable: tag.Get("env"), Also: tag.Get("also"),
 		Default: cmp.Or(tag.Get("default"), idle), Idle: isIdle,
-		Min: tag.Get("min"), Max: tag.Get("max"),
+		Min: tag.Get("min"), Max: tag.Get("max"), Above: tag.Get("above"),
 	}
 	if one := tag.Get("one"); one != "" {
 		f.One = strings.Split(one, ",")

@@ -25,6 +25,8 @@ type sample struct {
 	Quiet   bool             `env:"S_QUIET"`
 	Dream   int              `env:"S_DREAM" idle:"4" min:"-2"`
 	Hope    time.Duration    `env:"S_HOPE_SECS" idle:"30s"`
+	Pause   time.Duration    `env:"S_PAUSE_SECS" default:"5s" above:"Gap"`
+	Gap     time.Duration    `env:"S_GAP_SECS" default:"1s"`
 	Outside *strings.Builder `env:"-" also:"S_OUTSIDE" one:"a,b"`
 }
 
@@ -70,6 +72,7 @@ func TestReadMalformed(t *testing.T) {
 		"S_COUNT=99999999999999999999": `S_COUNT="99999999999999999999": out of range`,
 		"S_PLACE=0x10":                 `S_PLACE="0x10": not a whole number`,
 		"S_QUIET=maybe":                `S_QUIET="maybe": neither 0 nor 1`,
+		"S_WAIT_SECS=1e-12":            `S_WAIT_SECS="1e-12": shorter than a nanosecond`,
 		"S_WAIT_SECS=soon":             `S_WAIT_SECS="soon": neither a number of seconds nor a duration such as 250ms`,
 		"S_HOPE_SECS=1e300":            `S_HOPE_SECS="1e300": out of range`,
 	} {
@@ -82,13 +85,13 @@ func TestReadMalformed(t *testing.T) {
 func TestSeconds(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"2": 2 * time.Second, "0.25": 250 * time.Millisecond, "1e3": 1000 * time.Second, "250ms": 250 * time.Millisecond,
-		"1m30s": 90 * time.Second, "-1": -time.Second, "0": 0, "2147483647": 2147483647 * time.Second,
+		"1m30s": 90 * time.Second, "-1": -time.Second, "0": 0, "0.0": 0, "0e9": 0, "0s": 0, "-0": 0, "1e-9": 1, "1ns": 1, "2147483647": 2147483647 * time.Second,
 	} {
 		if got, err := Seconds(value); err != nil || got != want {
 			t.Errorf("%q: %v, %v, want %v", value, got, err, want)
 		}
 	}
-	for _, value := range []string{"", "soon", "1 minute", "NaN", "Inf", "-Inf", "1e300", "2147483648", "0x", "5S", "9999999999h"} {
+	for _, value := range []string{"", "soon", "1 minute", "NaN", "Inf", "-Inf", "1e300", "2147483648", "0x", "5S", "9999999999h", "1e-12", "-1e-10", "0.0000000009", "0.1ns", "1e-400", "0.000001us"} {
 		if got, err := Seconds(value); err == nil {
 			t.Errorf("%q is %v, want an error", value, got)
 		}
@@ -109,7 +112,7 @@ func TestComplete(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Setenv("S_NAME", "of the environment")
-	want := sample{Name: "nobody", Colour: "red", Roads: []string{"land", "sea"}, Count: 7, Wait: 90 * time.Second}
+	want := sample{Name: "nobody", Colour: "red", Roads: []string{"land", "sea"}, Count: 7, Wait: 90 * time.Second, Pause: 5 * time.Second, Gap: time.Second}
 	if got := Defaults[sample](); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -149,13 +152,14 @@ func TestFields(t *testing.T) {
 		2:  {Name: "Roads", Variable: "S_ROADS", Also: "S_NO_ROADS", Default: "land,sea", One: []string{"land", "sea", "air"}},
 		4:  {Name: "Count", Variable: "S_COUNT", Default: "7", Min: "0", Max: "9"},
 		9:  {Name: "Dream", Variable: "S_DREAM", Default: "4", Idle: true, Min: "-2"},
-		11: {Name: "Outside", Also: "S_OUTSIDE", One: []string{"a", "b"}},
+		11: {Name: "Pause", Variable: "S_PAUSE_SECS", Default: "5s", Above: "Gap"},
+		13: {Name: "Outside", Also: "S_OUTSIDE", One: []string{"a", "b"}},
 	} {
 		if !reflect.DeepEqual(fields[i], want) {
 			t.Errorf("field %d is %+v, want %+v", i, fields[i], want)
 		}
 	}
-	for i, want := range map[int][]string{0: {"S_NAME"}, 2: {"S_ROADS", "S_NO_ROADS"}, 11: {"S_OUTSIDE"}} {
+	for i, want := range map[int][]string{0: {"S_NAME"}, 2: {"S_ROADS", "S_NO_ROADS"}, 13: {"S_OUTSIDE"}} {
 		if got := fields[i].Variables(); !slices.Equal(got, want) {
 			t.Errorf("the variables of field %d are %q, want %q", i, got, want)
 		}

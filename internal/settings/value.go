@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
@@ -31,11 +32,21 @@ func Seconds(value string) (time.Duration, error) {
 		if math.IsNaN(secs) || math.Abs(secs) > math.MaxInt32 {
 			return 0, errors.New("out of range")
 		}
-		return time.Duration(secs * float64(time.Second)), nil
+		return atLeast(time.Duration(secs*float64(time.Second)), value)
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil {
 		return 0, errors.New("neither a number of seconds nor a duration such as 250ms")
+	}
+	return atLeast(d, value)
+}
+
+// atLeast is d, unless that is 0 for a value that is not: a time of 0 is one that
+// nobody has set.
+func atLeast(d time.Duration, value string) (time.Duration, error) {
+	digits, _, _ := strings.Cut(strings.ToLower(value), "e") // of the number, not of its exponent
+	if d == 0 && strings.ContainsAny(digits, "123456789") {
+		return 0, errors.New("shorter than a nanosecond")
 	}
 	return d, nil
 }
