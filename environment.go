@@ -3,8 +3,6 @@ package nexar
 import (
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/nexar-go/nexar/internal/settings"
 )
@@ -67,20 +65,10 @@ const logVariable = envPrefix + "LOG"
 // begin with NEXAR_ and mean nothing to this package or its commands: most
 // likely they are misspelt. Join logs them as warnings.
 func UnknownEnv(environ []string) []Problem {
-	known := knownEnv()
 	var list []Problem
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, envPrefix) || value == "" || slices.Contains(known, name) {
-			continue
-		}
-		p := Problem{What: "unknown variable " + name, Mend: "nobody reads it: unset it"}
-		if near := settings.Nearest(name, envPrefix, known); near != "" {
-			p.Mend = fmt.Sprintf("did you mean %s?", near)
-		}
-		list = append(list, p)
+	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
+		list = append(list, Problem{What: "unknown variable " + u.Name, Mend: u.Mend})
 	}
-	slices.SortFunc(list, func(a, b Problem) int { return strings.Compare(a.What, b.What) })
 	return list
 }
 

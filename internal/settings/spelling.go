@@ -1,9 +1,33 @@
 package settings
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
+
+// An UnknownVariable is one that nobody reads, and what can be done about it.
+type UnknownVariable struct{ Name, Mend string }
+
+// Unknown finds the variables of an environment, as os.Environ has it, that begin
+// with prefix and are none of the known ones, by their names.
+func Unknown(environ []string, prefix string, known []string) (list []UnknownVariable) {
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, prefix) || value == "" || slices.Contains(known, name) {
+			continue
+		}
+		mend := "nobody reads it: unset it"
+		if near := Nearest(name, prefix, known); near != "" {
+			mend = fmt.Sprintf("did you mean %s?", near)
+		}
+		list = append(list, UnknownVariable{name, mend})
+	}
+	slices.SortFunc(list, func(a, b UnknownVariable) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
 
 // Nearest is the name that differs least from what was written, or "" if none
 // can have been meant: each differs much, and does not hold it either. All of

@@ -1,6 +1,17 @@
 package settings
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
+
+func TestUnknown(t *testing.T) {
+	environ := []string{"S_ZONE_OF_MINE=1", "S_RNAK=2", "S_RANK=1", "OTHER=3", "S_SEED="}
+	want := []UnknownVariable{{"S_RNAK", "did you mean S_RANK?"}, {"S_ZONE_OF_MINE", "nobody reads it: unset it"}}
+	if got := Unknown(environ, "S_", []string{"S_SEEDS", "S_RANK"}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
 
 func TestNearest(t *testing.T) {
 	names := []string{"S_SEEDS", "S_CLUSTER_TOKEN", "S_RANK", "S_FORM_TIMEOUT_SECS"}
