@@ -170,7 +170,11 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 		t.kind = s.String()
 	}
 	room = t.comp.MaxBytes(len(data))
-	if n, limit := t.comm.Size(), t.comm.home.compressedMax; room < 0 || limit > 0 && room > limit/n {
+	if room < 0 {
+		returned = true
+		return room, fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
+	}
+	if n, limit := t.comm.Size(), cmp.Or(t.comm.home.compressedMax, elementsMax-1); room > limit/n {
 		returned = true
 		return room, fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
 			ErrTooLarge, n, room, limit, variable("CompressedMax"))

@@ -415,6 +415,26 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	stillWorks(t, comms)
 }
 
+// TestMaxBytesBeyondAll: where there is no limit but what a call can take, a
+// compressor that says more, or less than nothing, is an error all the same.
+func TestMaxBytesBeyondAll(t *testing.T) {
+	comms := overMem.cluster(t, 2, Config{CompressedMax: -1})
+	for most, text := range map[int]string{
+		math.MaxInt: "2 encodings of up to 9223372036854775807 bytes, for a limit of 549755813887 bytes in all",
+		1 << 39:     "2 encodings of up to 549755813888 bytes, for a limit of 549755813887 bytes in all",
+		-7:          "MaxBytes of 10 elements is -7",
+	} {
+		onAll(t, comms, func(_ int, c *Comm) error {
+			err := AllReduceCompressed(t.Context(), c, make([]float32, 10), Sum, &oddCompressor{maxBytes: func(int) int { return most }, append: unwanted})
+			if !errors.Is(err, ErrTooLarge) || c.Rank() == 0 && !strings.Contains(err.Error(), text) {
+				return fmt.Errorf("%w, want ErrTooLarge and the text %q", err, text)
+			}
+			return nil
+		})
+	}
+	stillWorks(t, comms)
+}
+
 // TestCompressedInFlight: the vector belongs to the operation until it has ended.
 func TestCompressedInFlight(t *testing.T) {
 	comms := overMem.cluster(t, 1, Config{})
