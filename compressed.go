@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -179,8 +181,8 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 		return room, fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
 			ErrTooLarge, n, room, limit, variable("CompressedMax"))
 	}
-	t.values = t.floats(len(data))
-	toFloats(t.values, data)
+	t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
+	kernel.ToFloats(t.values, kernel.Type(elementsOf(data).typ), bytesOf(data))
 	t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	returned = true
 	return room, err
@@ -196,7 +198,12 @@ func finish[T Float](t *compressed, data []T, op Op) error {
 		}
 		all = all[n:]
 	}
-	fromFloats(data, t.values, op, t.comm.Size())
+	if op == Avg {
+		for i := range t.values {
+			t.values[i] /= float32(t.comm.Size())
+		}
+	}
+	kernel.FromFloats(bytesOf(data), kernel.Type(elementsOf(data).typ), t.values)
 	return nil
 }
 

@@ -1,0 +1,35 @@
+package kernel
+
+// ToFloats rounds the elements of src, of a type of floating-point numbers, to
+// float32. Src is aligned as elements of the type are, and dst as long.
+func ToFloats(dst []float32, t Type, src []byte) {
+	switch t {
+	case Float32:
+		copy(dst, view[float32](src))
+	case Float64:
+		for i, v := range view[float64](src) {
+			dst[i] = float32(v)
+		}
+	case Float16:
+		ConvertF16ToF32(dst, view[uint16](src))
+	case BFloat16:
+		ConvertBF16ToF32(dst, view[uint16](src))
+	}
+}
+
+// FromFloats rounds src to elements of a type, as ToFloats has them.
+func FromFloats(dst []byte, t Type, src []float32) {
+	switch t {
+	case Float32:
+		copy(view[float32](dst), src)
+	case Float64:
+		to := view[float64](dst)
+		for i, v := range src {
+			to[i] = float64(v)
+		}
+	case Float16:
+		ConvertF32ToF16(view[uint16](dst), src)
+	case BFloat16:
+		ConvertF32ToBF16(view[uint16](dst), src)
+	}
+}
