@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/settings"
@@ -240,7 +240,7 @@ func (cfg *Config) check() error {
 	if _, err := recipe.ParsePins(cfg.Algorithms); err != nil {
 		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
 	}
-	if why := refusedTopology(cfg.Topology); why != "" {
+	if why := mesh.RefusedTopology(cfg.Topology); why != "" {
 		return bad("Topology", cfg.Topology, why)
 	}
 	switch {
@@ -252,19 +252,6 @@ func (cfg *Config) check() error {
 		return bad("ElasticMin", cfg.ElasticMin, fmt.Sprintf("more than %s, which is %d", variable("ElasticMax"), cfg.ElasticMax))
 	}
 	return nil
-}
-
-// refusedTopology says what is wrong with a topology.
-func refusedTopology(name string) string {
-	kind, k, _ := strings.Cut(name, ":")
-	degree, err := strconv.Atoi(k)
-	switch {
-	case name == "" || name == "full":
-		return ""
-	case name == "hypercube", kind == "k-regular" && err == nil && degree > 0:
-		return "this topology is not built yet: every node is connected to all others, which is \"full\""
-	}
-	return "not one of full, k-regular:K (with K from 1 on), hypercube"
 }
 
 // token parses Token, whose text is in no error.

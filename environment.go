@@ -49,14 +49,7 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 }
 
 // variable is the environment variable of a field of Config.
-func variable(field string) string {
-	for _, f := range settings.Fields[Config]() {
-		if f.Name == field {
-			return f.Variable
-		}
-	}
-	panic("nexar: Config has no field " + field)
-}
+func variable(field string) string { return settings.Variable[Config](field) }
 
 // logVariable makes a Logger.
 const logVariable = envPrefix + "LOG"

@@ -77,6 +77,16 @@ func Fields[T any]() []Field {
 	return list
 }
 
+// Variable is the variable of a field of a struct. It panics if there is no such
+// field.
+func Variable[T any](field string) string {
+	f, ok := reflect.TypeFor[T]().FieldByName(field)
+	if !ok {
+		panic("settings: there is no field " + field)
+	}
+	return Describe(f.Name, f.Tag).Variable
+}
+
 // Read makes a struct of the variables in an environment, as os.Environ has it,
 // and returns those that are set. Fields are those whose variables count; none
 // are all.

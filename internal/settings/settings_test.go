@@ -134,6 +134,18 @@ func TestDefaultsWantTagsThatFit(t *testing.T) {
 	}]()
 }
 
+func TestVariable(t *testing.T) {
+	if got := Variable[sample]("Pause"); got != "S_PAUSE_SECS" {
+		t.Errorf("got %s", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a field that there is not has a variable")
+		}
+	}()
+	Variable[sample]("Nothing")
+}
+
 func TestIdle(t *testing.T) {
 	if got := Idle(sample{Count: 1, Quiet: true}); got != nil {
 		t.Errorf("fields that have an effect: %q", got)

@@ -1,0 +1,19 @@
+package mesh
+
+import (
+	"strconv"
+	"strings"
+)
+
+// RefusedTopology says why there is no mesh of a topology, or nothing if there is.
+func RefusedTopology(name string) string {
+	kind, k, _ := strings.Cut(name, ":")
+	degree, err := strconv.Atoi(k)
+	switch {
+	case name == "" || name == "full":
+		return ""
+	case name == "hypercube", kind == "k-regular" && err == nil && degree > 0:
+		return "this topology is not built yet: every node is connected to all others, which is \"full\""
+	}
+	return "not one of full, k-regular:K (with K from 1 on), hypercube"
+}
