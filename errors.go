@@ -94,6 +94,7 @@ type Call struct {
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank; of all blocks together where these are of different lengths
 	Counts uint32 // a digest of these lengths: it differs, most likely, if they do
+	Ranks  []int  // of a Sub whose list differs from another rank's; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
 	Plan   string // how it is carried out
@@ -107,6 +108,9 @@ func (c Call) String() string {
 	parts := make([]string, 0, 4)
 	if c.Type != "" {
 		parts = append(parts, fmt.Sprintf("%d × %s", c.Length, c.Type))
+	}
+	if c.Ranks != nil {
+		parts = append(parts, fmt.Sprintf("ranks %v", c.Ranks))
 	}
 	if c.Reduce != "" {
 		parts = append(parts, c.Reduce)

@@ -22,46 +22,53 @@ import (
 // before Split returns, the communicator that it was at work on is revoked, be
 // it this one or the new one. If this one ends meanwhile, Split fails.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	return c.split(ctx, "split", color, key, 0)
+	return c.split(ctx, splitName, color, key, nil)
 }
 
 // Dup makes a communicator of the same ranks, for a library that wants one of
 // its own. It is called like Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	return c.split(ctx, "dup", 0, c.rank, 0)
+	return c.split(ctx, "dup", 0, c.rank, nil)
 }
 
 // Sub makes a communicator of some ranks of this one, in the order of the list.
 // All ranks call it, with the same list, as they call Split; those that are not
-// in it get nil.
+// in it get nil. Ranks whose lists differ all get the same MismatchError, which has
+// the lists of two of them, and the communicator goes on.
 func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
-	list := uint64(0)
 	for i, r := range ranks {
 		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
 			return nil, opError("sub", fmt.Errorf("%w: rank %d of %d, at place %d of the list", ErrInvalidRank, r, c.Size(), i))
 		}
-		list = engine.ID(list, "sub", uint64(r))
 	}
 	key := slices.Index(ranks, c.rank)
-	return c.split(ctx, "sub", min(key, 0), key, list)
+	return c.split(ctx, subName, min(key, 0), key, append([]int{}, ranks...))
 }
 
 // A wish is what a rank says to Split.
 type wish struct {
 	color, key int64
 	number     uint64 // of the split
-	list       uint64 // that Sub was called with
+	list       uint64 // a digest of that which Sub was called with; 0 for others
 	rank       int64
 }
 
-// splitName is the name of all of these in what other ranks say of them.
-const splitName = "split"
+// splitName is the name of all of these in what other ranks say of them, but for
+// subName where lists differ.
+const (
+	splitName = "split"
+	subName   = "sub"
+)
 
-// split is Split by some name, for ranks that are to agree on a list.
-func (c *Comm) split(ctx context.Context, name string, color, key int, list uint64) (*Comm, error) {
-	number := c.children.Add(1)
+// split is Split by some name, for ranks that are to agree on a list if it is not
+// nil.
+func (c *Comm) split(ctx context.Context, name string, color, key int, list []int) (*Comm, error) {
+	number, digest := c.children.Add(1), uint64(0)
+	if list != nil {
+		digest = 1<<32 + uint64(engine.Digest(list))
+	}
 	wishes := make([]wish, c.Size())
-	own := []wish{{int64(color), int64(key), number, list, int64(c.rank)}}
+	own := []wish{{int64(color), int64(key), number, digest, int64(c.rank)}}
 	t, err := allGatherTask(c, elementsOf(wishes), elementsOf(own))
 	t.label, t.op = name, splitOp
 	id := engine.ID(c.comm.ID(), childOf, number, uint64(color))
@@ -69,10 +76,10 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 		c.home.decline(id) // Others may have begun to make it.
 		return nil, err
 	}
-	for _, w := range wishes {
+	for r, w := range wishes {
 		switch {
-		case w.list != list:
-			err = fmt.Errorf("%w: rank %d asks for other ranks than rank %d", ErrInvalidRank, w.rank, c.rank)
+		case w.list != wishes[0].list: // All ranks come here, with the same r.
+			return nil, c.listsDiffer(ctx, name, list, r)
 		case w.number != number:
 			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.rank, w.number, w.rank)
 		}
@@ -99,6 +106,35 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list uint
 		err = cancelled(ctx)
 	}
 	return child, opError(name, err)
+}
+
+// listsDiffer says what rank 0 and another one have asked for, once all ranks know
+// that it is not the same.
+func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other int) error {
+	n := c.Size() + 1 // the length, or -1 for a Split, and the list
+	own, all := make([]int, n), make([]int, n*c.Size())
+	copy(own[1:], list)
+	if own[0] = len(list); list == nil {
+		own[0] = -1
+	}
+	t, err := allGatherTask(c, elementsOf(all), elementsOf(own))
+	t.label, t.op = name, splitOp
+	op, err := c.begin(ctx, &t, err)
+	if err != nil {
+		return err
+	}
+	number := op.Number() - 1
+	if err := c.end(ctx, &t, op); err != nil {
+		return err
+	}
+	call := func(rank int) Call {
+		k := Call{Op: splitName, Number: number, Root: -1}
+		if told := all[n*rank:]; told[0] >= 0 {
+			k.Op, k.Ranks = subName, told[1:][:told[0]:told[0]]
+		}
+		return k
+	}
+	return opError(name, &MismatchError{Rank: 0, Peer: other, Call: call(0), PeerCall: call(other)})
 }
 
 // untilStopped is ctx until this communicator ends: a rank that has failed to

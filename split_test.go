@@ -136,33 +136,49 @@ func TestSubOfWrongRanks(t *testing.T) {
 }
 
 // TestSplitMismatch: ranks that do not call the same get no communicator, any of
-// them.
+// them, and the same error, which has both calls.
 func TestSplitMismatch(t *testing.T) {
 	for name, odd := range map[string]func(ctx context.Context, c *Comm) (*Comm, error){
-		"other ranks": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{0, 1}) },
-		"other order": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{2, 1}) },
-		"split":       func(ctx context.Context, c *Comm) (*Comm, error) { return c.Split(ctx, 0, 0) },
-		"no ranks":    func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, nil) },
-		"once more": func(ctx context.Context, c *Comm) (*Comm, error) {
-			c.children.Add(1) // as if it had been called by another goroutine meanwhile
-			return c.Sub(ctx, []int{1, 2})
-		},
+		"sub #2 (ranks [0 1])": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{0, 1}) },
+		"sub #2 (ranks [2 1])": func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{2, 1}) },
+		"split #2":             func(ctx context.Context, c *Comm) (*Comm, error) { return c.Split(ctx, 0, 0) },
+		"sub #2 (ranks [])":    func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			comms := overMem.cluster(t, 3, Config{})
-			onAll(t, comms, func(rank int, c *Comm) error {
-				ask := odd
-				if rank > 0 {
-					ask = func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{1, 2}) }
-				}
-				if child, err := ask(t.Context(), c); child != nil || !errors.Is(err, ErrInvalidRank) {
-					return fmt.Errorf("got %v, want %w", err, ErrInvalidRank)
-				}
-				return nil
-			})
-			stillWorks(t, comms)
+			for turn := range 3 {
+				comms := overMem.cluster(t, 3, Config{})
+				calls := slices.Repeat([]string{"sub #2 (ranks [1 2])"}, 3)
+				calls[turn] = name
+				text := fmt.Sprintf("rank 0 called %s, rank %d called %s", calls[0], max(turn, 1), calls[max(turn, 1)])
+				onAll(t, comms, func(rank int, c *Comm) error {
+					if err := c.Barrier(t.Context()); err != nil {
+						return err
+					}
+					ask := odd
+					if rank != turn {
+						ask = func(ctx context.Context, c *Comm) (*Comm, error) { return c.Sub(ctx, []int{1, 2}) }
+					}
+					child, err := ask(t.Context(), c)
+					if _, ok := errors.AsType[*MismatchError](err); child != nil || !ok || !strings.HasSuffix(err.Error(), ": calls do not match: "+text) || strings.Count(err.Error(), "nexar: ") > 1 {
+						return fmt.Errorf("got %w, want %s", err, text)
+					}
+					return nil
+				})
+				stillWorks(t, comms)
+			}
 		})
 	}
+	askew := overMem.cluster(t, 3, Config{})
+	onAll(t, askew, func(rank int, c *Comm) error {
+		if rank == 0 {
+			c.children.Add(1) // as if it had been called by another goroutine meanwhile
+		}
+		if child, err := c.Sub(t.Context(), []int{1, 2}); child != nil || !errors.Is(err, ErrInvalidRank) {
+			return fmt.Errorf("got %v, want %w", err, ErrInvalidRank)
+		}
+		return nil
+	})
+	stillWorks(t, askew)
 	comms := overMem.cluster(t, 2, Config{})
 	onAll(t, comms, func(rank int, c *Comm) (err error) {
 		if rank == 0 {

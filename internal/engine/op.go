@@ -117,6 +117,9 @@ func (c *Comm) Start(w *Work) (*Op, error) {
 	return op, nil
 }
 
+// Number is the sequence number of the operation. It is asked before Wait.
+func (op *Op) Number() uint64 { return op.call.Seq }
+
 // firstMoves makes the moves ready that wait for no other.
 func (op *Op) firstMoves() {
 	g := op.work.Program
