@@ -41,7 +41,8 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // result have at most 1 GiB each.
 //
 // Functions that call back to the rank that calls them need places there: ranks
-// that fill all of each other's with such calls wait until their contexts end.
+// that fill all of each other's with such calls wait until their contexts end; the
+// errors of those that have waited for their turn say so.
 //
 // The deadline of ctx travels with the call; without one it is
 // Config.CallTimeout. If ctx ends, Call returns at once, the context of the
@@ -164,6 +165,9 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 		e.Err = known.Err
 		if ctx.Err() != nil {
 			e.Err = cancelled(ctx)
+		}
+		if waited := known.Turn.String(); waited != "" {
+			e.Err = fmt.Errorf("%w: %s (%s=%d)", e.Err, waited, variable("CallsInFlight"), known.Turn.Max)
 		}
 	case *rpc.UnknownError:
 		e.Err = ErrUnknownFunction

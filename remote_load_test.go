@@ -394,3 +394,42 @@ func TestFunctionCloses(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 }
+
+// TestCallsThatLockEachOther: where functions that call back fill all places of
+// both ranks, the errors of the calls that get none say for what they have waited.
+func TestCallsThatLockEachOther(t *testing.T) {
+	const places = 2
+	comms := overMem.cluster(t, 2, Config{CallsInFlight: places})
+	var here sync.WaitGroup // until all places are taken
+	here.Add(2 * places)
+	inner := make(chan error, 2*places)
+	for _, c := range comms {
+		c.Register("leaf", func(context.Context, int, []byte) ([]byte, error) { return nil, nil })
+		c.Register("bounce", func(ctx context.Context, from int, _ []byte) ([]byte, error) {
+			here.Done()
+			here.Wait()
+			_, err := c.Call(ctx, from, "leaf", nil)
+			inner <- err
+			return nil, err
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var calls sync.WaitGroup
+	for i := range 2 * places {
+		calls.Go(func() {
+			_, err := comms[i%2].Call(ctx, 1-i%2, "bounce", nil)
+			if err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+				t.Errorf("%v, want that its time has passed", err)
+			}
+		})
+	}
+	calls.Wait()
+	for range 2 * places {
+		want := "s for its turn behind 2 calls in flight to that rank (NEXAR_RPC_IN_FLIGHT=2)"
+		if err := <-inner; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": it had waited ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want the text %q", err, want)
+		}
+	}
+	stillWorks(t, comms)
+}

@@ -43,7 +43,7 @@ func TestInFlight(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err := w.services[0].Call(ctx, 1, "quick", nil)
-		if want := (&CancelledError{1, "quick", false, context.DeadlineExceeded}); !reflect.DeepEqual(err, want) {
+		if want := (&CancelledError{Rank: 1, Fn: "quick", Turn: Turn{time.Millisecond, limit, limit}, Err: context.DeadlineExceeded}); !reflect.DeepEqual(err, want) {
 			t.Errorf("error %#v, want %#v", err, want)
 		}
 		if _, err := w.services[0].Call(t.Context(), 0, "quick", nil); err != nil {

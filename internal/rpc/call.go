@@ -16,6 +16,7 @@ type call struct {
 	fn    string
 	bytes int       // of arguments
 	parts [2][]byte // of the message: all that is this package's own, and the arguments
+	turn  Turn      // for which it has waited
 	ended chan struct{}
 
 	// Guarded by peer.mu. Ended gets one value when the call is both sent and
@@ -62,7 +63,7 @@ func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]b
 	case <-c.ended:
 	case <-ctx.Done():
 		if c.abandon(ctx.Err() == context.DeadlineExceeded) {
-			return nil, &CancelledError{to, fn, true, context.Cause(ctx)}
+			return nil, c.cancelled(true, context.Cause(ctx))
 		}
 		<-c.ended
 	}
@@ -101,14 +102,14 @@ func (c *call) enter(ctx context.Context) error {
 	p := c.peer
 	_, c.limited = ctx.Deadline()
 	if ctx.Err() != nil {
-		return &CancelledError{p.rank, c.fn, false, context.Cause(ctx)}
+		return c.cancelled(false, context.Cause(ctx))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ending == nil {
-		if place := p.window.enter(int64(c.bytes)); place != nil && !p.await(ctx, place.Value.(*waiter)) {
+		if place := p.window.enter(int64(c.bytes)); place != nil && !c.await(ctx, place.Value.(*waiter)) {
 			p.window.quit(place)
-			return &CancelledError{p.rank, c.fn, false, context.Cause(ctx)}
+			return c.cancelled(false, context.Cause(ctx))
 		}
 	}
 	if p.ending != nil {
@@ -126,15 +127,23 @@ func (c *call) enter(ctx context.Context) error {
 
 // await waits for the turn of w, with the lock released. It reports false if
 // ctx has ended first.
-func (p *peer) await(ctx context.Context, w *waiter) bool {
+func (c *call) await(ctx context.Context, w *waiter) bool {
+	p, began := c.peer, time.Now()
+	c.turn = Turn{InFlight: p.window.calls, Max: p.window.callsMax}
 	p.mu.Unlock()
 	defer p.mu.Lock()
+	defer func() { c.turn.After = time.Since(began) }()
 	select {
 	case <-w.turn:
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// cancelled is the error of a call whose context has ended.
+func (c *call) cancelled(begun bool, cause error) error {
+	return &CancelledError{Rank: c.peer.rank, Fn: c.fn, Begun: begun, Turn: c.turn, Err: cause}
 }
 
 // compose makes the message. Short arguments are copied, so that they are the
@@ -257,7 +266,7 @@ func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 		return nil, &BusyError{Rank: rank, Fn: c.fn, Calls: number(a.Max), Bytes: number(a.Size)}
 	case wire.RemoteEnded:
 		// Its time has passed there a little before it did here.
-		return nil, &CancelledError{rank, c.fn, true, context.DeadlineExceeded}
+		return nil, c.cancelled(true, context.DeadlineExceeded)
 	case wire.RemoteRefused:
 		if a.Size > uint64(limit) {
 			return nil, &TooLargeError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size), Max: limit}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Mistakes of users, to be tested with errors.Is.
@@ -107,7 +108,27 @@ type CancelledError struct {
 	Rank  int
 	Fn    string
 	Begun bool
+	Turn  Turn
 	Err   error
+}
+
+// A Turn is for how long a call has waited until it could be under way, if at all,
+// and behind what.
+type Turn struct {
+	After         time.Duration
+	InFlight, Max int // calls to the rank that were under way, and how many may be
+}
+
+// String says so, or nothing.
+func (t Turn) String() string {
+	if t.InFlight == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("it had waited %v for its turn behind %d calls in flight to that rank", t.After.Round(time.Millisecond), t.InFlight)
+	if t.InFlight < t.Max {
+		text += ", for their arguments and its own are too many bytes"
+	}
+	return text
 }
 
 func (e *CancelledError) Error() string {
@@ -115,7 +136,11 @@ func (e *CancelledError) Error() string {
 	if !e.Begun {
 		what = "was given up before its turn came"
 	}
-	return fmt.Sprintf("call of function %q of rank %d %s: %v", e.Fn, e.Rank, what, e.Err)
+	text := fmt.Sprintf("call of function %q of rank %d %s: %v", e.Fn, e.Rank, what, e.Err)
+	if waited := e.Turn.String(); waited != "" {
+		text += ": " + waited
+	}
+	return text
 }
 
 func (e *CancelledError) Unwrap() error { return e.Err }
