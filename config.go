@@ -168,25 +168,36 @@ type Config struct {
 
 	// # Worlds that grow and shrink
 
-	// Elastic lets nodes join and leave a world that has formed. The default is
-	// off. It has no effect yet: a world keeps the nodes with which it has formed.
+	// Elastic lets nodes join a world that has formed, at its checkpoints. The
+	// default is off. It is the seed that goes by it, and by ElasticMin and
+	// ElasticMax: SeedConfig takes them from the same variables.
 	// NEXAR_ELASTIC_ENABLED=1.
-	Elastic bool `env:"NEXAR_ELASTIC_ENABLED" idle:"0"`
+	Elastic bool `env:"NEXAR_ELASTIC_ENABLED"`
 
-	// ElasticMin is the least number of nodes of an elastic world: 1 by default,
-	// and not more than ElasticMax. It has no effect yet.
-	// NEXAR_ELASTIC_MIN_WORLD_SIZE.
-	ElasticMin int `env:"NEXAR_ELASTIC_MIN_WORLD_SIZE" idle:"1" min:"0"`
+	// ElasticMin is the least number of nodes of a world that has formed: 1 by
+	// default, and not more than ElasticMax. When there are fewer, those that are left
+	// wait for others, for RecoveryTimeout. NEXAR_ELASTIC_MIN_WORLD_SIZE.
+	ElasticMin int `env:"NEXAR_ELASTIC_MIN_WORLD_SIZE" default:"1" min:"0"`
 
-	// ElasticMax is the largest number of nodes of an elastic world: 0, the
-	// default, is without limit. It has no effect yet.
+	// ElasticMax is the largest number of nodes of an elastic world, beyond which
+	// others wait for a place: 0, the default, is without limit.
 	// NEXAR_ELASTIC_MAX_WORLD_SIZE.
-	ElasticMax int `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" idle:"0" min:"0"`
+	ElasticMax int `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" min:"0"`
 
-	// CheckpointTimeout is how long nodes wait for each other at the points at
-	// which others may join and leave: 60 seconds by default, less than 0 for
-	// ever. It has no effect yet. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
-	CheckpointTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" idle:"60s"`
+	// CheckpointTimeout is how long nodes wait for each other in Node.Checkpoint,
+	// at which others may join and leave: 60 seconds by default, less than 0 for
+	// ever. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
+	CheckpointTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"60s"`
+
+	// Spare has Join wait, for as long as its context allows, until the node can
+	// replace one that has gone from a world that had all its nodes. The default is
+	// off. NEXAR_SPARE=1.
+	Spare bool `env:"NEXAR_SPARE"`
+
+	// LeaveOnTerm has the node leave at its next Checkpoint when the process gets a
+	// SIGTERM, in place of ending at once; a second one ends it. The default is off;
+	// 'nexar run --elastic' sets it. NEXAR_LEAVE_ON_SIGTERM=1.
+	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
 
 	// # This process
 

@@ -58,6 +58,8 @@ func samples() map[string]setting {
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
 		},
 		"NEXAR_PLAIN_BULK":              onOff,
+		"NEXAR_SPARE":                   onOff,
+		"NEXAR_LEAVE_ON_SIGTERM":        onOff,
 		"NEXAR_ENCRYPT_BULK_TRANSPORT":  {good: "0", want: true, malformed: []string{"2", "maybe", "tls"}},
 		"NEXAR_ENABLE_TCP_BULK_SIDECAR": {good: "0", want: []string{"shm", "quic"}, malformed: []string{"2", "maybe", "tcp"}},
 		"NEXAR_DETERMINISTIC":           onOff,
@@ -166,8 +168,9 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
+	seedReads := []string{"NEXAR_CLUSTER_TOKEN", "NEXAR_ELASTIC_ENABLED", "NEXAR_ELASTIC_MIN_WORLD_SIZE", "NEXAR_ELASTIC_MAX_WORLD_SIZE"}
 	reads := map[string]bool{
-		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": name == "NEXAR_CLUSTER_TOKEN",
+		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}
 	for who, err := range map[string]error{"ConfigFromEnv": fromEnv, "Join": fromJoin, "Local": fromLocal, "StartSeed": fromSeed} {
 		switch {
@@ -279,7 +282,7 @@ func TestConfigDefaults(t *testing.T) {
 		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMax: 4 << 30,
 		CallTimeout: 30 * time.Second, CallsInFlight: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
-		Recovery: Automatic, RecoveryTimeout: 30 * time.Second,
+		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ElasticMin: 1, CheckpointTimeout: time.Minute,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)
@@ -402,11 +405,10 @@ func TestJoinWarnsOfIdle(t *testing.T) {
 	if log := join(Config{Memory: "inference"}); strings.Contains(log, warning) {
 		t.Errorf("there is nothing to warn of: %s", log)
 	}
-	t.Setenv("NEXAR_ELASTIC_ENABLED", "1")
-	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "0")
+	t.Setenv("NEXAR_RING_MAX_WORLD", "0")
 	t.Setenv("NEXAR_LARGE_MSG_BYTES", "1000")
-	log := join(Config{ElasticMin: 1, Recovery: Manual})
-	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_ELASTIC_ENABLED,NEXAR_ELASTIC_MIN_WORLD_SIZE,NEXAR_RECOVERY_POLICY` + "\n"
+	log := join(Config{PipelineSegmentBytes: 1 << 20, Recovery: Manual})
+	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_PIPELINE_SEGMENT_BYTES,NEXAR_RECOVERY_POLICY` + "\n"
 	if strings.Count(log, warning) != 1 || !strings.Contains(log, want) {
 		t.Errorf("the log is %s, want one %s", log, want)
 	}

@@ -45,6 +45,10 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
 		for c := n.World(); yield(c, nil); {
 			next, err := n.follower.Next(ctx, c)
+			if errors.Is(err, seed.ErrLeft) {
+				n.leave()
+				return
+			}
 			if err != nil {
 				yield(nil, opError("epochs", epochError(ctx, err)))
 				return
@@ -58,13 +62,15 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 // newFollower follows the views of a node's world.
 func (n *Node) newFollower(policy RecoveryPolicy, timeout time.Duration) epoch.Follower[*Comm] {
 	return epoch.Follower[*Comm]{
-		Views: n.session, Timeout: max(0, timeout), Abort: policy == Abort,
+		Views: n.node.Session, Timeout: max(0, timeout), Abort: policy == Abort,
 		Make: func(ctx context.Context, old *Comm, v member.View) (*Comm, error) {
-			old.Close()
-			c, err := old.home.next(ctx, v, max(0, timeout))
+			if old != nil {
+				old.Close()
+			}
+			c, err := n.home.next(ctx, v, max(0, timeout))
 			if late, ok := errors.AsType[*TimeoutError](err); ok {
 				for _, l := range late.Late {
-					n.session.Lost(member.NodeID(l.Node), late)
+					n.node.Session.Lost(member.NodeID(l.Node), late)
 				}
 			}
 			return c, err
@@ -75,7 +81,9 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout time.Duration) epoch.F
 		},
 		Over: func(err error) bool {
 			_, removed := errors.AsType[*seed.RemovedError](err)
-			return removed || errors.Is(err, seed.ErrClosed)
+			c := n.World()
+			atRest := c != nil && n.resting.Load() == c.Epoch() && errors.Is(err, seed.ErrSeedGone)
+			return removed || atRest || errors.Is(err, seed.ErrClosed) || errors.Is(err, seed.ErrLeft)
 		},
 		Calm: func(err error) bool { return errors.Is(err, ErrClosed) },
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/tune"
@@ -261,7 +262,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		if a[rank], err = newWorld(ctx, meshes[rank], view, m.network, cfg); err != nil {
 			return err
 		}
-		links, err := meshes[rank].Formed()
+		links, err := meshes[rank].Links(view)
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
 			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, reached: accord.Accord{Part: accord.NoPart},
@@ -273,7 +274,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 			if meshes[rank] == nil {
 				return nil
 			}
-			return closeMesh(meshes[rank])
+			return node.CloseMesh(meshes[rank])
 		})
 		if err := errors.Join(closing, end()); err != nil {
 			t.Errorf("close: %v", err)

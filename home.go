@@ -3,6 +3,7 @@ package nexar
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -39,7 +40,7 @@ type lasting struct {
 	services map[*rpc.Service]bool // of the communicators that have not been closed
 
 	// found is by the first world: so it is the same on all nodes of each later
-	// view, whichever views they have missed.
+	// view that know anything of it.
 	found accord.Finding
 	mesh  *mesh.Mesh
 	net   tune.Network // where nothing better is known
@@ -50,6 +51,7 @@ type lasting struct {
 
 	collectiveTimeout time.Duration // 0 is none
 	barrierTimeout    time.Duration
+	checkpointTimeout time.Duration
 	deterministic     bool
 	callTimeout       time.Duration
 	callsInFlight     int
@@ -57,23 +59,22 @@ type lasting struct {
 	compressedMax     int // 0 is none
 }
 
-// newWorld makes the communicator of all ranks of a view, when all of them
-// have made their links.
-func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
-	if _, err := m.Formed(); err != nil {
-		return nil, err
-	}
+// newHome makes the home of a node that is in no view yet.
+func newHome(m *mesh.Mesh, net tune.Network, cfg Config) (*home, error) {
 	pins, err := recipe.ParsePins(cfg.Algorithms)
-	if err != nil {
-		return nil, err
-	}
-	h := &home{view: view, lasting: &lasting{
+	return &home{lasting: &lasting{
 		services: make(map[*rpc.Service]bool),
 		mesh:     m, net: net, shelf: new(board.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
-		callTimeout: max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
+		checkpointTimeout: max(0, cfg.CheckpointTimeout),
+		callTimeout:       max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,
 		deterministic: cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
-	}}
+	}}, err
+}
+
+// first makes the communicator of all ranks of a view with which a world forms.
+func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
+	h = &home{lasting: h.lasting, view: view}
 	world, err := h.world(ctx, worldComm)
 	if err != nil {
 		return nil, err
@@ -85,9 +86,13 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Netw
 // next makes the communicator of all ranks of a later view. Ranks that do not
 // take part for so long are named in the error.
 func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
-	h.mesh.Adopt(view)
-	later := &home{lasting: h.lasting, view: view, patience: patience}
-	return later.world(ctx, engine.ID(worldComm, viewOf, view.Epoch))
+	h.mesh.Adopt(ctx, view)
+	h = &home{lasting: h.lasting, view: view, patience: patience}
+	world, err := h.world(ctx, engine.ID(worldComm, viewOf, view.Epoch))
+	if err == nil && h.found == (accord.Finding{}) {
+		h.found = world.reached.Known // by those who have been in the world before
+	}
+	return world, err
 }
 
 // world makes the communicator of all ranks of the view.
@@ -112,7 +117,11 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	for _, world := range ranks {
 		c.nodes = append(c.nodes, h.view.Nodes[world])
 	}
-	e, links := h.mesh.Engine(), h.mesh.Links(member.View{Nodes: c.nodes})
+	e := h.mesh.Engine()
+	links, err := h.mesh.Links(member.View{Nodes: c.nodes})
+	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+		return nil, &PeerError{Rank: u.Rank, Node: NodeID(u.Node), Addr: c.nodes[u.Rank].Addr(), Err: u.Err}
+	}
 	c.comm = e.NewComm(id, rank, links)
 	c.comm.Watch(engine.Watcher{Ended: func(error) { close(c.stopped) }})
 	c.transport, c.encrypted = mesh.Common(c.paths())
@@ -123,7 +132,6 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	if trial != nil {
 		defer trial.Close()
 	}
-	var err error
 	c.reached, err = accord.Reach(ctx, accord.Config{
 		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
 		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Log: h.log,

@@ -4,19 +4,16 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
 )
-
-// closeTimeout is how long Close waits for peers to read what was sent.
-const closeTimeout = 5 * time.Second
 
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. Of cfg and of the
@@ -97,14 +94,27 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 	}
 	c, err := newWorld(ctx, m, view, net, cfg)
 	if err != nil {
-		closeMesh(m)
+		node.CloseMesh(m)
 		return nil, err
 	}
 	c.close = sync.OnceValue(func() error {
 		defer c.home.settleAll()
-		return closeMesh(m)
+		return node.CloseMesh(m)
 	})
 	return c, nil
+}
+
+// newWorld makes the communicator of all ranks of a view, when all of them
+// have made their links.
+func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
+	if err := m.Formed(); err != nil {
+		return nil, err
+	}
+	h, err := newHome(m, net, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return h.first(ctx, view)
 }
 
 // newPool makes the buffer pool for a memory profile.
@@ -118,11 +128,4 @@ func newPool(profile string) *bufpool.Pool {
 		panic("nexar: " + err.Error())
 	}
 	return pool
-}
-
-// closeMesh ends all links in good order.
-func closeMesh(m *mesh.Mesh) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return m.Close(ctx)
 }

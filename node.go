@@ -6,32 +6,30 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
-	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/internal/tune"
-	"github.com/nexar-go/nexar/transport"
-	"github.com/nexar-go/nexar/transport/mem"
-	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // A Node is this process in a cluster.
 type Node struct {
-	id       NodeID
+	node     *node.Node
+	home     *home
 	world    atomic.Pointer[Comm]
 	follower epoch.Follower[*Comm]
-	mesh     *mesh.Mesh
-	session  *seed.Session
-	endpoint *quic.Endpoint
-	paths    []mesh.Path // to other nodes
-	lacks    []string    // which paths there are not, and why
 	close    func() error
+
+	leaving atomic.Bool   // at the next checkpoint
+	resting atomic.Uint64 // the epoch that has ended with a checkpoint
+	left    chan struct{} // closed when the node has left the world
+	leave   func()        // closes it
 }
 
 // Join joins the cluster whose seeds cfg names, and returns when its world has
@@ -61,93 +59,71 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, opError("join", err)
 	}
 	cfg.warnIdle()
-	if cfg.FormTimeout > 0 {
+	if cfg.FormTimeout > 0 && !cfg.Spare {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
 		defer cancel()
 	}
-	n := new(Node)
-	if err := n.join(ctx, cfg); err != nil {
-		n.abandon()
-		return nil, opError("join", err)
+	n, err := join(ctx, cfg)
+	return n, opError("join", err)
+}
+
+// join does the work of Join.
+func join(ctx context.Context, cfg Config) (*Node, error) {
+	request, err := cfg.request()
+	if err != nil {
+		return nil, err
 	}
-	n.close = sync.OnceValue(n.shut)
+	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
+		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
+	}
+	n := &Node{left: make(chan struct{})}
+	n.leave = sync.OnceFunc(func() { close(n.left) })
+	n.node, err = node.Join(ctx, node.Config{
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Transports: cfg.Transports,
+		SharedBytes: accord.MemoryBytes(), PlainBulk: cfg.PlainBulk,
+		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
+	})
+	if p, ok := errors.AsType[*node.PeerError](err); ok {
+		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := n.open(ctx, cfg); err != nil {
+		n.node.Close()
+		return nil, err
+	}
+	stop := func() {}
+	if cfg.LeaveOnTerm {
+		stop = n.leaveOnTerm()
+	}
+	n.close = sync.OnceValue(func() error {
+		stop()
+		n.leave()
+		defer n.home.settleAll()
+		return n.node.Close()
+	})
 	return n, nil
 }
 
-// join does the work of Join. What it has made when it fails is in n.
-func (n *Node) join(ctx context.Context, cfg Config) error {
-	request, err := cfg.request()
-	if err != nil {
+// open makes the communicator of the world.
+func (n *Node) open(ctx context.Context, cfg Config) (err error) {
+	if n.home, err = newHome(n.node.Mesh, tune.QUIC(), cfg); err != nil {
 		return err
 	}
-	var view atomic.Pointer[member.View]
-	n.endpoint, err = quic.Listen(quic.Config{
-		Addr: cfg.Listen, Log: cfg.Log,
-		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
-		Watch:     func(peer string) bool { return member.Watches(view.Load(), member.NodeID(n.id), peer, mesh.WatchedMax) },
-	})
-	if err != nil {
-		return err
-	}
-	request.Candidates = host.Addrs(n.endpoint.Addr())
-	seeds := seed.Seeds{
-		Addrs: cfg.Seeds, Timeout: cfg.FormTimeout, Log: cfg.Log,
-		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
-			return n.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
-		},
-	}
-	if n.session, err = seeds.Join(ctx, request); err != nil {
-		return err
-	}
-	n.id = NodeID(n.session.ID)
-	// Others dial this node as soon as they have the view, which they can
-	// have before it.
-	if err := n.listen(cfg); err != nil {
-		return err
-	}
-	v, err := n.session.View(ctx)
-	if err != nil {
-		return err
-	}
-	view.Store(&v)
-	return n.form(ctx, v, cfg)
-}
-
-// form links this node to the others of the view.
-func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
-	linking, cancel := n.session.While(ctx)
-	defer cancel()
-	var err error
-	n.mesh, err = mesh.Form(linking, mesh.Config{
-		Self: n.session.ID, View: v, Paths: n.paths, Loop: mem.Loop, Log: cfg.Log,
-		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout,
-		Lost: n.session.Lost,
-	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // This node gives up, and blames nobody.
-	}
-	if err != nil {
-		peer := n.session.ID
-		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
-			peer, err = u.Node, u.Reason()
+	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout)
+	var world *Comm
+	if n.node.Late {
+		world, err = n.follower.From(ctx, n.node.View)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		return n.session.Unable(ctx, peer, err)
-	}
-	if err := n.session.Ready(ctx); err != nil {
-		return err
-	}
-	world, err := newWorld(ctx, n.mesh, v, tune.QUIC(), cfg)
-	if err != nil {
-		if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
-			lost := v.Nodes[u.Rank]
-			return &PeerError{Rank: u.Rank, Node: NodeID(lost.ID), Addr: lost.Addr(), Err: u.Reason()}
-		}
-		return err
+	} else {
+		world, err = n.home.first(ctx, n.node.View)
 	}
 	n.world.Store(world)
-	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout)
-	return nil
+	return err
 }
 
 // World is the communicator of all nodes: the one with which the world has formed,
@@ -155,7 +131,7 @@ func (n *Node) form(ctx context.Context, v member.View, cfg Config) error {
 func (n *Node) World() *Comm { return n.world.Load() }
 
 // ID is the identity of this node.
-func (n *Node) ID() NodeID { return n.id }
+func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 
 // Close leaves the cluster: it ends the operations that are under way with
 // ErrClosed, and waits a few seconds at most until the peers have read what
@@ -164,36 +140,13 @@ func (n *Node) ID() NodeID { return n.id }
 // PeerError that says that it has left.
 func (n *Node) Close() error { return n.close() }
 
-func (n *Node) shut() error {
-	defer n.World().home.settleAll()
-	// The seed hears first that this is no failure.
-	return errors.Join(n.session.Close(), closeMesh(n.mesh), n.endpoint.Close())
-}
-
-// abandon drops what a failed join has made.
-func (n *Node) abandon() {
-	if n.mesh != nil {
-		closeMesh(n.mesh)
-	} else {
-		for _, p := range n.paths {
-			p.Transport.Close()
-		}
-	}
-	if n.session != nil {
-		n.session.Close()
-	}
-	if n.endpoint != nil {
-		n.endpoint.Close()
-	}
-}
-
 // request is what the node asks of the seed, save for its addresses.
 func (cfg *Config) request() (seed.Request, error) {
 	token, err := cfg.token()
 	if err != nil {
 		return seed.Request{}, err
 	}
-	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Log: cfg.Log}
+	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {

@@ -32,8 +32,8 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
 		}
-		if p.Path == "quic" && len(n.lacks) > 0 {
-			p.Why = strings.Join(append(slices.Clone(n.lacks), p.Why), "; ")
+		if p.Path == "quic" && len(n.node.Lacks) > 0 {
+			p.Why = strings.Join(append(slices.Clone(n.node.Lacks), p.Why), "; ")
 		}
 		peers = append(peers, p)
 	}

@@ -22,8 +22,15 @@ type SeedConfig struct {
 	// Listen is the UDP address ("host:port") at which nodes reach the seed.
 	// The default is any free port of all addresses.
 	Listen string
-	// World is the number of nodes, at least 1.
+	// World is the number of nodes with which the world forms, at least 1.
 	World int
+	// Elastic lets nodes join after that, at the checkpoints of the others, until
+	// there are ElasticMax; 0 is without limit. ElasticMin is the least number with
+	// which the world goes on when nodes have failed. By default they are
+	// NEXAR_ELASTIC_ENABLED, NEXAR_ELASTIC_MIN_WORLD_SIZE and
+	// NEXAR_ELASTIC_MAX_WORLD_SIZE, and otherwise off, 1 and 0.
+	Elastic                bool
+	ElasticMin, ElasticMax int
 	// Token is the secret that admits nodes. It has at least 128 bits, unless
 	// Listen is a loopback address; NewToken makes one. The default is
 	// NEXAR_CLUSTER_TOKEN.
@@ -77,7 +84,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Token")
+	env, err := parseEnv("Token", "Elastic", "ElasticMin", "ElasticMax")
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +117,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err == nil {
 		s.server, err = seed.Serve(seed.Config{
 			Transport: t, Authority: authority, Token: token, World: cfg.World,
+			Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 			FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}

@@ -22,6 +22,7 @@ const (
 	countsOp                  // nothing is reduced: part of an AllToAllV
 	compressedOp              // nothing is reduced: part of an AllReduceCompressed
 	splitOp                   // nothing is reduced: part of a Split, Dup or Sub
+	checkpointOp              // for a Checkpoint
 )
 
 // opaque is the type in the fingerprint of elements that are only moved. Their
@@ -174,8 +175,11 @@ func (c *Comm) begin(ctx context.Context, t *task, bad error) (*engine.Op, error
 	}
 	work := t.work(c)
 	work.Timeout = c.home.collectiveTimeout
-	if t.kind == plan.Barrier {
+	switch {
+	case t.kind == plan.Barrier:
 		work.Timeout = c.home.barrierTimeout
+	case t.op == checkpointOp:
+		work.Timeout = c.home.checkpointTimeout
 	}
 	op, err := c.comm.Start(&work)
 	if err != nil {

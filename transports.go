@@ -3,13 +3,8 @@ package nexar
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/nexar-go/nexar/internal/accord"
-	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/settings"
-	"github.com/nexar-go/nexar/transport/shm"
-	"github.com/nexar-go/nexar/transport/tcp"
 )
 
 // allTransports are those that Config.Transports may name.
@@ -74,62 +69,4 @@ func agreeOnBulk(program, environment bool, vars map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// listen makes the ways on which others reach this node. QUIC comes last:
-// whoever has reached it there finds the others open.
-func (n *Node) listen(cfg Config) error {
-	if slices.Contains(cfg.Transports, "shm") {
-		t, err := shm.New(shm.Config{
-			Cluster: n.session.Identity.Cluster(), Node: n.session.ID.String(), AreaSize: accord.MemoryBytes(), Log: cfg.Log,
-		})
-		if err != nil {
-			n.without(cfg, "shm", err)
-		} else {
-			n.paths = append(n.paths, mesh.Path{Transport: t, NotHere: shm.ErrNotHere})
-		}
-	}
-	if slices.Contains(cfg.Transports, "tcp") {
-		t, err := n.listenTCP(cfg)
-		if err != nil {
-			n.without(cfg, "tcp", err)
-		} else {
-			n.paths = append(n.paths, t)
-		}
-	}
-	t, err := n.endpoint.Transport(n.session.Identity)
-	if err != nil {
-		return err
-	}
-	n.paths = append(n.paths, mesh.Path{Transport: t, Encrypted: true})
-	return nil
-}
-
-// listenTCP makes the path for bulk, at the port of the endpoint.
-func (n *Node) listenTCP(cfg Config) (mesh.Path, error) {
-	l, err := n.endpoint.Listener()
-	if err != nil {
-		return mesh.Path{}, err
-	}
-	idle := cfg.HeartbeatTimeout // The same silence means the same on both connections.
-	if cfg.HeartbeatInterval < 0 {
-		idle = -1
-	}
-	t, err := tcp.Listen(tcp.Config{Listener: l, Plain: cfg.PlainBulk, IdleTimeout: idle, Log: cfg.Log}, n.session.Identity)
-	if err != nil {
-		l.Close()
-		return mesh.Path{}, err
-	}
-	p := mesh.Path{Transport: t, Name: "tcp+tls", Encrypted: true, Bulk: true}
-	if cfg.PlainBulk {
-		p.Name, p.Encrypted = "tcp", false
-		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
-	}
-	return p, nil
-}
-
-// without notes that a way to reach others is not there.
-func (n *Node) without(cfg Config, name string, err error) {
-	cfg.Log.Info("a transport cannot be used", "transport", name, "reason", err)
-	n.lacks = append(n.lacks, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
 }

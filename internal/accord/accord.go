@@ -16,8 +16,10 @@ package accord
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/board"
@@ -50,8 +52,9 @@ type Config struct {
 	Rank        int
 	Hosts       plan.Hosts // of the ranks
 	Ways        tune.Ways  // to all others
-	// Known is what ranks have found that include those of this communicator;
-	// if that is not the zero value, it is the same on all of them.
+	// Known is what ranks have found that include those of this communicator: the
+	// same on all of them, but for ranks that know nothing, where it is the zero
+	// value.
 	Known Finding
 	// Timeout is how long ranks wait for others that do not come, which are then
 	// named in an engine.TimeoutError. 0 is for ever.
@@ -72,8 +75,28 @@ type Finding struct {
 	Links tune.Links
 }
 
+// ballot is f as votes, so that the largest are of those that know something.
+func (f Finding) ballot() []uint8 {
+	b := []uint8{uint8(f.Way)}
+	for _, x := range [...]float64{f.Links.Delay, f.Links.Work, f.Links.Byte} {
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
+}
+
+func parseFinding(votes []uint8) (f Finding) {
+	f.Way = tune.Way(votes[0])
+	for i, x := range [...]*float64{&f.Links.Delay, &f.Links.Work, &f.Links.Byte} {
+		*x = math.Float64frombits(binary.BigEndian.Uint64(votes[1+8*i:]))
+	}
+	return f
+}
+
 // An Accord is what ranks have come to.
 type Accord struct {
+	// Known is what any of the ranks knew.
+	Known Finding
+
 	// Part is the part of the shared memory that the communicator has, which
 	// goes back to the Shelf when it ends, or NoPart.
 	Part  int
@@ -91,13 +114,16 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
+	known := len(ballot)
+	ballot = append(ballot, cfg.Known.ballot()...)
 	if err := v.most(ctx, ballot); err != nil {
 		return a, failed(ctx, err)
 	}
-	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:]
+	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:known]
+	a.Known = parseFinding(ballot[known:])
 	a.Found.Way = ways.Far
-	if cfg.Known.Way == ways.Far {
-		a.Found = cfg.Known
+	if a.Known.Way == ways.Far {
+		a.Found = a.Known
 	} else if a.Found.Links, err = v.gauge(ctx, ways.Far, cfg); err != nil {
 		return a, failed(ctx, err)
 	}

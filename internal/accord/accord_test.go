@@ -68,7 +68,10 @@ func newWorld(t *testing.T, sizes ...int) *world {
 	t.Cleanup(func() { w.each(func(rank int) error { return w.leave(rank) }) })
 	noError(t, errs)
 	for rank, m := range w.meshes {
-		if w.links[rank], err = m.Formed(); err != nil {
+		if err = m.Formed(); err == nil {
+			w.links[rank], err = m.Links(view)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -80,6 +80,20 @@ var errOutdated = errors.New("there is a newer view")
 // LostError, that of Make, or the cause of ctx.
 func (f *Follower[C]) Next(ctx context.Context, old C) (c C, err error) {
 	v, err := f.await(ctx, old)
+	if err != nil {
+		return c, err
+	}
+	return f.follow(ctx, old, v)
+}
+
+// From returns the communicator of a view, or of one after it, for a node that has
+// none yet: Make gets the zero value in its place.
+func (f *Follower[C]) From(ctx context.Context, v member.View) (c C, err error) {
+	return f.follow(ctx, c, v)
+}
+
+// follow makes the communicator of a view, and if that fails of one after it.
+func (f *Follower[C]) follow(ctx context.Context, old C, v member.View) (c C, err error) {
 	for err == nil {
 		if c, err = f.adopt(ctx, old, v); err == nil || err != errOutdated && !f.Again(err) {
 			return c, err

@@ -17,16 +17,27 @@ const (
 	patience = 200 * time.Millisecond
 )
 
-// A Ruling is what a Council has decided: an entry for the log, and why each
-// node in it goes.
+// A Ruling is what a Council has decided.
 type Ruling struct {
-	Entry   Entry
+	// Entries are for the log, in this order. The caller applies them, and calls
+	// Adopt with the view that they make.
+	Entries []Entry
+	// Reasons say why each node goes that is in them, and Left which have left in
+	// good order.
 	Reasons map[NodeID]string
+	Left    map[NodeID]bool
+	// Invitation, if not nil, is for a candidate, and for all others of its
+	// circle, who are to expect it.
+	Invitation *Invitation
+	// Dismissed are candidates who go, and why.
+	Dismissed map[NodeID]string
+	// Call asks all nodes to come to rest, so that candidates can enter.
+	Call bool
 }
 
-// A Council decides which nodes go from a world that has formed, by what the
-// nodes say about their links to each other and by which of them it can reach
-// itself.
+// A Council decides who is in the next view of a world that has formed: which
+// nodes go, by what the nodes say about their links to each other and by which
+// of them it can reach itself, and which candidates of its Lobby enter.
 //
 // A link that is lost means that its two nodes can no longer be in one world.
 // Those that the Council has lost too go when it has heard nothing new for a
@@ -38,12 +49,22 @@ type Ruling struct {
 //
 // A node that only the Council has lost stays until there is another reason for
 // a new view, of which it would not hear.
+//
+// Candidates enter with the next view, whatever its reason. If there is none but
+// that they wait, all nodes are asked to come to rest: to a point at which none of
+// them has work for the others under way. There, nodes may also leave.
 type Council struct {
 	view  View
+	lobby *Lobby
 	lost  map[[2]NodeID]loss // links, by who has lost them and to whom
 	gone  map[NodeID]departure
 	alive map[NodeID]time.Time // when nodes were last alive for sure
 	news  time.Time            // when something new was last heard
+
+	rest   map[NodeID]bool // nodes that are at rest, and whether they leave
+	due    time.Time       // when all nodes have to be, if one is
+	called bool            // nodes were asked to
+	held   bool            // there are too few for a view
 }
 
 // A loss is that of a link.
@@ -58,33 +79,60 @@ type departure struct {
 	reason string
 }
 
-// NewCouncil returns a Council for a world that has formed.
-func NewCouncil(v View) *Council {
+// NewCouncil returns a Council for a world that has formed. From then on the
+// Lobby is its own, save for Admit, after which it is time for Tick.
+func NewCouncil(v View, l *Lobby) *Council {
 	return &Council{
-		view: v.clone(), lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
+		view: v.clone(), lobby: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
+		rest: make(map[NodeID]bool),
 	}
 }
 
 // Lost says that a node has lost its link to another. It reports whether that is
 // news: then it is time to ask both for a sign of life.
 func (c *Council) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
+	if _, gone := c.gone[to]; !gone && c.lobby.unlink(now, c.view, by, to, reason) {
+		c.held = false
+		return true
+	}
 	link := [2]NodeID{by, to}
 	if _, known := c.lost[link]; known || by == to || !c.has(by) || !c.has(to) {
 		return false
 	}
 	c.lost[link] = loss{now, reason}
-	c.news = now
+	c.news, c.held = now, false
 	return true
 }
 
 // Gone says that a node has ended its connection to the Council, if left in good
 // order: then it has left the world.
 func (c *Council) Gone(now time.Time, id NodeID, left bool, reason string) {
-	if _, known := c.gone[id]; known || !c.has(id) {
+	c.held = false
+	if _, known := c.gone[id]; c.lobby.Gone(id) || known || !c.has(id) {
 		return
 	}
 	c.gone[id] = departure{left, reason}
 	c.news = now
+}
+
+// Linked says that a candidate has linked itself to all whom an invitation named.
+func (c *Council) Linked(id NodeID, number uint64) {
+	if c.lobby.link(id, number) {
+		c.held = false
+	}
+}
+
+// Rest says that a node of the view is at rest, and whether it leaves there. Nodes
+// that are not within a time go, if that is more than 0.
+func (c *Council) Rest(now time.Time, id NodeID, leaves bool, within time.Duration) {
+	if !c.has(id) {
+		return
+	}
+	c.held = false
+	if len(c.rest) == 0 && within > 0 {
+		c.due = now.Add(within)
+	}
+	c.rest[id] = leaves
 }
 
 // Heard says that a node has answered what it was asked then.
@@ -101,6 +149,15 @@ func (c *Council) has(id NodeID) bool {
 
 // Deadline is when Tick is due, and false if there is nothing to decide.
 func (c *Council) Deadline() (due time.Time, ok bool) {
+	due, ok = c.lobby.deadline()
+	if at, soon := c.deadline(); soon && !c.held && (!ok || at.Before(due)) {
+		return at, true
+	}
+	return due, ok
+}
+
+// deadline is when a new view is due.
+func (c *Council) deadline() (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
 			due, ok = t, true
@@ -119,7 +176,24 @@ func (c *Council) Deadline() (due time.Time, ok bool) {
 		}
 		sooner(late)
 	}
+	if c.isAtRest() {
+		sooner(time.Time{})
+	}
+	if !c.due.IsZero() {
+		sooner(c.due)
+	}
 	return due, ok
+}
+
+// isAtRest reports whether all nodes are that are not gone, and one at least.
+func (c *Council) isAtRest() bool {
+	for _, n := range c.view.Nodes {
+		_, gone := c.gone[n.ID]
+		if _, rests := c.rest[n.ID]; !rests && !gone {
+			return false
+		}
+	}
+	return len(c.rest) > 0
 }
 
 // isGone reports whether one of the two nodes of a link is gone.
@@ -129,28 +203,83 @@ func (c *Council) isGone(link [2]NodeID) bool {
 	return a || b
 }
 
-// Tick decides, if it is time to. The caller applies the entry, and calls Adopt
-// with the view that it makes.
+// Tick decides, as far as it is time to. It is called again after a ruling.
 func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
-	if due, ok := c.Deadline(); !ok || now.Before(due) {
-		return r, false
-	}
-	r.Entry.Kind, r.Reasons = Leave, c.cut(now)
-	if len(r.Reasons) > 0 {
-		r.Entry.Kind = Fail
-	}
-	for id, d := range c.gone {
-		r.Reasons[id] = d.reason
-		if !d.left {
-			r.Entry.Kind = Fail
+	r.Dismissed = c.lobby.dismiss(now, c.view)
+	if due, ok := c.deadline(); ok && !now.Before(due) {
+		c.change(now, &r)
+		if len(r.Entries) > 0 {
+			return r, true
 		}
+	}
+	stay := c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone || r.Reasons[id] != "" })
+	r.Reasons, r.Left = nil, nil
+	if stay.Size() == 0 {
+		c.lobby.close(r.Dismissed)
+		return r, len(r.Dismissed) > 0
+	}
+	if enter := c.lobby.ready(stay); len(enter) > 0 && !c.called {
+		c.called, r.Call = true, true
+	}
+	r.Invitation = c.lobby.invite(now, stay)
+	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0
+}
+
+// change makes the next view, unless that would be too small. Then there are
+// reasons, but no entries.
+func (c *Council) change(now time.Time, r *Ruling) {
+	r.Reasons, r.Left = c.cut(now), make(map[NodeID]bool)
+	for id, d := range c.gone {
+		r.Reasons[id], r.Left[id] = d.reason, d.left
 	}
 	for _, n := range c.view.Nodes {
-		if _, goes := r.Reasons[n.ID]; goes {
-			r.Entry.IDs = append(r.Entry.IDs, n.ID)
+		leaves, rests := c.rest[n.ID]
+		_, goes := r.Reasons[n.ID]
+		switch {
+		case goes:
+		case rests && leaves:
+			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
+		case !rests && !c.due.IsZero() && !now.Before(c.due):
+			r.Reasons[n.ID] = "it has not come to the checkpoint, at which others wait"
 		}
 	}
-	return r, true
+	for id := range r.Reasons {
+		c.lobby.Gone(id)
+	}
+	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
+	size := stay.Size()
+	var enter []Node
+	if size > 0 { // Otherwise nobody is left who knows what the world has done.
+		enter = c.lobby.ready(stay)
+	}
+	if c.held = size > 0 && size+len(enter) < c.lobby.terms.Min; c.held {
+		return
+	}
+	r.Entries = c.entries(r, enter)
+}
+
+// entries are those of a ruling.
+func (c *Council) entries(r *Ruling, enter []Node) (entries []Entry) {
+	fail, leave := Entry{Kind: Fail}, Entry{Kind: Leave}
+	for _, n := range c.view.Nodes {
+		if _, goes := r.Reasons[n.ID]; goes && r.Left[n.ID] {
+			leave.IDs = append(leave.IDs, n.ID)
+		} else if goes {
+			fail.IDs = append(fail.IDs, n.ID)
+		}
+	}
+	for _, e := range []Entry{fail, leave} {
+		if len(e.IDs) > 0 {
+			entries = append(entries, e)
+		}
+	}
+	if len(enter) > 0 {
+		entries = append(entries, Entry{Kind: Join, Nodes: enter})
+	}
+	if len(entries) == 0 {
+		entries = []Entry{{Kind: Renew}}
+	}
+	return entries
 }
 
 // cut is who has to go, besides those that are gone, for all others to be linked
@@ -217,6 +346,8 @@ func (c *Council) why(id NodeID, links map[[2]NodeID]loss) string {
 // Adopt goes on with the next view.
 func (c *Council) Adopt(v View) {
 	c.view = v.clone()
+	c.lobby.enter(v)
+	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
 	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })
 	maps.DeleteFunc(c.gone, func(id NodeID, _ departure) bool { return !c.has(id) })
 	maps.DeleteFunc(c.lost, func(link [2]NodeID, _ loss) bool { return !c.has(link[0]) || !c.has(link[1]) })

@@ -13,11 +13,12 @@ const (
 	Join                  // Nodes get the next ranks, in this order
 	Leave                 // IDs go, in good order
 	Fail                  // IDs are gone
+	Renew                 // nobody comes or goes
 )
 
 func (k Kind) String() string {
-	names := [...]string{Form: "form", Join: "join", Leave: "leave", Fail: "fail"}
-	if k < Form || k > Fail {
+	names := [...]string{Form: "form", Join: "join", Leave: "leave", Fail: "fail", Renew: "renew"}
+	if k < Form || k > Renew {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
 	return names[k]
@@ -78,6 +79,17 @@ func (s *State) Apply(e Entry) (View, error) {
 	return s.view.clone(), nil
 }
 
+// ApplyAll is Apply for several entries. It returns the view that the last one
+// makes; those before are in the world of nobody.
+func (s *State) ApplyAll(entries []Entry) (v View, err error) {
+	for _, e := range entries {
+		if v, err = s.Apply(e); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
 func (s *State) check(e Entry) error {
 	switch e.Kind {
 	case Form, Join:
@@ -93,6 +105,14 @@ func (s *State) check(e Entry) error {
 			return ErrNotFormed
 		}
 		return s.checkGone(e)
+	case Renew:
+		if s.view.Epoch == 0 {
+			return ErrNotFormed
+		}
+		if len(e.Nodes) != 0 || len(e.IDs) != 0 {
+			return errors.New("wants nothing")
+		}
+		return nil
 	default:
 		return errors.New("unknown kind of entry")
 	}

@@ -47,6 +47,17 @@ func (v View) Check() error {
 	return nil
 }
 
+// without is v but for some nodes.
+func (v View) without(gone func(id NodeID) bool) View {
+	w := View{Epoch: v.Epoch}
+	for _, n := range v.Nodes {
+		if !gone(n.ID) {
+			w.Nodes = append(w.Nodes, n)
+		}
+	}
+	return w
+}
+
 // clone shares no memory with v.
 func (v View) clone() View {
 	nodes := make([]Node, len(v.Nodes))

@@ -25,16 +25,16 @@ func Watched(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, +
 func Watchers(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, -1) }
 
 // Watches reports whether a node watches another, of which it has the name, or
-// the other way round, if each watches k. Before there is a view every peer is
-// watched.
+// the other way round, if each watches k. Who is in no view is watched, and so is
+// every peer before there is one.
 func Watches(v *View, self NodeID, peer string, k int) bool {
 	id, err := ParseNodeID(peer)
 	if v == nil || err != nil {
 		return true
 	}
-	a, _ := v.Rank(self)
-	b, _ := v.Rank(id)
-	return slices.Contains(Watched(*v, a, k), b) || slices.Contains(Watched(*v, b, k), a)
+	a, in := v.Rank(self)
+	b, there := v.Rank(id)
+	return !in || !there || slices.Contains(Watched(*v, a, k), b) || slices.Contains(Watched(*v, b, k), a)
 }
 
 func neighbours(n, rank, k, sign int) []int {

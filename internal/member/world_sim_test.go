@@ -15,18 +15,24 @@ import (
 type fault int
 
 const (
-	sound          fault = iota
-	neverAdopts          // the council goes on with the first view
-	reusesEpoch          // the log forgets that a view was made
-	deafToEnds           // nodes that are gone are not reported to the council
-	deafToLinks          // lost links are not
-	hearsBackwards       // who has lost whom is mistaken
-	tellsRemoved         // later views go to nodes that are not in them
-	forgetsOne           // the last survivor is not told
-	reversesRanks        // survivors do not keep their order
-	missesDeadline       // what is due is not decided
-	rulesAtOnce          // the first report decides, whoever is gone by then
-	asksNobody           // nodes that others have lost are not asked for a sign of life
+	sound             fault = iota
+	neverAdopts             // the council goes on with the first view
+	reusesEpoch             // the log forgets that a view was made
+	deafToEnds              // nodes that are gone are not reported to the council
+	deafToLinks             // lost links are not
+	hearsBackwards          // who has lost whom is mistaken
+	tellsRemoved            // later views go to nodes that are not in them
+	forgetsOne              // the last survivor is not told
+	reversesRanks           // survivors do not keep their order
+	missesDeadline          // what is due is not decided
+	rulesAtOnce             // the first report decides, whoever is gone by then
+	asksNobody              // nodes that others have lost are not asked for a sign of life
+	forgetsCall             // nodes are not asked to come to rest
+	forgetsRest             // that a node is at rest is not told
+	forgetsInvitation       // invitations after the first are not sent
+	trustsAnyone            // candidates count as linked as soon as they are invited
+	isTooBig                // more nodes are let in than there is room for
+	isTooSmall              // views are made of too few
 	faults
 )
 
@@ -60,6 +66,10 @@ type simNode struct {
 	said     time.Time // when the last thing that it has said to the seed arrives
 	removed  bool      // the seed has told it so
 	left     bool      // it has told the seed so
+	spare    bool
+	leaving  bool // at the next rest
+	entered  bool // it has a view
+	refused  bool
 }
 
 // A simWorld is nodes and their seed, in virtual time.
@@ -75,23 +85,28 @@ type simWorld struct {
 	state   State
 	view    View
 	council *Council
+	lobby   *Lobby
+	terms   Terms
+	linked  map[[2]int]bool // pairs, of whom one was a candidate
+	invited int
 	err     error
 }
 
 func newSimWorld(seed uint64, f fault) *simWorld {
 	w := &simWorld{
 		fault: f, rng: rand.New(rand.NewPCG(seed, 1)), now: start,
-		lost: make(map[[2]int]bool), harmed: make(map[int]bool),
+		lost: make(map[[2]int]bool), harmed: make(map[int]bool), linked: make(map[[2]int]bool),
 	}
 	n := 2 + w.rng.IntN(8)
 	for i := range n {
-		w.nodes = append(w.nodes, &simNode{id: node(i).ID, alive: true, attached: true})
+		w.nodes = append(w.nodes, &simNode{id: node(i).ID, alive: true, attached: true, entered: true})
 	}
 	var err error
 	if w.view, err = w.state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
 		panic(err)
 	}
-	w.council = NewCouncil(w.view)
+	w.makeLobby(n)
+	w.council = NewCouncil(w.view, w.lobby)
 	for _, s := range w.nodes {
 		s.views = []View{w.view}
 	}
@@ -189,12 +204,26 @@ func (w *simWorld) rule() {
 	if w.fault == rulesAtOnce {
 		now = now.Add(time.Hour)
 	}
-	r, ok := w.council.Tick(now)
-	if !ok {
-		return
+	for range 100 {
+		r, ok := w.council.Tick(now)
+		if !ok {
+			return
+		}
+		w.welcome(r)
+		if len(r.Entries) > 0 {
+			w.change(r)
+		}
+		if w.fault == neverAdopts {
+			return
+		}
 	}
+	w.failf("the council rules for ever")
+}
+
+// change makes the next view, and tells all nodes.
+func (w *simWorld) change(r Ruling) {
 	before := w.state
-	view, err := w.state.Apply(r.Entry)
+	view, err := w.state.ApplyAll(r.Entries)
 	if err != nil {
 		w.failf("a ruling that makes no sense: %v", err)
 		return
@@ -202,6 +231,7 @@ func (w *simWorld) rule() {
 	if w.fault == reusesEpoch {
 		w.state = before
 	}
+	w.checkRuling(r, view)
 	if w.fault == reversesRanks {
 		slices.Reverse(view.Nodes)
 	}
@@ -212,9 +242,10 @@ func (w *simWorld) rule() {
 	for i, s := range w.nodes {
 		rank, stays := view.Rank(s.id)
 		switch {
-		case !s.attached, s.removed && w.fault != tellsRemoved:
+		case !s.attached, s.removed && w.fault != tellsRemoved, !stays && !s.entered:
 		case stays && w.fault == forgetsOne && rank == view.Size()-1:
 		case stays || w.fault == tellsRemoved && len(s.views) > 0 && s.removed:
+			s.entered = true
 			w.after(w.ms(30), func() { w.receive(i, view) })
 		default:
 			s.removed = true
@@ -222,10 +253,23 @@ func (w *simWorld) rule() {
 	}
 }
 
-// receive checks a view that a node gets: it follows the one it has.
+// receive checks a view that a node gets: it follows the one it has. The node finds
+// out who in it is not linked to it.
 func (w *simWorld) receive(i int, v View) {
 	s := w.nodes[i]
 	if !s.alive || !s.attached {
+		return
+	}
+	for _, n := range v.Nodes {
+		if j := w.index(n.ID); w.lost[[2]int{min(i, j), max(i, j)}] {
+			w.tell(i, func() { w.hear(func() { w.report(i, j) }) })
+		}
+	}
+	if len(s.views) == 0 {
+		if !has(v, s.id) {
+			w.failf("node %d gets view %d, in which it is not", i, v.Epoch)
+		}
+		s.views = append(s.views, v)
 		return
 	}
 	last := s.views[len(s.views)-1]
@@ -238,10 +282,10 @@ func (w *simWorld) receive(i int, v View) {
 	case !has(v, s.id):
 		w.failf("node %d gets view %d, in which it is not", i, v.Epoch)
 	}
-	at := -1
+	at, newcomers := -1, false
 	for _, n := range v.Nodes {
 		rank, ok := last.Rank(n.ID)
-		if !ok || rank <= at {
+		if newcomers = newcomers || !ok; newcomers != !ok || ok && rank <= at {
 			w.failf("view %d has not the survivors of view %d in their order", v.Epoch, last.Epoch)
 		}
 		at = rank
@@ -305,6 +349,12 @@ func (w *simWorld) run() error {
 	for range 1 + w.rng.IntN(6) {
 		w.after(w.ms(1+w.rng.IntN(800)), w.harm)
 	}
+	for range w.rng.IntN(5) {
+		w.after(w.ms(1+w.rng.IntN(800)), w.arrive)
+	}
+	if w.rng.IntN(3) == 0 {
+		w.after(w.ms(800), w.leaveAtRest)
+	}
 	for steps := 0; len(w.agenda) > 0 && w.err == nil; steps++ {
 		e := heap.Pop(&w.agenda).(event)
 		w.now = e.at
@@ -323,13 +373,17 @@ func (w *simWorld) run() error {
 func (w *simWorld) check() {
 	for i, s := range w.nodes {
 		in := has(w.view, s.id)
-		if !in && !w.harmed[i] {
+		if !s.entered {
+			w.checkCandidate(i)
+			continue
+		}
+		if !in && !w.harmed[i] && !s.leaving {
 			w.failf("node %d is removed, and nothing was wrong with it", i)
 		}
-		if in && s.alive && s.attached && s.views[len(s.views)-1].Epoch != w.view.Epoch {
-			w.failf("node %d is in view %d, and has only view %d", i, w.view.Epoch, s.views[len(s.views)-1].Epoch)
+		if in && s.alive && s.attached && (len(s.views) == 0 || s.views[len(s.views)-1].Epoch != w.view.Epoch) {
+			w.failf("node %d is in view %d, and has only these: %v", i, w.view.Epoch, s.views)
 		}
-		if s.left && in {
+		if s.left && in && !w.council.held {
 			w.failf("node %d has left, and is in view %d", i, w.view.Epoch)
 		}
 		if s.removed && in {
@@ -340,7 +394,7 @@ func (w *simWorld) check() {
 		a, b := w.nodes[link[0]], w.nodes[link[1]]
 		// Who has no connection to the seed cannot say so.
 		heard := a.attached && a.alive || b.attached && b.alive
-		if heard && has(w.view, a.id) && has(w.view, b.id) {
+		if heard && has(w.view, a.id) && has(w.view, b.id) && !w.council.held {
 			w.failf("nodes %d and %d are in view %d, and not linked", link[0], link[1], w.view.Epoch)
 		}
 	}

@@ -22,34 +22,38 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 		if err != nil {
 			return
 		}
-		rank, ok := m.caller(c)
+		seat, ok := m.caller(c)
 		switch {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
 		case p.Bulk:
-			m.lobby.put(rank, c)
+			m.lobby.put(seat, c)
 		default:
 			r := &route{path: p, conn: c}
-			m.arrivals.enter(r, rank) // in the order in which they come
-			m.wg.Go(func() { m.welcome(ctx, r, rank) })
+			m.arrivals.enter(r, seat) // in the order in which they come
+			m.wg.Go(func() { m.welcome(ctx, r, seat) })
 		}
 	}
 }
 
-// caller is the rank behind this one that has connected.
-func (m *Mesh) caller(c transport.Conn) (rank int, ok bool) {
+// caller is the node that has connected: one behind this one in the first view, or
+// one that is expected.
+func (m *Mesh) caller(c transport.Conn) (seat int, ok bool) {
 	id, err := member.ParseNodeID(c.Peer())
-	rank, ok = m.cfg.View.Rank(id)
+	if err != nil {
+		return 0, false
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return rank, ok && err == nil && rank > m.rank && !m.formed && !m.closing
+	seat, ok = m.seatOf(id)
+	return seat, ok && !m.closing && (m.expected[seat] || seat > m.self && !m.formed)
 }
 
 // welcome makes a link of a connection as soon as the peer begins one. A
 // connection that the peer gives up before is no loss.
-func (m *Mesh) welcome(ctx context.Context, r *route, rank int) {
-	defer m.arrivals.leave(r, rank)
+func (m *Mesh) welcome(ctx context.Context, r *route, seat int) {
+	defer m.arrivals.leave(r, seat)
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	var cfg link.Config
@@ -59,12 +63,12 @@ func (m *Mesh) welcome(ctx context.Context, r *route, rank int) {
 		cfg.BulkOver, cfg.BulkPipes = bulk.name(), bulk.Pipes
 		cfg.Await = func(ctx context.Context) (transport.Conn, error) {
 			apart = true
-			return m.lobby.take(ctx, rank)
+			return m.lobby.take(ctx, seat)
 		}
 	}
-	l, err := m.newLink(ctx, r, rank, cfg)
+	l, err := m.newLink(ctx, r, seat, cfg)
 	if err != nil {
-		m.log.Debug("a connection was given up", m.note(rank), "path", r.path.name(), "err", err)
+		m.log.Debug("a connection was given up", m.note(seat), "path", r.path.name(), "err", err)
 		return
 	}
 	select {
@@ -79,7 +83,7 @@ func (m *Mesh) welcome(ctx context.Context, r *route, rank int) {
 		l.Abort()
 	}
 	if err != nil {
-		m.log.Debug("a connection was given up", m.note(rank), "path", r.path.name(), "err", err)
+		m.log.Debug("a connection was given up", m.note(seat), "path", r.path.name(), "err", err)
 	}
 }
 
@@ -107,11 +111,11 @@ type arrivals struct {
 
 type arrival struct {
 	path *Path
-	rank int
+	seat int
 }
 
-func (a *arrivals) enter(r *route, rank int) {
-	key := arrival{r.path, rank}
+func (a *arrivals) enter(r *route, seat int) {
+	key := arrival{r.path, seat}
 	a.mu.Lock()
 	old := a.conns[key]
 	a.conns[key] = r.conn
@@ -121,8 +125,8 @@ func (a *arrivals) enter(r *route, rank int) {
 	}
 }
 
-func (a *arrivals) leave(r *route, rank int) {
-	key := arrival{r.path, rank}
+func (a *arrivals) leave(r *route, seat int) {
+	key := arrival{r.path, seat}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.conns[key] == r.conn {

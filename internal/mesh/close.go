@@ -55,8 +55,9 @@ func (m *Mesh) isDoubted(l *link.Link) bool {
 	return m.doubted[l.Peer]
 }
 
-// abort drops everything that form has made.
-func (m *Mesh) abort() {
+// Abort drops everything that Form has made, and leaves the transports as they
+// were.
+func (m *Mesh) Abort() {
 	links := m.shut()
 	m.stop()
 	m.engine.Close()

@@ -60,16 +60,16 @@ func within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 // addresses of the node in turn, again and again, until ctx ends. That someone
 // else answers at one of them proves nothing: other hosts may have the same
 // private address.
-func (m *Mesh) dial(ctx context.Context, rank int) error {
+func (m *Mesh) dial(ctx context.Context, seat int) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
-	n := m.cfg.View.Nodes[rank]
-	d := &dialing{mesh: m, node: n, addrs: n.AddrsFrom(m.cfg.View.Nodes[m.rank].Host), whyNot: make(map[*Path]string)}
+	n := m.node(seat)
+	d := &dialing{mesh: m, seat: seat, node: n, addrs: n.AddrsFrom(m.node(m.self).Host), whyNot: make(map[*Path]string)}
 	var last error
 	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
 		r, err := d.round(ctx)
 		if err == nil {
-			err = m.connected(ctx, r, rank)
+			err = m.connected(ctx, r, seat)
 		}
 		if err == nil {
 			return nil
@@ -77,7 +77,7 @@ func (m *Mesh) dial(ctx context.Context, rank int) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		unreachable := &UnreachableError{Rank: rank, Node: n.ID, Addrs: d.addrs, Err: last}
+		unreachable := &UnreachableError{Rank: seat, Node: n.ID, Addrs: d.addrs, Err: last}
 		if len(d.addrs) == 0 {
 			unreachable.Addrs = n.Addrs
 		}
@@ -93,12 +93,12 @@ func (m *Mesh) dial(ctx context.Context, rank int) error {
 }
 
 // connected makes the link of a route that this node has dialed.
-func (m *Mesh) connected(ctx context.Context, r *route, rank int) error {
+func (m *Mesh) connected(ctx context.Context, r *route, seat int) error {
 	cfg := link.Config{Bulk: r.apart}
 	if r.bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes = r.bulk.name(), r.bulk.Pipes
 	}
-	l, err := m.newLink(ctx, r, rank, cfg)
+	l, err := m.newLink(ctx, r, seat, cfg)
 	if err != nil {
 		return err
 	}
@@ -108,6 +108,7 @@ func (m *Mesh) connected(ctx context.Context, r *route, rank int) error {
 // A dialing is the search for a route to a node.
 type dialing struct {
 	mesh     *Mesh
+	seat     int
 	node     member.Node
 	addrs    []string
 	whyNot   map[*Path]string
@@ -153,15 +154,14 @@ func (d *dialing) near(ctx context.Context, p *Path) (*route, error) {
 // refused notes why a path is not taken, and tells people what they may not
 // have expected.
 func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) {
-	here := d.mesh.cfg.View.Nodes[d.mesh.rank].Host
+	here := d.mesh.node(d.mesh.self).Host
 	why := p.whyNot(err, here != "" && here == d.node.Host)
 	if d.whyNot[p] == why || ctx.Err() != nil {
 		return
 	}
 	d.whyNot[p] = why
-	rank, _ := d.mesh.cfg.View.Rank(d.node.ID)
 	if p.NotHere == nil || !errors.Is(err, p.NotHere) {
-		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(rank), "path", p.name(), "addr", addr, "reason", err)
+		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.seat), "path", p.name(), "addr", addr, "reason", err)
 	}
 }
 

@@ -27,55 +27,34 @@ func (m *Mesh) lost(l *link.Link, err error) {
 
 // told handles the word of a peer that a node has failed.
 func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
-	rank, ok := m.cfg.View.Rank(member.NodeID(f.Node))
-	if !ok || rank == m.rank {
-		return
+	m.mu.Lock()
+	seat, ok := m.seatOf(member.NodeID(f.Node))
+	stranger, by := m.expected[l.Peer] || m.expected[seat], m.ranks[l.Peer]
+	m.mu.Unlock()
+	if !ok || seat == m.self || stranger {
+		return // It is not in the world, or knows nothing of it.
 	}
-	m.doubt(rank, f.Epoch, &reportedError{by: l.Peer, text: text}, l)
+	m.doubt(seat, f.Epoch, &reportedError{by: by, text: text}, l)
 }
 
 // doubt ends what waits for a rank of which another says that it has failed in a
 // view, unless this node has a later one. The link to it stays: it may be that
 // the two have lost only each other, and that it is in the next view.
-func (m *Mesh) doubt(rank int, epoch uint64, err error, from *link.Link) {
+func (m *Mesh) doubt(seat int, epoch uint64, err error, from *link.Link) {
 	m.mu.Lock()
-	known := m.failed[rank] || m.doubted[rank] || m.closing || epoch < m.view.Epoch
+	known := m.failed[seat] || m.doubted[seat] || m.closing || epoch < m.view.Epoch
 	if !known {
-		m.doubted[rank] = true
+		m.doubted[seat] = true
 	}
 	links := slices.Clone(m.links)
 	m.mu.Unlock()
 	if known {
 		return
 	}
-	m.log.Error("a node has failed", m.note(rank), "reason", err)
-	m.tell(links, rank, epoch, err, from)
-	if l := links[rank]; l != nil {
+	m.log.Error("a node has failed", m.note(seat), "reason", err)
+	m.tell(links, seat, epoch, err, from)
+	if l := links[seat]; l != nil {
 		m.engine.Doubt(l, err)
-	}
-}
-
-// errRemoved is why links to nodes end that are not in the view any more.
-var errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
-
-// Adopt goes on with the nodes of a later view, all of which this node is linked
-// to: doubts about them are over. The links to all others end.
-func (m *Mesh) Adopt(v member.View) {
-	m.mu.Lock()
-	m.view = v
-	m.mu.Unlock()
-	for rank, n := range m.cfg.View.Nodes {
-		if _, stays := v.Rank(n.ID); !stays {
-			m.nodeFailed(rank, errRemoved, nil, false)
-			continue
-		}
-		m.mu.Lock()
-		delete(m.doubted, rank)
-		l := m.links[rank]
-		m.mu.Unlock()
-		if l != nil {
-			m.engine.Trust(l)
-		}
 	}
 }
 
@@ -99,26 +78,26 @@ func reason(err error) string {
 // nodeFailed ends what waits for a rank, once. From is the link that this node
 // knows it by. The others are told first: this node may leave as soon as an
 // operation has failed, and must not be taken for the reason.
-func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
+func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
 	m.mu.Lock()
-	known, doubted := m.failed[rank] || m.closing, m.doubted[rank]
-	m.failed[rank] = true
+	known, doubted := m.failed[seat] || m.closing, m.doubted[seat]
+	m.failed[seat] = true
 	links, epoch := slices.Clone(m.links), m.view.Epoch
 	m.mu.Unlock()
 	if known {
 		return
 	}
 	if m.cfg.Lost != nil && from != nil {
-		m.cfg.Lost(m.cfg.View.Nodes[rank].ID, err)
+		m.cfg.Lost(m.node(seat).ID, err)
 	}
 	if !doubted {
-		m.log.Error("a node has failed", m.note(rank), "reason", err)
+		m.log.Error("a node has failed", m.note(seat), "reason", err)
 	}
 	if tell && !doubted {
-		m.tell(links, rank, epoch, err, from)
+		m.tell(links, seat, epoch, err, from)
 	}
-	m.engine.PeerFailed(rank, err)
-	if l := links[rank]; l != nil && l != from {
+	m.engine.PeerFailed(seat, err)
+	if l := links[seat]; l != nil && l != from {
 		l.Fail(err)
 	}
 }
@@ -126,9 +105,9 @@ func (m *Mesh) nodeFailed(rank int, err error, from *link.Link, tell bool) {
 // tell tells all others that a rank has failed in a view, save for the one that
 // said so.
 func (m *Mesh) tell(links []*link.Link, failed int, epoch uint64, err error, from *link.Link) {
-	f := wire.Failed{Node: m.cfg.View.Nodes[failed].ID, Epoch: epoch}
-	for rank, l := range links {
-		if rank != failed && rank != m.rank && l != nil && l != from {
+	f := wire.Failed{Node: m.node(failed).ID, Epoch: epoch}
+	for seat, l := range links {
+		if seat != failed && seat != m.self && l != nil && l != from {
 			l.Failed(f, reason(err))
 		}
 	}
@@ -136,7 +115,7 @@ func (m *Mesh) tell(links []*link.Link, failed int, epoch uint64, err error, fro
 
 // left handles the goodbye of a peer, whose silence from now on is no failure.
 func (m *Mesh) left(l *link.Link) {
-	if l.Peer == m.rank {
+	if l.Peer == m.self {
 		return
 	}
 	m.mu.Lock()
@@ -145,7 +124,9 @@ func (m *Mesh) left(l *link.Link) {
 	m.log.Info("a node has left", m.note(l.Peer))
 }
 
-func (m *Mesh) note(rank int) slog.Attr {
-	n := m.cfg.View.Nodes[rank]
+func (m *Mesh) note(seat int) slog.Attr {
+	m.mu.Lock()
+	n, rank := m.nodes[seat], m.ranks[seat]
+	m.mu.Unlock()
 	return slog.Group("node", "rank", rank, "id", n.ID.String(), "addr", list(n.Addrs))
 }

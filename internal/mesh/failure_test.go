@@ -183,11 +183,11 @@ func TestOutcastAccusesNobody(t *testing.T) {
 		next := member.View{Epoch: 2, Nodes: w.meshes[1].cfg.View.Nodes[1:]}
 		comms := make([]*engine.Comm, 2)
 		for i, m := range w.meshes[1:] {
-			if c := m.Engine().NewComm(2, i, m.Links(next)); c.Err() == nil && i == 1 {
+			if c := m.Engine().NewComm(2, i, linksOf(t, m, next)); c.Err() == nil && i == 1 {
 				t.Error("rank 2 makes a communicator with one that is said to have failed")
 			}
-			m.Adopt(next)
-			comms[i] = m.Engine().NewComm(3, i, m.Links(next))
+			m.Adopt(w.Context(), next)
+			comms[i] = m.Engine().NewComm(3, i, linksOf(t, m, next))
 		}
 		var all sync.WaitGroup
 		for i, c := range comms {
@@ -212,8 +212,8 @@ func TestStaleNews(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		next := member.View{Epoch: 2, Nodes: w.view.Nodes}
-		w.meshes[0].Adopt(next)
-		c := w.meshes[0].Engine().NewComm(2, 0, w.meshes[0].Links(next))
+		w.meshes[0].Adopt(w.Context(), next)
+		c := w.meshes[0].Engine().NewComm(2, 0, linksOf(t, w.meshes[0], next))
 		say := func(epoch uint64) {
 			w.linkOf(1, 0).Failed(wire.Failed{Node: idOf(2), Epoch: epoch}, "it is silent")
 			time.Sleep(time.Second)
@@ -348,7 +348,10 @@ func workUntilItFails(ctx context.Context, network *mem.Network, view member.Vie
 		defer cancel()
 		m.Close(ctx)
 	}()
-	links, err := m.Formed()
+	if err := m.Formed(); err != nil {
+		return err
+	}
+	links, err := m.Links(view)
 	if err != nil {
 		return err
 	}

@@ -179,7 +179,7 @@ func TestFormedWithoutALink(t *testing.T) {
 		w.network.Crash(w.host(1))
 		time.Sleep(time.Second)
 		for _, rank := range []int{0, 2} {
-			_, err := w.meshes[rank].Formed()
+			err := w.meshes[rank].Formed()
 			if e, ok := errors.AsType[*UnreachableError](err); !ok || e.Rank != 1 {
 				t.Errorf("rank %d: got %v, want an UnreachableError of rank 1", rank, err)
 			}

@@ -30,16 +30,16 @@ func newLobby() *lobby {
 	return &lobby{guests: make(map[int]*guest), changed: make(chan struct{})}
 }
 
-// put lets a connection wait. A rank that connects again has given up the
+// put lets a connection wait. A node that connects again has given up the
 // connection before.
-func (b *lobby) put(rank int, c transport.Conn) {
+func (b *lobby) put(seat int, c transport.Conn) {
 	g := &guest{conn: c}
 	b.mu.Lock()
-	old := b.remove(rank)
+	old := b.remove(seat)
 	refused := b.closed
 	if !refused {
-		b.guests[rank] = g
-		g.timer = time.AfterFunc(lobbyTimeout, func() { b.forget(rank, g) })
+		b.guests[seat] = g
+		g.timer = time.AfterFunc(lobbyTimeout, func() { b.forget(seat, g) })
 		close(b.changed)
 		b.changed = make(chan struct{})
 	}
@@ -52,11 +52,11 @@ func (b *lobby) put(rank int, c transport.Conn) {
 	}
 }
 
-// take returns the connection of a rank, for which it waits until ctx ends.
-func (b *lobby) take(ctx context.Context, rank int) (transport.Conn, error) {
+// take returns the connection of a seat, for which it waits until ctx ends.
+func (b *lobby) take(ctx context.Context, seat int) (transport.Conn, error) {
 	for {
 		b.mu.Lock()
-		g, changed, closed := b.remove(rank), b.changed, b.closed
+		g, changed, closed := b.remove(seat), b.changed, b.closed
 		b.mu.Unlock()
 		if g != nil {
 			if g.conn.Err() == nil {
@@ -75,22 +75,22 @@ func (b *lobby) take(ctx context.Context, rank int) (transport.Conn, error) {
 	}
 }
 
-// remove takes the guest of a rank out. It is called with the lock held.
-func (b *lobby) remove(rank int) *guest {
-	g := b.guests[rank]
+// remove takes the guest of a seat out. It is called with the lock held.
+func (b *lobby) remove(seat int) *guest {
+	g := b.guests[seat]
 	if g != nil {
 		g.timer.Stop()
-		delete(b.guests, rank)
+		delete(b.guests, seat)
 	}
 	return g
 }
 
 // forget closes the connection of a guest whom nobody has asked for.
-func (b *lobby) forget(rank int, g *guest) {
+func (b *lobby) forget(seat int, g *guest) {
 	b.mu.Lock()
-	mine := b.guests[rank] == g
+	mine := b.guests[seat] == g
 	if mine {
-		delete(b.guests, rank)
+		delete(b.guests, seat)
 	}
 	b.mu.Unlock()
 	if mine {

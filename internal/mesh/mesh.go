@@ -46,24 +46,33 @@ type Config struct {
 }
 
 // A Mesh is the links of a node to all nodes of its view.
+//
+// Its nodes have seats, which they keep: those of the first view have their ranks
+// there, and those that are expected later the next ones, in the order in which
+// this node hears of them.
 type Mesh struct {
 	cfg    Config
-	rank   int
+	self   int // the seat of this node
 	engine *engine.Engine
 	minder link.Minder
 	log    *slog.Logger
 
-	mu      sync.Mutex
-	links   []*link.Link  // by rank
-	routes  []*route      // of the links, by rank
+	mu       sync.Mutex
+	nodes    []member.Node // by seat, as are all that follow
+	ranks    []int         // the last that they had, -1: none yet
+	links    []*link.Link
+	routes   []*route
+	expected map[int]bool  // they are in no view yet
+	grown    chan struct{} // closed when there is a link to one of these
+	failed   map[int]bool
+	doubted  map[int]bool // others say that they have failed
+
+	view    member.View   // the newest
 	loop    *link.Link    // the other end of the link to itself
-	missing int           // links
+	missing int           // links to nodes of the first view
 	changed chan struct{} // gets a value when none is missing
 	formed  bool
-	redial  func(rank int) // makes a link again
-	view    member.View    // the newest
-	failed  map[int]bool   // by rank
-	doubted map[int]bool   // by rank, those that others say have failed
+	redial  func(seat int) // makes a link again
 	closing bool
 
 	arrivals arrivals
@@ -97,7 +106,7 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // Form links this node to all others. If it fails it leaves nothing behind
 // but the transports.
 func Form(ctx context.Context, cfg Config) (*Mesh, error) {
-	rank, ok := cfg.View.Rank(cfg.Self)
+	self, ok := cfg.View.Rank(cfg.Self)
 	if !ok {
 		return nil, fmt.Errorf("mesh: this node (%s) is not in the view", cfg.Self)
 	}
@@ -108,10 +117,13 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mesh{
-		cfg: cfg, rank: rank, log: cfg.Log, view: cfg.View,
-		links: make([]*link.Link, cfg.View.Size()), routes: make([]*route, cfg.View.Size()),
-		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1), failed: make(map[int]bool), doubted: make(map[int]bool),
+		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
+		expected: make(map[int]bool), grown: make(chan struct{}), failed: make(map[int]bool), doubted: make(map[int]bool),
+		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
+	}
+	for rank, n := range cfg.View.Nodes {
+		m.seat(n, rank)
 	}
 	m.engine = engine.New(engine.Config{
 		EagerMax: cfg.EagerMax, Log: cfg.Log, Lost: m.lost, Failed: m.told, Left: m.left,
@@ -119,15 +131,15 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	run, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.start = func() { m.wg.Go(func() { m.watch(run) }) }
-	m.redial = func(rank int) {
+	m.redial = func(seat int) {
 		m.wg.Go(func() {
-			if err := m.dial(run, rank); err != nil {
-				m.log.Warn("lost a link that was just made", m.note(rank), "err", err)
+			if err := m.dial(run, seat); err != nil {
+				m.log.Warn("lost a link that was just made", m.note(seat), "err", err)
 			}
 		})
 	}
 	if err := m.form(ctx, run); err != nil {
-		m.abort()
+		m.Abort()
 		return nil, err
 	}
 	return m, nil
@@ -135,17 +147,17 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 
 // Formed says that all nodes have made their links. Until then a link that is
 // lost is made again, because its other end may never have seen it stand;
-// from now on its end is the failure of a node. Formed returns the links.
-func (m *Mesh) Formed() ([]*link.Link, error) {
+// from now on its end is the failure of a node.
+func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	missing := m.missing
 	m.formed = missing == 0
 	m.mu.Unlock()
 	if missing > 0 {
-		return nil, m.unlinked(transport.ErrPeerGone)
+		return m.unlinked(transport.ErrPeerGone)
 	}
 	m.start()
-	return m.links, nil
+	return nil
 }
 
 // form makes all links: to itself, to the ranks before it, from those behind.
@@ -154,15 +166,15 @@ func (m *Mesh) form(ctx, run context.Context) error {
 	if err != nil {
 		return fmt.Errorf("mesh: link to itself: %w", err)
 	}
-	here, err := m.newLink(ctx, &route{conn: out}, m.rank, link.Config{})
+	here, err := m.newLink(ctx, &route{conn: out}, m.self, link.Config{})
 	if err != nil {
 		in.Close()
 		return err
 	}
 	m.mu.Lock()
-	m.links[m.rank] = here
+	m.links[m.self] = here
 	m.mu.Unlock()
-	there, err := m.newLink(ctx, &route{conn: in}, m.rank, link.Config{})
+	there, err := m.newLink(ctx, &route{conn: in}, m.self, link.Config{})
 	if err != nil {
 		return err
 	}
@@ -173,15 +185,15 @@ func (m *Mesh) form(ctx, run context.Context) error {
 		m.wg.Go(func() { m.accept(run, &m.cfg.Paths[i]) })
 	}
 	dialing, ctx, cancel := shares(ctx)
-	errs := make(chan error, m.rank)
+	errs := make(chan error, m.self)
 	var dials sync.WaitGroup
 	defer func() { cancel(); dials.Wait() }()
 	slots := make(chan struct{}, dialsMax)
-	for rank := m.rank - 1; rank >= 0; rank-- {
+	for seat := m.self - 1; seat >= 0; seat-- {
 		dials.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if err := m.dial(dialing, rank); err != nil {
+			if err := m.dial(dialing, seat); err != nil {
 				errs <- err
 			}
 		})
@@ -208,11 +220,11 @@ func (m *Mesh) isComplete() bool {
 func (m *Mesh) unlinked(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for rank, l := range m.links {
-		if l == nil {
-			n := m.cfg.View.Nodes[rank]
-			err := &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: cause}
-			if rank > m.rank {
+	for seat, l := range m.links {
+		if l == nil && !m.expected[seat] {
+			n := m.nodes[seat]
+			err := &UnreachableError{Rank: m.ranks[seat], Node: n.ID, Addrs: n.Addrs, Err: cause}
+			if seat > m.self {
 				err.Err = fmt.Errorf("it has not connected to this node: %w", cause)
 			}
 			return err
@@ -222,8 +234,8 @@ func (m *Mesh) unlinked(cause error) error {
 }
 
 // newLink makes a link of the connections of a route, or closes them.
-func (m *Mesh) newLink(ctx context.Context, r *route, rank int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Log, cfg.Minder = rank, m.log, &m.minder
+func (m *Mesh) newLink(ctx context.Context, r *route, seat int, cfg link.Config) (*link.Link, error) {
+	cfg.Peer, cfg.Log, cfg.Minder = seat, m.log, &m.minder
 	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
 	if err != nil {
 		r.close()
@@ -232,7 +244,7 @@ func (m *Mesh) newLink(ctx context.Context, r *route, rank int, cfg link.Config)
 }
 
 // A handler keeps the ends of links that are not in use from the engine, for
-// which a rank has one link.
+// which a seat has one link.
 type handler struct {
 	*engine.Engine
 	mesh *Mesh
@@ -258,13 +270,16 @@ func (m *Mesh) uses(l *link.Link) bool {
 
 // add puts a link to a rank to use.
 func (m *Mesh) add(l *link.Link, r *route) error {
-	rank := l.Peer
+	seat := l.Peer
 	m.mu.Lock()
-	refuse := m.closing || m.formed
-	old := m.links[rank]
+	refuse := m.closing || m.formed && !m.expected[seat]
+	old := m.links[seat]
 	if !refuse {
-		m.links[rank], m.routes[rank] = l, r
-		if old == nil {
+		m.links[seat], m.routes[seat] = l, r
+		if m.expected[seat] {
+			close(m.grown)
+			m.grown = make(chan struct{})
+		} else if old == nil {
 			m.missing--
 		}
 		if m.missing == 0 {
@@ -282,8 +297,8 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	case old != nil:
 		old.Abort() // Its other end has given it up.
 	}
-	i := r.info(rank, m.cfg.View.Nodes[rank].ID)
-	m.log.Debug("linked a node", m.note(rank), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
+	i := r.info(seat, m.node(seat).ID)
+	m.log.Debug("linked a node", m.note(seat), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
 	case <-l.Done():
 		// Nobody knew the link if its end was told before.
@@ -298,15 +313,19 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 func (m *Mesh) unlink(l *link.Link) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.formed {
+	expected := m.expected[l.Peer]
+	if m.formed && !expected {
 		return false
 	}
 	if m.links[l.Peer] != l {
 		return true
 	}
 	m.links[l.Peer], m.routes[l.Peer] = nil, nil
+	if expected {
+		return true // It makes another one, or does not come.
+	}
 	m.missing++
-	if l.Peer < m.rank && !m.closing {
+	if l.Peer < m.self && !m.closing {
 		m.redial(l.Peer)
 	}
 	return true
@@ -317,6 +336,3 @@ func (m *Mesh) Engine() *engine.Engine { return m.engine }
 
 // Self is this node.
 func (m *Mesh) Self() member.NodeID { return m.cfg.Self }
-
-// Rank is the rank of this node in its view.
-func (m *Mesh) Rank() int { return m.rank }

@@ -37,6 +37,7 @@ type world struct {
 	view       member.View
 	transports []transport.Transport
 	paths      func(rank int) []Path // in place of the transports alone
+	lost       func(id member.NodeID, err error)
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -94,7 +95,7 @@ func (w *world) config(rank int) Config {
 	}
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
-		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]),
+		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: w.lost,
 	}
 }
 
@@ -131,11 +132,20 @@ func (w *world) link() {
 func (w *world) open(rank int) {
 	w.Helper()
 	m := w.meshes[rank]
-	links, err := m.Formed()
-	if err != nil {
+	if err := m.Formed(); err != nil {
 		w.Fatalf("rank %d: %v", rank, err)
 	}
-	w.comms[rank] = m.Engine().NewComm(1, rank, links)
+	w.comms[rank] = m.Engine().NewComm(1, rank, linksOf(w, m, w.view))
+}
+
+// linksOf are the links of a mesh to the nodes of a view.
+func linksOf(t testing.TB, m *Mesh, v member.View) []*link.Link {
+	t.Helper()
+	links, err := m.Links(v)
+	if err != nil {
+		t.Error(err)
+	}
+	return links
 }
 
 // linkOf is the link of a rank to another.
@@ -164,11 +174,10 @@ func (w *world) end() {
 
 // reduce makes an all-reduce over all ranks and returns its errors.
 func (w *world) reduce(ranks ...int) []error {
-	n := len(w.comms)
-	errs := make([]error, n)
+	errs := make([]error, len(w.comms))
 	var all sync.WaitGroup
 	for _, rank := range ranks {
-		all.Go(func() { errs[rank] = reduce(w.Context(), w.comms[rank], rank, n) })
+		all.Go(func() { errs[rank] = reduce(w.Context(), w.comms[rank], rank, w.comms[rank].Size()) })
 	}
 	all.Wait()
 	return errs

@@ -83,24 +83,28 @@ func (m *Mesh) Paths(v member.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
-		if i, ok := m.cfg.View.Rank(n.ID); ok && i != m.rank && m.routes[i] != nil {
+		if i, ok := m.seatOf(n.ID); ok && i != m.self && m.routes[i] != nil {
 			infos = append(infos, m.routes[i].info(rank, n.ID))
 		}
 	}
 	return infos
 }
 
-// Links are those to the nodes of a view, in the order of their ranks there.
-func (m *Mesh) Links(v member.View) []*link.Link {
+// Links are those to the nodes of a view, in the order of their ranks there. The
+// error names one to whom there is none.
+func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links := make([]*link.Link, v.Size())
 	for rank, n := range v.Nodes {
-		if i, ok := m.cfg.View.Rank(n.ID); ok {
+		if i, ok := m.seatOf(n.ID); ok {
 			links[rank] = m.links[i]
 		}
+		if links[rank] == nil {
+			return nil, &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: errUnlinked}
+		}
 	}
-	return links
+	return links, nil
 }
 
 // Common is what the ways to all other nodes have in common: their name, or

@@ -14,7 +14,7 @@ const WatchedMax = 6
 
 // A pulse is what is known of the life of a watched peer.
 type pulse struct {
-	rank  int
+	seat  int
 	heard uint64
 	at    time.Time // when heard last grew
 }
@@ -32,8 +32,10 @@ func (m *Mesh) newVigil(now time.Time) *vigil {
 	v := &vigil{epoch: view.Epoch, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
 	self, _ := view.Rank(m.cfg.Self)
 	for _, r := range member.Watched(view, self, WatchedMax) {
-		rank, _ := m.cfg.View.Rank(view.Nodes[r].ID)
-		v.pulses = append(v.pulses, &pulse{rank: rank, at: now})
+		m.mu.Lock()
+		seat, _ := m.seatOf(view.Nodes[r].ID)
+		m.mu.Unlock()
+		v.pulses = append(v.pulses, &pulse{seat: seat, at: now})
 	}
 	return v
 }
@@ -86,12 +88,11 @@ func (m *Mesh) look(v *vigil, now time.Time) {
 // check looks at one pulse.
 func (m *Mesh) check(p *pulse, now time.Time, timeout time.Duration) {
 	m.mu.Lock()
-	gone := m.failed[p.rank]
+	gone, l := m.failed[p.seat], m.links[p.seat]
 	m.mu.Unlock()
-	if gone {
+	if gone || l == nil {
 		return
 	}
-	l := m.links[p.rank]
 	if heard := l.Heard(); heard != p.heard {
 		p.heard, p.at = heard, now
 		return

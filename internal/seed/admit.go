@@ -126,7 +126,7 @@ func (s *Server) admit(l *line) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{line: l, node: node, wanted: int(req.Rank), out: newOutbox()}
+	g := &guest{line: l, node: node, wanted: int(req.Rank), spare: req.Spare, out: newOutbox()}
 	g.out.post(admitted)
 	return g, s.takePlace(g)
 }
@@ -135,6 +135,9 @@ func (s *Server) admit(l *line) (*guest, error) {
 func (s *Server) takePlace(g *guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p := s.form.Phase(); p < member.Failed && (g.spare || p > member.Gathering && s.cfg.Elastic || p == member.Formed) {
+		return s.takeSeat(g)
+	}
 	step, err := s.form.Admit(time.Now(), g.node, g.wanted)
 	if err == nil {
 		s.guests[g.node.ID] = g
@@ -149,6 +152,20 @@ func (s *Server) takePlace(g *guest) error {
 	if err != nil {
 		return refusalOf(err)
 	}
+	return nil
+}
+
+// takeSeat lets g wait in the lobby. The lock is held.
+func (s *Server) takeSeat(g *guest) error {
+	if err := s.lobby.Admit(g.node, g.wanted, g.spare); err != nil {
+		return refusalOf(err)
+	}
+	s.guests[g.node.ID] = g
+	s.log.Info("node waits for its place", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
+		"spare", g.spare, "waiting", s.lobby.Waiting(), "world", s.view.Size())
+	g.out.post(s.progress())
+	s.note(g, Event{})
+	s.hear(func(time.Time) {})
 	return nil
 }
 

@@ -23,6 +23,8 @@ var (
 	ErrRequest = errors.New("bad request to join")
 	// ErrSeedGone says that the seed went away, or fell silent.
 	ErrSeedGone = errors.New("went away")
+	// ErrLeft says that this node has left the world in good order.
+	ErrLeft = errors.New("has left the world")
 	// ErrClosed says that the Server or Session was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -79,6 +81,17 @@ type RemovedError struct {
 
 func (e *RemovedError) Error() string {
 	return fmt.Sprintf("seed %s has removed this node from the world: %s", e.Seed, e.Text)
+}
+
+// A DismissedError says that this node was not let into a world that has formed,
+// and why.
+type DismissedError struct {
+	Seed string // address
+	Text string
+}
+
+func (e *DismissedError) Error() string {
+	return fmt.Sprintf("seed %s does not let this node in: %s", e.Seed, e.Text)
 }
 
 // A refusal is why the server sends a client away.

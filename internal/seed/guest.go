@@ -17,6 +17,7 @@ type guest struct {
 	*line
 	node   member.Node
 	wanted int // the rank it wants, or member.AnyRank
+	spare  bool
 	out    *outbox
 }
 
@@ -78,6 +79,13 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
 			}
 			s.judge(func(now time.Time) { s.lost(now, g.node.ID, m.Peer, m.Text) })
+		case wire.JoinLinked:
+			s.judge(func(time.Time) { s.council.Linked(g.node.ID, m.Number) })
+		case wire.JoinRest:
+			if s.isView(m.Epoch) {
+				within := time.Duration(m.Within) * time.Millisecond
+				s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Leaves, within) })
+			}
 		case wire.JoinRenew:
 			if err := s.renew(g, m.CSR); err != nil {
 				return "its signing request: " + err.Error(), false
@@ -129,5 +137,8 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 		s.note(g, Event{Gone: true, Left: left, Reason: reason})
 	}
 	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
+	if s.council == nil {
+		s.lobby.Gone(g.node.ID)
+	}
 	s.hear(func(now time.Time) { s.council.Gone(now, g.node.ID, left, reason) })
 }

@@ -40,6 +40,13 @@ type Request struct {
 	// Rank is the only rank that this node accepts, nil: any.
 	Rank *int
 
+	// Spare has the node wait until it can replace another that has gone.
+	Spare bool
+
+	// Expect is called with nodes that will connect themselves to this one, which is
+	// in the world. It must not block; nil ignores.
+	Expect func(nodes []member.Node)
+
 	// Log gets what happens. Nil means nowhere.
 	Log *slog.Logger
 
@@ -69,6 +76,7 @@ func (r Request) message(key *pki.Key) (wire.JoinRequest, error) {
 		Host:       r.Host,
 		Name:       r.Name,
 		Rank:       int32(rank),
+		Spare:      r.Spare,
 	}, nil
 }
 

@@ -53,8 +53,18 @@ type Config struct {
 	// weak only if Transport listens on loopback.
 	Token pki.Token
 
-	// World is the number of nodes, at least 1.
+	// World is the number of nodes with which the world forms, at least 1.
 	World int
+
+	// Elastic lets nodes join a world that has formed, until there are Max; 0 is
+	// without limit. Nodes that offer themselves as spares may join in any case, and
+	// replace others that have gone.
+	Elastic bool
+	Max     int
+
+	// Min is the least number of nodes of a world that has formed: if others go
+	// there is no new view until there are as many again.
+	Min int
 
 	// FormTimeout bounds the time until the world has formed. Zero means 5
 	// minutes, a negative value that there is no limit.
@@ -90,6 +100,7 @@ type Server struct {
 	state  member.State
 	view   member.View
 	guests map[member.NodeID]*guest
+	lobby  *member.Lobby
 	// Once the world has formed:
 	council *member.Council
 	ruling  *time.Timer // when the council is to decide
@@ -107,6 +118,9 @@ func Serve(cfg Config) (*Server, error) {
 	if timeout == 0 {
 		timeout = FormTimeout
 	}
+	if cfg.Min > cfg.World || cfg.Max > 0 && cfg.Max < cfg.World {
+		return nil, fmt.Errorf("a world of %d nodes cannot have at least %d and at most %d", cfg.World, cfg.Min, cfg.Max)
+	}
 	form, err := member.NewFormation(cfg.World, timeout, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%w", err)
@@ -119,6 +133,7 @@ func Serve(cfg Config) (*Server, error) {
 		decided: make(chan struct{}),
 		form:    form,
 		guests:  make(map[member.NodeID]*guest),
+		lobby:   member.NewLobby(member.Terms{World: cfg.World, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max}),
 		events:  newEvents(),
 	}
 	if s.log == nil {
@@ -266,8 +281,9 @@ func (s *Server) apply(step member.Step) {
 	if step.Formed {
 		s.log.Info("world has formed", "epoch", s.view.Epoch, "nodes", s.view.Size())
 		s.tell(frame(wire.JoinFormed{Epoch: s.view.Epoch}))
-		s.council = member.NewCouncil(s.view)
+		s.council = member.NewCouncil(s.view, s.lobby)
 		close(s.decided)
+		s.hear(func(time.Time) {})
 	}
 	if step.Err != nil {
 		// Whoever runs the seed gets it as an error of Wait, too.
@@ -287,9 +303,12 @@ func (s *Server) tell(b []byte) {
 }
 
 func viewMessage(v member.View) wire.JoinView {
-	m := wire.JoinView{Epoch: v.Epoch}
-	for _, n := range v.Nodes {
-		m.Nodes = append(m.Nodes, wire.JoinNode{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+	return wire.JoinView{Epoch: v.Epoch, Nodes: nodesMessage(v.Nodes)}
+}
+
+func nodesMessage(nodes []member.Node) (list []wire.JoinNode) {
+	for _, n := range nodes {
+		list = append(list, wire.JoinNode{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
 	}
-	return m
+	return list
 }

@@ -43,9 +43,13 @@ type Session struct {
 	once    sync.Once
 	err     error // why the conn ended
 
+	expect func(nodes []member.Node)
+
 	mu      sync.Mutex
 	view    member.View   // the newest
-	changed chan struct{} // closed when there is a newer one
+	invited Invitation    // the newest
+	called  uint64        // the epoch of the newest view whose nodes are called to rest
+	changed chan struct{} // closed when there is a newer view or invitation
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -60,6 +64,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		ended:   make(chan struct{}),
 		closing: make(chan struct{}),
 		changed: make(chan struct{}),
+		expect:  req.Expect,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -99,7 +104,7 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 	for {
 		v, changed := s.latest()
 		if isClosed(s.ended) {
-			if _, removed := errors.AsType[*RemovedError](s.err); removed {
+			if _, removed := errors.AsType[*RemovedError](s.err); removed || s.err == ErrLeft {
 				return member.View{}, s.err // whatever came before that
 			}
 		}
@@ -202,6 +207,15 @@ func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
 
 // late says what this node was waiting for when its time was up.
 func (s *Session) late(cause error) error {
+	s.mu.Lock()
+	invited := s.invited.Number > 0
+	s.mu.Unlock()
+	switch joined := int(s.joined.Load()); {
+	case invited && !isClosed(s.viewed):
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.seed)
+	case joined == s.World && !isClosed(s.viewed):
+		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
+	}
 	if isClosed(s.viewed) {
 		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
 	}
@@ -221,7 +235,9 @@ func (s *Session) listen() {
 			s.lost(err)
 			return
 		}
-		if s.err = s.handle(m); s.err != nil {
+		if s.err = s.handle(m); s.err == ErrLeft {
+			return
+		} else if s.err != nil {
 			s.log.Error("joining failed", "seed", s.seed, "err", s.err)
 			return
 		}
@@ -275,11 +291,12 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		}
 		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", v.Size())
 		close(s.formed)
+	case wire.JoinInvite, wire.JoinExpect, wire.JoinCall:
+		return s.handleGrowth(m)
 	case wire.JoinFailed:
-		if isClosed(s.formed) {
-			return &RemovedError{Seed: s.seed, Text: m.Text}
-		}
-		return &FailedError{Seed: s.seed, Text: m.Text}
+		return s.failed(m)
+	case wire.JoinLeave:
+		return ErrLeft
 	case wire.JoinRenewed:
 		if err := s.Identity.Replace(m.Certificate); err != nil {
 			s.log.Error("new certificate is of no use", "seed", s.seed, "err", err)
@@ -292,27 +309,40 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	return nil
 }
 
-// setView keeps a view: the first when the world is full, the others once it has
-// formed.
-func (s *Session) setView(m wire.JoinView) error {
-	v := member.View{Epoch: m.Epoch}
-	for _, n := range m.Nodes {
-		v.Nodes = append(v.Nodes, member.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+// failed is what it means that the seed sends this node away.
+func (s *Session) failed(m wire.JoinFailed) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case isClosed(s.formed):
+		return &RemovedError{Seed: s.seed, Text: m.Text}
+	case s.invited.Number > 0:
+		return &DismissedError{Seed: s.seed, Text: m.Text}
 	}
+	return &FailedError{Seed: s.seed, Text: m.Text}
+}
+
+// setView keeps a view: the first when the world is full, the others once it has
+// formed. The first of a node that was invited is of a world that has.
+func (s *Session) setView(m wire.JoinView) error {
+	v := member.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
 	if err := v.Check(); err != nil {
 		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
 	}
 	rank, ok := v.Rank(s.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := s.view.Epoch == 0
-	if !ok || v.Epoch <= s.view.Epoch || first != !isClosed(s.formed) || first && v.Size() != s.World {
+	first, joins := s.view.Epoch == 0, s.invited.Number > 0
+	if !ok || v.Epoch <= s.view.Epoch || first != !isClosed(s.formed) || first && !joins && v.Size() != s.World {
 		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
 	s.view = v
 	close(s.changed)
 	s.changed = make(chan struct{})
+	if first && joins {
+		close(s.formed)
+	}
 	if first {
 		s.log.Info("world is full", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
 		close(s.viewed)

@@ -22,8 +22,8 @@ func (s *Server) hear(input func(now time.Time)) {
 	}
 	now := time.Now()
 	input(now)
-	if r, ok := s.council.Tick(now); ok {
-		s.change(r)
+	for r, ok := s.council.Tick(now); ok; r, ok = s.council.Tick(now) {
+		s.rule(r)
 	}
 	due, ok := s.council.Deadline()
 	switch {
@@ -59,31 +59,85 @@ func (s *Server) asked(m wire.JoinPing, now time.Time) time.Time {
 	return s.began.Add(time.Duration(m.Seq))
 }
 
+// rule carries a ruling out. The lock is held.
+func (s *Server) rule(r member.Ruling) {
+	for id, why := range r.Dismissed {
+		s.log.Warn("node is not let in", "node", id, "reason", why)
+		s.send(id, frame(wire.JoinFailed{Text: why}), true)
+	}
+	if len(r.Entries) > 0 {
+		s.change(r)
+	}
+	if r.Call {
+		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.view.Epoch)
+		for _, n := range s.view.Nodes {
+			s.send(n.ID, frame(wire.JoinCall{Epoch: s.view.Epoch}), false)
+		}
+	}
+	if i := r.Invitation; i != nil {
+		s.invite(i)
+	}
+}
+
+// invite sends an invitation, and before it tells the others to expect whom it is
+// for.
+func (s *Server) invite(i *member.Invitation) {
+	nodes := nodesMessage(i.Circle)
+	last := len(nodes) - 1
+	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
+	var invite []byte
+	if err == nil {
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.view.Epoch, Nodes: nodes})
+	}
+	if err != nil {
+		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)
+		return
+	}
+	for _, n := range i.Circle[:last] {
+		s.send(n.ID, expect, false)
+	}
+	s.send(i.Node.ID, invite, false)
+}
+
+// send posts a frame to a node, if it is there, perhaps as the last. The lock is
+// held.
+func (s *Server) send(id member.NodeID, b []byte, last bool) {
+	if g := s.guests[id]; g != nil {
+		g.out.put(b, last)
+	}
+}
+
 // change makes the view that a ruling leads to, and tells all nodes: those that
-// stay what it is, and those that go why. The lock is held.
+// stay, or come, what it is, and those that go why. The lock is held.
 func (s *Server) change(r member.Ruling) {
 	before := s.view
-	view, err := s.state.Apply(r.Entry)
+	view, err := s.state.ApplyAll(r.Entries)
 	if err != nil {
 		panic("seed: the council rules what makes no sense: " + err.Error())
 	}
 	s.view = view
 	s.council.Adopt(view)
-	for _, id := range r.Entry.IDs {
-		rank, _ := before.Rank(id)
-		s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", id, "rank", rank, "reason", r.Reasons[id])
-		if g := s.guests[id]; g != nil {
-			g.out.close(frame(wire.JoinFailed{Text: r.Reasons[id]}))
+	for rank, n := range before.Nodes {
+		why, goes := r.Reasons[n.ID]
+		if !goes {
+			continue
 		}
+		s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", why)
+		last := frame(wire.JoinFailed{Text: why})
+		if r.Left[n.ID] {
+			last = frame(wire.JoinLeave{})
+		}
+		s.send(n.ID, last, true)
 	}
 	b, err := wire.AppendJoin(nil, viewMessage(view))
 	if err != nil {
 		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
 		return
 	}
-	for _, n := range view.Nodes {
-		if g := s.guests[n.ID]; g != nil {
-			g.out.post(b)
+	for rank, n := range view.Nodes {
+		if _, was := before.Rank(n.ID); !was {
+			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
 		}
+		s.send(n.ID, b, false)
 	}
 }

@@ -265,7 +265,8 @@ func fill(v reflect.Value) {
 // Every joining message is what the document's forms of its fields make of it.
 func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
-		joinReadies, joinUnables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds)
+		joinReadies, joinUnables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
+		joinInvites, joinExpects, joinLinkeds, joinCalls, joinRests)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()
@@ -305,6 +306,11 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 	t.Helper()
 	be := binary.BigEndian
 	switch form {
+	case "flag":
+		if v.Bool() {
+			return append(b, 1)
+		}
+		return append(b, 0)
 	case "u16":
 		return be.AppendUint16(b, uint16(v.Uint()))
 	case "u32":

@@ -59,6 +59,11 @@ const (
 	typeJoinPing
 	typeJoinRenew
 	typeJoinRenewed
+	typeJoinInvite
+	typeJoinExpect
+	typeJoinLinked
+	typeJoinCall
+	typeJoinRest
 )
 
 var (
@@ -103,7 +108,7 @@ func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(h[1:])
-	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinRenewed {
+	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinRest {
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}
 	if n > uint32(min(limit, JoinBytesMax)) {
@@ -164,6 +169,16 @@ func decodeJoin(t joinType, d *decoder) (JoinMessage, error) {
 		return decodeJoinRenew(d), nil
 	case typeJoinRenewed:
 		return decodeJoinRenewed(d), nil
+	case typeJoinInvite:
+		return decodeJoinInvite(d), nil
+	case typeJoinExpect:
+		return decodeJoinExpect(d), nil
+	case typeJoinLinked:
+		return decodeJoinLinked(d), nil
+	case typeJoinCall:
+		return decodeJoinCall(d), nil
+	case typeJoinRest:
+		return decodeJoinRest(d), nil
 	default:
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}
@@ -186,6 +201,14 @@ func (e *joinEncoder) u32(v uint32) { e.b = binary.BigEndian.AppendUint32(e.b, v
 func (e *joinEncoder) u64(v uint64) { e.b = binary.BigEndian.AppendUint64(e.b, v) }
 func (e *joinEncoder) id(v [16]byte) {
 	e.b = append(e.b, v[:]...)
+}
+
+func (e *joinEncoder) flag(v bool) {
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	e.b = append(e.b, b)
 }
 
 func (e *joinEncoder) bytes(p []byte, limit int) {

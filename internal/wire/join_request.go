@@ -12,6 +12,7 @@ type JoinRequest struct {
 	Host       string   // the same for all nodes of one host, and only for them
 	Name       string   // for people: hostname:pid
 	Rank       int32    // AnyRank, or the only rank that the node accepts
+	Spare      bool     // the node is to replace one that has gone
 }
 
 func (JoinRequest) joinType() joinType { return typeJoinRequest }
@@ -27,6 +28,7 @@ func (m JoinRequest) encode(e *joinEncoder) {
 		e.fail(errBadField)
 	}
 	e.u32(uint32(m.Rank))
+	e.flag(m.Spare)
 }
 
 func decodeJoinRequest(d *decoder) JoinMessage {
@@ -38,6 +40,7 @@ func decodeJoinRequest(d *decoder) JoinMessage {
 		Host:       decodeName(d, nameBytesMax),
 		Name:       decodeName(d, nameBytesMax),
 		Rank:       int32(d.u32()),
+		Spare:      d.flag(),
 	}
 	if m.Rank < AnyRank && d.err == nil {
 		d.err = errBadField

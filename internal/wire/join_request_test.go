@@ -12,7 +12,7 @@ var joinRequests = []JoinMessage{
 		CSR:        []byte{0x30, 1, 2, 3},
 		Advertised: []string{"node1.example:7000"},
 		Extra:      []string{"10.0.0.1:7000", "[fd00::1]:7000"},
-		Port:       7000, Host: "host", Name: "host:4711", Rank: 3,
+		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
 	},
 }
 

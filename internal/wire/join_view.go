@@ -6,7 +6,7 @@ type JoinView struct {
 	Nodes []JoinNode
 }
 
-// A JoinNode is one node of a JoinView.
+// A JoinNode is one node of a list.
 type JoinNode struct {
 	ID    [16]byte
 	Addrs []string // in the order in which to try them
@@ -21,8 +21,14 @@ func (JoinView) joinType() joinType { return typeJoinView }
 
 func (m JoinView) encode(e *joinEncoder) {
 	e.u64(m.Epoch)
-	e.u32(uint32(len(m.Nodes)))
-	for _, n := range m.Nodes {
+	e.nodes(m.Nodes)
+}
+
+func decodeJoinView(d *decoder) JoinMessage { return JoinView{Epoch: d.u64(), Nodes: decodeNodes(d)} }
+
+func (e *joinEncoder) nodes(nodes []JoinNode) {
+	e.u32(uint32(len(nodes)))
+	for _, n := range nodes {
 		e.id(n.ID)
 		e.names(n.Addrs)
 		e.name(n.Host, nameBytesMax)
@@ -30,23 +36,22 @@ func (m JoinView) encode(e *joinEncoder) {
 	}
 }
 
-func decodeJoinView(d *decoder) JoinMessage {
-	m := JoinView{Epoch: d.u64()}
+func decodeNodes(d *decoder) []JoinNode {
 	n := d.u32()
 	if uint64(n)*joinNodeBytesMin > uint64(len(d.b)) && d.err == nil {
 		d.err = errShort
 	}
 	if d.err != nil || n == 0 {
-		return m
+		return nil
 	}
-	m.Nodes = make([]JoinNode, n)
-	for i := range m.Nodes {
-		m.Nodes[i] = JoinNode{
+	nodes := make([]JoinNode, n)
+	for i := range nodes {
+		nodes[i] = JoinNode{
 			ID:    decodeID(d),
 			Addrs: decodeNames(d),
 			Host:  decodeName(d, nameBytesMax),
 			Name:  decodeName(d, nameBytesMax),
 		}
 	}
-	return m
+	return nodes
 }

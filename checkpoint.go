@@ -1,0 +1,109 @@
+package nexar
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// Checkpoint is where nodes may join and leave a world that works. All ranks of the
+// world call it at the same point of their work, as they call a collective, such as
+// after each step. It reports whether the world is about to change, the same on all
+// ranks: because a node wants to leave, or others want to join. Then the loop over
+// Epochs has to come round, which yields the communicator of the next view:
+//
+//	for comm, err := range node.Epochs(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		if err := nexar.Sync(ctx, comm, &state); err != nil {
+//			continue
+//		}
+//		for state.Step < steps {
+//			if err := train(ctx, comm, &state); err != nil {
+//				break // A node has failed.
+//			}
+//			if changed, err := node.Checkpoint(ctx); changed || err != nil {
+//				break
+//			}
+//		}
+//		if state.Step == steps {
+//			break
+//		}
+//	}
+//
+// A node that has asked to leave, with Leave, is not in that view: there the loop
+// ends. All others keep their order, and those that join have the next ranks.
+//
+// If nothing is to change, Checkpoint costs an all-reduce of a byte. Ranks wait at
+// most Config.CheckpointTimeout for others, which are then named in a TimeoutError;
+// and as long, when the world changes, for those that have yet to come round, which
+// are then removed. If the seed is gone, nothing changes.
+func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
+	c := n.World()
+	leaves := n.leaving.Load() && !n.node.Session.Gone()
+	flag := []uint8{0}
+	if leaves || n.node.Session.IsCalled(c.Epoch()) {
+		flag[0] = 1
+	}
+	t, err := vector(plan.AllReduce, elementsOf(flag))
+	if err == nil {
+		err = t.setOp(Max, c.Size())
+	}
+	t.label, t.op = checkpointName, checkpointOp
+	if err := c.run(ctx, t, err); err != nil || flag[0] == 0 {
+		return false, err
+	}
+	n.resting.Store(c.Epoch())
+	n.node.Session.Rest(c.Epoch(), leaves, c.home.checkpointTimeout)
+	return true, nil
+}
+
+// checkpointName is the name of Checkpoint in what other ranks say of it.
+const checkpointName = "checkpoint"
+
+// Leave leaves the world at the next Checkpoint, which does not disturb the other
+// ranks, and waits for that: until this node's loop over Epochs has ended. Close
+// the node then. If ctx ends before that, the node is still in the world, and leaves
+// at a later Checkpoint. Close alone leaves at once, whatever the others are at.
+//
+// Without a seed nobody can leave in this way, and the error is ErrNoQuorum.
+func (n *Node) Leave(ctx context.Context) error {
+	if n.node.Session.Gone() {
+		return opError("leave", fmt.Errorf("%w: the seed is gone; Close leaves at once", ErrNoQuorum))
+	}
+	n.leaving.Store(true)
+	select {
+	case <-n.left:
+		return nil
+	case <-ctx.Done():
+		return opError("leave", cancelled(ctx))
+	}
+}
+
+// leaveOnTerm has the node leave when the process is asked to end, until stop is
+// called. The second time it ends at once.
+func (n *Node) leaveOnTerm() (stop func()) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-asked:
+			n.leaving.Store(true)
+			n.home.log.Info("asked to end: this node leaves at the next checkpoint")
+		case <-done:
+		}
+		signal.Stop(asked)
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}

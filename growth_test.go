@@ -1,0 +1,234 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A crew is nodes of an elastic world that count steps together.
+type crew struct {
+	*testing.T
+	seed *Seed
+	cfg  Config
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	sizes []int // of the communicators that rank 0 has had
+	sums  int   // all-reduces whose result was right
+}
+
+// A tally is the state of a node: how often all have added something up.
+type tally struct{ Step, Sum int64 }
+
+func newCrew(t *testing.T, cfg SeedConfig, node Config) *crew {
+	t.Helper()
+	noEnv(t)
+	cfg.Listen = "127.0.0.1:0"
+	seed, err := StartSeed(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Seeds, node.Listen = []string{seed.Addr()}, "127.0.0.1:0"
+	c := &crew{T: t, seed: seed, cfg: node}
+	t.Cleanup(func() {
+		c.wg.Wait()
+		seed.Close()
+	})
+	return c
+}
+
+// A hand is a node of a crew.
+type hand struct {
+	node  *Node
+	done  chan struct{} // closed when its loop has ended
+	err   error
+	tally tally
+}
+
+// join starts a node that works until the world has made so many steps, or until
+// it leaves.
+func (c *crew) join(steps int64, cfg Config) *hand {
+	h := &hand{done: make(chan struct{})}
+	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
+	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
+
+	c.wg.Go(func() {
+		defer close(h.done)
+		h.node, h.err = Join(c.Context(), cfg)
+
+		if h.err == nil {
+			h.err = errors.Join(c.work(h, steps), h.node.Close())
+		}
+	})
+
+	return h
+}
+
+// work is what a node does: a step is an all-reduce.
+func (c *crew) work(h *hand, steps int64) error {
+	ctx := c.Context()
+	for comm, err := range h.node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		if comm.Rank() == 0 {
+			c.mu.Lock()
+			c.sizes = append(c.sizes, comm.Size())
+			c.mu.Unlock()
+		}
+		if err := c.epoch(ctx, comm, h, steps); err != nil {
+			c.Logf("rank %d of epoch %d: %v", comm.Rank(), comm.Epoch(), err)
+			continue
+		}
+		if h.tally.Step >= steps {
+			return comm.Barrier(ctx)
+		}
+	}
+	return nil
+}
+
+func (c *crew) epoch(ctx context.Context, comm *Comm, h *hand, steps int64) error {
+	if err := Sync(ctx, comm, &h.tally); err != nil {
+		return err
+	}
+	for h.tally.Step < steps {
+		x := []int64{1}
+		if err := AllReduce(ctx, comm, x, Sum); err != nil {
+			return err
+		}
+		if x[0] != int64(comm.Size()) {
+			return fmt.Errorf("the sum is %d with %d ranks", x[0], comm.Size())
+		}
+		h.tally.Step++
+		h.tally.Sum += x[0]
+		if comm.Rank() == 0 {
+			c.mu.Lock()
+			c.sums++
+			c.mu.Unlock()
+		}
+		changed, err := h.node.Checkpoint(ctx)
+		if changed || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// reaches waits until rank 0 has had a communicator of each of these sizes, in this
+// order.
+func (c *crew) reaches(sizes ...int) {
+	c.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		got := slices.Clone(c.sizes)
+		c.mu.Unlock()
+		if slices.Equal(got, sizes) {
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Fatalf("the world had these sizes: %v, want %v", c.sizes, sizes)
+}
+
+// ends checks that hands have ended well, after the same number of steps.
+func (c *crew) ends(steps int64, hands ...*hand) {
+	c.Helper()
+	for i, h := range hands {
+		select {
+		case <-h.done:
+		case <-time.After(30 * time.Second):
+			c.Fatalf("hand %d does not end", i)
+		}
+		if h.err != nil || h.tally != hands[0].tally || steps > 0 && h.tally.Step != steps {
+			c.Errorf("hand %d: %+v (%v), want %+v after %d steps", i, h.tally, h.err, hands[0].tally, steps)
+		}
+	}
+}
+
+// TestGrowth: nodes join a world that works, and get its state; one leaves at a
+// checkpoint; all others go on, and are of one mind about what they have added up.
+func TestGrowth(t *testing.T) {
+	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
+		t.Run(strings.Join(ways, ""), func(t *testing.T) {
+			const steps = 600
+			c := newCrew(t, SeedConfig{World: 2, Elastic: true}, Config{Transports: ways})
+			a, b := c.join(steps, Config{}), c.join(steps, Config{})
+			c.reaches(2)
+			d := c.join(steps, Config{})
+			c.reaches(2, 3)
+			e := c.join(steps, Config{})
+			c.reaches(2, 3, 4)
+			if err := b.node.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			c.reaches(2, 3, 4, 3)
+			<-b.done
+			if b.err != nil {
+				t.Error(b.err)
+			}
+			if a.node.World().Rank() == 0 {
+				c.ends(steps, a, d, e)
+			}
+		})
+	}
+}
+
+// TestSpare: a spare waits, whatever the others do at their checkpoints, and takes
+// the place of one that dies.
+func TestSpare(t *testing.T) {
+	const steps = 500
+	c := newCrew(t, SeedConfig{World: 3}, Config{})
+	hands := []*hand{c.join(steps, Config{}), c.join(steps, Config{}), c.join(steps, Config{})}
+	c.reaches(3)
+	spare := c.join(steps, Config{Spare: true})
+	time.Sleep(100 * time.Millisecond)
+	c.reaches(3)
+	var last *hand
+	for _, h := range hands {
+		if h.node.World().Rank() == 2 {
+			last = h
+		}
+	}
+	if err := last.node.Close(); err != nil {
+		t.Error(err)
+	}
+	c.reaches(3, 3)
+	<-last.done
+	hands = slices.DeleteFunc(hands, func(h *hand) bool { return h == last })
+	c.ends(steps, append(hands, spare)...)
+}
+
+// TestJoinFull: a node waits while an elastic world has no room for it, and says so.
+func TestJoinFull(t *testing.T) {
+	c := newCrew(t, SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, Config{})
+	const steps = 300
+	a, b := c.join(steps, Config{}), c.join(steps, Config{})
+	c.reaches(2)
+	d := c.join(steps, Config{FormTimeout: 150 * time.Millisecond})
+	<-d.done
+	if d.err == nil || !strings.Contains(d.err.Error(), "room") {
+		t.Errorf("got error %v, want that there is no room", d.err)
+	}
+	c.ends(steps, a, b)
+}
+
+// TestRigid: a world that is not elastic takes nobody in.
+func TestRigid(t *testing.T) {
+	c := newCrew(t, SeedConfig{World: 1}, Config{})
+	a := c.join(100, Config{})
+	c.reaches(1)
+	d := c.join(100, Config{})
+	<-d.done
+	if d.err == nil || !strings.Contains(d.err.Error(), "not elastic") {
+		t.Errorf("got error %v, want that the world is not elastic", d.err)
+	}
+	c.ends(100, a)
+}

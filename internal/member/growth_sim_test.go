@@ -1,0 +1,192 @@
+package member
+
+import (
+	"slices"
+	"time"
+)
+
+// makeLobby makes the lobby of a world that forms with n nodes.
+func (w *simWorld) makeLobby(n int) {
+	w.terms = Terms{World: n, Elastic: w.rng.IntN(4) > 0}
+	if w.rng.IntN(3) == 0 {
+		w.terms.Max = n + w.rng.IntN(3)
+	}
+	if w.rng.IntN(3) == 0 {
+		w.terms.Min = 1 + w.rng.IntN(n)
+	}
+	t := w.terms
+	switch w.fault {
+	case isTooBig:
+		t.World, t.Max = 2*n, 0
+	case isTooSmall:
+		t.Min = 0
+	}
+	w.lobby = NewLobby(t)
+}
+
+// arrive has a candidate come.
+func (w *simWorld) arrive() {
+	i := len(w.nodes)
+	n := node(i)
+	s := &simNode{id: n.ID, alive: true, attached: true, spare: w.rng.IntN(3) == 0}
+	w.nodes = append(w.nodes, s)
+	w.tell(i, func() {
+		w.hear(func() {
+			if err := w.lobby.Admit(n, AnyRank, s.spare); err != nil {
+				s.refused = true
+				if s.spare || w.terms.Elastic {
+					w.failf("node %d is refused: %v", i, err)
+				}
+			}
+		})
+	})
+}
+
+// leaveAtRest has a node that has a view leave with the next one.
+func (w *simWorld) leaveAtRest() {
+	i := w.rng.IntN(len(w.nodes))
+	if s := w.nodes[i]; s.alive && s.attached && len(s.views) > 0 {
+		s.leaving = true
+		w.restAll(s.views[len(s.views)-1].Epoch)
+	}
+}
+
+// restAll has all nodes of a view come to rest, as soon as they have it, and
+// unless they have another one by then.
+func (w *simWorld) restAll(epoch uint64) {
+	for i := range w.nodes {
+		w.after(w.ms(50), func() { w.rest(i, epoch) })
+	}
+}
+
+func (w *simWorld) rest(i int, epoch uint64) {
+	s := w.nodes[i]
+	switch {
+	case !s.alive || !s.attached || !s.entered || s.removed || w.view.Epoch > epoch:
+		return
+	case len(s.views) == 0 || s.views[len(s.views)-1].Epoch != epoch:
+		w.after(10*time.Millisecond, func() { w.rest(i, epoch) })
+		return
+	}
+	leaves := s.leaving
+	w.tell(i, func() {
+		if w.view.Epoch == epoch && !(w.fault == forgetsRest && i == 0) {
+			w.hear(func() { w.council.Rest(w.now, s.id, leaves, 10*time.Second) })
+		}
+	})
+}
+
+// welcome does what a ruling says of candidates.
+func (w *simWorld) welcome(r Ruling) {
+	for id := range r.Dismissed {
+		s := w.nodes[w.index(id)]
+		s.refused, s.attached = true, false
+		if !w.harmed[w.index(id)] && !w.isCutOff(id) && w.isPopulated() {
+			w.failf("node %d is dismissed, and nothing was wrong with it: %s", w.index(id), r.Dismissed[id])
+		}
+	}
+	if r.Call && w.fault != forgetsCall {
+		epoch := w.view.Epoch
+		w.after(w.ms(30), func() { w.restAll(epoch) })
+	}
+	if v := r.Invitation; v != nil {
+		w.invited++
+		switch {
+		case w.fault == trustsAnyone:
+			w.council.Linked(v.Node.ID, v.Number)
+			fallthrough
+		case w.fault == forgetsInvitation && w.invited > 1:
+		default:
+			w.after(w.ms(30), func() { w.link(v, w.now.Add(30*time.Second)) })
+		}
+	}
+}
+
+func (w *simWorld) index(id NodeID) int {
+	return slices.IndexFunc(w.nodes, func(s *simNode) bool { return s.id == id })
+}
+
+// isPopulated reports whether a node of the view has a connection to the seed.
+func (w *simWorld) isPopulated() bool {
+	return slices.ContainsFunc(w.nodes, func(s *simNode) bool { return s.attached && has(w.view, s.id) })
+}
+
+// isCutOff reports whether a node has lost a link.
+func (w *simWorld) isCutOff(id NodeID) bool {
+	i := w.index(id)
+	for link := range w.lost {
+		if link[0] == i || link[1] == i {
+			return true
+		}
+	}
+	return false
+}
+
+// link has a candidate link itself to a circle, again and again until that works
+// or is too late.
+func (w *simWorld) link(v *Invitation, end time.Time) {
+	i := w.index(v.Node.ID)
+	s := w.nodes[i]
+	if !s.alive || !s.attached || s.entered || w.err != nil {
+		return
+	}
+	for _, n := range v.Circle[:len(v.Circle)-1] {
+		j := w.index(n.ID)
+		if w.nodes[j].alive && !w.lost[[2]int{min(i, j), max(i, j)}] {
+			w.linked[[2]int{min(i, j), max(i, j)}] = true
+			continue
+		}
+		if w.now.After(end) {
+			w.tell(i, func() { w.hear(func() { w.council.Lost(w.now, s.id, n.ID, "no answer") }) })
+		} else {
+			w.after(500*time.Millisecond, func() { w.link(v, end) })
+		}
+		return
+	}
+	w.tell(i, func() { w.hear(func() { w.council.Linked(s.id, v.Number) }) })
+}
+
+// checkRuling looks at a change of the world.
+func (w *simWorld) checkRuling(r Ruling, v View) {
+	if v.Size() < w.terms.Min && v.Size() > 0 {
+		w.failf("view %d has %d nodes, at least %d", v.Epoch, v.Size(), w.terms.Min)
+	}
+	for _, e := range r.Entries {
+		if e.Kind != Join {
+			continue
+		}
+		for _, n := range e.Nodes {
+			rank, _ := v.Rank(n.ID)
+			switch s := w.nodes[w.index(n.ID)]; {
+			case s.spare && rank >= w.terms.World:
+				w.failf("view %d has a spare as rank %d, in a world of %d", v.Epoch, rank, w.terms.World)
+			case !s.spare && w.terms.Max > 0 && rank >= w.terms.Max:
+				w.failf("view %d has %d nodes, at most %d", v.Epoch, v.Size(), w.terms.Max)
+			}
+			for _, other := range v.Nodes[:rank] {
+				i, j := w.index(other.ID), w.index(n.ID)
+				if !w.linked[[2]int{min(i, j), max(i, j)}] {
+					w.failf("view %d has nodes %d and %d, which were never linked", v.Epoch, i, j)
+				}
+			}
+		}
+	}
+}
+
+// checkCandidate looks at one who has not entered a world that has become calm.
+func (w *simWorld) checkCandidate(i int) {
+	s := w.nodes[i]
+	room := w.terms.Elastic && !s.spare && (w.terms.Max == 0 || w.view.Size() < w.terms.Max) || s.spare && w.view.Size() < w.terms.World
+	if !s.alive || !s.attached || s.refused || w.harmed[i] || !room || w.council.held {
+		return
+	}
+	for _, n := range w.view.Nodes {
+		j := w.index(n.ID)
+		// What has died for the seed alone, or has gone while the world is too
+		// small, holds the others up.
+		if !w.nodes[j].alive || !w.nodes[j].attached || w.lost[[2]int{min(i, j), max(i, j)}] {
+			return
+		}
+	}
+	w.failf("node %d waits for ever in front of view %d: %v", i, w.view.Epoch, w.nodes[i])
+}

@@ -1,0 +1,132 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// seat gives a node a seat. It is called with the lock held, or before anyone else
+// has m.
+func (m *Mesh) seat(n member.Node, rank int) (seat int) {
+	m.nodes = append(m.nodes, n)
+	m.ranks = append(m.ranks, rank)
+	m.links = append(m.links, nil)
+	m.routes = append(m.routes, nil)
+	return len(m.nodes) - 1
+}
+
+// seatOf is the seat of a node that has one. It is called with the lock held.
+func (m *Mesh) seatOf(id member.NodeID) (seat int, ok bool) {
+	return member.View{Nodes: m.nodes}.Rank(id)
+}
+
+// node is who has a seat.
+func (m *Mesh) node(seat int) member.Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nodes[seat]
+}
+
+// link is the link to a seat, if there is one.
+func (m *Mesh) link(seat int) *link.Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.links[seat]
+}
+
+// Expect lets nodes connect themselves to this one that are not in the view, but
+// may be in the next. That they do not, or do it anew, is no failure.
+func (m *Mesh) Expect(nodes []member.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range nodes {
+		if _, known := m.seatOf(n.ID); !known {
+			m.expected[m.seat(n, -1)] = true
+		}
+	}
+}
+
+var (
+	// errRemoved is why links to nodes end that are not in the view any more.
+	errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
+	// errUnlinked is what is wrong with a node of a view that has no link to this
+	// one.
+	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
+)
+
+// settlePatience is how long a node that has made its links to the world may not be
+// linked for others, which learn of that a moment later.
+const settlePatience = 2 * time.Second
+
+// Adopt goes on with the nodes of a later view: doubts about them are over, and
+// who was expected has come. Those of them that are not linked to this node, even
+// after a while, are lost. The links to all others end, but for nodes that are still
+// expected.
+func (m *Mesh) Adopt(ctx context.Context, v member.View) {
+	m.settle(ctx, v)
+	m.mu.Lock()
+	m.view = v
+	for rank, n := range v.Nodes {
+		seat, ok := m.seatOf(n.ID)
+		if !ok {
+			seat = m.seat(n, rank)
+		}
+		m.ranks[seat] = rank
+		delete(m.expected, seat)
+	}
+	seats := len(m.nodes)
+	m.mu.Unlock()
+	for seat := range seats {
+		m.adopt(seat, v)
+	}
+}
+
+// settle waits for links to the nodes of a view that were expected.
+func (m *Mesh) settle(ctx context.Context, v member.View) {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	for {
+		m.mu.Lock()
+		grown, missing := m.grown, 0
+		for _, n := range v.Nodes {
+			if seat, ok := m.seatOf(n.ID); ok && m.expected[seat] && m.links[seat] == nil {
+				missing++
+			}
+		}
+		m.mu.Unlock()
+		if missing == 0 {
+			return
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// adopt is Adopt for one seat.
+func (m *Mesh) adopt(seat int, v member.View) {
+	m.mu.Lock()
+	n, l, expected, failed := m.nodes[seat], m.links[seat], m.expected[seat], m.failed[seat]
+	_, stays := v.Rank(n.ID)
+	if stays {
+		delete(m.doubted, seat)
+		m.failed[seat] = failed || l == nil
+	}
+	m.mu.Unlock()
+	switch {
+	case expected:
+	case !stays:
+		m.nodeFailed(seat, errRemoved, nil, false)
+	case l != nil:
+		m.engine.Trust(l)
+	case !failed && m.cfg.Lost != nil:
+		m.cfg.Lost(n.ID, errUnlinked)
+	}
+}

@@ -1,0 +1,172 @@
+package mesh
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// newcomers are nodes beside those of a world, each of which links itself to all
+// before it.
+func (w *world) newcomers(n int) (all member.View) {
+	w.Helper()
+	all = member.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
+	for range n {
+		rank := len(all.Nodes)
+		id := idOf(rank)
+		all.Nodes = append(all.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
+		w.network.Host(id.String())
+		w.transports, w.meshes, w.comms = append(w.transports, nil), append(w.meshes, nil), append(w.comms, nil)
+		w.listen(rank)
+		for _, m := range w.meshes[:rank] {
+			m.Expect(all.Nodes[rank:])
+		}
+		w.come(all, rank)
+	}
+	return all
+}
+
+// come links a newcomer to those before it.
+func (w *world) come(all member.View, rank int) {
+	w.Helper()
+	before := w.view
+	w.view = member.View{Epoch: 1, Nodes: all.Nodes[:rank+1]}
+	cfg := w.config(rank)
+	w.view = before
+	m, err := Form(w.Context(), cfg)
+	if err == nil {
+		err = m.Formed()
+	}
+	if err != nil {
+		w.Fatalf("newcomer %d: %v", rank, err)
+	}
+	w.meshes[rank] = m
+}
+
+// reduceIn makes an all-reduce of some nodes in a view, and returns their errors.
+func (w *world) reduceIn(id uint64, v member.View, seats ...int) []error {
+	errs := make([]error, len(seats))
+	var all sync.WaitGroup
+	for rank, seat := range seats {
+		m := w.meshes[seat]
+		m.Adopt(w.Context(), v)
+		links, err := m.Links(v)
+		if err != nil {
+			errs[rank] = err
+			continue
+		}
+		c := m.Engine().NewComm(id, rank, links)
+		all.Go(func() { errs[rank] = reduce(w.Context(), c, rank, len(seats)) })
+	}
+	all.Wait()
+	return errs
+}
+
+// TestGrow: two nodes come to a world of three while it works, and are in the next
+// view. Then one of the first goes, and they work with the others.
+func TestGrow(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		time.Sleep(time.Minute)
+		all := w.newcomers(2)
+		for rank, err := range w.reduce(0, 1, 2) {
+			if err != nil {
+				t.Errorf("before they are in the world, rank %d: %v", rank, err)
+			}
+		}
+		for rank, err := range w.reduceIn(2, member.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2, 3, 4) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		w.network.PowerOff(w.host(1))
+		time.Sleep(timeout + 3*interval)
+		rest := member.View{Epoch: 3, Nodes: slices.Delete(slices.Clone(all.Nodes), 1, 2)}
+		for rank, err := range w.reduceIn(3, rest, 0, 2, 3, 4) {
+			if err != nil {
+				t.Errorf("without one of them, rank %d: %v", rank, err)
+			}
+		}
+		for _, seat := range []int{0, 2, 3, 4} {
+			if got := w.notes[seat].all(); !slices.Equal(got, []int{1}) {
+				t.Errorf("for node %d these have failed: %v, want 1", seat, got)
+			}
+		}
+	})
+}
+
+// TestNewcomerGoes: one that is in no view yet dies, and comes again. Nobody takes
+// that for a failure.
+func TestNewcomerGoes(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		all := w.newcomers(1)
+		w.meshes[3].Abort()
+		time.Sleep(time.Minute)
+		w.come(all, 3)
+		for rank, err := range w.reduceIn(2, all, 0, 1, 2, 3) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		w.network.Crash(w.host(3))
+		time.Sleep(time.Second)
+		for seat := range 3 {
+			if got := w.notes[seat].all(); !slices.Equal(got, []int{3}) {
+				t.Errorf("for node %d these have failed: %v, want 3, once it was in the world", seat, got)
+			}
+		}
+	})
+}
+
+// TestNewcomerAccusesNobody: a node that is in no view yet loses one of the world.
+// The others do not listen to it, and their work goes on.
+func TestNewcomerAccusesNobody(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		w.newcomers(1)
+		time.Sleep(time.Second)
+		w.network.SetLink(w.host(3), w.host(0), sim.Link{Down: true})
+		time.Sleep(time.Minute)
+		for rank, err := range w.reduce(0, 1, 2) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		if got := w.notes[3].all(); !slices.Equal(got, []int{0}) {
+			t.Errorf("for the newcomer these have failed: %v, want 0", got)
+		}
+	})
+}
+
+// TestUnlinked: a view has a node that never came. All who miss it say so, once.
+func TestUnlinked(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		var mu sync.Mutex
+		lost := make(map[member.NodeID]int)
+		w.lost = func(id member.NodeID, _ error) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost[id]++
+		}
+		w.form()
+		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		for _, m := range w.meshes {
+			m.Expect(next.Nodes[3:])
+			m.Adopt(w.Context(), next)
+			m.Adopt(w.Context(), next)
+			if _, err := m.Links(next); err == nil {
+				t.Error("a link to nobody")
+			}
+		}
+		if lost[idOf(3)] != 3 || len(lost) != 1 {
+			t.Errorf("these were lost: %v, want one by each of three", lost)
+		}
+	})
+}

@@ -1,0 +1,274 @@
+// Package node makes this process a node of a cluster.
+//
+// Most callers call Join: it asks a seed for a place, listens on the ways on which
+// others reach this node, and links it to all other nodes, be it with those that
+// form a world together or to one that has formed without it. What the nodes do with
+// their links is the affair of others.
+//
+// Join gives up when its ctx ends, and leaves nothing behind then. A Node may be
+// used by several goroutines.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+// closeTimeout is how long Close waits for peers to read what was sent.
+const closeTimeout = 5 * time.Second
+
+// Config is what a node needs to join a cluster.
+type Config struct {
+	// Seeds are the addresses of the seeds, and Timeout how long one is looked for;
+	// 0 is a minute, less than 0 without limit.
+	Seeds   []string
+	Timeout time.Duration
+	// Request is what is asked of the seed, save for candidates for addresses.
+	Request seed.Request
+	// Listen is where the node listens.
+	Listen string
+	// Transports are those of "shm", "tcp" and "quic" that it may use. QUIC is used
+	// in any case.
+	Transports []string
+	// SharedBytes is how much memory it shares with others of its host.
+	SharedBytes int
+	// PlainBulk leaves unprotected what goes over TCP.
+	PlainBulk bool
+	// HeartbeatInterval and HeartbeatTimeout are those of the mesh.
+	HeartbeatInterval, HeartbeatTimeout time.Duration
+	Log                                 *slog.Logger
+}
+
+// A Node is this process in a cluster.
+type Node struct {
+	Session *seed.Session
+	Mesh    *mesh.Mesh
+	// View is the first with this node. If Late, the world has formed without it.
+	View member.View
+	Late bool
+	// Lacks says which ways to others there are not, and why.
+	Lacks []string
+
+	cfg      Config
+	endpoint *quic.Endpoint
+	paths    []mesh.Path // to other nodes
+	others   atomic.Pointer[member.View]
+
+	mu       sync.Mutex
+	mesh     *mesh.Mesh    // that is to expect others
+	expected []member.Node // all of them
+}
+
+// A PeerError is a failure of another node while a world forms.
+type PeerError struct {
+	Rank int
+	Node member.Node
+	Err  error
+}
+
+func (e *PeerError) Error() string { return fmt.Sprintf("rank %d %v: %v", e.Rank, e.Node, e.Err) }
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// Join joins a cluster. It returns when this node is linked to all others of a view
+// that it is in.
+func Join(ctx context.Context, cfg Config) (*Node, error) {
+	n := &Node{cfg: cfg}
+	if err := n.join(ctx); err != nil {
+		n.abandon()
+		return nil, err
+	}
+	return n, nil
+}
+
+// ID is the identity of the node.
+func (n *Node) ID() member.NodeID { return n.Session.ID }
+
+// join does the work of Join. What it has made when it fails is in n.
+func (n *Node) join(ctx context.Context) (err error) {
+	n.endpoint, err = quic.Listen(quic.Config{
+		Addr: n.cfg.Listen, Log: n.cfg.Log,
+		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
+		Watch: func(peer string) bool {
+			v := n.others.Load()
+			return v == nil || member.Watches(v, n.ID(), peer, mesh.WatchedMax)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	request := n.cfg.Request
+	request.Candidates, request.Expect = host.Addrs(n.endpoint.Addr()), n.expect
+	seeds := seed.Seeds{
+		Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log,
+		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+			return n.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
+		},
+	}
+	if n.Session, err = seeds.Join(ctx, request); err != nil {
+		return err
+	}
+	// Others dial this node as soon as they have the view, which they can
+	// have before it.
+	if err := n.listen(); err != nil {
+		return err
+	}
+	v, invitation, err := n.Session.Begin(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if invitation.Number > 0 {
+		return n.enter(ctx, invitation)
+	}
+	return n.form(ctx, v)
+}
+
+// form links this node to the others of the first view.
+func (n *Node) form(ctx context.Context, v member.View) (err error) {
+	linking, cancel := n.Session.While(ctx)
+	defer cancel()
+	n.View = v
+	n.Mesh, err = n.link(linking, v)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // This node gives up, and blames nobody.
+	}
+	if err != nil {
+		peer, err := n.blame(err)
+		return n.Session.Unable(ctx, peer, err)
+	}
+	if err := n.Session.Ready(ctx); err != nil {
+		return err
+	}
+	if u, ok := errors.AsType[*mesh.UnreachableError](n.Mesh.Formed()); ok {
+		return &PeerError{Rank: u.Rank, Node: v.Nodes[u.Rank], Err: u.Reason()}
+	}
+	return nil
+}
+
+// enter links this node to a world that has formed, and waits until it is in its
+// view. Invitations may follow each other, as nodes of the world fail.
+func (n *Node) enter(ctx context.Context, i seed.Invitation) (err error) {
+	n.Late = true
+	for {
+		number := i.Number
+		if err := n.tryToEnter(ctx, i); err != nil {
+			return err
+		}
+		if n.View, i, err = n.Session.Begin(ctx, number); err != nil {
+			return err
+		}
+		if i.Number == 0 {
+			n.others.Store(&n.View)
+			return nil
+		}
+		if n.Mesh != nil {
+			n.Mesh.Abort()
+			n.Mesh = nil
+		}
+	}
+}
+
+// tryToEnter links this node to all whom an invitation names, and tells the seed
+// whether that has worked, unless there is another one by then.
+func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
+	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
+	defer cancel()
+	m, err := n.link(linking, i.View)
+	if err == nil {
+		n.Mesh = m // It is known whom to close.
+		err = m.Formed()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil:
+		n.Session.Linked(i.Number)
+	case linking.Err() == nil:
+		peer, err := n.blame(err)
+		n.Session.Lost(peer, err)
+	}
+	return nil
+}
+
+// link makes all links to others.
+func (n *Node) link(ctx context.Context, v member.View) (*mesh.Mesh, error) {
+	n.others.Store(&v)
+	m, err := mesh.Form(ctx, mesh.Config{
+		Self: n.ID(), View: v, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
+		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
+		Lost: n.Session.Lost,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	n.mesh = m
+	m.Expect(n.expected)
+	n.mu.Unlock()
+	return m, nil
+}
+
+// expect lets other nodes link themselves to this one.
+func (n *Node) expect(nodes []member.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expected = append(n.expected, nodes...)
+	if n.mesh != nil {
+		n.mesh.Expect(nodes)
+	}
+}
+
+// blame is the node that an error is about.
+func (n *Node) blame(err error) (member.NodeID, error) {
+	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+		return u.Node, u.Reason()
+	}
+	return n.ID(), err
+}
+
+// Close leaves the cluster in good order.
+func (n *Node) Close() error {
+	// The seed hears first that this is no failure.
+	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.endpoint.Close())
+}
+
+// CloseMesh ends all links in good order.
+func CloseMesh(m *mesh.Mesh) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return m.Close(ctx)
+}
+
+// abandon drops what a failed join has made.
+func (n *Node) abandon() {
+	if n.Mesh != nil {
+		CloseMesh(n.Mesh)
+	} else {
+		for _, p := range n.paths {
+			p.Transport.Close()
+		}
+	}
+	if n.Session != nil {
+		n.Session.Close()
+	}
+	if n.endpoint != nil {
+		n.endpoint.Close()
+	}
+}
+
+// may reports whether the node may use a transport.
+func (cfg *Config) may(name string) bool { return slices.Contains(cfg.Transports, name) }

@@ -1,0 +1,127 @@
+package seed
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// An Invitation asks a node to link itself to the nodes of a world that has formed,
+// and to others that join it: those of View, the last of which it is. Its epoch is
+// that of the world.
+type Invitation struct {
+	Number uint64 // higher than those before; 0: none
+	View   member.View
+}
+
+// Begin waits for what a node can begin with: the first view, when the world is
+// full, or an invitation with a number above after, if it has formed without this
+// node. Then the node links itself to all whom it names, and says Linked; the next
+// view is one with this node, or there is another invitation, in place of the first.
+func (s *Session) Begin(ctx context.Context, after uint64) (member.View, Invitation, error) {
+	for {
+		s.mu.Lock()
+		v, i, changed := s.view, s.invited, s.changed
+		s.mu.Unlock()
+		switch {
+		case v.Epoch > 0:
+			return v, Invitation{}, nil
+		case i.Number > after:
+			return member.View{}, i, nil
+		}
+		if err := s.wait(ctx, changed); err != nil {
+			return member.View{}, Invitation{}, err
+		}
+	}
+}
+
+// WhileInvited is While, until there is an invitation with a number above that.
+func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Context, context.CancelFunc) {
+	ctx, stop := s.While(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, i, err := s.Begin(ctx, number); err == nil && i.Number > number {
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-done
+		stop()
+	}
+}
+
+// Linked says that this node is linked to all whom an invitation names. It does not
+// wait.
+func (s *Session) Linked(number uint64) { s.out.post(frame(wire.JoinLinked{Number: number})) }
+
+// IsCalled reports whether the nodes of a view are called to rest, so that others
+// can join.
+func (s *Session) IsCalled(epoch uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.called == epoch && !isClosed(s.ended)
+}
+
+// Rest says that this node is at rest in a view, and whether it leaves. The seed
+// removes nodes that are not at rest within a time; 0 is without limit. It does not
+// wait.
+func (s *Session) Rest(epoch uint64, leaves bool, within time.Duration) {
+	ms := min(within.Milliseconds(), math.MaxUint32)
+	s.out.post(frame(wire.JoinRest{Epoch: epoch, Leaves: leaves, Within: uint32(ms)}))
+}
+
+// Gone reports whether the conn to the seed has ended.
+func (s *Session) Gone() bool { return isClosed(s.ended) }
+
+// handleGrowth handles what the seed says about nodes that join.
+func (s *Session) handleGrowth(m wire.JoinMessage) error {
+	switch m := m.(type) {
+	case wire.JoinInvite:
+		return s.setInvitation(m)
+	case wire.JoinExpect:
+		nodes := nodesOf(m.Nodes)
+		if err := (member.View{Nodes: nodes}).Check(); err != nil {
+			return fmt.Errorf("seed %s sent bad nodes: %w", s.seed, err)
+		}
+		if s.expect != nil {
+			s.expect(nodes)
+		}
+	case wire.JoinCall:
+		s.mu.Lock()
+		s.called = m.Epoch
+		s.mu.Unlock()
+		s.log.Info("nodes want to join at the next checkpoint", "epoch", m.Epoch)
+	}
+	return nil
+}
+
+func (s *Session) setInvitation(m wire.JoinInvite) error {
+	v := member.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
+	if err := v.Check(); err != nil {
+		return fmt.Errorf("seed %s sent a bad invitation: %w", s.seed, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank, ok := v.Rank(s.ID); !ok || rank != v.Size()-1 || m.Number <= s.invited.Number || isClosed(s.viewed) {
+		return fmt.Errorf("seed %s sent invitation %d to %d nodes after number %d (this node among them: %v)", s.seed, m.Number, v.Size(), s.invited.Number, ok)
+	}
+	s.invited = Invitation{Number: m.Number, View: v}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.log.Info("world has formed, this node connects itself to it", "epoch", m.Epoch, "nodes", v.Size()-1)
+	return nil
+}
+
+func nodesOf(list []wire.JoinNode) (nodes []member.Node) {
+	for _, n := range list {
+		nodes = append(nodes, member.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+	}
+	return nodes
+}

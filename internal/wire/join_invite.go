@@ -1,0 +1,22 @@
+package wire
+
+// A JoinInvite asks a node to connect itself to all others of a list, the last of
+// which it is: those of the view with Epoch, and others that join it. It takes the
+// place of one with a lower number.
+type JoinInvite struct {
+	Number uint64
+	Epoch  uint64
+	Nodes  []JoinNode
+}
+
+func (JoinInvite) joinType() joinType { return typeJoinInvite }
+
+func (m JoinInvite) encode(e *joinEncoder) {
+	e.u64(m.Number)
+	e.u64(m.Epoch)
+	e.nodes(m.Nodes)
+}
+
+func decodeJoinInvite(d *decoder) JoinMessage {
+	return JoinInvite{Number: d.u64(), Epoch: d.u64(), Nodes: decodeNodes(d)}
+}

@@ -1,0 +1,11 @@
+package wire
+
+// A JoinLinked says that the node is connected to all whom the invitation with
+// Number names.
+type JoinLinked struct{ Number uint64 }
+
+func (JoinLinked) joinType() joinType { return typeJoinLinked }
+
+func (m JoinLinked) encode(e *joinEncoder) { e.u64(m.Number) }
+
+func decodeJoinLinked(d *decoder) JoinMessage { return JoinLinked{Number: d.u64()} }

@@ -1,0 +1,102 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/kernel"
+)
+
+// Sync hands the state of rank 0 to all other ranks, whatever they have. After a
+// change of the world, which Epochs tells of, rank 0 is one that was in it before:
+// so those that have joined, and those that a failure has caught at another step,
+// go on where it is.
+//
+// State is of the same type on all ranks, and one of these:
+//
+//   - a slice of numbers, or of structs without pointers, of the same length
+//     everywhere;
+//   - a pointer to such a slice, which gets the length that it has on rank 0;
+//   - a pointer to a number or to a struct without pointers;
+//   - an encoding.BinaryMarshaler that is an encoding.BinaryUnmarshaler as well.
+//
+// All ranks call Sync as they call a collective. If it fails, state may have been
+// changed on some of them.
+func Sync(ctx context.Context, c *Comm, state any) error {
+	if s, ok := state.(marshaler); ok {
+		return c.syncMarshaled(ctx, s)
+	}
+	v := reflect.ValueOf(state)
+	switch {
+	case v.Kind() == reflect.Slice && kernel.Plain(v.Type().Elem()):
+		return c.sync(ctx, memoryOf(v))
+	case v.Kind() != reflect.Pointer || v.IsNil():
+	case v.Elem().Kind() == reflect.Slice && kernel.Plain(v.Elem().Type().Elem()):
+		return c.syncSlice(ctx, v.Elem())
+	case kernel.Plain(v.Elem().Type()):
+		return c.sync(ctx, unsafe.Slice((*byte)(v.UnsafePointer()), v.Elem().Type().Size()))
+	}
+	return opError(syncName, fmt.Errorf("%w: %T is neither a slice of elements without pointers, a pointer to one or to an element, nor a binary marshaler and unmarshaler",
+		ErrInvalidType, state))
+}
+
+// syncName is the name of Sync in what other ranks say of it.
+const syncName = "sync"
+
+// sync hands memory of the same size over.
+func (c *Comm) sync(ctx context.Context, mem []byte) error {
+	t, err := broadcastTask(c, elements{mem: mem, n: len(mem), typ: opaque, size: 1}, 0)
+	t.label = syncName
+	return c.run(ctx, t, err)
+}
+
+// syncSlice hands over a slice of any length.
+func (c *Comm) syncSlice(ctx context.Context, v reflect.Value) error {
+	n := []uint64{uint64(v.Len())}
+	if err := c.sync(ctx, bytesOf(n)); err != nil {
+		return err
+	}
+	if int(n[0]) != v.Len() {
+		v.Set(reflect.MakeSlice(v.Type(), int(n[0]), int(n[0])))
+	}
+	return c.sync(ctx, memoryOf(v))
+}
+
+// syncMarshaled hands over what a state makes of itself. That it makes nothing is
+// told to all.
+func (c *Comm) syncMarshaled(ctx context.Context, state marshaler) error {
+	var b []byte
+	var bad error
+	failed := []uint8{0}
+	if c.rank == 0 {
+		if b, bad = state.MarshalBinary(); bad != nil {
+			failed[0] = 1
+		}
+	}
+	if err := c.sync(ctx, failed); err != nil {
+		return err
+	}
+	if failed[0] != 0 {
+		return opError(syncName, cmp.Or(bad, errors.New("rank 0 could not marshal its state")))
+	}
+	if err := c.syncSlice(ctx, reflect.ValueOf(&b).Elem()); err != nil || c.rank == 0 {
+		return err
+	}
+	return opError(syncName, state.UnmarshalBinary(b))
+}
+
+// A marshaler is a state that makes bytes of itself.
+type marshaler interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// memoryOf is the memory of a slice.
+func memoryOf(v reflect.Value) []byte {
+	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*int(v.Type().Elem().Size()))
+}
