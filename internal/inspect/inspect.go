@@ -1,0 +1,91 @@
+// Package inspect finds out what a machine offers to nexar, and what is wrong
+// with it.
+//
+// Most callers call Machine with the settings that a node would have. It opens
+// the socket of a node, looks at it and closes it; it changes nothing and keeps
+// nothing. What it finds wrong is no error: it is in the Report, for people, with
+// how to mend it.
+package inspect
+
+import (
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/transport/quic"
+	"github.com/nexar-go/nexar/transport/shm"
+)
+
+// A Report says what this machine offers to nexar.
+type Report struct {
+	Listen     string   // the UDP address that a node would listen at
+	Advertised []string // where other hosts would look for it
+	Transports []string
+
+	ReadBuffer, WriteBuffer int  // of its socket, in bytes
+	WantedBuffer            int  // what both should be
+	GSO                     bool // large sends are cut into packets by the system
+	Watched                 bool // peers notice at once when a process ends
+
+	Problems []Problem
+}
+
+// A Problem is what is wrong with a machine.
+type Problem struct {
+	What  string
+	Mend  string
+	Fatal bool // nexar does not work
+}
+
+// Machine opens a socket at listen, and says what it finds. Advertise, if not
+// empty, is what other nodes are told, and transports are those that are wanted.
+func Machine(listen, advertise string, transports []string) Report {
+	r := Report{Listen: listen, Transports: []string{"quic", "tcp", "mem"}}
+	if err := shm.Supported(); err == nil {
+		r.Transports = append(r.Transports, "shm")
+	} else if slices.Contains(transports, "shm") {
+		r.Problems = append(r.Problems, Problem{
+			What: fmt.Sprintf("no shared memory between processes: %v", err),
+			Mend: "nothing, if that is as it has to be: they talk over the loopback interface, which is slower",
+		})
+	}
+	e, err := quic.Listen(quic.Config{Addr: listen, Heartbeat: -1})
+	if err != nil {
+		r.Problems = append(r.Problems, Problem{
+			What: fmt.Sprintf("no UDP socket at %s: %v", listen, err),
+			Mend: "end the program that uses the port, or set NEXAR_LISTEN to another one", Fatal: true,
+		})
+		return r
+	}
+	defer e.Close()
+	s := e.Socket()
+	r.Listen, r.Advertised = e.Addr(), host.Addrs(e.Addr())
+	r.ReadBuffer, r.WriteBuffer, r.WantedBuffer = s.ReadBuffer, s.WriteBuffer, s.WantedBuffer
+	r.GSO, r.Watched = s.GSO, s.Watched
+	if advertise != "" {
+		r.Advertised = []string{advertise}
+	}
+	r.judge(s.Raise)
+	return r
+}
+
+// judge says what is wrong with what was found.
+func (r *Report) judge(raise string) {
+	add := func(what, mend string) { r.Problems = append(r.Problems, Problem{What: what, Mend: mend}) }
+	if have := min(r.ReadBuffer, r.WriteBuffer); have > 0 && have < r.WantedBuffer {
+		add(fmt.Sprintf("UDP buffers of %d bytes, which lose packets in bursts; %d would do", have, r.WantedBuffer), raise)
+	}
+	if !r.Watched {
+		add("no TCP port beside the UDP port: the end of this process is noticed only by its silence",
+			"let TCP through on the port of NEXAR_LISTEN, too")
+	}
+	if loopback := func(a string) bool {
+		host, _, _ := net.SplitHostPort(a)
+		ip := net.ParseIP(host)
+		return ip != nil && ip.IsLoopback()
+	}; !slices.ContainsFunc(r.Advertised, func(a string) bool { return !loopback(a) }) {
+		add("no address but loopback: only nodes of this host can reach this one",
+			"connect the host to a network, or set NEXAR_ADVERTISE")
+	}
+}
