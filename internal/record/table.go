@@ -1,0 +1,242 @@
+package record
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Table writes where the ranks of a world are, from the snapshots of them, or of
+// those that there are: what each is in and since when, whom it waits for, and
+// which ranks the others wait for in the end. Of snapshots of several epochs those
+// of the newest count, and of several of one rank the newest.
+func Table(w io.Writer, snapshots []Snapshot) error {
+	a := newWorld(snapshots)
+	var b bytes.Buffer
+	if a.size == 0 {
+		b.WriteString("no ranks\n")
+	} else {
+		fmt.Fprintf(&b, "epoch %d, %d of %d ranks heard of\n", a.epoch, len(a.ranks), a.size)
+		a.table(&b)
+		for _, line := range a.verdict() {
+			fmt.Fprintln(&b, line)
+		}
+	}
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// A world is the snapshots of one epoch, by rank.
+type world struct {
+	epoch uint64
+	size  int
+	ranks map[int]*Snapshot
+}
+
+func newWorld(snapshots []Snapshot) world {
+	a := world{ranks: make(map[int]*Snapshot)}
+	for i := range snapshots {
+		s := &snapshots[i]
+		if s.Epoch > a.epoch || a.size == 0 {
+			a = world{epoch: s.Epoch, size: s.Size, ranks: make(map[int]*Snapshot)}
+		}
+		if old := a.ranks[s.Rank]; s.Epoch == a.epoch && (old == nil || s.Time.After(old.Time)) {
+			a.ranks[s.Rank] = s
+		}
+	}
+	return a
+}
+
+// underWay is what a rank is in, in this epoch.
+func (a *world) underWay(rank int) (list []*Operation) {
+	s := a.ranks[rank]
+	if s == nil {
+		return nil
+	}
+	for i := range s.Operations {
+		if o := &s.Operations[i]; o.UnderWay() && o.Epoch == a.epoch {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// last is the last that a rank has ended.
+func (a *world) last(rank int) *Operation {
+	ops := a.ranks[rank].Operations
+	for i := range slices.Backward(ops) {
+		if o := &ops[i]; !o.UnderWay() && o.Epoch == a.epoch {
+			return o
+		}
+	}
+	return nil
+}
+
+// tableLines is how many operations of a rank have a line.
+const tableLines = 4
+
+func (a *world) table(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RANK\tNODE\tIN\tCOMM\tFOR\tROUND\tWAITS FOR")
+	for _, rank := range slices.Sorted(maps.Keys(a.ranks)) {
+		node := cmp.Or(a.ranks[rank].Name, fmt.Sprintf("%.8s", a.ranks[rank].Node))
+		list := a.underWay(rank)
+		if len(list) == 0 {
+			fmt.Fprintf(t, "%d\t%s\t%s\n", rank, node, a.idle(rank))
+		}
+		for i, o := range list {
+			if i == tableLines {
+				fmt.Fprintf(t, "\t\tand %d more\n", len(list)-i)
+				break
+			}
+			name, of := fmt.Sprint(rank), node
+			if i > 0 {
+				name, of = "", ""
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, of, o.what(), o.Comm, took(o.Took), o.rounds(), cmp.Or(o.waitsFor(), "-"))
+		}
+	}
+	t.Flush()
+}
+
+// idle says of a rank that is in no operation what its last was.
+func (a *world) idle(rank int) string {
+	o := a.last(rank)
+	if o == nil {
+		return "nothing by now"
+	}
+	since := a.ranks[rank].Time.Sub(o.Began.Add(o.Took))
+	text := fmt.Sprintf("nothing, for %s; last in %s", took(max(since, time.Microsecond)), o.what())
+	if o.End != OK {
+		text += ", which failed: " + o.End
+	}
+	return text
+}
+
+// verdict says what is wrong, as far as the snapshots show.
+func (a *world) verdict() (lines []string) {
+	lines = a.different()
+	waits := make(map[int][]int) // whom a rank waits for
+	for rank := range a.ranks {
+		for _, o := range a.underWay(rank) {
+			waits[rank] = append(waits[rank], o.Waiting...)
+		}
+	}
+	late := make(map[int]int) // of ranks that wait for nobody, how many wait for them
+	var stuck []int
+	for _, rank := range slices.Sorted(maps.Keys(waits)) {
+		if len(waits[rank]) == 0 {
+			continue
+		}
+		ends := ends(waits, rank)
+		for _, end := range ends {
+			late[end]++
+		}
+		if len(ends) == 0 {
+			stuck = append(stuck, rank)
+		}
+	}
+	for _, rank := range slices.Sorted(maps.Keys(late)) {
+		lines = append(lines, fmt.Sprintf("late: rank %d, for which %s: %s", rank, waiting(late[rank]), a.where(rank)))
+	}
+	if len(stuck) > 0 {
+		lines = append(lines, fmt.Sprintf("in a circle: %s wait for each other", ranks(stuck, 0)))
+	}
+	if missing := a.missing(); len(missing) > 0 {
+		lines = append(lines, "not heard of: "+ranks(missing, 0))
+	}
+	return lines
+}
+
+// waiting says how many ranks wait.
+func waiting(n int) string {
+	if n == 1 {
+		return "1 rank waits"
+	}
+	return fmt.Sprintf("%d ranks wait", n)
+}
+
+// where says where a rank is that waits for nobody.
+func (a *world) where(rank int) string {
+	if a.ranks[rank] == nil {
+		return "not heard of"
+	}
+	var in []string
+	for _, o := range a.underWay(rank) {
+		in = append(in, o.what())
+	}
+	if len(in) == 0 {
+		return a.idle(rank)
+	}
+	return "in " + strings.Join(in[:min(len(in), tableLines)], " and ")
+}
+
+// ends are the ranks that a rank waits for in the end: those of whom it waits for,
+// or they wait for, and so on, who wait for nobody.
+func ends(waits map[int][]int, rank int) (ends []int) {
+	seen := map[int]bool{rank: true}
+	for next := []int{rank}; len(next) > 0; {
+		r := next[0]
+		next = next[1:]
+		if len(waits[r]) == 0 {
+			ends = append(ends, r)
+		}
+		for _, w := range waits[r] {
+			if !seen[w] {
+				seen[w] = true
+				next = append(next, w)
+			}
+		}
+	}
+	return ends
+}
+
+// different are the collectives that ranks are in that should be the same.
+func (a *world) different() (lines []string) {
+	type place struct {
+		comm   string
+		number uint64
+	}
+	calls := make(map[place]map[string][]int)
+	for rank := range a.ranks {
+		for _, o := range a.underWay(rank) {
+			if o.Number == 0 {
+				continue
+			}
+			p := place{o.Comm, o.Number}
+			if calls[p] == nil {
+				calls[p] = make(map[string][]int)
+			}
+			calls[p][o.call()] = append(calls[p][o.call()], rank)
+		}
+	}
+	for p, by := range calls {
+		if len(by) < 2 {
+			continue
+		}
+		var parts []string
+		for _, call := range slices.Sorted(maps.Keys(by)) {
+			slices.Sort(by[call])
+			parts = append(parts, fmt.Sprintf("%s in %s", ranks(by[call], 0), call))
+		}
+		lines = append(lines, fmt.Sprintf("different calls on communicator %s: %s", p.comm, strings.Join(parts, ", ")))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// missing are the ranks without a snapshot, as far as they can be named.
+func (a *world) missing() (ranks []int) {
+	for r := 0; len(ranks) < a.size-len(a.ranks) && len(ranks) <= WaitingMax; r++ {
+		if a.ranks[r] == nil {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}

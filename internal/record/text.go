@@ -1,0 +1,184 @@
+package record
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// String is the operation in one line: "all_reduce #7 (2 × float32, sum) by ring,
+// under way for 3.2s, in round 1 of 2, waits for rank 2".
+func (o Operation) String() string {
+	var b strings.Builder
+	b.WriteString(o.what())
+	if o.Plan != "" {
+		b.WriteString(" by " + o.Plan)
+	}
+	verb := "waits"
+	switch o.End {
+	case "":
+		b.WriteString(", under way for " + took(o.Took))
+	case OK:
+		b.WriteString(", took " + took(o.Took))
+	default:
+		b.WriteString(", failed after " + took(o.Took) + ": " + o.End)
+		verb = "waited"
+	}
+	if o.Rounds > 0 && o.End != OK {
+		fmt.Fprintf(&b, ", in round %d of %d", o.Round, o.Rounds)
+	}
+	if who := o.waitsFor(); who != "" && o.End != OK {
+		fmt.Fprintf(&b, ", %s for %s", verb, who)
+	}
+	return b.String()
+}
+
+// what says what was called: "send to rank 2, tag 5, 80 × float32".
+func (o *Operation) what() string {
+	if o.Number > 0 {
+		return o.call()
+	}
+	preposition, peer := map[string]string{"send": "to", "call": "at"}[o.Op], "any rank"
+	if o.Peer >= 0 {
+		peer = fmt.Sprintf("rank %d", o.Peer)
+	}
+	text := fmt.Sprintf("%s %s %s", o.Op, cmp.Or(preposition, "from"), peer)
+	switch {
+	case o.Op == "call":
+		return fmt.Sprintf("call of %q at %s", o.Function, peer)
+	case o.Tag < 0:
+		text += ", any tag"
+	default:
+		text += fmt.Sprintf(", tag %d", o.Tag)
+	}
+	if o.Type != "" {
+		text += fmt.Sprintf(", %d × %s", o.Length, o.Type)
+	}
+	return text
+}
+
+// call is what of a collective all ranks have in common.
+func (o *Operation) call() string {
+	var parts []string
+	if o.Type != "" {
+		parts = append(parts, fmt.Sprintf("%d × %s", o.Length, o.Type))
+	}
+	if o.Counts != 0 {
+		parts = append(parts, fmt.Sprintf("counts with digest %06x", o.Counts))
+	}
+	if o.Reduce != "" {
+		parts = append(parts, o.Reduce)
+	}
+	if o.Root >= 0 {
+		parts = append(parts, fmt.Sprintf("root %d", o.Root))
+	}
+	text := fmt.Sprintf("%s #%d", o.Op, o.Number)
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return text
+}
+
+// waitsFor names the ranks that the operation waits for, or waited for.
+func (o *Operation) waitsFor() string {
+	switch {
+	case len(o.Waiting) > 0:
+		return ranks(o.Waiting, o.More)
+	case o.UnderWay() && o.Number == 0 && o.Peer < 0:
+		return "any rank"
+	}
+	return ""
+}
+
+// namedMax is how many ranks are named in a line.
+const namedMax = 8
+
+// ranks is "rank 2", "ranks 1, 2 and 5" or, if there are many, how many more.
+func ranks(list []int, more int) string {
+	if len(list) == 1 && more == 0 {
+		return fmt.Sprintf("rank %d", list[0])
+	}
+	named := min(len(list), namedMax)
+	more += len(list) - named
+	names := make([]string, 0, namedMax+1)
+	for _, r := range list[:named] {
+		names = append(names, fmt.Sprint(r))
+	}
+	if more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	last := len(names) - 1
+	return "ranks " + strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// took is a time in three digits, or about that.
+func took(d time.Duration) string {
+	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return "less than 20ms" // The clock was not looked at.
+}
+
+// String is the snapshot as WriteTo writes it.
+func (s Snapshot) String() string {
+	var b strings.Builder
+	s.WriteTo(&b)
+	return b.String()
+}
+
+// WriteTo writes the snapshot as a table for people. What is under way is at its
+// end.
+func (s Snapshot) WriteTo(w io.Writer) (int64, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "rank %d of %d, epoch %d, node %s", s.Rank, s.Size, s.Epoch, s.Node)
+	if s.Name != "" {
+		fmt.Fprintf(&b, " (%s)", s.Name)
+	}
+	fmt.Fprintf(&b, ", at %s\n", s.Time.Format("2006-01-02 15:04:05.000 MST"))
+	if len(s.Operations) == 0 {
+		b.WriteString("no operations\n")
+	} else {
+		s.table(&b)
+	}
+	return b.WriteTo(w)
+}
+
+func (s *Snapshot) table(w io.Writer) {
+	list := slices.Clone(s.Operations)
+	slices.SortStableFunc(list, func(a, b Operation) int { return sign(a.UnderWay()) - sign(b.UnderWay()) })
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "BEGAN\tCOMM\tOPERATION\tBY\tTOOK\tROUND\tBYTES\tEND\tWAITS FOR")
+	for i := range list {
+		o := &list[i]
+		comm := o.Comm
+		if o.Use != "" {
+			comm += " (" + o.Use + ")"
+		}
+		end := cmp.Or(o.End, "under way")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", o.Began.Format("15:04:05.000"), comm, o.what(),
+			cmp.Or(o.Plan, "-"), took(o.Took), o.rounds(), o.Bytes, end, cmp.Or(o.waitsFor(), "-"))
+	}
+	t.Flush()
+}
+
+// rounds is "1/2", or "-" for what has no rounds.
+func (o *Operation) rounds() string {
+	if o.Rounds == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", o.Round, o.Rounds)
+}
+
+func sign(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
