@@ -14,7 +14,7 @@
 //
 // Run is called by one goroutine at a time and ends early only if its Poll
 // says so; from then on the Board must not be used. Progress, Waiting,
-// Finished and Interrupt may be called by any goroutine.
+// Left, Finished and Interrupt may be called by any goroutine.
 //
 // What a rank reads of the areas of others is counters, which it compares, and
 // payloads of lengths that it has computed itself: a rank that writes nonsense
@@ -218,6 +218,9 @@ func (b *Board) Stuck(rank int, mark uint32) bool {
 func (b *Board) Finished(rank int, mark uint32) bool {
 	return int32(b.takens[rank].Load()-mark) >= 0
 }
+
+// Left is how many pieces this rank has not finished up to a mark.
+func (b *Board) Left(mark uint32) int { return max(0, int(int32(mark-b.taken.Load()))) }
 
 // Interrupt wakes Run, if it sleeps, so that it calls Poll. If it is just about
 // to sleep it does so after sleepMax at the latest.

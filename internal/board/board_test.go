@@ -409,6 +409,9 @@ func TestInterrupt(t *testing.T) {
 	if b.Finished(1, 1) || b.Finished(0, 1) {
 		t.Error("what has not begun is finished")
 	}
+	if got := b.Left(1); got != 1 {
+		t.Errorf("%d pieces are left, want 1", got)
+	}
 	over.Store(true)
 	b.Interrupt()
 	if err := <-ended; err != enough {

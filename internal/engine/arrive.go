@@ -99,10 +99,7 @@ func (c *Comm) callOf(seq uint64) (wire.Call, *Op) {
 	if op := c.ops.get(seq); op != nil {
 		return op.call, op
 	}
-	if call := c.history[seq%historyLength]; call.Seq == seq {
-		return call, nil
-	}
-	return wire.Call{}, nil
+	return c.past.get(seq), nil
 }
 
 // admit hands an arrival to the move that it is for. It is called with the
@@ -144,6 +141,7 @@ func (op *Op) admit(l *link.Link, kind int, s wire.Step, payload []byte) bool {
 	op.receive(m, ch, payload)
 	l.Consumed(wire.Collectives, len(payload))
 	op.comm.mu.Lock()
+	op.bytes += int64(len(payload))
 	op.finished(i)
 	return true
 }

@@ -9,13 +9,10 @@ import (
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
-
-// historyLength is how many finished calls a communicator remembers, so that
-// what a rank sends for another call in their place is known for a mismatch.
-const historyLength = 64
 
 // A Comm is a communicator: a set of ranks that communicate.
 type Comm struct {
@@ -40,7 +37,7 @@ type Comm struct {
 	revoked  map[int]heardRevoke // the same in the middle of something
 	seq      uint64              // of the last collective
 	ops      opTable
-	history  [historyLength]wire.Call
+	past     history
 	where    map[int]wire.Where // what ranks answered when they were late
 
 	ahead     map[uint64]*held // of collectives that have not begun here, by seq
@@ -62,6 +59,10 @@ type Comm struct {
 	receiving map[*Receive]struct{} // whose payload is under way
 	lastSend  uint64
 	freeing   int // sends and receives that have failed but still use their buffers
+
+	about        *record.Comm // nil if the operations are not recorded
+	bequeath     func(err error, last []Trace)
+	pastMessages record.Ring[pastMessage]
 }
 
 func newComm(e *Engine, id uint64, maker int) *Comm {
@@ -246,6 +247,10 @@ func (c *Comm) fail(err error) {
 // setErr says why no operation may begin any more. It is called with the lock
 // held.
 func (c *Comm) setErr(err error) {
+	if f := c.bequeath; f != nil && c.err == nil && err != ErrClosed {
+		last := c.traces() // before anything fails
+		c.engine.wg.Go(func() { f(err, last) })
+	}
 	c.err = err
 	for _, w := range c.watchers {
 		if w.Ended != nil {

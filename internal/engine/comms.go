@@ -128,10 +128,14 @@ func (e *Engine) comm(l *link.Link, id uint64) *Comm {
 
 // forget drops a closed communicator. Its id is not used again.
 func (e *Engine) forget(c *Comm) {
+	last := c.lastTraces()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.comms[c.id] != c {
 		return // It was closed before.
+	}
+	for _, t := range last {
+		*e.archive.Put() = t
 	}
 	delete(e.comms, c.id)
 	e.closed[c.id] = true

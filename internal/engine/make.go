@@ -30,6 +30,7 @@ func (op *Op) make(i int) {
 			op.receive(m, ch, h.payload)
 			h.link.Consumed(wire.Collectives, len(h.payload))
 			c.mu.Lock()
+			op.bytes += int64(len(h.payload))
 			c.release(h)
 			op.finished(i)
 		case s.state&wanted != 0 || op.Length(m.Dst, ch) > c.engine.cfg.EagerMax:
@@ -58,6 +59,7 @@ func (op *Op) send(i int, m *move, ch int) {
 		c.mu.Unlock()
 		l.SendStep(op.step(m, ch), op.Bytes(m.A, ch))
 		c.mu.Lock()
+		op.bytes += int64(n)
 		op.finished(i)
 	default:
 		op.slots[i].state |= wanted
@@ -90,6 +92,7 @@ func (op *Op) Delivered(t *link.Transfer) {
 		return
 	}
 	op.busy++
+	op.bytes += int64(len(t.Data))
 	t.Owner, t.Data = nil, nil
 	op.finished(t.Move)
 	op.leave()
@@ -123,6 +126,7 @@ func (op *Op) Filled(s *link.Sink) {
 		return
 	}
 	op.busy++
+	op.bytes += int64(len(s.Dst))
 	i := s.Move
 	*s = link.Sink{}
 	op.finished(i)

@@ -19,6 +19,7 @@ type Receive struct {
 	source int
 	tag    int64
 
+	begun int64 // by the clock of the engine
 	sink  link.Sink
 	from  *link.Link // of a payload under way
 	shown shown      // where it is to be read, if the sender shows it
@@ -53,7 +54,9 @@ type Sending struct {
 	id       uint64
 	rank     int
 	typ      uint8
+	tag      int64
 	size     int
+	begun    int64 // by the clock of the engine
 	transfer link.Transfer
 	shows    bool          // the receiver may read Data where it lies,
 	valid    atomic.Uint64 // as long as this is id
@@ -86,13 +89,15 @@ func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, 
 		return nil, leftError(to)
 	}
 	l := c.links[to]
+	begun := c.stamp()
 	if size <= c.engine.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
+		c.noteMessage(pastMessage{what: sent, typ: typ, peer: int32(to), tag: tag, bytes: int64(size), begun: begun, ended: begun})
 		c.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: c.id, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
 	}
 	c.lastSend++
-	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, size: size, ended: make(chan struct{}, 1)}
+	s := &Sending{comm: c, id: c.lastSend, rank: to, typ: typ, tag: tag, size: size, begun: begun, ended: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
 	c.sends[s.id] = s
 	o := wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)}
@@ -138,7 +143,9 @@ func (c *Comm) sent(id uint64, err error) {
 	}
 }
 
+// end is called with the lock held.
 func (s *Sending) end(err error) {
+	s.comm.noteSent(s, err)
 	s.err = err
 	s.ended <- struct{}{}
 }
@@ -205,6 +212,7 @@ func (c *Comm) StartRecv(buf Regions, typ uint8, source int, tag int64) (*Receiv
 	if c.err != nil {
 		return nil, &EndedError{c.err}
 	}
+	r.begun = c.stamp()
 	switch a, ok := c.messages.Post(source, tag, r); {
 	case ok:
 		if a.payload == nil {
@@ -233,6 +241,9 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	}
 	c.mu.Lock()
 	waiting := c.messages.Remove(r.source, r.tag, r)
+	if waiting {
+		c.noteReceived(r, context.Cause(ctx))
+	}
 	c.mu.Unlock()
 	if waiting {
 		return Received{}, context.Cause(ctx)
@@ -316,7 +327,9 @@ func (r *Receive) Filled(*link.Sink) {
 	}
 }
 
+// end is called with the lock held.
 func (r *Receive) end(err error) {
+	r.comm.noteReceived(r, err)
 	r.err, r.over = err, true
 	r.ended <- struct{}{}
 }

@@ -79,6 +79,12 @@ type Op struct {
 	err     error
 	ended   chan struct{} // gets one value at the end
 
+	begun      int64 // by the clock of the engine
+	timed      bool  // the end is worth a look at the clock
+	bytes      int64 // that were sent and received over links
+	stuckRound int   // the round in which it has failed
+	stuckFor   int   // a rank that it was waiting for then, or -1
+
 	moved    time.Time // when the watch last saw progress
 	progress int       // what it measured then
 	search   search
@@ -96,6 +102,7 @@ func (c *Comm) Start(w *Work) (*Op, error) {
 	op := c.newOp(w)
 	c.ops.put(op)
 	c.engine.begin()
+	op.stamp()
 	op.busy++
 	if w.Shared == nil {
 		op.firstMoves()
@@ -270,7 +277,7 @@ func (op *Op) end() {
 func (op *Op) retire() {
 	c := op.comm
 	c.ops.remove(op)
-	c.history[op.call.Seq%historyLength] = op.call
+	op.note()
 	c.engine.active.Add(-1)
 	if op.work.Shared != nil {
 		op.handOn()
@@ -296,6 +303,7 @@ func (op *Op) fail(err error) {
 	if op.failing || op.over() {
 		return
 	}
+	op.stuck()
 	op.failing, op.err = true, err
 	if op.work.Shared != nil {
 		op.interrupt()

@@ -11,6 +11,7 @@ import (
 type probe struct {
 	source int
 	tag    int64
+	begun  int64 // by the clock of the engine
 	got    Received
 	err    error
 	ended  chan struct{} // gets one value at the end
@@ -37,6 +38,7 @@ func (c *Comm) Probe(ctx context.Context, source int, tag int64) (Received, erro
 		defer c.mu.Unlock()
 		return Received{}, leftError(c.lastLeft)
 	}
+	p.begun = c.stamp()
 	c.probes = append(c.probes, p)
 	c.mu.Unlock()
 	if c.awaitRank(ctx, p.ended, source) {

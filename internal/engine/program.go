@@ -16,11 +16,13 @@ type Program struct {
 
 	tempLo, tempHi int  // chunks of Temp that are used
 	single         bool // every span is a single chunk
+	rounds         int
 }
 
 type move struct {
 	plan.Move
 	index uint32  // the how many-th message to, or from, its peer
+	round int32   // of the plan, from 1 on
 	waits int32   // for how many moves
 	next  []int32 // moves that wait for it
 }
@@ -33,6 +35,7 @@ func Compile(p plan.Plan, size int) *Program {
 	}
 	d := dependencies{program: g, last: make(map[cell]use)}
 	for _, round := range p.Rounds {
+		g.rounds++
 		for _, m := range round {
 			d.add(m)
 		}
@@ -70,7 +73,7 @@ type dependencies struct {
 func (d *dependencies) add(m plan.Move) {
 	g := d.program
 	i := int32(len(g.moves))
-	g.moves = append(g.moves, move{Move: m})
+	g.moves = append(g.moves, move{Move: m, round: int32(g.rounds)})
 	switch m.Kind {
 	case plan.Send:
 		d.read(i, m.A)

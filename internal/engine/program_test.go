@@ -40,6 +40,9 @@ func TestCompileRing(t *testing.T) {
 	}
 	for i, w := range want {
 		m := g.moves[i]
+		if want := int32(i/2 + 1); m.round != want {
+			t.Errorf("move %d is in round %d, want %d", i, m.round, want)
+		}
 		if got := (row{m.String(), m.index, m.waits, m.next}); got.move != w.move || got.index != w.index || got.waits != w.waits || !slices.Equal(got.next, w.next) {
 			t.Errorf("move %d:\n got %v\nwant %v", i, got, w)
 		}

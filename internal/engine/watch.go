@@ -40,10 +40,16 @@ type search struct {
 func (e *Engine) begin() {
 	e.active.Add(1)
 	if e.parked.Load() {
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+		e.rouse()
+		e.clock.Now()
+	}
+}
+
+// rouse wakes the watch.
+func (e *Engine) rouse() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -56,6 +62,7 @@ func (e *Engine) watch(t *time.Ticker) {
 		case <-e.stop:
 			return
 		case now := <-t.C:
+			e.clock.Now()
 			e.each(func(c *Comm) { c.watch(now) })
 		}
 		if idle++; e.active.Load() > 0 {

@@ -175,6 +175,18 @@ func (m *Matcher[R, M]) Remove(source int, tag int64, r R) bool {
 // Queued is the number of messages that wait.
 func (m *Matcher[R, M]) Queued() int { return m.queued }
 
+// EachReceive calls f for every receive that waits, in no order.
+func (m *Matcher[R, M]) EachReceive(f func(r R)) {
+	for _, e := range m.wild {
+		f(e.value)
+	}
+	for _, q := range m.exact {
+		for _, e := range q {
+			f(e.value)
+		}
+	}
+}
+
 // ClearReceives removes and returns the receives whose source is in is, which
 // is called with Any for receives from any source.
 func (m *Matcher[R, M]) ClearReceives(is func(source int) bool) (receives []R) {

@@ -123,6 +123,21 @@ func TestQueued(t *testing.T) {
 	want(0)
 }
 
+func TestEachReceive(t *testing.T) {
+	var m Matcher[string, string]
+	m.Post(1, 7, "a")
+	m.Post(1, 7, "b")
+	m.Post(Any, 8, "c")
+	m.Post(2, 9, "gone")
+	m.Take(2, 9)
+	var got []string
+	m.EachReceive(func(r string) { got = append(got, r) })
+	slices.Sort(got)
+	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestClearReceives(t *testing.T) {
 	post := func() *Matcher[string, string] {
 		m := new(Matcher[string, string])

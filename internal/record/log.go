@@ -18,6 +18,14 @@ type Log struct {
 // functionMax is how long the name of a function is in a record, in bytes.
 const functionMax = 64
 
+// Call records that a call of a function of a rank begins now, with so many bytes
+// of arguments. The place is for End.
+func (l *Log) Call(comm, epoch uint64, peer int, fn string, bytes int) (place int) {
+	return l.Begin(Operation{
+		Comm: CommName(comm), Epoch: epoch, Op: "call", Function: fn, Root: -1, Peer: peer, Bytes: int64(bytes),
+	})
+}
+
 // Begin records an operation that begins now. The place is for End.
 func (l *Log) Begin(o Operation) (place int) {
 	o.Began, o.Function = time.Now(), o.Function[:min(len(o.Function), functionMax)]

@@ -15,7 +15,7 @@ func call(peer int, fn string) Operation {
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Log
-		a := l.Begin(call(1, "a"))
+		a := l.Call(1, 1, 1, "a", 10)
 		time.Sleep(time.Second)
 		b := l.Begin(call(2, strings.Repeat("b", 300)))
 		time.Sleep(time.Second)

@@ -14,6 +14,7 @@ package record
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -93,6 +94,9 @@ const (
 	Refused    = "refused" // a message that does not fit
 	Failed     = "failed"  // for another reason
 )
+
+// CommName is how the number of a communicator is written.
+func CommName(id uint64) string { return strconv.FormatUint(id, 16) }
 
 // UnderWay reports whether the operation has not ended.
 func (o *Operation) UnderWay() bool { return o.End == "" }
