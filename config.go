@@ -209,7 +209,15 @@ type Config struct {
 	// anew each time. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
 
-	// Log takes what the node notes; nil, the default, discards it.
+	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
+	// the stacks of its goroutines, its Record is written to standard error. It is
+	// not for a program that handles SIGQUIT itself. The default is off.
+	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
+	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
+
+	// Log takes what the node notes; nil, the default, discards it. When operations
+	// fail because a rank has failed, by a timeout or as calls do not match, it has
+	// the last ones of this rank, once for a communicator.
 	// NEXAR_LOG=debug, info, warn or error logs to standard error from that level
 	// on.
 	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error"`

@@ -76,7 +76,9 @@ func samples() map[string]setting {
 		"NEXAR_ELASTIC_MIN_WORLD_SIZE": number(2),
 		"NEXAR_ELASTIC_MAX_WORLD_SIZE": number(8),
 
-		"NEXAR_RANK":   {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
+		"NEXAR_RANK":         {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
+		"NEXAR_DUMP_ON_QUIT": onOff,
+
 		"NEXAR_MEMORY": {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
 
 		"NEXAR_FORM_TIMEOUT_SECS":       second(),

@@ -19,6 +19,7 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/rpc"
 	"github.com/nexar-go/nexar/internal/tune"
 )
@@ -38,6 +39,7 @@ type home struct {
 type lasting struct {
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
+	record   record.Log            // of the calls of functions
 
 	// found is by the first world: so it is the same on all nodes of each later
 	// view that know anything of it.
@@ -127,6 +129,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	c.transport, c.encrypted = mesh.Common(c.paths())
 	vote := e.NewComm(engine.ID(id, voteOf), rank, links)
 	defer vote.Close()
+	c.recorded(vote)
 	hosts := c.hosts()
 	trial := h.trialComm(engine.ID(id, trialOf), rank, hosts, links)
 	if trial != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/node"
+	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/internal/tune"
 )
@@ -94,12 +95,16 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 		n.node.Close()
 		return nil, err
 	}
-	stop := func() {}
+	term, quit := func() {}, func() {}
 	if cfg.LeaveOnTerm {
-		stop = n.leaveOnTerm()
+		term = n.leaveOnTerm()
+	}
+	if cfg.DumpOnQuit {
+		quit = record.OnQuit(func() { n.Record().WriteTo(os.Stderr) })
 	}
 	n.close = sync.OnceValue(func() error {
-		stop()
+		defer quit()
+		term()
 		n.leave()
 		defer n.home.settleAll()
 		return n.node.Close()

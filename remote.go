@@ -58,7 +58,9 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	if to < 0 || to >= c.Size() {
 		return nil, opError("call", fmt.Errorf("%w: rank %d of %d ranks, for function %q", ErrInvalidRank, to, c.Size(), fn))
 	}
+	place := c.home.record.Call(c.comm.ID(), c.Epoch(), c.ranks[to], fn, len(args))
 	result, err := c.calls.Call(ctx, to, fn, args)
+	c.home.record.End(place, engine.Outcome(err), len(result))
 	if err != nil {
 		return nil, opError("call", c.callError(ctx, to, fn, err))
 	}

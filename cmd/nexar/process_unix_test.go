@@ -24,3 +24,6 @@ func running(pid int) bool {
 
 // end kills this process as the kernel would for want of memory.
 func end() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+
+// quitParent has the process that has started this one end, with all others.
+func quitParent() { _ = syscall.Kill(os.Getppid(), syscall.SIGQUIT) }

@@ -43,6 +43,8 @@ its environment:
   NEXAR_WORLD          the number of ranks (with --seed only if --world is)
   NEXAR_LOCAL_RANK     the number among the processes of this host, from 0
   NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
+  NEXAR_DUMP_ON_QUIT   1, unless it is set: before a SIGQUIT ends a process, it
+                       shows what it was in and whom it waited for
 
 Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
 

@@ -28,9 +28,10 @@ import (
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
+//	hang RANK       joins; RANK has nexar run quit, the others wait for it
 //	wait            joins, and waits for a signal
 //
-// The last four write their process number to the file pid.RANK when they have
+// The last five write their process number to the file pid.RANK when they have
 // joined.
 func worker() { os.Exit(work(os.Args[1], os.Args[2:])) }
 
@@ -108,6 +109,10 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	case mode == "wait":
 		fmt.Println("got", <-signals)
 		return 0
+	case chosen && mode == "hang":
+		time.Sleep(300 * time.Millisecond) // until the others wait
+		quitParent()
+		time.Sleep(time.Hour)
 	case chosen && mode == "die":
 		end()
 	case chosen:

@@ -11,6 +11,9 @@ import (
 func (cfg Config) environment(base []string, i int, w *world) []string {
 	e := environment(slices.Clone(base))
 	e.set("NEXAR_LOCAL_RANK", strconv.Itoa(i))
+	if e.get(dumpVariable) == "" {
+		e.set(dumpVariable, "1")
+	}
 	e.unset("NEXAR_RANK")
 	if cfg.ranked() {
 		e.set("NEXAR_RANK", cfg.label(i))
@@ -36,8 +39,21 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 	return e
 }
 
+// dumpVariable has a process show what it is in, before it ends by a SIGQUIT.
+const dumpVariable = "NEXAR_DUMP_ON_QUIT"
+
 // An environment is a list of "name=value".
 type environment []string
+
+// get is the value of a variable, empty if there is none.
+func (e environment) get(name string) string {
+	for _, pair := range e {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
 
 func (e *environment) unset(name string) {
 	*e = slices.DeleteFunc(*e, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })

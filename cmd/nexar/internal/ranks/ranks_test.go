@@ -24,19 +24,19 @@ func TestEnvironment(t *testing.T) {
 		want  []string
 	}{
 		{"a whole world", Config{Count: 3}, w, []string{
-			"PATH=/bin", "NEXAR_LOCAL_RANK=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
+			"PATH=/bin", "NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
 			"NEXAR_WORLD=3", "NEXAR_LISTEN=127.0.0.1:0",
 		}},
 		{"a part whose ranks the seed chooses", Config{Count: 3, Seeds: "10.0.0.1:7000"}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_SEEDS=10.0.0.1:7000",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000",
 		}},
 		{"a part with ranks", Config{Count: 3, Seeds: "10.0.0.1:7000", World: 8, First: &first}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_RANK=5", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_WORLD=8",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=5", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_WORLD=8",
 		}},
 		{"the user has the last word", Config{Count: 1, Env: []string{"NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH="}}, w, []string{
-			"NEXAR_LOCAL_RANK=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
 			"NEXAR_WORLD=1", "NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH=",
 		}},
 	}

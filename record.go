@@ -1,0 +1,67 @@
+package nexar
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/record"
+)
+
+// A Record is what a node has done of late, and is doing: its last few hundred
+// collectives, messages and calls of functions, and all that are under way, up to
+// the same number. String and WriteTo write it as a table for people, and
+// encoding/json for programs.
+//
+// An Operation in it says what was called on which communicator and by which
+// algorithm it is carried out (Plan), when it began and how long it took, how it
+// ended (End, which is empty for one under way), how far it has come (Round, Bytes)
+// and, if it is under way or has failed, for which ranks it waits. Ranks are those
+// of the world, whichever communicator it is.
+type (
+	Record    = record.Snapshot
+	Operation = record.Operation
+)
+
+// Record says what this node has done of late, and is doing. It may be called at
+// any time, also while operations run, which it hardly delays, and after Close.
+func (n *Node) Record() Record { return n.World().Record() }
+
+// Record is that of the node of this rank: of all its communicators.
+func (c *Comm) Record() Record {
+	h := c.home
+	rank, _ := h.view.Rank(h.mesh.Self())
+	self := h.view.Nodes[rank]
+	list := append(operations(h.mesh.Engine().Traces()), h.record.Operations()...)
+	return Record{
+		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: h.view.Size(), Epoch: h.view.Epoch,
+		Time: time.Now(), Operations: record.Last(list, record.Length),
+	}
+}
+
+// operations are traces with what this package calls things.
+func operations(traces []engine.Trace) []Operation {
+	list := make([]Operation, len(traces))
+	for i, t := range traces {
+		o := &list[i]
+		*o = t.Operation
+		if o.Number == 0 {
+			if t.Call.Count > 0 {
+				o.Type, o.Length = typeName(t.Call.Type), int(t.Call.Count)/max(1, kernel.Type(t.Call.Type).Size())
+			}
+			continue
+		}
+		d := describe(t.Call)
+		o.Op, o.Type, o.Length, o.Counts, o.Reduce, o.Plan = d.Op, d.Type, d.Length, d.Counts, d.Reduce, d.Plan
+	}
+	return list
+}
+
+// recorded has the operations of a new communicator recorded.
+func (c *Comm) recorded(vote *engine.Comm) {
+	vote.Record(&record.Comm{Epoch: c.Epoch(), Ranks: c.ranks, Use: "setup"}, nil)
+	c.comm.Record(&record.Comm{Epoch: c.Epoch(), Ranks: c.ranks}, func(err error, last []engine.Trace) {
+		record.Report(c.home.log, engine.Outcome(err), cmp.Or(c.translate(err), err), operations(last))
+	})
+}
