@@ -10,9 +10,15 @@ import "runtime"
 // Within gives the processor to another goroutine of this process.
 func Within() { runtime.Gosched() }
 
-// goschedEvery is how many yields to other processes lie between two to other
-// goroutines, which wait for a processor of this process as well.
-const goschedEvery = 8
+// goschedOnly and goschedEvery are how many yields to other processes lie
+// between two to other goroutines: where one processor is all that this process
+// has, and where others may take them. There the goroutine that yields is often
+// taken as well, by a thread that was woken for it: then it goes on wherever
+// that has been put, most likely where the rank runs that it waits for.
+const (
+	goschedOnly  = 8
+	goschedEvery = 256
+)
 
 // Across returns a function that gives the processor to other processes. It is
 // for one goroutine.
@@ -27,7 +33,7 @@ type Turns struct{ n int }
 
 // Yield gives the processor away once.
 func (t *Turns) Yield() {
-	if t.n++; t.n%goschedEvery == 0 {
+	if t.n++; t.n%goschedEvery == 0 || t.n%goschedOnly == 0 && runtime.GOMAXPROCS(0) == 1 {
 		runtime.Gosched()
 	}
 	thread()

@@ -17,7 +17,7 @@ func TestGoroutinesGetTheirTurn(t *testing.T) {
 			select {
 			case <-ran:
 			default:
-				if i < 1000*goschedEvery {
+				if i < 1000*goschedOnly {
 					continue
 				}
 				t.Errorf("%s: another goroutine does not run", name)
