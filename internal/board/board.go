@@ -43,7 +43,8 @@ const (
 	takenAt  = 0 * line // how many pieces the rank has finished
 	callsAt  = 8        // the number and the fingerprint of its last calls
 	gaveUpAt = callsAt + 8*callsKept
-	asleepAt = 1 * line // for which rank it sleeps, plus 1
+	asleepAt = 1 * line     // for which rank it sleeps, plus 1
+	runsAt   = asleepAt + 4 // on which processor it runs, plus 1
 	slotsAt  = 2 * line
 
 	// A slot begins with a line of its own: the counter, the fingerprint, and
@@ -100,10 +101,8 @@ type Board struct {
 	crowded    bool   // there are more ranks than processors
 	alone      bool   // this rank seems to have a processor for itself
 	waits      int    // that were longer than a few looks
-	tried      bool   // in this wait it was in vain to look for long
-	together   int    // times in a row that whom it waited for seemed to run on its processor
-	hops       int    // to other processors, up to hopsMax
-	hopAt      int    // how many waits lie before the next one
+	yieldTime  time.Duration
+	place      *place // nil if all ranks are in this process
 
 	taken, asleep *atomic.Uint32   // this rank's
 	takens        []*atomic.Uint32 // of all ranks
@@ -141,17 +140,17 @@ func New(cfg Config) *Board {
 	}
 	b.crowded = b.n > b.cfg.Processors
 	if !cfg.SameProcess {
-		b.yield, b.yields = yield.Across(), yieldsAcross
+		b.yield, b.yields, b.yieldTime = yield.Across(), yieldsAcross, yieldTime
+		b.place = newPlace(b.words(runsAt), cfg.Rank, b.cfg.Processors)
 	}
 	b.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {
 		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))
-		b.takens = append(b.takens, word(area, takenAt))
-		b.asleeps = append(b.asleeps, word(area, asleepAt))
 	}
+	b.takens, b.asleeps = b.words(takenAt), b.words(asleepAt)
 	b.taken, b.asleep = b.takens[cfg.Rank], b.asleeps[cfg.Rank]
 	if b.n > crowdMost*b.cfg.Processors {
-		b.yields = yieldsCrowd
+		b.yields, b.yieldTime = yieldsCrowd, 0
 	}
 	return b
 }
@@ -177,6 +176,14 @@ func (b *Board) PieceBytes() int { return b.pieceBytes }
 // word is the counter at an offset of an area.
 func word(area []byte, at int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&area[at]))
+}
+
+// words are the counters at an offset of all areas.
+func (b *Board) words(at int) (words []*atomic.Uint32) {
+	for _, area := range b.cfg.Areas {
+		words = append(words, word(area, at))
+	}
+	return words
 }
 
 // slot is where in every area the payloads of a piece lie.

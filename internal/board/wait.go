@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/nexar-go/nexar/internal/yield"
 )
 
 const (
@@ -17,16 +15,14 @@ const (
 	spinsAlone   = 5000
 	spinsCrowded = 50
 	spinsTrial   = 64
-	// togetherMax is how many trials in a row show that the rank that is waited
-	// for runs on this processor, before this one moves to another. It does so
-	// at most once in so many waits, at first, and ever more seldom.
-	togetherMax = 3
-	hopWaits    = 256
-	hopsMax     = 12
 	// yieldsWithin and yieldsAcross are how often the processor is given away
-	// before the rank goes to sleep, which costs little within a process.
+	// at least before the rank goes to sleep, which costs little within a process.
 	yieldsWithin = 64
 	yieldsAcross = 200
+	// yieldTime is how long it is given away at least where nobody else may be
+	// there to take it: to sleep and to be woken takes long, and whoever is
+	// woken may find himself on another processor.
+	yieldTime = 200 * time.Microsecond
 	// With more than crowdMost ranks for each processor nobody gets far by
 	// yielding, and a rank sleeps after yieldsCrowd.
 	crowdMost   = 4
@@ -46,24 +42,31 @@ func (b *Board) wait(ctx context.Context, w *Work, at *atomic.Uint32, value uint
 	}
 	b.setAwaited(awaited{rank, at, value})
 	defer b.setAwaited(awaited{})
-	for i := range b.yields {
+	if b.place != nil {
+		b.place.look()
+	}
+	var began time.Time
+	for i := 1; ; i++ {
 		b.yield()
 		if int32(at.Load()-value) >= 0 {
-			b.yielded(i)
 			return nil
 		}
-		if i%pollYields == pollYields-1 {
+		if i%pollYields == 0 {
 			if err := w.Poll(ctx); err != nil {
 				return err
 			}
+			if began.IsZero() {
+				began = time.Now()
+			}
+			if i >= b.yields && time.Since(began) >= b.yieldTime {
+				return b.sleep(ctx, w, at, value, rank)
+			}
 		}
 	}
-	return b.sleep(ctx, w, at, value, rank)
 }
 
 // spin looks at a counter for a while, as long as that has been worth it.
 func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
-	b.tried = false
 	for range spinsCrowded {
 		if int32(at.Load()-value) >= 0 {
 			return true
@@ -74,38 +77,21 @@ func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
 	}
 	for range spinsAlone {
 		if int32(at.Load()-value) >= 0 {
-			b.alone, b.together = true, 0
+			b.alone = true
 			return true
 		}
 	}
 	b.alone = false
-	b.tried = true
 	return false
-}
-
-// yielded takes note that a wait was over when this rank had given the
-// processor away so many times. If it was in vain to look for long, and the
-// other rank needed nothing but this very processor, again and again, they had
-// better not share one: there are enough for all.
-func (b *Board) yielded(times int) {
-	if !b.tried {
-		return
-	}
-	if b.together++; times > 1 {
-		b.together = 0
-	}
-	if b.together >= togetherMax && b.waits >= b.hopAt {
-		b.together = 0
-		b.hops = min(b.hops+1, hopsMax)
-		b.hopAt = b.waits + hopWaits<<b.hops
-		yield.Hop()
-	}
 }
 
 // sleep is wait for what takes long. A rank that raises a counter wakes those
 // that say they sleep on it: either it sees that, or the sleeper, who says so
 // first, sees the counter.
 func (b *Board) sleep(ctx context.Context, w *Work, at *atomic.Uint32, value uint32, rank int) error {
+	if b.place != nil {
+		b.place.show(-1)
+	}
 	b.bed.Store(at)
 	defer b.bed.Store(nil)
 	b.asleep.Store(uint32(rank) + 1)

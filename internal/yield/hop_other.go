@@ -2,5 +2,8 @@
 
 package yield
 
-// Hop moves this thread to another processor where that can be asked for.
-func Hop() {}
+// Hop stays where it is: it cannot be asked for another processor.
+func Hop([]int) (to int, hopped bool) { return -1, false }
+
+// Processor is not known.
+func Processor() int { return -1 }

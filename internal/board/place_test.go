@@ -1,0 +1,100 @@
+package board
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/yield"
+)
+
+// TestPlaces: ranks that find themselves on one processor spread, and then stay.
+func TestPlaces(t *testing.T) {
+	for _, test := range []struct{ ranks, processors int }{{2, 2}, {3, 2}, {4, 2}, {5, 2}, {8, 3}, {4, 8}} {
+		shown := make([]*atomic.Uint32, test.ranks)
+		for i := range shown {
+			shown[i] = new(atomic.Uint32)
+			shown[i].Store(1)
+		}
+		hops := 0
+		for round := range 3 {
+			for i := range shown {
+				p := newPlace(shown, i, test.processors)
+				cpu := int(shown[i].Load()) - 1
+				p.hop = func(others []int) (to int, hopped bool) {
+					hops++
+					return fewest(others, cpu, test.processors), true
+				}
+				before := hops
+				p.see(cpu)
+				if hops > before && round > 0 {
+					t.Errorf("%d ranks, %d processors: one moves again in round %d", test.ranks, test.processors, round)
+				}
+			}
+		}
+		on := make([]int, test.processors)
+		for _, s := range shown {
+			on[s.Load()-1]++
+		}
+		for cpu, n := range on {
+			if most := (test.ranks + test.processors - 1) / test.processors; n > most {
+				t.Errorf("%d ranks, %d processors: %d are on number %d, want %d at most", test.ranks, test.processors, n, cpu, most)
+			}
+		}
+	}
+}
+
+// fewest is the processor with the fewest others.
+func fewest(others []int, from, processors int) (to int) {
+	on := make([]int, processors)
+	for _, cpu := range others {
+		on[cpu]++
+	}
+	to = from
+	for cpu, n := range on {
+		if n < on[to] {
+			to = cpu
+		}
+	}
+	return to
+}
+
+// TestPlacePause: a rank that somebody moves back again and again hops ever more
+// seldom; one that is left alone for a while is quick again.
+func TestPlacePause(t *testing.T) {
+	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
+	p := newPlace(shown, 0, 2)
+	hops := 0
+	p.hop = func([]int) (int, bool) { hops++; return 0, true }
+	now := time.Now()
+	for range 3000 {
+		now = now.Add(time.Millisecond)
+		p.leave(now)
+	}
+	if hops < 5 || hops > 20 {
+		t.Errorf("%d hops in 3 s of which each was in vain, want a dozen", hops)
+	}
+	for range 20 {
+		now = now.Add(2 * hopPauseMax)
+		p.leave(now)
+	}
+	if p.pause != hopPause {
+		t.Errorf("after a quiet time the pause is %v, want %v", p.pause, hopPause)
+	}
+}
+
+// TestPlaceIsShown: a rank that waits shows where it runs, and one that sleeps
+// does not.
+func TestPlaceIsShown(t *testing.T) {
+	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
+	p := newPlace(shown, 1, 64)
+	for range placeEvery {
+		p.look()
+	}
+	if got, known := shown[1].Load(), yield.Processor() >= 0; (got > 0) != known {
+		t.Errorf("shows %d, want a processor: %v", got, known)
+	}
+	if p.show(-1); shown[1].Load() != 0 {
+		t.Error("shows a processor while it sleeps")
+	}
+}
