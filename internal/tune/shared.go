@@ -15,35 +15,42 @@ type SharedCost struct {
 	Post    float64 // work to post
 	Await   float64 // work to look for a post, and to begin to read it
 	Copy    float64 // per byte copied
+	Cross   float64 // per byte copied from the area of a rank on another processor
 	Combine float64 // per byte combined
-	// Cached is the part of both that is left for vectors that stay in the
-	// caches of the processors: up to CachedMax bytes. What goes on an area,
-	// and from there, goes from cache to cache and does not get cheaper.
-	Cached    float64
-	CachedMax int
+	// Cached is the part of Copy and Combine that is left for vectors that stay
+	// in the caches of the processors: of up to MovedMax bytes where they are
+	// only moved, and of up to CombinedMax where they are combined. What goes on
+	// an area goes from cache to cache and does not get cheaper, nor does what
+	// is combined there.
+	Cached                float64
+	MovedMax, CombinedMax int
 	// PieceBytes is how many bytes a rank can post in a piece.
 	PieceBytes int
-	// Pull is the work to begin to read the memory of another rank's process; 0
-	// if ranks cannot.
-	Pull float64
+	// Pull is the work to begin to read the memory of another rank's process, 0
+	// if ranks cannot, and Page what the system adds to Copy for each byte.
+	Pull, Page float64
 	// Processors is how many all ranks have together; 0 is enough of them.
 	// Turn is how long a processor takes to get from one rank to the next.
 	Processors int
 	Turn       float64
 }
 
-// pullWork is SharedCost.Pull as a machine of two cores measured it.
-const pullWork = 0.8e-6
+// pullWork and pullPage are SharedCost.Pull and Page as a machine of two cores
+// measured them.
+const (
+	pullWork = 0.8e-6
+	pullPage = 0.04e-9
+)
 
 // Host is a SharedCost as a machine of two cores measured it. Pulls says whether
 // ranks can read each other's memory.
 func Host(pieceBytes int, pulls bool, processors int) SharedCost {
 	c := SharedCost{
-		Processors: processors, Turn: 1.2e-6, Cached: 1. / 3, CachedMax: 128 << 10,
-		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Copy: 0.1e-9, Combine: 0.09e-9, PieceBytes: pieceBytes,
+		Processors: processors, Turn: 1.2e-6, Cached: 1. / 3, MovedMax: 1 << 20, CombinedMax: 128 << 10,
+		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Copy: 0.1e-9, Cross: 0.15e-9, Combine: 0.09e-9, PieceBytes: pieceBytes,
 	}
 	if pulls {
-		c.Pull = pullWork
+		c.Pull, c.Page = pullWork, pullPage
 	}
 	return c
 }
@@ -131,24 +138,60 @@ func (t *SharedTuner) crowd(n Need) float64 {
 // sum, as in time.
 func (t *SharedTuner) work(f sharedFigures, n Need, pulling bool) float64 {
 	most, sum := 0.0, 0.0
-	copying, combining := float64(n.Bytes), float64(n.Bytes)
-	if n.Bytes <= t.cost.CachedMax {
-		combining *= t.cost.Cached
-		if pulling {
-			copying *= t.cost.Cached
-		}
-	}
+	c := t.bytesCost(f, n, pulling)
 	for _, l := range f.loads {
-		copied, pulls := l.Copied, 0
+		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
 		if pulling {
-			copied, pulls = l.Copied-l.Shown, l.Taken
+			work += float64(float64(l.Taken) * t.cost.Pull)
+		} else {
+			work += float64(l.Shown * c.shown)
 		}
-		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await) + float64(float64(pulls)*t.cost.Pull)
-		work += float64(copying*float64(copied*t.cost.Copy)) + float64(combining*float64(l.Combined*t.cost.Combine))
+		work += float64((l.Copied-l.Shown)*c.copied) + float64(l.Combined*c.combined)
 		most, sum = max(most, work), sum+work
 	}
 	mean := sum / float64(len(f.loads))
 	return max(most, float64(mean*(t.crowd(n)+1)))
+}
+
+// bytesCost is what it costs to put a whole vector on an area, to copy it from
+// one or otherwise, and to combine it.
+type bytesCost struct{ shown, copied, combined float64 }
+
+func (t *SharedTuner) bytesCost(f sharedFigures, n Need, pulling bool) bytesCost {
+	bytes, copied, combine := float64(n.Bytes), t.cost.Copy, t.cost.Combine
+	if n.Bytes <= t.cost.CombinedMax {
+		combine *= t.cost.Cached
+	}
+	if !n.Collective.Reduces() {
+		if n.Bytes <= t.cost.MovedMax {
+			copied *= t.cost.Cached
+		}
+		if pulling {
+			copied += t.cost.Page
+		} else {
+			cross := t.across(f, n)
+			copied = float64(cross*t.cost.Cross) + float64((1-cross)*copied)
+		}
+	}
+	return bytesCost{bytes * t.cost.Copy, bytes * copied, bytes * combine}
+}
+
+// across is the part of what ranks copy from areas that comes from another
+// processor. Where ranks share processors, some are on that of the area; and
+// what several take goes to each processor once.
+func (t *SharedTuner) across(f sharedFigures, n Need) float64 {
+	if t.crowd(n) == 0 {
+		return 1
+	}
+	shown, taken := 0.0, 0.0
+	for _, l := range f.loads {
+		shown, taken = shown+l.Shown, taken+l.Copied-l.Shown
+	}
+	others := float64(t.cost.Processors - 1)
+	if taken == 0 {
+		return 0
+	}
+	return min(others/(others+1), float64(shown*others)/taken)
 }
 
 // unitsSizeMax is the largest number of ranks for which plans that cannot be

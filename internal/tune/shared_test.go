@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"math"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/board"
@@ -93,6 +94,68 @@ func TestCrowdedTakesFewTurns(t *testing.T) {
 		if alone.Algorithm.Name != test.alone || crowded.Algorithm.Name != test.crowded {
 			t.Errorf("%v of %d bytes: %s on 8 processors and %s on 2, want %s and %s", test.collective, test.bytes,
 				alone.Algorithm.Name, crowded.Algorithm.Name, test.alone, test.crowded)
+		}
+	}
+}
+
+// TestPullsWhereThatIsCheaper: ranks that have a processor each read each other's
+// memory as soon as there is much to read. Where many share one, they go by the
+// board: what one of them has read there is near for the others.
+func TestPullsWhereThatIsCheaper(t *testing.T) {
+	for _, test := range []struct {
+		collective plan.Collective
+		size       int
+		bytes      int
+		pull       bool
+	}{
+		{plan.Broadcast, 2, 4 << 10, false},
+		{plan.Broadcast, 2, 16 << 10, true},
+		{plan.Broadcast, 2, 512 << 10, true},
+		{plan.Broadcast, 2, 64 << 20, true},
+		{plan.Broadcast, 4, 16 << 10, false},
+		{plan.Broadcast, 4, 256 << 10, true},
+		{plan.Broadcast, 8, 16 << 10, false},
+		{plan.Broadcast, 8, 1 << 20, false},
+		{plan.Broadcast, 8, 64 << 20, false},
+		{plan.AllGather, 2, 64 << 10, true},
+		{plan.AllGather, 8, 64 << 10, false},
+		{plan.AllGather, 8, 1 << 20, false},
+		{plan.AllToAll, 4, 64 << 10, true},
+		{plan.AllToAll, 8, 32 << 10, false},
+		{plan.AllToAll, 8, 1 << 20, true},
+	} {
+		need := Need{Collective: test.collective, Size: test.size, Bytes: test.bytes, Blocks: test.collective != plan.Broadcast}
+		if got := NewShared(Host(64<<10, true, 2)).Choose(need); got.Pull != test.pull {
+			t.Errorf("%v of %d bytes, %d ranks on 2 processors: %s, pulling %v, want %v",
+				test.collective, test.bytes, test.size, got.Algorithm.Name, got.Pull, test.pull)
+		}
+	}
+}
+
+// TestAcross: what goes from one processor to another is all if ranks have one
+// each, and otherwise what they do not have from their neighbours.
+func TestAcross(t *testing.T) {
+	for _, test := range []struct {
+		collective       plan.Collective
+		algorithm        string
+		size, processors int
+		want             float64
+	}{
+		{plan.Broadcast, "flat", 4, 4, 1},
+		{plan.Broadcast, "flat", 4, 2, 1. / 3},
+		{plan.Broadcast, "flat", 8, 2, 1. / 7},
+		{plan.Broadcast, "flat", 8, 1, 0},
+		{plan.Broadcast, "chain", 4, 2, 1. / 2},
+		{plan.AllToAll, "pairwise", 8, 2, 1. / 2},
+	} {
+		tuner, need := NewShared(Host(64<<10, true, test.processors)), Need{Collective: test.collective, Size: test.size}
+		for _, a := range plan.Algorithms(test.collective) {
+			if a.Name != test.algorithm {
+				continue
+			}
+			if got := tuner.across(sharedFiguresOf(a, need), need); math.Abs(got-test.want) > 0.01 {
+				t.Errorf("%v by %s, %d ranks on %d processors: %.3f, want %.3f", test.collective, a.Name, test.size, test.processors, got, test.want)
+			}
 		}
 	}
 }
