@@ -1,6 +1,7 @@
 package board
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 // takes longer than most of what they wait for. A rank that finds more on its
 // processor than its share of them goes to another.
 type place struct {
+	mu     sync.Mutex       // of all that follows; who cannot have it at once need not look
 	shown  *atomic.Uint32   // the processor plus 1; 0 while the rank sleeps
 	others []*atomic.Uint32 // of the other ranks
 	most   int              // ranks on a processor, if all have as many
@@ -45,8 +47,21 @@ func newPlace(shown []*atomic.Uint32, rank, processors int) *place {
 	return p
 }
 
+// Settle sees to it that this rank shares its processor with no more others than
+// need be. Who waits for ranks of the board by other means than Run calls it when
+// that takes more than a few looks, from any goroutine.
+func (b *Board) Settle() {
+	if b.place != nil {
+		b.place.look()
+	}
+}
+
 // look shows where the rank runs, and goes elsewhere if that is crowded.
 func (p *place) look() {
+	if !p.mu.TryLock() {
+		return
+	}
+	defer p.mu.Unlock()
 	if p.waits++; p.waits%placeEvery == 0 {
 		p.see(yield.Processor())
 	}

@@ -1,6 +1,7 @@
 package board
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,5 +97,28 @@ func TestPlaceIsShown(t *testing.T) {
 	}
 	if p.show(-1); shown[1].Load() != 0 {
 		t.Error("shows a processor while it sleeps")
+	}
+}
+
+// TestSettle: whoever waits by other means says where it runs, too, from several
+// goroutines at a time; where all ranks are in one process there is nothing to
+// say.
+func TestSettle(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	boards[0].Settle()
+	cfg := boards[0].cfg
+	cfg.SameProcess = false
+	b := New(cfg)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 4 * placeEvery {
+				b.Settle()
+			}
+		})
+	}
+	all.Wait()
+	if got, known := word(cfg.Areas[0], runsAt).Load(), yield.Processor() >= 0; (got > 0) != known {
+		t.Errorf("shows %d, want a processor: %v", got, known)
 	}
 }

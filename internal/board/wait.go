@@ -42,9 +42,7 @@ func (b *Board) wait(ctx context.Context, w *Work, at *atomic.Uint32, value uint
 	}
 	b.setAwaited(awaited{rank, at, value})
 	defer b.setAwaited(awaited{})
-	if b.place != nil {
-		b.place.look()
-	}
+	b.Settle()
 	var began time.Time
 	for i := 1; ; i++ {
 		b.yield()

@@ -119,6 +119,9 @@ func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Vi
 			continue
 		case i == first:
 			start = time.Now()
+			if c.board != nil {
+				c.board.Settle()
+			}
 		case i%4 == 3:
 			if time.Since(start) > visitMax || ctx.Err() != nil {
 				return false
