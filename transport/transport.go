@@ -139,6 +139,13 @@ type TryWriter interface {
 	TryWrite(p []byte) bool
 }
 
+// A TryVectorWriter is a TryWriter that can take what lies in several places at
+// once.
+type TryVectorWriter interface {
+	// TryWriteVectored is TryWrite of all pieces, one after the other.
+	TryWriteVectored(pieces [][]byte) bool
+}
+
 // A VectorWriter is a Sender that can take what lies in several places at once.
 type VectorWriter interface {
 	// WriteVectored is Write of all pieces, one after the other. It may change

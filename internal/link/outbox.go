@@ -11,6 +11,9 @@ import (
 // outboxKeepMax is the largest buffer that an outbox keeps when it is idle.
 const outboxKeepMax = 256 << 10
 
+// directBytesMin is the shortest payload that is worth to be written by itself.
+const directBytesMin = 2 << 10
+
 // An outbox sends frames on a lane in order, without blocking its callers. A
 // frame goes out at once where the pipe can tell that it would not block.
 // Otherwise a goroutine writes it, together with all that has come since.
@@ -20,15 +23,17 @@ type outbox struct {
 	link *Link
 	lane wire.Lane
 	at   *path
-	pipe transport.Sender    // nil until it is known where the lane is
-	try  transport.TryWriter // nil if the pipe is none
+	pipe transport.Sender          // nil until it is known where the lane is
+	try  transport.TryWriter       // nil if the pipe is none
+	vec  transport.TryVectorWriter // likewise
 
 	mu      sync.Mutex
 	wake    sync.Cond
-	pending []byte // frames that wait
-	spare   []byte // the other buffer
-	started bool   // the goroutine runs
-	writing bool   // it is in Write
+	pending []byte   // frames that wait
+	spare   []byte   // the other buffer
+	pieces  [][]byte // memory for commitWith
+	started bool     // the goroutine runs
+	writing bool     // it is in Write
 	closed  bool
 }
 
@@ -43,6 +48,7 @@ func (o *outbox) open(at *path, p transport.Sender) {
 	b := o.begin()
 	o.at, o.pipe = at, p
 	o.try, _ = p.(transport.TryWriter)
+	o.vec, _ = p.(transport.TryVectorWriter)
 	o.commit(b)
 }
 
@@ -70,6 +76,27 @@ func (o *outbox) commit(b []byte) {
 		o.wake.Signal()
 	}
 	o.mu.Unlock()
+}
+
+// commitWith is commit of b and a payload behind it, of which there may be more
+// behind the first. A long one is copied only once, where the pipe can take it
+// from where it lies.
+func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
+	if len(payload) >= directBytesMin && o.vec != nil && !o.writing && !o.closed {
+		o.pieces = append(append(o.pieces[:0], b, payload), more...)
+		sent := o.vec.TryWriteVectored(o.pieces)
+		clear(o.pieces)
+		if sent {
+			o.pending = keep(b)
+			o.mu.Unlock()
+			return
+		}
+	}
+	b = append(b, payload...)
+	for _, p := range more {
+		b = append(b, p...)
+	}
+	o.commit(b)
 }
 
 func (o *outbox) run() {

@@ -71,17 +71,13 @@ func (l *Link) Dropped() { l.kept.Add(-1) }
 // it returns.
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
-	b := append(m.Append(l.data.begin()), payload...)
-	for _, p := range more {
-		b = append(b, p...)
-	}
-	l.data.commit(b)
+	l.data.commitWith(m.Append(l.data.begin()), payload, more)
 }
 
 // SendStep is SendMessage for a step of a collective.
 func (l *Link) SendStep(s wire.Step, payload []byte) {
 	s.Length = len(payload)
-	l.data.commit(append(s.AppendStep(l.data.begin()), payload...))
+	l.data.commitWith(s.AppendStep(l.data.begin()), payload, nil)
 }
 
 // OfferMessage announces a message that needs a grant. It keeps its place

@@ -19,6 +19,8 @@ const (
 	// pieceBytesMax bounds what is written or shown at once, so that one side
 	// works on one part of the ring while the other works on the next.
 	pieceBytesMax = ringBytes / 4
+	// stepBytes is how much of several pieces is written before it is shown.
+	stepBytes = 8 << 10
 )
 
 // closed is set in an index by the side that writes it when it will not
@@ -102,10 +104,35 @@ func (w *ringWriter) close() { w.tail.Or(closed) }
 
 // write appends p, for which there is room.
 func (w *ringWriter) write(p []byte) {
+	w.put(p)
+	w.tail.Add(uint64(len(p)))
+}
+
+// writeAll appends all pieces, for which there is room. The reader gets to see
+// them step by step, so that it need not wait for the last one.
+func (w *ringWriter) writeAll(pieces [][]byte) {
+	hidden := 0
+	for _, p := range pieces {
+		for len(p) > 0 {
+			n := min(len(p), stepBytes-hidden)
+			w.put(p[:n])
+			p = p[n:]
+			if hidden += n; hidden == stepBytes {
+				w.tail.Add(stepBytes)
+				hidden = 0
+			}
+		}
+	}
+	if hidden > 0 {
+		w.tail.Add(uint64(hidden))
+	}
+}
+
+// put copies p to where the next bytes are written.
+func (w *ringWriter) put(p []byte) {
 	k := copy(w.data[w.at(w.written):], p)
 	copy(w.data, p[k:])
 	w.written += uint64(len(p))
-	w.tail.Add(uint64(len(p)))
 }
 
 // A ringReader is the reading side of a ring.

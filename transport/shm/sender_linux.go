@@ -13,6 +13,8 @@ var errReaderLeft = fmt.Errorf("shm: the reader closed the pipe: %w", transport.
 var (
 	_ transport.Sender    = (*sender)(nil)
 	_ transport.TryWriter = (*sender)(nil)
+
+	_ transport.TryVectorWriter = (*sender)(nil)
 )
 
 // A sender is the writing end of a pipe.
@@ -62,6 +64,37 @@ func (s *sender) TryWrite(p []byte) bool {
 	}
 	n, _, err := s.put(p, len(p))
 	return n == len(p) && err == nil
+}
+
+// TryWriteVectored implements transport.TryVectorWriter.
+func (s *sender) TryWriteVectored(pieces [][]byte) bool {
+	if !s.enter() {
+		return false
+	}
+	defer s.leave()
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	if size > len(s.ring.data) || !s.copyAll(pieces, size) {
+		return false
+	}
+	s.alert()
+	return true
+}
+
+func (s *sender) copyAll(pieces [][]byte, size int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whyStopped() != nil || s.ring.readerLeft.Load() != 0 {
+		return false
+	}
+	room, _, err := s.ring.room(size)
+	if err != nil || room < size {
+		return false
+	}
+	s.ring.writeAll(pieces)
+	return true
 }
 
 // put writes as much of p as there is room for, or nothing if that is less

@@ -1,0 +1,71 @@
+package link
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A picker takes what lies in several places, but only now and then.
+type picker struct {
+	transport.Sender
+	try          transport.TryWriter
+	rng          *rand.Rand
+	took, passed *atomic.Int64
+}
+
+func (p *picker) TryWrite(b []byte) bool { return p.rng.IntN(3) > 0 && p.try.TryWrite(b) }
+
+func (p *picker) TryWriteVectored(pieces [][]byte) bool {
+	if p.rng.IntN(3) == 0 || !p.try.TryWrite(slices.Concat(pieces...)) {
+		p.passed.Add(1)
+		return false
+	}
+	p.took.Add(1)
+	return true
+}
+
+// TestPayloadsFromWhereTheyLie: long payloads go past the buffer of the outbox if
+// the pipe takes them, and come whole and in order whether it does or not.
+func TestPayloadsFromWhereTheyLie(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	var took, passed atomic.Int64
+	var a, b *Link
+	const messages = 2000
+	payload := func(tag int64) []byte {
+		size := []int{0, 10, directBytesMin - 1, directBytesMin, 5000, 30_000}[tag%6]
+		return bytes.Repeat([]byte{byte(tag)}, size)
+	}
+	done, next := make(chan struct{}), int64(0)
+	hb.message = func(m wire.Message, p []byte) {
+		if m.Tag != next || !bytes.Equal(p, payload(next)) {
+			t.Errorf("message %d with %d bytes, want %d with %d", m.Tag, len(p), next, len(payload(next)))
+		}
+		b.Consumed(wire.Messages, len(p))
+		if next++; next == messages {
+			close(done)
+		}
+	}
+	a, b = pair(t, ha, hb, with(func(lane wire.Lane, s transport.Sender) transport.Sender {
+		return &picker{s, s.(transport.TryWriter), rand.New(rand.NewPCG(1, uint64(lane))), &took, &passed}
+	}))
+	for tag := range int64(messages) {
+		p := payload(tag)
+		soon(t, "credit", func() {
+			for !a.TakeCredit(wire.Messages, len(p)) {
+			}
+		})
+		half := len(p) - len(p)/3
+		a.SendMessage(wire.Message{Tag: tag}, p[:half], p[half:])
+		clear(p) // It may be used again.
+	}
+	soon(t, "the last message", func() { <-done })
+	if took.Load() == 0 || passed.Load() == 0 {
+		t.Errorf("the pipe took %d payloads and passed on %d, want some of both", took.Load(), passed.Load())
+	}
+}
