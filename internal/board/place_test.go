@@ -22,6 +22,7 @@ func TestPlaces(t *testing.T) {
 			for i := range shown {
 				p := newPlace(shown, i, test.processors)
 				cpu := int(shown[i].Load()) - 1
+				p.delays = func() (time.Duration, int) { return 0, 0 }
 				p.hop = func(others []int) (to int, hopped bool) {
 					hops++
 					return fewest(others, cpu, test.processors), true
@@ -67,17 +68,18 @@ func TestPlacePause(t *testing.T) {
 	p := newPlace(shown, 0, 2)
 	hops := 0
 	p.hop = func([]int) (int, bool) { hops++; return 0, true }
+	p.delays = func() (time.Duration, int) { return 0, 0 }
 	now := time.Now()
 	for range 3000 {
 		now = now.Add(time.Millisecond)
-		p.leave(now)
+		p.leave(0, now)
 	}
 	if hops < 5 || hops > 20 {
 		t.Errorf("%d hops in 3 s of which each was in vain, want a dozen", hops)
 	}
 	for range 20 {
 		now = now.Add(2 * hopPauseMax)
-		p.leave(now)
+		p.leave(0, now)
 	}
 	if p.pause != hopPause {
 		t.Errorf("after a quiet time the pause is %v, want %v", p.pause, hopPause)
@@ -120,5 +122,57 @@ func TestSettle(t *testing.T) {
 	all.Wait()
 	if got, known := word(cfg.Areas[0], runsAt).Load(), yield.Processor() >= 0; (got > 0) != known {
 		t.Errorf("shows %d, want a processor: %v", got, known)
+	}
+}
+
+// TestHopOnTrial: a rank that finds another program on its new processor goes
+// back, and stays ever longer; one that does not stays there.
+func TestHopOnTrial(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		delayed  time.Duration // in 20 ms
+		thread   int           // at the end of the trial
+		wantBack bool
+		pause    time.Duration
+	}{
+		{"alone", 0, 7, false, hopPause},
+		{"a little", trialTime / 5, 7, false, hopPause},
+		{"another program", trialTime / 2, 7, true, regretPause},
+		{"on another thread", trialTime, 8, false, hopPause},
+	} {
+		shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
+		p := newPlace(shown, 0, 2)
+		delay, thread, back := time.Second, 7, -1
+		p.hop = func([]int) (int, bool) { return 1, true }
+		p.back = func(to int) { back = to }
+		p.delays = func() (time.Duration, int) { return delay, thread }
+		now := time.Now()
+		p.leave(0, now)
+		if p.judge(now.Add(trialTime / 2)); !p.onTrial.Load() {
+			t.Errorf("%s: judged before the time", test.name)
+		}
+		delay, thread = delay+test.delayed, test.thread
+		p.judge(now.Add(trialTime))
+		if (back == 0) != test.wantBack || p.pause != test.pause || p.onTrial.Load() {
+			t.Errorf("%s: went back to %d, with a pause of %v; want to go back: %v, and %v", test.name, back, p.pause, test.wantBack, test.pause)
+		}
+		if want := uint32(2); !test.wantBack && shown[0].Load() != want {
+			t.Errorf("%s: shows %d, want %d", test.name, shown[0].Load(), want)
+		}
+	}
+	p := newPlace([]*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}, 0, 2)
+	backs, delay := 0, time.Duration(0)
+	p.hop = func([]int) (int, bool) { return 1, true }
+	p.back = func(int) { backs++ }
+	p.delays = func() (time.Duration, int) { return delay, 7 }
+	now := time.Now()
+	for range 100_000 {
+		now = now.Add(time.Millisecond)
+		delay += time.Millisecond
+		p.leave(0, now)
+		p.judge(now)
+	}
+	if backs < 4 || backs > 10 {
+		t.Errorf("hopped back %d times in 100 s, want half a dozen", backs)
 	}
 }

@@ -96,6 +96,9 @@ func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy boo
 // look handles what comes for as long as a visit lasts. It reports whether
 // ended has something.
 func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
+	if c.board != nil {
+		c.board.Judge()
+	}
 	var turns yield.Turns
 	var start time.Time
 	first := glances

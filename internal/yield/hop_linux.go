@@ -1,7 +1,9 @@
 package yield
 
 import (
+	"bytes"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,13 +35,55 @@ func Hop(others []int) (to int, hopped bool) {
 	if to == from {
 		return from, false
 	}
+	return to, move(to, &allowed) == nil
+}
+
+// Return moves this thread to a processor where it was before.
+func Return(to int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) == nil && allowed.IsSet(to) {
+		move(to, &allowed)
+	}
+}
+
+// move moves this thread to a processor, but does not bind it there.
+func move(to int, allowed *unix.CPUSet) error {
 	var there unix.CPUSet
 	there.Set(to)
-	if unix.SchedSetaffinity(0, &there) != nil {
-		return from, false
+	if err := unix.SchedSetaffinity(0, &there); err != nil {
+		return err
 	}
-	unix.SchedSetaffinity(0, &allowed)
-	return to, true
+	return unix.SchedSetaffinity(0, allowed)
+}
+
+// Delay is for how long this thread could have run while others did on its
+// processor, since it began. It tells the number of the thread, too, as a
+// goroutine may be on another one next time; that is 0 if nothing is known.
+func Delay() (d time.Duration, thread int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fd, err := unix.Open("/proc/thread-self/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0
+	}
+	defer unix.Close(fd)
+	var text [128]byte
+	n, err := unix.Read(fd, text[:])
+	if err != nil {
+		return 0, 0
+	}
+	// Three numbers: nanoseconds that it ran, those that it waited, and how
+	// often it was its turn; see proc(5) and Documentation/scheduler/sched-stats.
+	fields := bytes.Fields(text[:n])
+	if len(fields) != 3 {
+		return 0, 0
+	}
+	for _, digit := range fields[1] {
+		d = 10*d + time.Duration(digit-'0')
+	}
+	return d, unix.Gettid()
 }
 
 func crowd(others []int, cpu int) (n int) {

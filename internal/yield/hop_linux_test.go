@@ -3,6 +3,7 @@ package yield
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,5 +40,54 @@ func TestHop(t *testing.T) {
 	}
 	if to, hopped := Hop([]int{0, 1, 2, 3}); hopped && before.Count() < 4 && to < 4 {
 		t.Errorf("went to %d, where as many run", to)
+	}
+}
+
+// TestDelay: a thread that shares its processor with a busy one waits for it.
+func TestDelay(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	from := Processor()
+	var one unix.CPUSet
+	one.Set(from)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SchedSetaffinity(0, &before)
+	stop := make(chan struct{})
+	bound := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and ends with the goroutine, as it stays bound
+		bound <- unix.SchedSetaffinity(0, &one)
+		for {
+			select {
+			case <-stop:
+				close(bound)
+				return
+			default:
+			}
+		}
+	}()
+	if err := <-bound; err != nil {
+		t.Fatal(err)
+	}
+	first, thread := Delay()
+	if thread == 0 {
+		t.Log("this kernel does not tell") // Then nobody hops back.
+	}
+	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
+	}
+	last, same := Delay()
+	close(stop)
+	<-bound
+	if d := last - first; same != thread || thread != 0 && (d < 5*time.Millisecond || d > time.Minute) {
+		t.Errorf("in 50 ms beside a busy thread: delayed by %v, in thread %d and %d", d, thread, same)
+	}
+	if Return(from); Processor() != from {
+		t.Error("is elsewhere after Return")
 	}
 }
