@@ -3,9 +3,6 @@ package nexar
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -82,28 +79,5 @@ func (n *Node) Leave(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return opError("leave", cancelled(ctx))
-	}
-}
-
-// leaveOnTerm has the node leave when the process is asked to end, until stop is
-// called. The second time it ends at once.
-func (n *Node) leaveOnTerm() (stop func()) {
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGTERM)
-	done := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-asked:
-			n.leaving.Store(true)
-			n.home.log.Info("asked to end: this node leaves at the next checkpoint")
-		case <-done:
-		}
-		signal.Stop(asked)
-	}()
-	return func() {
-		close(done)
-		<-ended
 	}
 }

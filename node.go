@@ -97,7 +97,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	term, quit := func() {}, func() {}
 	if cfg.LeaveOnTerm {
-		term = n.leaveOnTerm()
+		term = node.OnTerm(func() { n.leaving.Store(true) })
 	}
 	if cfg.DumpOnQuit {
 		quit = record.OnQuit(func() { n.Record().WriteTo(os.Stderr) })

@@ -6,8 +6,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"reflect"
-	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 )
@@ -22,7 +20,7 @@ import (
 //   - a slice of numbers, or of structs without pointers, of the same length
 //     everywhere;
 //   - a pointer to such a slice, which gets the length that it has on rank 0;
-//   - a pointer to a number or to a struct without pointers;
+//   - a pointer to a number, or to an array or struct without pointers;
 //   - an encoding.BinaryMarshaler that is an encoding.BinaryUnmarshaler as well.
 //
 // All ranks call Sync as they call a collective. If it fails, state may have been
@@ -31,22 +29,25 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 	if s, ok := state.(marshaler); ok {
 		return c.syncMarshaled(ctx, s)
 	}
-	v := reflect.ValueOf(state)
+	r, ok := kernel.RegionOf(state)
 	switch {
-	case v.Kind() == reflect.Slice && kernel.Plain(v.Type().Elem()):
-		return c.sync(ctx, memoryOf(v))
-	case v.Kind() != reflect.Pointer || v.IsNil():
-	case v.Elem().Kind() == reflect.Slice && kernel.Plain(v.Elem().Type().Elem()):
-		return c.syncSlice(ctx, v.Elem())
-	case kernel.Plain(v.Elem().Type()):
-		return c.sync(ctx, unsafe.Slice((*byte)(v.UnsafePointer()), v.Elem().Type().Size()))
+	case !ok:
+		return opError(syncName, fmt.Errorf("%w: %T is not a slice of elements without pointers, a pointer to one or to an element, nor a binary marshaler and unmarshaler",
+			ErrInvalidType, state))
+	case r.Grows():
+		return c.syncSlice(ctx, r)
 	}
-	return opError(syncName, fmt.Errorf("%w: %T is neither a slice of elements without pointers, a pointer to one or to an element, nor a binary marshaler and unmarshaler",
-		ErrInvalidType, state))
+	return c.sync(ctx, r.Bytes())
 }
 
 // syncName is the name of Sync in what other ranks say of it.
 const syncName = "sync"
+
+// A marshaler is a state that makes bytes of itself.
+type marshaler interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
 
 // sync hands memory of the same size over.
 func (c *Comm) sync(ctx context.Context, mem []byte) error {
@@ -56,20 +57,18 @@ func (c *Comm) sync(ctx context.Context, mem []byte) error {
 }
 
 // syncSlice hands over a slice of any length.
-func (c *Comm) syncSlice(ctx context.Context, v reflect.Value) error {
-	n := []uint64{uint64(v.Len())}
+func (c *Comm) syncSlice(ctx context.Context, r kernel.Region) error {
+	n := []uint64{uint64(r.Len())}
 	if err := c.sync(ctx, bytesOf(n)); err != nil {
 		return err
 	}
-	if int(n[0]) != v.Len() {
-		v.Set(reflect.MakeSlice(v.Type(), int(n[0]), int(n[0])))
-	}
-	return c.sync(ctx, memoryOf(v))
+	r.SetLen(int(n[0]))
+	return c.sync(ctx, r.Bytes())
 }
 
 // syncMarshaled hands over what a state makes of itself. That it makes nothing is
 // told to all.
-func (c *Comm) syncMarshaled(ctx context.Context, state marshaler) error {
+func (c *Comm) syncMarshaled(ctx context.Context, state marshaler) (err error) {
 	var b []byte
 	var bad error
 	failed := []uint8{0}
@@ -84,19 +83,9 @@ func (c *Comm) syncMarshaled(ctx context.Context, state marshaler) error {
 	if failed[0] != 0 {
 		return opError(syncName, cmp.Or(bad, errors.New("rank 0 could not marshal its state")))
 	}
-	if err := c.syncSlice(ctx, reflect.ValueOf(&b).Elem()); err != nil || c.rank == 0 {
+	r, _ := kernel.RegionOf(&b)
+	if err := c.syncSlice(ctx, r); err != nil || c.rank == 0 {
 		return err
 	}
 	return opError(syncName, state.UnmarshalBinary(b))
-}
-
-// A marshaler is a state that makes bytes of itself.
-type marshaler interface {
-	encoding.BinaryMarshaler
-	encoding.BinaryUnmarshaler
-}
-
-// memoryOf is the memory of a slice.
-func memoryOf(v reflect.Value) []byte {
-	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*int(v.Type().Elem().Size()))
 }
