@@ -42,6 +42,7 @@ import (
 // are then removed. If the seed is gone, nothing changes.
 func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	c := n.World()
+	n.heed()
 	leaves := n.leaving.Load() && !n.node.Session.Gone()
 	flag := []uint8{0}
 	if leaves || n.node.Session.IsCalled(c.Epoch()) {

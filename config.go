@@ -194,9 +194,9 @@ type Config struct {
 	// off. NEXAR_SPARE=1.
 	Spare bool `env:"NEXAR_SPARE"`
 
-	// LeaveOnTerm has the node leave at its next Checkpoint when the process gets a
-	// SIGTERM, in place of ending at once; a second one ends it. The default is off;
-	// 'nexar run --elastic' sets it. NEXAR_LEAVE_ON_SIGTERM=1.
+	// LeaveOnTerm has a node that has called Checkpoint leave at the next one when
+	// the process gets a SIGTERM, in place of ending at once; a second one ends it.
+	// The default is off. NEXAR_LEAVE_ON_SIGTERM=1, which nexar run --elastic sets.
 	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
 
 	// # This process

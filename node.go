@@ -31,6 +31,7 @@ type Node struct {
 	resting atomic.Uint64 // the epoch that has ended with a checkpoint
 	left    chan struct{} // closed when the node has left the world
 	leave   func()        // closes it
+	heed    func() func() // makes SIGTERM a wish to leave, until it is stopped
 }
 
 // Join joins the cluster whose seeds cfg names, and returns when its world has
@@ -95,16 +96,19 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 		n.node.Close()
 		return nil, err
 	}
-	term, quit := func() {}, func() {}
-	if cfg.LeaveOnTerm {
-		term = node.OnTerm(func() { n.leaving.Store(true) })
-	}
+	n.heed = sync.OnceValue(func() func() {
+		if !cfg.LeaveOnTerm {
+			return func() {}
+		}
+		return node.OnTerm(func() { n.leaving.Store(true) })
+	})
+	quit := func() {}
 	if cfg.DumpOnQuit {
 		quit = record.OnQuit(func() { n.Record().WriteTo(os.Stderr) })
 	}
 	n.close = sync.OnceValue(func() error {
 		defer quit()
-		term()
+		n.heed()()
 		n.leave()
 		defer n.home.settleAll()
 		return n.node.Close()

@@ -9,18 +9,22 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// TestElastic kills two ranks of four, one after the other. The others learn what
-// all would have.
+// TestElastic kills a rank of four, adds one, and has one leave. The others learn
+// what the first four would have.
 func TestElastic(t *testing.T) {
 	dir := build(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(dir, "nexar"), "run", "-n", "4", "--no-prefix", "--elastic", "--",
-		program(dir, "elastic"), "--epochs", "10", "--pause", "2ms")
-	cmd.Stderr = os.Stderr
+	train := []string{program(dir, "elastic"), "--epochs", "12", "--pause", "2ms"}
+	cmd := exec.CommandContext(ctx, program(dir, "nexar"), append([]string{"run", "-n", "4", "--no-prefix", "--elastic", "--"}, train...)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -28,50 +32,85 @@ func TestElastic(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	text := killAsItGoes(t, out, "4", "3")
+	token, seed := invitation(t, stderr)
+	joiner := exec.CommandContext(ctx, program(dir, "nexar"), append([]string{"run", "--no-prefix", "--elastic", "--seed", seed, "--"}, train...)...)
+	joiner.Env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN="+token)
+	joiner.Stdout, joiner.Stderr = os.Stderr, os.Stderr
+	text := follow(t, out,
+		stage{4, 4, func(rank1 *os.Process) error { return rank1.Kill() }},
+		stage{3, 3, func(*os.Process) error { return joiner.Start() }},
+		stage{4, 3, func(rank1 *os.Process) error { return rank1.Signal(syscall.SIGTERM) }},
+		stage{3, 2, func(*os.Process) error { return nil }},
+	)
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v, although two ranks have finished", err)
+		t.Errorf("%v, although ranks have finished", err)
 	}
-	m := regexp.MustCompile(`2 ranks have finished: accuracy ([0-9.]+)%`).FindStringSubmatch(text)
-	if m == nil {
-		t.Fatalf("nobody has finished:\n%s", text)
+	if err := joiner.Wait(); err != nil {
+		t.Errorf("the one that was added: %v", err)
+	}
+	m := regexp.MustCompile(`3 ranks have finished: accuracy ([0-9.]+)%`).FindStringSubmatch(text)
+	if m == nil || !strings.Contains(text, "has left after step") {
+		t.Fatalf("no three ranks have finished, or none has left:\n%s", text)
 	}
 	if accuracy, err := strconv.ParseFloat(m[1], 64); err != nil || accuracy < 93 {
 		t.Errorf("the accuracy is %s%%, want 93%% at least", m[1])
 	}
 }
 
-// killAsItGoes reads output, and kills rank 1 once all ranks have begun in a
-// world of each of some sizes.
-func killAsItGoes(t *testing.T, out io.Reader, sizes ...string) string {
+// invitation reads how to add a rank, and then copies what follows.
+func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
+	t.Helper()
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	m := regexp.MustCompile(`NEXAR_CLUSTER_TOKEN=(\S+) .*--seed (\S+) `).FindStringSubmatch(line)
+	if err != nil || m == nil {
+		t.Fatalf("nexar run says %q (%v), want how to add a rank", line, err)
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		io.Copy(os.Stderr, r)
+	}()
+	t.Cleanup(func() { <-copied })
+	return m[1], m[2]
+}
+
+// A stage is a world of a size that is to begin on so many ranks whose output is
+// read, and what to do then, with the process of rank 1.
+type stage struct {
+	size, begin int
+	then        func(rank1 *os.Process) error
+}
+
+// follow reads output, and goes from stage to stage.
+func follow(t *testing.T, out io.Reader, stages ...stage) string {
 	t.Helper()
 	begins := regexp.MustCompile(`rank (\d) of (\d), process (\d+), begins`)
-	begun, victim := make(map[string]int), make(map[string]string)
+	begun, pid := 0, 0
 	var all strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		all.WriteString(lines.Text() + "\n")
 		m := begins.FindStringSubmatch(lines.Text())
-		if m == nil {
+		if m == nil || len(stages) == 0 || m[2] != strconv.Itoa(stages[0].size) {
 			continue
 		}
-		if begun[m[2]]++; m[1] == "1" {
-			victim[m[2]] = m[3]
+		if m[1] == "1" {
+			pid, _ = strconv.Atoi(m[3])
 		}
-		if len(sizes) == 0 || m[2] != sizes[0] || strconv.Itoa(begun[m[2]]) != m[2] {
+		if begun++; begun < stages[0].begin {
 			continue
-		}
-		sizes = sizes[1:]
-		pid, err := strconv.Atoi(victim[m[2]])
-		if err != nil {
-			t.Fatal(err)
 		}
 		p, err := os.FindProcess(pid)
 		if err == nil {
-			err = p.Kill()
+			err = stages[0].then(p)
 		}
 		if err != nil {
-			t.Errorf("kill %d: %v", pid, err)
+			t.Errorf("stage %v: %v", stages[0], err)
 		}
+		stages, begun = stages[1:], 0
+	}
+	if len(stages) > 0 {
+		t.Errorf("these stages were not reached: %v", stages)
 	}
 	return all.String()
 }

@@ -21,6 +21,7 @@ type runFlags struct {
 	env      []string
 	noPrefix bool
 	elastic  bool
+	min, max int
 	grace    time.Duration
 }
 
@@ -45,6 +46,9 @@ its environment:
   NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
   NEXAR_DUMP_ON_QUIT   1, unless it is set: before a SIGQUIT ends a process, it
                        shows what it was in and whom it waited for
+  NEXAR_LEAVE_ON_SIGTERM
+                       1 with --elastic, unless it is set: a process that calls
+                       Node.Checkpoint leaves there after a SIGTERM
 
 Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
 
@@ -58,7 +62,11 @@ nexar tells of it, have the grace time to end by themselves, then again as
 long after a SIGTERM; then they are killed. No process outlives nexar run.
 
 With --elastic the others go on when a process fails after the world has
-formed. It is for programs that follow Node.Epochs, as examples/elastic does.
+formed, and more may join: run prints the command for that. Such a world has
+--min nodes at least, without which it waits, and --max at most; in a larger
+cluster the seed is told so, with flags of the same names. This is for programs
+that follow Node.Epochs, and for joining also call Node.Checkpoint, as
+examples/elastic does.
 
 EXIT STATUS
   0      all processes exited with status 0; with --elastic, at least one did
@@ -74,7 +82,11 @@ EXIT STATUS
 
   Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...
-    nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train`,
+    nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train
+
+  Two more ranks for an elastic cluster that works, and a spare for it:
+    nexar run -n 2 --elastic --seed 10.0.0.1:7000 -- ./train
+    nexar run --elastic --seed 10.0.0.1:7000 --env NEXAR_SPARE=1 -- ./train`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := f.config(cmd.Flags().Changed, args)
@@ -101,7 +113,9 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (the seed chooses if it is not given)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable in the environment of the program, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not begin lines of output with the rank")
-	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails")
+	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails, and more join")
+	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
+	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure")
 }
 
@@ -113,7 +127,7 @@ const processesMax = 4096
 func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
 	cfg := ranks.Config{
 		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
-		Env: f.env, NoPrefix: f.noPrefix, Elastic: f.elastic, Grace: f.grace,
+		Env: f.env, NoPrefix: f.noPrefix, Elastic: f.elastic, Min: f.min, Max: f.max, Grace: f.grace,
 	}
 	switch {
 	case len(program) == 0:
@@ -124,6 +138,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 		return cfg, usagef("-n %d: at most %d processes are started on one host", f.count, processesMax)
 	case f.grace <= 0:
 		return cfg, usagef("--grace %v: not more than no time", f.grace)
+	}
+	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
+		return cfg, err
 	}
 	for _, pair := range f.env {
 		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {
@@ -137,6 +154,23 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 		cfg.First = &f.first
 	}
 	return cfg, f.checkPart(given)
+}
+
+// checkElastic checks the flags of an elastic world of a size, which is that of a
+// seed of this command, if it has one.
+func checkElastic(elastic, whole bool, least, most, size int) error {
+	switch {
+	case least == 0 && most == 0:
+	case !elastic:
+		return usagef("--min and --max are for an elastic world: add --elastic")
+	case !whole:
+		return usagef("--min and --max are for the seed: give them to 'nexar seed'")
+	case least < 0 || least > size:
+		return usagef("--min %d: a world that forms with %d nodes has between 1 and %d at least", least, size, size)
+	case most < 0 || most > 0 && most < size:
+		return usagef("--max %d: a world that forms with %d nodes has no fewer at most", most, size)
+	}
+	return nil
 }
 
 // checkWhole checks the flags of a cluster within this host.

@@ -20,6 +20,8 @@ import (
 type seedFlags struct {
 	listen      string
 	world       int
+	elastic     bool
+	min, max    int
 	stateDir    string
 	formTimeout time.Duration
 	logLevel    string
@@ -41,6 +43,12 @@ listens at a loopback address; "nexar token" makes one.
 
 Nodes reach the seed by UDP, and a TCP connection to the same port lets them
 notice its end: let both through your firewall.
+
+With --elastic, nodes may join the world after it has formed: they are in it
+after the next checkpoint of the others (Node.Checkpoint), as long as there are
+no more than --max. If nodes fail and fewer than --min are left, these wait for
+others. Spares (NEXAR_SPARE=1) may join any world, and replace nodes that have
+gone.
 
 With --state-dir the certificate authority of the cluster is kept on disk, so
 that a seed that is started again serves the same cluster.
@@ -72,6 +80,9 @@ EXIT STATUS
 	flags.SortFlags = false
 	flags.StringVar(&f.listen, "listen", ":0", "`host:port` at which nodes reach the seed; port 0 is any")
 	flags.IntVar(&f.world, "world", 0, "number of nodes to admit")
+	flags.BoolVar(&f.elastic, "elastic", false, "let nodes join after the world has formed")
+	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
+	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
 	flags.StringVar(&f.stateDir, "state-dir", "", "keep the cluster's certificate authority in this `directory` (default: in memory)")
 	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "how long the nodes may take to come together; less than 0 is for ever")
 	flags.StringVar(&f.logLevel, "log-level", "warn", "what to write to standard error: debug, info, warn or error")
@@ -93,7 +104,8 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	ctx, stop := context.WithCancel(ctx)
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: f.listen, World: f.world, Token: token, StateDir: f.stateDir, FormTimeout: f.formTimeout,
+		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
+		Token: token, StateDir: f.stateDir, FormTimeout: f.formTimeout,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {
@@ -119,6 +131,9 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 		return level, usagef("--world is missing: say how many nodes the cluster has, for example: nexar seed --world 4")
 	case f.world < 0:
 		return level, usagef("--world %d: a cluster has one node at least", f.world)
+	}
+	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
+		return level, err
 	}
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return level, usagef("--log-level %q: not one of debug, info, warn, error", f.logLevel)
@@ -190,6 +205,9 @@ func describe(e nexar.SeedEvent) string {
 		who = fmt.Sprintf("rank %d, %s,", e.Rank, who)
 	}
 	there := fmt.Sprintf("%d of %s", e.Joined, nodes(e.World))
+	if e.Joined > e.World {
+		there = fmt.Sprintf("%d, %d of them beyond the world of %s", e.Joined, e.Joined-e.World, nodes(e.World))
+	}
 	switch {
 	case e.Left:
 		return fmt.Sprintf("%s has left (%s still there)", who, there)

@@ -1,11 +1,13 @@
-// Command elastic trains the network of examples/train, and goes on when ranks
-// die:
+// Command elastic trains the network of examples/train, goes on when ranks die,
+// and takes in others:
 //
-//	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic
+//	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic --pause 20ms
 //
-// Kill one of the processes whose numbers it prints with kill -9, and another:
-// the others go on from the step that they had come to. As batches do not depend
-// on the number of ranks, they learn what all would have learnt.
+// Kill one of the processes whose numbers it prints with kill -9: the others go on
+// from the step that they had come to. Start another one, with the command that
+// nexar run prints: it gets the weights, and takes part from the next step on. One
+// that gets a SIGTERM leaves after its step. As batches do not depend on the number
+// of ranks, they learn what the first four would have learnt.
 package main
 
 import (
@@ -35,7 +37,7 @@ const (
 func main() {
 	log.SetFlags(0)
 	epochs := flag.Int("epochs", 30, "how often to learn from each image")
-	pause := flag.Duration("pause", 0, "wait so long after each step, to have time to kill somebody")
+	pause := flag.Duration("pause", 0, "wait so long after each step, to have time to kill and start somebody")
 	flag.Parse()
 	if err := run(context.Background(), *epochs, *pause); err != nil {
 		log.Fatal(err)
@@ -68,30 +70,41 @@ func run(ctx context.Context, epochs int, pause time.Duration) error {
 			return err
 		}
 		fmt.Printf("rank %d of %d, process %d, begins with step %d\n", comm.Rank(), comm.Size(), os.Getpid(), j.steps)
-		err = j.learn(ctx, comm)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, nexar.ErrPeerFailed) && !errors.Is(err, nexar.ErrRevoked) {
+		switch err := j.learn(ctx, node, comm); {
+		case err == nil:
+			return nil
+		case err == errChanges:
+		case errors.Is(err, nexar.ErrPeerFailed), errors.Is(err, nexar.ErrRevoked):
+			fmt.Printf("in step %d: %v\n", j.steps, comm.Err())
+		default:
 			return err
 		}
-		fmt.Printf("in step %d: %v\n", j.steps, comm.Err())
 	}
+	fmt.Printf("process %d has left after step %d\n", os.Getpid(), j.steps)
 	return nil
 }
 
+// errChanges ends the work on a communicator: another one takes its place.
+var errChanges = errors.New("nodes join or leave")
+
 // learn goes on with the training on a communicator.
-func (j *job) learn(ctx context.Context, c *nexar.Comm) error {
+func (j *job) learn(ctx context.Context, node *nexar.Node, c *nexar.Comm) error {
 	trainer, err := j.sync(ctx, c)
 	if err != nil {
 		return err
 	}
-	for perEpoch := (j.train.Len() + batch - 1) / batch; j.steps < j.epochs*perEpoch; j.steps++ {
+	for perEpoch := (j.train.Len() + batch - 1) / batch; j.steps < j.epochs*perEpoch; {
 		epoch, i := j.steps/perEpoch, j.steps%perEpoch
 		order := rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(j.train.Len())
 		samples := order[i*batch : min((i+1)*batch, len(order))]
 		if err := trainer.Step(ctx, j.train, samples, sgd.Falling(rate, epoch, j.epochs)); err != nil {
 			return err
+		}
+		j.steps++
+		if changed, err := node.Checkpoint(ctx); err != nil {
+			return err
+		} else if changed {
+			return errChanges
 		}
 		time.Sleep(j.pause)
 	}

@@ -71,7 +71,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestVariablesThatContradictEachOther(t *testing.T) {
 	list := examineEnvironment(t.Context(), []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=9", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"})
-	if f := find(t, list, "not more than the interval"); f.Status != Fail {
+	if f := find(t, list, "not more than NEXAR_HEARTBEAT_INTERVAL_SECS"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
 	list = examineEnvironment(t.Context(), []string{"NEXAR_PLAIN_BULK=1", "NEXAR_ENCRYPT_BULK_TRANSPORT=1"})

@@ -14,6 +14,9 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 	if e.get(dumpVariable) == "" {
 		e.set(dumpVariable, "1")
 	}
+	if cfg.Elastic && e.get(leaveVariable) == "" {
+		e.set(leaveVariable, "1")
+	}
 	e.unset("NEXAR_RANK")
 	if cfg.ranked() {
 		e.set("NEXAR_RANK", cfg.label(i))
@@ -41,6 +44,9 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 
 // dumpVariable has a process show what it is in, before it ends by a SIGQUIT.
 const dumpVariable = "NEXAR_DUMP_ON_QUIT"
+
+// leaveVariable has a node that gets a SIGTERM leave at its next checkpoint.
+const leaveVariable = "NEXAR_LEAVE_ON_SIGTERM"
 
 // An environment is a list of "name=value".
 type environment []string

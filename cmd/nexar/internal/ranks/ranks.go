@@ -35,7 +35,8 @@ type Config struct {
 	Env       []string // "name=value", over everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
 	FirstOnly bool     // the first process has this one's standard output and error, and no other has an output
-	Elastic   bool     // the others go on when a process fails after the world has formed
+	Elastic   bool     // the others go on when a process fails after the world has formed, and more may join
+	Min, Max  int      // nodes of an elastic world, 0 for the defaults
 	Grace     time.Duration
 	Title     string // begins messages: "nexar run"
 
@@ -51,10 +52,13 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	var w *world // nil if the cluster is a larger one
 	if cfg.Seeds == "" {
-		if w, err = startWorld(ctx, cfg.Count); err != nil {
+		if w, err = startWorld(ctx, cfg); err != nil {
 			return err
 		}
 		defer w.close()
+		if cfg.Elastic {
+			fmt.Fprintf(cfg.Stderr, "%s: to add a rank: NEXAR_CLUSTER_TOKEN=%s nexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, w.token, w.addr)
+		}
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, launch.Forwarded()...)

@@ -54,7 +54,7 @@ func TestEnvironment(t *testing.T) {
 func TestChildren(t *testing.T) {
 	first := 6
 	var out bytes.Buffer
-	w, err := startWorld(t.Context(), 2)
+	w, err := startWorld(t.Context(), Config{Count: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,11 @@ type world struct {
 	abandoning sync.WaitGroup
 }
 
-func startWorld(ctx context.Context, size int) (*world, error) {
-	w := &world{token: nexar.NewToken(), size: size}
+func startWorld(ctx context.Context, cfg Config) (*world, error) {
+	w := &world{token: nexar.NewToken(), size: cfg.Count}
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: "127.0.0.1:0", World: size, Token: w.token,
+		Listen: "127.0.0.1:0", World: w.size, Token: w.token,
+		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 		Progress: func(e nexar.SeedEvent) {
 			w.joined.Store(int32(e.Joined))
 			w.most.Store(max(w.most.Load(), int32(e.Joined)))
