@@ -38,7 +38,10 @@ import (
 // a node has failed and there is no next view within Config.RecoveryTimeout,
 // because the seed is gone, or if the others go on without this node: because they
 // have lost it, or because it has not come round within that time when they had.
-// With Config.Recovery Abort a failure ends it with the PeerError.
+// If the communicator has ended for a reason that is no failure of a node, as a
+// MismatchError or a call that was cancelled, here or elsewhere, or took too long,
+// this is the error if no view has come within Config.HeartbeatTimeout and a
+// second more: until then a failure may be behind it. With Config.Recovery Abort a failure ends it with the PeerError.
 //
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
@@ -60,9 +63,16 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 }
 
 // newFollower follows the views of a node's world.
-func (n *Node) newFollower(policy RecoveryPolicy, timeout time.Duration) epoch.Follower[*Comm] {
+func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration) epoch.Follower[*Comm] {
 	return epoch.Follower[*Comm]{
 		Views: n.node.Session, Timeout: max(0, timeout), Abort: policy == Abort,
+		// A call may have been given up because of a host that has not been
+		// silent for long enough yet, and the seed needs a moment.
+		Grace: silence + time.Second,
+		Failure: func(err error) bool {
+			p, ok := errors.AsType[*PeerError](err)
+			return ok && !p.Left
+		},
 		Make: func(ctx context.Context, old *Comm, v member.View) (*Comm, error) {
 			if old != nil {
 				old.Close()

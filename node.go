@@ -121,7 +121,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	if n.home, err = newHome(n.node.Mesh, tune.QUIC(), cfg); err != nil {
 		return err
 	}
-	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout)
+	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout, cfg.HeartbeatTimeout)
 	var world *Comm
 	if n.node.Late {
 		world, err = n.follower.From(ctx, n.node.View)

@@ -30,63 +30,7 @@ func newRun(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -n COUNT [flags] [--] PROGRAM [ARGUMENT...]",
 		Short: "Start a program as several ranks on this host",
-		Long: `Run starts COUNT processes of PROGRAM on this host and ends when they have
-ended. By themselves they are a cluster, with a seed inside of nexar run and a
-new token, which nobody outside of this host can reach. With --seed they are a
-part of a larger cluster.
-
-PROGRAM calls nexar.Join with an empty Config; everything that it needs is in
-its environment:
-
-  NEXAR_SEEDS          the address of the seed
-  NEXAR_CLUSTER_TOKEN  the secret that admits it
-  NEXAR_RANK           the rank (with --seed only if --first-rank is given)
-  NEXAR_WORLD          the number of ranks (with --seed only if --world is)
-  NEXAR_LOCAL_RANK     the number among the processes of this host, from 0
-  NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
-  NEXAR_DUMP_ON_QUIT   1, unless it is set: before a SIGQUIT ends a process, it
-                       shows what it was in and whom it waited for
-  NEXAR_LEAVE_ON_SIGTERM
-                       1 with --elastic, unless it is set: a process that calls
-                       Node.Checkpoint leaves there after a SIGTERM
-
-Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
-
-Every line of output begins with the rank, "[2] ", in a colour of its own on a
-terminal unless NO_COLOR is set. Lines stay whole. Standard input goes to the
-first process.
-
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes; the third
-one that asks them to end kills them. When a process fails, the others, whom
-nexar tells of it, have the grace time to end by themselves, then again as
-long after a SIGTERM; then they are killed. No process outlives nexar run.
-
-With --elastic the others go on when a process fails after the world has
-formed, and more may join: run prints the command for that. Such a world has
---min nodes at least, without which it waits, and --max at most; in a larger
-cluster the seed is told so, with flags of the same names. This is for programs
-that follow Node.Epochs, and for joining also call Node.Checkpoint, as
-examples/elastic does.
-
-EXIT STATUS
-  0      all processes exited with status 0; with --elastic, at least one did
-  N      the process that failed first exited with status N
-  128+N  the process that failed first was killed by signal N
-  1      a process ended before the world had formed, while others waited
-  2      nexar run was called wrongly
-  126    PROGRAM cannot be executed
-  127    PROGRAM was not found`,
-		Example: `  Four ranks on this host:
-    nexar run -n 4 -- ./train --epochs 10
-    nexar run -n 4 -- go run ./examples/allreduce
-
-  Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
-    export NEXAR_CLUSTER_TOKEN=...
-    nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train
-
-  Two more ranks for an elastic cluster that works, and a spare for it:
-    nexar run -n 2 --elastic --seed 10.0.0.1:7000 -- ./train
-    nexar run --elastic --seed 10.0.0.1:7000 --env NEXAR_SPARE=1 -- ./train`,
+		Long:  runHelp, Example: runExamples,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := f.config(cmd.Flags().Changed, args)

@@ -37,6 +37,14 @@ type Follower[C Comm] struct {
 	// Timeout is how long there may be no new view after a failure. 0 is for
 	// ever.
 	Timeout time.Duration
+	// Grace is that time after a communicator has ended for a reason that is no
+	// failure of a node, if it is the shorter one. This may be what a failure has
+	// led to that nobody has noticed yet, such as a call that took too long, so it
+	// is meant to be as long as that takes, and a view to come. If none does, the
+	// reason is the error.
+	Grace time.Duration
+	// Failure reports whether a communicator has ended by the failure of a node.
+	Failure func(err error) bool
 	// Make makes the communicator of a view in place of another one.
 	Make func(ctx context.Context, old C, v member.View) (C, error)
 	// Again reports whether another view may mend an error of Make.
@@ -77,7 +85,7 @@ func (e *LostError) Unwrap() []error {
 var errOutdated = errors.New("there is a newer view")
 
 // Next returns the communicator of a view after that of old. Its error is a
-// LostError, that of Make, or the cause of ctx.
+// LostError, that of Make, the reason for which old has ended, or the cause of ctx.
 func (f *Follower[C]) Next(ctx context.Context, old C) (c C, err error) {
 	v, err := f.await(ctx, old)
 	if err != nil {
@@ -140,6 +148,8 @@ func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err erro
 		return v, err
 	case f.Abort:
 		return v, cause
+	case !f.Failure(cause):
+		return f.linger(ctx, old.Epoch(), cause)
 	default:
 		return f.view(ctx, old.Epoch(), cause)
 	}
@@ -167,6 +177,27 @@ func (f *Follower[C]) view(ctx context.Context, epoch uint64, cause error) (memb
 		err = &LostError{Err: err, Cause: cause}
 	}
 	return v, err
+}
+
+// linger waits for a view that is newer than epoch, after what is most likely no
+// failure.
+func (f *Follower[C]) linger(ctx context.Context, epoch uint64, cause error) (member.View, error) {
+	grace := f.Grace
+	if f.Timeout > 0 {
+		grace = min(grace, f.Timeout)
+	}
+	within, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	v, err := f.Views.Next(within, epoch)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return v, err
+	case f.Over(err):
+		return v, &LostError{Err: err, Cause: cause}
+	case within.Err() != nil:
+		return v, cause
+	}
+	return v, fmt.Errorf("%w (and there will be no new view: %w)", cause, err)
 }
 
 // adopt makes the communicator of a view, unless there is a newer one by then.

@@ -78,12 +78,14 @@ var (
 	errGone    = errors.New("the seed is gone")
 	errRemoved = errors.New("this node was removed")
 	errBroken  = errors.New("cannot be mended")
+	errMistake = errors.New("calls do not match")
 )
 
 // follower makes communicators by what make says of an epoch.
 func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Follower[*comm] {
 	return &Follower[*comm]{
-		Views: v, Timeout: 30 * time.Second,
+		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
+		Failure: func(err error) bool { return errors.Is(err, errFailed) },
 		Make: func(ctx context.Context, _ *comm, view member.View) (*comm, error) {
 			if make == nil {
 				return newComm(view.Epoch), nil
@@ -104,6 +106,7 @@ type course struct {
 	then  func(old *comm, v *views, cancel context.CancelFunc) // from now on
 	epoch uint64
 	errs  []error
+	alone bool // it is no LostError
 	took  time.Duration
 }
 
@@ -135,6 +138,30 @@ func fates() map[string]course {
 			time.Sleep(time.Hour)
 			v.set(2, nil)
 		}, epoch: 2, took: time.Hour},
+		"what is no failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
+			time.Sleep(time.Hour)
+			old.end(errMistake)
+		}, errs: []error{errMistake}, alone: true, took: time.Hour + 2*time.Second},
+		"what is no failure, and a view on its way": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			v.set(3, nil)
+		}, epoch: 3, took: time.Second},
+		"what is no failure, without a seed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			v.set(1, errGone)
+			time.Sleep(time.Hour)
+			old.end(errMistake)
+		}, errs: []error{errMistake, errGone}, alone: true, took: time.Hour},
+		"what is no failure, and this node is removed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			v.set(1, errRemoved)
+		}, errs: []error{errMistake, errRemoved}, took: time.Second},
+		"what is no failure, and the context ends": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			cancel()
+		}, errs: []error{context.Canceled}, took: time.Second},
 		"the context ends": {then: func(_ *comm, _ *views, cancel context.CancelFunc) {
 			time.Sleep(time.Minute)
 			cancel()
@@ -225,6 +252,9 @@ func TestNext(t *testing.T) {
 				}
 				if test.errs == nil && (err != nil || c.epoch != test.epoch) {
 					t.Fatalf("got %v, %v, want epoch %d", c, err, test.epoch)
+				}
+				if _, lost := errors.AsType[*LostError](err); test.alone && lost {
+					t.Errorf("got the LostError %v", err)
 				}
 				for _, want := range test.errs {
 					if !errors.Is(err, want) {
