@@ -89,9 +89,13 @@ func Run(cfg Config) error {
 
 	order := newRegister()
 	defer order.close()
-	s := &supervisor{cfg: cfg, out: out, order: order, exits: make(chan exit, len(cfg.Children)), timer: time.NewTimer(0)}
+	s := &supervisor{
+		cfg: cfg, out: out, order: order, exits: make(chan exit, len(cfg.Children)), timer: time.NewTimer(0), tell: time.NewTimer(0),
+	}
 	<-s.timer.C
+	<-s.tell.C
 	defer s.timer.Stop()
+	defer s.tell.Stop()
 	for i := range cfg.Children {
 		if err := s.start(i); err != nil {
 			s.killAll()
@@ -119,7 +123,9 @@ type supervisor struct {
 	stage     stage
 	timer     *time.Timer // ends the stage
 	failures  []*Failure  // until first is chosen
-	survived  []*Failure  // that the others went on after
+	survived  []*Failure  // that the others went on after,
+	untold    []*Failure  // of which these are still to be told
+	tell      *time.Timer // when
 	well      []exit      // of children that exited with status 0
 	first     *Failure
 	requested int // signals that asked the children to end
@@ -136,7 +142,8 @@ const (
 	killed         // they were sent SIGKILL
 )
 
-// settle is how long after the first failure others are compared with it.
+// settle is how long after the first failure others are compared with it, and how
+// long it takes to tell of one after which others go on.
 //
 // A rank that dies takes others with it within milliseconds, and a parent may
 // learn of these first.
@@ -180,6 +187,8 @@ func (s *supervisor) supervise() {
 			s.lost()
 		case <-s.timer.C:
 			s.escalate()
+		case <-s.tell.C:
+			s.tellSurvived()
 		case <-again.C:
 			for _, e := range s.well {
 				s.ask(e)
@@ -188,7 +197,9 @@ func (s *supervisor) supervise() {
 	}
 	if len(s.well) == 0 {
 		s.failures = append(s.failures, s.survived...)
+		s.untold = nil // The first of them is told as such.
 	}
+	s.tellSurvived()
 	if s.first == nil && len(s.failures) > 0 {
 		s.choose()
 	}
@@ -205,12 +216,25 @@ func (s *supervisor) exited(e exit) {
 	if s.stage == allWell && s.requested == 0 && s.cfg.Survives != nil && s.cfg.Survives() {
 		f.Name = s.cfg.Children[f.Child].Name()
 		s.survived = append(s.survived, f)
-		if names := s.names(); names != "" {
-			s.say(f.Error() + "; going on: " + names)
+		if s.untold = append(s.untold, f); len(s.untold) == 1 {
+			s.tell.Reset(settle)
 		}
 		return
 	}
 	s.fail(f)
+}
+
+// tellSurvived tells of failures after which others go on, and of which: a moment
+// later, as children that end together are heard of one after the other.
+func (s *supervisor) tellSurvived() {
+	goingOn := ""
+	if names := s.names(); names != "" {
+		goingOn = "; going on: " + names
+	}
+	for _, f := range s.untold {
+		s.say(f.Error() + goingOn)
+	}
+	s.untold = nil
 }
 
 // ask fails a child that has ended well, if that is harmful.
@@ -224,6 +248,7 @@ func (s *supervisor) ask(e exit) {
 }
 
 func (s *supervisor) fail(f *Failure) {
+	s.tellSurvived()
 	if f.Child >= 0 {
 		f.Name = s.cfg.Children[f.Child].Name()
 	}

@@ -142,6 +142,12 @@ func TestOthersSurvive(t *testing.T) {
 			if said := strings.Join(r.said, "\n"); !strings.Contains(said, test.said) {
 				t.Errorf("said %q, want %q", said, test.said)
 			}
+			// One that ends at the same time does not go on.
+			for _, line := range r.said {
+				if _, on, ok := strings.Cut(line, "going on: "); ok && on != "rank 1" {
+					t.Errorf("said %q, though rank 1 alone goes on", line)
+				}
+			}
 		})
 	}
 }
