@@ -166,6 +166,12 @@ type Config struct {
 	// 0 for ever. NEXAR_RECOVERY_TIMEOUT_SECS.
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
+	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
+	// the stacks of its goroutines, its Record is written to standard error. It is
+	// not for a program that handles SIGQUIT itself. The default is off.
+	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
+	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
+
 	// # Worlds that grow and shrink
 
 	// Elastic lets nodes join a world that has formed, at its checkpoints. The
@@ -208,12 +214,6 @@ type Config struct {
 	// 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB together. Larger ones are made
 	// anew each time. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
-
-	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
-	// the stacks of its goroutines, its Record is written to standard error. It is
-	// not for a program that handles SIGQUIT itself. The default is off.
-	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
-	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
 
 	// Log takes what the node notes; nil, the default, discards it. When operations
 	// fail because a rank has failed, by a timeout or as calls do not match, it has

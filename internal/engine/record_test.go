@@ -224,6 +224,29 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
+// What is recorded takes no memory but that of the rings.
+func TestNoteAllocations(t *testing.T) {
+	w := recorded(t, 1)
+	c := w.comms[0]
+	op := &Op{comm: c, work: w.work(0, ring, nil)}
+	note := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.seq++
+		op.call = wire.Call{Seq: c.seq}
+		op.stamp()
+		op.note()
+		begun := c.stamp()
+		c.noteMessage(pastMessage{what: sent, begun: begun, ended: c.stampEnd(begun)})
+	}
+	for range historyMax {
+		note()
+	}
+	if n := testing.AllocsPerRun(1000, note); n > 0 {
+		t.Errorf("%v allocations for each operation, want none", n)
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	for want, errs := range map[string][]error{
 		record.OK:         {nil},

@@ -17,6 +17,9 @@ import (
 // Several may be in force; each dumps. A handler of the program gets the signal
 // as well, and again when all have dumped.
 func OnQuit(dump func()) (stop func()) {
+	if signal.Ignored(syscall.SIGQUIT) {
+		return func() {} // as the program wants it
+	}
 	got := make(chan os.Signal, 1)
 	over := make(chan struct{})
 	signal.Notify(got, syscall.SIGQUIT)
