@@ -2,6 +2,7 @@ package yield
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,19 +59,14 @@ func TestDelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.SchedSetaffinity(0, &before)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	bound := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and ends with the goroutine, as it stays bound
 		bound <- unix.SchedSetaffinity(0, &one)
-		for {
-			select {
-			case <-stop:
-				close(bound)
-				return
-			default:
-			}
+		for !stop.Load() {
 		}
+		close(bound)
 	}()
 	if err := <-bound; err != nil {
 		t.Fatal(err)
@@ -82,7 +78,7 @@ func TestDelay(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
 	}
 	last, same := Delay()
-	close(stop)
+	stop.Store(true)
 	<-bound
 	if d := last - first; same != thread || thread != 0 && (d < 5*time.Millisecond || d > time.Minute) {
 		t.Errorf("in 50 ms beside a busy thread: delayed by %v, in thread %d and %d", d, thread, same)
