@@ -233,8 +233,8 @@ type RecoveryPolicy string
 const (
 	// Automatic: it yields a communicator of the nodes that are left.
 	Automatic RecoveryPolicy = "automatic"
-	// Manual is to leave it to the program who goes on. It is not built yet, and
-	// does as Automatic.
+	// Manual leaves it to the program who goes on: it ends with the error that names
+	// the failed node, and the program calls Comm.Exclude.
 	Manual RecoveryPolicy = "manual"
 	// Abort: it ends with the error that names the failed node.
 	Abort RecoveryPolicy = "abort"
@@ -290,7 +290,10 @@ func (cfg *Config) token() (pki.Token, error) {
 func (cfg Config) fill(fields ...string) (Config, error) {
 	e, vars, err := readEnv(fields)
 	if err == nil {
-		err = agreeOnBulk(cfg.PlainBulk, e.PlainBulk, vars)
+		// Nobody is overruled silently where it is about protection.
+		if err = settings.Overruled(cfg.PlainBulk, e.PlainBulk, "PlainBulk", variable("PlainBulk"), encryptVariable, vars); err != nil {
+			err = fmt.Errorf("%w: %w", ErrConfig, err)
+		}
 	}
 	if err != nil {
 		return Config{}, err
@@ -304,11 +307,7 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 // warnIdle tells of what somebody has set and that has no effect yet. Fields
 // that have none stay zero unless they are set.
 func (cfg *Config) warnIdle() {
-	names := settings.Idle(*cfg)
-	if cfg.Recovery == Manual {
-		names = append(names, variable("Recovery"))
-	}
-	if len(names) > 0 {
+	if names := settings.Idle(*cfg); len(names) > 0 {
 		cfg.Log.Warn("settings that have no effect yet", "variables", strings.Join(names, ","))
 	}
 }

@@ -39,17 +39,25 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if cfg.Log, err = settings.Log(logVariable, vars[logVariable]); err != nil {
 		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if cfg.Transports, err = withSidecar(cfg.Transports, vars[sidecarVariable]); err != nil {
-		return Config{}, nil, err
+	cfg.Transports, err = settings.Switch(cfg.Transports, settings.Defaults[Config]().Transports, "tcp", "quic", sidecarVariable, vars)
+	if err == nil {
+		cfg.PlainBulk, err = settings.Opposite(cfg.PlainBulk, variable("PlainBulk"), encryptVariable, vars)
 	}
-	if cfg.PlainBulk, err = plainBulk(cfg.PlainBulk, vars); err != nil {
-		return Config{}, nil, err
+	if err != nil {
+		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return cfg, vars, cfg.check()
 }
 
 // variable is the environment variable of a field of Config.
 func variable(field string) string { return settings.Variable[Config](field) }
+
+// The variables by which TCP, and the protection of what goes over it, are
+// switched off. Both are on by default.
+const (
+	sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
+	encryptVariable = envPrefix + "ENCRYPT_BULK_TRANSPORT"
+)
 
 // logVariable makes a Logger.
 const logVariable = envPrefix + "LOG"

@@ -41,7 +41,9 @@ import (
 // If the communicator has ended for a reason that is no failure of a node, as a
 // MismatchError or a call that was cancelled, here or elsewhere, or took too long,
 // this is the error if no view has come within Config.HeartbeatTimeout and a
-// second more: until then a failure may be behind it. With Config.Recovery Abort a failure ends it with the PeerError.
+// second more: until then a failure may be behind it. With Config.Recovery Abort or
+// Manual a failure ends it with the PeerError; then Comm.Exclude makes a communicator
+// of those that are left.
 //
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
@@ -65,7 +67,7 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 // newFollower follows the views of a node's world.
 func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration) epoch.Follower[*Comm] {
 	return epoch.Follower[*Comm]{
-		Views: n.node.Session, Timeout: max(0, timeout), Abort: policy == Abort,
+		Views: n.node.Session, Timeout: max(0, timeout), Abort: policy != Automatic,
 		// A call may have been given up because of a host that has not been
 		// silent for long enough yet, and the seed needs a moment.
 		Grace: silence + time.Second,

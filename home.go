@@ -32,6 +32,7 @@ const worldComm = 1
 type home struct {
 	*lasting
 	view     member.View
+	before   member.View   // that of the communicator of the world before
 	patience time.Duration // for ranks that do not come; 0 is none
 }
 
@@ -39,7 +40,10 @@ type home struct {
 type lasting struct {
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
-	record   record.Log            // of the calls of functions
+
+	node   *Node       // nil for Local
+	last   member.View // of the newest communicator of the world
+	record record.Log  // of the calls of functions
 
 	// found is by the first world: so it is the same on all nodes of each later
 	// view that know anything of it.
@@ -81,7 +85,7 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.found = world.reached.Found
+	h.found, h.last = world.reached.Found, view
 	return world, nil
 }
 
@@ -89,12 +93,15 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 // take part for so long are named in the error.
 func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
 	h.mesh.Adopt(ctx, view)
-	h = &home{lasting: h.lasting, view: view, patience: patience}
+	h = &home{lasting: h.lasting, view: view, before: h.last, patience: patience}
 	world, err := h.world(ctx, engine.ID(worldComm, viewOf, view.Epoch))
-	if err == nil && h.found == (accord.Finding{}) {
+	if err != nil {
+		return nil, err
+	}
+	if h.last = view; h.found == (accord.Finding{}) {
 		h.found = world.reached.Known // by those who have been in the world before
 	}
-	return world, err
+	return world, nil
 }
 
 // world makes the communicator of all ranks of the view.

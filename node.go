@@ -121,6 +121,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	if n.home, err = newHome(n.node.Mesh, tune.QUIC(), cfg); err != nil {
 		return err
 	}
+	n.home.node = n
 	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout, cfg.HeartbeatTimeout)
 	var world *Comm
 	if n.node.Late {

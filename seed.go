@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -152,17 +150,7 @@ func (cfg *SeedConfig) follow(e seed.Event) {
 }
 
 // Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
-func (s *Seed) Addr() string {
-	addr := s.endpoint.Addr()
-	name, port, err := net.SplitHostPort(addr)
-	if ip, bad := netip.ParseAddr(name); err != nil || bad == nil && !ip.IsUnspecified() {
-		return addr
-	}
-	if c := host.Addrs(addr); len(c) > 0 {
-		return c[0]
-	}
-	return net.JoinHostPort("127.0.0.1", port)
-}
+func (s *Seed) Addr() string { return host.Reachable(s.endpoint.Addr()) }
 
 // Wait returns nil when the world has formed, or the reason why it has not. A
 // ctx that has ended does not keep it from saying what is known.

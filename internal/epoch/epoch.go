@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,6 +101,23 @@ func (f *Follower[C]) From(ctx context.Context, v member.View) (c C, err error) 
 	return f.follow(ctx, c, v)
 }
 
+// Without returns the communicator of a view after that of old that lacks some nodes,
+// whatever has become of old. It waits so long for each view; 0 is for ever. Its
+// errors are those of Next.
+func (f *Follower[C]) Without(ctx context.Context, old C, out []member.NodeID, within time.Duration) (c C, err error) {
+	waiting := *f
+	waiting.Timeout = within
+	v := member.View{Epoch: old.Epoch()}
+	for {
+		if v, err = waiting.view(ctx, v.Epoch, old.Err()); err != nil {
+			return c, err
+		}
+		if !slices.ContainsFunc(out, func(id member.NodeID) bool { _, in := v.Rank(id); return in }) {
+			return f.follow(ctx, old, v)
+		}
+	}
+}
+
 // follow makes the communicator of a view, and if that fails of one after it.
 func (f *Follower[C]) follow(ctx context.Context, old C, v member.View) (c C, err error) {
 	for err == nil {
@@ -126,7 +144,7 @@ func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err erro
 	}()
 	v, err = f.Views.Next(calm, old.Epoch())
 	if f.Abort && isClosed(old.Stopped()) && !f.Calm(old.Err()) {
-		return v, old.Err() // even if there is a view by now
+		return v, f.verdict(ctx, old.Epoch(), old.Err()) // even if there is a view by now
 	}
 	if err == nil {
 		return v, nil
@@ -147,7 +165,7 @@ func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err erro
 		}
 		return v, err
 	case f.Abort:
-		return v, cause
+		return v, f.verdict(ctx, old.Epoch(), cause)
 	case !f.Failure(cause):
 		return f.linger(ctx, old.Epoch(), cause)
 	default:
@@ -177,6 +195,21 @@ func (f *Follower[C]) view(ctx context.Context, epoch uint64, cause error) (memb
 		err = &LostError{Err: err, Cause: cause}
 	}
 	return v, err
+}
+
+// verdictTimeout is how long it may take until a node hears that it is not in the
+// world any more, after others have ended their links to it.
+const verdictTimeout = time.Second
+
+// verdict is why a world is over whose communicator has ended by a failure: that
+// may be because the others have removed this node.
+func (f *Follower[C]) verdict(ctx context.Context, epoch uint64, cause error) error {
+	within, cancel := context.WithTimeout(ctx, verdictTimeout)
+	defer cancel()
+	if _, err := f.Views.Next(within, epoch); err != nil && within.Err() == nil && f.Over(err) {
+		return &LostError{Err: err, Cause: cause}
+	}
+	return cause
 }
 
 // linger waits for a view that is newer than epoch, after what is most likely no

@@ -21,16 +21,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type views struct {
 	mu      sync.Mutex
 	newest  uint64
+	nodes   []member.Node // of the newest
 	err     error
 	changed chan struct{}
 }
 
 func newViews() *views { return &views{newest: 1, changed: make(chan struct{})} }
 
-func (v *views) set(epoch uint64, err error) {
+func (v *views) set(epoch uint64, err error, ids ...member.NodeID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.newest, v.err = epoch, err
+	v.newest, v.err, v.nodes = epoch, err, nil
+	for _, id := range ids {
+		v.nodes = append(v.nodes, member.Node{ID: id})
+	}
 	close(v.changed)
 	v.changed = make(chan struct{})
 }
@@ -38,11 +42,11 @@ func (v *views) set(epoch uint64, err error) {
 func (v *views) Next(ctx context.Context, epoch uint64) (member.View, error) {
 	for {
 		v.mu.Lock()
-		newest, err, changed := v.newest, v.err, v.changed
+		newest, nodes, err, changed := v.newest, v.nodes, v.err, v.changed
 		v.mu.Unlock()
 		switch {
 		case newest > epoch:
-			return member.View{Epoch: newest}, nil
+			return member.View{Epoch: newest, Nodes: nodes}, nil
 		case err != nil:
 			return member.View{}, err
 		}
@@ -110,6 +114,36 @@ type course struct {
 	took  time.Duration
 }
 
+// mistakes are the fates of a world whose communicator ends by no failure.
+func mistakes() map[string]course {
+	return map[string]course{
+		"what is no failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
+			time.Sleep(time.Hour)
+			old.end(errMistake)
+		}, errs: []error{errMistake}, alone: true, took: time.Hour + 2*time.Second},
+		"what is no failure, and a view on its way": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			v.set(3, nil)
+		}, epoch: 3, took: time.Second},
+		"what is no failure, without a seed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			v.set(1, errGone)
+			time.Sleep(time.Hour)
+			old.end(errMistake)
+		}, errs: []error{errMistake, errGone}, alone: true, took: time.Hour},
+		"what is no failure, and this node is removed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			v.set(1, errRemoved)
+		}, errs: []error{errMistake, errRemoved}, took: time.Second},
+		"what is no failure, and the context ends": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
+			old.end(errMistake)
+			time.Sleep(time.Second)
+			cancel()
+		}, errs: []error{context.Canceled}, took: time.Second},
+	}
+}
+
 // fates are those of a world that changes, or does not.
 func fates() map[string]course {
 	return map[string]course{
@@ -138,30 +172,6 @@ func fates() map[string]course {
 			time.Sleep(time.Hour)
 			v.set(2, nil)
 		}, epoch: 2, took: time.Hour},
-		"what is no failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
-			time.Sleep(time.Hour)
-			old.end(errMistake)
-		}, errs: []error{errMistake}, alone: true, took: time.Hour + 2*time.Second},
-		"what is no failure, and a view on its way": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errMistake)
-			time.Sleep(time.Second)
-			v.set(3, nil)
-		}, epoch: 3, took: time.Second},
-		"what is no failure, without a seed": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			v.set(1, errGone)
-			time.Sleep(time.Hour)
-			old.end(errMistake)
-		}, errs: []error{errMistake, errGone}, alone: true, took: time.Hour},
-		"what is no failure, and this node is removed": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errMistake)
-			time.Sleep(time.Second)
-			v.set(1, errRemoved)
-		}, errs: []error{errMistake, errRemoved}, took: time.Second},
-		"what is no failure, and the context ends": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
-			old.end(errMistake)
-			time.Sleep(time.Second)
-			cancel()
-		}, errs: []error{context.Canceled}, took: time.Second},
 		"the context ends": {then: func(_ *comm, _ *views, cancel context.CancelFunc) {
 			time.Sleep(time.Minute)
 			cancel()
@@ -176,8 +186,13 @@ func fates() map[string]course {
 			v.set(2, nil)
 		}, errs: []error{errFailed}},
 		"a failure is to end it, and nodes leave": {abort: true, first: func(_ *comm, v *views) { v.set(2, nil) }, epoch: 2},
+		"a failure is to end it, and this node is removed": {abort: true, then: func(old *comm, v *views, _ context.CancelFunc) {
+			old.end(errFailed)
+			time.Sleep(time.Millisecond)
+			v.set(1, errRemoved)
+		}, errs: []error{errFailed, errRemoved}, took: time.Millisecond},
 		"a failure is to end it": {abort: true, then: func(old *comm, _ *views, _ context.CancelFunc) { old.end(errFailed) },
-			errs: []error{errFailed}},
+			errs: []error{errFailed}, took: verdictTimeout},
 	}
 }
 
@@ -230,6 +245,7 @@ func hurdles() map[string]course {
 // TestNext: which communicator there is after what happens, when, or why none.
 func TestNext(t *testing.T) {
 	all := fates()
+	maps.Copy(all, mistakes())
 	maps.Copy(all, hurdles())
 	for name, test := range all {
 		t.Run(name, func(t *testing.T) {
@@ -264,4 +280,47 @@ func TestNext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFrom: a node that has no communicator yet gets that of a view, or of the one
+// after it if another node fails meanwhile.
+func TestFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newViews()
+		v.set(4, nil)
+		f := follower(v, func(ctx context.Context, epoch uint64) error {
+			if epoch == 4 {
+				time.AfterFunc(time.Second, func() { v.set(5, nil) })
+				return errFailed
+			}
+			return nil
+		})
+		c, err := f.From(t.Context(), member.View{Epoch: 4})
+		if err != nil || c.Epoch() != 5 {
+			t.Errorf("got %+v, %v, want the communicator of epoch 5", c, err)
+		}
+	})
+}
+
+// TestWithout: it waits for a view without some nodes, and no longer than it is told.
+func TestWithout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newViews()
+		f := follower(v, nil)
+		old := newComm(1)
+		go func() {
+			time.Sleep(time.Second)
+			v.set(2, nil, member.NodeID{7})
+			time.Sleep(time.Second)
+			v.set(3, nil)
+		}()
+		c, err := f.Without(t.Context(), old, []member.NodeID{{7}}, time.Minute)
+		if err != nil || c.Epoch() != 3 {
+			t.Errorf("got %+v, %v, want the communicator of epoch 3", c, err)
+		}
+		began := time.Now()
+		if _, err := f.Without(t.Context(), c, nil, time.Minute); err == nil || time.Since(began) != time.Minute {
+			t.Errorf("got error %v after %v, want one after a minute", err, time.Since(began))
+		}
+	})
 }

@@ -7,6 +7,19 @@ import (
 	"strings"
 )
 
+// Reachable is an address under which a socket that listens at addr can be reached:
+// the first of Addrs if it listens at all.
+func Reachable(addr string) string {
+	name, port, err := net.SplitHostPort(addr)
+	if ip, bad := netip.ParseAddr(name); err != nil || bad == nil && !ip.IsUnspecified() {
+		return addr
+	}
+	if c := Addrs(addr); len(c) > 0 {
+		return c[0]
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
 // Addrs are the addresses under which a socket that listens at addr can
 // be reached from other hosts, as far as this one knows.
 func Addrs(addr string) []string {

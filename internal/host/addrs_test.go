@@ -39,3 +39,18 @@ func TestIsAddr(t *testing.T) {
 		}
 	}
 }
+
+// TestReachable: an address that leads somewhere stays as it is.
+func TestReachable(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:7000", "[::1]:7000", "10.0.0.1:7000", "a.example:7000", "nonsense"} {
+		if got := Reachable(addr); got != addr {
+			t.Errorf("Reachable(%q) = %q", addr, got)
+		}
+	}
+	for _, addr := range []string{"0.0.0.0:7000", "[::]:7000"} {
+		got, err := netip.ParseAddrPort(Reachable(addr))
+		if err != nil || got.Addr().IsUnspecified() || got.Port() != 7000 {
+			t.Errorf("Reachable(%q) = %q (%v)", addr, Reachable(addr), err)
+		}
+	}
+}

@@ -47,6 +47,16 @@ func (v View) Check() error {
 	return nil
 }
 
+// Without are the ranks of nodes that another view does not have.
+func (v View) Without(other View) (ranks []int) {
+	for rank, n := range v.Nodes {
+		if _, in := other.Rank(n.ID); !in {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
 // without is v but for some nodes.
 func (v View) without(gone func(id NodeID) bool) View {
 	w := View{Epoch: v.Epoch}

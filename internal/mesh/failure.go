@@ -51,7 +51,7 @@ func (m *Mesh) doubt(seat int, epoch uint64, err error, from *link.Link) {
 	if known {
 		return
 	}
-	m.log.Error("a node has failed", m.note(seat), "reason", err)
+	m.say(seat, err)
 	m.tell(links, seat, epoch, err, from)
 	if l := links[seat]; l != nil {
 		m.engine.Doubt(l, err)
@@ -90,8 +90,12 @@ func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
 	if m.cfg.Lost != nil && from != nil {
 		m.cfg.Lost(m.node(seat).ID, err)
 	}
-	if !doubted {
-		m.log.Error("a node has failed", m.note(seat), "reason", err)
+	switch {
+	case doubted:
+	case err == errRemoved:
+		m.log.Info("a node is not in the world any more", m.note(seat))
+	default:
+		m.say(seat, err)
 	}
 	if tell && !doubted {
 		m.tell(links, seat, epoch, err, from)
@@ -99,6 +103,17 @@ func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
 	m.engine.PeerFailed(seat, err)
 	if l := links[seat]; l != nil && l != from {
 		l.Fail(err)
+	}
+}
+
+// say tells of a failure on this node.
+func (m *Mesh) say(seat int, err error) {
+	m.log.Error("a node has failed", m.note(seat), "reason", err)
+	if m.cfg.Failed != nil {
+		m.mu.Lock()
+		n, rank := m.nodes[seat], m.ranks[seat]
+		m.mu.Unlock()
+		m.cfg.Failed(rank, n, err)
 	}
 }
 

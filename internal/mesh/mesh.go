@@ -39,6 +39,10 @@ type Config struct {
 	// Lost is called when this node has lost its link to another, but not when
 	// others have. It must not block; nil ignores.
 	Lost func(id member.NodeID, err error)
+	// Failed is called when a node counts as failed, with its last rank, by whomever
+	// that was noticed; not when it leaves, nor when it is not in the next view for
+	// another reason. It must not block; nil ignores.
+	Failed func(rank int, n member.Node, err error)
 	// EagerMax is that of the engine.
 	EagerMax int
 	// Log takes notes; nil discards them.

@@ -72,6 +72,15 @@ type Node struct {
 	mu       sync.Mutex
 	mesh     *mesh.Mesh    // that is to expect others
 	expected []member.Node // all of them
+	failures []Failure
+	failed   chan struct{} // closed when there is another one
+}
+
+// A Failure is that of another node.
+type Failure struct {
+	Rank int // that it had
+	Node member.Node
+	Err  error
 }
 
 // A PeerError is a failure of another node while a world forms.
@@ -87,7 +96,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 // Join joins a cluster. It returns when this node is linked to all others of a view
 // that it is in.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg}
+	n := &Node{cfg: cfg, failed: make(chan struct{})}
 	if err := n.join(ctx); err != nil {
 		n.abandon()
 		return nil, err
@@ -210,7 +219,7 @@ func (n *Node) link(ctx context.Context, v member.View) (*mesh.Mesh, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		Lost: n.Session.Lost,
+		Lost: n.Session.Lost, Failed: n.note,
 	})
 	if err != nil {
 		return nil, err
@@ -230,6 +239,23 @@ func (n *Node) expect(nodes []member.Node) {
 	if n.mesh != nil {
 		n.mesh.Expect(nodes)
 	}
+}
+
+// note keeps a failure for those who ask.
+func (n *Node) note(rank int, failed member.Node, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failures = append(n.failures, Failure{rank, failed, err})
+	close(n.failed)
+	n.failed = make(chan struct{})
+}
+
+// Failures are those of others after the first few, and a channel that is closed when
+// there is another one.
+func (n *Node) Failures(after int) (list []Failure, more <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failures[after:], n.failed
 }
 
 // blame is the node that an error is about.

@@ -1,0 +1,183 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// joinAll starts a seed and the nodes of its world, in the order of their ranks.
+func joinAll(t *testing.T, n int, sc SeedConfig, cfg Config) (nodes []*Node, addr string) {
+	t.Helper()
+	noEnv(t)
+	sc.Listen, sc.World = "127.0.0.1:0", n
+	seed, err := StartSeed(t.Context(), sc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Seeds, cfg.Listen = []string{seed.Addr()}, "127.0.0.1:0"
+	nodes = make([]*Node, n)
+	err = forEach(n, func(rank int) (err error) {
+		cfg := cfg
+		cfg.Rank = &rank
+		nodes[rank], err = Join(t.Context(), cfg)
+		return err
+	})
+	t.Cleanup(func() {
+		err := forEach(len(nodes), func(rank int) error {
+			if nodes[rank] == nil {
+				return nil
+			}
+			return nodes[rank].Close()
+		})
+		if err := errors.Join(err, seed.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes, seed.Addr()
+}
+
+// TestExclude: ranks go on without one that lives, which is told; then without one
+// that has left; and know what has become of their ranks.
+func TestExclude(t *testing.T) {
+	nodes, _ := joinAll(t, 4, SeedConfig{}, Config{Recovery: Manual, RecoveryTimeout: 10 * time.Second})
+	outcast := make(chan error, 1)
+	go func() {
+		for _, err := range nodes[1].Epochs(t.Context()) {
+			if err != nil {
+				outcast <- err
+			}
+		}
+	}()
+	exclude := func(ranks ...int) func(rank int) error {
+		return func(rank int) error {
+			world := nodes[rank].World()
+			c, err := world.Exclude(t.Context(), ranks)
+			if err != nil {
+				return err
+			}
+			x := []int32{1}
+			if err := AllReduce(t.Context(), c, x, Sum); err != nil || int(x[0]) != c.Size() || nodes[rank].World() != c {
+				return fmt.Errorf("the sum of %d ranks is %d: %v", c.Size(), x[0], err)
+			}
+			if _, err := world.Exclude(t.Context(), nil); !errors.Is(err, ErrClosed) {
+				return fmt.Errorf("the old communicator makes another one: %v", err)
+			}
+			return nil
+		}
+	}
+	each := func(f func(rank int) error, ranks ...int) {
+		t.Helper()
+		if err := forEach(len(ranks), func(i int) error { return f(ranks[i]) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each(exclude(1), 0, 2, 3)
+	if err := <-outcast; !errors.Is(err, ErrNoQuorum) || !strings.Contains(err.Error(), "excluded by rank") {
+		t.Errorf("the one that was excluded gets %v", err)
+	}
+	got, want := nodes[3].World().Recovery(), RecoveryEvent{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Gone: []int{1}}
+	if got.Epoch < 2 {
+		t.Errorf("it is epoch %d", got.Epoch)
+	}
+	if got.Epoch = 0; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := nodes[2].Close(); err != nil {
+		t.Error(err)
+	}
+	each(exclude(1), 0, 3)
+	if c := nodes[3].World(); c.Rank() != 1 || c.Size() != 2 {
+		t.Errorf("it is rank %d of %d, want 1 of 2", c.Rank(), c.Size())
+	}
+}
+
+// TestInclude: ranks take in a node that waits; when none does they have the same
+// ranks again.
+func TestInclude(t *testing.T) {
+	nodes, addr := joinAll(t, 2, SeedConfig{Elastic: true}, Config{Recovery: Manual})
+	include := func(rank int) error {
+		_, err := nodes[rank].World().Include(t.Context())
+		return err
+	}
+	if err := forEach(2, include); err != nil {
+		t.Fatal(err)
+	}
+	if got := nodes[1].World().Recovery(); got.Size != 2 || len(got.Gone)+len(got.Joined) > 0 || got.Rank != got.OldRank {
+		t.Errorf("when nobody waits: %+v", got)
+	}
+	late := make(chan error, 1)
+	var joiner *Node
+	go func() {
+		var err error
+		joiner, err = Join(t.Context(), Config{Seeds: []string{addr}, Listen: "127.0.0.1:0"})
+		late <- err
+	}()
+	for !nodes[0].node.Session.IsCalled(nodes[0].World().Epoch()) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := forEach(2, include); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-late; err != nil {
+		t.Fatal(err)
+	}
+	defer joiner.Close()
+	for i, n := range append(nodes, joiner) {
+		e := n.World().Recovery()
+		if was := i < 2; e.Size != 3 || was && (!slices.Equal(e.Joined, []int{2}) || e.OldRank != i) || !was && (e.OldRank != -1 || len(e.Joined) != 3) {
+			t.Errorf("node %d: %+v", i, e)
+		}
+	}
+}
+
+// TestRebuildMisuse: what makes no sense is an error at once.
+func TestRebuildMisuse(t *testing.T) {
+	local, err := Local(t.Context(), 2, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range local {
+		defer c.Close()
+	}
+	if _, err := local[0].Include(t.Context()); err == nil {
+		t.Error("a world of Local takes others in")
+	}
+	for _, ranks := range [][]int{{-1}, {2}, {0}} {
+		if _, err := local[0].Exclude(t.Context(), ranks); !errors.Is(err, ErrInvalidRank) {
+			t.Errorf("ranks %v: got error %v, want %v", ranks, err, ErrInvalidRank)
+		}
+	}
+}
+
+// TestFailureWatch: it ends with its context, and when the node is closed.
+func TestFailureWatch(t *testing.T) {
+	nodes, _ := joinAll(t, 2, SeedConfig{}, Config{RecoveryTimeout: 10 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for p, err := range nodes[0].FailureWatch(ctx) {
+		if p != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, %v", p, err)
+		}
+	}
+	over := make(chan int)
+	go func() {
+		count := 0
+		for range nodes[0].FailureWatch(t.Context()) {
+			count++
+		}
+		over <- count
+	}()
+	nodes[0].Close()
+	if n := <-over; n > 0 {
+		t.Errorf("%d failures, want none", n)
+	}
+}
