@@ -69,7 +69,6 @@ func run(ctx context.Context, epochs int, pause time.Duration) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("rank %d of %d, process %d, begins with step %d\n", comm.Rank(), comm.Size(), os.Getpid(), j.steps)
 		switch err := j.learn(ctx, node, comm); {
 		case err == nil:
 			return nil
@@ -93,6 +92,7 @@ func (j *job) learn(ctx context.Context, node *nexar.Node, c *nexar.Comm) error 
 	if err != nil {
 		return err
 	}
+	fmt.Printf("rank %d of %d, process %d, begins with step %d\n", c.Rank(), c.Size(), os.Getpid(), j.steps)
 	for perEpoch := (j.train.Len() + batch - 1) / batch; j.steps < j.epochs*perEpoch; {
 		epoch, i := j.steps/perEpoch, j.steps%perEpoch
 		order := rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(j.train.Len())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -30,13 +29,6 @@ func (m *Mesh) node(seat int) member.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nodes[seat]
-}
-
-// link is the link to a seat, if there is one.
-func (m *Mesh) link(seat int) *link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.links[seat]
 }
 
 // Expect lets nodes connect themselves to this one that are not in the view, but
