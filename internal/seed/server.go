@@ -296,9 +296,10 @@ func (s *Server) apply(step member.Step) {
 	}
 }
 
+// tell sends a frame to all nodes of the view.
 func (s *Server) tell(b []byte) {
-	for _, g := range s.guests {
-		g.out.post(b)
+	for _, n := range s.view.Nodes {
+		s.send(n.ID, b, false)
 	}
 }
 
