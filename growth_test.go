@@ -45,22 +45,24 @@ func newCrew(t *testing.T, cfg SeedConfig, node Config) *crew {
 
 // A hand is a node of a crew.
 type hand struct {
-	node  *Node
-	done  chan struct{} // closed when its loop has ended
-	err   error
-	tally tally
+	node   *Node
+	joined chan struct{} // closed when node is set, or err
+	done   chan struct{} // closed when its loop has ended
+	err    error
+	tally  tally
 }
 
 // join starts a node that works until the world has made so many steps, or until
 // it leaves.
 func (c *crew) join(steps int64, cfg Config) *hand {
-	h := &hand{done: make(chan struct{})}
+	h := &hand{joined: make(chan struct{}), done: make(chan struct{})}
 	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
 	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
 
 	c.wg.Go(func() {
 		defer close(h.done)
 		h.node, h.err = Join(c.Context(), cfg)
+		close(h.joined)
 
 		if h.err == nil {
 			h.err = errors.Join(c.work(h, steps), h.node.Close())
@@ -166,6 +168,7 @@ func TestGrowth(t *testing.T) {
 			c.reaches(2, 3)
 			e := c.join(steps, Config{})
 			c.reaches(2, 3, 4)
+			<-b.joined
 			if err := b.node.Leave(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -174,9 +177,7 @@ func TestGrowth(t *testing.T) {
 			if b.err != nil {
 				t.Error(b.err)
 			}
-			if a.node.World().Rank() == 0 {
-				c.ends(steps, a, d, e)
-			}
+			c.ends(steps, a, d, e)
 		})
 	}
 }
@@ -193,6 +194,7 @@ func TestSpare(t *testing.T) {
 	c.reaches(3)
 	var last *hand
 	for _, h := range hands {
+		<-h.joined
 		if h.node.World().Rank() == 2 {
 			last = h
 		}

@@ -66,12 +66,12 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
 		defer cancel()
 	}
-	n, err := join(ctx, cfg)
+	n, err := join(ctx, cfg, nil)
 	return n, opError("join", err)
 }
 
-// join does the work of Join.
-func join(ctx context.Context, cfg Config) (*Node, error) {
+// join does the work of Join, over packets in place of a socket if there are any.
+func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error) {
 	request, err := cfg.request()
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{left: make(chan struct{})}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	n.node, err = node.Join(ctx, node.Config{
-		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Transports: cfg.Transports,
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
 		SharedBytes: accord.MemoryBytes(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 	})

@@ -1,3 +1,8 @@
+//go:build !race
+
+// What is tested here are programs that it builds, in which the race detector has
+// no part.
+
 package nexar_test
 
 import (

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,8 +41,10 @@ type Config struct {
 	Timeout time.Duration
 	// Request is what is asked of the seed, save for candidates for addresses.
 	Request seed.Request
-	// Listen is where the node listens.
-	Listen string
+	// Listen is where the node listens. Packets, if not nil, takes the place of a
+	// socket there; over it there is QUIC alone.
+	Listen  string
+	Packets net.PacketConn
 	// Transports are those of "shm", "tcp" and "quic" that it may use. QUIC is used
 	// in any case.
 	Transports []string
@@ -110,7 +113,7 @@ func (n *Node) ID() member.NodeID { return n.Session.ID }
 // join does the work of Join. What it has made when it fails is in n.
 func (n *Node) join(ctx context.Context) (err error) {
 	n.endpoint, err = quic.Listen(quic.Config{
-		Addr: n.cfg.Listen, Log: n.cfg.Log,
+		Addr: n.cfg.Listen, PacketConn: n.cfg.Packets, Log: n.cfg.Log,
 		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
 		Watch: func(peer string) bool {
 			v := n.others.Load()

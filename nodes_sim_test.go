@@ -1,0 +1,318 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/transport/quic"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// A simWorld is whole nodes and their seed, which talk QUIC over a simulated network
+// in fake time.
+type simWorld struct {
+	*testing.T
+	rng     *rand.Rand
+	network *sim.Network
+	server  *seed.Server
+	end     *quic.Endpoint
+	token   pki.Token
+	run     context.Context // ends with the world
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	nodes   []*simMember
+	ranks   map[[2]uint64]NodeID // who has which rank in which epoch
+	sizes   map[uint64]int       // of epochs
+	history []string
+}
+
+// A simMember is a node of a simWorld.
+type simMember struct {
+	host string
+
+	// Guarded by the mutex of the world:
+	harmed bool // something has been done to it
+	gone   bool // its host has crashed, or it has left
+	node   *Node
+	epoch  uint64
+	steps  int
+	err    error // why it has ended
+	ended  bool
+}
+
+const nodePort = 7000
+
+func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
+	w := &simWorld{
+		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),
+		network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond}),
+		ranks:   make(map[[2]uint64]NodeID), sizes: make(map[uint64]int),
+	}
+	w.run, w.stop = context.WithCancel(t.Context())
+	ca, err := pki.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := w.network.Host("seed").PacketConn(nodePort)
+	if err == nil {
+		w.end, err = quic.Listen(quic.Config{PacketConn: packets, Heartbeat: -1, NoWatch: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := w.end.Transport(joining)
+	if err == nil {
+		w.server, err = seed.Serve(seed.Config{Transport: tr, Authority: ca, Token: w.token, World: n, Elastic: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		w.add()
+	}
+	return w
+}
+
+func (w *simWorld) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history = append(w.history, fmt.Sprintf(format, args...))
+}
+
+// add starts a node on a host of its own.
+func (w *simWorld) add() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := &simMember{host: fmt.Sprintf("host%d", len(w.nodes))}
+	w.nodes = append(w.nodes, m)
+	w.wg.Go(func() {
+		err := w.live(m)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		m.err, m.ended = err, true
+	})
+}
+
+// live is the life of a node.
+func (w *simWorld) live(m *simMember) error {
+	packets, err := w.network.Host(m.host).PacketConn(nodePort)
+	if err != nil {
+		return err
+	}
+	cfg, err := Config{
+		Seeds: []string{w.end.Addr()}, Token: w.token.Reveal(), Transports: []string{"quic"}, FormTimeout: 5 * time.Minute,
+		HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: time.Second,
+		RecoveryTimeout: 10 * time.Second, CheckpointTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
+	}.fill("Seeds")
+	if err != nil {
+		return err
+	}
+	n, err := join(w.run, cfg, packets)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	w.mu.Lock()
+	m.node = n
+	w.mu.Unlock()
+	var state tally
+	for c, err := range n.Epochs(w.run) {
+		if err != nil {
+			return err
+		}
+		w.enter(m, c)
+		if err := w.work(m, n, c, &state); errors.Is(err, errWrong) {
+			return err
+		}
+	}
+	return nil
+}
+
+var errWrong = errors.New("a wrong result")
+
+// enter notes that a node has a communicator. No two have the same rank in an epoch,
+// and all have the same size.
+func (w *simWorld) enter(m *simMember, c *Comm) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := [2]uint64{c.Epoch(), uint64(c.Rank())}
+	if other, taken := w.ranks[key]; taken && other != m.node.ID() || w.sizes[c.Epoch()] != 0 && w.sizes[c.Epoch()] != c.Size() || c.Epoch() <= m.epoch {
+		w.Errorf("%s is rank %d of %d in epoch %d after %d, as is %v of %d", m.host, c.Rank(), c.Size(), c.Epoch(), m.epoch, other, w.sizes[c.Epoch()])
+	}
+	w.ranks[key], w.sizes[c.Epoch()], m.epoch = m.node.ID(), c.Size(), c.Epoch()
+}
+
+// work is what a node does in an epoch.
+func (w *simWorld) work(m *simMember, n *Node, c *Comm, state *tally) error {
+	if err := Sync(w.run, c, state); err != nil {
+		return err
+	}
+	for {
+		x := []int64{1, state.Step * int64(c.Rank())}
+		if err := AllReduce(w.run, c, x, Sum); err != nil {
+			return err
+		}
+		if size := int64(c.Size()); x[0] != size || x[1] != state.Step*size*(size-1)/2 {
+			return fmt.Errorf("%w: %v of %d ranks in step %d", errWrong, x, size, state.Step)
+		}
+		state.Step++
+		w.mu.Lock()
+		m.steps++
+		w.mu.Unlock()
+		if changed, err := n.Checkpoint(w.run); changed || err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// harm is something that happens to the world.
+func (w *simWorld) harm() {
+	w.mu.Lock()
+	var here []*simMember
+	for _, m := range w.nodes {
+		if !m.gone && !m.ended && m.node != nil {
+			here = append(here, m)
+		}
+	}
+	if len(here) < 3 {
+		w.mu.Unlock()
+		w.add()
+		return
+	}
+	w.rng.Shuffle(len(here), func(i, j int) { here[i], here[j] = here[j], here[i] })
+	what := w.rng.IntN(7)
+	some := here[:1+w.rng.IntN(max(1, len(here)/2))]
+	if what < 2 || what == 4 {
+		some = here[:1]
+	}
+	var hosts []string
+	for _, m := range some {
+		hosts = append(hosts, m.host)
+		m.harmed = m.harmed || what != 3 && what != 6
+		m.gone = m.gone || what < 2
+	}
+	w.mu.Unlock()
+	w.note("%v: %d to %v", time.Now().Format("05.000"), what, hosts)
+	switch what {
+	case 0:
+		w.network.Crash(hosts[0])
+	case 1:
+		w.network.PowerOff(hosts[0])
+	case 2: // for good, as far as the world is concerned
+		w.network.Partition(hosts...)
+		time.Sleep(4 * time.Second)
+		w.network.Heal()
+	case 3: // for a moment, which is no failure
+		w.network.Partition(hosts...)
+		time.Sleep(300 * time.Millisecond)
+		w.network.Heal()
+	case 4:
+		w.network.SetLink(here[0].host, here[1].host, sim.Link{Down: true})
+		w.mu.Lock()
+		here[1].harmed = true
+		w.mu.Unlock()
+		w.note("and %v", here[1].host)
+	case 5:
+		some[0].node.leaving.Store(true)
+	case 6:
+		w.add()
+	}
+}
+
+// calm waits until the world works again, and then checks who is in it.
+func (w *simWorld) calm() {
+	time.Sleep(60 * time.Second)
+	before := make(map[*simMember]int)
+	w.mu.Lock()
+	for _, m := range w.nodes {
+		before[m] = m.steps
+	}
+	w.mu.Unlock()
+	time.Sleep(10 * time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	epoch, size := uint64(0), 0
+	for _, m := range w.nodes {
+		switch {
+		case errors.Is(m.err, errWrong):
+			w.Errorf("%s: %v", m.host, m.err)
+		case m.ended && !m.harmed:
+			w.Errorf("%s has ended, and nothing was done to it: %v", m.host, m.err)
+		case m.ended || m.gone:
+		case m.steps == before[m]:
+			w.Errorf("%s does nothing, in epoch %d", m.host, m.epoch)
+		case epoch != 0 && m.epoch != epoch:
+			w.Errorf("%s is in epoch %d, another one in %d", m.host, m.epoch, epoch)
+		default:
+			epoch = m.epoch
+			size++
+		}
+	}
+	if size != w.sizes[epoch] && epoch > 0 {
+		w.Errorf("%d nodes live in epoch %d, which has %d", size, epoch, w.sizes[epoch])
+	}
+}
+
+// close ends everything.
+func (w *simWorld) close() {
+	w.stop()
+	w.wg.Wait()
+	w.server.Close()
+	w.end.Close()
+	w.network.Close()
+}
+
+// TestWorldsOfNodes: nodes crash, are cut off for long and for a moment, lose each
+// other, leave and join, at random. All that are left are in one world, whose results
+// are right; nobody goes for no reason. NODES=1000 tries so many worlds.
+func TestWorldsOfNodes(t *testing.T) {
+	worlds := uint64(6)
+	if raceDetector {
+		worlds = 2
+	}
+	if n, err := strconv.ParseUint(os.Getenv("NODES"), 10, 64); err == nil {
+		worlds = n
+	}
+	first := uint64(0)
+	if n, err := strconv.ParseUint(os.Getenv("FIRST"), 10, 64); err == nil {
+		first = n
+	}
+	noEnv(t)
+	for chance := first; chance < first+worlds; chance++ {
+		t.Run(fmt.Sprint(chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSimWorld(t, chance, 5+int(chance)%4)
+				defer w.close()
+				time.Sleep(10 * time.Second)
+				for range 1 + w.rng.IntN(6) {
+					w.harm()
+					time.Sleep(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
+				}
+				w.calm()
+				if t.Failed() {
+					for _, line := range slices.Clone(w.history) {
+						t.Log(line)
+					}
+				}
+			})
+		})
+	}
+}
