@@ -202,11 +202,13 @@ func TestSurviveWithoutTheLate(t *testing.T) {
 	if err := nodes[3].Close(); err != nil {
 		t.Error(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), jobTimeout)
+	defer cancel()
 	var all sync.WaitGroup
 	for rank, n := range nodes[:3] {
 		all.Go(func() {
 			round := 0
-			for c, err := range n.Epochs(t.Context()) {
+			for c, err := range n.Epochs(ctx) {
 				if round++; rank == late && round == 1 {
 					time.Sleep(2 * time.Second)
 					continue
@@ -221,7 +223,7 @@ func TestSurviveWithoutTheLate(t *testing.T) {
 					t.Errorf("rank %d: %v", rank, err)
 					return
 				}
-				if err := c.Barrier(t.Context()); err == nil && c.Size() == 2 {
+				if err := c.Barrier(ctx); err == nil && c.Size() == 2 {
 					return
 				}
 			}

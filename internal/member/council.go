@@ -45,7 +45,8 @@ type Ruling struct {
 // "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
 // has lost neither of the two, it waits a while; then one that has not answered it
 // since goes, and otherwise as few nodes as it finds, so that all who stay are
-// linked to each other.
+// linked to each other: of two that live, the one that is accused and not the one
+// that accuses, which may have waited in vain for the other.
 //
 // A node that only the Council has lost stays until there is another reason for
 // a new view, of which it would not hear.
@@ -291,8 +292,11 @@ func (c *Council) cut(now time.Time) map[NodeID]string {
 	out := make(map[NodeID]string)
 	for {
 		others := make(map[NodeID]map[NodeID]bool) // whom each is not linked to
+		accused := make(map[NodeID]int)            // by how many, less those that it accuses itself
 		candidates := make(map[NodeID]bool)
 		for link, l := range links {
+			accused[link[0]]--
+			accused[link[1]]++
 			for i, id := range link {
 				if others[id] == nil {
 					others[id] = make(map[NodeID]bool)
@@ -309,7 +313,8 @@ func (c *Council) cut(now time.Time) map[NodeID]string {
 		worst := slices.MaxFunc(slices.Collect(maps.Keys(candidates)), func(a, b NodeID) int {
 			x, _ := c.view.Rank(a)
 			y, _ := c.view.Rank(b)
-			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(len(others[a]), len(others[b])), cmp.Compare(x, y))
+			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(len(others[a]), len(others[b])),
+				cmp.Compare(accused[a], accused[b]), cmp.Compare(x, y))
 		})
 		out[worst] = c.why(worst, links)
 		maps.DeleteFunc(links, func(link [2]NodeID, _ loss) bool { return link[0] == worst || link[1] == worst })
