@@ -97,7 +97,7 @@ func (w *simWorld) welcome(r Ruling) {
 			fallthrough
 		case w.fault == forgetsInvitation && w.invited > 1:
 		default:
-			w.after(w.ms(30), func() { w.link(v, w.now.Add(30*time.Second)) })
+			w.after(w.ms(30), func() { w.receiveInvitation(v) })
 		}
 	}
 }
@@ -122,18 +122,36 @@ func (w *simWorld) isCutOff(id NodeID) bool {
 	return false
 }
 
+// receiveInvitation has a candidate give up the links that it has, which candidates
+// that have linked themselves to it take for a failure, and make others.
+func (w *simWorld) receiveInvitation(v *Invitation) {
+	i := w.index(v.Node.ID)
+	if w.nodes[i].invited > v.Number {
+		return // An older one has been overtaken.
+	}
+	w.nodes[i].invited = v.Number
+	for j, s := range w.nodes {
+		if w.linked[[2]int{j, i}] && s.alive && s.attached && !s.entered {
+			w.tell(j, func() { w.hear(func() { w.report(j, i) }) })
+		}
+		delete(w.linked, [2]int{i, j})
+		delete(w.linked, [2]int{j, i})
+	}
+	w.link(v, w.now.Add(30*time.Second))
+}
+
 // link has a candidate link itself to a circle, again and again until that works
 // or is too late.
 func (w *simWorld) link(v *Invitation, end time.Time) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
-	if !s.alive || !s.attached || s.entered || w.err != nil {
+	if !s.alive || !s.attached || s.entered || s.invited > v.Number || w.err != nil {
 		return
 	}
 	for _, n := range v.Circle[:len(v.Circle)-1] {
 		j := w.index(n.ID)
 		if w.nodes[j].alive && !w.lost[[2]int{min(i, j), max(i, j)}] {
-			w.linked[[2]int{min(i, j), max(i, j)}] = true
+			w.linked[[2]int{i, j}] = true
 			continue
 		}
 		if w.now.After(end) {
@@ -165,7 +183,7 @@ func (w *simWorld) checkRuling(r Ruling, v View) {
 			}
 			for _, other := range v.Nodes[:rank] {
 				i, j := w.index(other.ID), w.index(n.ID)
-				if !w.linked[[2]int{min(i, j), max(i, j)}] {
+				if !w.linked[[2]int{i, j}] && !w.linked[[2]int{j, i}] {
 					w.failf("view %d has nodes %d and %d, which were never linked", v.Epoch, i, j)
 				}
 			}

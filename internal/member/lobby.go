@@ -43,7 +43,7 @@ type Lobby struct {
 type candidate struct {
 	node    Node
 	spare   bool
-	circle  []NodeID  // whom it was invited to link itself to; nil: it was not
+	circle  []NodeID  // whom it is linked to, or was invited to link itself to; nil: it was not
 	number  uint64    // of the invitation
 	invited time.Time // when
 	linked  bool
@@ -142,14 +142,16 @@ func (l *Lobby) link(id NodeID, number uint64) bool {
 		return false
 	}
 	c.linked = true
+	clear(c.lost) // It was said of the links that it had before.
 	return true
 }
 
 // unlink says that a candidate has lost a node of a view or another candidate, or
-// cannot reach it.
+// cannot reach it. One that is not linked to the world yet has not been lost: it
+// gives up the links that it had when it is invited again.
 func (l *Lobby) unlink(now time.Time, v View, id, to NodeID, reason string) bool {
-	c := l.find(id)
-	if _, in := v.Rank(to); c == nil || !in && l.find(to) == nil {
+	c, other := l.find(id), l.find(to)
+	if _, in := v.Rank(to); c == nil || !in && (other == nil || !other.linked) {
 		return false
 	}
 	if _, known := c.lost[to]; known {
@@ -220,15 +222,14 @@ func (c *candidate) why(v View) string {
 }
 
 // ready are those who would enter a world besides those who stay in it, in the
-// order in which they came. Whoever was not invited to link itself to all of them,
-// because they were about to go, is invited again.
+// order in which they came. Whoever is not linked to all of them, because they were
+// about to go when it was invited, is invited again, as are those that were invited to
+// link themselves to it.
 func (l *Lobby) ready(stay View) (nodes []Node) {
 	size := stay.Size()
 	for _, c := range l.list {
-		for _, n := range stay.Nodes {
-			if c.linked && !slices.Contains(c.circle, n.ID) {
-				c.linked, c.circle = false, nil
-			}
+		if c.linked && slices.ContainsFunc(stay.Nodes, func(n Node) bool { return !slices.Contains(c.circle, n.ID) }) {
+			l.again(c)
 		}
 		room := l.terms.Elastic && !c.spare && (l.terms.Max == 0 || size < l.terms.Max) || c.spare && size < l.terms.World
 		if c.linked && len(c.lost) == 0 && room {
@@ -239,10 +240,27 @@ func (l *Lobby) ready(stay View) (nodes []Node) {
 	return nodes
 }
 
-// enter takes those out who have entered the world.
+// again has a candidate invited again.
+func (l *Lobby) again(c *candidate) {
+	c.linked, c.circle = false, nil
+	clear(c.lost)
+	for _, other := range l.list {
+		if slices.Contains(other.circle, c.node.ID) {
+			l.again(other)
+		}
+	}
+}
+
+// enter takes those out who have entered the world. Those who wait go on being linked
+// to them, even if they came before them: to spares, as long as none is needed.
 func (l *Lobby) enter(v View) {
-	l.list = slices.DeleteFunc(l.list, func(c *candidate) bool {
-		_, in := v.Rank(c.node.ID)
-		return in
-	})
+	in := func(c *candidate) bool { _, ok := v.Rank(c.node.ID); return ok }
+	for _, e := range l.list {
+		for _, c := range l.list {
+			if in(e) && !in(c) && c.linked && slices.Contains(e.circle, c.node.ID) {
+				c.circle = append(c.circle, e.node.ID)
+			}
+		}
+	}
+	l.list = slices.DeleteFunc(l.list, in)
 }

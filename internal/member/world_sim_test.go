@@ -69,6 +69,7 @@ type simNode struct {
 	spare    bool
 	leaving  bool // at the next rest
 	entered  bool // it has a view
+	invited  uint64
 	refused  bool
 }
 
@@ -87,7 +88,7 @@ type simWorld struct {
 	council *Council
 	lobby   *Lobby
 	terms   Terms
-	linked  map[[2]int]bool // pairs, of whom one was a candidate
+	linked  map[[2]int]bool // pairs, of whom the first has linked itself to the second
 	invited int
 	err     error
 }
