@@ -92,7 +92,9 @@ func (m *Mesh) dial(ctx context.Context, seat int) error {
 	}
 }
 
-// connected makes the link of a route that this node has dialed.
+// connected makes the link of a route that this node has dialed. It stands when the
+// other end has begun it, too: that may refuse a node of which the seed has not told it
+// yet, after the connection has been made.
 func (m *Mesh) connected(ctx context.Context, r *route, seat int) error {
 	cfg := link.Config{Bulk: r.apart}
 	if r.bulk != nil {
@@ -102,7 +104,16 @@ func (m *Mesh) connected(ctx context.Context, r *route, seat int) error {
 	if err != nil {
 		return err
 	}
-	return m.add(l, r)
+	select {
+	case <-l.Settled():
+		return m.add(l, r)
+	case <-l.Done():
+		err = cmp.Or(l.Err(), transport.ErrPeerClosed)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	l.Abort()
+	return err
 }
 
 // A dialing is the search for a route to a node.

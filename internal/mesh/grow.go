@@ -32,14 +32,22 @@ func (m *Mesh) node(seat int) member.Node {
 }
 
 // Expect lets nodes connect themselves to this one that are not in the view, but
-// may be in the next. That they do not, or do it anew, is no failure.
+// may be in the next. That they do not, or do it anew, is no failure, even if they have
+// been linked to this node before.
 func (m *Mesh) Expect(nodes []member.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range nodes {
-		if _, known := m.seatOf(n.ID); !known {
-			m.expected[m.seat(n, -1)] = true
+		seat, known := m.seatOf(n.ID)
+		if _, in := m.view.Rank(n.ID); in {
+			continue
 		}
+		if !known {
+			seat = m.seat(n, -1)
+		}
+		m.expected[seat] = true
+		delete(m.failed, seat)
+		delete(m.doubted, seat)
 	}
 }
 

@@ -14,6 +14,13 @@ import (
 // before it.
 func (w *world) newcomers(n int) (all member.View) {
 	w.Helper()
+	return w.newcomersAfter(n, 0)
+}
+
+// newcomersAfter is newcomers, of whom others hear so long after they have begun to
+// link themselves to these.
+func (w *world) newcomersAfter(n int, late time.Duration) (all member.View) {
+	w.Helper()
 	all = member.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
 	for range n {
 		rank := len(all.Nodes)
@@ -23,21 +30,29 @@ func (w *world) newcomers(n int) (all member.View) {
 		w.network.Host(id.String())
 		w.transports, w.meshes, w.comms = append(w.transports, nil), append(w.meshes, nil), append(w.comms, nil)
 		w.listen(rank)
-		for _, m := range w.meshes[:rank] {
-			m.Expect(all.Nodes[rank:])
+		expect := func() {
+			for _, m := range w.meshes[:rank] {
+				m.Expect(all.Nodes[rank : rank+1])
+			}
 		}
-		w.come(all, rank)
+		if late > 0 {
+			time.AfterFunc(late, expect)
+		} else {
+			expect()
+		}
+		w.come(member.View{Epoch: 1, Nodes: slices.Clone(all.Nodes)}, rank)
 	}
 	return all
 }
 
-// come links a newcomer to those before it.
+// come links a newcomer, the last of some nodes, to those before it.
 func (w *world) come(all member.View, rank int) {
 	w.Helper()
 	before := w.view
-	w.view = member.View{Epoch: 1, Nodes: all.Nodes[:rank+1]}
+	w.view = all
 	cfg := w.config(rank)
 	w.view = before
+	cfg.Self = idOf(rank)
 	m, err := Form(w.Context(), cfg)
 	if err == nil {
 		err = m.Formed()
@@ -120,6 +135,53 @@ func TestNewcomerGoes(t *testing.T) {
 		for seat := range 3 {
 			if got := w.notes[seat].all(); !slices.Equal(got, []int{3}) {
 				t.Errorf("for node %d these have failed: %v, want 3, once it was in the world", seat, got)
+			}
+		}
+	})
+}
+
+// TestNewcomerIsEarly: the others hear of one a moment after it has called them. It
+// calls them again, and is linked to them when it says so.
+func TestNewcomerIsEarly(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		all := w.newcomersAfter(2, 300*time.Millisecond)
+		time.Sleep(time.Minute)
+		for rank, err := range w.reduceIn(2, all, 0, 1, 2, 3, 4) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		for seat := range 5 {
+			if got := w.notes[seat].all(); len(got) > 0 {
+				t.Errorf("for node %d these have failed: %v, want none", seat, got)
+			}
+		}
+	})
+}
+
+// TestWaitsAndComesAgain: one that waited beside another, which is in the world before
+// it, gives all its links up and comes again.
+func TestWaitsAndComesAgain(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		all := w.newcomers(2)
+		without := member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
+		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
+			if err != nil {
+				t.Errorf("without it, rank %d: %v", rank, err)
+			}
+		}
+		w.meshes[3].Abort()
+		time.Sleep(time.Minute)
+		for _, seat := range []int{0, 1, 2, 4} {
+			w.meshes[seat].Expect(all.Nodes[3:4])
+		}
+		last := member.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
+		w.come(last, 3)
+		for rank, err := range w.reduceIn(3, last, 0, 1, 2, 4, 3) {
+			if err != nil {
+				t.Errorf("with it, rank %d: %v", rank, err)
 			}
 		}
 	})

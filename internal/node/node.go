@@ -202,14 +202,14 @@ func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 	m, err := n.link(linking, i.View)
 	if err == nil {
 		n.Mesh = m // It is known whom to close.
+		// What is said of links after that is of these, and not of those before.
+		n.Session.Linked(i.Number)
 		err = m.Formed()
 	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err == nil:
-		n.Session.Linked(i.Number)
-	case linking.Err() == nil:
+	case err != nil && linking.Err() == nil:
 		peer, err := n.blame(err)
 		n.Session.Lost(peer, err)
 	}
