@@ -3,16 +3,13 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
-	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // SeedConfig says how a seed brings a world together.
@@ -63,13 +60,7 @@ type SeedEvent struct {
 }
 
 // A Seed admits nodes to a cluster. It is never on the way of data.
-type Seed struct {
-	server   *seed.Server
-	endpoint *quic.Endpoint
-	done     chan struct{}
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
-}
+type Seed struct{ seed *node.Seed }
 
 // NewToken makes a cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
@@ -92,50 +83,19 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if cfg.World < 1 {
 		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
 	}
-	var token pki.Token
-	if text := cmp.Or(cfg.Token, env.Token); text != "" {
-		if token, err = pki.ParseToken(text); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, variable("Token"), err)
-		}
-	}
-	authority, err := openAuthority(cfg.StateDir)
+	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
 	if err != nil {
 		return nil, err
 	}
-	joining, err := authority.Joining()
-	if err != nil {
-		return nil, err
-	}
-	s := &Seed{done: make(chan struct{})}
-	s.endpoint, err = quic.Listen(quic.Config{Addr: cmp.Or(cfg.Listen, defaultListen), Log: cfg.Log, Heartbeat: -1})
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.endpoint.Transport(joining)
-	if err == nil {
-		s.server, err = seed.Serve(seed.Config{
-			Transport: t, Authority: authority, Token: token, World: cfg.World,
-			Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
-			FormTimeout: cfg.FormTimeout, Log: cfg.Log,
-		})
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.endpoint.Close())
-	}
-	run, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.wg.Go(func() {
-		defer close(s.done)
-		s.server.Follow(run, cfg.follow)
+	s, err := node.StartSeed(node.SeedConfig{
+		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Token: token, World: cfg.World,
+		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
+		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})
-	return s, nil
-}
-
-func openAuthority(dir string) (*pki.Authority, error) {
-	if dir == "" {
-		return pki.NewAuthority()
+	if err != nil {
+		return nil, err
 	}
-	return pki.OpenAuthority(dir)
+	return &Seed{s}, nil
 }
 
 // follow reports progress.
@@ -150,20 +110,16 @@ func (cfg *SeedConfig) follow(e seed.Event) {
 }
 
 // Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
-func (s *Seed) Addr() string { return host.Reachable(s.endpoint.Addr()) }
+func (s *Seed) Addr() string { return s.seed.Addr() }
 
 // Wait returns nil when the world has formed, or the reason why it has not. A
 // ctx that has ended does not keep it from saying what is known.
-func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.server.Wait(ctx)) }
+func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.seed.Wait(ctx)) }
 
 // Done is closed when the seed has nothing more to do: the world did not
 // form, or all its nodes have gone.
-func (s *Seed) Done() <-chan struct{} { return s.done }
+func (s *Seed) Done() <-chan struct{} { return s.seed.Done() }
 
 // Close ends the seed. Nodes that wait for the world are told that it will not
 // form; a world that has formed goes on without it, until a node fails.
-func (s *Seed) Close() error {
-	s.stop()
-	s.wg.Wait()
-	return errors.Join(s.server.Close(), s.endpoint.Close())
-}
+func (s *Seed) Close() error { return s.seed.Close() }

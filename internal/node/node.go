@@ -1,4 +1,4 @@
-// Package node makes this process a node of a cluster.
+// Package node makes this process a node of a cluster, or its seed.
 //
 // Most callers call Join: it asks a seed for a place, listens on the ways on which
 // others reach this node, and links it to all other nodes, be it with those that
