@@ -153,7 +153,7 @@ func TestDocLimits(t *testing.T) {
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
 		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
-		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax,
+		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax, "RecordBytesMax": RecordBytesMax,
 	})
 }
 
@@ -266,7 +266,8 @@ func fill(v reflect.Value) {
 func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
 		joinReadies, joinUnables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
-		joinInvites, joinExpects, joinLinkeds, joinCalls, joinRests)
+		joinInvites, joinExpects, joinLinkeds, joinCalls, joinRests,
+		[]JoinMessage{JoinStatus{}}, joinAsks, joinTells, joinReports, joinStandings)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()

@@ -64,6 +64,11 @@ const (
 	typeJoinLinked
 	typeJoinCall
 	typeJoinRest
+	typeJoinStatus
+	typeJoinAsk
+	typeJoinTell
+	typeJoinReport
+	typeJoinStanding
 )
 
 var (
@@ -108,7 +113,7 @@ func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(h[1:])
-	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinRest {
+	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinStanding {
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}
 	if n > uint32(min(limit, JoinBytesMax)) {
@@ -179,6 +184,16 @@ func decodeJoin(t joinType, d *decoder) (JoinMessage, error) {
 		return decodeJoinCall(d), nil
 	case typeJoinRest:
 		return decodeJoinRest(d), nil
+	case typeJoinStatus:
+		return JoinStatus{}, nil
+	case typeJoinAsk:
+		return decodeJoinAsk(d), nil
+	case typeJoinTell:
+		return decodeJoinTell(d), nil
+	case typeJoinReport:
+		return decodeJoinReport(d), nil
+	case typeJoinStanding:
+		return decodeJoinStanding(d), nil
 	default:
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}

@@ -57,6 +57,16 @@ func checkJoinMessage(t *testing.T, m JoinMessage) {
 	}
 }
 
+// checkLongest is checkJoinMessage for what is too long to be cut everywhere.
+func checkLongest(t *testing.T, m JoinMessage) {
+	t.Helper()
+	b := encodeJoin(t, m)
+	got, err := ReadJoin(bytes.NewReader(b), JoinBytesMax)
+	if err != nil || !reflect.DeepEqual(got, m) {
+		t.Fatalf("%T of %d bytes: got another one (%v)", m, len(b), err)
+	}
+}
+
 // checkJoinRefused wants an encoder to refuse m.
 func checkJoinRefused(t *testing.T, want error, messages ...JoinMessage) {
 	t.Helper()
@@ -116,7 +126,7 @@ func TestReadJoinDoesNotTrustLengths(t *testing.T) {
 }
 
 func TestReadJoinUnknownTypes(t *testing.T) {
-	for _, typ := range []byte{0, byte(typeJoinRest) + 1, 'G', 0xff} {
+	for _, typ := range []byte{0, byte(typeJoinStanding) + 1, 'G', 0xff} {
 		if _, err := ReadJoin(bytes.NewReader([]byte{typ, 0, 0, 0, 0}), 10); !errors.Is(err, errUnknownType) {
 			t.Errorf("type %d: error %v, want %v", typ, err, errUnknownType)
 		}

@@ -19,6 +19,7 @@ const (
 	RefusedAddress                          // no address under which others could reach the node
 	RefusedFull                             // all places are taken
 	RefusedOver                             // the world has formed already, or has failed to
+	RefusedBusy                             // others ask as much as the seed can answer
 )
 
 func (JoinRefusal) joinType() joinType { return typeJoinRefusal }
