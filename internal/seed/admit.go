@@ -28,7 +28,18 @@ func (s *Server) serve(conn transport.Conn, place *stranger) {
 		return
 	}
 	s.gate.leave(place)
-	g, err := s.admit(l)
+	m, err := l.read(time.Now().Add(s.lim.step), wire.JoinBytesMax)
+	if err != nil {
+		s.turnAway(l, readError(err))
+		return
+	}
+	if _, asks := m.(wire.JoinStatus); asks {
+		if err := s.inform(l); err != nil {
+			s.turnAway(l, err)
+		}
+		return
+	}
+	g, err := s.admit(l, m)
 	if err != nil {
 		s.turnAway(l, err)
 		return
@@ -95,11 +106,7 @@ func readError(err error) error {
 }
 
 // admit gives the peer, who holds the token, a certificate and a place.
-func (s *Server) admit(l *line) (*guest, error) {
-	m, err := l.read(time.Now().Add(s.lim.step), wire.JoinBytesMax)
-	if err != nil {
-		return nil, readError(err)
-	}
+func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	req, ok := m.(wire.JoinRequest)
 	if !ok {
 		return nil, refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)

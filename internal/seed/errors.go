@@ -23,6 +23,8 @@ var (
 	ErrRequest = errors.New("bad request to join")
 	// ErrSeedGone says that the seed went away, or fell silent.
 	ErrSeedGone = errors.New("went away")
+	// ErrBusy says that a seed has no time to answer now.
+	ErrBusy = errors.New("busy")
 	// ErrLeft says that this node has left the world in good order.
 	ErrLeft = errors.New("has left the world")
 	// ErrClosed says that the Server or Session was closed.
@@ -30,7 +32,7 @@ var (
 )
 
 // A RefusedError says that a seed did not admit this node, and why. To ask
-// again would not help.
+// again would not help, unless it is an ErrBusy.
 type RefusedError struct {
 	Seed string // address
 	Code wire.RefusalCode
@@ -58,6 +60,8 @@ func (e *RefusedError) Unwrap() error {
 		return member.ErrFull
 	case wire.RefusedOver:
 		return member.ErrOver
+	case wire.RefusedBusy:
+		return ErrBusy
 	default:
 		return nil
 	}

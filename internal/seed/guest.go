@@ -86,6 +86,8 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 				within := time.Duration(m.Within) * time.Millisecond
 				s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Leaves, within) })
 			}
+		case wire.JoinTell:
+			s.told(g.node.ID, m)
 		case wire.JoinRenew:
 			if err := s.renew(g, m.CSR); err != nil {
 				return "its signing request: " + err.Error(), false
@@ -124,6 +126,7 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.guests, g.node.ID)
+	s.answered(g.node.ID, nil, hasGone)
 	if s.open.Err() == nil && s.form.Phase() != member.Failed {
 		attrs := []any{"node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "reason", reason, "phase", s.form.Phase()}
 		if rank, ok := s.view.Rank(g.node.ID); ok {

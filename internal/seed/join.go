@@ -47,6 +47,12 @@ type Request struct {
 	// in the world. It must not block; nil ignores.
 	Expect func(nodes []member.Node)
 
+	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
+	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine
+	// of its own, for which Session.Close waits, and must not block for long. Nil
+	// says nothing.
+	Status func() []byte
+
 	// Log gets what happens. Nil means nowhere.
 	Log *slog.Logger
 
@@ -94,16 +100,24 @@ func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, erro
 	}
 	if err != nil {
 		conn.Close()
-		if r, ok := errors.AsType[*RefusedError](err); ok {
-			return nil, r // says by whom
-		}
-		if errors.Is(err, ErrFalseSeed) {
-			return nil, fmt.Errorf("seed %s %w", s.seed, err)
-		}
-		return nil, fmt.Errorf("joining at seed %s: %w", s.seed, err)
+		return nil, s.failure("joining at", err)
 	}
 	s.start()
 	return s, nil
+}
+
+// failure says which seed an error is about, and what was being done.
+func (s *Session) failure(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if r, ok := errors.AsType[*RefusedError](err); ok {
+		return r // says by whom
+	}
+	if errors.Is(err, ErrFalseSeed) {
+		return fmt.Errorf("seed %s %w", s.seed, err)
+	}
+	return fmt.Errorf("%s seed %s: %w", doing, s.seed, err)
 }
 
 func (s *Session) join(ctx context.Context, req Request) error {

@@ -10,6 +10,8 @@ type limits struct {
 	linger    time.Duration // for the peer to read a last message
 	ping      time.Duration // between two pings of the seed
 	silence   time.Duration // without a message: the peer is gone
+	tell      time.Duration // for nodes to say where they are
+	pause     time.Duration // between two questions where they are
 	grace     time.Duration // a stranger of this age may be pushed out by a new one
 	strangers int           // conns without a proof, at one time
 }
@@ -27,6 +29,8 @@ func (l limits) withDefaults() limits {
 	set(&l.linger, 2*time.Second)
 	set(&l.ping, 5*time.Second)
 	set(&l.silence, 30*time.Second)
+	set(&l.tell, 2*time.Second)
+	set(&l.pause, 250*time.Millisecond)
 	set(&l.grace, time.Second)
 	if l.strangers == 0 {
 		l.strangers = 256

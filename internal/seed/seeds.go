@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -40,15 +41,24 @@ type Seeds struct {
 // Join joins at the first seed that answers. It goes on as long as seeds
 // cannot be reached, and returns an error that names each of them. A seed that
 // answers and refuses, or that turns out to be false, is the end of it.
-func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
+func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
+	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
+		s, err = Join(ctx, conn, req)
+		return err
+	})
+	return s, err
+}
+
+// search looks for a seed with which f, that takes its conn over, succeeds.
+func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Context, transport.Conn) error) error {
 	if len(d.Addrs) == 0 {
-		return nil, errors.New("no address of a seed is known")
+		return errors.New("no address of a seed is known")
 	}
-	if err := req.Token.Check(d.Addrs...); err != nil {
-		if req.Token.IsZero() {
-			return nil, fmt.Errorf("%w: NEXAR_CLUSTER_TOKEN is not set, use that of the seed: %w", ErrToken, err)
+	if err := token.Check(d.Addrs...); err != nil {
+		if token.IsZero() {
+			return fmt.Errorf("%w: NEXAR_CLUSTER_TOKEN is not set, use that of the seed: %w", ErrToken, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+		return fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	d = d.withDefaults()
 	if d.Timeout > 0 {
@@ -60,12 +70,9 @@ func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
 	pause := d.first
 	for attempts := 1; ; attempts++ {
 		for i, addr := range d.Addrs {
-			s, err := d.try(ctx, addr, req)
-			if err == nil {
-				return s, nil
-			}
-			if isFinal(err) {
-				return nil, err
+			err := d.try(ctx, addr, f)
+			if err == nil || isFinal(err) {
+				return err
 			}
 			// That the time was up, for this attempt or for all, says less
 			// than an answer.
@@ -74,13 +81,13 @@ func (d Seeds) Join(ctx context.Context, req Request) (*Session, error) {
 			}
 			d.Log.Debug("seed not reached", "addr", addr, "attempt", attempts, "err", err)
 			if ctx.Err() != nil {
-				return nil, d.failed(ctx, attempts, last)
+				return d.failed(ctx, attempts, last)
 			}
 		}
 		// Between half of it and the whole: nodes that started together
 		// shall not come back together.
 		if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
-			return nil, d.failed(ctx, attempts, last)
+			return d.failed(ctx, attempts, last)
 		}
 		pause = min(2*pause, d.longest)
 	}
@@ -102,20 +109,20 @@ func (d Seeds) withDefaults() Seeds {
 	return d
 }
 
-func (d Seeds) try(ctx context.Context, addr string, req Request) (*Session, error) {
+func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Attempt)
 	defer cancel()
 	conn, err := d.Dial(ctx, addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return Join(ctx, conn, req)
+	return f(ctx, conn)
 }
 
 // isFinal reports whether err will be the same at the next attempt.
 func isFinal(err error) bool {
 	if _, ok := errors.AsType[*RefusedError](err); ok {
-		return true
+		return !errors.Is(err, ErrBusy)
 	}
 	return errors.Is(err, ErrFalseSeed) || errors.Is(err, ErrToken) || errors.Is(err, ErrRequest) ||
 		errors.Is(err, transport.ErrIdentity)

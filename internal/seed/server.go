@@ -19,6 +19,10 @@
 // the world cannot form, all who were admitted are told why and because of
 // whom.
 //
+// Whoever holds the token may also ask where all nodes are, by Seeds.Status, and
+// gets no place. The Server asks the nodes in turn; it neither trusts nor reads
+// what they say of themselves, and no crowd of askers has it ask them more often.
+//
 // A Server and a Session may be used by several goroutines.
 package seed
 
@@ -94,6 +98,7 @@ type Server struct {
 
 	throttle throttle
 	events   *events
+	askers   chan struct{} // a token for each who is told where the nodes are
 
 	mu     sync.Mutex // guards the rest; nothing waits while it is held
 	form   *member.Formation
@@ -101,6 +106,10 @@ type Server struct {
 	view   member.View
 	guests map[member.NodeID]*guest
 	lobby  *member.Lobby
+	// What is asked of all nodes:
+	polling *poll     // under way; nil: none
+	polled  time.Time // when the last one began
+	polls   uint64    // how many there were
 	// Once the world has formed:
 	council *member.Council
 	ruling  *time.Timer // when the council is to decide
@@ -135,6 +144,7 @@ func Serve(cfg Config) (*Server, error) {
 		guests:  make(map[member.NodeID]*guest),
 		lobby:   member.NewLobby(member.Terms{World: cfg.World, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max}),
 		events:  newEvents(),
+		askers:  make(chan struct{}, askersMax),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

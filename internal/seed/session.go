@@ -44,12 +44,15 @@ type Session struct {
 	err     error // why the conn ended
 
 	expect func(nodes []member.Node)
+	status func() []byte
 
 	mu      sync.Mutex
 	view    member.View   // the newest
 	invited Invitation    // the newest
 	called  uint64        // the epoch of the newest view whose nodes are called to rest
 	changed chan struct{} // closed when there is a newer view or invitation
+	asked   uint64        // the newest question where this node is
+	telling bool          // a goroutine answers it
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -65,6 +68,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		closing: make(chan struct{}),
 		changed: make(chan struct{}),
 		expect:  req.Expect,
+		status:  req.Status,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -293,6 +297,8 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		close(s.formed)
 	case wire.JoinInvite, wire.JoinExpect, wire.JoinCall:
 		return s.handleGrowth(m)
+	case wire.JoinAsk:
+		s.tell(m.Number)
 	case wire.JoinFailed:
 		return s.failed(m)
 	case wire.JoinLeave:
