@@ -6,7 +6,8 @@
 // collectives and messages, in Rings beside the locks that it holds anyway, and a
 // Log whatever has no such place. A Snapshot is written for people by WriteTo, for
 // programs as JSON, and by Encode in so many bytes at the most. Table puts the
-// Snapshots of all ranks together, and says who is late.
+// Snapshots of all ranks together, and says who is late; a Cluster also has the nodes
+// that there is no Snapshot of.
 //
 // A Snapshot is a copy: it belongs to whoever asked for it. A Clock and a Log may be
 // used by several goroutines, a Ring by one at a time.
