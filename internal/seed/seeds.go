@@ -33,6 +33,9 @@ type Seeds struct {
 	// Log gets what happens. Nil means nowhere.
 	Log *slog.Logger
 
+	// once gives up after one round, unless a seed is busy.
+	once bool
+
 	// first and longest are the bounds of the pause between two rounds,
 	// which doubles from one to the other: 50 ms and 2 s.
 	first, longest time.Duration
@@ -69,11 +72,13 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 	last := make([]error, len(d.Addrs))
 	pause := d.first
 	for attempts := 1; ; attempts++ {
+		again := !d.once
 		for i, addr := range d.Addrs {
 			err := d.try(ctx, addr, f)
 			if err == nil || isFinal(err) {
 				return err
 			}
+			again = again || errors.Is(err, ErrBusy)
 			// That the time was up, for this attempt or for all, says less
 			// than an answer.
 			if last[i] == nil || !isTimeout(err) {
@@ -83,6 +88,9 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 			if ctx.Err() != nil {
 				return d.failed(ctx, attempts, last)
 			}
+		}
+		if !again {
+			return d.failed(ctx, attempts, last)
 		}
 		// Between half of it and the whole: nodes that started together
 		// shall not come back together.
@@ -150,7 +158,14 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 			tried = append(tried, addr+" (not tried)")
 		}
 	}
-	err := fmt.Errorf("no seed could be reached in %d attempts; does one run there? %s", attempts, strings.Join(tried, ", "))
+	in := ""
+	if attempts > 1 {
+		in = fmt.Sprintf(" in %d attempts", attempts)
+	}
+	err := fmt.Errorf("no seed could be reached%s; does one run there? %s", in, strings.Join(tried, ", "))
+	if ctx.Err() == nil {
+		return err
+	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

@@ -23,8 +23,10 @@ type Report struct {
 const reportsMax = 1 << 16
 
 // Status asks the first seed that answers where all nodes are. Whoever asks needs
-// the token, and gets no place. Errors are those of Join.
+// the token, and gets no place. Errors are those of Join, but each seed is tried once
+// only, unless it is busy: what is not there now is not there.
 func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error) {
+	d.once = true
 	err = d.search(ctx, token, func(ctx context.Context, conn transport.Conn) (err error) {
 		r, err = status(ctx, conn, token)
 		return err

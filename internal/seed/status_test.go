@@ -168,6 +168,15 @@ func TestStatusNeedsTheToken(t *testing.T) {
 	}
 }
 
+// What is no seed is not waited for.
+func TestStatusWithoutASeed(t *testing.T) {
+	addr := nobody(t)
+	_, err := Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken())
+	says(t, err, nil, "no seed could be reached; does one run there? "+addr+" (nothing listens there)")
+	_, err = Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{})
+	says(t, err, ErrToken, "NEXAR_CLUSTER_TOKEN is not set")
+}
+
 func TestStatusOfAWorldThatFailed(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.FormTimeout = 50 * time.Millisecond })
 	s.Wait(t.Context())
