@@ -81,6 +81,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	}
 	n := &Node{left: make(chan struct{})}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
+	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
 		SharedBytes: accord.MemoryBytes(), PlainBulk: cfg.PlainBulk,

@@ -36,7 +36,7 @@ func rooms() []room {
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
-		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/host transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
+		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
 		{"internal/accord", "internal/recipe internal/engine internal/link internal/tune internal/board internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},

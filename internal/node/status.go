@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+const (
+	// statusTimeout is how long Status takes at the most.
+	statusTimeout = 20 * time.Second
+	// statusAttempt is how long it waits for one seed.
+	statusAttempt = 8 * time.Second
+)
+
+// Status asks the first of some seeds that answers where all nodes of its cluster
+// are. This process is no node of it.
+func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logger) (c record.Cluster, err error) {
+	endpoint, err := quic.Listen(quic.Config{Addr: ":0", Log: log, Heartbeat: -1})
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, endpoint.Close()) }()
+	d := seed.Seeds{
+		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log,
+		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+			return endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
+		},
+	}
+	r, err := d.Status(ctx, token)
+	if err != nil {
+		return c, err
+	}
+	c = record.Cluster{
+		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
+		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
+	}
+	for _, n := range r.Nodes {
+		c.Add(record.ClusterNode{
+			Rank: int(n.Rank), Node: member.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
+		}, n.Record)
+	}
+	return c, nil
+}

@@ -1,0 +1,95 @@
+package nexar
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// statusWorld makes a world of two nodes, whose seed is asked where they are.
+func statusWorld(t *testing.T) (cfg Config, nodes []*Node) {
+	t.Helper()
+	noEnv(t)
+	cfg = Config{Token: NewToken()}
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, Token: cfg.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seed.Close() })
+	cfg.Seeds = []string{seed.Addr()}
+	s := mustStatus(t, cfg)
+	if s.Formed || s.World != 2 || len(s.Nodes) != 0 {
+		t.Errorf("got %+v, want nobody of 2", s)
+	}
+	nodes = make([]*Node, 2)
+	joinBoth(t, seed, nodes, func(i int, c *Config) { c.Rank, c.Token = &i, cfg.Token })
+	for _, n := range nodes {
+		t.Cleanup(func() { n.Close() })
+	}
+	return cfg, nodes
+}
+
+func mustStatus(t *testing.T, cfg Config) ClusterStatus {
+	t.Helper()
+	s, err := AskStatus(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A rank that is late is named, and with it who waits for it.
+func TestStatusNamesWhoIsLate(t *testing.T) {
+	cfg, nodes := statusWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	h := StartAllReduce(ctx, nodes[0].World(), []float32{1}, Sum)
+	defer h.Wait()
+	defer cancel()
+	text := ""
+	for end := time.Now().Add(patience); !strings.Contains(text, "late: rank 1, for which 1 rank waits: nothing by now"); {
+		if time.Now().After(end) {
+			t.Fatalf("nobody says that rank 1 is late, but\n%s", text)
+		}
+		var b strings.Builder
+		if _, err := mustStatus(t, cfg).WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		text = b.String()
+	}
+	for _, part := range []string{"the world has formed: 2 nodes\n", "epoch 1, 2 of 2 ranks heard of\n", "all_reduce #1 (1 × float32, sum)"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
+		}
+	}
+	b, err := json.Marshal(mustStatus(t, cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s ClusterStatus
+	if err := json.Unmarshal(b, &s); err != nil || len(s.Nodes) != 2 || s.Nodes[1].Node != nodes[1].ID().String() || s.Nodes[0].Record.Operations[0].Op != "all_reduce" {
+		t.Errorf("read %+v, %v", s, err)
+	}
+}
+
+func TestStatusErrors(t *testing.T) {
+	cfg, _ := statusWorld(t)
+	wrong := Config{Seeds: cfg.Seeds, Token: NewToken()}
+	for _, test := range []struct {
+		cfg  Config
+		want error
+		text string
+	}{
+		{wrong, nil, "status: seed " + cfg.Seeds[0] + " refused this node: wrong cluster token"},
+		{Config{Token: cfg.Token}, ErrConfig, "no seed: set NEXAR_SEEDS"},
+		{Config{Seeds: []string{"nowhere"}}, ErrConfig, "nowhere"},
+		{Config{Seeds: []string{"127.0.0.1:1"}, Token: cfg.Token}, nil, "no seed could be reached"},
+	} {
+		_, err := AskStatus(t.Context(), test.cfg)
+		if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("error %v, want one that says %q", err, test.text)
+		}
+	}
+}
