@@ -2,6 +2,7 @@
 //
 //	nexar run      starts a program as several ranks on this host
 //	nexar seed     admits the nodes of a cluster of several hosts
+//	nexar status   says where all nodes of a cluster are, and who is late
 //	nexar token    makes the secret of a cluster
 //	nexar bench    measures all operations, and checks their results
 //	nexar doctor   says what is wrong with this machine, and how to mend it
@@ -110,6 +111,7 @@ EXIT STATUS
   "nexar run" exits with the status of the program.`,
 		Example: `  nexar run -n 4 -- ./train          a cluster of four ranks on this host
   nexar seed --world 8               a cluster of eight ranks on several hosts
+  nexar status --seed 10.0.0.1:7000  where its nodes are, and who is late
   nexar bench -n 4                   how fast it is here
   nexar doctor                       what could be better`,
 		Args:          noArgs,
@@ -123,7 +125,7 @@ EXIT STATUS
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRun(s), newSeed(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
+	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.DisableFlagsInUseLine = true
 	}

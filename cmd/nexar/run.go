@@ -130,10 +130,8 @@ func (f *runFlags) checkWhole(given func(string) bool) error {
 
 // checkPart checks the flags of a part of a larger cluster.
 func (f *runFlags) checkPart(given func(string) bool) error {
-	for addr := range strings.SplitSeq(f.seed, ",") {
-		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return usagef("--seed %q: not an address of the form host:port", addr)
-		}
+	if err := checkAddrs(f.seed); err != nil {
+		return err
 	}
 	switch {
 	case os.Getenv("NEXAR_CLUSTER_TOKEN") == "":

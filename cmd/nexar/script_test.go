@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func runScripts(t *testing.T, dir string) {
 			"freeport": freePort,
 			"status":   status,
 			"gone":     gone,
+			"shows":    shows,
 		},
 	})
 }
@@ -95,6 +97,24 @@ func statusOf(err error) int {
 		return e.ExitCode()
 	}
 	return -1
+}
+
+// shows runs a command until it succeeds and its standard output matches: "shows
+// REGEXP COMMAND [ARGUMENT...]".
+func shows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: shows REGEXP COMMAND [ARGUMENT...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for end := time.Now().Add(patienceForScripts); ; time.Sleep(10 * time.Millisecond) {
+		if err := ts.Exec(args[1], args[2:]...); err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("it does not show %q after %v", args[0], patienceForScripts)
+		}
+	}
 }
 
 // gone waits until the process whose number is in a file has ended:

@@ -24,6 +24,7 @@ import (
 //	line            prints the first line of its standard input
 //	chatter         prints without end
 //	forget          ends without having joined
+//	late RANK       joins, and sums the ranks, RANK not before there is a file "go"
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
@@ -79,7 +80,12 @@ func work(mode string, args []string) int {
 
 // member is what a worker does that has joined.
 func member(c *nexar.Comm, mode string, args []string) int {
-	if mode == "sum" {
+	if mode == "late" && args[0] == strconv.Itoa(c.Rank()) {
+		for _, err := os.Stat("go"); err != nil; _, err = os.Stat("go") {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if mode == "sum" || mode == "late" {
 		sum := []int64{int64(c.Rank())}
 		if err := nexar.AllReduce(context.Background(), c, sum, nexar.Sum); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -42,6 +42,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logg
 	c = record.Cluster{
 		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
 		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
+		Nodes: []record.ClusterNode{}, // In JSON, too, it is a list.
 	}
 	for _, n := range r.Nodes {
 		c.Add(record.ClusterNode{
