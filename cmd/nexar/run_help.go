@@ -1,9 +1,9 @@
 package main
 
 const runHelp = `Run starts COUNT processes of PROGRAM on this host and ends when they have
-ended. By themselves they are a cluster, with a seed inside of nexar run and a
-new token, which nobody outside of this host can reach. With --seed they are a
-part of a larger cluster.
+ended. By themselves they are a cluster, with a seed inside of nexar run that
+nobody outside of this host can reach, and the token in NEXAR_CLUSTER_TOKEN, or
+a new one. With --seed they are a part of a larger cluster.
 
 PROGRAM calls nexar.Join with an empty Config; everything that it needs is in
 its environment:
@@ -21,6 +21,9 @@ its environment:
                        Node.Checkpoint leaves there after a SIGTERM
 
 Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
+
+If NEXAR_CLUSTER_TOKEN is set, run prints how to ask where its ranks are: with
+"nexar status", by whoever has that token.
 
 Every line of output begins with the rank, "[2] ", in a colour of its own on a
 terminal unless NO_COLOR is set. Lines stay whole. Standard input goes to the
@@ -50,6 +53,10 @@ EXIT STATUS
 const runExamples = `  Four ranks on this host:
     nexar run -n 4 -- ./train --epochs 10
     nexar run -n 4 -- go run ./examples/allreduce
+
+  Four ranks, of which others on this host can see where they are:
+    export NEXAR_CLUSTER_TOKEN=$(nexar token)
+    nexar run -n 4 -- ./train
 
   Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...

@@ -56,9 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 		defer w.close()
-		if cfg.Elastic {
-			fmt.Fprintf(cfg.Stderr, "%s: to add a rank: NEXAR_CLUSTER_TOKEN=%s nexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, w.token, w.addr)
-		}
+		w.printCommands(cfg)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, launch.Forwarded()...)

@@ -3,6 +3,7 @@ package ranks
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ type world struct {
 	seed   *nexar.Seed
 	addr   string
 	token  string
+	made   bool // the token is a new one
 	size   int
 	joined atomic.Int32 // nodes that are there
 	most   atomic.Int32 // the most that there ever were
@@ -24,7 +26,10 @@ type world struct {
 }
 
 func startWorld(ctx context.Context, cfg Config) (*world, error) {
-	w := &world{token: nexar.NewToken(), size: cfg.Count}
+	w := &world{token: os.Getenv("NEXAR_CLUSTER_TOKEN"), size: cfg.Count}
+	if w.token == "" {
+		w.token, w.made = nexar.NewToken(), true
+	}
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: w.size, Token: w.token,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
@@ -38,6 +43,21 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 	}
 	w.seed, w.addr = seed, seed.Addr()
 	return w, nil
+}
+
+// printCommands says what others on this host can do with the cluster, if they are
+// to know of it. A token of the user is not shown.
+func (w *world) printCommands(cfg Config) {
+	token := ""
+	if w.made {
+		token = "NEXAR_CLUSTER_TOKEN=" + w.token + " "
+	}
+	if cfg.Elastic {
+		fmt.Fprintf(cfg.Stderr, "%s: to add a rank: %snexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, token, w.addr)
+	}
+	if cfg.Elastic || !w.made && !cfg.FirstOnly {
+		fmt.Fprintf(cfg.Stderr, "%s: to see where the ranks are: %snexar status --seed %s\n", cfg.Title, token, w.addr)
+	}
 }
 
 func (w *world) close() {
