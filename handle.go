@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nexar-go/nexar/internal/guard"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
@@ -28,7 +29,7 @@ type Handle struct {
 	done   chan struct{}
 	err    error
 	status Status
-	guard  *guard
+	guard  *guard.Guard
 }
 
 // Wait waits for the end of the operation and returns its error. It may be
@@ -37,7 +38,7 @@ type Handle struct {
 func (h *Handle) Wait() error {
 	<-h.done
 	if h.guard != nil {
-		h.guard.check()
+		h.guard.Check()
 	}
 	return h.err
 }
@@ -85,7 +86,7 @@ func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
 	c.comm.Go(func() {
 		defer close(h.done)
 		defer c.flights.Leave(id)
-		h.err = errExited // in end, if that does not return
+		h.err = guard.ErrExited // in end, if that does not return
 		h.err = c.end(ctx, &t, op)
 	})
 	return h
@@ -103,7 +104,7 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 	h := &Handle{done: make(chan struct{})}
 	c.comm.Go(func() {
 		defer close(h.done)
-		h.err = errExited // in f, if that does not return
+		h.err = guard.ErrExited // in f, if that does not return
 		h.err = f(h)
 	})
 	return h

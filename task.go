@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/guard"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -48,10 +49,10 @@ type task struct {
 	inPlace bool // data and input are one, the longer of the two
 	reduce  func(dst, a, b []byte)
 	ordered bool
-	reads   bool   // data is not written
-	ranks   int    // by which the result is divided in the end, for Avg
-	guard   *guard // of a function of the caller
-	after   func() // what else is to be done when all has gone well
+	reads   bool         // data is not written
+	ranks   int          // by which the result is divided in the end, for Avg
+	guard   *guard.Guard // of a function of the caller
+	after   func()       // what else is to be done when all has gone well
 }
 
 // elements are those of a vector, whatever their type is.
@@ -143,9 +144,9 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	if combine == nil {
 		return fmt.Errorf("%w: the function is nil", ErrInvalidOp)
 	}
-	g := &guard{comm: c, label: label}
+	g := &guard.Guard{Label: label, Failed: c.comm.Cancel}
 	t.guard = g
-	t.reduce = kernel.Custom(func(dst, src []T) { g.call(func() { combine(dst, src) }) })
+	t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (c *Comm) run(ctx context.Context, t task, bad error) error {
 	}
 	err = c.end(ctx, &t, op)
 	if t.guard != nil {
-		t.guard.check()
+		t.guard.Check()
 	}
 	return err
 }

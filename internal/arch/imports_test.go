@@ -20,11 +20,10 @@ type room struct {
 // only those below it.
 func rooms() []room {
 	const (
-		apart = "it stands at the bottom of the house and knows the standard library only, so that everyone can use it"
 		user  = "it is a user of the API like any other: what it lacks there, other users lack as well"
 		fakes = "transport/mem transport/sim internal/require"
 	)
-	return []room{
+	list := []room{
 		{"cmd/...", ". cmd/...", "nexartest internal/require", user},
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
@@ -32,7 +31,7 @@ func rooms() []room {
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
-			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/host internal/inspect internal/overlap internal/settings " +
+			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/guard internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
@@ -75,19 +74,18 @@ func rooms() []room {
 		{"internal/settings", "", "", "it reads settings of any struct and knows none of them"},
 		{"internal/record", "", "internal/require", apart},
 		{"internal/plan", "", "", "algorithms are pure data: " + apart},
-		{"internal/match", "", "", apart},
-		{"internal/topo", "", "", apart},
 		{"internal/wire", "", "", "bytes on the wire mean the same whoever reads them: " + apart},
 		{"internal/kernel/...", "internal/kernel/...", "internal/require", apart},
-		{"internal/bufpool", "", "", apart},
 		{"internal/dl", "", "internal/require", apart},
-		{"internal/host", "", "", apart},
-		{"internal/overlap", "", "", apart},
-		{"internal/yield", "", "", apart},
-		{"internal/require", "", "", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
 	}
+	for _, name := range []string{"match", "topo", "bufpool", "guard", "host", "overlap", "yield", "require"} {
+		list = append(list, room{"internal/" + name, "", "", apart})
+	}
+	return list
 }
+
+const apart = "it stands at the bottom of the house and knows the standard library only, so that everyone can use it"
 
 // roomOf is the room of a package: its own line of the table, or else the
 // first pattern that covers it.
