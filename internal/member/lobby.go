@@ -55,6 +55,7 @@ type candidate struct {
 type Invitation struct {
 	Number uint64 // higher than those before
 	Node   Node
+	World  int // how many of the circle are in the world, the first ones
 	Circle []Node
 }
 
@@ -125,7 +126,7 @@ func (l *Lobby) invite(now time.Time, v View) *Invitation {
 	circle = append(circle, next.node)
 	l.number++
 	next.circle, next.number, next.invited = idsOf(circle), l.number, now
-	return &Invitation{Number: l.number, Node: next.node.clone(), Circle: View{Nodes: circle}.clone().Nodes}
+	return &Invitation{Number: l.number, Node: next.node.clone(), World: v.Size(), Circle: View{Nodes: circle}.clone().Nodes}
 }
 
 func idsOf(nodes []Node) (ids []NodeID) {

@@ -19,10 +19,23 @@ import (
 // under it: that says nothing of the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
 	if m.unlink(l) {
+		m.missed(l.Peer, err)
 		return
 	}
 	verdict := errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed)
 	m.nodeFailed(l.Peer, err, l, !verdict)
+}
+
+// missed says that this node has lost one to which it has linked itself, and which
+// waits as this one does, or did. If it does not come again, one of them cannot be let
+// in.
+func (m *Mesh) missed(seat int, err error) {
+	m.mu.Lock()
+	waits := m.formed && m.expected[seat] && seat < m.self
+	m.mu.Unlock()
+	if waits && m.cfg.Lost != nil {
+		m.cfg.Lost(m.node(seat).ID, err)
+	}
 }
 
 // told handles the word of a peer that a node has failed.

@@ -52,7 +52,7 @@ func (w *world) come(all member.View, rank int) {
 	w.view = all
 	cfg := w.config(rank)
 	w.view = before
-	cfg.Self = idOf(rank)
+	cfg.Self, cfg.World = idOf(rank), len(before.Nodes)
 	m, err := Form(w.Context(), cfg)
 	if err == nil {
 		err = m.Formed()
@@ -151,6 +151,56 @@ func TestNewcomerIsEarly(t *testing.T) {
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
+		}
+		for seat := range 5 {
+			if got := w.notes[seat].all(); len(got) > 0 {
+				t.Errorf("for node %d these have failed: %v, want none", seat, got)
+			}
+		}
+	})
+}
+
+// TestWaits: one that waits stays linked to another that is in the world before it, and
+// is in the next view.
+func TestWaits(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		all := w.newcomers(2)
+		without := member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
+		last := member.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
+		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
+			if err != nil {
+				t.Errorf("without it, rank %d: %v", rank, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for rank, err := range w.reduceIn(3, last, 0, 1, 2, 4, 3) {
+			if err != nil {
+				t.Errorf("with it, rank %d: %v", rank, err)
+			}
+		}
+	})
+}
+
+// TestWaitersLoseEachOther: the one that has linked itself to the other says so, and
+// nobody has failed.
+func TestWaitersLoseEachOther(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		var mu sync.Mutex
+		var lost []member.NodeID
+		w.lost = func(id member.NodeID, _ error) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost = append(lost, id)
+		}
+		w.form()
+		w.newcomers(2)
+		w.network.SetLink(w.host(3), w.host(4), sim.Link{Down: true})
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(lost, []member.NodeID{idOf(3)}) {
+			t.Errorf("these were lost: %v, want node 3, once", lost)
 		}
 		for seat := range 5 {
 			if got := w.notes[seat].all(); len(got) > 0 {

@@ -25,9 +25,11 @@ import (
 
 // Config configures a Mesh.
 type Config struct {
-	// Self is this node, and View all nodes.
-	Self member.NodeID
-	View member.View
+	// Self is this node, and View all nodes. World of them, the first ones, are in
+	// the world, and those behind them wait for it to let them in; 0 is all.
+	Self  member.NodeID
+	View  member.View
+	World int
 	// Paths reach them, the best first. Close closes their transports.
 	Paths []Path
 	// Loop makes both ends of a connection from this node to itself.
@@ -156,6 +158,9 @@ func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	missing := m.missing
 	m.formed = missing == 0
+	for seat := m.cfg.World; m.formed && m.cfg.World > 0 && seat < m.cfg.View.Size(); seat++ {
+		m.expected[seat] = seat != m.self
+	}
 	m.mu.Unlock()
 	if missing > 0 {
 		return m.unlinked(transport.ErrPeerGone)

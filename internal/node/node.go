@@ -154,7 +154,7 @@ func (n *Node) form(ctx context.Context, v member.View) (err error) {
 	linking, cancel := n.Session.While(ctx)
 	defer cancel()
 	n.View = v
-	n.Mesh, err = n.link(linking, v)
+	n.Mesh, err = n.link(linking, v, v.Size())
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // This node gives up, and blames nobody.
 	}
@@ -199,7 +199,7 @@ func (n *Node) enter(ctx context.Context, i seed.Invitation) (err error) {
 func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
-	m, err := n.link(linking, i.View)
+	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
 		n.Mesh = m // It is known whom to close.
 		// What is said of links after that is of these, and not of those before.
@@ -216,11 +216,11 @@ func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 	return nil
 }
 
-// link makes all links to others.
-func (n *Node) link(ctx context.Context, v member.View) (*mesh.Mesh, error) {
+// link makes all links to others, of whom so many are in the world.
+func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, error) {
 	n.others.Store(&v)
 	m, err := mesh.Form(ctx, mesh.Config{
-		Self: n.ID(), View: v, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
+		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		Lost: n.Session.Lost, Failed: n.note,
 	})

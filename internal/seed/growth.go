@@ -15,6 +15,7 @@ import (
 // that of the world.
 type Invitation struct {
 	Number uint64 // higher than those before; 0: none
+	World  int    // how many nodes of View are in the world, the first ones
 	View   member.View
 }
 
@@ -109,10 +110,10 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rank, ok := v.Rank(s.ID); !ok || rank != v.Size()-1 || m.Number <= s.invited.Number || isClosed(s.viewed) {
+	if rank, ok := v.Rank(s.ID); !ok || rank != v.Size()-1 || int(m.World) > rank || m.Number <= s.invited.Number || isClosed(s.viewed) {
 		return fmt.Errorf("seed %s sent invitation %d to %d nodes after number %d (this node among them: %v)", s.seed, m.Number, v.Size(), s.invited.Number, ok)
 	}
-	s.invited = Invitation{Number: m.Number, View: v}
+	s.invited = Invitation{Number: m.Number, World: int(m.World), View: v}
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.log.Info("world has formed, this node connects itself to it", "epoch", m.Epoch, "nodes", v.Size()-1)

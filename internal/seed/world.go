@@ -87,7 +87,7 @@ func (s *Server) invite(i *member.Invitation) {
 	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
 	var invite []byte
 	if err == nil {
-		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.view.Epoch, Nodes: nodes})
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.view.Epoch, World: uint32(i.World), Nodes: nodes})
 	}
 	if err != nil {
 		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)

@@ -1,11 +1,12 @@
 package wire
 
 // A JoinInvite asks a node to connect itself to all others of a list, the last of
-// which it is: those of the view with Epoch, and others that join it. It takes the
-// place of one with a lower number.
+// which it is: those of the view with Epoch, World of them, and then others that join
+// it. It takes the place of one with a lower number.
 type JoinInvite struct {
 	Number uint64
 	Epoch  uint64
+	World  uint32
 	Nodes  []JoinNode
 }
 
@@ -14,9 +15,10 @@ func (JoinInvite) joinType() joinType { return typeJoinInvite }
 func (m JoinInvite) encode(e *joinEncoder) {
 	e.u64(m.Number)
 	e.u64(m.Epoch)
+	e.u32(m.World)
 	e.nodes(m.Nodes)
 }
 
 func decodeJoinInvite(d *decoder) JoinMessage {
-	return JoinInvite{Number: d.u64(), Epoch: d.u64(), Nodes: decodeNodes(d)}
+	return JoinInvite{Number: d.u64(), Epoch: d.u64(), World: d.u32(), Nodes: decodeNodes(d)}
 }
