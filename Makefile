@@ -10,6 +10,7 @@ BENCH ?= .
 PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
+CHANGES ?= 320
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
@@ -20,7 +21,7 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -72,6 +73,9 @@ worlds: ## a million simulated worlds in which nodes, hosts and links fail
 
 survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
 	@cd internal/clustertest && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
+
+changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and docs/results/changes.txt
+	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 
 proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan

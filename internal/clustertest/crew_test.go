@@ -227,11 +227,22 @@ func (c *crew) dismiss() {
 		w.in.Close()
 	}
 	for _, w := range c.workers {
-		w.wait()
-		if c.t.Failed() {
-			c.t.Logf("log of %s:\n%s", w.name, w.log.tail(6000))
-		}
+		c.wait(w)
 	}
+}
+
+func (c *crew) wait(w *worker) {
+	w.wait()
+	if c.t.Failed() {
+		c.t.Logf("log of %s:\n%s", w.name, w.log.tail(6000))
+	}
+}
+
+// retire ends a worker before the test ends.
+func (c *crew) retire(w *worker) {
+	w.in.Close()
+	c.wait(w)
+	c.workers = slices.DeleteFunc(c.workers, func(other *worker) bool { return other == w })
 }
 
 func (w *worker) wait() {

@@ -86,8 +86,6 @@ stime of the process. The worst rank counts, save for peers, where it is the mea
 	}
 }
 
-const mib = 1 << 20
-
 // working measures an all-reduce of a long vector in shared memory.
 func (f *footprint) working(t *testing.T) {
 	c := newCrew(t)

@@ -12,11 +12,19 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A memory is how much memory a process uses, in bytes.
+const mib = 1 << 20
+
+// A memory is how much memory a process uses, in bytes, and what else. What the
+// system does not say is 0.
 type memory struct {
 	Heap int // in use now, after collections
 	Sys  int // ever had from the system, by the Go runtime
-	Peak int // most that was ever resident; 0 where the system does not say
+	Peak int // most that was ever resident
+
+	Resident          int
+	Goroutines        int
+	Files             int // open, sockets among them
+	Sockets, Mappings int // mappings of shared memory
 }
 
 func measure(_ context.Context, _ *desk, _ order, r *report) error {
@@ -31,7 +39,24 @@ func memoryNow() memory {
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
-	return memory{Heap: int(s.HeapInuse), Sys: int(s.Sys), Peak: statusOf(os.Getpid(), "VmHWM")}
+	m := memory{
+		Heap: int(s.HeapInuse), Sys: int(s.Sys), Peak: statusOf(os.Getpid(), "VmHWM"),
+		Resident: statusOf(os.Getpid(), "VmRSS"), Goroutines: runtime.NumGoroutine(),
+	}
+	open, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range open {
+		if name, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil {
+			m.Files++
+			m.Sockets += strings.Count(name, "socket:[")
+		}
+	}
+	maps, _ := os.ReadFile("/proc/self/maps")
+	for line := range strings.Lines(string(maps)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasSuffix(fields[1], "s") {
+			m.Mappings++
+		}
+	}
+	return m
 }
 
 // tidy gives back to the system what is not in use.

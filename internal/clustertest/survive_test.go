@@ -21,7 +21,9 @@ type epoch struct {
 	Number uint64
 	Rank   int
 	Size   int
-	Rounds int // that have ended well
+	Rounds int       // that have ended well
+	First  time.Time // when the first of these had
+	Rested time.Time // when a checkpoint ended it
 }
 
 // survive does the same again and again, on the communicator of each epoch, until

@@ -44,6 +44,7 @@ type report struct {
 	Peers   []nexar.Peer
 	Later   []*failure // of calls after a failure
 	Epochs  []epoch
+	Ledger  ledger
 }
 
 // A failure is an error as it crosses from one process to another.
@@ -84,6 +85,7 @@ func (f *failure) String() string {
 type desk struct {
 	node *nexar.Node
 	seed *nexar.Seed
+	post post
 }
 
 func (d *desk) comm() *nexar.Comm { return d.node.World() }
@@ -98,6 +100,7 @@ func jobs() map[string]job {
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
 		"peers": peers, "survive": survive,
+		"change": change, "progress": progress, "leave": leave, "stop": stop,
 	}
 }
 
