@@ -50,12 +50,13 @@ func (h *hand) last() epoch {
 // A changing is a world that changes at random.
 type changing struct {
 	*testing.T
-	way  string // the transports of a worker: one list, or several, one of which each has; "": all
-	rng  *rand.Rand
-	crew *crew
-	seed *nexar.Seed
-	vars []string
-	logs map[string]*logBuffer // of the seed and all processes
+	way           string // the transports of a worker: one list, or several, one of which each has; "": all
+	rng           *rand.Rand
+	crew          *crew
+	seeds, listen string            // addresses
+	place         func(n int) place // of the nth process
+	vars          []string
+	logs          map[string]*logBuffer // of the seed and all processes
 
 	hands  []*hand // that are alive, the oldest first
 	eldest *hand   // is not killed, nor does it leave; nil: nobody is spared
@@ -112,7 +113,8 @@ func (w *changing) run(n int, elder bool) {
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
 	log, lines := logTo(w.T, "seed")
 	w.logs = map[string]*logBuffer{"seed": lines}
-	w.seed = seedHere(w.T, changingRanks, nexar.SeedConfig{Token: w.crew.token, Elastic: true, ElasticMax: changingMax, Log: log})
+	seed := seedHere(w.T, changingRanks, nexar.SeedConfig{Token: w.crew.token, Elastic: true, ElasticMax: changingMax, Log: log})
+	w.seeds, w.listen, w.place = seed.Addr(), "127.0.0.1:0", func(int) place { return nil }
 	for range changingRanks {
 		w.hire(false)
 	}
@@ -138,12 +140,12 @@ func (w *changing) hire(spare bool) *hand {
 	w.hired++
 	ways := strings.Fields(w.way)
 	vars := append([]string{
-		"NEXAR_SEEDS=" + w.seed.Addr(), "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_TRANSPORTS=" + ways[w.rng.IntN(len(ways))],
+		"NEXAR_SEEDS=" + w.seeds, "NEXAR_LISTEN=" + w.listen, "NEXAR_TRANSPORTS=" + ways[w.rng.IntN(len(ways))],
 	}, w.vars...)
 	if spare {
 		vars = append(vars, "NEXAR_SPARE=1")
 	}
-	h := &hand{worker: w.crew.hire(nil, fmt.Sprint("process ", w.hired), vars...), spare: spare, hired: time.Now()}
+	h := &hand{worker: w.crew.hire(w.place(w.hired), fmt.Sprint("process ", w.hired), vars...), spare: spare, hired: time.Now()}
 	h.running = h.start(order{Do: "change"})
 	w.hands = append(w.hands, h)
 	w.logs[h.name] = h.log
