@@ -2,6 +2,7 @@ package member
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,49 @@ func TestLateForRest(t *testing.T) {
 	r, ok := c.Tick(due)
 	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(1).ID || !strings.Contains(r.Reasons[goes[0]], "checkpoint") {
 		t.Errorf("got ruling %+v, want that node 1 goes", r)
+	}
+}
+
+// TestSpareIsOvertaken: a spare waits, and another node enters the world before it. It is
+// not invited again, and takes the place of one that fails.
+func TestSpareIsOvertaken(t *testing.T) {
+	l := NewLobby(Terms{World: 3, Elastic: true})
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, l)
+	var s State
+	if _, err := s.Apply(Entry{Kind: Form, Nodes: nodes(3)}); err != nil {
+		t.Fatal(err)
+	}
+	for i, spare := range []bool{true, false} {
+		if err := l.Admit(node(3+i), AnyRank, spare); err != nil {
+			t.Fatal(err)
+		}
+		r, ok := c.Tick(start)
+		if !ok || r.Invitation == nil || r.Invitation.World != 3 || len(r.Invitation.Circle) != 4+i {
+			t.Fatalf("got ruling %+v, want an invitation to three nodes and those that wait", r)
+		}
+		c.Linked(node(3+i).ID, r.Invitation.Number)
+	}
+	c.Tick(start)
+	for i := range 3 {
+		c.Rest(start, node(i).ID, false, 0)
+	}
+	for _, want := range [][]int{{0, 1, 2, 4}, {0, 4, 3}} {
+		r, ok := c.Tick(start)
+		v, err := s.ApplyAll(r.Entries)
+		var list []NodeID
+		for _, i := range want {
+			list = append(list, node(i).ID)
+		}
+		if !ok || err != nil || !slices.Equal(ids(v), list) {
+			t.Fatalf("got ruling %+v (%v), want nodes %v", r, err, want)
+		}
+		c.Adopt(v)
+		if r, ok := c.Tick(start); ok {
+			t.Fatalf("got another ruling %+v", r)
+		}
+		for _, i := range []int{1, 2} {
+			c.Gone(start.Add(-settle), node(i).ID, true, "it left")
+		}
 	}
 }
 
