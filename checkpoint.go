@@ -3,6 +3,7 @@ package nexar
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -17,29 +18,23 @@ import (
 //		if err != nil {
 //			return err
 //		}
-//		if err := nexar.Sync(ctx, comm, &state); err != nil {
-//			continue
-//		}
-//		for state.Step < steps {
-//			if err := train(ctx, comm, &state); err != nil {
-//				break // A node has failed.
-//			}
-//			if changed, err := node.Checkpoint(ctx); changed || err != nil {
-//				break
-//			}
-//		}
-//		if state.Step == steps {
-//			break
+//		done, err := train(ctx, node, comm, &state)
+//		if done || err != nil && comm.Err() == nil { // Err: a failure of another node
+//			return err
 //		}
 //	}
+//
+// where train begins with Sync, ends its work on this communicator with false when
+// Checkpoint says that the world changes, even after the last step, since a node that
+// joins with it has to hear what there is left to do, and with any error.
 //
 // A node that has asked to leave, with Leave, is not in that view: there the loop
 // ends. All others keep their order, and those that join have the next ranks.
 //
 // If nothing is to change, Checkpoint costs an all-reduce of a byte. Ranks wait at
 // most Config.CheckpointTimeout for others, which are then named in a TimeoutError;
-// and as long, when the world changes, for those that have yet to come round, which
-// are then removed. If the seed is gone, nothing changes.
+// and as long, when the world changes, for those whose loop has yet to come round,
+// which are then removed. If the seed is gone, nothing changes.
 func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
@@ -56,9 +51,16 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	if err := c.run(ctx, t, err); err != nil || flag[0] == 0 {
 		return false, err
 	}
+	n.leaves = leaves
 	n.resting.Store(c.Epoch())
-	n.node.Session.Rest(c.Epoch(), leaves, c.home.checkpointTimeout)
 	return true, nil
+}
+
+// rest tells the seed that this node is at rest in an epoch, if it is.
+func (n *Node) rest(c *Comm) {
+	if n.resting.Load() == c.Epoch() {
+		n.node.Session.Rest(c.Epoch(), n.leaves, c.home.checkpointTimeout)
+	}
 }
 
 // checkpointName is the name of Checkpoint in what other ranks say of it.
@@ -69,16 +71,29 @@ const checkpointName = "checkpoint"
 // the node then. If ctx ends before that, the node is still in the world, and leaves
 // at a later Checkpoint. Close alone leaves at once, whatever the others are at.
 //
-// Without a seed nobody can leave in this way, and the error is ErrNoQuorum.
+// Without a seed nobody can leave in this way, and the error is ErrNoQuorum. If the
+// node is closed by then it is ErrClosed.
 func (n *Node) Leave(ctx context.Context) error {
-	if n.node.Session.Gone() {
-		return opError("leave", fmt.Errorf("%w: the seed is gone; Close leaves at once", ErrNoQuorum))
-	}
 	n.leaving.Store(true)
+	var err error
 	select {
 	case <-n.left:
-		return nil
+	case <-n.closed:
+		err = ErrClosed
+	case <-n.node.Session.Ended():
+		select {
+		case <-n.left:
+		case <-n.closed:
+			err = ErrClosed
+		case <-time.After(leftTimeout): // for the loop over Epochs to hear of it
+			err = fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; Close leaves at once", ErrNoQuorum)
+		}
 	case <-ctx.Done():
-		return opError("leave", cancelled(ctx))
+		err = cancelled(ctx)
 	}
+	return opError("leave", err)
 }
+
+// leftTimeout is how long it may take, after the seed has said that a node has left,
+// until its loop over Epochs ends.
+const leftTimeout = time.Second

@@ -22,6 +22,9 @@ import (
 //		if err = train(ctx, comm, state); err == nil {
 //			break
 //		}
+//		if comm.Err() == nil {
+//			return err // It has nothing to do with the others.
+//		}
 //		log.Print(err) // rank 2 has failed, say; go on with those that are left
 //	}
 //
@@ -48,7 +51,8 @@ import (
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
-		for c := n.World(); yield(c, nil); {
+		for c := n.World(); n.resting.Load() == c.Epoch() || yield(c, nil); {
+			n.rest(c)
 			next, err := n.follower.Next(ctx, c)
 			if errors.Is(err, seed.ErrLeft) {
 				n.leave()
@@ -76,6 +80,7 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration
 			return ok && !p.Left
 		},
 		Make: func(ctx context.Context, old *Comm, v member.View) (*Comm, error) {
+			n.resting.Store(0) // There is a view, whatever becomes of the seed.
 			if old != nil {
 				old.Close()
 			}

@@ -18,6 +18,8 @@ var (
 	// ErrRevoked says that an earlier or concurrent operation has failed, on
 	// this rank or another, and the communicator with it.
 	ErrRevoked = errors.New("communicator revoked")
+	// ErrNoState says that no rank has the state that Sync would hand over.
+	ErrNoState = errors.New("no rank has the state: all that had it have gone")
 	// ErrNoQuorum says that a node has failed, and those that are left could not
 	// agree on who goes on, or have gone on without this one.
 	ErrNoQuorum = errors.New("no agreement on who is in the world")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/accord"
@@ -42,6 +43,7 @@ type lasting struct {
 	services map[*rpc.Service]bool // of the communicators that have not been closed
 
 	node   *Node       // nil for Local
+	whole  atomic.Bool // this node has the state of the world, for Sync
 	last   member.View // of the newest communicator of the world
 	record record.Log  // of the calls of functions
 
@@ -86,6 +88,7 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 		return nil, err
 	}
 	h.found, h.last = world.reached.Found, view
+	h.whole.Store(true)
 	return world, nil
 }
 
@@ -93,11 +96,16 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 // take part for so long are named in the error.
 func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
 	h.mesh.Adopt(ctx, view)
+	for epoch := h.last.Epoch + 1; h.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
+		h.decline(engine.ID(worldComm, viewOf, epoch)) // Others may have begun to make it.
+	}
 	h = &home{lasting: h.lasting, view: view, before: h.last, patience: patience}
 	world, err := h.world(ctx, engine.ID(worldComm, viewOf, view.Epoch))
 	if err != nil {
 		return nil, err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.last = view; h.found == (accord.Finding{}) {
 		h.found = world.reached.Known // by those who have been in the world before
 	}
@@ -129,6 +137,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	e := h.mesh.Engine()
 	links, err := h.mesh.Links(member.View{Nodes: c.nodes})
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+		h.decline(id)
 		return nil, &PeerError{Rank: u.Rank, Node: NodeID(u.Node), Addr: c.nodes[u.Rank].Addr(), Err: u.Err}
 	}
 	c.comm = e.NewComm(id, rank, links)

@@ -28,9 +28,11 @@ type Node struct {
 	close    func() error
 
 	leaving atomic.Bool   // at the next checkpoint
+	leaves  bool          // at the one with which the epoch resting has ended
 	resting atomic.Uint64 // the epoch that has ended with a checkpoint
 	left    chan struct{} // closed when the node has left the world
-	leave   func()        // closes it
+	closed  chan struct{} // closed by Close
+	leave   func()        // closes left
 	heed    func() func() // makes SIGTERM a wish to leave, until it is stopped
 }
 
@@ -79,7 +81,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
-	n := &Node{left: make(chan struct{})}
+	n := &Node{left: make(chan struct{}), closed: make(chan struct{})}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
@@ -110,7 +112,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	n.close = sync.OnceValue(func() error {
 		defer quit()
 		n.heed()()
-		n.leave()
+		close(n.closed)
 		defer n.home.settleAll()
 		return n.node.Close()
 	})

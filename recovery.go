@@ -58,6 +58,8 @@ func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
 			case <-more:
 			case <-n.left:
 				return
+			case <-n.closed:
+				return
 			case <-ctx.Done():
 				yield(nil, opError("failure watch", cancelled(ctx)))
 				return
@@ -73,7 +75,8 @@ func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
 // removed from the world as well.
 //
 // The old communicator is closed, and Node.World is the new one. If there is none
-// within Config.RecoveryTimeout, the error is ErrNoQuorum.
+// within Config.RecoveryTimeout, the error is ErrNoQuorum. A call that is cancelled
+// has told the seed all the same, which goes on without those ranks.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.rank {
@@ -93,11 +96,14 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // Include makes the communicator of the world with all nodes that want to join it,
 // as at a Checkpoint, and without those that have failed or left by then. All ranks
 // call it, on the communicator of the world that they have, which is closed. If
-// nobody wants to join, the new one has the same ranks.
+// nobody wants to join, the new one has the same ranks. A call that is cancelled has
+// told the seed that this node has nothing more to do with the old one: call Include
+// again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	return c.rebuild(ctx, "include", func(n *Node) (*Comm, error) {
+		n.leaves = false
 		n.resting.Store(c.Epoch())
-		n.node.Session.Rest(c.Epoch(), false, c.home.checkpointTimeout)
+		n.rest(c)
 		return n.follower.Without(ctx, c, nil, 0) // The seed sees to it that others come.
 	})
 }

@@ -181,3 +181,17 @@ func TestFailureWatch(t *testing.T) {
 		t.Errorf("%d failures, want none", n)
 	}
 }
+
+// TestLeaveEnds: whoever waits to leave hears that the node was closed.
+func TestLeaveEnds(t *testing.T) {
+	nodes, _ := joinAll(t, 2, SeedConfig{}, Config{RecoveryTimeout: 10 * time.Second})
+	left := make(chan error)
+	go func() { left <- nodes[0].Leave(t.Context()) }()
+	nodes[0].Close()
+	if err := <-left; !errors.Is(err, ErrClosed) {
+		t.Errorf("got error %v, want %v", err, ErrClosed)
+	}
+	if err := nodes[0].Leave(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("the second time: got error %v, want %v", err, ErrClosed)
+	}
+}

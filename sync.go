@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding"
-	"errors"
 	"fmt"
+	"math"
 
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// Sync hands the state of rank 0 to all other ranks, whatever they have. After a
-// change of the world, which Epochs tells of, rank 0 is one that was in it before:
-// so those that have joined, and those that a failure has caught at another step,
-// go on where it is.
+// Sync hands the state of a rank to all others, whatever they have: of the first rank
+// that has it, which is one of those with which the world has formed, or to which a
+// Sync has handed it. So after a change of the world, of which Epochs tells, those that
+// have joined, and those that a failure has caught at another step, go on where it is.
 //
 // State is of the same type on all ranks, and one of these:
 //
@@ -23,21 +24,50 @@ import (
 //   - a pointer to a number, or to an array or struct without pointers;
 //   - an encoding.BinaryMarshaler that is an encoding.BinaryUnmarshaler as well.
 //
-// All ranks call Sync as they call a collective. If it fails, state may have been
-// changed on some of them.
+// All ranks call Sync as they call a collective. If it fails, each rank has either the
+// state that it had or the new one, whole, save that of a BinaryUnmarshaler that fails
+// half way. For that a rank takes as much memory again as the state has. If no rank
+// has the state, because all have gone that had it, the error is ErrNoState: to begin
+// anew would undo what the world has done.
 func Sync(ctx context.Context, c *Comm, state any) error {
-	if s, ok := state.(marshaler); ok {
-		return c.syncMarshaled(ctx, s)
-	}
-	r, ok := kernel.RegionOf(state)
-	switch {
-	case !ok:
+	s, isMarshaler := state.(marshaler)
+	r, isRegion := kernel.RegionOf(state)
+	if !isMarshaler && !isRegion {
 		return opError(syncName, fmt.Errorf("%w: %T is not a slice of elements without pointers, a pointer to one or to an element, nor a binary marshaler and unmarshaler",
 			ErrInvalidType, state))
-	case r.Grows():
-		return c.syncSlice(ctx, r)
 	}
-	return c.sync(ctx, r.Bytes())
+	root, err := c.stateRoot(ctx)
+	switch {
+	case err != nil:
+	case isMarshaler:
+		err = c.syncMarshaled(ctx, s, root)
+	default:
+		err = c.syncRegion(ctx, r, root)
+	}
+	if err == nil {
+		c.home.whole.Store(true)
+	}
+	return err
+}
+
+// stateRoot is the first rank that has the state.
+func (c *Comm) stateRoot(ctx context.Context) (int, error) {
+	first := []int64{int64(c.Size())}
+	if c.home.whole.Load() {
+		first[0] = int64(c.rank)
+	}
+	t, err := vector(plan.AllReduce, elementsOf(first))
+	if err == nil {
+		err = t.setOp(Min, c.Size())
+	}
+	t.label, t.op = syncName, syncOp
+	if err := c.run(ctx, t, err); err != nil {
+		return 0, err
+	}
+	if int(first[0]) == c.Size() {
+		return 0, opError(syncName, ErrNoState)
+	}
+	return int(first[0]), nil
 }
 
 // syncName is the name of Sync in what other ranks say of it.
@@ -50,41 +80,63 @@ type marshaler interface {
 }
 
 // sync hands memory of the same size over.
-func (c *Comm) sync(ctx context.Context, mem []byte) error {
-	t, err := broadcastTask(c, elements{mem: mem, n: len(mem), typ: opaque, size: 1}, 0)
+func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
+	t, err := broadcastTask(c, elements{mem: mem, n: len(mem), typ: opaque, size: 1}, root)
 	t.label = syncName
 	return c.run(ctx, t, err)
 }
 
-// syncSlice hands over a slice of any length.
-func (c *Comm) syncSlice(ctx context.Context, r kernel.Region) error {
-	n := []uint64{uint64(r.Len())}
-	if err := c.sync(ctx, bytesOf(n)); err != nil {
+// syncBytes hands bytes over, of which only the root knows how many.
+func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error) {
+	n := []uint64{uint64(len(b))}
+	if err := c.sync(ctx, bytesOf(n), root); err != nil {
+		return nil, err
+	}
+	if n[0] > math.MaxInt {
+		return nil, opError(syncName, fmt.Errorf("%w: %d bytes", ErrTooLarge, n[0]))
+	}
+	if c.rank != root {
+		b = make([]byte, n[0])
+	}
+	return b, c.sync(ctx, b, root)
+}
+
+// syncRegion hands memory over, and has a rank change its own when all of it has come.
+func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err error) {
+	b := r.Bytes()
+	switch {
+	case r.Grows():
+		b, err = c.syncBytes(ctx, b, root)
+	case c.rank == root:
+		err = c.sync(ctx, b, root)
+	default:
+		b = make([]byte, len(b))
+		err = c.sync(ctx, b, root)
+	}
+	if err != nil || c.rank == root {
 		return err
 	}
-	r.SetLen(int(n[0]))
-	return c.sync(ctx, r.Bytes())
+	return opError(syncName, r.Set(b))
 }
 
 // syncMarshaled hands over what a state makes of itself. That it makes nothing is
 // told to all.
-func (c *Comm) syncMarshaled(ctx context.Context, state marshaler) (err error) {
+func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (err error) {
 	var b []byte
 	var bad error
 	failed := []uint8{0}
-	if c.rank == 0 {
+	if c.rank == root {
 		if b, bad = state.MarshalBinary(); bad != nil {
 			failed[0] = 1
 		}
 	}
-	if err := c.sync(ctx, failed); err != nil {
+	if err := c.sync(ctx, failed, root); err != nil {
 		return err
 	}
 	if failed[0] != 0 {
-		return opError(syncName, cmp.Or(bad, errors.New("rank 0 could not marshal its state")))
+		return opError(syncName, cmp.Or(bad, fmt.Errorf("rank %d could not marshal its state", root)))
 	}
-	r, _ := kernel.RegionOf(&b)
-	if err := c.syncSlice(ctx, r); err != nil || c.rank == 0 {
+	if b, err = c.syncBytes(ctx, b, root); err != nil || c.rank == root {
 		return err
 	}
 	return opError(syncName, state.UnmarshalBinary(b))

@@ -74,10 +74,34 @@ func TestSyncOfWhatCannotBe(t *testing.T) {
 // ended well before that was known.
 func TestSyncOfOtherLengths(t *testing.T) {
 	onAll(t, overMem.cluster(t, 2, Config{}), func(rank int, c *Comm) error {
-		err := Sync(context.Background(), c, make([]float32, 1+rank))
+		state := slices.Repeat([]float32{7}, 1+rank)
+		err := Sync(context.Background(), c, state)
+		if slices.ContainsFunc(state, func(x float32) bool { return x != 7 }) {
+			return fmt.Errorf("the state is %v after %v", state, err)
+		}
 		if _, ok := errors.AsType[*MismatchError](err); !ok && (rank != 0 || err != nil) {
 			return fmt.Errorf("got error %v, want a MismatchError", err)
 		}
 		return nil
+	})
+}
+
+// TestSyncWithoutState: ranks that have no state take no part of it for the state; if
+// no rank has it, they are told so.
+func TestSyncWithoutState(t *testing.T) {
+	onAll(t, overMem.cluster(t, 3, Config{}), func(rank int, c *Comm) error {
+		c.home.whole.Store(rank == 2)
+		x := []int32{int32(rank)}
+		if err := Sync(t.Context(), c, x); err != nil || x[0] != 2 || !c.home.whole.Load() {
+			return fmt.Errorf("it has %v (%v), want that of rank 2", x, err)
+		}
+		if err := c.Barrier(t.Context()); err != nil {
+			return err
+		}
+		c.home.whole.Store(false)
+		if err := Sync(t.Context(), c, x); !errors.Is(err, ErrNoState) {
+			return fmt.Errorf("got error %v, want %v", err, ErrNoState)
+		}
+		return c.Barrier(t.Context())
 	})
 }

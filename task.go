@@ -24,6 +24,7 @@ const (
 	compressedOp              // nothing is reduced: part of an AllReduceCompressed
 	splitOp                   // nothing is reduced: part of a Split, Dup or Sub
 	checkpointOp              // for a Checkpoint
+	syncOp                    // nothing is reduced: part of a Sync
 )
 
 // opaque is the type in the fingerprint of elements that are only moved. Their

@@ -172,6 +172,8 @@ func describe(c wire.Call) Call {
 		d.Op, d.Type, d.Length, d.Counts = allToAllVName, "", 0, 0
 	case splitOp:
 		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
+	case syncOp:
+		d.Op, d.Type, d.Length = syncName, "", 0
 	case checkpointOp:
 		d.Op, d.Type, d.Length = checkpointName, "", 0
 	case compressedOp:

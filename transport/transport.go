@@ -195,8 +195,9 @@ type Sharer interface {
 	// Areas returns the area of this node, which is the same for all
 	// Conns of its Transport, and that of the peer, which must not be
 	// written to. They are of the same length, zero at first, aligned to
-	// pages, and stay valid until the Transport is closed. Both are nil
-	// if there is none.
+	// pages. The first stays valid until the Transport is closed, that of
+	// the peer as long as the Conn, which may have ended, can be reached as
+	// well: who uses it keeps the Conn. Both are nil if there is none.
 	Areas() (own, peer []byte)
 	// Sleep blocks while word, in an area of either side, has the value
 	// old, until Wake, or for d at the most. It may return early.

@@ -65,6 +65,11 @@ it and how to repeat a part of it is in [bench/README.md](../bench/README.md).
   much about how a system waits as about how it sends. On a cluster they will differ.
 - Results are checked once for each size, in every run, on every rank.
 
+Measured of nexar alone, each by the command that it names: how long survivors take to go on when ranks
+are killed ([survivals](results/survivals.txt)), and how long worlds take to change in other ways
+([changes](results/changes.txt)); how soon a kill is noticed ([kills](results/kills.txt)); and what a rank
+costs ([footprint](results/footprint.txt)).
+
 `
 
 const summaryText = `How each of our columns stands to each other system over all operations and sizes of a setting:

@@ -18,7 +18,8 @@ const (
 // A memory is what all ranks share with this one.
 type memory struct {
 	areas [][]byte           // of every rank
-	via   transport.Sharer   // a connection that can sleep on them
+	keep  []any              // connections, which keep areas valid
+	via   transport.Sharer   // one of them, that can sleep on areas
 	open  []transport.Puller // connections by which all other memory can be read, or nil
 }
 
@@ -41,6 +42,7 @@ func memoryOf(links []*link.Link, own int) *memory {
 			return nil
 		}
 		m.areas[own], m.areas[rank], m.via = mine, its, s
+		m.keep = append(m.keep, s)
 		if p, ok := s.(transport.Puller); m.open != nil && ok && p.Pulls() {
 			m.open[rank] = p
 		} else {
@@ -63,7 +65,7 @@ func (m *memory) level() uint8 {
 // config is that of the board in a part of the memory.
 func (m *memory) config(cfg Config, part int, level uint8, processors int) board.Config {
 	c := board.Config{
-		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
+		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors, Keep: m.keep,
 	}
 	for _, area := range m.areas {
 		c.Areas = append(c.Areas, board.Part(area, part))

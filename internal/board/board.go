@@ -81,6 +81,8 @@ type Config struct {
 	// most. It may return early. Wake wakes all that sleep on word.
 	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
 	Wake  func(word *atomic.Uint32)
+	// Keep is what has to stay reachable for Areas to stay valid.
+	Keep []any
 	// Pull, if not nil, copies what lies at an address of a rank's process to
 	// dst. It is the same for all ranks whether there is one.
 	Pull func(rank int, dst []byte, addr uint64) error

@@ -391,6 +391,13 @@ func (e *Engine) noteEnd(l *link.Link, err error) {
 	e.ended[l] = err
 }
 
+// Forget forgets the end of a link that no communicator will be made of any more.
+func (e *Engine) Forget(l *link.Link) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.ended, l)
+}
+
 // Failed passes on what a peer says of a third node.
 func (e *Engine) Failed(l *link.Link, f wire.Failed, text string) {
 	if e.cfg.Failed != nil {

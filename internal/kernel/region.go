@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"reflect"
 	"unsafe"
 )
@@ -30,14 +31,21 @@ func RegionOf(state any) (r Region, ok bool) {
 // Grows reports whether the region may have another length on another rank.
 func (r Region) Grows() bool { return r.grows }
 
-// Len is the number of elements of a slice.
-func (r Region) Len() int { return r.v.Len() }
-
-// SetLen gives a region that grows another length. What was in it is lost.
-func (r Region) SetLen(n int) {
-	if n != r.v.Len() {
-		r.v.Set(reflect.MakeSlice(r.v.Type(), n, n))
+// Set gives the region other bytes, and another length if it grows.
+func (r Region) Set(b []byte) error {
+	if size := 1; r.grows {
+		size = int(r.v.Type().Elem().Size())
+		if len(b)%size != 0 {
+			return fmt.Errorf("%d bytes for elements of %d", len(b), size)
+		}
+		if n := len(b) / size; n != r.v.Len() {
+			r.v.Set(reflect.MakeSlice(r.v.Type(), n, n))
+		}
 	}
+	if own := r.Bytes(); copy(own, b) != len(own) || len(own) != len(b) {
+		return fmt.Errorf("%d bytes for %d", len(b), len(own))
+	}
+	return nil
 }
 
 // Bytes is the memory as it is now.

@@ -44,14 +44,17 @@ type named []float32
 func TestRegionIsWrittenThrough(t *testing.T) {
 	grown, number := []uint16{3}, int32(4)
 	r, _ := RegionOf(&grown)
-	r.SetLen(2)
-	copy(r.Bytes(), []byte{1, 1, 2, 2})
-	if r.Len() != 2 || !slices.Equal(grown, []uint16{0x101, 0x202}) {
-		t.Errorf("got %v", grown)
+	if err := r.Set([]byte{1, 1, 2, 2}); err != nil || !slices.Equal(grown, []uint16{0x101, 0x202}) {
+		t.Errorf("got %v, %v", grown, err)
+	}
+	if err := r.Set([]byte{1, 1, 2}); err == nil || !slices.Equal(grown, []uint16{0x101, 0x202}) {
+		t.Errorf("of half an element: got %v, %v", grown, err)
 	}
 	n, _ := RegionOf(&number)
-	clear(n.Bytes())
-	if number != 0 {
-		t.Errorf("got %d, want 0", number)
+	if err := n.Set(make([]byte, 4)); err != nil || number != 0 {
+		t.Errorf("got %d, %v, want 0", number, err)
+	}
+	if err := n.Set(make([]byte, 5)); err == nil {
+		t.Error("a number takes more bytes than it has")
 	}
 }

@@ -33,6 +33,8 @@ type Ruling struct {
 	Dismissed map[NodeID]string
 	// Call asks all nodes to come to rest, so that candidates can enter.
 	Call bool
+	// Held, if not 0, says that the next view would have too few nodes: so many.
+	Held int
 }
 
 // A Council decides who is in the next view of a world that has formed: which
@@ -45,8 +47,9 @@ type Ruling struct {
 // "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
 // has lost neither of the two, it waits a while; then one that has not answered it
 // since goes, and otherwise as few nodes as it finds, so that all who stay are
-// linked to each other: of two that live, the one that is accused and not the one
-// that accuses, which may have waited in vain for the other.
+// linked to each other: first those that have only just entered, as the others know
+// what the world has done; and of two that live, the one that is accused and not the
+// one that accuses, which may have waited for the other in vain.
 //
 // A node that only the Council has lost stays until there is another reason for
 // a new view, of which it would not hear.
@@ -62,6 +65,7 @@ type Council struct {
 	alive map[NodeID]time.Time // when nodes were last alive for sure
 	news  time.Time            // when something new was last heard
 
+	fresh  map[NodeID]int  // 1 for nodes that have entered with this view
 	rest   map[NodeID]bool // nodes that are at rest, and whether they leave
 	due    time.Time       // when all nodes have to be, if one is
 	called bool            // nodes were asked to
@@ -123,10 +127,11 @@ func (c *Council) Linked(id NodeID, number uint64) {
 	}
 }
 
-// Rest says that a node of the view is at rest, and whether it leaves there. Nodes
-// that are not within a time go, if that is more than 0.
-func (c *Council) Rest(now time.Time, id NodeID, leaves bool, within time.Duration) {
-	if !c.has(id) {
+// Rest says that a node of the view with an epoch is at rest, and whether it leaves
+// there. Nodes that are not within a time go, if that is more than 0; or, if these are
+// most of them, those that are.
+func (c *Council) Rest(now time.Time, id NodeID, epoch uint64, leaves bool, within time.Duration) {
+	if epoch != c.view.Epoch || !c.has(id) {
 		return
 	}
 	c.held = false
@@ -223,7 +228,7 @@ func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
 		c.called, r.Call = true, true
 	}
 	r.Invitation = c.lobby.invite(now, stay)
-	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0
+	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || r.Held > 0
 }
 
 // change makes the next view, unless that would be too small. Then there are
@@ -233,16 +238,11 @@ func (c *Council) change(now time.Time, r *Ruling) {
 	for id, d := range c.gone {
 		r.Reasons[id], r.Left[id] = d.reason, d.left
 	}
-	for _, n := range c.view.Nodes {
-		leaves, rests := c.rest[n.ID]
-		_, goes := r.Reasons[n.ID]
-		switch {
-		case goes:
-		case rests && leaves:
-			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
-		case !rests && !c.due.IsZero() && !now.Before(c.due):
-			r.Reasons[n.ID] = "it has not come to the checkpoint, at which others wait"
-		}
+	if !c.due.IsZero() && !now.Before(c.due) {
+		c.removeLate(r)
+	}
+	if c.room(r) > 0 { // Otherwise those that want to leave stay until others come.
+		c.letLeave(r)
 	}
 	for id := range r.Reasons {
 		c.lobby.Gone(id)
@@ -253,10 +253,57 @@ func (c *Council) change(now time.Time, r *Ruling) {
 	if size > 0 { // Otherwise nobody is left who knows what the world has done.
 		enter = c.lobby.ready(stay)
 	}
-	if c.held = size > 0 && size+len(enter) < c.lobby.terms.Min; c.held {
+	if held := size > 0 && size+len(enter) < c.lobby.terms.Min; held {
+		if !c.held {
+			r.Held = size + len(enter)
+		}
+		c.held = true
 		return
 	}
+	c.held = false
 	r.Entries = c.entries(r, enter)
+}
+
+// removeLate has those go that are not at rest, for whom others wait; or, if only a
+// few rest, these.
+func (c *Council) removeLate(r *Ruling) {
+	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
+	resting := 0
+	for _, n := range stay.Nodes {
+		if _, rests := c.rest[n.ID]; rests {
+			resting++
+		}
+	}
+	most := 2*resting >= stay.Size()
+	for _, n := range stay.Nodes {
+		_, rests := c.rest[n.ID]
+		if rests == most {
+			continue
+		}
+		r.Reasons[n.ID] = "it has not come to the checkpoint, at which others wait"
+		if rests {
+			r.Reasons[n.ID] = "it waits at a checkpoint, to which the others have not come"
+		}
+	}
+}
+
+// letLeave has those go that leave at rest.
+func (c *Council) letLeave(r *Ruling) {
+	for _, n := range c.view.Nodes {
+		if _, goes := r.Reasons[n.ID]; !goes && c.rest[n.ID] {
+			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
+		}
+	}
+}
+
+// room is how many nodes the next view would have beyond the least, if those left
+// that want to; or 1 if nobody would stay.
+func (c *Council) room(r *Ruling) int {
+	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes || c.rest[id] })
+	if stay.Size() == 0 {
+		return 1
+	}
+	return stay.Size() + len(c.lobby.ready(stay)) - c.lobby.terms.Min + 1
 }
 
 // entries are those of a ruling.
@@ -313,7 +360,7 @@ func (c *Council) cut(now time.Time) map[NodeID]string {
 		worst := slices.MaxFunc(slices.Collect(maps.Keys(candidates)), func(a, b NodeID) int {
 			x, _ := c.view.Rank(a)
 			y, _ := c.view.Rank(b)
-			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(len(others[a]), len(others[b])),
+			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(c.fresh[a], c.fresh[b]), cmp.Compare(len(others[a]), len(others[b])),
 				cmp.Compare(accused[a], accused[b]), cmp.Compare(x, y))
 		})
 		out[worst] = c.why(worst, links)
@@ -350,6 +397,10 @@ func (c *Council) why(id NodeID, links map[[2]NodeID]loss) string {
 
 // Adopt goes on with the next view.
 func (c *Council) Adopt(v View) {
+	c.fresh = make(map[NodeID]int)
+	for _, rank := range v.Without(c.view) {
+		c.fresh[v.Nodes[rank].ID] = 1
+	}
 	c.view = v.clone()
 	c.lobby.enter(v)
 	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false

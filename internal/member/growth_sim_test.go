@@ -71,7 +71,7 @@ func (w *simWorld) rest(i int, epoch uint64) {
 	leaves := s.leaving
 	w.tell(i, func() {
 		if w.view.Epoch == epoch && !(w.fault == forgetsRest && i == 0) {
-			w.hear(func() { w.council.Rest(w.now, s.id, leaves, 10*time.Second) })
+			w.hear(func() { w.council.Rest(w.now, s.id, epoch, leaves, 10*time.Second) })
 		}
 	})
 }

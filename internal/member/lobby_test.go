@@ -68,7 +68,7 @@ func TestCandidateEnters(t *testing.T) {
 		if r, ok := c.Tick(start); ok {
 			t.Fatalf("a ruling when %d nodes are at rest: %+v", i, r)
 		}
-		c.Rest(start, node(i).ID, i == 1, time.Minute)
+		c.Rest(start, node(i).ID, 1, i == 1, time.Minute)
 	}
 	r, ok := c.Tick(start)
 	if !ok || len(r.Entries) != 2 || !r.Left[node(1).ID] {
@@ -95,7 +95,7 @@ func TestRestInVain(t *testing.T) {
 	c.Tick(start)
 	c.Gone(start, node(3).ID, false, "it is gone")
 	for i := range 3 {
-		c.Rest(start, node(i).ID, false, 0)
+		c.Rest(start, node(i).ID, 1, false, 0)
 	}
 	if r, ok := c.Tick(start); !ok || len(r.Entries) != 1 || r.Entries[0].Kind != Renew {
 		t.Errorf("got ruling %+v, want that the view is made anew", r)
@@ -107,8 +107,8 @@ func TestRestInVain(t *testing.T) {
 func TestLateForRest(t *testing.T) {
 	c, _ := enters(t, Terms{World: 3, Elastic: true})
 	c.Tick(start)
-	c.Rest(start, node(0).ID, false, time.Minute)
-	c.Rest(start.Add(time.Second), node(2).ID, false, time.Minute)
+	c.Rest(start, node(0).ID, 1, false, time.Minute)
+	c.Rest(start.Add(time.Second), node(2).ID, 1, false, time.Minute)
 	due, ok := c.Deadline()
 	if !ok || !due.Equal(start.Add(time.Minute)) {
 		t.Fatalf("it is due at %v (%v), want after a minute", due, ok)
@@ -140,7 +140,7 @@ func TestSpareIsOvertaken(t *testing.T) {
 	}
 	c.Tick(start)
 	for i := range 3 {
-		c.Rest(start, node(i).ID, false, 0)
+		c.Rest(start, node(i).ID, 1, false, 0)
 	}
 	for _, want := range [][]int{{0, 1, 2, 4}, {0, 4, 3}} {
 		r, ok := c.Tick(start)
@@ -169,8 +169,11 @@ func TestTooFew(t *testing.T) {
 	c.Lost(start, node(0).ID, node(2).ID, "no answer")
 	c.Gone(start, node(2).ID, false, "it is gone")
 	late := start.Add(time.Minute)
+	if r, ok := c.Tick(late); !ok || r.Held != 2 || len(r.Entries) > 0 {
+		t.Fatalf("got ruling %+v, want that two are held", r)
+	}
 	if r, ok := c.Tick(late); ok {
-		t.Fatalf("got ruling %+v, want none", r)
+		t.Fatalf("got another ruling %+v", r)
 	}
 	if due, ok := c.Deadline(); ok {
 		t.Fatalf("something is due at %v", due)
@@ -185,5 +188,55 @@ func TestTooFew(t *testing.T) {
 	c.Linked(node(3).ID, r.Invitation.Number)
 	if r, ok := c.Tick(late); !ok || len(r.Entries) != 2 || r.Entries[0].Kind != Fail || r.Entries[1].Kind != Join {
 		t.Errorf("got ruling %+v, want that one goes and one joins", r)
+	}
+}
+
+// TestFreshGoes: of two nodes that have lost each other it is not the one that was
+// in the world before the other.
+func TestFreshGoes(t *testing.T) {
+	l := NewLobby(Terms{World: 1, Elastic: true})
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(1)}, l)
+	c.Adopt(View{Epoch: 2, Nodes: nodes(3)})
+	for _, by := range []int{1, 2} {
+		c.Lost(start, node(by).ID, node(0).ID, "it does not come round")
+	}
+	due, _ := c.Deadline()
+	for i := range 3 {
+		c.Heard(due.Add(-1), node(i).ID)
+	}
+	r, ok := c.Tick(due)
+	if _, goes := sum(r); !ok || len(goes) != 2 || goes[0] != node(1).ID {
+		t.Errorf("%v go, want both that have only just entered", goes)
+	}
+}
+
+// TestLeaversWaitToo: nodes that want to leave at rest stay as long as there would be
+// too few without them.
+func TestLeaversWaitToo(t *testing.T) {
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, NewLobby(Terms{World: 3, Min: 3}))
+	for i := range 3 {
+		c.Rest(start, node(i).ID, 1, i == 2, time.Minute)
+	}
+	if r, ok := c.Tick(start); !ok || len(r.Entries) != 1 || r.Entries[0].Kind != Renew {
+		t.Errorf("got ruling %+v, want that all stay", r)
+	}
+}
+
+// TestRestOfAnotherView: that a node rests in a view that is over means nothing.
+func TestRestOfAnotherView(t *testing.T) {
+	c := NewCouncil(View{Epoch: 2, Nodes: nodes(1)}, NewLobby(Terms{World: 1}))
+	c.Rest(start, node(0).ID, 1, true, time.Minute)
+	if due, ok := c.Deadline(); ok {
+		t.Errorf("something is due at %v", due)
+	}
+}
+
+// TestFewAtRest: if only a few come to rest it is not the others that go.
+func TestFewAtRest(t *testing.T) {
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}))
+	c.Rest(start, node(3).ID, 1, false, time.Millisecond)
+	r, ok := c.Tick(start.Add(time.Millisecond))
+	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(3).ID {
+		t.Errorf("%v go, want the one that rests", goes)
 	}
 }

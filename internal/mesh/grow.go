@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -124,9 +125,24 @@ func (m *Mesh) adopt(seat int, v member.View) {
 	case expected:
 	case !stays:
 		m.nodeFailed(seat, errRemoved, nil, false)
+		m.drop(seat, l)
 	case l != nil:
 		m.engine.Trust(l)
 	case !failed && m.cfg.Lost != nil:
 		m.cfg.Lost(n.ID, errUnlinked)
 	}
+}
+
+// drop gives up the link to a node that is not in the world any more.
+func (m *Mesh) drop(seat int, l *link.Link) {
+	if l == nil {
+		return
+	}
+	m.mu.Lock()
+	m.links[seat], m.routes[seat] = nil, nil
+	if !m.closing {
+		m.wg.Go(l.Abort)
+	}
+	m.mu.Unlock()
+	m.engine.Forget(l)
 }

@@ -68,6 +68,7 @@ type Node struct {
 	Lacks []string
 
 	cfg      Config
+	broken   error // what is wrong with the links of a node that joins
 	endpoint *quic.Endpoint
 	paths    []mesh.Path // to other nodes
 	others   atomic.Pointer[member.View]
@@ -185,7 +186,7 @@ func (n *Node) enter(ctx context.Context, i seed.Invitation) (err error) {
 		}
 		if i.Number == 0 {
 			n.others.Store(&n.View)
-			return nil
+			return n.broken // In the view, and of no use there: it had lost a link by then.
 		}
 		if n.Mesh != nil {
 			n.Mesh.Abort()
@@ -205,6 +206,7 @@ func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 		// What is said of links after that is of these, and not of those before.
 		n.Session.Linked(i.Number)
 		err = m.Formed()
+		n.broken = err
 	}
 	switch {
 	case ctx.Err() != nil:

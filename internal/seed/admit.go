@@ -142,12 +142,15 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 func (s *Server) takePlace(g *guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.used[g.node.ID] {
+		return refusalOf(fmt.Errorf("node %v: %w", g.node.ID, member.ErrReused))
+	}
 	if p := s.form.Phase(); p < member.Failed && (g.spare || p > member.Gathering && s.cfg.Elastic || p == member.Formed) {
 		return s.takeSeat(g)
 	}
 	step, err := s.form.Admit(time.Now(), g.node, g.wanted)
 	if err == nil {
-		s.guests[g.node.ID] = g
+		s.guests[g.node.ID], s.used[g.node.ID] = g, true
 		s.log.Info("node joined", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
 			"joined", s.form.Joined(), "world", s.cfg.World)
 		g.out.post(s.progress())
@@ -167,7 +170,7 @@ func (s *Server) takeSeat(g *guest) error {
 	if err := s.lobby.Admit(g.node, g.wanted, g.spare); err != nil {
 		return refusalOf(err)
 	}
-	s.guests[g.node.ID] = g
+	s.guests[g.node.ID], s.used[g.node.ID] = g, true
 	s.log.Info("node waits for its place", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
 		"spare", g.spare, "waiting", s.lobby.Waiting(), "world", s.view.Size())
 	g.out.post(s.progress())

@@ -75,11 +75,17 @@ func (s *Session) IsCalled(epoch uint64) bool {
 // wait.
 func (s *Session) Rest(epoch uint64, leaves bool, within time.Duration) {
 	ms := min(within.Milliseconds(), math.MaxUint32)
+	if within > 0 {
+		ms = max(1, ms) // 0 is without limit.
+	}
 	s.out.post(frame(wire.JoinRest{Epoch: epoch, Leaves: leaves, Within: uint32(ms)}))
 }
 
 // Gone reports whether the conn to the seed has ended.
 func (s *Session) Gone() bool { return isClosed(s.ended) }
+
+// Ended is closed when it has.
+func (s *Session) Ended() <-chan struct{} { return s.ended }
 
 // handleGrowth handles what the seed says about nodes that join.
 func (s *Session) handleGrowth(m wire.JoinMessage) error {

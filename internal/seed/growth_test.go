@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // elastic is a world that forms with so many nodes, and takes others in.
@@ -264,4 +266,42 @@ func TestGrowthOutOfTurn(t *testing.T) {
 	if st := s.Status(); st.View.Epoch != 1 {
 		t.Errorf("it is epoch %d", st.View.Epoch)
 	}
+}
+
+// TestKeyTwice: nobody is admitted twice with one key, whatever it is admitted to.
+// The seed and the others go on.
+func TestKeyTwice(t *testing.T) {
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSeed(t, 2, elastic(2, nil))
+	ask := func(spare bool) (*Session, error) {
+		req := s.request(0)
+		req.key, req.Spare = key, spare
+		return s.join(t, req)
+	}
+	first, err := ask(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(when string) {
+		t.Helper()
+		for _, spare := range []bool{false, true} {
+			if _, err := ask(spare); err == nil || !strings.Contains(err.Error(), "twice") {
+				t.Errorf("%s, as a spare %v: got error %v", when, spare, err)
+			}
+		}
+	}
+	refused("while others are awaited")
+	second := s.mustJoin(t, 1)
+	s.form(t, first, second)
+	refused("in a world")
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if v := next(t, second, 1); v.Size() != 1 {
+		t.Errorf("there are %d nodes", v.Size())
+	}
+	refused("after it has left")
 }

@@ -82,10 +82,8 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 		case wire.JoinLinked:
 			s.judge(func(time.Time) { s.council.Linked(g.node.ID, m.Number) })
 		case wire.JoinRest:
-			if s.isView(m.Epoch) {
-				within := time.Duration(m.Within) * time.Millisecond
-				s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Leaves, within) })
-			}
+			within := time.Duration(m.Within) * time.Millisecond
+			s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Epoch, m.Leaves, within) })
 		case wire.JoinTell:
 			s.told(g.node.ID, m)
 		case wire.JoinRenew:

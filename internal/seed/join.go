@@ -56,6 +56,7 @@ type Request struct {
 	// Log gets what happens. Nil means nowhere.
 	Log *slog.Logger
 
+	key    *pki.Key // in place of a new one
 	limits limits
 }
 
@@ -125,9 +126,11 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := pki.NewKey()
-	if err != nil {
-		return err
+	key := req.key
+	if key == nil {
+		if key, err = pki.NewKey(); err != nil {
+			return err
+		}
 	}
 	m, err := req.message(key)
 	if err != nil {

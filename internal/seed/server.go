@@ -105,6 +105,7 @@ type Server struct {
 	state  member.State
 	view   member.View
 	guests map[member.NodeID]*guest
+	used   map[member.NodeID]bool // by all who were ever admitted
 	lobby  *member.Lobby
 	// What is asked of all nodes:
 	polling *poll     // under way; nil: none
@@ -142,6 +143,7 @@ func Serve(cfg Config) (*Server, error) {
 		decided: make(chan struct{}),
 		form:    form,
 		guests:  make(map[member.NodeID]*guest),
+		used:    make(map[member.NodeID]bool),
 		lobby:   member.NewLobby(member.Terms{World: cfg.World, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max}),
 		events:  newEvents(),
 		askers:  make(chan struct{}, askersMax),

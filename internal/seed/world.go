@@ -68,6 +68,9 @@ func (s *Server) rule(r member.Ruling) {
 	if len(r.Entries) > 0 {
 		s.change(r)
 	}
+	if r.Held > 0 {
+		s.log.Warn("world has too few nodes, and waits for others", "nodes", r.Held, "least", s.cfg.Min)
+	}
 	if r.Call {
 		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.view.Epoch)
 		for _, n := range s.view.Nodes {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weak"
 
 	"golang.org/x/sys/unix"
 
@@ -16,22 +18,28 @@ import (
 
 var _ transport.Sharer = (*conn)(nil)
 
-// areas are the area of a node and those of its peers. All stay mapped until
-// close.
+// areas are the area of a node and those of its peers. That of a peer stays mapped
+// as long as any conn to it can be reached, or until close.
 type areas struct {
 	size int    // of each, in bytes; 0 if there are none
 	own  []byte // whole pages
 	fd   int    // of own, to be sent to peers
 
-	mu    sync.Mutex
-	peers map[fileID][]byte
+	mu     sync.Mutex
+	peers  map[fileID]weak.Pointer[peerArea]
+	mapped map[*byte][]byte // all that is
 }
+
+// A peerArea is the area of a peer, for all conns to it. Who reads it may still be
+// at that when the conn has ended, so it is the garbage collector that knows when it
+// is no longer needed.
+type peerArea struct{ mem []byte }
 
 // A fileID tells files apart: a peer that comes again has the same area.
 type fileID struct{ dev, ino uint64 }
 
 func newAreas(size int) (*areas, error) {
-	a := &areas{size: size, fd: -1, peers: make(map[fileID][]byte)}
+	a := &areas{size: size, fd: -1, peers: make(map[fileID]weak.Pointer[peerArea]), mapped: make(map[*byte][]byte)}
 	if size == 0 {
 		return a, nil
 	}
@@ -49,7 +57,7 @@ func newAreas(size int) (*areas, error) {
 
 // mapPeer maps the area of a peer, unless it has been already. The peer can
 // no more make it writable than we can.
-func (a *areas) mapPeer(fd int) ([]byte, error) {
+func (a *areas) mapPeer(fd int) (*peerArea, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, fmt.Errorf("fstat of the peer's area: %w", err)
@@ -57,21 +65,37 @@ func (a *areas) mapPeer(fd int) ([]byte, error) {
 	id := fileID{uint64(stat.Dev), stat.Ino}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if mem := a.peers[id]; mem != nil {
-		return mem[:a.size], nil
+	if p := a.peers[id].Value(); p != nil {
+		return p, nil
 	}
 	mem, err := mapMemory(fd, len(a.own), areaSeals, unix.PROT_READ)
 	if err != nil {
 		return nil, err
 	}
-	a.peers[id] = mem
-	return mem[:a.size], nil
+	p := &peerArea{mem: mem[:a.size]}
+	a.peers[id], a.mapped[&mem[0]] = weak.Make(p), mem
+	runtime.AddCleanup(p, func(start *byte) { a.unmap(id, start) }, &mem[0])
+	return p, nil
+}
+
+// unmap ends the mapping of an area that nobody can reach any more.
+func (a *areas) unmap(id fileID, start *byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if mem := a.mapped[start]; mem != nil {
+		delete(a.mapped, start)
+		unix.Munmap(mem)
+	}
+	if a.peers[id].Value() == nil { // It may have been mapped again.
+		delete(a.peers, id)
+	}
 }
 
 func (a *areas) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, mem := range a.peers {
+	for start, mem := range a.mapped {
+		delete(a.mapped, start)
 		unix.Munmap(mem)
 	}
 	if a.fd >= 0 {
@@ -85,7 +109,7 @@ func (c *conn) Areas() (own, peer []byte) {
 	if c.area == nil {
 		return nil, nil
 	}
-	return c.owner.areas.own[:len(c.area)], c.area
+	return c.owner.areas.own[:len(c.area.mem)], c.area.mem
 }
 
 // Sleep implements transport.Sharer. It blocks a thread.

@@ -2,8 +2,10 @@ package shm
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,8 +84,36 @@ func TestAreasOfTwoLengths(t *testing.T) {
 	}
 }
 
-// TestAreasOutliveConn: they stay until the transport is closed, and a peer
-// that comes again has no second one.
+// TestAreaIsUnmapped: the area of a peer that has gone is no longer mapped when
+// nobody has a conn to it.
+func TestAreaIsUnmapped(t *testing.T) {
+	cluster := uniqueCluster()
+	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
+	for i := range 3 {
+		to := newNode(t, Config{Cluster: cluster, Node: fmt.Sprint("b", i), AreaSize: 4096})
+		a, _ := meetUp(t, from, to)
+		if _, peer := a.Areas(); peer[7] != 0 {
+			t.Error("the area is not zero at first")
+		}
+		to.Close()
+		<-a.Done()
+		a.Close()
+	}
+	mapped := func() int {
+		from.areas.mu.Lock()
+		defer from.areas.mu.Unlock()
+		return len(from.areas.mapped)
+	}
+	for end := time.Now().Add(10 * time.Second); mapped() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		runtime.GC()
+	}
+	if n := mapped(); n > 0 {
+		t.Errorf("%d areas are still mapped", n)
+	}
+}
+
+// TestAreasOutliveConn: they stay as long as a conn can be reached that has ended,
+// and a peer that comes again has no second one.
 func TestAreasOutliveConn(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
@@ -97,14 +127,15 @@ func TestAreasOutliveConn(t *testing.T) {
 	if peer[7] != 7 {
 		t.Error("the area of the peer is not what it was")
 	}
-	a, _ = meetUp(t, from, to)
-	if _, again := a.Areas(); &again[0] != &peer[0] {
+	second, _ := meetUp(t, from, to)
+	if _, again := second.Areas(); &again[0] != &peer[0] {
 		t.Error("the area of the same peer is mapped a second time")
 	}
 	to.Close() // and with it the mapping of its own area
 	if peer[7] != 7 {
 		t.Error("the area has gone with the peer")
 	}
+	runtime.KeepAlive(a)
 	from.Close()
 	if n := mappings(t); n != 0 {
 		t.Errorf("%d mappings are left", n)

@@ -33,11 +33,11 @@ type conn struct {
 	peer   string
 	remote string
 	sock   *net.UnixConn
-	ears   *os.File // the bell that the peer rings
-	bell   *ringer  // the bell of the peer
-	area   []byte   // of the peer, or nil
-	pid    int32    // of the peer
-	open   bool     // its memory can be read
+	ears   *os.File  // the bell that the peer rings
+	bell   *ringer   // the bell of the peer
+	area   *peerArea // or nil
+	pid    int32     // of the peer
+	open   bool      // its memory can be read
 
 	incoming chan *receiver // opened by the peer and not yet accepted
 	waiting  chan struct{}  // one for each pipe that waits for the peer's AcceptPipe

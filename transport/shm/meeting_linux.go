@@ -20,12 +20,12 @@ const network = "unixpacket"
 type meeting struct {
 	sock *net.UnixConn
 	box  postbox
-	pid  int32  // of the peer
-	peer string // its identity
-	ears int    // the bell that the peer will ring, or -1
-	bell int    // the bell of the peer, or -1
-	area []byte // of the peer, or nil
-	open bool   // the memory of the peer can be read
+	pid  int32     // of the peer
+	peer string    // its identity
+	ears int       // the bell that the peer will ring, or -1
+	bell int       // the bell of the peer, or -1
+	area *peerArea // or nil
+	open bool      // the memory of the peer can be read
 }
 
 // Dial implements transport.Transport.
