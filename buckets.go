@@ -3,10 +3,9 @@ package nexar
 import (
 	"context"
 	"fmt"
-	"slices"
 	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/bucket"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
@@ -54,20 +53,23 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	if err != nil {
 		return ended(opError(bucketsName, err))
 	}
-	p := packer[T]{
-		ctx: ctx, comm: c, op: op, blocks: blocks, digest: engine.Digest(lengths),
-		room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))),
+	// Each bucket has the lengths of all vectors in its fingerprint, with its number, as
+	// what is in buckets of the same length may not be.
+	digest := engine.Digest(lengths)
+	p := bucket.Packer[T]{Room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.home.pool, Blocks: blocks}
+	p.Begin = func(number int, v []T) bucket.Waiter {
+		t, err := allReduceTask(c, elementsOf(v), op)
+		t.label, t.digest = bucketsName, digest+uint32(number)
+		begun, err := c.begin(ctx, &t, err) // That its memory is in use has been said for all vectors at once.
+		if err != nil {
+			return ended(err)
+		}
+		return c.follow(func(*Handle) error { return c.end(ctx, &t, begun) })
 	}
-	for _, v := range vectors {
-		p.add(v)
-	}
-	p.flush()
-	if p.begun == 0 {
-		p.begin(bucket[T]{}, nil) // Other ranks may have more.
-	}
+	p.AddAll(vectors)
 	return c.follow(func(*Handle) error {
 		defer c.flights.Leave(id)
-		return p.wait()
+		return p.Wait()
 	})
 }
 
@@ -88,133 +90,4 @@ func bucketsFlight[T Number](vectors [][]T) (overlap.Flight, error) {
 		return overlap.Flight{}, fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
 	}
 	return overlap.Flight{Name: bucketsName, More: sorted}, nil
-}
-
-// A packer puts vectors into buckets.
-type packer[T Number] struct {
-	ctx  context.Context
-	comm *Comm
-	op   Op
-	room int // elements of a bucket
-	// blocks says that the caller waits for the end in any case, and so may wait
-	// here for vectors that are reduced where they lie, which need less memory.
-	blocks bool
-	// digest is of the lengths of all vectors. Each bucket has it in its
-	// fingerprint, with its number, as what is in buckets of the same length may
-	// not be.
-	digest uint32
-
-	open    bucket[T]
-	started []bucket[T]
-	held    int    // how many of them are bounded
-	begun   uint32 // how many there were, of which some may have ended
-	err     error  // of the first bucket that has failed
-}
-
-// A bucket is vectors that are reduced as one.
-type bucket[T Number] struct {
-	vectors [][]T
-	size    int             // of the copy, in elements
-	buffer  *bufpool.Buffer // of the copy; nil if a vector is reduced where it lies
-	handle  *Handle
-}
-
-// add adds a vector, to a bucket of its own if copying it would not pay.
-func (p *packer[T]) add(v []T) {
-	switch {
-	case len(v) == 0:
-		return
-	case 2*len(v) > p.room:
-		b := bucket[T]{vectors: [][]T{v}}
-		p.admit(b)
-		p.begin(b, v)
-		return
-	case p.open.size+len(v) > p.room:
-		p.flush()
-	}
-	p.open.vectors = append(p.open.vectors, v)
-	p.open.size += len(v)
-}
-
-// flush begins to reduce the bucket that is open.
-func (p *packer[T]) flush() {
-	b := p.open
-	p.open = bucket[T]{}
-	if b.size == 0 {
-		return
-	}
-	p.admit(b)
-	b.buffer = p.comm.home.pool.Get(b.size * int(unsafe.Sizeof(*new(T))))
-	packed := b.packed()
-	for _, v := range b.vectors {
-		packed = packed[copy(packed, v):]
-	}
-	p.begin(b, b.packed())
-}
-
-// bucketsMax is how many buckets are under way before the next one waits for the
-// first of them, which bounds how much memory they take.
-const bucketsMax = 8
-
-// bounded reports whether a bucket is one of those.
-func (p *packer[T]) bounded(b bucket[T]) bool { return b.size > 0 || p.blocks }
-
-// admit waits until there is room for one more bucket under way. What begins
-// begins in the order of the calls, so that this cannot be put off.
-func (p *packer[T]) admit(b bucket[T]) {
-	if !p.bounded(b) {
-		return
-	}
-	if p.held < bucketsMax {
-		p.held++
-		return
-	}
-	i := slices.IndexFunc(p.started, p.bounded)
-	p.finish(p.started[i])
-	p.started = slices.Delete(p.started, i, i+1)
-}
-
-// begin begins to reduce v, the vector of a bucket. That its memory is in use has
-// been said for all vectors at once.
-func (p *packer[T]) begin(b bucket[T], v []T) {
-	t, err := allReduceTask(p.comm, elementsOf(v), p.op)
-	t.label, t.digest = bucketsName, p.digest+p.begun
-	op, err := p.comm.begin(p.ctx, &t, err)
-	if err != nil {
-		b.handle = ended(err)
-	} else {
-		b.handle = p.comm.follow(func(*Handle) error { return p.comm.end(p.ctx, &t, op) })
-	}
-	p.begun++
-	p.started = append(p.started, b)
-}
-
-// packed is the copy of all vectors of a bucket.
-func (b *bucket[T]) packed() []T {
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b.buffer.B))), b.size)
-}
-
-// wait waits for all buckets, after an error for the rest all the same.
-func (p *packer[T]) wait() error {
-	for _, b := range p.started {
-		p.finish(b)
-	}
-	return p.err
-}
-
-// finish waits for a bucket and unpacks it.
-func (p *packer[T]) finish(b bucket[T]) {
-	if err := b.handle.Wait(); p.err == nil {
-		p.err = err
-	}
-	if b.buffer == nil {
-		return
-	}
-	if p.err == nil {
-		packed := b.packed()
-		for _, v := range b.vectors {
-			packed = packed[copy(v, packed):]
-		}
-	}
-	p.comm.home.pool.Put(b.buffer)
 }

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nexar-go/nexar/internal/bucket"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -352,10 +353,10 @@ func TestStartBucketsWaits(t *testing.T) {
 		waits        bool
 	}{
 		{0, 1, false},
-		{bucketsMax, 0, false},
-		{bucketsMax, 3 * bucketsMax, false},
-		{bucketsMax + 1, 0, true},
-		{2 * bucketsMax, 2, true},
+		{bucket.Most, 0, false},
+		{bucket.Most, 3 * bucket.Most, false},
+		{bucket.Most + 1, 0, true},
+		{2 * bucket.Most, 2, true},
 	} {
 		t.Run(fmt.Sprintf("%d packed, %d not", test.packed, test.long), func(t *testing.T) {
 			comms := overMem.cluster(t, 2, Config{BucketBytes: 400, CollectiveTimeout: patience / 2})
@@ -379,8 +380,8 @@ func TestStartBucketsWaits(t *testing.T) {
 					t.Fatal("it has not waited for the other rank")
 				case <-time.After(100 * time.Millisecond):
 				}
-				if n := lent(comms[0]); n != bucketsMax {
-					t.Errorf("%d buffers are in use, want %d", n, bucketsMax)
+				if n := lent(comms[0]); n != bucket.Most {
+					t.Errorf("%d buffers are in use, want %d", n, bucket.Most)
 				}
 			} else {
 				h = <-returned

@@ -31,7 +31,7 @@ func rooms() []room {
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
-			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/guard internal/host internal/inspect internal/overlap internal/settings " +
+			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/guard internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
@@ -47,6 +47,7 @@ func rooms() []room {
 		{"internal/link", "internal/record internal/wire internal/bufpool transport",
 			fakes, "it moves frames to one peer and does not know what they are for"},
 		{"internal/inspect", "internal/host transport/quic transport/shm", "", "it looks at a machine, on which there may be no cluster at all"},
+		{"internal/bucket", "internal/bufpool", "", "it packs vectors, whatever is then done on them"},
 		{"internal/staging", "device", "device/devicetest device/host internal/require",
 			"it brings what is on devices to the host and back, whatever it is for"},
 		{"internal/seed", "internal/pki internal/member internal/wire transport",
