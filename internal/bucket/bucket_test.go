@@ -49,14 +49,14 @@ func TestPacker(t *testing.T) {
 			}
 			total += n
 		}
-		next, under := 0, 0
+		next := 0
 		p := Packer[int32]{Room: rapid.IntRange(1, 50).Draw(r, "room"), Pool: pool, Blocks: true}
 		p.Begin = func(number int, v []int32) Waiter {
 			if number != next {
 				r.Fatalf("bucket %d after %d", number, next-1)
 			}
 			next++
-			if under = max(under, next); len(v) > max(p.Room, 40) {
+			if len(v) > max(p.Room, 40) {
 				r.Fatalf("a bucket of %d elements", len(v))
 			}
 			return &doubling{v: v}

@@ -12,6 +12,8 @@ const (
 	// unlinkedTimeout is how long a candidate may have lost a node that the world
 	// has not.
 	unlinkedTimeout = time.Second
+	// waitingMax is how many candidates may wait.
+	waitingMax = 1024
 )
 
 // Terms say whom a world takes in once it has formed.
@@ -69,6 +71,8 @@ func (l *Lobby) Admit(n Node, wanted int, spare bool) error {
 		return fmt.Errorf("%w: the world of %d has formed, and is not elastic: it takes nobody else in", ErrOver, l.terms.World)
 	case wanted != AnyRank:
 		return fmt.Errorf("%w: %d; who comes to a world that has formed gets the next one", ErrRank, wanted)
+	case len(l.list) == waitingMax:
+		return fmt.Errorf("%w: %d nodes wait for a place in it already", ErrFull, waitingMax)
 	case l.used[n.ID]:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}

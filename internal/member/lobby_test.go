@@ -33,6 +33,15 @@ func TestLobbyAdmits(t *testing.T) {
 		})
 	}
 	l := NewLobby(Terms{Elastic: true})
+	for i := range waitingMax {
+		if err := l.Admit(node(i), AnyRank, false); err != nil {
+			t.Fatalf("candidate %d: %v", i, err)
+		}
+	}
+	if err := l.Admit(node(waitingMax), AnyRank, false); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: got error %v, want %v", err, ErrFull)
+	}
+	l = NewLobby(Terms{Elastic: true})
 	if err := l.Admit(Node{ID: node(1).ID}, AnyRank, false); !errors.Is(err, ErrAddress) {
 		t.Errorf("a node without address: got error %v, want %v", err, ErrAddress)
 	}

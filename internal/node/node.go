@@ -75,7 +75,8 @@ type Node struct {
 
 	mu       sync.Mutex
 	mesh     *mesh.Mesh    // that is to expect others
-	expected []member.Node // all of them
+	expected []member.Node // as long as this node is in no view
+	inside   bool          // it is in one
 	failures []Failure
 	failed   chan struct{} // closed when there is another one
 }
@@ -105,6 +106,9 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		n.abandon()
 		return nil, err
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inside, n.expected = true, nil
 	return n, nil
 }
 
@@ -240,7 +244,9 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 func (n *Node) expect(nodes []member.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.expected = append(n.expected, nodes...)
+	if !n.inside {
+		n.expected = append(n.expected, nodes...)
+	}
 	if n.mesh != nil {
 		n.mesh.Expect(nodes)
 	}
