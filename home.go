@@ -104,10 +104,9 @@ func (h *home) next(ctx context.Context, view member.View, patience time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.last = view; h.found == (accord.Finding{}) {
-		h.found = world.reached.Known // by those who have been in the world before
+	h.last = view
+	if known := world.reached.Known; h.found != known {
+		h.found = known // by those who were in the world before; this node has no other communicator yet
 	}
 	return world, nil
 }

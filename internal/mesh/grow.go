@@ -61,8 +61,10 @@ var (
 )
 
 // settlePatience is how long a node that has made its links to the world may not be
-// linked for others, which learn of that a moment later.
-const settlePatience = 2 * time.Second
+// linked for others, which learn of that a moment later: on a lossy network, when the
+// last packet of a handshake has come after several attempts. If the node dies
+// meanwhile there is another view.
+const settlePatience = 15 * time.Second
 
 // Adopt goes on with the nodes of a later view: doubts about them are over, and
 // who was expected has come. Those of them that are not linked to this node, even
