@@ -170,7 +170,9 @@ func (e *end) park(over func() bool) {
 	e.parked.Store(true)
 	for e.stopped.Load() == 0 {
 		if !e.attended.Load() {
-			e.asleep.Store(1)
+			// No Store: the race detector makes one of it that others may see
+			// only after this side has looked, and then nobody wakes it.
+			e.asleep.Swap(1)
 			if over() {
 				break
 			}

@@ -154,7 +154,7 @@ func (r *receiver) Attend(attended bool) {
 	case attended:
 		r.asleep.Store(0)
 	case r.parked.Load():
-		r.asleep.Store(1)
+		r.asleep.Swap(1) // no Store: see park
 		if r.pending() {
 			r.wake()
 		}
