@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
 )
 
 // Conditions that errors of this package report. Test for them with
@@ -21,7 +23,23 @@ var (
 	// ErrNoState says that no rank has the state that Sync would hand over.
 	ErrNoState = errors.New("no rank has the state: all that had it have gone")
 	// ErrNoQuorum says that a node has failed, and those that are left could not
-	// agree on who goes on, or have gone on without this one.
+	// agree on who goes on, or have gone on without this one. Of a network that has
+	// fallen apart at most one part goes on, and the nodes of the others get this
+	// within Config.RecoveryTimeout. This node is in no world any more, but its program
+	// can join again, as a new node: a seed with SeedConfig.Elastic lets it in at the
+	// next Checkpoint of the others, when the network is whole.
+	//
+	//	for {
+	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach
+	//		if err != nil {
+	//			return err
+	//		}
+	//		err = train(ctx, node) // loops over node.Epochs, and begins with Sync
+	//		node.Close()
+	//		if !errors.Is(err, nexar.ErrNoQuorum) {
+	//			return err
+	//		}
+	//	}
 	ErrNoQuorum = errors.New("no agreement on who is in the world")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
 	ErrInvalidRank = errors.New("invalid rank")
@@ -215,8 +233,14 @@ func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
 // A TimeoutError says for which ranks an operation waited in vain. It is a
 // context.DeadlineExceeded.
+//
+// The ranks have been asked where they are. First come those that are the reason:
+// that have not answered, or are in no collective and have called the fewest. After
+// them come others that the operation waited for itself and that have not come to it,
+// as they wait for someone.
 type TimeoutError struct {
 	Op      string
+	Call    Call // that has timed out on this rank
 	After   time.Duration
 	Waiting []int      // ranks
 	Late    []LateRank // what is known of each of them, in the same order
@@ -231,29 +255,31 @@ type LateRank struct {
 	Heard  bool   // it has answered; otherwise nothing is known of its calls
 	Call   Call   // the last collective that it has called
 	Active bool   // it was still in that
+	// For is how long it has been in Call or, if it is not, how long ago that ended,
+	// when the operation timed out; 0 if that is unknown. Silent is for how long it had
+	// not answered by then.
+	For, Silent time.Duration
 }
 
-// String says which rank it is and where: "rank 2 (in all_reduce #7 (…))".
+// String says which rank it is and where: "rank 2 (in all_reduce #7 (…) for 31s)".
 func (l LateRank) String() string {
-	where := "not heard of"
-	switch {
-	case l.Heard && l.Active:
-		where = "in " + l.Call.String()
-	case l.Heard:
-		where = "last called " + l.Call.String()
-	}
-	return fmt.Sprintf("rank %d (%s)", l.Rank, where)
+	where := engine.Waiting{Known: l.Heard, Active: l.Active, For: l.For, Silent: l.Silent}
+	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 
 func (e *TimeoutError) Error() string {
+	what := fmt.Sprintf("timed out after %v", e.After)
+	if e.Call.Number > 0 {
+		what = fmt.Sprintf("#%d %s", e.Call.Number, what)
+	}
 	who := make([]string, len(e.Late))
 	for i, l := range e.Late {
 		who[i] = l.String()
 	}
 	if len(who) == 0 {
-		return fmt.Sprintf("timed out after %v, in this rank's own part of it", e.After)
+		return what + ", in this rank's own part of it"
 	}
-	return fmt.Sprintf("timed out after %v, waiting for %s", e.After, strings.Join(who, ", "))
+	return fmt.Sprintf("%s, waiting for %s", what, strings.Join(who, ", "))
 }
 
 // Timeout reports true, as net.Error has it.

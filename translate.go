@@ -131,10 +131,11 @@ func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
 }
 
 func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
-	t := &TimeoutError{Op: describe(e.Call).Op, After: e.After}
+	call := describe(e.Call)
+	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active, For: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}

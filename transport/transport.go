@@ -146,6 +146,14 @@ type TryVectorWriter interface {
 	TryWriteVectored(pieces [][]byte) bool
 }
 
+// A PartWriter is a Sender that can tell how much it takes without blocking.
+type PartWriter interface {
+	// TryWritePart writes as much of the pieces, one after the other, as would
+	// not block, and returns how many bytes that are. Errors come with the next
+	// Write. It may be called by several goroutines, but not during a Write.
+	TryWritePart(pieces [][]byte) int
+}
+
 // A VectorWriter is a Sender that can take what lies in several places at once.
 type VectorWriter interface {
 	// WriteVectored is Write of all pieces, one after the other. It may change
@@ -157,12 +165,16 @@ type VectorWriter interface {
 // be woken by a goroutine that waits for it takes several times as long as a
 // short message does.
 //
-// Of Read, ReadFunc, TryRead and Attend one call runs at a time, on whatever
-// goroutine. Await may run beside TryRead and Attend. Nobody waits in Read or
+// Of Read, ReadFunc, TryRead, TryReadFunc and Attend one call runs at a time, on
+// whatever goroutine. Await may run beside the last three. Nobody waits in Read or
 // ReadFunc while another one awaits the pipe, or while it is attended.
 type Poller interface {
 	// TryRead is Read, but returns 0 and no error where Read would wait.
 	TryRead(p []byte) (n int, err error)
+
+	// TryReadFunc consumes at most n bytes as ReadFunc does, and calls view with
+	// one piece at the most. It returns 0 and no error where ReadFunc would wait.
+	TryReadFunc(n int, view func(p []byte)) (int, error)
 
 	// Await waits until TryRead would not return 0, or the pipe or its conn
 	// has ended. It waits as well while the pipe is attended, whatever comes.
@@ -213,4 +225,7 @@ type Puller interface {
 	// Pull copies what lies at an address of the peer's process to dst. What it
 	// copies while the peer writes there is anything.
 	Pull(dst []byte, addr uint64) error
+	// PullMarked is Pull, and then a Pull of a mark that lies elsewhere, in one
+	// go.
+	PullMarked(dst []byte, addr uint64, mark []byte, markAddr uint64) error
 }

@@ -210,8 +210,11 @@ func (b *Board) await(ctx context.Context, w *Work, s *step, slot int) error {
 // local carries out copies and combinations of the same length, strip by
 // strip.
 func (b *Board) local(w *Work, steps []step, piece, slot int) {
-	b.strips = b.strips[:0]
 	n := w.Buffers.Length(steps[0].dst.Span, piece)
+	if n == 0 {
+		return // as in a barrier
+	}
+	b.strips = b.strips[:0]
 	for i := range steps {
 		s := &steps[i]
 		t := strip{kind: s.kind, dst: b.bytes(w, &s.dst, piece, slot, n), a: b.bytes(w, &s.a, piece, slot, n)}

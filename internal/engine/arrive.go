@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -304,11 +305,30 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	if c.seq > 0 {
 		var op *Op
 		w.Last, op = c.callOf(c.seq)
-		w.Active = op != nil
+		w.Active, w.For = op != nil, c.since(c.seq, op)
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()
 	l.Answer(w)
+}
+
+// since is how long a call has been under way, or if it is not, how long ago it ended,
+// in nanoseconds; 0 if that is not recorded.
+func (c *Comm) since(seq uint64, op *Op) uint64 {
+	at, known := c.past.ended(seq)
+	if op != nil {
+		at, known = op.begun, c.about != nil
+	}
+	if !known {
+		return 0
+	}
+	return uint64(max(1, c.engine.clock.Now()-at))
+}
+
+// An answer is what a rank has said to a probe, and when.
+type answer struct {
+	wire.Where
+	at time.Time
 }
 
 // Where handles the answer to a probe. It is the last word of its rank, so that
@@ -322,7 +342,7 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	defer c.mu.Unlock()
 	if rank, ok := c.rankOf[l.Peer]; ok {
 		w.Seq = max(w.Seq, c.where[rank].Seq)
-		c.where[rank] = w
+		c.where[rank] = answer{w, time.Now()}
 	}
 }
 

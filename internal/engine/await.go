@@ -17,9 +17,9 @@ const (
 	// glances are looks without giving the processor to others, and before the
 	// time is taken, where they cost nothing.
 	glances = 50
-	// visitMax is how long a visit lasts. To go to sleep and to be woken takes
-	// the tenth of it; but where there are more ranks than processors, each of
-	// them waits until others had their turn.
+	// visitMax is how long a visit lasts without anything that comes or goes. To
+	// go to sleep and to be woken takes the tenth of it; but where there are more
+	// ranks than processors, each of them waits until others had their turn.
 	visitMax = 200 * time.Microsecond
 	// waitMax is what a longer wait counts for, so that a few short ones
 	// outweigh it.
@@ -93,8 +93,8 @@ func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy boo
 	return visits, busy
 }
 
-// look handles what comes for as long as a visit lasts. It reports whether
-// ended has something.
+// look handles what comes, and sends what can be sent, for as long as a visit
+// lasts. It reports whether ended has something.
 func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
 	if c.board != nil {
 		c.board.Judge()
@@ -108,8 +108,9 @@ func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Vi
 		}
 	}
 	for i := 0; ; i++ {
+		some := false
 		for k := range visits {
-			visits[k].Poll()
+			some = visits[k].Poll() || some
 		}
 		select {
 		case <-ended:
@@ -124,6 +125,11 @@ func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Vi
 			start = time.Now()
 			if c.board != nil {
 				c.board.Settle()
+			}
+		case some:
+			start = time.Now()
+			if ctx.Err() != nil {
+				return false
 			}
 		case i%4 == 3:
 			if time.Since(start) > visitMax || ctx.Err() != nil {

@@ -38,7 +38,7 @@ type Comm struct {
 	seq      uint64              // of the last collective
 	ops      opTable
 	past     history
-	where    map[int]wire.Where // what ranks answered when they were late
+	where    map[int]answer // what ranks answered when they were late
 
 	ahead     map[uint64]*held // of collectives that have not begun here, by seq
 	freeHeld  *held
@@ -56,7 +56,8 @@ type Comm struct {
 	arrived   atomic.Pointer[func()] // of a watcher, for messages
 	watchers  []Watcher
 	unopened  []arrival             // messages that came before open
-	receiving map[*Receive]struct{} // whose payload is under way
+	receiving map[*Receive]struct{} // whose granted payload is under way
+	claimed   []*Receive            // the same without a grant; see Claim
 	lastSend  uint64
 	freeing   int // sends and receives that have failed but still use their buffers
 
@@ -68,7 +69,7 @@ type Comm struct {
 func newComm(e *Engine, id uint64, maker int) *Comm {
 	c := &Comm{
 		engine: e, id: id, maker: maker,
-		left: make(map[int]uint64), closed: make(map[int]uint64), revoked: make(map[int]heardRevoke), where: make(map[int]wire.Where),
+		left: make(map[int]uint64), closed: make(map[int]uint64), revoked: make(map[int]heardRevoke), where: make(map[int]answer),
 		ahead: make(map[uint64]*held), sends: make(map[uint64]*Sending),
 		receiving: make(map[*Receive]struct{}),
 	}
@@ -307,10 +308,10 @@ func (c *Comm) peerFailed(peer int, cause error) {
 // may end their part of the last collective earlier than this node does.
 func (e *Engine) Left(l *link.Link) {
 	e.noteEnd(l, nil)
-	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
 	if e.cfg.Left != nil {
 		e.cfg.Left(l)
 	}
+	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
 }
 
 // peerLeft ends what needs a peer that has left. All that it has sent has
@@ -391,11 +392,13 @@ func (e *Engine) noteEnd(l *link.Link, err error) {
 	e.ended[l] = err
 }
 
-// Forget forgets the end of a link that no communicator will be made of any more.
+// Forget forgets what is known of a link that no communicator will be made of any
+// more. It would be kept, with what its peer shares with this node.
 func (e *Engine) Forget(l *link.Link) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.ended, l)
+	delete(e.doubts, l)
 }
 
 // Failed passes on what a peer says of a third node.

@@ -66,6 +66,9 @@ type Waiting struct {
 	Rank          int
 	Known, Active bool
 	Last          wire.Call
+	// For is how long it has been in Last, or if it was not, how long ago that ended;
+	// 0 if it has not said so. Silent is how long ago it has said all this.
+	For, Silent time.Duration
 }
 
 func (e *TimeoutError) Error() string {
@@ -82,15 +85,43 @@ func (e *TimeoutError) Error() string {
 // String says where the rank is.
 func (w Waiting) String() string {
 	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
+	if w.Last.Seq == 0 {
+		call = "no collective"
+	}
+	return w.Describe(call)
+}
+
+// silentLong is after what silence it is worth telling: a rank that lives has
+// answered again by then.
+const silentLong = 3 * probeMax
+
+// Describe is String for those who call its last call something.
+func (w Waiting) Describe(call string) string {
+	text := "last called " + call
 	switch {
 	case !w.Known:
 		return "not heard of"
 	case w.Active:
-		return "in " + call
-	case w.Last.Seq == 0:
-		return "has called no collective"
+		if text = "in " + call; w.For > 0 {
+			text += fmt.Sprintf(" for %v", rough(w.For))
+		}
+	case w.For > 0:
+		text += fmt.Sprintf(", which ended %v ago", rough(w.For))
 	}
-	return "last called " + call
+	if w.Silent > silentLong {
+		text += fmt.Sprintf(", and not heard of for %v", rough(w.Silent))
+	}
+	return text
+}
+
+// rough is a time as people tell it.
+func rough(d time.Duration) time.Duration {
+	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond} {
+		if d >= 10*unit {
+			return d.Round(unit)
+		}
+	}
+	return d.Round(time.Millisecond)
 }
 
 // A SizeError says that a message does not fit the buffer it was received in.

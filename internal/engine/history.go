@@ -37,6 +37,16 @@ func (h *history) get(seq uint64) wire.Call {
 	return wire.Call{}
 }
 
+// ended is when the call with this number did, by the clock of the engine, if that is
+// known.
+func (h *history) ended(seq uint64) (at int64, known bool) {
+	if len(h.ring) == 0 {
+		return 0, false
+	}
+	p := &h.ring[seq&uint64(len(h.ring)-1)]
+	return p.ended, p.noted && p.call.Seq == seq
+}
+
 // put is the place for the call with this number. There are at most so many.
 func (h *history) put(seq uint64, most int) *past {
 	if len(h.ring) < most {

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -73,14 +74,18 @@ func (op *Op) step(m *move, ch int) wire.Step {
 	return wire.Step{Call: op.call, Channel: uint16(ch), Index: m.index}
 }
 
-// deliver sends a granted payload.
+// deliver sends a granted payload, as soon as leave is called.
 func (op *Op) deliver(i int, m *move, ch int) {
 	if len(op.transfers) < len(op.slots) {
 		op.transfers = make([]link.Transfer, len(op.slots))
 	}
 	t := &op.transfers[i]
 	t.Grant, t.Data, t.Owner, t.Move, t.Channel = op.slots[i].grant, op.Bytes(m.A, ch), op, i, ch
-	op.comm.links[m.Peer].Deliver(t)
+	l := op.comm.links[m.Peer]
+	l.Deliver(t)
+	if !slices.Contains(op.pushes, l) {
+		op.pushes = append(op.pushes, l)
+	}
 }
 
 // Delivered ends the move of a transfer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -19,14 +20,16 @@ type Receive struct {
 	source int
 	tag    int64
 
-	begun int64 // by the clock of the engine
-	sink  link.Sink
-	from  *link.Link // of a payload under way
-	shown shown      // where it is to be read, if the sender shows it
-	got   Received
-	err   error
-	over  bool
-	ended chan struct{} // gets one value at the end
+	begun   int64 // by the clock of the engine
+	sink    link.Sink
+	from    *link.Link // of a payload under way
+	claimed bool       // which comes without a grant
+	shown   shown      // where it is to be read, if the sender shows it
+	mark    [8]byte    // what was read at shown.valid
+	got     Received
+	err     error
+	over    bool
+	ended   chan struct{} // gets one value at the end
 }
 
 // Received says what was received.
@@ -156,6 +159,7 @@ func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
 	if c == nil {
 		return
 	}
+	defer l.Push()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch s := c.sends[g.ID]; {
@@ -240,13 +244,16 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 		return got, err
 	}
 	c.mu.Lock()
-	waiting := c.messages.Remove(r.source, r.tag, r)
+	waiting, claimed := c.messages.Remove(r.source, r.tag, r), r.claimed
 	if waiting {
 		c.noteReceived(r, context.Cause(ctx))
 	}
 	c.mu.Unlock()
-	if waiting {
+	switch {
+	case waiting:
 		return Received{}, context.Cause(ctx)
+	case claimed && r.came():
+		return c.finish(ctx, r)
 	}
 	c.cancel(func() bool { return !r.over }, context.Cause(ctx))
 	<-r.ended
@@ -279,18 +286,23 @@ func (c *Comm) newReceive() *Receive {
 	return r
 }
 
-// take receives the message a. It is called with the lock held.
-func (c *Comm) take(r *Receive, a arrival) {
+// check notes that r receives the message a, and reports what is wrong with it.
+func (r *Receive) check(a arrival) error {
 	r.got = Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
-	var err error
 	switch {
 	case a.typ != r.typ:
-		err = &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
+		return &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
 	case a.size > uint64(r.buf.Len()):
-		err = &SizeError{Source: a.source, Size: int(a.size), Room: r.buf.Len()}
+		return &SizeError{Source: a.source, Size: int(a.size), Room: r.buf.Len()}
 	case r.buf.Elem > 0 && a.size%uint64(r.buf.Elem) != 0:
-		err = &ElementError{Source: a.source, Size: int(a.size), Elem: r.buf.Elem}
+		return &ElementError{Source: a.source, Size: int(a.size), Elem: r.buf.Elem}
 	}
+	return nil
+}
+
+// take receives the message a. It is called with the lock held.
+func (c *Comm) take(r *Receive, a arrival) {
+	err := r.check(a)
 	if a.payload == nil && c.hasLeft(a.source) {
 		err = leftError(a.source)
 	}
@@ -308,11 +320,38 @@ func (c *Comm) take(r *Receive, a arrival) {
 		r.shown = a.shown
 		r.end(nil)
 	default:
-		r.from = a.link
-		into := r.buf.cut(int(a.size))
-		r.sink = link.Sink{Dst: into.First, More: into.More, Owner: r}
 		c.receiving[r] = struct{}{}
-		a.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: a.offer, Grant: a.link.Grant(&r.sink)})
+		a.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: a.offer, Grant: a.link.Grant(r.expect(a))})
+	}
+}
+
+// expect says where the payload of a goes, which comes in later.
+func (r *Receive) expect(a arrival) *link.Sink {
+	into := r.buf.cut(int(a.size))
+	r.from, r.sink = a.link, link.Sink{Dst: into.First, More: into.More, Owner: r}
+	return &r.sink
+}
+
+// noLonger takes r off those whose payload is under way, and reports whether it
+// was one of them. It is called with the lock held.
+func (c *Comm) noLonger(r *Receive) bool {
+	if i := slices.Index(c.claimed, r); i >= 0 {
+		c.claimed = slices.Delete(c.claimed, i, i+1)
+		return true
+	}
+	_, ok := c.receiving[r]
+	delete(c.receiving, r)
+	return ok
+}
+
+// eachReceiving calls f for those whose payload is under way. It is called with
+// the lock held.
+func (c *Comm) eachReceiving(f func(r *Receive)) {
+	for r := range c.receiving {
+		f(r)
+	}
+	for _, r := range slices.Clone(c.claimed) {
+		f(r)
 	}
 }
 
@@ -321,8 +360,7 @@ func (r *Receive) Filled(*link.Sink) {
 	c := r.comm
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.receiving[r]; ok {
-		delete(c.receiving, r)
+	if c.noLonger(r) {
 		r.end(nil)
 	}
 }
@@ -426,12 +464,12 @@ func (c *Comm) failReceives(err error, is func(source int) bool) {
 // failReceiving ends receives whose payload is under way. It is called with
 // the lock held, and does not wait until the buffers are free.
 func (c *Comm) failReceiving(err error, is func(r *Receive) bool) {
-	for r := range c.receiving {
+	c.eachReceiving(func(r *Receive) {
 		if is(r) {
-			delete(c.receiving, r)
+			c.noLonger(r)
 			c.letGo(func() { r.from.Ungrant(&r.sink) }, func() { r.end(err) })
 		}
-	}
+	})
 }
 
 // failSends is failReceiving for sends.

@@ -66,8 +66,9 @@ type Op struct {
 	slicer
 	slots     []slot // by channel and move
 	ready     []int32
-	remaining int // slots that are not done
-	busy      int // goroutines at work on it
+	pushes    []*link.Link // that have something to deliver
+	remaining int          // slots that are not done
+	busy      int          // goroutines at work on it
 	sinks     []link.Sink
 	transfers []link.Transfer
 	temp      *bufpool.Buffer
@@ -187,8 +188,11 @@ func (c *Comm) newOp(w *Work) *Op {
 func (op *Op) takeTemp(lo, hi, times int) {
 	if hi > lo {
 		op.tempSize = op.tempBytes(lo, hi)
-		op.temp = op.work.Pool.Get(op.tempSize * times)
-		op.bufs[plan.Temp] = window{op.temp.B, lo}
+		op.bufs[plan.Temp] = window{nil, lo}
+		if op.tempSize > 0 { // of a barrier nothing has to be kept
+			op.temp = op.work.Pool.Get(op.tempSize * times)
+			op.bufs[plan.Temp].mem = op.temp.B
+		}
 	}
 }
 
@@ -244,12 +248,24 @@ func (op *Op) leave() {
 		op.ready = op.ready[:len(op.ready)-1]
 		op.make(int(i))
 	}
+	op.push()
 	op.busy--
 	switch {
 	case op.failing:
 		op.comm.quiet.Broadcast()
 	case op.busy == 0 && op.remaining == 0:
 		op.end()
+	}
+}
+
+// push has the links send what they were given to deliver.
+func (op *Op) push() {
+	for len(op.pushes) > 0 {
+		l := op.pushes[len(op.pushes)-1]
+		op.pushes = op.pushes[:len(op.pushes)-1]
+		op.comm.mu.Unlock()
+		l.Push()
+		op.comm.mu.Lock()
 	}
 }
 

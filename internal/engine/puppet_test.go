@@ -45,6 +45,8 @@ func (p *puppet) Message(l *link.Link, m wire.Message, b []byte) {
 	p.note(heard{kind: "message", payload: append([]byte{}, b...)})
 }
 
+func (p *puppet) Claim(*link.Link, wire.Message) (uint64, bool) { return 0, false }
+
 func (p *puppet) Step(l *link.Link, s wire.Step, b []byte) {
 	l.Consumed(wire.Collectives, len(b))
 	p.note(heard{kind: "step", step: s, payload: append([]byte{}, b...)})

@@ -57,10 +57,10 @@ func (c *Comm) messagesUnderWay(f func(m pastMessage, moved int)) {
 		m := pastMessage{what: sent, typ: s.typ, peer: int32(s.rank), tag: s.tag, bytes: int64(s.size), begun: s.begun}
 		f(m, c.links[s.rank].Delivering(&s.transfer))
 	}
-	for r := range c.receiving {
+	c.eachReceiving(func(r *Receive) {
 		m := pastMessage{what: received, typ: r.typ, peer: int32(r.got.Source), tag: r.got.Tag, bytes: int64(r.got.Bytes), begun: r.begun}
 		f(m, r.from.Filling(&r.sink))
-	}
+	})
 	c.messages.EachReceive(func(r *Receive) {
 		f(pastMessage{what: received, typ: r.typ, peer: int32(r.source), tag: r.tag, begun: r.begun}, 0)
 	})

@@ -41,7 +41,7 @@ func (c *Comm) finish(ctx context.Context, r *Receive) (Received, error) {
 	if r.shown.data == 0 || r.err != nil {
 		return r.got, r.err
 	}
-	err := c.read(ctx, r.buf.cut(r.got.Bytes), r.shown)
+	err := c.read(ctx, r)
 	if err == nil {
 		return r.got, nil
 	}
@@ -50,12 +50,14 @@ func (c *Comm) finish(ctx context.Context, r *Receive) (Received, error) {
 	return Received{}, err
 }
 
-// read copies a message that is shown, and tells its sender.
-func (c *Comm) read(ctx context.Context, into Regions, s shown) error {
+// read copies a message that is shown, and tells its sender. The mark of the
+// sender is read last, together with the last bytes.
+func (c *Comm) read(ctx context.Context, r *Receive) error {
+	s, into := r.shown, r.buf.cut(r.got.Bytes)
 	p := s.link.Puller()
 	dst, more := into.First, into.More
-	for at := s.data; len(dst)+len(more) > 0; {
-		if len(dst) == 0 {
+	for at := s.data; ; {
+		if len(dst) == 0 && len(more) > 0 {
 			dst, more = more[0], more[1:]
 			continue
 		}
@@ -66,16 +68,18 @@ func (c *Comm) read(ctx context.Context, into Regions, s shown) error {
 			return err
 		}
 		n := min(len(dst), shownBytes)
+		if n == len(dst) && len(more) == 0 {
+			if err := p.PullMarked(dst, at, r.mark[:], s.valid); err != nil {
+				return err
+			}
+			break
+		}
 		if err := p.Pull(dst[:n], at); err != nil {
 			return err
 		}
 		dst, at = dst[n:], at+uint64(n)
 	}
-	var id [8]byte
-	switch err := p.Pull(id[:], s.valid); {
-	case err != nil:
-		return err
-	case binary.NativeEndian.Uint64(id[:]) != s.id:
+	if binary.NativeEndian.Uint64(r.mark[:]) != s.id {
 		return errTakenBack
 	}
 	s.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: s.id})

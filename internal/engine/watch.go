@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -109,7 +110,7 @@ func (c *Comm) watch(now time.Time) {
 		}
 	})
 	if late != nil { // before the lock is given up, or it could end meanwhile
-		err := c.timeout(late)
+		err := c.timeout(late, now)
 		c.endAll(err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
 	}
 	c.mu.Unlock()
@@ -165,13 +166,15 @@ func (c *Comm) others() []int {
 }
 
 // timeout says who keeps op from its end: the ranks that have not answered,
-// and of those that are in no call the ones that have made the fewest. If
-// there are none it is the ranks that op waits for itself.
-func (c *Comm) timeout(op *Op) *TimeoutError {
-	direct := c.answers(op, op.waitsFor())
+// and of those that are in no call the ones that have made the fewest. After them
+// come those that op waits for itself and that have not come to it, perhaps since they
+// wait for others. If there is none of all these, it is the ranks that op waits for
+// itself.
+func (c *Comm) timeout(op *Op, now time.Time) *TimeoutError {
+	direct := c.answers(op, op.waitsFor(), now)
 	all := direct
 	if op.search.all {
-		all = c.answers(op, c.others())
+		all = c.answers(op, c.others(), now)
 	}
 	fewest := op.call.Seq
 	for _, w := range all {
@@ -179,25 +182,42 @@ func (c *Comm) timeout(op *Op) *TimeoutError {
 			fewest = min(fewest, w.Last.Seq)
 		}
 	}
-	guilty := slices.DeleteFunc(slices.Clone(all), func(w Waiting) bool {
-		return w.Known && (w.Active || w.Last.Seq > fewest || w.Last.Seq == op.call.Seq)
-	})
-	if len(guilty) == 0 {
-		return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: direct}
+	isGuilty := func(w Waiting) bool {
+		return !w.Known || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
 	}
-	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: guilty}
+	var waiting []Waiting
+	for _, w := range all {
+		if isGuilty(w) {
+			waiting = append(waiting, w)
+		}
+	}
+	for _, w := range direct {
+		if !isGuilty(w) && w.Last.Seq < op.call.Seq {
+			waiting = append(waiting, w)
+		}
+	}
+	if len(waiting) == 0 {
+		waiting = direct
+	}
+	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: waiting}
 }
 
 // answers is what ranks have told of themselves, in their order. All operations
 // that stand still ask, and of each rank its last word is kept: one that a later
 // operation has asked for came after op had begun as well. A rank whose Last is
 // a later call has made that of op, too.
-func (c *Comm) answers(op *Op, ranks []int) []Waiting {
+func (c *Comm) answers(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
 	for _, rank := range ranks {
-		w, known := c.where[rank]
-		known = known && w.Seq >= op.call.Seq
-		list = append(list, Waiting{Rank: rank, Known: known, Active: w.Active, Last: w.Last})
+		w := Waiting{Rank: rank}
+		if a, known := c.where[rank]; known {
+			w.Silent = max(0, now.Sub(a.at))
+			w.Known, w.Active, w.Last = a.Seq >= op.call.Seq, a.Active, a.Last
+			if a.For > 0 {
+				w.For = time.Duration(min(a.For, math.MaxInt64/2)) + w.Silent
+			}
+		}
+		list = append(list, w)
 	}
 	slices.SortFunc(list, func(a, b Waiting) int { return a.Rank - b.Rank })
 	return list

@@ -88,6 +88,7 @@ type load struct {
 func send(from, to *Link, n, pattern int) *load {
 	x := &load{data: filler(n, pattern), dst: newPlace(n), filled: make(signal), delivered: make(signal)}
 	from.Deliver(&Transfer{Grant: to.Grant(&Sink{Dst: x.dst.mem, Owner: x.filled}), Data: x.data, Owner: x.delivered})
+	from.Push()
 	return x
 }
 

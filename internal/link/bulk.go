@@ -3,6 +3,7 @@ package link
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -30,16 +31,30 @@ type Transfer struct {
 }
 
 // A bulk is the bulk lane on its way out. Each pipe has a courier. Until it is
-// known where the pipes are, transfers wait.
+// known where the pipes are, transfers wait. Payloads are written by whoever
+// Pushes, by visitors, and otherwise by the goroutines of the couriers.
 type bulk struct {
 	link *Link
 
 	mu       sync.Mutex // guards the couriers as well
 	couriers []*courier
 	waiting  []*Transfer
+	pushers  int  // visitors, who will push
 	bye      bool // to be said after all transfers
 	closed   bool
+
+	pushable atomic.Bool // a pipe is a transport.PartWriter
 }
+
+const (
+	// pushMax is how many bytes Push writes to a pipe, but for the rest of a
+	// segment: whoever calls it may have others to serve. Where no visitor will
+	// go on, the goroutine of the courier writes whatever is longer.
+	pushMax = wire.SegmentMax
+	// visitedMax is up to how many bytes visitors write themselves. What is
+	// longer takes so long that two processors are better than one.
+	visitedMax = 4 * wire.SegmentMax
+)
 
 // open gives the lane its pipes.
 func (b *bulk) open(at *path, pipes []transport.Sender) {
@@ -50,10 +65,14 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 	}
 	for i, p := range pipes {
 		pre := wire.Preamble{Lane: wire.Bulk, Index: uint8(i), Others: uint8(len(pipes) - 1)}
-		b.couriers = append(b.couriers, newCourier(b, at, p, pre))
+		c := newCourier(b, at, p, pre)
+		b.couriers = append(b.couriers, c)
+		if c.parts != nil {
+			b.pushable.Store(true)
+		}
 	}
 	for _, t := range b.waiting {
-		b.dispatch(t)
+		b.dispatch(t).start()
 	}
 	b.waiting = nil
 	if b.bye {
@@ -63,16 +82,17 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 
 // dispatch gives a transfer to the courier who has the least to carry. It is
 // called with the lock held, as is all that follows without a lock of its own.
-func (b *bulk) dispatch(t *Transfer) {
+func (b *bulk) dispatch(t *Transfer) *courier {
 	c := slices.MinFunc(b.couriers, func(x, y *courier) int { return x.load - y.load })
 	t.courier = c
 	c.load += t.size
 	c.queue = append(c.queue, t)
-	c.start()
+	return c
 }
 
-// Deliver starts to send t. It does not block. If the link ends before t was
-// wholly sent, its owner is not told of t.
+// Deliver takes t to be sent. The caller is to Push before long, when he holds
+// no lock that the owner of t needs. If the link ends before t was wholly sent,
+// its owner is not told of t.
 func (l *Link) Deliver(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
@@ -85,7 +105,83 @@ func (l *Link) Deliver(t *Transfer) {
 		b.waiting = append(b.waiting, t)
 		return
 	}
-	b.dispatch(t)
+	if c := b.dispatch(t); c.parts == nil {
+		c.start()
+	}
+}
+
+// Push sends what was given to Deliver: what pipes take at once, and the rest
+// when they take it. It does not block, and tells the owners of what has been
+// sent.
+func (l *Link) Push() {
+	if l.bulk.pushable.Load() {
+		l.push()
+	}
+}
+
+// push is Push, and returns how many bytes it has sent.
+func (l *Link) push() (n int) {
+	b := &l.bulk
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.couriers {
+		n += b.drive(c)
+	}
+	return n
+}
+
+// drive pushes what a courier has to carry, and sees to it that somebody does
+// the rest. It returns how many bytes it has sent.
+func (b *bulk) drive(c *courier) (n int) {
+	if c.parts == nil || b.closed {
+		return 0
+	}
+	b.link.writers.Add(1) // whoever waits for the end of the lane waits for this
+	defer b.link.writers.Done()
+	if b.pushers > 0 && c.load <= visitedMax || c.load <= pushMax {
+		for more := true; more && n < pushMax; {
+			var t *Transfer
+			var k int
+			k, t, more = c.push()
+			n += k
+			b.tell(t)
+		}
+	}
+	b.arrange(c)
+	return n
+}
+
+// arrange has the goroutine of a courier write, unless somebody else does.
+func (b *bulk) arrange(c *courier) {
+	if (b.pushers == 0 || c.load > visitedMax) && !b.closed && !c.busy && !c.idle() {
+		c.start()
+	}
+}
+
+// attend says that a visitor will Push again and again, until leave is called.
+func (b *bulk) attend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pushers++
+}
+
+func (b *bulk) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pushers--
+	for _, c := range b.couriers {
+		b.arrange(c)
+	}
+}
+
+// tell tells the owner of t, if any, that it has been sent. It unlocks
+// meanwhile.
+func (b *bulk) tell(t *Transfer) {
+	if t != nil {
+		b.mu.Unlock()
+		t.Owner.Delivered(t)
+		b.mu.Lock()
+	}
 }
 
 // Recall stops t and returns when its payload is no longer used. The peer may
@@ -109,7 +205,14 @@ func (l *Link) Recall(t *Transfer) {
 		c.load -= t.size - t.sent
 	}
 	for c.current == t {
-		c.pipe.SetWriteDeadline(past)
+		switch {
+		case !c.busy:
+			c.copyRest()
+			return
+		case c.writing:
+			c.cut = true
+			c.pipe.SetWriteDeadline(past)
+		}
 		c.wake.Wait()
 	}
 }

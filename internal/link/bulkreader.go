@@ -3,7 +3,6 @@ package link
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -11,135 +10,114 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A bulkReader reads a pipe of the bulk lane, and fills sinks with what comes.
-type bulkReader struct {
+// A flow fills sinks with payloads as they come in through a pipe.
+type flow struct {
 	link  *Link
+	of    *grants
 	pipe  transport.Receiver
+	grant uint64            // of the segment in hand
+	left  int               // bytes of it that have not come
+	begun bool              // there is a segment in hand
 	sink  *Sink             // that is being filled
 	onRun func(view []byte) // take of sink, made once
-	head  [wire.FrameSizeMax]byte
+	drop  func(view []byte)
+	// Of a payload that was sent without a grant, all of it: what its credit is
+	// given back for.
+	charged int
 }
 
-func newBulkReader(l *Link, p transport.Receiver) *bulkReader {
-	r := &bulkReader{link: l, pipe: p}
-	r.onRun = func(view []byte) { r.sink.take(view) }
-	return r
+func newFlow(l *Link, of *grants, p transport.Receiver) *flow {
+	b := &flow{link: l, of: of, pipe: p, drop: func([]byte) {}}
+	b.onRun = func(view []byte) { b.sink.take(view) }
+	return b
 }
 
-// run reads the pipe to its end.
-func (r *bulkReader) run() error {
-	for {
-		done, err := r.frame()
-		if done || err != nil {
-			return err
-		}
+// begin has the flow take n bytes.
+func (b *flow) begin(grant uint64, n int) { b.grant, b.left, b.begun = grant, n, true }
+
+// claimed has it take n bytes of a message that was claimed.
+func (b *flow) claimed(claim uint64, n int) error {
+	b.begin(claim, n)
+	b.charged = n
+	if claim == 0 {
+		return nil
 	}
+	return b.of.check(wire.Segment{Grant: claim, Length: n}, b)
 }
 
-// frame reads a frame. It reports whether it was the last.
-func (r *bulkReader) frame() (bye bool, err error) {
-	if err := r.readFull(r.head[:1]); err != nil {
-		return false, err
-	}
-	r.link.heard.Add(1)
-	t := wire.Type(r.head[0])
-	size, err := wire.Size(t)
-	if err != nil {
-		return false, err
-	}
-	if err := r.readFull(r.head[1:size]); err != nil {
-		return false, err
-	}
-	switch t {
-	case wire.TypeSegment:
-		s, err := wire.ParseSegment(r.head[:size])
-		if err != nil {
-			return false, err
-		}
-		return false, r.receive(s)
-	case wire.TypeBye:
-		y, err := wire.ParseBye(r.head[:size])
-		return true, errors.Join(err, r.link.bye(wire.Bulk, y))
-	default:
-		return false, fmt.Errorf("frame type %d on the bulk lane", t)
-	}
-}
+// A bulkReader handles the frames of a pipe of the bulk lane.
+type bulkReader struct{ *flow }
 
-// receive reads the payload of a segment into its sink.
-func (r *bulkReader) receive(segment wire.Segment) error {
-	g := &r.link.grants
-	s, err := g.begin(segment, r)
+func (b bulkReader) dispatch(_ *reader, t wire.Type, p []byte) error {
+	if t != wire.TypeSegment {
+		return fmt.Errorf("frame type %d on the bulk lane", t)
+	}
+	s, err := wire.ParseSegment(p)
 	if err != nil {
 		return err
 	}
-	r.sink = s
-	left := segment.Length
-	for s != nil && left > 0 {
-		var n int
-		if s.Reduce == nil {
-			n, err = r.pipe.Read(s.next.piece(s.Dst, s.More, left))
+	b.begin(s.Grant, s.Length)
+	return b.of.check(s, b.flow)
+}
+
+// flows reports whether a part of a payload has still to come.
+func (b *flow) flows() bool { return b != nil && b.begun }
+
+// more reads the rest of the segment in hand into its sink, or as much as has
+// come if the reader must not wait. Between two reads the grant may be taken
+// back; then the rest is thrown away.
+func (b *flow) more(r *reader) error {
+	g := b.of
+	for {
+		s := g.hold(b.grant)
+		n, err := b.some(r, s)
+		b.left -= n
+		b.begun = b.left > 0
+		if b.charged > 0 && !b.begun {
+			b.link.Consumed(wire.Messages, b.charged)
+			b.charged = 0
+		}
+		if s != nil && g.release(s, !b.begun) {
+			s.Owner.Filled(s)
+		}
+		if err = b.resume(err); err != nil || !b.begun {
+			return r.cut(err)
+		}
+	}
+}
+
+// some reads a part of the payload.
+func (b *flow) some(r *reader, s *Sink) (n int, err error) {
+	switch {
+	case b.left == 0:
+	case r.hi > r.lo: // on the data lane, where the reader has read ahead
+		view := r.buf[r.lo:min(r.hi, r.lo+b.left)]
+		if n = len(view); s != nil {
+			n = copy(s.next.piece(s.Dst, s.More, n), view)
 			s.got += n
 			s.next.advance(n)
-		} else {
-			n, err = r.pipe.ReadFunc(left, r.onRun)
 		}
-		left -= n
-		if err == nil {
-			continue
-		}
-		if err = r.resume(err); err != nil || g.isDead(s) {
-			break
-		}
+		r.lo += n
+	case s == nil:
+		n, err = r.readFunc(b.left, b.drop)
+	case s.Reduce != nil:
+		b.sink = s
+		n, err = r.readFunc(b.left, b.onRun)
+		b.sink = nil
+	default:
+		n, err = r.read(s.next.piece(s.Dst, s.More, b.left))
+		s.got += n
+		s.next.advance(n)
 	}
-	r.sink = nil
-	if s != nil && g.end(s) {
-		s.Owner.Filled(s)
-	}
-	if err != nil {
-		return err
-	}
-	return r.discard(left)
+	return n, err
 }
 
 // resume turns the error of a read that Ungrant has interrupted into nil.
-func (r *bulkReader) resume(err error) error {
+func (b *flow) resume(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	g := &r.link.grants
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return r.pipe.SetReadDeadline(time.Time{})
-}
-
-func (r *bulkReader) discard(n int) error {
-	for n > 0 {
-		m, err := r.pipe.ReadFunc(n, func([]byte) {})
-		n -= m
-		if err != nil {
-			if err = r.resume(err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// readFull reads the whole of b, over interruptions that were meant for a
-// sink.
-func (r *bulkReader) readFull(b []byte) error {
-	for len(b) > 0 {
-		n, err := r.pipe.Read(b)
-		b = b[n:]
-		if err == nil {
-			continue
-		}
-		if err = r.resume(err); err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-	}
-	return nil
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	return b.pipe.SetReadDeadline(time.Time{})
 }

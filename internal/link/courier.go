@@ -16,36 +16,49 @@ import (
 var past = time.Unix(1, 0)
 
 // A courier writes transfers to a pipe of the bulk lane, on which they take
-// turns after each segment. The lock of the lane guards it.
+// turns after each segment. Where the pipe can tell how much it takes without
+// blocking, Push and visitors of the link write what they can, and the
+// goroutine of the courier what is left. The lock of the lane guards it.
 type courier struct {
 	bulk   *bulk
 	path   *path
 	pipe   transport.Sender
-	vector transport.VectorWriter // nil if the pipe is none
+	parts  transport.PartWriter   // nil if the pipe is none
+	vector transport.VectorWriter // likewise
 
 	wake    sync.Cond
 	queue   []*Transfer
 	load    int       // bytes to be sent, of all transfers
-	current *Transfer // whose payload the goroutine is writing
+	current *Transfer // whose payload is in body
 	bye     bool      // to be said when the queue is empty
-	started bool
-	head    []byte
-	pieces  [2][]byte
+	started bool      // the goroutine runs
+	busy    bool      // somebody writes head and body, with the lane unlocked
+	writing bool      // that is the goroutine, and may block
+	cut     bool      // by a deadline, which is still set
+
+	// What is left of the segment, or whatever else, that is being written.
+	head, body []byte
+	size       int // of the body, when it began
+
+	room   [wire.FrameSizeMax]byte // for head
+	pieces [2][]byte
 }
 
 func newCourier(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *courier {
 	c := &courier{bulk: b, path: at, pipe: p}
+	c.parts, _ = p.(transport.PartWriter)
 	c.vector, _ = p.(transport.VectorWriter)
 	c.wake.L = &b.mu
-	c.head = pre.Append(make([]byte, 0, wire.FrameSizeMax))
+	c.head = pre.Append(c.room[:0])
 	if try, ok := p.(transport.TryWriter); ok && try.TryWrite(c.head) {
-		c.head = c.head[:0]
+		c.head = nil
 		return c
 	}
 	c.start()
 	return c
 }
 
+// start has the goroutine write what there is.
 func (c *courier) start() {
 	if !c.started {
 		c.started = true
@@ -59,81 +72,77 @@ func (c *courier) run() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed {
-		switch {
-		case len(c.head) > 0:
-			c.write(c.takeHead(), nil)
-		case len(c.queue) > 0:
-			c.segment()
-		case c.bye:
-			c.bye = false
-			y := wire.Bye{Lane: wire.Bulk}
-			c.write(y.Append(c.takeHead(), wire.TypeBye), nil)
-		default:
+		if c.busy || !c.begin() {
 			c.wake.Wait()
+			continue
 		}
+		c.write()
+		b.tell(c.finish())
 	}
 }
 
-// segment sends the next piece of the first transfer, which then goes to the
-// end of the queue.
-func (c *courier) segment() {
-	t := c.queue[0]
-	c.queue = slices.Delete(c.queue, 0, 1)
-	left := t.size - t.sent
-	p := t.next.piece(t.Data, t.More, wire.SegmentMax)
-	s := wire.Segment{Grant: t.Grant, Length: len(p)}
-	c.current = t
-	c.write(s.Append(c.takeHead()), p)
-	if c.current != t {
-		c.load -= left
-		return // recalled, and cut off from its data, or not wholly sent
-	}
-	c.current = nil
-	t.sent += len(p)
-	t.next.advance(len(p))
-	c.load -= len(p)
+// begin takes what is to be written next, unless there is something already. It
+// reports whether there is anything.
+func (c *courier) begin() bool {
 	switch {
-	case t.recalled:
-		c.load -= left - len(p)
-		c.wake.Broadcast()
-	case t.sent < t.size:
-		c.queue = append(c.queue, t)
+	case len(c.head)+len(c.body) > 0:
+	case len(c.queue) > 0:
+		t := c.queue[0]
+		c.queue = slices.Delete(c.queue, 0, 1)
+		c.current, c.body = t, t.next.piece(t.Data, t.More, wire.SegmentMax)
+		c.size = len(c.body)
+		s := wire.Segment{Grant: t.Grant, Length: c.size}
+		c.head = s.Append(c.room[:0])
+	case c.bye:
+		c.bye = false
+		y := wire.Bye{Lane: wire.Bulk}
+		c.head = y.Append(c.room[:0], wire.TypeBye)
 	default:
-		c.bulk.mu.Unlock()
-		t.Owner.Delivered(t)
-		c.bulk.mu.Lock()
+		return false
 	}
+	return true
 }
 
-// takeHead returns the buffer for the next header. The preamble of the lane is
-// in it if it could not be sent at once.
-func (c *courier) takeHead() []byte {
-	h := c.head
-	c.head = h[:0]
-	return h
+// idle reports whether there is nothing to be written.
+func (c *courier) idle() bool {
+	return len(c.head)+len(c.body) == 0 && len(c.queue) == 0 && !c.bye
 }
 
-// write writes head and then p, which belongs to the current transfer. It
-// unlocks while it writes. When the transfer is recalled meanwhile, it goes on
-// with a copy of p and leaves no transfer current. Neither does it when it
-// fails.
-func (c *courier) write(head, p []byte) {
+// finish ends the segment that has been written, if it has been wholly. The
+// transfer then goes to the end of the queue, or is returned if that was the
+// last of it.
+func (c *courier) finish() *Transfer {
+	t := c.current
+	if t == nil || len(c.head)+len(c.body) > 0 {
+		return nil
+	}
+	c.current, c.body = nil, nil
+	t.sent += c.size
+	t.next.advance(c.size)
+	c.load -= c.size
+	if t.sent < t.size {
+		c.queue = append(c.queue, t)
+		return nil
+	}
+	return t
+}
+
+// write writes what has begun. It unlocks while it writes, and may block.
+func (c *courier) write() {
 	b := c.bulk
-	for len(head)+len(p) > 0 && !b.closed {
+	for len(c.head)+len(c.body) > 0 && !b.closed {
+		head, body := c.head, c.body
+		c.busy, c.writing = true, true
 		b.mu.Unlock()
-		n, err := c.put(head, p)
+		n, err := c.put(head, body)
 		b.mu.Lock()
-		k := min(n, len(head))
-		head, p = head[k:], p[n-k:]
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if c.current != nil && c.current.recalled {
-				p = slices.Clone(p)
-				c.letGo()
-			}
+		c.busy, c.writing = false, false
+		c.wrote(n)
+		if c.cut {
+			c.cut = false
 			c.pipe.SetWriteDeadline(time.Time{})
-		default:
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			b.closed = true
 			c.letGo()
 			b.mu.Unlock()
@@ -141,7 +150,7 @@ func (c *courier) write(head, p []byte) {
 			b.mu.Lock()
 		}
 	}
-	if len(head)+len(p) > 0 {
+	if len(c.head)+len(c.body) > 0 {
 		c.letGo()
 	}
 }
@@ -161,8 +170,47 @@ func (c *courier) put(head, p []byte) (int, error) {
 	return n, err
 }
 
-// letGo says that the data of the current transfer is no longer used.
+// push writes what the pipe takes without blocking, up to the end of a segment.
+// It returns how many bytes those were and a transfer of which they were the
+// last, and reports whether the pipe may take more. It unlocks while it writes.
+func (c *courier) push() (n int, sent *Transfer, more bool) {
+	b := c.bulk
+	if c.busy || b.closed || !c.begin() {
+		return 0, nil, false
+	}
+	c.busy = true
+	c.pieces = [2][]byte{c.head, c.body}
+	b.mu.Unlock()
+	n = c.parts.TryWritePart(c.pieces[:])
+	b.mu.Lock()
+	c.busy, c.pieces = false, [2][]byte{}
+	c.wrote(n)
+	more = len(c.head)+len(c.body) == 0
+	return n, c.finish(), more
+}
+
+// wrote takes n bytes off what has begun. If the transfer was recalled meanwhile
+// the rest of the segment is sent from a copy.
+func (c *courier) wrote(n int) {
+	k := min(n, len(c.head))
+	c.head, c.body = c.head[k:], c.body[n-k:]
+	if c.current != nil && c.current.recalled {
+		c.copyRest()
+	}
+}
+
+// copyRest makes what is left of the segment independent of its transfer.
+func (c *courier) copyRest() {
+	c.body = slices.Clone(c.body)
+	c.letGo()
+}
+
+// letGo says that the data of the current transfer is no longer used, and that
+// no more of it will be sent.
 func (c *courier) letGo() {
+	if t := c.current; t != nil {
+		c.load -= t.size - t.sent
+	}
 	c.current = nil
 	c.wake.Broadcast()
 }

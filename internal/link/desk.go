@@ -30,16 +30,28 @@ type desk struct {
 // errOver is how a desk ends in good order.
 var errOver = errors.New("link: the lane is over")
 
+// desksMax is how many lanes can be visited, each pipe of the bulk lane counted.
+const desksMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
+
 // idleMax is how often in a row there may be nothing to read when a pipe says
 // that there is something. Then only a Read can tell why.
 const idleMax = 4
 
 // readFrames handles the frames of a lane until the peer has said goodbye.
-func (l *Link) readFrames(lane wire.Lane, p transport.Receiver, d dispatcher) error {
-	k := &desk{link: l, lane: lane, reader: reader{pipe: p}, dispatcher: d}
+func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher) error {
+	k := &desk{link: l, lane: pre.Lane, reader: reader{pipe: p}, dispatcher: d}
+	switch d := d.(type) {
+	case bulkReader:
+		k.flow, k.segments = d.flow, true
+	case *dataReader:
+		k.flow = d.flow
+	}
 	if v, ok := p.(transport.Poller); ok {
 		k.visits = v
-		l.desks[lane].Store(k)
+		l.desks[int(pre.Lane)+int(pre.Index)].Store(k)
+		if pre.Lane == wire.Bulk {
+			l.bulkDesks.Add(1)
+		}
 	}
 	err := k.run()
 	if err == errOver {
@@ -79,28 +91,30 @@ func (k *desk) run() error {
 // take reports whether it is the caller's turn now.
 func (k *desk) take() bool { return !k.turn.Load() && k.turn.CompareAndSwap(false, true) }
 
-// serve handles all that has come, or, if patient, waits for one frame. It
-// reports whether there was any.
+// serve handles all that has come, or, if patient, waits for one frame. On the
+// bulk lane, whose frames are long, it handles one at the most. It reports whether
+// anything has come.
 func (k *desk) serve(patient bool) (some bool, err error) {
 	if patient {
 		k.poll = nil
 		return true, k.next()
 	}
-	k.poll = k.visits
+	k.poll, k.some = k.visits, false
 	for {
 		switch err := k.next(); {
 		case err == errLater:
-			return some, nil
+			return k.some, nil
 		case err != nil:
 			return true, err
+		case k.segments:
+			return true, nil
 		}
-		some = true
 	}
 }
 
 // next handles the next frame, or the rest of it.
 func (k *desk) next() error {
-	if k.use == nil {
+	if k.use == nil && !k.flow.flows() {
 		t, b, err := k.frame()
 		if err != nil {
 			return err
@@ -116,6 +130,9 @@ func (k *desk) next() error {
 		if err := k.dispatch(&k.reader, t, b); err != nil {
 			return err
 		}
+	}
+	if k.flow.flows() {
+		return k.flow.more(&k.reader)
 	}
 	return k.payload()
 }

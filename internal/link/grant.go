@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -28,14 +29,14 @@ type Sink struct {
 	// Move and Channel are the owner's to tell sinks apart.
 	Move, Channel int
 
+	of    *grants // that it is one of
 	id    uint64
 	size  int
 	next  cursor
-	got   int         // bytes that have arrived
-	seen  int         // got, as it was after the last segment
-	busy  bool        // a bulkReader is using Dst
-	dead  bool        // Dst must no longer be used
-	from  *bulkReader // of the pipe that it comes through
+	got   int   // bytes that have arrived
+	seen  int   // got, as it was after the last segment
+	busy  bool  // a flow is using Dst
+	from  *flow // of the pipe that it comes through
 	split [16]byte
 	part  int // bytes of an element in split
 }
@@ -77,7 +78,9 @@ type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
 	last uint64
-	open map[uint64]*Sink
+	one  *Sink            // of those that are open, the one that was made when there was none
+	open map[uint64]*Sink // the others
+	some atomic.Int32     // how many are open
 }
 
 func (g *grants) init() {
@@ -91,13 +94,25 @@ func (l *Link) Grant(s *Sink) uint64 {
 	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0) {
 		panic("link: grant of a reduction that is not of whole elements")
 	}
-	g := &l.grants
+	return l.grants.add(s)
+}
+
+// Claim is Grant for the message of which Handler.Claim is asked. Ungrant takes
+// it back.
+func (l *Link) Claim(s *Sink) uint64 { return l.claims.add(s) }
+
+func (g *grants) add(s *Sink) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last++
-	s.id, s.got, s.seen, s.part, s.busy, s.dead, s.from = g.last, 0, 0, 0, false, false, nil
+	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from = g, g.last, 0, 0, 0, false, nil
 	s.size, s.next = size(s.Dst, s.More), cursor{}
-	g.open[s.id] = s
+	if g.one == nil {
+		g.one = s
+	} else {
+		g.open[s.id] = s
+	}
+	g.some.Add(1)
 	return s.id
 }
 
@@ -105,11 +120,10 @@ func (l *Link) Grant(s *Sink) uint64 {
 // What the peer still sends to it is thrown away. If s has just been filled
 // its owner may still be about to hear so.
 func (l *Link) Ungrant(s *Sink) {
-	g := &l.grants
+	g := s.of
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.dead = true
-	delete(g.open, s.id)
+	g.drop(s)
 	for s.busy {
 		s.from.pipe.SetReadDeadline(past)
 		g.wake.Wait()
@@ -118,47 +132,76 @@ func (l *Link) Ungrant(s *Sink) {
 
 // Filling is how many bytes of s have arrived, to the last whole segment.
 func (l *Link) Filling(s *Sink) int {
-	l.grants.mu.Lock()
-	defer l.grants.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	return s.seen
 }
 
-// begin returns the sink of a segment, busy, or nil if its grant was taken
-// back.
-func (g *grants) begin(f wire.Segment, from *bulkReader) (*Sink, error) {
+// check reports what is wrong with a segment that begins.
+func (g *grants) check(f wire.Segment, from *flow) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.open[f.Grant]
+	s := g.find(f.Grant)
 	switch {
 	case f.Grant == 0 || f.Grant > g.last:
-		return nil, fmt.Errorf("data for grant %d, which was never made", f.Grant)
-	case s == nil:
-		return nil, nil
+		return fmt.Errorf("data for grant %d, which was never made", f.Grant)
+	case s == nil: // It was taken back.
 	case s.from != nil && s.from != from:
-		return nil, fmt.Errorf("data for grant %d through several pipes", f.Grant)
+		return fmt.Errorf("data for grant %d through several pipes", f.Grant)
 	case f.Length > s.size-s.got:
-		return nil, fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, s.size-s.got)
+		return fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, s.size-s.got)
+	default:
+		s.from = from
 	}
-	s.busy, s.from = true, from
-	return s, nil
+	return nil
 }
 
-// end says that a bulkReader no longer uses s. It reports whether s is full.
-func (g *grants) end(s *Sink) bool {
+// hold returns the sink of a grant, busy, or nil if that was taken back.
+func (g *grants) hold(id uint64) *Sink {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.find(id)
+	if s != nil {
+		s.busy = true
+	}
+	return s
+}
+
+// release says that a flow no longer uses s, whole at the end of a
+// segment. It reports whether s is full.
+func (g *grants) release(s *Sink, whole bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s.busy = false
-	s.seen = s.got
 	g.wake.Broadcast()
-	if s.dead || s.got < s.size {
+	if !whole {
 		return false
 	}
-	delete(g.open, s.id)
+	s.seen = s.got
+	if g.find(s.id) != s || s.got < s.size {
+		return false
+	}
+	g.drop(s)
 	return true
 }
 
-func (g *grants) isDead(s *Sink) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return s.dead
+// find returns the sink of a grant, or nil if there is none.
+func (g *grants) find(id uint64) *Sink {
+	if g.one != nil && g.one.id == id {
+		return g.one
+	}
+	return g.open[id]
+}
+
+// drop takes a sink off the list.
+func (g *grants) drop(s *Sink) {
+	switch {
+	case g.find(s.id) != s:
+		return
+	case g.one == s:
+		g.one = nil
+	default:
+		delete(g.open, s.id)
+	}
+	g.some.Add(-1)
 }

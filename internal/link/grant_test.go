@@ -262,6 +262,7 @@ func transfers(t *testing.T, a, b *Link, worker int) {
 		data := filler(n, i)
 		tr := &Transfer{Grant: b.Grant(s), Data: data, Owner: make(signal)}
 		a.Deliver(tr)
+		a.Push()
 		what := rng.IntN(3)
 		if what > 0 {
 			time.Sleep(time.Duration(rng.IntN(300)) * time.Microsecond)

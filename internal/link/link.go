@@ -60,6 +60,11 @@ const frameCharge = 64
 // payloads are valid only during the call.
 type Handler interface {
 	Message(l *Link, m wire.Message, payload []byte)
+	// Claim is asked where the payload of a message is to go that is about to
+	// come in. Without ok, Message is called when it has come. Otherwise it goes
+	// to the Sink that was given to Link.Claim, by this number, and nowhere if it
+	// is 0; its credit is given back by the link.
+	Claim(l *Link, m wire.Message) (claim uint64, ok bool)
 	Offer(l *Link, o wire.Offer)
 	OfferGrant(l *Link, g wire.OfferGrant)
 	OfferRefuse(l *Link, r wire.OfferRefuse)
@@ -118,6 +123,7 @@ type Link struct {
 	data    outbox
 	bulk    bulk
 	grants  grants
+	claims  grants // of messages that come in on the data lane
 	named   named
 
 	credit [wire.Classes]atomic.Int64 // what we may send
@@ -125,9 +131,10 @@ type Link struct {
 	owed   [wire.Classes]atomic.Int64 // consumed, but not yet given back
 	heard  atomic.Uint64              // frames received
 
-	desks    [wire.Lanes]atomic.Pointer[desk] // of lanes that can be visited
-	visitors atomic.Int32
-	minder   *Minder
+	desks     [desksMax]atomic.Pointer[desk] // of lanes that can be visited, the bulk lane last
+	bulkDesks atomic.Int32                   // of them
+	visitors  atomic.Int32
+	minder    *Minder
 
 	fast atomic.Bool // replies go on the data lane
 
@@ -201,6 +208,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	l.data.init(l, wire.Preamble{Lane: wire.Data})
 	l.bulk.link = l
 	l.grants.init()
+	l.claims.init()
 	if cfg.Await == nil {
 		l.open(at, out)
 	}
@@ -274,6 +282,13 @@ func (l *Link) Puller() transport.Puller {
 		return p
 	}
 	return nil
+}
+
+// memory reports whether frames are copied from one process to the other by
+// these alone.
+func (l *Link) memory() bool {
+	_, memory := l.first.conn.(transport.Sharer)
+	return memory
 }
 
 // Settled is closed when the peer has said how its lanes run, and the bulk lane

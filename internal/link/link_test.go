@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // takes a payload.
 type handler struct {
 	message    func(m wire.Message, p []byte)
+	claim      func(l *Link, m wire.Message) (uint64, bool)
 	step       func(s wire.Step, p []byte)
 	offer      func(o wire.Offer)
 	offerGrant func(g wire.OfferGrant)
@@ -52,6 +53,14 @@ func (h *handler) Message(l *Link, m wire.Message, p []byte) {
 		return
 	}
 	h.message(m, p)
+}
+
+func (h *handler) Claim(l *Link, m wire.Message) (uint64, bool) {
+	h.note()
+	if h.claim == nil {
+		return 0, false
+	}
+	return h.claim(l, m)
 }
 
 func (h *handler) Step(l *Link, s wire.Step, p []byte) {

@@ -117,7 +117,7 @@ func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) erro
 			return err
 		}
 	}
-	if err := l.read(pre.Lane, pipe); err != nil {
+	if err := l.read(pre, pipe); err != nil {
 		return fmt.Errorf("%v lane: %w", pre.Lane, err)
 	}
 	return nil

@@ -13,6 +13,10 @@ import (
 // readBuffer is what a reader of a framed lane keeps while it is idle.
 const readBuffer = 2 << 10
 
+// segmentHead is the fixed part of a segment. No frame on the bulk lane has a
+// longer one.
+const segmentHead = 1 + 8 + 4
+
 // payloads lends buffers for payloads that do not fit a reader's own.
 type payloads struct{ pool sync.Pool }
 
@@ -34,6 +38,7 @@ type reader struct {
 	payloads payloads
 	buf      [readBuffer]byte
 	lo, hi   int
+	some     bool // something has come
 
 	// The payload of the frame in hand: how long it is, what to do with it, and
 	// the first part of it, if it does not fit into buf.
@@ -41,6 +46,9 @@ type reader struct {
 	use  func(p []byte)
 	long *[wire.PayloadMax]byte
 	got  int
+
+	flow     *flow // takes payloads as they come; nil where all go to use
+	segments bool  // all of them do, so that nothing is read ahead
 }
 
 func (r *reader) read(p []byte) (n int, err error) {
@@ -50,7 +58,20 @@ func (r *reader) read(p []byte) (n int, err error) {
 	if n, err = r.poll.TryRead(p); n == 0 && err == nil {
 		err = errLater
 	}
+	r.some = r.some || n > 0
 	return n, err
+}
+
+// readFunc is read with the ReadFunc of the pipe.
+func (r *reader) readFunc(n int, view func(p []byte)) (got int, err error) {
+	if r.poll == nil {
+		return r.pipe.ReadFunc(n, view)
+	}
+	if got, err = r.poll.TryReadFunc(n, view); got == 0 && err == nil {
+		err = errLater
+	}
+	r.some = r.some || got > 0
+	return got, err
 }
 
 // fill reads until n bytes lie in the buffer. n is at most its length.
@@ -62,9 +83,16 @@ func (r *reader) fill(n int) error {
 		r.hi = copy(r.buf[:], r.buf[r.lo:r.hi])
 		r.lo = 0
 	}
+	to := len(r.buf)
+	if r.segments {
+		to = r.lo + max(n, segmentHead) // what follows has a better place to go
+	}
 	for r.hi-r.lo < n {
-		m, err := r.read(r.buf[r.hi:])
+		m, err := r.read(r.buf[r.hi:to])
 		r.hi += m
+		if r.flow != nil {
+			err = r.flow.resume(err)
+		}
 		if err != nil && r.hi-r.lo < n {
 			if err == io.EOF && r.hi > r.lo {
 				err = io.ErrUnexpectedEOF
@@ -122,6 +150,9 @@ func (r *reader) payload() error {
 	for r.got < r.want {
 		n, err := r.read(r.long[r.got:r.want])
 		r.got += n
+		if r.flow != nil {
+			err = r.flow.resume(err)
+		}
 		if err != nil && r.got < r.want {
 			return r.cut(err)
 		}
@@ -150,14 +181,14 @@ func (r *reader) cut(err error) error {
 }
 
 // read reads a pipe to its end. That it comes early is an error.
-func (l *Link) read(lane wire.Lane, p transport.Receiver) error {
-	switch lane {
+func (l *Link) read(pre wire.Preamble, p transport.Receiver) error {
+	switch pre.Lane {
 	case wire.Bulk:
-		return newBulkReader(l, p).run()
+		return l.readFrames(pre, p, bulkReader{newFlow(l, &l.grants, p)})
 	case wire.Data:
-		return l.readFrames(lane, p, newDataReader(l))
+		return l.readFrames(pre, p, newDataReader(l, p))
 	default:
-		return l.readFrames(lane, p, controlReader{l})
+		return l.readFrames(pre, p, controlReader{l})
 	}
 }
 
@@ -175,10 +206,18 @@ type dataReader struct {
 	message   wire.Message
 	onStep    func(p []byte)
 	onMessage func(p []byte)
+	flow      *flow // of messages that are claimed; nil where none are
 }
 
-func newDataReader(l *Link) *dataReader {
+// claimBytesMin is the shortest message that may be claimed: for shorter ones
+// it takes longer than to copy them once more.
+const claimBytesMin = 8 << 10
+
+func newDataReader(l *Link, p transport.Receiver) *dataReader {
 	d := &dataReader{link: l}
+	if _, polled := p.(transport.Poller); polled && l.memory() {
+		d.flow = newFlow(l, &l.claims, p)
+	}
 	d.onStep = func(p []byte) { l.handler.Step(l, d.step, p) }
 	d.onMessage = func(p []byte) { l.handler.Message(l, d.message, p) }
 	return d
@@ -199,7 +238,7 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 			err = l.charge(wire.Messages, d.message.Length)
 		}
 		if err == nil {
-			r.expect(d.message.Length, d.onMessage)
+			err = d.expectMessage(r)
 		}
 	case wire.TypeStepOffer:
 		if d.step, err = wire.ParseStepOffer(b); err == nil {
@@ -218,6 +257,19 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 		err = fmt.Errorf("frame type %d on the data lane", t)
 	}
 	return err
+}
+
+// expectMessage has the payload of the message in hand go where it is claimed
+// for, or be kept until it is whole.
+func (d *dataReader) expectMessage(r *reader) error {
+	n := d.message.Length
+	if d.flow != nil && n >= claimBytesMin {
+		if claim, ok := d.link.handler.Claim(d.link, d.message); ok {
+			return d.flow.claimed(claim, n)
+		}
+	}
+	r.expect(n, d.onMessage)
+	return nil
 }
 
 // readReply handles what the peer says of payloads of this node.

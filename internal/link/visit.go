@@ -1,11 +1,11 @@
 package link
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // attendTime is after how long without a visit a desk is no longer attended.
@@ -15,52 +15,101 @@ const attendTime = time.Millisecond
 
 // A Visit is the stay of somebody who waits for something that comes on a
 // link. Where nobody else does, he handles himself what comes on lanes, in
-// place of the link's own goroutines: that saves waking them, and him.
+// place of the link's own goroutines: that saves waking them, and him. He takes
+// the bulk lane when this node has grants open there, and also writes what the
+// peer has granted.
 type Visit struct {
-	link  *Link
-	desks [wire.Lanes]*desk
-	n     int
+	link   *Link
+	desks  [desksMax]*desk
+	n      int
+	bulk   int  // how many of them are of the bulk lane
+	polls  int  // calls of Poll
+	pushes bool // he is one of the pushers
 }
+
+// rarely is every how many-th Poll looks at a bulk lane on which nothing was
+// granted. There may still be its end, or the rest of what was taken back.
+const rarely = 16
 
 // Visit begins a visit. End must follow, by the same goroutine.
 func (l *Link) Visit() (v Visit) {
 	l.visitors.Add(1)
 	v.link = l
-	for i := range l.desks {
-		if k := l.desks[i].Load(); k != nil && k.take() {
-			if k.failed != nil {
-				k.turn.Store(false)
-				continue
-			}
-			if !k.attended {
-				k.attended = true
-				k.visits.Attend(true)
-			}
-			v.desks[v.n] = k
-			v.n++
-		}
+	for i := range int(wire.Bulk) {
+		v.seize(i)
+	}
+	if l.bulk.pushable.Load() {
+		l.bulk.attend()
+		v.pushes = true
 	}
 	return v
 }
 
+// seize takes the turn at a desk, if it is nobody else's.
+func (v *Visit) seize(i int) {
+	k := v.link.desks[i].Load()
+	if k == nil || !k.take() {
+		return
+	}
+	if k.failed != nil {
+		k.turn.Store(false)
+		return
+	}
+	if !k.attended {
+		k.attended = true
+		k.visits.Attend(true)
+	}
+	v.desks[v.n] = k
+	v.n++
+	if k.lane == wire.Bulk {
+		v.bulk++
+	}
+}
+
 // Busy reports whether Poll is of any use.
-func (v *Visit) Busy() bool { return v.n > 0 }
+func (v *Visit) Busy() bool { return v.n > 0 || v.pushes }
 
 // Cheap reports whether Poll takes no system call.
 func (v *Visit) Cheap() bool {
-	_, memory := v.link.first.conn.(transport.Sharer)
-	return memory
+	return v.link.memory()
 }
 
-// Poll handles what has come. It does not wait.
-func (v *Visit) Poll() {
+// Poll handles what has come, and writes what can be written. It does not wait.
+// It reports whether there was anything.
+func (v *Visit) Poll() (some bool) {
+	granted := v.link.grants.some.Load() > 0
+	if granted && v.bulk < int(v.link.bulkDesks.Load()) {
+		v.seizeBulk()
+	}
+	v.polls++
 	for i := 0; i < v.n; i++ {
 		k := v.desks[i]
-		if _, err := k.serve(false); err != nil {
+		if k.lane == wire.Bulk && !granted && v.polls%rarely != 0 {
+			continue
+		}
+		any, err := k.serve(false)
+		some = some || any
+		if err != nil {
 			v.n--
 			v.desks[i] = v.desks[v.n]
 			i--
+			if k.lane == wire.Bulk {
+				v.bulk--
+			}
 			k.hand(err)
+		}
+	}
+	if v.pushes && v.link.push() > 0 {
+		some = true
+	}
+	return some
+}
+
+// seizeBulk takes the turn at the pipes of the bulk lane.
+func (v *Visit) seizeBulk() {
+	for i := int(wire.Bulk); i < desksMax; i++ {
+		if !slices.Contains(v.desks[:v.n], v.link.desks[i].Load()) {
+			v.seize(i)
 		}
 	}
 }
@@ -72,7 +121,16 @@ func (v *Visit) Rest() {
 		k.rest()
 		k.turn.Store(false)
 	}
-	v.n = 0
+	v.letGo()
+}
+
+// letGo ends what Visit has begun, but for the visitor being there.
+func (v *Visit) letGo() {
+	v.n, v.bulk = 0, 0
+	if v.pushes {
+		v.pushes = false
+		v.link.bulk.leave()
+	}
 }
 
 // End ends the visit. If there is likely to be another one soon, and none is
@@ -87,7 +145,7 @@ func (v *Visit) End(soon bool) {
 		k.linger()
 		k.turn.Store(false)
 	}
-	v.n = 0
+	v.letGo()
 }
 
 // Wake ends what End has left: from now on what comes is handled at once,

@@ -65,6 +65,18 @@ func (p *polled) TryRead(b []byte) (int, error) {
 	return 0, p.err
 }
 
+func (p *polled) TryReadFunc(n int, view func(b []byte)) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.b) == 0 {
+		return 0, p.err
+	}
+	n = min(n, len(p.b))
+	view(p.b[:n])
+	p.b = p.b[n:]
+	return n, nil
+}
+
 func (p *polled) Read(b []byte) (int, error) {
 	for {
 		if n, err := p.TryRead(b); n > 0 || err != nil {
@@ -76,6 +88,19 @@ func (p *polled) Read(b []byte) (int, error) {
 		}
 		p.mu.Unlock()
 	}
+}
+
+func (p *polled) ReadFunc(n int, view func(b []byte)) (got int, err error) {
+	for got < n {
+		var b [1000]byte
+		m, err := p.Read(b[:min(len(b), n-got)])
+		if err != nil {
+			return got, err
+		}
+		view(b[:m])
+		got += m
+	}
+	return got, nil
 }
 
 func (p *polled) Await() {
@@ -172,7 +197,7 @@ func TestVisit(t *testing.T) {
 	}
 	for _, n := range []int{0, 5, readBuffer - 1, readBuffer, 3 * readBuffer, wire.PayloadMax} {
 		v.send(n)
-		v.hear(t, n, visit.Poll)
+		v.hear(t, n, func() { visit.Poll() })
 	}
 	v.send(7)
 	time.Sleep(20 * time.Millisecond)
@@ -271,5 +296,42 @@ func TestRepliesGoWithTheData(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("a grant gets lost")
 		}
+	}
+}
+
+// TestEndDuringVisitOfTheBulkLane: a link ends though somebody visits its bulk
+// lane, on which nothing is granted any more, for as long as it takes.
+func TestEndDuringVisitOfTheBulkLane(t *testing.T) {
+	for name, end := range map[string]func(v *visited){
+		"goodbye of the peer": func(v *visited) { v.a.Close(context.Background()) },
+		"end of the peer":     func(v *visited) { v.a.Abort(); <-v.b.ended },
+		"goodbye":             func(v *visited) { v.b.Close(context.Background()) },
+		"end":                 func(v *visited) { v.b.Abort() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVisited(t, false)
+			visit := v.visit(t)
+			for i, x := 0, send(v.a, v.b, 1000, 0); visit.bulk == 0 || !x.filled.told(); runtime.Gosched() {
+				if visit.Poll(); visit.bulk == 0 && x.filled.told() {
+					i++
+					x = send(v.a, v.b, 1000, i)
+				}
+			}
+			over := make(chan struct{})
+			go func() { defer close(over); end(v) }()
+			for late := time.After(10 * time.Second); ; runtime.Gosched() {
+				visit.Poll()
+				select {
+				case <-over:
+					visit.End(true)
+					return
+				case <-late:
+					visit.End(true)
+					<-over
+					t.Fatal("the link has not ended as long as it was visited")
+				default:
+				}
+			}
+		})
 	}
 }

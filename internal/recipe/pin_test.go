@@ -45,9 +45,10 @@ func TestPinsOverLinks(t *testing.T) {
 	if w := b.Work(ordered); int(w.Call.Plan) == ring {
 		t.Error("operands that have an order are combined along a ring")
 	}
-	pin(t, b, "all_reduce=ring")
-	best, ok := tune.New(tune.Local()).Way(tune.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, ring, 0)
-	if w := b.Work(sum(4 << 20)); !ok || best.Channels == 1 || int(w.Call.Plan) != ring || w.Channels != best.Channels {
+	pin(t, b, "all_reduce=circulant")
+	circulant := index(t, plan.AllReduce, "circulant")
+	best, ok := tune.New(tune.Local()).Way(tune.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
+	if w := b.Work(sum(4 << 20)); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}
 	pin(t, b, "all_reduce=staged")

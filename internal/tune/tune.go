@@ -69,8 +69,8 @@ func QUIC() Network {
 // TCP is described with Local.
 func TCP(encrypted bool) Network {
 	n := Network{
-		Latency: 6e-6, Message: 12e-6, Byte: 0.4e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
-		Eager: eager, Bulk: 0.3e-9, Granted: 40e-6, Grant: 40e-6,
+		Latency: 5e-6, Message: 8e-6, Byte: 0.3e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
+		Eager: eager, Bulk: 0.2e-9, Granted: 10e-6, Grant: 25e-6,
 	}
 	if encrypted {
 		n.Latency, n.Message, n.Byte, n.Bulk = 8e-6, 15e-6, 1.1e-9, 0.9e-9
@@ -199,7 +199,11 @@ func (t *Tuner) time(f figures, n Need, channels int) float64 {
 		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
 	}
 	work := bytes * (float64(f.moved*perByte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
-	row := f.depth * (latency + float64(message*(perByte+t.net.Reduce)))
+	share := 0.0 // of what is moved, that is reduced
+	if f.moved > 0 {
+		share = min(f.reduced/f.moved, 1)
+	}
+	row := f.depth * (latency + float64(message*(perByte+float64(share*t.net.Reduce))))
 	return max(work, row) + float64(f.messages*ch*each)
 }
 

@@ -7,6 +7,10 @@ type JoinAdmitted struct {
 	ID          [16]byte
 	Observed    string // the address that the node's packets come from
 	World       uint32 // how many nodes the world will have
+	// Lasting says that the seeds keep what they know: a node whose conn to one ends
+	// looks for another, at Seeds too, and for this one.
+	Lasting bool
+	Seeds   []string
 }
 
 func (JoinAdmitted) joinType() joinType { return typeJoinAdmitted }
@@ -17,6 +21,8 @@ func (m JoinAdmitted) encode(e *joinEncoder) {
 	e.id(m.ID)
 	e.name(m.Observed, addrBytesMax)
 	e.u32(m.World)
+	e.flag(m.Lasting)
+	e.names(m.Seeds)
 }
 
 func decodeJoinAdmitted(d *decoder) JoinMessage {
@@ -26,5 +32,7 @@ func decodeJoinAdmitted(d *decoder) JoinMessage {
 		ID:          decodeID(d),
 		Observed:    decodeName(d, addrBytesMax),
 		World:       d.u32(),
+		Lasting:     d.flag(),
+		Seeds:       decodeNames(d),
 	}
 }

@@ -69,6 +69,9 @@ const (
 	typeJoinTell
 	typeJoinReport
 	typeJoinStanding
+	typeJoinElsewhere
+	typeJoinPeer
+	typeJoinLog
 )
 
 var (
@@ -113,7 +116,7 @@ func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(h[1:])
-	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinStanding {
+	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinLog {
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}
 	if n > uint32(min(limit, JoinBytesMax)) {
@@ -194,6 +197,12 @@ func decodeJoin(t joinType, d *decoder) (JoinMessage, error) {
 		return decodeJoinReport(d), nil
 	case typeJoinStanding:
 		return decodeJoinStanding(d), nil
+	case typeJoinElsewhere:
+		return decodeJoinElsewhere(d), nil
+	case typeJoinPeer:
+		return decodeJoinPeer(d), nil
+	case typeJoinLog:
+		return decodeJoinLog(d), nil
 	default:
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}

@@ -13,6 +13,8 @@ type JoinRequest struct {
 	Name       string   // for people: hostname:pid
 	Rank       int32    // AnyRank, or the only rank that the node accepts
 	Spare      bool     // the node is to replace one that has gone
+	Again      bool     // a seed has admitted the node before, and the conn to it has ended
+	Epoch      uint64   // of the newest view that the node has then; 0: none
 }
 
 func (JoinRequest) joinType() joinType { return typeJoinRequest }
@@ -29,6 +31,8 @@ func (m JoinRequest) encode(e *joinEncoder) {
 	}
 	e.u32(uint32(m.Rank))
 	e.flag(m.Spare)
+	e.flag(m.Again)
+	e.u64(m.Epoch)
 }
 
 func decodeJoinRequest(d *decoder) JoinMessage {
@@ -41,6 +45,8 @@ func decodeJoinRequest(d *decoder) JoinMessage {
 		Name:       decodeName(d, nameBytesMax),
 		Rank:       int32(d.u32()),
 		Spare:      d.flag(),
+		Again:      d.flag(),
+		Epoch:      d.u64(),
 	}
 	if m.Rank < AnyRank && d.err == nil {
 		d.err = errBadField

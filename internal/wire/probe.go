@@ -10,16 +10,18 @@ type Probe struct {
 
 // A Where answers a Probe for collective Seq: Last is the call that the sender
 // of the answer made last on this communicator, with Seq 0 if none, and Active
-// whether it is still in it.
+// whether it is still in it. For is how long it has been in it, or if it is not, how
+// long ago that ended, in nanoseconds; 0 if it does not know.
 type Where struct {
 	Seq    uint64
 	Active bool
+	For    uint64
 	Last   Call
 }
 
 const (
 	probeSize = 1 + callSize
-	whereSize = 1 + 8 + 1 + callSize
+	whereSize = 1 + 8 + 1 + 8 + callSize
 )
 
 // Append adds p to b.
@@ -39,6 +41,7 @@ func (w *Where) Append(b []byte) []byte {
 	b = append(b, byte(TypeWhere))
 	b = binary.BigEndian.AppendUint64(b, w.Seq)
 	b = append(b, bit(w.Active))
+	b = binary.BigEndian.AppendUint64(b, w.For)
 	return w.Last.append(b)
 }
 
@@ -47,6 +50,7 @@ func ParseWhere(b []byte) (w Where, err error) {
 	d := body(b)
 	w.Seq = d.u64()
 	w.Active = d.flag()
+	w.For = d.u64()
 	w.Last = d.call()
 	return w, d.finish()
 }

@@ -38,11 +38,19 @@ func canPull(pid int32, value, at uint64) bool {
 }
 
 // pull copies from the memory of a process.
-func pull(pid int32, dst []byte, addr uint64) error {
-	for len(dst) > 0 {
-		local := [1]unix.Iovec{{Base: &dst[0]}}
+func pull(pid int32, dst []byte, addr uint64) error { return pullTwo(pid, dst, addr, nil, 0) }
+
+// pullTwo copies from two places in the memory of a process, one after the
+// other. The system does so in this order.
+func pullTwo(pid int32, dst []byte, addr uint64, then []byte, thenAddr uint64) error {
+	for len(dst) > 0 || len(then) > 0 {
+		if len(dst) == 0 {
+			dst, addr, then = then, thenAddr, nil
+		}
+		local := [2]unix.Iovec{{Base: &dst[0]}, {Base: unsafe.SliceData(then)}}
 		local[0].SetLen(len(dst))
-		remote := [1]unix.RemoteIovec{{Base: uintptr(addr), Len: len(dst)}}
+		local[1].SetLen(len(then))
+		remote := [2]unix.RemoteIovec{{Base: uintptr(addr), Len: len(dst)}, {Base: uintptr(thenAddr), Len: len(then)}}
 		n, err := unix.ProcessVMReadv(int(pid), local[:], remote[:], 0)
 		switch {
 		case err == unix.EINTR:
@@ -51,7 +59,9 @@ func pull(pid int32, dst []byte, addr uint64) error {
 		case n == 0:
 			return fmt.Errorf("shm: read the memory of process %d: %w", pid, io.ErrUnexpectedEOF)
 		default:
-			dst, addr = dst[n:], addr+uint64(n)
+			k := min(n, len(dst))
+			dst, addr = dst[k:], addr+uint64(k)
+			then, thenAddr = then[n-k:], thenAddr+uint64(n-k)
 		}
 	}
 	return nil
@@ -68,4 +78,12 @@ func (c *conn) Pull(dst []byte, addr uint64) error {
 		return err
 	}
 	return pull(c.pid, dst, addr)
+}
+
+// PullMarked implements transport.Puller.
+func (c *conn) PullMarked(dst []byte, addr uint64, mark []byte, markAddr uint64) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return pullTwo(c.pid, dst, addr, mark, markAddr)
 }

@@ -64,9 +64,18 @@ func TestPull(t *testing.T) {
 		if err := c.Pull(got, at.Load()); err != nil || !bytes.Equal(got, want[:n]) {
 			t.Errorf("%d bytes: %v, or they are others", n, err)
 		}
+		var mark [8]byte
+		clear(got)
+		err := c.PullMarked(got, at.Load(), mark[:], at.Load()+100)
+		if err != nil || !bytes.Equal(got, want[:n]) || !bytes.Equal(mark[:], want[100:108]) {
+			t.Errorf("%d bytes and a mark: %v, or they are others", n, err)
+		}
 	}
 	if err := c.Pull(make([]byte, 8), 8); err == nil {
 		t.Error("something lies where nothing is mapped")
+	}
+	if err := c.PullMarked(make([]byte, 8), at.Load(), make([]byte, 8), 8); err == nil {
+		t.Error("a mark lies where nothing is mapped")
 	}
 	peer.kill()
 	<-c.Done()

@@ -105,23 +105,49 @@ func (r *receiver) TryRead(p []byte) (int, error) {
 		return 0, r.whyStopped()
 	}
 	defer r.leave()
+	piece, err := r.tryNext(len(p))
+	if err != nil || len(piece) == 0 {
+		return 0, err
+	}
+	n := copy(p, piece)
+	r.done(n)
+	return n, nil
+}
+
+// TryReadFunc implements transport.Poller.
+func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
+	if n <= 0 {
+		return 0, nil
+	}
+	if !r.enter() {
+		return 0, unexpected(r.whyStopped())
+	}
+	defer r.leave()
+	piece, err := r.tryNext(n)
+	if err != nil || len(piece) == 0 {
+		return 0, unexpected(err)
+	}
+	r.show(piece, view)
+	return len(piece), nil
+}
+
+// tryNext is next, but returns nothing and no error where next would wait.
+func (r *receiver) tryNext(limit int) ([]byte, error) {
 	for {
 		if err := r.whyStopped(); err != nil {
-			return 0, err
+			return nil, err
 		}
-		piece, word, err := r.ring.peek(len(p))
+		piece, word, err := r.ring.peek(limit)
 		switch {
 		case err != nil:
 			r.conn.broken(err)
 		case len(piece) > 0:
-			n := copy(p, piece)
-			r.done(n)
-			return n, nil
+			return piece, nil
 		case word&closed != 0:
 			r.stop(endOfPipe)
 			r.finish()
 		default:
-			return 0, nil
+			return nil, nil
 		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 var _ transport.Poller = (*receiver)(nil)
 
 // hushBytes is how much has to wait in a hushed socket before the kernel says
-// so. There is room for it in every socket, so none gets larger.
-const hushBytes = 64 << 10
+// so: more than any frame. The kernel makes room for it where it has to, so that
+// no peer is held up by a socket that is full and quiet.
+const hushBytes = 2 << 20
 
 // A polling is what a receiver has so that somebody can look for bytes, and
 // somebody else can wait for them meanwhile.
@@ -102,6 +103,49 @@ func (r *receiver) TryRead(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	return 0, r.verdict(err)
+}
+
+// TryReadFunc implements transport.Poller.
+func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
+	if n <= 0 {
+		return 0, nil
+	}
+	if len(r.has) == 0 {
+		if err := r.tryFill(n); err == io.EOF {
+			return 0, io.ErrUnexpectedEOF
+		} else if len(r.has) == 0 {
+			return 0, err
+		}
+	} else if err := r.ready(); err != nil {
+		return 0, err
+	}
+	defer r.putBack()
+	p := r.has[:min(len(r.has), n)]
+	view(p)
+	r.has = r.has[len(p):]
+	return len(p), nil
+}
+
+// tryFill puts at most n bytes into the buffer, if there are any: what follows
+// them may have a better place to go.
+func (r *receiver) tryFill(n int) error {
+	var buf []byte
+	if r.ch.tls != nil {
+		if r.own == nil {
+			r.own = make([]byte, recordBytes)
+		}
+		buf = r.own
+	} else {
+		if r.view == nil {
+			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
+		}
+		buf = r.view[:min(n, viewBytes)]
+	}
+	n, err := r.TryRead(buf)
+	if r.has = buf[:n]; n == 0 {
+		r.putBack()
+	}
+	return err
 }
 
 // tryRead reads from the socket. It returns 0 and no error if there is nothing.

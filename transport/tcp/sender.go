@@ -30,6 +30,7 @@ type sender struct {
 	tryOnce func(fd uintptr) // tries to write tryRest, and sets tryDone
 	tryRest []byte
 	tryDone int
+	parting parting
 	single  [1][]byte   // what Write makes a vector of
 	vector  net.Buffers // what is being written
 
@@ -97,6 +98,7 @@ func (s *sender) open(ch *channel, err error) {
 	if ch != nil {
 		s.ch = ch
 		s.tryOnce = s.trier()
+		s.parting.init()
 		if s.over != nil {
 			ch.Close()
 		}
@@ -284,6 +286,13 @@ func (s *sender) verdict(err error) error {
 	}
 }
 
+// tries reports whether the pipe can be written to now, by who must not wait. It
+// is called with s.mu held.
+func (s *sender) tries() bool {
+	return !s.closed && s.over == nil && !s.writing && len(s.rest) == 0 &&
+		(s.deadline.IsZero() || time.Now().Before(s.deadline))
+}
+
 // TryWrite writes what fits into the socket and leaves the rest to the
 // flusher, unless nothing fits, or there is still something left.
 func (s *sender) TryWrite(p []byte) bool {
@@ -292,8 +301,7 @@ func (s *sender) TryWrite(p []byte) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.over != nil || s.writing || len(s.rest) > 0 ||
-		!s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+	if !s.tries() {
 		return false
 	}
 	if s.ch.tls != nil {

@@ -35,15 +35,24 @@ func (p polled) nothing(when string) {
 		p.tb.Helper()
 		p.fatal("TryRead %s: got %d, %v, want 0 and no error", when, n, err)
 	}
+	if n, err := p.tryReadFunc(make([]byte, 10)); n != 0 || err != nil {
+		p.tb.Helper()
+		p.fatal("TryReadFunc %s: got %d, %v, want 0 and no error", when, n, err)
+	}
 }
 
-// take reads n bytes with TryRead, and waits with Await. It compares them with
-// the stream from offset off on.
+// take reads n bytes with TryRead and TryReadFunc, in turn, and waits with Await.
+// It compares them with the stream from offset off on.
 func (p polled) take(d stream, off, n int) {
 	p.tb.Helper()
 	buf := make([]byte, n)
-	for got := 0; got < n; {
-		m, err := p.TryRead(buf[got:])
+	for i, got := 0, 0; got < n; i++ {
+		m, err := 0, error(nil)
+		if i%3 < 2 {
+			m, err = p.TryRead(buf[got:])
+		} else {
+			m, err = p.tryReadFunc(buf[got:])
+		}
 		p.must(err, "TryRead at %d", off+got)
 		if i := d.diff(buf[got:got+m], off+got); i >= 0 {
 			p.fatal("byte %d of the pipe is wrong", off+got+i)
@@ -52,6 +61,22 @@ func (p polled) take(d stream, off, n int) {
 			p.Await()
 		}
 	}
+}
+
+// tryReadFunc is TryRead by way of TryReadFunc.
+func (p polled) tryReadFunc(buf []byte) (int, error) {
+	views, got := 0, 0
+	n, err := p.TryReadFunc(len(buf), func(view []byte) {
+		views++
+		got = copy(buf, view)
+		if len(view) == 0 || len(view) > len(buf) {
+			p.report("TryReadFunc of %d bytes shows %d", len(buf), len(view))
+		}
+	})
+	if n != got || views > 1 || n > 0 && err != nil {
+		p.fatal("TryReadFunc: got %d, %v, after %d views of %d bytes", n, err, views, got)
+	}
+	return n, err
 }
 
 // end reads with TryRead until that fails, and returns the error.
@@ -125,6 +150,9 @@ func testTryRead(x *check) {
 	x.wantEOF(p.Receiver)
 	if _, err := p.TryRead(make([]byte, 1)); err != io.EOF {
 		x.fatal("TryRead at the end of the pipe: %v, want EOF", err)
+	}
+	if _, err := p.tryReadFunc(make([]byte, 1)); err != io.ErrUnexpectedEOF {
+		x.fatal("TryReadFunc at the end of the pipe: %v, want an unexpected EOF", err)
 	}
 }
 

@@ -15,9 +15,9 @@
 // therefore not run in parallel with Run.
 //
 // A subtest that a transport offers no means for is skipped, and says so:
-// "kill" without Cluster.Kill, and "trywrite", "poller", "prioritize" and
-// "secured" without transport.TryWriter, Poller, Prioritizer and Secured. The environment
-// variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
+// "kill" without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize"
+// and "secured" without transport.TryWriter, PartWriter, Poller, Prioritizer and
+// Secured. The environment variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
 // skip into a failure.
 //
 // Not checked, for it takes a client that knows the protocol below, is that
@@ -99,6 +99,8 @@ func subtests() []subtest {
 		{"DeadlinesUnderWay", 2, testDeadlinesUnderWay},
 		{"TryWrite", 2, testTryWrite},
 		{"TryWriteConcurrently", 2, testTryWriteConcurrently},
+		{"TryWriteVectored", 2, testTryWriteVectored},
+		{"TryWritePart", 2, testTryWritePart},
 		{"TryRead", 2, testTryRead},
 		{"Await", 2, testAwait},
 		{"Attend", 2, testAttend},

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// TestClaim: only a receive that waits for a message claims it. One that has no
+// room for it fails, and the message goes nowhere.
+func TestClaim(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	e, l, c := w.engines[0], w.links[0][1], w.comms[0]
+	m := wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000}
+	if _, ok := e.Claim(l, m); ok {
+		t.Error("a message is claimed for which nobody waits")
+	}
+	stranger := m
+	stranger.Comm++
+	if _, ok := e.Claim(l, stranger); ok {
+		t.Error("a message of an unknown communicator is claimed")
+	}
+	r, err := c.StartRecv(Bytes(make([]byte, 9_999)), byteType, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, ok := e.Claim(l, m); !ok || id != 0 {
+		t.Errorf("claim %d, %t of a message that is too long, want 0, true", id, ok)
+	}
+	if _, err := r.Wait(t.Context()); !isType[*SizeError](err) {
+		t.Errorf("error %v, want a SizeError", err)
+	}
+	if r, err = c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
+		t.Fatal(err)
+	}
+	if id, ok := e.Claim(l, m); !ok || id == 0 {
+		t.Errorf("claim %d, %t of a message that a receive waits for", id, ok)
+	}
+	if _, ok := e.Claim(l, m); ok {
+		t.Error("a second message is claimed for the same receive")
+	}
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		r.Filled(&r.sink)
+	}()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	got, err := r.Wait(ended)
+	if want := (Received{Source: 1, Tag: 4, Bytes: 10_000}); got != want || err != nil {
+		t.Errorf("a message that comes when the context has just ended: %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestClaimThatIsNotFilled: if the rest of a message does not come, the end of
+// the context revokes the communicator.
+func TestClaimThatIsNotFilled(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	r, err := c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.engines[0].Claim(w.links[0][1], wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Wait(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+	if c.Err() == nil {
+		t.Error("the communicator goes on")
+	}
+}
+
+// TestCloseWithClaim: a message that comes in does not keep a rank from leaving
+// in good order, for its sender does not wait for that.
+func TestCloseWithClaim(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c := w.comms[0]
+	r, err := c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.engines[0].Claim(w.links[0][1], wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000})
+	soon(t, "Close", c.Close)
+	if _, err := r.Wait(t.Context()); err != ErrClosed {
+		t.Errorf("error %v, want %v", err, ErrClosed)
+	}
+	_, err = w.comms[1].Recv(t.Context(), nil, byteType, 0, 4)
+	if isType[*RevokedError](err) || err == nil {
+		t.Errorf("the other rank: error %v, want that the rank has left", err)
+	}
+}

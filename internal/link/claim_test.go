@@ -1,0 +1,131 @@
+package link
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A memoryConn says of itself that it is memory, so that messages are claimed.
+type memoryConn struct{ polledConn }
+
+func (memoryConn) Areas() (own, peer []byte)                   { return nil, nil }
+func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
+func (memoryConn) Wake(*atomic.Uint32)                         {}
+
+func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *visited {
+	v := &visited{hb: newHandler(), got: make(chan []byte, 100)}
+	ca, cb := conns(t)
+	var pumps sync.WaitGroup
+	t.Cleanup(pumps.Wait)
+	v.hb.claim = claim
+	v.hb.message = func(_ wire.Message, p []byte) {
+		v.b.Consumed(wire.Messages, len(p))
+		v.got <- append([]byte{}, p...)
+	}
+	v.b = start(t, memoryConn{polledConn{cb, &pumps}}, v.hb)
+	v.a = start(t, ca, newHandler())
+	return v
+}
+
+var _ transport.Sharer = memoryConn{}
+
+// An owner is told of sinks that are filled.
+type owner func(s *Sink)
+
+func (o owner) Filled(s *Sink) { o(s) }
+
+// numbers are n bytes that differ.
+func numbers(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i ^ i>>8)
+	}
+	return b
+}
+
+// TestClaim: a message goes where it is claimed for, and nowhere if for nothing.
+// Shorter ones, and those that nobody claims, are handed over whole. All credit
+// comes back.
+func TestClaim(t *testing.T) {
+	const size = claimBytesMin + 1234
+	dst, rest := make([]byte, 5000), make([]byte, size-5000)
+	sink := &Sink{Dst: dst, More: [][]byte{rest}}
+	filled := make(chan struct{}, 1)
+	sink.Owner = owner(func(*Sink) { filled <- struct{}{} })
+	v := newClaiming(t, func(l *Link, m wire.Message) (uint64, bool) {
+		switch m.Tag {
+		case 1:
+			return l.Claim(sink), true
+		case 2:
+			return 0, true
+		}
+		return 0, false
+	})
+	visit := v.visit(t)
+	defer func() { visit.End(false) }()
+	send := func(tag int64, n int) {
+		for end := time.Now().Add(10 * time.Second); !v.a.TakeCredit(wire.Messages, n); visit.Poll() {
+			if time.Now().After(end) {
+				t.Fatal("credit does not come back")
+			}
+		}
+		v.a.SendMessage(wire.Message{Tag: tag}, numbers(n))
+	}
+	for i := range 200 {
+		clear(dst)
+		clear(rest)
+		send(1, size)
+		send(2, size)
+		send(3, size)
+		send(1, claimBytesMin-1)
+		v.hear(t, size, func() { visit.Poll() })
+		v.hear(t, claimBytesMin-1, func() { visit.Poll() })
+		select {
+		case <-filled:
+		default:
+			t.Fatalf("message %d is not where it was claimed for when a later one has come", i)
+		}
+		if got := append(bytes.Clone(dst), rest...); !bytes.Equal(got, numbers(size)) {
+			t.Fatalf("message %d is not what was sent", i)
+		}
+		if i == 100 {
+			visit.End(false) // From now on the link's own goroutine reads.
+			visit = Visit{link: v.b}
+			v.b.visitors.Add(1)
+		}
+	}
+}
+
+// TestUngrantClaim: of a claim that is taken back the rest of the message goes
+// nowhere, and those behind it come.
+func TestUngrantClaim(t *testing.T) {
+	for range 50 {
+		const size = wire.PayloadMax
+		dst := make([]byte, size)
+		sink := &Sink{Dst: dst, Owner: owner(func(*Sink) {})}
+		claimed := make(chan struct{}, 2)
+		v := newClaiming(t, func(l *Link, m wire.Message) (uint64, bool) {
+			if m.Tag != 1 {
+				return 0, false
+			}
+			id := l.Claim(sink)
+			claimed <- struct{}{}
+			return id, true
+		})
+		v.a.SendMessage(wire.Message{Tag: 1}, numbers(size))
+		v.a.SendMessage(wire.Message{Tag: 3}, numbers(size))
+		<-claimed
+		v.b.Ungrant(sink)
+		clear(dst)
+		v.hear(t, size, nothing)
+		if bytes.ContainsFunc(dst, func(r rune) bool { return r != 0 }) {
+			t.Fatal("memory is used after its claim was taken back")
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package link
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A partedConn has senders that tell how much they take, and receivers that can
+// be visited.
+type partedConn struct {
+	polledConn
+	room int
+}
+
+func (c partedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	s, err := c.polledConn.OpenPipe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &parted{Sender: s, room: c.room, rng: rand.New(rand.NewPCG(5, 6))}
+	p.some.L = &p.mu
+	c.pumps.Go(p.pump)
+	return p, nil
+}
+
+// A parted is a transport.PartWriter over any Sender. It holds so many bytes,
+// which a goroutine hands on.
+type parted struct {
+	transport.Sender
+	room int
+
+	mu   sync.Mutex
+	some sync.Cond
+	rng  *rand.Rand
+	b    []byte
+	err  error
+	late bool
+}
+
+func (p *parted) pump() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.err == nil {
+		if len(p.b) == 0 {
+			p.some.Wait()
+			continue
+		}
+		b := append([]byte{}, p.b...)
+		p.mu.Unlock()
+		_, err := p.Sender.Write(b)
+		p.mu.Lock()
+		p.b = p.b[len(b):]
+		if err != nil {
+			p.err = err
+		}
+		p.some.Broadcast()
+	}
+}
+
+// take holds a part of b, and reports how much that is.
+func (p *parted) take(b []byte) int {
+	n := min(len(b), p.room-len(p.b))
+	p.b = append(p.b, b[:n]...)
+	p.some.Broadcast()
+	return n
+}
+
+func (p *parted) TryWritePart(pieces [][]byte) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.late || p.err != nil {
+		return 0
+	}
+	for _, b := range pieces {
+		k := p.take(b[:min(len(b), 1+p.rng.IntN(1<<p.rng.IntN(20)))])
+		if n += k; k < len(b) {
+			break
+		}
+	}
+	return n
+}
+
+func (p *parted) Write(b []byte) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n < len(b) {
+		switch {
+		case p.err != nil:
+			return n, p.err
+		case p.late:
+			return n, os.ErrDeadlineExceeded
+		}
+		k := p.take(b[n:])
+		if n += k; k == 0 {
+			p.some.Wait()
+		}
+	}
+	return n, nil
+}
+
+func (p *parted) SetWriteDeadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = !t.IsZero()
+	p.some.Broadcast()
+	return nil
+}
+
+func (p *parted) shut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = transport.ErrClosed
+	p.some.Broadcast()
+}
+
+// newParted makes two links over such conns, and has visitors come and go at
+// both until the test ends.
+func newParted(t *testing.T, pipes int) *apart {
+	x := newApart(t)
+	var pumps, visitors sync.WaitGroup
+	stop := make(chan struct{})
+	x.ba = &workshop{Conn: partedConn{polledConn{x.ba, &pumps}, 10_000}, make: closed(t)}
+	x.bb = &workshop{Conn: partedConn{polledConn{x.bb, &pumps}, 10_000}, make: closed(t)}
+	t.Cleanup(pumps.Wait)
+	x.start(pipes, pipes)
+	for i, l := range []*Link{x.a, x.b, x.a} {
+		visitors.Go(func() { comeAndGo(l, i, stop) })
+	}
+	t.Cleanup(func() {
+		close(stop)
+		visitors.Wait()
+		x.a.Abort()
+		x.b.Abort()
+	})
+	return x
+}
+
+// closed ends what newParted has started on a pipe, when the test does.
+func closed(t *testing.T) func(int, transport.Sender) transport.Sender {
+	return func(_ int, s transport.Sender) transport.Sender {
+		t.Cleanup(s.(*parted).shut)
+		return s
+	}
+}
+
+func comeAndGo(l *Link, i int, stop chan struct{}) {
+	rng := rand.New(rand.NewPCG(7, uint64(i)))
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		v := l.Visit()
+		for range rng.IntN(200) {
+			v.Poll()
+			runtime.Gosched()
+		}
+		if rng.IntN(2) == 0 {
+			v.Rest()
+		}
+		v.End(rng.IntN(2) == 0)
+		time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
+	}
+}
+
+// TestVisitorsOfTheBulkLane: transfers arrive whole, or not at all, whoever
+// writes and reads them, and however often that changes.
+func TestVisitorsOfTheBulkLane(t *testing.T) {
+	for _, pipes := range []int{1, 3} {
+		x := newParted(t, pipes)
+		var all sync.WaitGroup
+		for worker := range 4 {
+			all.Go(func() {
+				if worker%2 == 0 {
+					transfers(t, x.a, x.b, worker)
+				} else {
+					transfers(t, x.b, x.a, worker)
+				}
+			})
+		}
+		soon(t, "a transfer", all.Wait)
+		x.ha.quiet(t)
+		x.hb.quiet(t)
+	}
+}
+
+// TestPush: without visitors, a short transfer is sent by whoever pushes, and
+// what the pipe does not take by the goroutine of its courier.
+func TestPush(t *testing.T) {
+	ca, cb := conns(t)
+	var pumps sync.WaitGroup
+	t.Cleanup(pumps.Wait)
+	a := start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
+	b := start(t, cb, newHandler())
+	for i, n := range []int{0, 1, 50_000, 200_000, 3 * wire.SegmentMax, 10 * wire.SegmentMax} {
+		send(a, b, n, i).wait(t)
+	}
+}
+
+// TestLongTransferLeavesVisitors: what takes long is written by the goroutine of
+// the courier, though somebody visits the link.
+func TestLongTransferLeavesVisitors(t *testing.T) {
+	ca, cb := conns(t)
+	var pumps sync.WaitGroup
+	t.Cleanup(pumps.Wait)
+	a := start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
+	b := start(t, cb, newHandler())
+	visit := a.Visit()
+	defer visit.End(false)
+	if !visit.Busy() {
+		t.Error("a visitor has nothing to do")
+	}
+	send(a, b, visitedMax+1, 1).wait(t)
+	short := send(a, b, 1000, 2)
+	for !short.filled.told() {
+		visit.Poll()
+		runtime.Gosched()
+	}
+	short.dst.check(t)
+}

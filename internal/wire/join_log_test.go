@@ -1,0 +1,19 @@
+package wire
+
+import "testing"
+
+var joinLogs = []JoinMessage{
+	JoinLog{Data: []byte{}},
+	JoinLog{More: true, Data: []byte{8, 3, 16, 1}},
+	JoinLog{Data: make([]byte, LogBytesMax)},
+}
+
+func TestJoinLog(t *testing.T) {
+	for _, m := range joinLogs[:2] {
+		checkJoinMessage(t, m)
+	}
+	checkLongest(t, joinLogs[2])
+	checkJoinRefused(t, errTooLong, JoinLog{Data: make([]byte, LogBytesMax+1)})
+}
+
+func FuzzJoinLog(f *testing.F) { fuzzJoin(f, joinLogs...) }

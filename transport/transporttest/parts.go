@@ -1,0 +1,102 @@
+package transporttest
+
+import (
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// pieces cuts n bytes of a stream from off on into several.
+func pieces(d stream, off, n int) [][]byte {
+	b := d.bytes(off, n)
+	at := min(13, n)
+	half := at + (n-at)/2
+	return [][]byte{b[:at], nil, b[at:half], b[half:]}
+}
+
+// testTryWriteVectored: all pieces or none, and never blocking.
+func testTryWriteVectored(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	try, ok := s.(transport.TryVectorWriter)
+	if !ok {
+		x.skip("trywrite", "its senders are no transport.TryVectorWriter")
+	}
+	d := x.data.stream(0)
+	sizes := []int{1, 1000, 3, 4096, 17, 64<<10 + 60}
+	off := 0
+	for i := 0; off <= 32<<20; i++ {
+		n := sizes[i%len(sizes)]
+		if !try.TryWriteVectored(pieces(d, off, n)) {
+			break
+		}
+		off += n
+	}
+	if off == 0 || off > 32<<20 {
+		x.fatal("TryWriteVectored has put %d bytes in an unread pipe", off)
+	}
+	x.rest(s, r, d, 0, off)
+	if try.TryWriteVectored([][]byte{{1}}) {
+		x.fatal("TryWriteVectored succeeds on a closed pipe")
+	}
+}
+
+// testTryWritePart: exactly what it says has been written arrives, and it never
+// blocks. What Write is given then comes behind.
+func testTryWritePart(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	try, ok := s.(transport.PartWriter)
+	if !ok {
+		x.skip("partwrite", "its senders are no transport.PartWriter")
+	}
+	d := x.data.stream(0)
+	sizes := []int{1, 1000, 300_000, 3, 1 << 20}
+	off := 0
+	for i, stuck := 0, 0; stuck < 3 && off <= 64<<20; i++ {
+		n := try.TryWritePart(pieces(d, off, sizes[i%len(sizes)]))
+		if off += n; n > 0 {
+			stuck = 0
+			continue
+		}
+		stuck++
+		time.Sleep(time.Millisecond)
+	}
+	if off == 0 || off > 64<<20 {
+		x.fatal("TryWritePart has put %d bytes in an unread pipe", off)
+	}
+	s.SetWriteDeadline(time.Unix(1, 0))
+	if n := try.TryWritePart(pieces(d, off, 10)); n != 0 {
+		x.fatal("TryWritePart has written %d bytes past the deadline", n)
+	}
+	s.SetWriteDeadline(time.Time{})
+	x.receive(r, d, 0, off/2)
+	half := off / 2
+	for end := time.Now().Add(promptly); ; time.Sleep(time.Millisecond) {
+		n := try.TryWritePart(pieces(d, off, 1000))
+		if off += n; n > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			x.fatal("TryWritePart writes nothing to a pipe that has been read")
+		}
+	}
+	x.receive(r, d, half, off-half)
+	x.rest(s, r, d, off, off)
+	if n := try.TryWritePart([][]byte{{1}}); n != 0 {
+		x.fatal("TryWritePart has written %d bytes to a closed pipe", n)
+	}
+}
+
+// rest writes some more from off on, closes the pipe, and reads all that has
+// been written from offset read on.
+func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, off int) {
+	const more = 100_000
+	writer := x.background(func() {
+		x.send(s, d, off, more)
+		x.must(s.Close(), "close the pipe")
+	})
+	x.receive(r, d, read, off+more-read)
+	x.wantEOF(r)
+	x.await(writer, "end of the writer")
+}
