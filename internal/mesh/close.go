@@ -68,8 +68,11 @@ func (m *Mesh) Abort() {
 	m.wg.Wait()
 }
 
-// shut lets no more links be made, and returns those there are.
+// shut lets no more links be made, and returns those there are. A failure that is
+// being told is told before, so that no goodbye comes ahead of its reason.
 func (m *Mesh) shut() (links []*link.Link) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = true

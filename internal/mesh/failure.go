@@ -19,6 +19,7 @@ import (
 // under it: that says nothing of the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
 	if m.unlink(l) {
+		m.engine.Forget(l)
 		m.missed(l.Peer, err)
 		return
 	}
@@ -54,6 +55,8 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 // view, unless this node has a later one. The link to it stays: it may be that
 // the two have lost only each other, and that it is in the next view.
 func (m *Mesh) doubt(seat int, epoch uint64, err error, from *link.Link) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	known := m.failed[seat] || m.doubted[seat] || m.closing || epoch < m.view.Epoch
 	if !known {
@@ -92,13 +95,22 @@ func reason(err error) string {
 // knows it by. The others are told first: this node may leave as soon as an
 // operation has failed, and must not be taken for the reason.
 func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
+	if l, known := m.noteFailed(seat, err, from, tell); !known && l != nil && l != from {
+		l.Fail(err)
+	}
+}
+
+// noteFailed is nodeFailed, except that it does not end the link that there is.
+func (m *Mesh) noteFailed(seat int, err error, from *link.Link, tell bool) (l *link.Link, known bool) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	known, doubted := m.failed[seat] || m.closing, m.doubted[seat]
 	m.failed[seat] = true
 	links, epoch := slices.Clone(m.links), m.view.Epoch
 	m.mu.Unlock()
 	if known {
-		return
+		return nil, true
 	}
 	if m.cfg.Lost != nil && from != nil {
 		m.cfg.Lost(m.node(seat).ID, err)
@@ -114,9 +126,7 @@ func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
 		m.tell(links, seat, epoch, err, from)
 	}
 	m.engine.PeerFailed(seat, err)
-	if l := links[seat]; l != nil && l != from {
-		l.Fail(err)
-	}
+	return links[seat], false
 }
 
 // say tells of a failure on this node.
@@ -141,15 +151,22 @@ func (m *Mesh) tell(links []*link.Link, failed int, epoch uint64, err error, fro
 	}
 }
 
-// left handles the goodbye of a peer, whose silence from now on is no failure.
+// left handles the goodbye of a peer, whose silence from now on is no failure. Where
+// it has left because of a failure that this node has just noticed, too, that is told
+// first.
 func (m *Mesh) left(l *link.Link) {
 	if l.Peer == m.self {
 		return
 	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	m.failed[l.Peer] = true
 	m.mu.Unlock()
 	m.log.Info("a node has left", m.note(l.Peer))
+	if m.cfg.Left != nil {
+		m.cfg.Left(m.node(l.Peer).ID)
+	}
 }
 
 func (m *Mesh) note(seat int) slog.Attr {

@@ -41,6 +41,9 @@ type Config struct {
 	// Lost is called when this node has lost its link to another, but not when
 	// others have. It must not block; nil ignores.
 	Lost func(id member.NodeID, err error)
+	// Left is called when another node has taken its leave of this one. It must not
+	// block; nil ignores.
+	Left func(id member.NodeID)
 	// Failed is called when a node counts as failed, with its last rank, by whomever
 	// that was noticed; not when it leaves, nor when it is not in the next view for
 	// another reason. It must not block; nil ignores.
@@ -62,6 +65,10 @@ type Mesh struct {
 	engine *engine.Engine
 	minder link.Minder
 	log    *slog.Logger
+
+	// telling is held while this node makes a failure known, to others and to its own
+	// operations: who hears of it from elsewhere meanwhile must not act as if all knew.
+	telling sync.Mutex
 
 	mu       sync.Mutex
 	nodes    []member.Node // by seat, as are all that follow

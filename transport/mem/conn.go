@@ -111,6 +111,9 @@ func (c *conn) other() *conn { return &c.link.ends[1-c.side] }
 // there. Only the first call decides; all of them return after it is done.
 func (l *link) end(side int, here, there error) {
 	c := &l.ends[side]
+	if c.owner.killed.Load() {
+		there = transport.ErrPeerGone
+	}
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -19,6 +20,7 @@ type endpoint struct {
 	area    []byte        // which its peers read; nil if there is none
 	backlog chan *conn    // dialed and not yet accepted
 	closed  chan struct{} // closed by the first end
+	killed  atomic.Bool   // nothing that it does after that reaches its peers
 
 	mu    sync.Mutex
 	ended bool

@@ -81,6 +81,8 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 // ErrClosed. If nobody listens there it does nothing.
 func (n *Network) Kill(addr string) {
 	if e := n.lookup(addr); e != nil {
+		// Its conns end one by one. Who has seen one end cannot say goodbye on another.
+		e.killed.Store(true)
 		e.end(transport.ErrPeerGone)
 	}
 }

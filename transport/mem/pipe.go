@@ -98,6 +98,9 @@ func (p *pipe) cannotWrite() error {
 	if p.writeLimit.passed {
 		return os.ErrDeadlineExceeded
 	}
+	if p.from.owner.killed.Load() {
+		return transport.ErrClosed
+	}
 	return nil
 }
 

@@ -24,11 +24,17 @@ func connect(t *testing.T) (a, b transport.Conn) {
 			t.Close()
 		}
 	})
-	a, err := c.Transports[0].Dial(t.Context(), c.Transports[1].Addr(), c.Transports[1].Addr())
+	return connectTo(t, c.Transports[0], c.Transports[1])
+}
+
+// connectTo returns both ends of a conn from one transport to another.
+func connectTo(t *testing.T, from, to transport.Transport) (a, b transport.Conn) {
+	t.Helper()
+	a, err := from.Dial(t.Context(), to.Addr(), to.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err = c.Transports[1].Accept(t.Context())
+	b, err = to.Accept(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
