@@ -74,8 +74,9 @@ worlds: ## a million simulated worlds in which nodes, hosts and links fail
 survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
 	@cd internal/clustertest && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
 
-changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and docs/results/changes.txt
+changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarter as many with seeds; docs/results/changes.txt and seeds.txt
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
+	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
 
 proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan

@@ -41,6 +41,7 @@ import (
 // a node has failed and there is no next view within Config.RecoveryTimeout,
 // because the seed is gone, or if the others go on without this node: because they
 // have lost it, or because it has not come round within that time when they had.
+// Then the program may close the node and join again: see ErrNoQuorum.
 // If the communicator has ended for a reason that is no failure of a node, as a
 // MismatchError or a call that was cancelled, here or elsewhere, or took too long,
 // this is the error if no view has come within Config.HeartbeatTimeout and a

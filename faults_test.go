@@ -28,14 +28,26 @@ func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	if raceDetector {
 		count /= 8
 	}
-	const ranks = 4
-	comms := overMem.cluster(t, ranks, Config{})
+	for _, test := range []struct {
+		m        medium
+		channels []int // 0: as the tuner likes it
+	}{{overMem, []int{0, 7, 64}}, {overTCP, []int{0}}} {
+		t.Run(test.m.name, func(t *testing.T) {
+			test.m.needs(t)
+			reduceRamps(t, test.m.cluster(t, 4, Config{}), count, test.channels)
+		})
+	}
+}
+
+// reduceRamps all-reduces long vectors with several numbers of channels.
+func reduceRamps(t *testing.T, comms []*Comm, count int, counts []int) {
+	ranks := len(comms)
 	ring := slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(a plan.Algorithm) bool { return a.Name == "ring" })
 	vectors := make([][]float32, ranks)
 	for rank := range vectors {
 		vectors[rank] = make([]float32, count)
 	}
-	for _, channels := range []int{0, 7, 64} {
+	for _, channels := range counts {
 		onAll(t, comms, func(rank int, c *Comm) error {
 			x := vectors[rank]
 			fillRamp(x, rank)

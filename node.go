@@ -159,7 +159,7 @@ func (cfg *Config) request() (seed.Request, error) {
 	if err != nil {
 		return seed.Request{}, err
 	}
-	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Log: cfg.Log}
+	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {

@@ -30,10 +30,29 @@ type SeedConfig struct {
 	// Listen is a loopback address; NewToken makes one. The default is
 	// NEXAR_CLUSTER_TOKEN.
 	Token string
-	// StateDir is where the seed keeps its certificate authority, so that a
-	// seed that is started again serves the same cluster. The default is to
-	// keep it in memory.
+	// StateDir is a directory where the seed keeps its certificate authority and, with
+	// Consensus, who is in the world: then one that is started again goes on with the
+	// same world, and its nodes come back to it by themselves. The default is to keep
+	// it in memory.
 	StateDir string
+	// Consensus is how seeds agree, and how they keep what they have agreed on. There is
+	// raft.Log, of package github.com/nexar-go/nexar/raft: a program that does not import
+	// it does not carry it. The default is that this seed decides alone, and that nobody
+	// knows what it has decided when it is gone.
+	Consensus Consensus
+	// Peers are the addresses ("host:port") of all seeds of the cluster, this one among
+	// them, the same on each: three or five, of which fewer than half may fail. They
+	// agree on everything that has to outlive one of them; the others go on by
+	// themselves. Each needs a Consensus, and a StateDir of its own, which it must not
+	// lose. The default is one seed.
+	Peers []string
+	// PeerToken is a secret that the Peers prove to each other, like Token. Nodes have
+	// Token, and whoever holds it could pass for a seed; PeerToken keeps this to hosts
+	// that have it. The default is Token.
+	PeerToken string
+	// Advertise is which of the Peers this seed is. The default is the one that leads
+	// to Listen on this host.
+	Advertise string
 	// FormTimeout is how long the world may take to form: 5 minutes by
 	// default, less than 0 for ever.
 	FormTimeout time.Duration
@@ -44,14 +63,22 @@ type SeedConfig struct {
 	Log *slog.Logger
 }
 
-// A SeedEvent says that a node has joined or gone.
+// Consensus is how seeds agree. Programs get it from package raft.
+type Consensus func(seed.LogConfig) (seed.Log, error)
+
+// A SeedEvent says that a node has joined or gone, or which seed leads.
 type SeedEvent struct {
+	// Leader, if not empty, is the address of the seed that leads from now on, of
+	// several; then there is nothing else in the event. Nodes join and go at that one.
+	Leader string
+
 	Node NodeID
 	Name string // of its process, for people: "hostname:pid"
 	Addr string // where other nodes look for it first
 	// Rank is the one it has, or as long as nodes are missing the one it
 	// wants; -1 leaves that to the seed.
 	Rank   int
+	Back   bool   // it had a place already, and has another connection to the seed
 	Gone   bool   // it has gone
 	Left   bool   // it has gone in good order
 	Reason string // why it has gone
@@ -83,12 +110,19 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if cfg.World < 1 {
 		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
 	}
+	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
+		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Log", ErrConfig)
+	}
 	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
 	if err != nil {
 		return nil, err
 	}
+	peerToken, err := (&Config{Token: cfg.PeerToken}).token()
+	if err != nil {
+		return nil, err
+	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Token: token, World: cfg.World,
+		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
 		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})
@@ -103,8 +137,12 @@ func (cfg *SeedConfig) follow(e seed.Event) {
 	if cfg.Progress == nil {
 		return
 	}
+	if e.Leader != "" {
+		cfg.Progress(SeedEvent{Leader: e.Leader})
+		return
+	}
 	cfg.Progress(SeedEvent{
-		Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: e.Node.Addr(), Rank: e.Rank,
+		Back: e.Back, Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: e.Node.Addr(), Rank: e.Rank,
 		Gone: e.Gone, Left: e.Left, Reason: e.Reason, Joined: e.Here, World: cfg.World,
 	})
 }
@@ -116,10 +154,15 @@ func (s *Seed) Addr() string { return s.seed.Addr() }
 // ctx that has ended does not keep it from saying what is known.
 func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.seed.Wait(ctx)) }
 
+// Err is why the seed cannot go on, as when its StateDir cannot be written; nil if it
+// can, or has nothing more to do.
+func (s *Seed) Err() error { return opError("seed", s.seed.Err()) }
+
 // Done is closed when the seed has nothing more to do: the world did not
-// form, or all its nodes have gone.
+// form, all its nodes have gone, or Err is not nil.
 func (s *Seed) Done() <-chan struct{} { return s.seed.Done() }
 
 // Close ends the seed. Nodes that wait for the world are told that it will not
-// form; a world that has formed goes on without it, until a node fails.
+// form; a world that has formed goes on without it, until a node fails. If it has a
+// StateDir or Peers, nodes wait until it is there again, or turn to the others.
 func (s *Seed) Close() error { return s.seed.Close() }

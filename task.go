@@ -209,7 +209,7 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 func (c *Comm) canonical(kind plan.Collective) bool { return c.home.deterministic && kind.Reduces() }
 
 // work is how a task is carried out.
-func (t task) work(c *Comm) engine.Work {
+func (t *task) work(c *Comm) engine.Work {
 	r := recipe.Task{
 		Kind: t.kind, Type: t.typ, Op: t.op, Root: t.root, Elem: max(1, t.elem), Count: t.count,
 		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
@@ -219,12 +219,12 @@ func (t task) work(c *Comm) engine.Work {
 		r.Uneven, r.Total = &u.lengths, u.total
 	}
 	w := c.book.Work(r)
-	if t.inPlace && len(t.input) > len(t.data) {
-		t.data, t.first = t.input, t.inFirst
-	}
 	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
 	if t.inPlace {
-		w.Input, w.InputFirst = t.data, t.first // Some plans take them for two.
+		if len(t.input) > len(t.data) {
+			w.Data, w.DataFirst = t.input, t.inFirst
+		}
+		w.Input, w.InputFirst = w.Data, w.DataFirst // Some plans take them for two.
 	}
 	w.Reduce = t.reduce
 	return w

@@ -67,8 +67,8 @@ it and how to repeat a part of it is in [bench/README.md](../bench/README.md).
 
 Measured of nexar alone, each by the command that it names: how long survivors take to go on when ranks
 are killed ([survivals](results/survivals.txt)), and how long worlds take to change in other ways
-([changes](results/changes.txt)); how soon a kill is noticed ([kills](results/kills.txt)); and what a rank
-costs ([footprint](results/footprint.txt)).
+([changes](results/changes.txt)), and while their seeds are killed as well ([seeds](results/seeds.txt)); how
+soon a kill is noticed ([kills](results/kills.txt)); and what a rank costs ([footprint](results/footprint.txt)).
 
 `
 

@@ -14,6 +14,7 @@ import (
 
 // A runFlags is what nexar run is told.
 type runFlags struct {
+	peerFlags
 	count    int
 	seed     string
 	world    int
@@ -55,6 +56,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringVar(&f.seed, "seed", "", "address of the seed of a larger cluster (its token is in NEXAR_CLUSTER_TOKEN)")
 	flags.IntVar(&f.world, "world", 0, "ranks of the larger cluster, for NEXAR_WORLD")
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (the seed chooses if it is not given)")
+	f.definePeers(cmd)
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable in the environment of the program, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not begin lines of output with the rank")
 	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails, and more join")
@@ -83,17 +85,53 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 	case f.grace <= 0:
 		return cfg, usagef("--grace %v: not more than no time", f.grace)
 	}
-	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
-		return cfg, err
-	}
 	for _, pair := range f.env {
 		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {
 			return cfg, usagef("--env %q: not of the form NAME=VALUE", pair)
 		}
 	}
+	if len(f.peers) > 0 {
+		return f.among(cfg, given)
+	}
+	if f.stateDir != "" || f.advertise != "" {
+		return cfg, usagef("--state-dir and --advertise are for one of several seeds: they need --peers")
+	}
+	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
+		return cfg, err
+	}
 	if f.seed == "" {
 		return cfg, f.checkWhole(given)
 	}
+	if given("first-rank") {
+		cfg.First = &f.first
+	}
+	return cfg, f.checkPart(given)
+}
+
+// among checks the flags of a part of a larger cluster that has one of its seeds.
+func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Config, error) {
+	switch {
+	case f.seed != "":
+		return cfg, usagef("--peers are the seeds: leave --seed out")
+	case f.world < 1:
+		return cfg, usagef("--peers needs --world: the number of ranks of all hosts together")
+	}
+	if err := f.checkPeers(); err != nil {
+		return cfg, err
+	}
+	if err := checkToken(); err != nil {
+		return cfg, err
+	}
+	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
+		return cfg, err
+	}
+	token, err := f.peerToken()
+	if err != nil {
+		return cfg, err
+	}
+	f.seed = strings.Join(f.peers, ",")
+	cfg.Seeds = f.seed
+	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Token: token}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}

@@ -3,7 +3,7 @@ package main
 const runHelp = `Run starts COUNT processes of PROGRAM on this host and ends when they have
 ended. By themselves they are a cluster, with a seed inside of nexar run that
 nobody outside of this host can reach, and the token in NEXAR_CLUSTER_TOKEN, or
-a new one. With --seed they are a part of a larger cluster.
+a new one. With --seed or --peers they are a part of a larger cluster.
 
 PROGRAM calls nexar.Join with an empty Config; everything that it needs is in
 its environment:
@@ -19,6 +19,10 @@ its environment:
   NEXAR_LEAVE_ON_SIGTERM
                        1 with --elastic, unless it is set: a process that calls
                        Node.Checkpoint leaves there after a SIGTERM
+
+With --peers and --world, each nexar run is one of the seeds of a cluster of
+several hosts, three or five, so that none has to be started and fewer than half
+of these hosts may fail: see nexar seed --help. Hosts beyond that use --seed.
 
 Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
 
@@ -61,6 +65,11 @@ const runExamples = `  Four ranks on this host:
   Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...
     nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train
+
+  Two ranks on each of three hosts, any of which may fail; on each the same:
+    export NEXAR_CLUSTER_TOKEN=...
+    nexar run -n 2 --world 6 --elastic --state-dir /var/lib/nexar \
+      --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 -- ./train
 
   Two more ranks for an elastic cluster that works, and a spare for it:
     nexar run -n 2 --elastic --seed 10.0.0.1:7000 -- ./train

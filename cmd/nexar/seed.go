@@ -1,12 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -14,15 +19,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/raft"
 )
 
 // A seedFlags is what nexar seed is told.
 type seedFlags struct {
-	listen      string
+	peerFlags
 	world       int
 	elastic     bool
 	min, max    int
-	stateDir    string
 	formTimeout time.Duration
 	logLevel    string
 }
@@ -30,43 +35,11 @@ type seedFlags struct {
 func newSeed(s streams) *cobra.Command {
 	var f seedFlags
 	cmd := &cobra.Command{
-		Use:   "seed --world COUNT [flags]",
-		Short: "Admit the nodes of a cluster",
-		Long: `Seed admits COUNT nodes to a cluster, gives them their ranks, and makes them
-known to each other. No data goes through it. It prints what to set on the
-other hosts, then a line for each node that joins or goes; it ends when all of
-them have gone.
-
-The token comes from NEXAR_CLUSTER_TOKEN. Without one, seed makes one and
-prints it. A token of your own needs 128 bits at least, unless the seed
-listens at a loopback address; "nexar token" makes one.
-
-Nodes reach the seed by UDP, and a TCP connection to the same port lets them
-notice its end: let both through your firewall.
-
-With --elastic, nodes may join the world after it has formed: they are in it
-after the next checkpoint of the others (Node.Checkpoint), as long as there are
-no more than --max. If nodes fail and fewer than --min are left, these wait for
-others. Spares (NEXAR_SPARE=1) may join any world, and replace nodes that have
-gone.
-
-With --state-dir the certificate authority of the cluster is kept on disk, so
-that a seed that is started again serves the same cluster.
-
-EXIT STATUS
-  0      the world formed and all nodes have gone
-  1      the world did not form, or the seed could not be started
-  2      nexar seed was called wrongly
-  128+N  signal N ended the seed (Ctrl-C: 130). A world that has formed goes
-         on without it`,
-		Example: `  A cluster of four nodes, two on each of two hosts. On 10.0.0.1:
-    export NEXAR_CLUSTER_TOKEN=$(nexar token)
-    nexar seed --listen :7000 --world 4 &
-    nexar run -n 2 --seed 10.0.0.1:7000 -- ./train
-
-  and on 10.0.0.2, with the same token:
-    nexar run -n 2 --seed 10.0.0.1:7000 -- ./train`,
-		Args: noArgs,
+		Use:     "seed --world COUNT [flags]",
+		Short:   "Admit the nodes of a cluster",
+		Long:    seedHelp,
+		Example: seedExample,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Ctrl-C and a service manager's request both end the seed in
 			// good order.
@@ -78,12 +51,12 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.listen, "listen", ":0", "`host:port` at which nodes reach the seed; port 0 is any")
+	flags.StringVar(&f.listen, "listen", "", "`host:port` at which nodes reach the seed; port 0 is any (default \":0\", or the port of this seed in --peers)")
 	flags.IntVar(&f.world, "world", 0, "number of nodes to admit")
 	flags.BoolVar(&f.elastic, "elastic", false, "let nodes join after the world has formed")
 	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
-	flags.StringVar(&f.stateDir, "state-dir", "", "keep the cluster's certificate authority in this `directory` (default: in memory)")
+	f.definePeers(cmd)
 	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "how long the nodes may take to come together; less than 0 is for ever")
 	flags.StringVar(&f.logLevel, "log-level", "warn", "what to write to standard error: debug, info, warn or error")
 	return cmd
@@ -95,9 +68,18 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	if err != nil {
 		return err
 	}
-	token, made := os.Getenv("NEXAR_CLUSTER_TOKEN"), false
-	if token == "" {
-		token, made = nexar.NewToken(), true
+	token, made, err := f.token()
+	if err != nil {
+		return err
+	}
+	peerToken, err := f.peerToken()
+	if err != nil {
+		return err
+	}
+	if len(f.peers) > 0 {
+		if err := checkToken(); err != nil {
+			return err
+		}
 	}
 	warnOfEnv(s.err, "nexar seed")
 	// Lines are written by this goroutine alone, so that they stay in order.
@@ -105,7 +87,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, FormTimeout: f.formTimeout,
+		Token: token, StateDir: f.stateDir, Consensus: raft.Log, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {
@@ -121,8 +103,12 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	defer seed.Close()
 	defer stop()
 
-	printInstructions(s, seed.Addr(), f.world, token, made)
-	return follow(ctx, s.out, seed, f.world, events, signals)
+	addrs := seed.Addr()
+	if len(f.peers) > 0 {
+		addrs = strings.Join(f.peers, ",")
+	}
+	printInstructions(s, seed.Addr(), addrs, f.world, token, made)
+	return follow(ctx, s.out, seed, f, events, signals)
 }
 
 func (f *seedFlags) check() (level slog.Level, err error) {
@@ -131,6 +117,12 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 		return level, usagef("--world is missing: say how many nodes the cluster has, for example: nexar seed --world 4")
 	case f.world < 0:
 		return level, usagef("--world %d: a cluster has one node at least", f.world)
+	}
+	if err := f.checkPeers(); err != nil {
+		return level, err
+	}
+	if f.stateDir != "" && strings.HasSuffix(f.listen, ":0") {
+		return level, usagef("--state-dir needs --listen with a port: nodes look for a seed that is started again where it was")
 	}
 	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
 		return level, err
@@ -141,19 +133,39 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 	return level, nil
 }
 
+// token is that of the cluster, and whether this command has made it. A seed that is
+// started again finds the one that it has made in its directory.
+func (f *seedFlags) token() (token string, made bool, err error) {
+	if token = os.Getenv("NEXAR_CLUSTER_TOKEN"); token != "" || f.stateDir == "" {
+		return cmp.Or(token, nexar.NewToken()), token == "", nil
+	}
+	path := filepath.Join(f.stateDir, "token")
+	if b, err := os.ReadFile(path); err == nil {
+		return strings.TrimSpace(string(b)), true, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", false, err
+	}
+	token = nexar.NewToken()
+	err = os.MkdirAll(f.stateDir, 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte(token+"\n"), 0o600)
+	}
+	return token, true, err
+}
+
 // printInstructions says what to run on the other hosts.
-func printInstructions(s streams, addr string, world int, token string, made bool) {
-	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addr)
+func printInstructions(s streams, addr, addrs string, world int, token string, made bool) {
+	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addrs)
 	if made {
 		fmt.Fprintf(s.out, "  export NEXAR_CLUSTER_TOKEN=%s\n", token)
 	} else {
 		fmt.Fprintln(s.out, "  export NEXAR_CLUSTER_TOKEN=...   (the same as here)")
 	}
-	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addr)
+	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addrs)
 }
 
 // follow prints how the world forms and ends.
-func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, world int, events <-chan nexar.SeedEvent, signals <-chan os.Signal) error {
+func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, events <-chan nexar.SeedEvent, signals <-chan os.Signal) error {
 	waiting, stop := context.WithCancel(ctx)
 	verdict := make(chan error, 1)
 	var waiter sync.WaitGroup
@@ -161,9 +173,10 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, world int, eve
 	defer waiter.Wait()
 	defer stop()
 
-	formed, full := false, false
+	// A seed that reads from its directory that a world has formed tells of no joins.
+	formed, full := false, f.stateDir != ""
 	print := func(e nexar.SeedEvent) {
-		full = full || e.Joined == world
+		full = full || e.Joined == f.world
 		fmt.Fprintln(out, describe(e))
 	}
 	hasFormed := func() {
@@ -171,7 +184,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, world int, eve
 			print(<-events) // The seed tells of a join a moment later.
 		}
 		formed = true
-		fmt.Fprintf(out, "the world of %s has formed\n", nodes(world))
+		fmt.Fprintf(out, "the world of %s has formed\n", nodes(f.world))
 	}
 	for {
 		select {
@@ -189,6 +202,9 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, world int, eve
 				}
 				hasFormed()
 			}
+			if err := seed.Err(); err != nil {
+				return err
+			}
 			fmt.Fprintln(out, "all nodes have gone")
 			return nil
 		case sig := <-signals:
@@ -200,6 +216,9 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, world int, eve
 
 // describe says who has joined or gone, in a line.
 func describe(e nexar.SeedEvent) string {
+	if e.Leader != "" {
+		return fmt.Sprintf("the seed at %s leads", e.Leader)
+	}
 	who := fmt.Sprintf("%s at %s", e.Name, e.Addr)
 	if e.Rank >= 0 {
 		who = fmt.Sprintf("rank %d, %s,", e.Rank, who)
@@ -213,6 +232,9 @@ func describe(e nexar.SeedEvent) string {
 		return fmt.Sprintf("%s has left (%s still there)", who, there)
 	case e.Gone:
 		return fmt.Sprintf("%s is gone: %s (%s still there)", who, e.Reason, there)
+	}
+	if e.Back {
+		return fmt.Sprintf("%s is back (%s)", who, there)
 	}
 	return fmt.Sprintf("%s has joined (%s)", who, there)
 }

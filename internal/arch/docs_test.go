@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path"
@@ -71,6 +72,31 @@ func TestArchitectureIsComplete(t *testing.T) {
 		}
 		if !strings.Contains(string(text), "`"+dir+"`") {
 			t.Errorf("docs/architecture.md does not tell what `%s` is for", dir)
+		}
+	}
+}
+
+// The tests that docs/architecture.md names are there.
+func TestNamedTestsExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := make(map[string]bool) // "internal/plan TestCheck"
+	for _, f := range load(t).files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
+				have[f.dir+" "+fn.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)` in `([^`]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 20 {
+		t.Errorf("%d tests are named", len(named))
+	}
+	for _, m := range named {
+		if !have[m[2]+" "+m[1]] {
+			t.Errorf("docs/architecture.md names %s of %s, which does not exist", m[1], m[2])
 		}
 	}
 }

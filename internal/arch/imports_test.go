@@ -24,11 +24,12 @@ func rooms() []room {
 		fakes = "transport/mem transport/sim internal/require"
 	)
 	list := []room{
-		{"cmd/...", ". cmd/...", "nexartest internal/require", user},
+		{"cmd/...", ". raft cmd/...", "nexartest internal/require", user},
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
-		{"internal/clustertest", "", ". internal/require internal/pki internal/wire transport transport/quic transport/tcp",
+		{"internal/clustertest", "", ". raft internal/require internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
+		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
 			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/guard internal/host internal/inspect internal/overlap internal/settings " +
@@ -51,7 +52,7 @@ func rooms() []room {
 		{"internal/staging", "device", "device/devicetest device/host internal/require",
 			"it brings what is on devices to the host and back, whatever it is for"},
 		{"internal/seed", "internal/pki internal/member internal/wire transport",
-			fakes + " transport/quic", "the seed is never on the data path"},
+			fakes + " transport/quic internal/quorum", "the seed is never on the data path"},
 		{"internal/pki", "internal/member transport",
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
@@ -69,6 +70,7 @@ func rooms() []room {
 		{"internal/tune", "internal/plan internal/board", "", "it computes the cost of a plan from numbers it is given"},
 		{"internal/board", "internal/plan internal/yield", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
+		{"internal/quorum", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},
 		{"internal/rpc", "internal/wire internal/bufpool", "", "it matches calls and answers, whoever carries the messages"},
 		{"internal/member", "", "", "it is a pure state machine: " + apart},
 		{"internal/settings/table", "internal/settings", "", "it reads the source of settings and must work while their package does not compile"},

@@ -40,7 +40,11 @@ func kindsOfChanges() []kindOfChange {
 
 // change makes a change at random.
 func (w *changing) change() {
-	kinds := slices.DeleteFunc(kindsOfChanges(), func(k kindOfChange) bool { return !k.fits(len(w.hands)) })
+	kinds := kindsOfChanges()
+	if w.council != nil {
+		kinds = append(kinds, kindsOfSeedChanges()...)
+	}
+	kinds = slices.DeleteFunc(kinds, func(k kindOfChange) bool { return !k.fits(len(w.hands)) })
 	sum := 0
 	for _, k := range kinds {
 		sum += k.weight

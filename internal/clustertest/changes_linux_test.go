@@ -14,11 +14,11 @@ import (
 const changingHosts = 3
 
 // newChangingNetwork is a world of six processes on three hosts, with a seed on the
-// first.
-func newChangingNetwork(t *testing.T, vars ...string) (*changing, *network) {
+// first. If they are persistent, processes join again when they have lost the others.
+func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changing, *network) {
 	t.Helper()
 	net := newNetwork(t, changingHosts+1, ipv4)
-	w := &changing{T: t, crew: newCrew(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), counts: &tally{kinds: make(map[string]int)}, way: "shm,tcp,quic"}
+	w := &changing{T: t, crew: newCrew(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), counts: &tally{kinds: make(map[string]int)}, way: "shm,tcp,quic", persistent: persistent}
 	seed := w.crew.hire(net.hosts[0], "seed", "NEXAR_ELASTIC_ENABLED=1", fmt.Sprint("NEXAR_ELASTIC_MAX_WORLD_SIZE=", changingMax))
 	ok(t, []report{seed.do(order{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
 	w.logs = map[string]*logBuffer{"seed": seed.log}
@@ -36,7 +36,7 @@ func newChangingNetwork(t *testing.T, vars ...string) (*changing, *network) {
 // longer, and nobody is taken for dead who is not.
 func TestChangesLoss(t *testing.T) {
 	t.Parallel()
-	w, net := newChangingNetwork(t)
+	w, net := newChangingNetwork(t, false)
 	for _, h := range net.hosts {
 		_, err := h.try(`
 			table inet nexar {
@@ -57,18 +57,9 @@ func TestChangesLoss(t *testing.T) {
 // from another host joins, and others leave.
 func TestChangesCutOff(t *testing.T) {
 	t.Parallel()
-	w, net := newChangingNetwork(t, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.2", "NEXAR_HEARTBEAT_TIMEOUT_SECS=1.5", "NEXAR_RECOVERY_TIMEOUT_SECS=4")
-	const lost = 2
-	w.note("host %d is cut off", lost)
-	net.hosts[lost].run("ip", "link", "set", "eth0", "down")
+	w, net := newChangingNetwork(t, false, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.2", "NEXAR_HEARTBEAT_TIMEOUT_SECS=1.5", "NEXAR_RECOVERY_TIMEOUT_SECS=4")
 	cut := time.Now()
-	var away []*hand
-	for i := len(w.hands) - 1; i >= 0; i-- {
-		if i%changingHosts == lost {
-			away = append(away, w.hands[i])
-			w.hands = append(w.hands[:i], w.hands[i+1:]...)
-		}
-	}
+	away := w.cutOff(net.hosts[lostHost], lostHost)
 	w.settle()
 	t.Logf("the others go on after %v", time.Since(cut))
 	w.place = func(int) place { return net.hosts[changingHosts] }
@@ -87,5 +78,59 @@ func TestChangesCutOff(t *testing.T) {
 	}
 	w.place = func(int) place { return net.hosts[0] }
 	w.join()
+	w.finish()
+}
+
+// lostHost is the one that is cut off.
+const lostHost = 2
+
+// cutOff takes the processes of a host away from the others.
+func (w *changing) cutOff(h *host, number int) (away []*hand) {
+	w.note("host %d is cut off", number)
+	h.run("ip", "link", "set", "eth0", "down")
+	for i := len(w.hands) - 1; i >= 0; i-- {
+		if i%changingHosts == number {
+			away = append(away, w.hands[i])
+			w.hands = append(w.hands[:i], w.hands[i+1:]...)
+		}
+	}
+	return away
+}
+
+// TestRejoin: a host is cut off, and the others go on without it. Its processes are
+// told so within the recovery timeout, and make no world of their own. They join
+// again, as new nodes, and when the network is whole they are in the world of the
+// others from the next checkpoint on, with the state that these have.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	const silence, recovery = time.Second, 2 * time.Second
+	w, net := newChangingNetwork(t, true, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.2", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", silence.Seconds()),
+		fmt.Sprint("NEXAR_RECOVERY_TIMEOUT_SECS=", recovery.Seconds()))
+	cut := time.Now()
+	away := w.cutOff(net.hosts[lostHost], lostHost)
+	w.settle()
+	for _, h := range away {
+		before := h.last()
+		for h.last().Number > 0 {
+			if h.last().Number > before.Number {
+				w.fail("%s has gone on by itself: %+v", h.name, h.epochs)
+			}
+			time.Sleep(10 * time.Millisecond)
+			w.ask(h)
+		}
+		if took := h.last().At.Sub(cut); took > silence+recovery+2*time.Second {
+			w.fail("%s was told after %v, want at most %v after the heartbeat timeout of %v", h.name, took, recovery, silence)
+		}
+		t.Logf("%s was told after %v", h.name, h.last().At.Sub(cut))
+	}
+	net.hosts[lostHost].run("ip", "link", "set", "eth0", "up")
+	healed := time.Now()
+	w.note("the network is whole")
+	w.hands = append(w.hands, away...)
+	w.settle()
+	t.Logf("all work together %v after the network was whole", time.Since(healed))
+	if len(w.hands) != changingRanks {
+		t.Errorf("%d processes are in the world, want %d", len(w.hands), changingRanks)
+	}
 	w.finish()
 }

@@ -81,6 +81,7 @@ stime of the process. The worst rank counts, save for peers, where it is the mea
 	t.Run("working", f.working)
 	t.Run("peers", f.peers)
 	t.Run("idle", f.idle)
+	t.Run("crowd", f.crowd)
 	if strictly() {
 		writeReport(t, f.String())
 	}

@@ -59,6 +59,28 @@ func (p *post) now(f func(e *epoch)) {
 	f(&p.epochs[len(p.epochs)-1])
 }
 
+// outside notes that this worker is in no world any more.
+func (p *post) outside() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.epochs = append(p.epochs, epoch{At: time.Now()})
+}
+
+// persist is change for a worker that joins again, as a new node, when the others
+// have gone on without it.
+func persist(ctx context.Context, d *desk, o order, r *report) error {
+	for {
+		err := change(ctx, d, o, r)
+		if !errors.Is(err, nexar.ErrNoQuorum) {
+			return err
+		}
+		d.post.outside()
+		if err := d.node.Close(); err != nil {
+			return err
+		}
+	}
+}
+
 // change joins a world and makes steps in it until one of its ranks wants to stop,
 // or this one has left. Each is an all-reduce and a checkpoint.
 func change(ctx context.Context, d *desk, _ order, r *report) error {

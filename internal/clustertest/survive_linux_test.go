@@ -11,8 +11,9 @@ import (
 func TestSurviveCutOff(t *testing.T) {
 	t.Parallel()
 	const (
-		timeout = 500 * time.Millisecond
-		lost    = 2
+		timeout  = 500 * time.Millisecond
+		recovery = 3 * time.Second
+		lost     = 2
 	)
 	c := newCluster(t, 4, ipv4, func(*network, int) []string {
 		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", "NEXAR_HEARTBEAT_TIMEOUT_SECS=0.5", "NEXAR_RECOVERY_TIMEOUT_SECS=3"}
@@ -30,6 +31,9 @@ func TestSurviveCutOff(t *testing.T) {
 		if rank == lost {
 			if r.Failure == nil || !strings.Contains(r.Failure.Text, "no agreement on who is in the world") {
 				t.Errorf("the host that was cut off: %v, want that there is no agreement", r.Failure)
+			}
+			if took := r.At.Sub(cut); took > timeout+recovery+time.Second {
+				t.Errorf("the host that was cut off was told after %v, want at most %v after the heartbeat timeout of %v", took, recovery, timeout)
 			}
 			if len(r.Epochs) != 1 {
 				t.Errorf("the host that was cut off has gone on by itself: %+v", r.Epochs)

@@ -16,6 +16,7 @@ type tally struct {
 	removed        int            // processes to which nothing was done, or that stood still for less than counts
 	kinds          map[string]int // changes
 	kills          []time.Duration
+	seedKills      []time.Duration // those of them with which a seed was killed
 	joins, starts  []time.Duration
 	elders         []string // how those were that have been there all the time, for people
 }

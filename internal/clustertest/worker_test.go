@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/raft"
 )
 
 // An order is what a worker shall do: a line of JSON on its standard input.
@@ -28,6 +29,10 @@ type order struct {
 	Sets int           // rounds of a loop, or messages
 	For  time.Duration // how long a job may take, or a seed may wait; 0: for ever
 	Addr string        // for a seed to listen at
+	// Of a seed that is one of several:
+	Peers []string
+	Dir   string
+	Max   int // nodes
 }
 
 // A report says how an order has ended: a line of JSON on standard output.
@@ -83,9 +88,10 @@ func (f *failure) String() string {
 
 // A desk is where a worker works.
 type desk struct {
-	node *nexar.Node
-	seed *nexar.Seed
-	post post
+	node  *nexar.Node
+	crowd []*nexar.Node // those of a world that is all in this process
+	seed  *nexar.Seed
+	post  post
 }
 
 func (d *desk) comm() *nexar.Comm { return d.node.World() }
@@ -100,7 +106,7 @@ func jobs() map[string]job {
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
 		"peers": peers, "survive": survive,
-		"change": change, "progress": progress, "leave": leave, "stop": stop,
+		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }
 
@@ -159,6 +165,9 @@ func (d *desk) close() (err error) {
 	if d.node != nil {
 		err = d.node.Close()
 	}
+	for _, n := range d.crowd {
+		err = errors.Join(err, n.Close())
+	}
 	if d.seed != nil {
 		err = errors.Join(err, d.seed.Close())
 	}
@@ -167,7 +176,10 @@ func (d *desk) close() (err error) {
 
 func startSeed(ctx context.Context, d *desk, o order, r *report) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	d.seed, err = nexar.StartSeed(ctx, nexar.SeedConfig{Listen: o.Addr, World: o.N, FormTimeout: o.For, Log: log})
+	d.seed, err = nexar.StartSeed(ctx, nexar.SeedConfig{
+		Listen: o.Addr, World: o.N, FormTimeout: o.For, Log: log,
+		Peers: o.Peers, StateDir: o.Dir, Consensus: raft.Log, Elastic: o.Max > 0, ElasticMax: o.Max,
+	})
 	if err == nil {
 		r.Text = d.seed.Addr()
 	}

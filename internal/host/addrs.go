@@ -3,6 +3,7 @@ package host
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -53,4 +54,35 @@ func IsAddr(addr string, zero bool) bool {
 		_, err = netip.ParseAddr(host)
 	}
 	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsAny(host, " /@")
+}
+
+// Leads reports whether an address leads to a socket of this host that listens at
+// another one.
+func Leads(addr, listen string) bool {
+	name, port, err := net.SplitHostPort(addr)
+	at, own, bad := net.SplitHostPort(listen)
+	if err != nil || bad != nil || port != own {
+		return false
+	}
+	ips, err := net.LookupIP(name)
+	if err != nil {
+		return false
+	}
+	here, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	only := net.ParseIP(at)
+	for _, ip := range ips {
+		if only != nil && !only.IsUnspecified() && !only.Equal(ip) {
+			continue
+		}
+		if ip.IsLoopback() || slices.ContainsFunc(here, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && n.IP.Equal(ip)
+		}) {
+			return true
+		}
+	}
+	return false
 }

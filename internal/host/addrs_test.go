@@ -54,3 +54,24 @@ func TestReachable(t *testing.T) {
 		}
 	}
 }
+
+func TestLeads(t *testing.T) {
+	for _, test := range []struct {
+		addr, listen string
+		want         bool
+	}{
+		{"127.0.0.1:7000", "127.0.0.1:7000", true},
+		{"127.0.0.1:7000", "[::]:7000", true},
+		{"localhost:7000", "0.0.0.0:7000", true},
+		{"127.0.0.1:7000", "127.0.0.1:7001", false},
+		{"127.0.0.2:7000", "127.0.0.1:7000", false},
+		{"192.0.2.1:7000", "[::]:7000", false},
+		{"nowhere.invalid:7000", "[::]:7000", false},
+		{"7000", "[::]:7000", false},
+		{"127.0.0.1:7000", "", false},
+	} {
+		if got := Leads(test.addr, test.listen); got != test.want {
+			t.Errorf("%s leads to %s: %v", test.addr, test.listen, got)
+		}
+	}
+}

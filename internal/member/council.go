@@ -120,6 +120,28 @@ func (c *Council) Gone(now time.Time, id NodeID, left bool, reason string) {
 	c.news = now
 }
 
+// Back says that a node whose connection to the Council had ended has another one. It
+// is too late if it has left in good order.
+func (c *Council) Back(now time.Time, id NodeID) {
+	if d, gone := c.gone[id]; gone && !d.left {
+		delete(c.gone, id)
+	}
+	c.held = false
+	c.Heard(now, id)
+}
+
+// Missed is what a node may not have heard that had no connection for a while: which
+// candidates are at linking themselves to the world, or have done so, and whether all
+// nodes were called to rest.
+func (c *Council) Missed() (expect []Node, called bool) {
+	for _, candidate := range c.lobby.list {
+		if candidate.circle != nil {
+			expect = append(expect, candidate.node.clone())
+		}
+	}
+	return expect, c.called
+}
+
 // Linked says that a candidate has linked itself to all whom an invitation named.
 func (c *Council) Linked(id NodeID, number uint64) {
 	if c.lobby.link(id, number) {

@@ -23,7 +23,7 @@ type hearing struct {
 // long after the first report.
 func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
 	t.Helper()
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}))
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}, 0))
 	now := start
 	for _, h := range all {
 		now = now.Add(h.after)
@@ -120,7 +120,7 @@ func TestCouncil(t *testing.T) {
 // TestCouncilGoesOn: what was said of those that have gone is forgotten, and what
 // was said of others is not.
 func TestCouncilGoesOn(t *testing.T) {
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}))
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}, 0))
 	var state State
 	view, err := state.Apply(Entry{Kind: Form, Nodes: nodes(5)})
 	if err != nil {
@@ -153,7 +153,7 @@ func TestCouncilGoesOn(t *testing.T) {
 func TestCouncilAtRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "nodes")
-		c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}))
+		c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}, 0))
 		now, heard, lost := start, make(map[NodeID]bool), make(map[[2]int]bool)
 		var state State
 		if _, err := state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {

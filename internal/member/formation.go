@@ -46,8 +46,8 @@ type Step struct {
 // A Formation brings a world together: it admits candidates until there are as
 // many as the world has places, gives them ranks, and waits until each has
 // reached all others. A candidate that goes away while others are still
-// awaited frees its place; later, when ranks have been given, the world fails
-// with it.
+// awaited frees its place, and may come again; later, when ranks have been given,
+// the world fails with it.
 //
 // After a Step with Formed or Err no input changes anything.
 type Formation struct {
@@ -57,7 +57,6 @@ type Formation struct {
 	phase    Phase
 	err      error
 	places   []place // Gathering: in order of arrival; later: in that of the ranks
-	used     map[NodeID]bool
 }
 
 // A place is one that has been given to a candidate.
@@ -73,11 +72,28 @@ func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, 
 	if world < 1 {
 		return nil, fmt.Errorf("a world has at least one node, not %d", world)
 	}
-	f := &Formation{world: world, started: now, used: make(map[NodeID]bool)}
+	f := &Formation{world: world, started: now}
 	if timeout > 0 {
 		f.deadline = now.Add(timeout)
 	}
 	return f, nil
+}
+
+// ResumeFormation returns the Formation of a world whose first view another one has
+// made, and which has formed or not: then the nodes have to say anew that they are
+// ready.
+func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) *Formation {
+	f := &Formation{world: v.Size(), started: now, phase: Connecting}
+	if timeout > 0 {
+		f.deadline = now.Add(timeout)
+	}
+	if formed {
+		f.phase = Formed
+	}
+	for _, n := range v.clone().Nodes {
+		f.places = append(f.places, place{node: n, wanted: AnyRank})
+	}
+	return f
 }
 
 // Admit gives a candidate a place. The error, if any, is for this candidate
@@ -89,7 +105,6 @@ func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	if err := f.refuse(n, wanted); err != nil {
 		return Step{}, err
 	}
-	f.used[n.ID] = true
 	f.places = append(f.places, place{node: n.clone(), wanted: wanted})
 	if len(f.places) < f.world {
 		return Step{}, nil
@@ -225,7 +240,7 @@ func (f *Formation) refuse(n Node, wanted int) error {
 		return fmt.Errorf("%w: %d is not below the world's size of %d", ErrRank, wanted, f.world)
 	case len(f.places) == f.world:
 		return fmt.Errorf("%w: all %d places are taken", ErrFull, f.world)
-	case f.used[n.ID]:
+	case f.index(n.ID) >= 0:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
 	for _, p := range f.places {

@@ -14,22 +14,37 @@ func (w *simWorld) makeLobby(n int) {
 	if w.rng.IntN(3) == 0 {
 		w.terms.Min = 1 + w.rng.IntN(n)
 	}
+	w.lobby = NewLobby(w.lobbyTerms(), 0)
+}
+
+// lobbyTerms are those that the seed knows.
+func (w *simWorld) lobbyTerms() Terms {
 	t := w.terms
 	switch w.fault {
 	case isTooBig:
-		t.World, t.Max = 2*n, 0
+		t.World, t.Max = 2*t.World, 0
 	case isTooSmall:
 		t.Min = 0
 	}
-	w.lobby = NewLobby(t)
+	return t
 }
 
 // arrive has a candidate come.
 func (w *simWorld) arrive() {
 	i := len(w.nodes)
 	n := node(i)
-	s := &simNode{id: n.ID, alive: true, attached: true, spare: w.rng.IntN(3) == 0}
+	s := &simNode{id: n.ID, alive: true, attached: true, spare: w.rng.IntN(3) == 0, term: w.term}
 	w.nodes = append(w.nodes, s)
+	w.apply(i)
+}
+
+// apply has a candidate ask for a place.
+func (w *simWorld) apply(i int) {
+	n, s := node(i), w.nodes[i]
+	if w.council == nil {
+		s.term = -1 // There is nobody to ask; it tries again when there is.
+		return
+	}
 	w.tell(i, func() {
 		w.hear(func() {
 			if err := w.lobby.Admit(n, AnyRank, s.spare); err != nil {
@@ -62,13 +77,21 @@ func (w *simWorld) restAll(epoch uint64) {
 func (w *simWorld) rest(i int, epoch uint64) {
 	s := w.nodes[i]
 	switch {
-	case !s.alive || !s.attached || !s.entered || s.removed || w.view.Epoch > epoch:
+	case !s.alive || !s.entered || s.removed || w.view.Epoch > epoch || s.rested == epoch:
 		return
 	case len(s.views) == 0 || s.views[len(s.views)-1].Epoch != epoch:
+		if !s.attached || !has(w.view, s.id) {
+			return // It never has that view.
+		}
 		w.after(10*time.Millisecond, func() { w.rest(i, epoch) })
 		return
 	}
+	if w.resting != epoch {
+		w.resting = epoch
+		w.restAll(epoch) // Who comes to a checkpoint does so with all others.
+	}
 	leaves := s.leaving
+	s.rested = epoch
 	w.tell(i, func() {
 		if w.view.Epoch == epoch && !(w.fault == forgetsRest && i == 0) {
 			w.hear(func() { w.council.Rest(w.now, s.id, epoch, leaves, 10*time.Second) })
@@ -87,7 +110,11 @@ func (w *simWorld) welcome(r Ruling) {
 	}
 	if r.Call && w.fault != forgetsCall {
 		epoch := w.view.Epoch
-		w.after(w.ms(30), func() { w.restAll(epoch) })
+		for i, s := range w.nodes {
+			if s.term == w.term { // Others hear of it when they are back.
+				w.after(w.ms(80), func() { w.rest(i, epoch) })
+			}
+		}
 	}
 	if v := r.Invitation; v != nil {
 		w.invited++
@@ -108,7 +135,7 @@ func (w *simWorld) index(id NodeID) int {
 
 // isPopulated reports whether a node of the view has a connection to the seed.
 func (w *simWorld) isPopulated() bool {
-	return slices.ContainsFunc(w.nodes, func(s *simNode) bool { return s.attached && has(w.view, s.id) })
+	return slices.ContainsFunc(w.nodes, func(s *simNode) bool { return s.attached && s.term == w.term && has(w.view, s.id) })
 }
 
 // isCutOff reports whether a node has lost a link.
@@ -126,6 +153,9 @@ func (w *simWorld) isCutOff(id NodeID) bool {
 // that have linked themselves to it take for a failure, and make others.
 func (w *simWorld) receiveInvitation(v *Invitation) {
 	i := w.index(v.Node.ID)
+	if w.nodes[i].term != w.term {
+		return // It has no connection any more.
+	}
 	if w.nodes[i].invited > v.Number {
 		return // An older one has been overtaken.
 	}

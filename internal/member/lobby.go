@@ -36,7 +36,6 @@ type Terms struct {
 // done so.
 type Lobby struct {
 	terms  Terms
-	used   map[NodeID]bool
 	list   []*candidate // in the order in which they came
 	number uint64       // of the last invitation
 }
@@ -61,8 +60,9 @@ type Invitation struct {
 	Circle []Node
 }
 
-// NewLobby returns a Lobby in which nobody waits.
-func NewLobby(t Terms) *Lobby { return &Lobby{terms: t, used: make(map[NodeID]bool)} }
+// NewLobby returns a Lobby in which nobody waits. Its invitations have numbers above
+// after.
+func NewLobby(t Terms, after uint64) *Lobby { return &Lobby{terms: t, number: after} }
 
 // Admit lets a candidate wait. The error says why it may not.
 func (l *Lobby) Admit(n Node, wanted int, spare bool) error {
@@ -73,13 +73,12 @@ func (l *Lobby) Admit(n Node, wanted int, spare bool) error {
 		return fmt.Errorf("%w: %d; who comes to a world that has formed gets the next one", ErrRank, wanted)
 	case len(l.list) == waitingMax:
 		return fmt.Errorf("%w: %d nodes wait for a place in it already", ErrFull, waitingMax)
-	case l.used[n.ID]:
+	case l.find(n.ID) != nil:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
 	if err := checkNode(n); err != nil {
 		return err
 	}
-	l.used[n.ID] = true
 	l.list = append(l.list, &candidate{node: n.clone(), spare: spare, lost: make(map[NodeID]loss)})
 	return nil
 }
@@ -153,10 +152,11 @@ func (l *Lobby) link(id NodeID, number uint64) bool {
 
 // unlink says that a candidate has lost a node of a view or another candidate, or
 // cannot reach it. One that is not linked to the world yet has not been lost: it
-// gives up the links that it had when it is invited again.
+// gives up the links that it had when it is invited again. Nor does it matter what one
+// has lost that is to be invited: these are links that it will make anew.
 func (l *Lobby) unlink(now time.Time, v View, id, to NodeID, reason string) bool {
 	c, other := l.find(id), l.find(to)
-	if _, in := v.Rank(to); c == nil || !in && (other == nil || !other.linked) {
+	if _, in := v.Rank(to); c == nil || c.circle == nil || !in && (other == nil || !other.linked) {
 		return false
 	}
 	if _, known := c.lost[to]; known {

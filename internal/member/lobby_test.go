@@ -23,7 +23,7 @@ func TestLobbyAdmits(t *testing.T) {
 		"full for a while": {Terms{World: 2, Elastic: true, Max: 2}, AnyRank, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLobby(test.terms)
+			l := NewLobby(test.terms, 0)
 			if err := l.Admit(node(5), test.wanted, test.spare); !errors.Is(err, test.err) || test.err == nil && err != nil {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
@@ -32,7 +32,7 @@ func TestLobbyAdmits(t *testing.T) {
 			}
 		})
 	}
-	l := NewLobby(Terms{Elastic: true})
+	l := NewLobby(Terms{Elastic: true}, 0)
 	for i := range waitingMax {
 		if err := l.Admit(node(i), AnyRank, false); err != nil {
 			t.Fatalf("candidate %d: %v", i, err)
@@ -41,7 +41,7 @@ func TestLobbyAdmits(t *testing.T) {
 	if err := l.Admit(node(waitingMax), AnyRank, false); !errors.Is(err, ErrFull) {
 		t.Errorf("one more: got error %v, want %v", err, ErrFull)
 	}
-	l = NewLobby(Terms{Elastic: true})
+	l = NewLobby(Terms{Elastic: true}, 0)
 	if err := l.Admit(Node{ID: node(1).ID}, AnyRank, false); !errors.Is(err, ErrAddress) {
 		t.Errorf("a node without address: got error %v, want %v", err, ErrAddress)
 	}
@@ -50,7 +50,7 @@ func TestLobbyAdmits(t *testing.T) {
 // enters tells a council of three nodes of a candidate that links itself to them.
 func enters(t *testing.T, terms Terms) (c *Council, l *Lobby) {
 	t.Helper()
-	l = NewLobby(terms)
+	l = NewLobby(terms, 0)
 	c = NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, l)
 	if err := l.Admit(node(3), AnyRank, false); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestLateForRest(t *testing.T) {
 // TestSpareIsOvertaken: a spare waits, and another node enters the world before it. It is
 // not invited again, and takes the place of one that fails.
 func TestSpareIsOvertaken(t *testing.T) {
-	l := NewLobby(Terms{World: 3, Elastic: true})
+	l := NewLobby(Terms{World: 3, Elastic: true}, 0)
 	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, l)
 	var s State
 	if _, err := s.Apply(Entry{Kind: Form, Nodes: nodes(3)}); err != nil {
@@ -173,7 +173,7 @@ func TestSpareIsOvertaken(t *testing.T) {
 
 // TestTooFew: a world that would be too small waits for a candidate.
 func TestTooFew(t *testing.T) {
-	l := NewLobby(Terms{World: 3, Min: 3})
+	l := NewLobby(Terms{World: 3, Min: 3}, 0)
 	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, l)
 	c.Lost(start, node(0).ID, node(2).ID, "no answer")
 	c.Gone(start, node(2).ID, false, "it is gone")
@@ -203,7 +203,7 @@ func TestTooFew(t *testing.T) {
 // TestFreshGoes: of two nodes that have lost each other it is not the one that was
 // in the world before the other.
 func TestFreshGoes(t *testing.T) {
-	l := NewLobby(Terms{World: 1, Elastic: true})
+	l := NewLobby(Terms{World: 1, Elastic: true}, 0)
 	c := NewCouncil(View{Epoch: 1, Nodes: nodes(1)}, l)
 	c.Adopt(View{Epoch: 2, Nodes: nodes(3)})
 	for _, by := range []int{1, 2} {
@@ -222,7 +222,7 @@ func TestFreshGoes(t *testing.T) {
 // TestLeaversWaitToo: nodes that want to leave at rest stay as long as there would be
 // too few without them.
 func TestLeaversWaitToo(t *testing.T) {
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, NewLobby(Terms{World: 3, Min: 3}))
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, NewLobby(Terms{World: 3, Min: 3}, 0))
 	for i := range 3 {
 		c.Rest(start, node(i).ID, 1, i == 2, time.Minute)
 	}
@@ -233,7 +233,7 @@ func TestLeaversWaitToo(t *testing.T) {
 
 // TestRestOfAnotherView: that a node rests in a view that is over means nothing.
 func TestRestOfAnotherView(t *testing.T) {
-	c := NewCouncil(View{Epoch: 2, Nodes: nodes(1)}, NewLobby(Terms{World: 1}))
+	c := NewCouncil(View{Epoch: 2, Nodes: nodes(1)}, NewLobby(Terms{World: 1}, 0))
 	c.Rest(start, node(0).ID, 1, true, time.Minute)
 	if due, ok := c.Deadline(); ok {
 		t.Errorf("something is due at %v", due)
@@ -242,10 +242,28 @@ func TestRestOfAnotherView(t *testing.T) {
 
 // TestFewAtRest: if only a few come to rest it is not the others that go.
 func TestFewAtRest(t *testing.T) {
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}))
+	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}, 0))
 	c.Rest(start, node(3).ID, 1, false, time.Millisecond)
 	r, ok := c.Tick(start.Add(time.Millisecond))
 	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(3).ID {
 		t.Errorf("%v go, want the one that rests", goes)
+	}
+}
+
+// What a candidate has lost before it is invited, as by a seed that takes the place of
+// another, are links that it makes anew.
+func TestLostBeforeInvitation(t *testing.T) {
+	l := NewLobby(Terms{World: 1, Elastic: true}, 0)
+	for i := 1; i < 3; i++ {
+		if err := l.Admit(node(i), AnyRank, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	world := View{Epoch: 1, Nodes: nodes(1)}
+	if l.unlink(start, world, node(2).ID, node(0).ID, "it is silent") {
+		t.Error("it counts")
+	}
+	if out := l.dismiss(start.Add(time.Minute), world); len(out) > 0 {
+		t.Errorf("dismissed: %v", out)
 	}
 }

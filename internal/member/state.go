@@ -1,15 +1,18 @@
 package member
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // A Kind says what an Entry does.
 type Kind uint8
 
 const (
-	Form  Kind = iota + 1 // Nodes are the world, in the order of their ranks
+	Form  Kind = iota + 1 // Nodes are the world, in the order of their ranks; there is nobody in it
 	Join                  // Nodes get the next ranks, in this order
 	Leave                 // IDs go, in good order
 	Fail                  // IDs are gone
@@ -47,6 +50,31 @@ type State struct {
 	view View
 	used map[NodeID]bool // every node that has ever been in a view
 }
+
+// RestoreState is the State with a view in which some nodes have ever been, and those
+// of the view: what View and Used have returned.
+func RestoreState(v View, used []NodeID) (s State, err error) {
+	if err := v.Check(); err != nil {
+		return s, err
+	}
+	s = State{view: v.clone(), used: make(map[NodeID]bool, len(used))}
+	for _, id := range used {
+		s.used[id] = true
+	}
+	for _, n := range v.Nodes {
+		s.used[n.ID] = true
+	}
+	return s, nil
+}
+
+// Used are all nodes that have ever been in a view, in some order that depends on
+// nothing else.
+func (s *State) Used() []NodeID {
+	return slices.SortedFunc(maps.Keys(s.used), func(a, b NodeID) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// Knows reports whether a node has ever been in a view.
+func (s *State) Knows(id NodeID) bool { return s.used[id] }
 
 // View is the newest view. Before the Form entry it is empty, with epoch 0.
 func (s *State) View() View { return s.view.clone() }
@@ -93,7 +121,7 @@ func (s *State) ApplyAll(entries []Entry) (v View, err error) {
 func (s *State) check(e Entry) error {
 	switch e.Kind {
 	case Form, Join:
-		if e.Kind == Form && s.view.Epoch > 0 {
+		if e.Kind == Form && s.view.Size() > 0 {
 			return ErrFormed
 		}
 		if e.Kind == Join && s.view.Epoch == 0 {

@@ -33,6 +33,11 @@ const (
 	trustsAnyone            // candidates count as linked as soon as they are invited
 	isTooBig                // more nodes are let in than there is room for
 	isTooSmall              // views are made of too few
+	actsTooEarly            // a view is handed out before it is agreed on
+	forgetsReports          // nodes do not say again to the next seed what they have said
+	forgetsMissed           // nodes that are back do not hear what the others have
+	missesNobody            // that who enters has gone by then is not told to the council
+	decidesMeanwhile        // the council goes on before it is known what was agreed on
 	faults
 )
 
@@ -71,26 +76,35 @@ type simNode struct {
 	entered  bool // it has a view
 	invited  uint64
 	refused  bool
+	// What it says again to a seed that takes the place of another:
+	term    int // the seed that it has a connection to
+	noticed []int
+	rested  uint64
+	gone    bool // the seed has heard of its end
 }
 
 // A simWorld is nodes and their seed, in virtual time.
 type simWorld struct {
-	fault   fault
-	rng     *rand.Rand
-	now     time.Time
-	agenda  agenda
-	turn    int
-	nodes   []*simNode
-	lost    map[[2]int]bool // links, whoever has noticed
-	harmed  map[int]bool    // nodes that have crashed, left, or lost a link or the seed
-	state   State
-	view    View
-	council *Council
-	lobby   *Lobby
-	terms   Terms
-	linked  map[[2]int]bool // pairs, of whom the first has linked itself to the second
-	invited int
-	err     error
+	fault    fault
+	rng      *rand.Rand
+	now      time.Time
+	agenda   agenda
+	turn     int
+	nodes    []*simNode
+	lost     map[[2]int]bool // links, whoever has noticed
+	harmed   map[int]bool    // nodes that have crashed, left, or lost a link or the seed
+	state    State
+	view     View
+	council  *Council
+	lobby    *Lobby
+	terms    Terms
+	linked   map[[2]int]bool // pairs, of whom the first has linked itself to the second
+	invited  int
+	resting  uint64 // the epoch in which nodes came to rest last
+	term     int    // of the seed that leads
+	pending  bool   // a change is to be agreed on: this one
+	proposed Ruling
+	err      error
 }
 
 func newSimWorld(seed uint64, f fault) *simWorld {
@@ -138,7 +152,12 @@ func (w *simWorld) tell(i int, do func()) {
 		at = s.said
 	}
 	s.said = at
-	w.after(at.Sub(w.now), do)
+	term := s.term
+	w.after(at.Sub(w.now), func() {
+		if w.council != nil && term == w.term {
+			do()
+		}
+	})
 }
 
 // lose ends the link of two nodes. Those that live notice, sooner or later.
@@ -147,6 +166,7 @@ func (w *simWorld) lose(a, b int, within int) {
 	for _, end := range [][2]int{{a, b}, {b, a}} {
 		w.after(w.ms(within), func() {
 			s := w.nodes[end[0]]
+			s.noticed = append(s.noticed, end[1])
 			if s.alive && s.attached && !s.removed {
 				w.tell(end[0], func() { w.hear(func() { w.report(end[0], end[1]) }) })
 			}
@@ -167,7 +187,7 @@ func (w *simWorld) report(by, to int) {
 	asked := w.now
 	for _, i := range []int{by, to} {
 		w.after(w.ms(30), func() {
-			if s := w.nodes[i]; s.alive && s.attached {
+			if s := w.nodes[i]; s.alive && s.attached && s.term == w.term {
 				w.tell(i, func() { w.council.Heard(asked, s.id) })
 			}
 		})
@@ -178,6 +198,7 @@ func (w *simWorld) report(by, to int) {
 func (w *simWorld) end(i int, left bool) {
 	w.nodes[i].attached = false
 	w.tell(i, func() {
+		w.nodes[i].left, w.nodes[i].gone = left, true
 		w.hear(func() {
 			if w.fault != deafToEnds {
 				w.council.Gone(w.now, w.nodes[i].id, left, "it is gone")
@@ -194,7 +215,13 @@ func (w *simWorld) hear(input func()) {
 
 // decide has the council decide, now and when it is due.
 func (w *simWorld) decide() {
+	if w.council == nil || w.pending && w.fault != decidesMeanwhile {
+		return
+	}
 	w.rule()
+	if w.council == nil {
+		return
+	}
 	if due, ok := w.council.Deadline(); ok && w.fault != missesDeadline && w.err == nil {
 		w.after(max(0, due.Sub(w.now)), w.decide)
 	}
@@ -212,7 +239,10 @@ func (w *simWorld) rule() {
 		}
 		w.welcome(r)
 		if len(r.Entries) > 0 {
-			w.change(r)
+			w.propose(r)
+		}
+		if w.pending || w.council == nil {
+			return
 		}
 		if w.fault == neverAdopts {
 			return
@@ -239,12 +269,14 @@ func (w *simWorld) change(r Ruling) {
 	w.view = view
 	if w.fault != neverAdopts {
 		w.council.Adopt(view)
+		w.missEntered(view)
 	}
 	for i, s := range w.nodes {
 		rank, stays := view.Rank(s.id)
 		switch {
 		case !s.attached, s.removed && w.fault != tellsRemoved, !stays && !s.entered:
 		case stays && w.fault == forgetsOne && rank == view.Size()-1:
+		case s.term != w.term: // It hears of it when it is back.
 		case stays || w.fault == tellsRemoved && len(s.views) > 0 && s.removed:
 			s.entered = true
 			w.after(w.ms(30), func() { w.receive(i, view) })
@@ -330,8 +362,10 @@ func (w *simWorld) harm() {
 	case 2: // It leaves.
 		s.alive, w.harmed[i] = false, true
 		if s.attached {
-			s.left = true
 			w.end(i, true)
+		}
+		for j := range w.nodes {
+			w.after(w.ms(20), func() { w.nodes[j].noticed = append(w.nodes[j].noticed, i) })
 		}
 	case 3: // A link is cut.
 		if j := w.rng.IntN(len(w.nodes)); j != i && w.nodes[j].alive {
@@ -355,6 +389,9 @@ func (w *simWorld) run() error {
 	}
 	if w.rng.IntN(3) == 0 {
 		w.after(w.ms(800), w.leaveAtRest)
+	}
+	for range w.rng.IntN(3) {
+		w.after(w.ms(1500), w.replaceSeed)
 	}
 	for steps := 0; len(w.agenda) > 0 && w.err == nil; steps++ {
 		e := heap.Pop(&w.agenda).(event)
@@ -384,7 +421,7 @@ func (w *simWorld) check() {
 		if in && s.alive && s.attached && (len(s.views) == 0 || s.views[len(s.views)-1].Epoch != w.view.Epoch) {
 			w.failf("node %d is in view %d, and has only these: %v", i, w.view.Epoch, s.views)
 		}
-		if s.left && in && !w.council.held {
+		if s.left && in && !w.council.held && w.isPopulated() {
 			w.failf("node %d has left, and is in view %d", i, w.view.Epoch)
 		}
 		if s.removed && in {

@@ -1,10 +1,13 @@
 package mesh
 
 import (
+	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -137,6 +140,34 @@ func TestNewcomerGoes(t *testing.T) {
 				t.Errorf("for node %d these have failed: %v, want 3, once it was in the world", seat, got)
 			}
 		}
+	})
+}
+
+// TestGoneAreForgotten: nothing keeps the link to a node that is not in the world any
+// more, or that went before it was: what it shares with this node would be kept, too.
+func TestGoneAreForgotten(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		w.newcomers(1)
+		m := w.meshes[0]
+		early, late := weak.Make(w.linkOf(0, 3)), weak.Make(w.linkOf(0, 2))
+		w.meshes[3].Abort()
+		w.meshes[3] = nil
+		m.doubt(2, 1, errors.New("as another one says"), nil)
+		time.Sleep(time.Second)
+		w.network.Crash(w.host(2))
+		time.Sleep(time.Minute)
+		w.comms[0].Close()
+		w.comms[0] = nil
+		m.Adopt(w.Context(), member.View{Epoch: 2, Nodes: w.view.Nodes[:2]})
+		for range 100 {
+			time.Sleep(time.Second)
+			runtime.GC()
+			if early.Value() == nil && late.Value() == nil {
+				return
+			}
+		}
+		t.Errorf("links are still there: %t to one that went early, %t to one of the world", early.Value() != nil, late.Value() != nil)
 	})
 }
 

@@ -25,6 +25,50 @@ func TestIdleWorldStaysUp(t *testing.T) {
 	})
 }
 
+// TestWatchTraffic: what a node says in an idle world does not grow with it: it
+// exchanges signs of life with those that it watches and those that watch it, and
+// with each about once in two intervals.
+func TestWatchTraffic(t *testing.T) {
+	for _, n := range []int{2, 7, 8, 16, 24} {
+		inBubble(t, n, func(w *world) {
+			w.form()
+			time.Sleep(time.Minute)
+			before := w.heard()
+			const passed = 10 * time.Minute
+			time.Sleep(passed)
+			k := min(n-1, WatchedMax)
+			for rank, now := range w.heard() {
+				frames, peers := uint64(0), 0
+				for peer := range now {
+					got := now[peer] - before[rank][peer]
+					frames += got
+					if got > 0 {
+						peers++
+					}
+				}
+				// Who asks a peer hears an answer, and the peer has heard the question.
+				if most := uint64(2*k) * uint64(passed/interval/2+1); frames > most || peers > 2*k {
+					t.Errorf("%d nodes: rank %d has heard %d frames of %d peers, want at most %d of %d", n, rank, frames, peers, most, 2*k)
+				}
+			}
+		})
+	}
+}
+
+// heard is how many frames each rank has heard of each.
+func (w *world) heard() (frames [][]uint64) {
+	for rank := range w.meshes {
+		of := make([]uint64, len(w.meshes))
+		for peer := range of {
+			if peer != rank {
+				of[peer] = w.linkOf(rank, peer).Heard()
+			}
+		}
+		frames = append(frames, of)
+	}
+	return frames
+}
+
 // TestShortSilence: a network that falls silent for less than the timeout is
 // no failure.
 func TestShortSilence(t *testing.T) {

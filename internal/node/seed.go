@@ -1,23 +1,34 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // SeedConfig is what a Seed needs. Its fields are as those of seed.Config where
 // they have the same names.
 type SeedConfig struct {
-	Listen      string // where nodes reach it
-	StateDir    string // of its certificate authority; empty: in memory
+	Listen   string   // where nodes reach it
+	StateDir string   // where it keeps what has to outlive it; empty: in memory
+	Peers    []string // addresses of all seeds of the cluster; empty: there is this one
+	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
+	// its certificate authority alone.
+	Open        func(seed.LogConfig) (seed.Log, error)
+	PeerToken   pki.Token // what seeds prove to each other; none: Token
+	Advertise   string    // which of them is this one; empty: it finds out
 	Token       pki.Token
 	World       int
 	Elastic     bool
@@ -31,6 +42,7 @@ type SeedConfig struct {
 type Seed struct {
 	server   *seed.Server
 	endpoint *quic.Endpoint
+	addr     string // among those of its peers
 	done     chan struct{}
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
@@ -38,7 +50,11 @@ type Seed struct {
 
 // StartSeed starts a seed, which runs until it is closed.
 func StartSeed(cfg SeedConfig) (*Seed, error) {
-	authority, err := openAuthority(cfg.StateDir)
+	dir := cfg.StateDir
+	if len(cfg.Peers) > 0 {
+		dir = "" // The seeds agree on one.
+	}
+	authority, err := openAuthority(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +68,13 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	t, err := s.endpoint.Transport(joining)
+	var quorum *seed.Quorum
+	if err == nil {
+		quorum, err = s.quorum(cfg)
+	}
 	if err == nil {
 		s.server, err = seed.Serve(seed.Config{
-			Transport: t, Authority: authority, Token: cfg.Token, World: cfg.World,
+			Transport: t, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
 			Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}
@@ -70,6 +90,51 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	return s, nil
 }
 
+// quorum is with whom the seed keeps what it decides: with itself alone if it has a
+// directory and no peers.
+func (s *Seed) quorum(cfg SeedConfig) (*seed.Quorum, error) {
+	q := &seed.Quorum{
+		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, Open: cfg.Open,
+		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+			return s.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
+		},
+	}
+	if len(cfg.Peers) > 0 {
+		self, err := selfOf(cfg.Peers, cfg.Advertise, s.endpoint.Addr())
+		if err != nil {
+			return nil, err
+		}
+		q.Self, q.Seeds, q.Token = self, cfg.Peers, cfg.PeerToken
+		s.addr = self
+	} else if cfg.StateDir == "" || cfg.Open == nil {
+		return nil, nil
+	}
+	return q, nil
+}
+
+// alone is the name of a seed that has no others, at whatever address it is started
+// again.
+const alone = "alone"
+
+// selfOf is which of the seeds is the one that listens at an address.
+func selfOf(seeds []string, advertise, listen string) (string, error) {
+	if advertise != "" {
+		if !slices.Contains(seeds, advertise) {
+			return "", fmt.Errorf("the seed is to be reached at %s, which is none of its peers %s; it is one of them itself", advertise, strings.Join(seeds, ", "))
+		}
+		return advertise, nil
+	}
+	here := slices.DeleteFunc(slices.Clone(seeds), func(addr string) bool { return !host.Leads(addr, listen) })
+	if len(here) == 1 {
+		return here[0], nil
+	}
+	which := "none of the peers " + strings.Join(seeds, ", ") + " leads"
+	if len(here) > 1 {
+		which = "several peers, " + strings.Join(here, ", ") + ", lead"
+	}
+	return "", fmt.Errorf("%s to the seed that listens at %s: say which one it is, by its address", which, listen)
+}
+
 func openAuthority(dir string) (*pki.Authority, error) {
 	if dir == "" {
 		return pki.NewAuthority()
@@ -78,10 +143,13 @@ func openAuthority(dir string) (*pki.Authority, error) {
 }
 
 // Addr is an address at which nodes, perhaps of other hosts, look for the seed.
-func (s *Seed) Addr() string { return host.Reachable(s.endpoint.Addr()) }
+func (s *Seed) Addr() string { return cmp.Or(s.addr, host.Reachable(s.endpoint.Addr())) }
 
 // Wait is that of the Server.
 func (s *Seed) Wait(ctx context.Context) error { return s.server.Wait(ctx) }
+
+// Err is why the seed cannot go on; nil: it can, or there is nothing more to do.
+func (s *Seed) Err() error { return s.server.Broken() }
 
 // Done is closed when the world did not form, or when all its nodes have gone.
 func (s *Seed) Done() <-chan struct{} { return s.done }

@@ -55,7 +55,7 @@ func createAuthority(path string) error {
 	if err != nil {
 		return err
 	}
-	text, err := a.marshal()
+	text, err := a.Marshal()
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,9 @@ const (
 	keyBlock         = "PRIVATE KEY"
 )
 
-func (a *Authority) marshal() ([]byte, error) {
+// Marshal writes an authority, with its key, as PEM. Whoever reads it can sign for the
+// cluster.
+func (a *Authority) Marshal() ([]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
 		return nil, err
@@ -117,6 +119,9 @@ func (a *Authority) marshal() ([]byte, error) {
 	text := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: a.cert.Raw})
 	return append(text, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: key})...), nil
 }
+
+// ParseAuthority reads what Marshal has written.
+func ParseAuthority(text []byte) (*Authority, error) { return parseAuthority(text, time.Now()) }
 
 func parseAuthority(text []byte, now time.Time) (*Authority, error) {
 	first, rest := pem.Decode(text)

@@ -69,11 +69,11 @@ func TestOpenAuthorityByManyAtOnce(t *testing.T) {
 
 func TestOpenAuthorityRefusesDamage(t *testing.T) {
 	a := newAuthority(t)
-	good, err := a.marshal()
+	good, err := a.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := newAuthority(t).marshal()
+	other, err := newAuthority(t).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestOpenAuthorityRefusesDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodeFile, err := (&Authority{key.private, mustParse(t, node)}).marshal()
+	nodeFile, err := (&Authority{key.private, mustParse(t, node)}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestOpenAuthorityRefusesFilesThatOthersCanRead(t *testing.T) {
 }
 
 func TestParseAuthorityExpired(t *testing.T) {
-	text, err := newAuthority(t).marshal()
+	text, err := newAuthority(t).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/nexar-go/nexar/internal/member"
 )
@@ -38,13 +41,44 @@ func (k *Key) ID() member.NodeID { return k.id }
 
 // Request is a certificate signing request (PKCS #10, DER). It proves to the
 // CA that this node holds the key, and asks for nothing else.
-func (k *Key) Request() ([]byte, error) {
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: k.id.String()}}
+func (k *Key) Request() ([]byte, error) { return k.request(k.id.String()) }
+
+func (k *Key) request(name string) ([]byte, error) {
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, k.private)
 	if err != nil {
 		return nil, fmt.Errorf("making a signing request: %w", err)
 	}
 	return der, nil
+}
+
+// RequestOver is Request for a TLS session alone: to who has it from there it is of no
+// use over another one (Bound).
+func (k *Key) RequestOver(cs tls.ConnectionState) ([]byte, error) {
+	session, err := requestSession(cs)
+	if err != nil {
+		return nil, err
+	}
+	return k.request(k.id.String() + " " + session)
+}
+
+// Bound reports whether a signing request was made for a TLS session.
+func Bound(request []byte, cs tls.ConnectionState) bool {
+	session, err := requestSession(cs)
+	if err != nil {
+		return false
+	}
+	csr, err := x509.ParseCertificateRequest(request)
+	return err == nil && csr.CheckSignature() == nil && strings.HasSuffix(csr.Subject.CommonName, " "+session)
+}
+
+// requestSession is what names a TLS session, to both its sides and nobody else.
+func requestSession(cs tls.ConnectionState) (string, error) {
+	material, err := cs.ExportKeyingMaterial("EXPORTER-nexar-request", nil, 16)
+	if err != nil {
+		return "", fmt.Errorf("making a signing request: %w", err)
+	}
+	return hex.EncodeToString(material), nil
 }
 
 func keyID(pub *ecdsa.PublicKey) (member.NodeID, error) {

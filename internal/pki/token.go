@@ -150,6 +150,9 @@ type Role string
 const (
 	NodeRole Role = "node"
 	SeedRole Role = "seed"
+	// Those of seeds of one cluster to each other, who calls and who answers.
+	CallingPeerRole   Role = "calling peer"
+	AnsweringPeerRole Role = "answering peer"
 )
 
 const (

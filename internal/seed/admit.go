@@ -33,6 +33,14 @@ func (s *Server) serve(conn transport.Conn, place *stranger) {
 		s.turnAway(l, readError(err))
 		return
 	}
+	if peer, ok := m.(wire.JoinPeer); ok {
+		s.attendPeer(l, peer)
+		return
+	}
+	if leader, here := s.leader(); !here {
+		s.sendOn(l, leader)
+		return
+	}
 	if _, asks := m.(wire.JoinStatus); asks {
 		if err := s.inform(l); err != nil {
 			s.turnAway(l, err)
@@ -67,7 +75,7 @@ func (s *Server) authenticate(l *line, deadline time.Time) error {
 		return refuse(wire.RefusedMalformed, "the first message was %T", m)
 	}
 	state := secured.ConnectionState()
-	answer := wire.JoinAnswer{Cluster: s.cfg.Authority.Cluster()}
+	answer := wire.JoinAnswer{Cluster: s.cluster()}
 	switch token := s.cfg.Token; {
 	case token.IsZero() && len(hello.Proof) > 0:
 		return refuse(wire.RefusedToken, "the node has a cluster token (NEXAR_CLUSTER_TOKEN), this cluster has none")
@@ -112,9 +120,13 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 		return nil, refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)
 	}
 	observed := l.conn.RemoteAddr()
-	cert, id, err := s.cfg.Authority.Sign(req.CSR, s.cfg.CertificateLife)
+	authority := s.authority()
+	cert, id, err := authority.Sign(req.CSR, s.cfg.CertificateLife)
 	if err != nil {
 		return nil, &refusal{wire.RefusedMalformed, err}
+	}
+	if req.Again && !pki.Bound(req.CSR, l.conn.(transport.Secured).ConnectionState()) {
+		return nil, refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
 	}
 	node := member.Node{ID: id, Host: req.Host, Name: req.Name}
 	if node.Host == "" {
@@ -125,33 +137,62 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	}
 	admitted, err := wire.AppendJoin(nil, wire.JoinAdmitted{
 		Certificate: cert,
-		CA:          s.cfg.Authority.Certificate(),
+		CA:          authority.Certificate(),
 		ID:          id,
 		Observed:    observed,
 		World:       uint32(s.cfg.World),
+		Lasting:     s.peers != nil,
+		Seeds:       s.addrs(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	g := &guest{line: l, node: node, wanted: int(req.Rank), spare: req.Spare, out: newOutbox()}
 	g.out.post(admitted)
-	return g, s.takePlace(g)
+	return g, s.takePlace(g, req.Again, req.Epoch)
 }
 
-// takePlace adds g to those who are told how the world stands.
-func (s *Server) takePlace(g *guest) error {
+// takePlace adds g to those who are told how the world stands. It may have been
+// there before, and have the view of an epoch.
+func (s *Server) takePlace(g *guest, again bool, epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used[g.node.ID] {
-		return refusalOf(fmt.Errorf("node %v: %w", g.node.ID, member.ErrReused))
+	id := g.node.ID
+	switch {
+	case !s.office.held || !s.office.begun || s.office.ending && s.form.Phase() < member.Failed:
+		return refuse(wire.RefusedBusy, "who leads, or the world, is changing")
+	case again && epoch > s.record.view.Epoch:
+		return refuse(wire.RefusedBusy, "it does not know yet of view %d", epoch)
+	case again && s.record.over && s.record.state.Knows(id):
+		s.sendOff(g)
+		return nil
+	}
+	if _, in := s.record.view.Rank(id); again && in {
+		s.takeBack(g, epoch)
+		return nil
+	}
+	if again && s.record.state.Knows(id) {
+		s.sendOff(g)
+		return nil
+	}
+	if old := s.guests[id]; again && old != nil {
+		s.drop(old)
+	}
+	switch {
+	case s.record.over && s.form.Phase() < member.Failed:
+		return refusalOf(fmt.Errorf("%w: the world is over", member.ErrOver))
+	case s.guests[id] != nil || s.record.state.Knows(id):
+		return refusalOf(fmt.Errorf("node %v: %w", id, member.ErrReused))
+	case s.isDeserted():
+		return refuse(wire.RefusedBusy, "it waits up to %v for the nodes of a world that it knows of", s.lim.back)
 	}
 	if p := s.form.Phase(); p < member.Failed && (g.spare || p > member.Gathering && s.cfg.Elastic || p == member.Formed) {
 		return s.takeSeat(g)
 	}
 	step, err := s.form.Admit(time.Now(), g.node, g.wanted)
 	if err == nil {
-		s.guests[g.node.ID], s.used[g.node.ID] = g, true
-		s.log.Info("node joined", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
+		s.guests[id] = g
+		s.log.Info("node joined", "node", id, "addr", g.node.Addrs[0], "name", g.node.Name,
 			"joined", s.form.Joined(), "world", s.cfg.World)
 		g.out.post(s.progress())
 	}
@@ -170,9 +211,9 @@ func (s *Server) takeSeat(g *guest) error {
 	if err := s.lobby.Admit(g.node, g.wanted, g.spare); err != nil {
 		return refusalOf(err)
 	}
-	s.guests[g.node.ID], s.used[g.node.ID] = g, true
+	s.guests[g.node.ID] = g
 	s.log.Info("node waits for its place", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
-		"spare", g.spare, "waiting", s.lobby.Waiting(), "world", s.view.Size())
+		"spare", g.spare, "waiting", s.lobby.Waiting(), "world", s.record.view.Size())
 	g.out.post(s.progress())
 	s.note(g, Event{})
 	s.hear(func(time.Time) {})

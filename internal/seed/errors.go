@@ -67,6 +67,19 @@ func (e *RefusedError) Unwrap() error {
 	}
 }
 
+// An ElsewhereError says that another seed has to answer.
+type ElsewhereError struct {
+	Seed   string // address
+	Leader string // of the one that leads; empty: the seeds have not agreed on one
+}
+
+func (e *ElsewhereError) Error() string {
+	if e.Leader == "" {
+		return fmt.Sprintf("seed %s does not reach most of the others, or they have not agreed yet on which of them leads", e.Seed)
+	}
+	return fmt.Sprintf("seed %s says that the one at %s leads", e.Seed, e.Leader)
+}
+
 // A FailedError says that the world did not form after this node was admitted
 // to it. All nodes of the world get the same text.
 type FailedError struct {

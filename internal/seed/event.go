@@ -7,12 +7,15 @@ import (
 	"github.com/nexar-go/nexar/internal/member"
 )
 
-// An Event says that a node has joined or gone.
+// An Event says that a node has joined or gone, or that a seed leads.
 type Event struct {
+	Leader string // address of the seed, in place of all else
+
 	Node member.Node
 	// Rank is that of the node: once the world is full the one it has, before
 	// that the one it wants, or member.AnyRank.
 	Rank   int
+	Back   bool // it is the conn that has ended, and not the node: it has another one now
 	Gone   bool
 	Left   bool   // it has gone in good order
 	Reason string // why it has gone
@@ -51,40 +54,29 @@ func (e *events) take() []Event {
 // It returns when the world did not form, when all its nodes have gone, or when
 // ctx ends. Only one goroutine at a time follows a Server.
 func (s *Server) Follow(ctx context.Context, f func(Event)) {
-	decided := s.decided
 	for {
+		over := isClosed(s.over) // What comes after that is of no interest.
 		for _, event := range s.events.take() {
 			if f != nil {
 				f(event)
 			}
-			if event.Gone && event.Here == 0 && s.hasView() {
-				return
-			}
+		}
+		if over {
+			return
 		}
 		select {
 		case <-s.events.wake:
-		case <-decided:
-			if s.Status().Err != nil {
-				return
-			}
-			decided = nil
+		case <-s.over:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// hasView reports whether the world has been full.
-func (s *Server) hasView() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.view.Epoch > 0
-}
-
 // note tells that a node has joined or gone. The lock is held.
 func (s *Server) note(g *guest, event Event) {
 	event.Node, event.Rank, event.Here = g.node, g.wanted, len(s.guests)
-	if r, ok := s.view.Rank(g.node.ID); ok {
+	if r, ok := s.record.view.Rank(g.node.ID); ok {
 		event.Rank = r
 	}
 	s.events.add(event)

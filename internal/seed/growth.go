@@ -60,14 +60,14 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 
 // Linked says that this node is linked to all whom an invitation names. It does not
 // wait.
-func (s *Session) Linked(number uint64) { s.out.post(frame(wire.JoinLinked{Number: number})) }
+func (s *Session) Linked(number uint64) { s.post(wire.JoinLinked{Number: number}) }
 
 // IsCalled reports whether the nodes of a view are called to rest, so that others
 // can join.
 func (s *Session) IsCalled(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.called == epoch && !isClosed(s.ended)
+	return s.called == epoch && !isClosed(s.missed)
 }
 
 // Rest says that this node is at rest in a view, and whether it leaves. The seed
@@ -78,14 +78,20 @@ func (s *Session) Rest(epoch uint64, leaves bool, within time.Duration) {
 	if within > 0 {
 		ms = max(1, ms) // 0 is without limit.
 	}
-	s.out.post(frame(wire.JoinRest{Epoch: epoch, Leaves: leaves, Within: uint32(ms)}))
+	s.say(wire.JoinRest{Epoch: epoch, Leaves: leaves, Within: uint32(ms)})
 }
 
-// Gone reports whether the conn to the seed has ended.
-func (s *Session) Gone() bool { return isClosed(s.ended) }
+// Gone reports whether there is no seed any more, as far as it is known.
+func (s *Session) Gone() bool { return isClosed(s.Ended()) }
 
-// Ended is closed when it has.
-func (s *Session) Ended() <-chan struct{} { return s.ended }
+// Ended is closed when there is none: the conn to the seed has ended and, if it lasts,
+// it has not been back for a while. If it comes back after all, the next call returns
+// another channel.
+func (s *Session) Ended() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed
+}
 
 // handleGrowth handles what the seed says about nodes that join.
 func (s *Session) handleGrowth(m wire.JoinMessage) error {

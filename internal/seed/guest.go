@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A guest is a node that has a place and a conn to the seed.
@@ -67,6 +68,9 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 		case err != nil:
 			return "its conn to the seed ended: " + g.reason(err), false
 		}
+		if !s.isGuest(g) {
+			continue // Somebody else decides now, or it has another conn.
+		}
 		switch m := m.(type) {
 		case wire.JoinPing:
 			s.judge(func(now time.Time) { s.council.Heard(s.asked(m, now), g.node.ID) })
@@ -102,12 +106,12 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 func (s *Server) isView(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.view.Epoch > 0 && s.view.Epoch == epoch
+	return s.record.begun && s.record.view.Epoch == epoch
 }
 
 // renew signs the next certificate of a node, and of no other.
 func (s *Server) renew(g *guest, csr []byte) error {
-	cert, id, err := s.cfg.Authority.Sign(csr, s.cfg.CertificateLife)
+	cert, id, err := s.authority().Sign(csr, s.cfg.CertificateLife)
 	if err != nil {
 		return err
 	}
@@ -119,15 +123,25 @@ func (s *Server) renew(g *guest, csr []byte) error {
 	return nil
 }
 
+// isGuest reports whether this conn is the one that its node has.
+func (s *Server) isGuest(g *guest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guests[g.node.ID] == g
+}
+
 // gone says that a node has no conn to the seed any more.
 func (s *Server) gone(g *guest, reason string, left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.guests[g.node.ID] != g {
+		return
+	}
 	delete(s.guests, g.node.ID)
 	s.answered(g.node.ID, nil, hasGone)
 	if s.open.Err() == nil && s.form.Phase() != member.Failed {
 		attrs := []any{"node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "reason", reason, "phase", s.form.Phase()}
-		if rank, ok := s.view.Rank(g.node.ID); ok {
+		if rank, ok := s.record.view.Rank(g.node.ID); ok {
 			attrs = append(attrs, "rank", rank)
 		}
 		if left {
@@ -137,9 +151,90 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 		}
 		s.note(g, Event{Gone: true, Left: left, Reason: reason})
 	}
+	if s.peers == nil || left || died(g.conn) {
+		s.forget(g, reason, left)
+	} else {
+		s.forgetLater(g, reason)
+	}
+	s.lookAround(g, left)
+}
+
+// died reports whether the process at the other end of a conn is known to have ended.
+func died(conn transport.Conn) bool { return errors.Is(conn.Err(), transport.ErrPeerGone) }
+
+// forgetLater is forget for a node whose conn has ended, if it has no other soon:
+// where seeds last, that is no end of the node. The lock is held.
+func (s *Server) forgetLater(g *guest, reason string) {
+	if _, in := s.record.view.Rank(g.node.ID); !in {
+		s.forget(g, reason, false)
+		return
+	}
+	form := s.form
+	time.AfterFunc(s.lim.away, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.form == form && s.office.held && s.guests[g.node.ID] == nil && s.open.Err() == nil {
+			s.forget(g, reason, false)
+		}
+	})
+}
+
+// forget tells those who decide that a node is gone. The lock is held.
+func (s *Server) forget(g *guest, reason string, left bool) {
 	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
 	if s.council == nil {
 		s.lobby.Gone(g.node.ID)
 	}
 	s.hear(func(now time.Time) { s.council.Gone(now, g.node.ID, left, reason) })
+}
+
+// takeBack gives a node of the view its place again, and tells it what it may have
+// missed. The lock is held.
+func (s *Server) takeBack(g *guest, epoch uint64) {
+	if old := s.guests[g.node.ID]; old != nil {
+		old.out.close(nil)
+	}
+	s.guests[g.node.ID] = g
+	s.office.visited = true
+	v := s.record.view
+	rank, _ := v.Rank(g.node.ID)
+	s.log.Info("node is back", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "rank", rank)
+	if s.record.formed && epoch > 0 {
+		g.out.post(frame(wire.JoinFormed{Epoch: epoch}))
+	}
+	if v.Epoch > epoch {
+		g.out.post(frame(viewMessage(v)))
+	}
+	s.note(g, Event{Back: true})
+	if s.council != nil {
+		s.catchUp(g)
+	}
+	s.hear(func(now time.Time) { s.council.Back(now, g.node.ID) })
+}
+
+// catchUp tells a node of the world whom others have been told to expect, and that they
+// have been called to rest. The lock is held.
+func (s *Server) catchUp(g *guest) {
+	expect, called := s.council.Missed()
+	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect)}); err == nil && len(expect) > 0 {
+		g.out.post(b)
+	}
+	if called {
+		g.out.post(frame(wire.JoinCall{Epoch: s.record.view.Epoch}))
+	}
+}
+
+// sendOff tells a node that is back why it is not in the world any more. The lock is
+// held.
+func (s *Server) sendOff(g *guest) {
+	last := s.record.farewell(g.node.ID)
+	s.log.Info("node is back, and not in the world any more", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name)
+	g.out.close(frame(last))
+}
+
+// drop lets a conn go whose node has another one and is in no view. The lock is held.
+func (s *Server) drop(g *guest) {
+	delete(s.guests, g.node.ID)
+	g.out.close(nil)
+	s.forget(g, "it has another conn", false)
 }

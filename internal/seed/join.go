@@ -3,9 +3,11 @@ package seed
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/member"
@@ -56,13 +58,21 @@ type Request struct {
 	// Log gets what happens. Nil means nowhere.
 	Log *slog.Logger
 
+	// Patience is how long a Session waits for a seed that lasts to be back before those
+	// who wait for it get an error: 0 is 30 seconds, less than 0 for ever. It goes on
+	// looking for one.
+	Patience time.Duration
+
 	key    *pki.Key // in place of a new one
 	limits limits
+	seeds  Seeds  // where others are
+	again  bool   // a seed has admitted the node before
+	epoch  uint64 // of the newest view that it has then
 }
 
 // message is the request as it is sent, with a signing request of the key.
-func (r Request) message(key *pki.Key) (wire.JoinRequest, error) {
-	csr, err := key.Request()
+func (r Request) message(key *pki.Key, cs tls.ConnectionState) (wire.JoinRequest, error) {
+	csr, err := key.RequestOver(cs)
 	if err != nil {
 		return wire.JoinRequest{}, err
 	}
@@ -84,6 +94,8 @@ func (r Request) message(key *pki.Key) (wire.JoinRequest, error) {
 		Name:       r.Name,
 		Rank:       int32(rank),
 		Spare:      r.Spare,
+		Again:      r.again,
+		Epoch:      r.epoch,
 	}, nil
 }
 
@@ -94,6 +106,16 @@ func (r Request) message(key *pki.Key) (wire.JoinRequest, error) {
 // while Join runs. A refusal is a *RefusedError.
 func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, error) {
 	s := newSession(conn, req)
+	if err := s.admit(ctx, req); err != nil {
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// admit is join that takes the conn over.
+func (s *Session) admit(ctx context.Context, req Request) error {
+	conn := s.line.conn
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := s.join(ctx, req)
 	if !stop() {
@@ -101,10 +123,9 @@ func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, erro
 	}
 	if err != nil {
 		conn.Close()
-		return nil, s.failure("joining at", err)
+		return s.failure("joining at", err)
 	}
-	s.start()
-	return s, nil
+	return nil
 }
 
 // failure says which seed an error is about, and what was being done.
@@ -114,6 +135,9 @@ func (s *Session) failure(doing string, err error) error {
 	}
 	if r, ok := errors.AsType[*RefusedError](err); ok {
 		return r // says by whom
+	}
+	if e, ok := errors.AsType[*ElsewhereError](err); ok {
+		return e
 	}
 	if errors.Is(err, ErrFalseSeed) {
 		return fmt.Errorf("seed %s %w", s.seed, err)
@@ -132,7 +156,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
-	m, err := req.message(key)
+	m, err := req.message(key, s.line.conn.(transport.Secured).ConnectionState())
 	if err != nil {
 		return err
 	}
@@ -158,6 +182,13 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	s.ID = key.ID()
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
+	s.lasting, s.certificate = admitted.Lasting, admitted.Certificate
+	s.req.key, s.req.again = key, true
+	for _, addr := range admitted.Seeds {
+		if !slices.Contains(s.req.seeds.Addrs, addr) {
+			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)
+		}
+	}
 	return nil
 }
 
@@ -218,8 +249,11 @@ func (s *Session) answer(deadline time.Time) (wire.JoinMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no answer: %w", err)
 	}
-	if r, ok := m.(wire.JoinRefusal); ok {
-		return nil, &RefusedError{Seed: s.seed, Code: r.Code, Text: r.Text}
+	switch m := m.(type) {
+	case wire.JoinRefusal:
+		return nil, &RefusedError{Seed: s.seed, Code: m.Code, Text: m.Text}
+	case wire.JoinElsewhere:
+		return nil, &ElsewhereError{Seed: s.seed, Leader: m.Leader}
 	}
 	return m, nil
 }

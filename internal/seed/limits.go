@@ -12,12 +12,18 @@ type limits struct {
 	silence   time.Duration // without a message: the peer is gone
 	tell      time.Duration // for nodes to say where they are
 	pause     time.Duration // between two questions where they are
+	away      time.Duration // for one node to be back, before it counts as gone
+	back      time.Duration // for nodes that have no conn to the seed to be back, before the world is over
 	grace     time.Duration // a stranger of this age may be pushed out by a new one
 	strangers int           // conns without a proof, at one time
 }
 
-// withDefaults fills in what is zero.
-func (l limits) withDefaults() limits {
+// lastingSilence is how long a seed that lasts, or a node of one, may be silent.
+const lastingSilence = 5 * time.Second
+
+// withDefaults fills in what is zero. Where seeds last a conn that ends is made again,
+// and it matters to find out that a seed has gone.
+func (l limits) withDefaults(lasting bool) limits {
 	set := func(d *time.Duration, to time.Duration) {
 		if *d == 0 {
 			*d = to
@@ -27,11 +33,19 @@ func (l limits) withDefaults() limits {
 	set(&l.step, 10*time.Second)
 	set(&l.write, 10*time.Second)
 	set(&l.linger, 2*time.Second)
+	if lasting {
+		set(&l.ping, time.Second)
+		set(&l.silence, lastingSilence)
+	}
 	set(&l.ping, 5*time.Second)
 	set(&l.silence, 30*time.Second)
 	set(&l.tell, 2*time.Second)
 	set(&l.pause, 250*time.Millisecond)
 	set(&l.grace, time.Second)
+	// A node may find out only by its silence that the seed has gone, and then has to
+	// find another.
+	set(&l.away, 3*lastingSilence)
+	set(&l.back, 30*time.Second)
 	if l.strangers == 0 {
 		l.strangers = 256
 	}

@@ -125,6 +125,13 @@ func (o *outbox) put(frame []byte, last bool) {
 	}
 }
 
+// waiting is how many frames are still to be written.
+func (o *outbox) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue)
+}
+
 func (o *outbox) take() (frames [][]byte, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -91,7 +91,7 @@ func (s *Server) askAll() (*poll, error) {
 func (s *Server) poll() (p *poll, pause time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.form.Err(); err != nil {
+	if err := s.err; err != nil {
 		return nil, 0, refuse(wire.RefusedOver, "the world did not form: %w", err)
 	}
 	now := time.Now()
@@ -116,15 +116,15 @@ func (s *Server) newPoll(now time.Time) *poll {
 	p := &poll{
 		number: s.polls, asked: make(map[member.NodeID]int), due: now.Add(s.lim.tell), done: make(chan struct{}),
 		standing: wire.JoinStanding{
-			Epoch: s.view.Epoch, World: uint32(s.cfg.World), Joined: uint32(s.form.Joined()),
+			Epoch: s.record.view.Epoch, World: uint32(s.cfg.World), Joined: uint32(s.form.Joined()),
 			Waiting: uint32(s.lobby.Waiting()), Formed: formed,
 		},
 	}
 	if formed {
-		p.standing.Joined = uint32(s.view.Size())
+		p.standing.Joined = uint32(s.record.view.Size())
 	}
 	ask := frame(wire.JoinAsk{Number: p.number})
-	for rank, n := range s.view.Nodes {
+	for rank, n := range s.record.view.Nodes {
 		g, missing := s.guests[n.ID], notJoined
 		switch {
 		case g == nil:
@@ -154,7 +154,7 @@ func (p *poll) add(rank int, n member.Node, missing string) {
 // lock is held.
 func (s *Server) unranked() (list []*guest) {
 	for id, g := range s.guests {
-		if _, in := s.view.Rank(id); !in {
+		if _, in := s.record.view.Rank(id); !in {
 			list = append(list, g)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,6 +46,7 @@ type Seeds struct {
 // cannot be reached, and returns an error that names each of them. A seed that
 // answers and refuses, or that turns out to be false, is the end of it.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
+	req.seeds = d
 	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
 		s, err = Join(ctx, conn, req)
 		return err
@@ -74,11 +76,12 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 	for attempts := 1; ; attempts++ {
 		again := !d.once
 		for i, addr := range d.Addrs {
-			err := d.try(ctx, addr, f)
+			err := d.follow(ctx, addr, f)
 			if err == nil || isFinal(err) {
 				return err
 			}
-			again = again || errors.Is(err, ErrBusy)
+			_, elsewhere := errors.AsType[*ElsewhereError](err)
+			again = again || errors.Is(err, ErrBusy) || elsewhere
 			// That the time was up, for this attempt or for all, says less
 			// than an answer.
 			if last[i] == nil || !isTimeout(err) {
@@ -115,6 +118,25 @@ func (d Seeds) withDefaults() Seeds {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
 	return d
+}
+
+// followMax is how often one attempt goes on to the seed that leads: two seeds that
+// disagree must not send a node back and forth.
+const followMax = 3
+
+// follow tries a seed, and the one that it says leads.
+func (d Seeds) follow(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
+	err := d.try(ctx, addr, f)
+	for range followMax {
+		e, ok := errors.AsType[*ElsewhereError](err)
+		if !ok || e.Leader == "" {
+			return err
+		}
+		if err = d.try(ctx, e.Leader, f); err != nil && !isFinal(err) {
+			err = fmt.Errorf("%w, where there is no answer: %w", e, err)
+		}
+	}
+	return err
 }
 
 func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
@@ -162,7 +184,11 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	if attempts > 1 {
 		in = fmt.Sprintf(" in %d attempts", attempts)
 	}
-	err := fmt.Errorf("no seed could be reached%s; does one run there? %s", in, strings.Join(tried, ", "))
+	what := "no seed could be reached%s; does one run there? %s"
+	if slices.ContainsFunc(last, answered) {
+		what = "no seed has let this node in%s: %s"
+	}
+	err := fmt.Errorf(what, in, strings.Join(tried, ", "))
 	if ctx.Err() == nil {
 		return err
 	}
@@ -170,6 +196,12 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
+}
+
+// answered reports whether it is a seed that says so.
+func answered(err error) bool {
+	_, elsewhere := errors.AsType[*ElsewhereError](err)
+	return elsewhere || errors.Is(err, ErrBusy)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

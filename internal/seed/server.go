@@ -23,6 +23,11 @@
 // gets no place. The Server asks the nodes in turn; it neither trusts nor reads
 // what they say of themselves, and no crowd of askers has it ask them more often.
 //
+// Several seeds may keep what they decide alike (Quorum): then one of them leads,
+// which others send nodes on to, and a view is agreed on before anybody hears of it.
+// Whoever leads next has nothing but the record that they share, and what nodes say
+// again. A Session whose seed lasts looks for that one by itself.
+//
 // A Server and a Session may be used by several goroutines.
 package seed
 
@@ -52,6 +57,10 @@ type Config struct {
 
 	// Authority signs the nodes' certificates.
 	Authority *pki.Authority
+
+	// Quorum, if not nil, says with which other seeds this one keeps what it decides.
+	// Then Authority is only what it proposes: the first of them that leads decides.
+	Quorum *Quorum
 
 	// Token is the cluster token. It must be strong, and may be missing or
 	// weak only if Transport listens on loopback.
@@ -94,18 +103,21 @@ type Server struct {
 	close   context.CancelFunc
 	began   time.Time
 	decided chan struct{} // closed when the world has formed or failed
+	over    chan struct{} // closed when it has failed, or all its nodes have gone
 	wg      sync.WaitGroup
 
 	throttle throttle
 	events   *events
 	askers   chan struct{} // a token for each who is told where the nodes are
+	peers    *peers        // the other seeds; nil: this one decides alone
 
 	mu     sync.Mutex // guards the rest; nothing waits while it is held
-	form   *member.Formation
-	state  member.State
-	view   member.View
+	record record
+	err    error // why the world did not form
+	broken error // why this seed cannot go on
+	office office
+	form   *member.Formation // of the last time in office
 	guests map[member.NodeID]*guest
-	used   map[member.NodeID]bool // by all who were ever admitted
 	lobby  *member.Lobby
 	// What is asked of all nodes:
 	polling *poll     // under way; nil: none
@@ -124,27 +136,26 @@ func Serve(cfg Config) (*Server, error) {
 	if err := cfg.Token.Check(cfg.Transport.Addr()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
-	timeout := cfg.FormTimeout
-	if timeout == 0 {
-		timeout = FormTimeout
+	if cfg.FormTimeout == 0 {
+		cfg.FormTimeout = FormTimeout
 	}
 	if cfg.Min > cfg.World || cfg.Max > 0 && cfg.Max < cfg.World {
 		return nil, fmt.Errorf("a world of %d nodes cannot have at least %d and at most %d", cfg.World, cfg.Min, cfg.Max)
 	}
-	form, err := member.NewFormation(cfg.World, timeout, time.Now())
+	form, err := member.NewFormation(cfg.World, cfg.FormTimeout, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%w", err)
 	}
 	s := &Server{
 		cfg:     cfg,
 		log:     cfg.Log,
-		lim:     cfg.limits.withDefaults(),
+		lim:     cfg.limits.withDefaults(cfg.Quorum != nil),
 		began:   time.Now(),
 		decided: make(chan struct{}),
+		over:    make(chan struct{}),
 		form:    form,
 		guests:  make(map[member.NodeID]*guest),
-		used:    make(map[member.NodeID]bool),
-		lobby:   member.NewLobby(member.Terms{World: cfg.World, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max}),
+		lobby:   member.NewLobby(member.Terms{}, 0),
 		events:  newEvents(),
 		askers:  make(chan struct{}, askersMax),
 	}
@@ -153,8 +164,11 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	s.gate = newGate(s.lim.strangers, s.lim.grace)
 	s.open, s.close = context.WithCancel(context.Background())
+	if err := s.constitute(); err != nil {
+		s.close()
+		return nil, err
+	}
 	s.wg.Go(s.acceptAll)
-	s.wg.Go(s.watchClock)
 	return s, nil
 }
 
@@ -172,25 +186,42 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.form.Err(); err != nil {
-		return fmt.Errorf("the world did not form: %w", err)
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case s.err != nil:
+		return fmt.Errorf("the world did not form: %w", s.err)
 	}
 	return nil
 }
 
+// Broken is why this seed cannot go on, if it has ended for that.
+func (s *Server) Broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
 // Close ends the seed. Nodes that wait for the world are told that it will not
-// form; a world that has formed goes on without it, until a node fails.
+// form; a world that has formed goes on without it, until a node fails. If this seed
+// lasts or there are others, nodes wait for it or turn to them.
 func (s *Server) Close() error {
 	s.close()
 	s.mu.Lock()
-	if s.ruling != nil {
-		s.ruling.Stop()
+	s.retire()
+	if s.peers == nil {
+		s.apply(s.form.Abort(fmt.Errorf("the seed was %w", ErrClosed)))
 	}
-	s.apply(s.form.Abort(fmt.Errorf("the seed was %w", ErrClosed)))
 	for _, g := range s.guests {
 		g.out.close(nil)
 	}
 	s.mu.Unlock()
+	if s.peers != nil {
+		s.peers.ledger().Close()
+		s.mu.Lock()
+		s.retire() // what the log has led to meanwhile
+		s.mu.Unlock()
+	}
 	s.wg.Wait()
 	return nil
 }
@@ -214,9 +245,9 @@ func (s *Server) Status() Status {
 		Phase:    s.form.Phase(),
 		World:    s.cfg.World,
 		Joined:   s.form.Joined(),
-		View:     s.state.View(),
+		View:     s.record.view,
 		Attached: len(s.guests),
-		Err:      s.form.Err(),
+		Err:      s.err,
 	}
 	if at, ok := s.form.Deadline(); ok {
 		st.Deadline = at
@@ -249,68 +280,49 @@ func (s *Server) acceptAll() {
 	}
 }
 
-// watchClock fails a formation that takes too long.
-func (s *Server) watchClock() {
-	s.mu.Lock()
-	at, ok := s.form.Deadline()
-	s.mu.Unlock()
-	if !ok {
-		return
-	}
-	t := time.NewTimer(time.Until(at))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		s.step(s.form.Tick)
-	case <-s.decided:
-	case <-s.open.Done():
-	}
-}
-
 // step carries an input to the formation out, and what follows from it.
 func (s *Server) step(input func(now time.Time) member.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.apply(input(time.Now()))
+	if s.office.held {
+		s.apply(input(time.Now()))
+	}
 }
 
-// apply tells everyone what has changed. The lock is held.
+// apply has what a formation has come to agreed on, and tells everyone if it has
+// failed. The lock is held.
 func (s *Server) apply(step member.Step) {
 	if step.Form != nil {
-		view, err := s.state.Apply(*step.Form)
-		var b []byte
-		if err == nil {
-			b, err = wire.AppendJoin(nil, viewMessage(view))
-		}
-		if err != nil {
+		// That it is too long to be handed out must show before it is agreed on.
+		if _, err := wire.AppendJoin(nil, viewMessage(member.View{Nodes: step.Form.Nodes})); err != nil {
 			s.apply(s.form.Abort(fmt.Errorf("making the first view: %w", err)))
 			return
 		}
-		s.view = view
-		s.log.Info("world is full, its nodes connect to each other", "epoch", view.Epoch, "nodes", view.Size())
-		s.tell(b)
+		s.propose(change{Kind: changeView, Entries: []member.Entry{*step.Form}})
 	}
 	if step.Formed {
-		s.log.Info("world has formed", "epoch", s.view.Epoch, "nodes", s.view.Size())
-		s.tell(frame(wire.JoinFormed{Epoch: s.view.Epoch}))
-		s.council = member.NewCouncil(s.view, s.lobby)
-		close(s.decided)
+		// From now on it takes note of what nodes say.
+		s.council = member.NewCouncil(s.record.view, s.lobby)
+		s.propose(change{Kind: changeFormed})
 		s.hear(func(time.Time) {})
 	}
 	if step.Err != nil {
-		// Whoever runs the seed gets it as an error of Wait, too.
-		s.log.Info("world did not form", "err", step.Err)
-		b := frame(wire.JoinFailed{Text: step.Err.Error()})
-		for _, g := range s.guests {
-			g.out.close(b)
-		}
-		close(s.decided)
+		s.fail(step.Err)
 	}
+}
+
+// fail has it agreed on that the world will not form. The lock is held.
+func (s *Server) fail(err error) {
+	s.log.Info("world did not form", "err", err)
+	if s.peers == nil {
+		s.err = err // Whoever runs the seed gets it as an error of Wait, too.
+	}
+	s.propose(change{Kind: changeOver, Failure: err.Error()})
 }
 
 // tell sends a frame to all nodes of the view.
 func (s *Server) tell(b []byte) {
-	for _, n := range s.view.Nodes {
+	for _, n := range s.record.view.Nodes {
 		s.send(n.ID, b, false)
 	}
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,19 +18,24 @@ import (
 
 // A Session is a node's membership in a world that forms or has formed. It
 // keeps the conn to the seed, answers the seed's pings, and renews the node's
-// certificate in good time.
+// certificate in good time. If the conn ends and the seed lasts, or there are others,
+// it looks for the one that leads, and says again what this node has said of the view
+// that it is in.
 type Session struct {
 	Identity *pki.Identity
 	ID       member.NodeID
 	Observed string // the address that the seed sees this node at
 	World    int    // how many nodes the world will have
 
-	line *line
-	seed string // its address
-	log  *slog.Logger
-	lim  limits
-	out  *outbox
-	wg   sync.WaitGroup
+	line    *line  // of the goroutine that attends it, as are those up to log
+	seed    string // its address
+	req     Request
+	lasting bool
+	log     *slog.Logger
+	lim     limits
+	wg      sync.WaitGroup
+
+	certificate []byte // that it was admitted with
 
 	joined  atomic.Uint32   // how many nodes have joined, as far as is known
 	viewed  chan struct{}   // closed when view is set
@@ -47,20 +51,28 @@ type Session struct {
 	status func() []byte
 
 	mu      sync.Mutex
-	view    member.View   // the newest
-	invited Invitation    // the newest
-	called  uint64        // the epoch of the newest view whose nodes are called to rest
-	changed chan struct{} // closed when there is a newer view or invitation
-	asked   uint64        // the newest question where this node is
-	telling bool          // a goroutine answers it
+	out     *outbox
+	said    []wire.JoinMessage // about the view, which another seed has to hear
+	away    error              // why there is no conn to a seed; nil: there is one
+	missed  chan struct{}      // closed when there has been none for a while
+	at      string             // where the seed is, as in seed
+	view    member.View        // the newest
+	invited Invitation         // the newest
+	called  uint64             // the epoch of the newest view whose nodes are called to rest
+	changed chan struct{}      // closed when there is a newer view or invitation
+	asked   uint64             // the newest question where this node is
+	telling bool               // a goroutine answers it
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
 	s := &Session{
 		line:    &line{conn: conn},
 		seed:    conn.RemoteAddr(),
+		req:     req,
 		log:     req.Log,
-		lim:     req.limits.withDefaults(),
+		lim:     req.limits.withDefaults(false),
+		missed:  make(chan struct{}),
+		at:      conn.RemoteAddr(),
 		out:     newOutbox(),
 		viewed:  make(chan struct{}),
 		formed:  make(chan struct{}),
@@ -78,12 +90,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 }
 
 // start begins to listen to the seed.
-func (s *Session) start() {
-	left := time.Until(s.Identity.NotAfter())
-	interval := min(max(left/12, 20*time.Millisecond), time.Minute)
-	s.wg.Go(func() { s.line.run(s.out, s.lim, interval, s.newRenewal(left)) })
-	s.wg.Go(s.listen)
-}
+func (s *Session) start() { s.wg.Go(s.attend) }
 
 // View waits until the world is full, and returns who is in it.
 func (s *Session) View(ctx context.Context) (member.View, error) {
@@ -117,7 +124,10 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 		}
 		select {
 		case <-changed:
-		case <-s.ended:
+		case <-s.Ended():
+			if !isClosed(s.ended) {
+				return member.View{}, s.absence(nil)
+			}
 			if isClosed(s.closing) {
 				return member.View{}, ErrClosed
 			}
@@ -127,16 +137,40 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 		case <-s.closing:
 			return member.View{}, ErrClosed
 		case <-ctx.Done():
-			return member.View{}, context.Cause(ctx)
+			return member.View{}, s.absence(context.Cause(ctx))
 		}
 	}
+}
+
+// absence adds to a cause that there is no conn to a seed, if there is none.
+func (s *Session) absence(cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.away == nil:
+		return cause
+	case cause == nil:
+		return s.away
+	}
+	return fmt.Errorf("%w: %w", cause, s.away)
 }
 
 // Lost reports that this node has lost its link to a peer, and why. It does not
 // wait.
 func (s *Session) Lost(peer member.NodeID, cause error) {
 	v, _ := s.latest()
-	s.out.post(frame(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()}))
+	s.say(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()})
+}
+
+// Left says that a peer has taken its leave of this node. It has told the seed so
+// itself, and only one that takes the place of that has to be told.
+func (s *Session) Left(peer member.NodeID) {
+	v, _ := s.latest()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lasting {
+		s.said = append(s.said, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: "it has left"})
+	}
 }
 
 // Ready reports that this node is connected to all others of the view, and
@@ -147,7 +181,7 @@ func (s *Session) Ready(ctx context.Context) error {
 		return err
 	}
 	v, _ := s.latest()
-	s.out.post(frame(wire.JoinReady{Epoch: v.Epoch}))
+	s.say(wire.JoinReady{Epoch: v.Epoch})
 	return s.wait(ctx, s.formed)
 }
 
@@ -168,7 +202,9 @@ func (s *Session) Unable(ctx context.Context, peer member.NodeID, cause error) e
 // seed that it leaves in good order. It waits for the Session's goroutines.
 func (s *Session) Close() error {
 	s.once.Do(func() { close(s.closing) })
+	s.mu.Lock()
 	s.out.close(frame(wire.JoinLeave{}))
+	s.mu.Unlock()
 	s.wg.Wait()
 	return nil
 }
@@ -194,7 +230,10 @@ func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
 	select {
 	case <-event:
 		return nil
-	case <-s.ended:
+	case <-s.Ended():
+		if !isClosed(s.ended) {
+			return s.absence(nil)
+		}
 		// What came before the end counts.
 		select {
 		case <-event:
@@ -203,86 +242,33 @@ func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
 			return s.err
 		}
 	case <-s.closing:
-		return fmt.Errorf("joining at seed %s: %w", s.seed, ErrClosed)
+		return fmt.Errorf("joining at seed %s: %w", s.where(), ErrClosed)
 	case <-ctx.Done():
-		return s.late(context.Cause(ctx))
+		return s.absence(s.late(context.Cause(ctx)))
 	}
 }
 
 // late says what this node was waiting for when its time was up.
 func (s *Session) late(cause error) error {
 	s.mu.Lock()
-	invited := s.invited.Number > 0
+	invited, seed, world := s.invited.Number > 0, s.at, s.World
 	s.mu.Unlock()
 	switch joined := int(s.joined.Load()); {
 	case invited && !isClosed(s.viewed):
-		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.seed)
-	case joined == s.World && !isClosed(s.viewed):
-		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, seed)
+	case joined == world && !isClosed(s.viewed):
+		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, seed, world)
 	}
 	if isClosed(s.viewed) {
-		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
+		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, world, seed)
 	}
-	return fmt.Errorf("%w: %d of %d nodes had joined when seed %s told last", cause, s.joined.Load(), s.World, s.seed)
-}
-
-// listen handles what the seed says until the conn ends.
-func (s *Session) listen() {
-	defer func() {
-		s.end(s.err)
-		close(s.ended)
-	}()
-	defer s.out.close(nil)
-	for {
-		m, err := s.line.read(time.Now().Add(s.lim.silence), wire.JoinBytesMax)
-		if err != nil {
-			s.lost(err)
-			return
-		}
-		if s.err = s.handle(m); s.err == ErrLeft {
-			return
-		} else if s.err != nil {
-			s.log.Error("joining failed", "seed", s.seed, "err", s.err)
-			return
-		}
-	}
-}
-
-// lost says that the seed is gone. Once the world has formed, it can do
-// without.
-func (s *Session) lost(err error) {
-	reason := s.line.reason(err)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = fmt.Sprintf("silent for %v", s.lim.silence)
-	case errors.Is(err, io.EOF):
-		reason = "it ended the conn"
-	}
-	s.err = fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
-	if errors.Is(err, transport.ErrPeerClosed) {
-		s.err = fmt.Errorf("seed %s %w: it has ended the conn, as it does when this node was silent and others have lost it", s.seed, ErrSeedGone)
-	}
-	if !isClosed(s.formed) {
-		s.err = fmt.Errorf("seed %s %w before the world had formed: %s", s.seed, ErrSeedGone, reason)
-	}
-	select {
-	case <-s.closing:
-		return // This side has ended it.
-	default:
-	}
-	select {
-	case <-s.formed:
-		s.log.Warn("seed is gone; the world goes on without it until a node fails, but certificates are no longer renewed",
-			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
-	default:
-		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
-	}
+	return fmt.Errorf("%w: %d of %d nodes had joined when seed %s told last", cause, s.joined.Load(), world, seed)
 }
 
 func (s *Session) handle(m wire.JoinMessage) error {
 	switch m := m.(type) {
 	case wire.JoinPing:
-		s.out.post(frame(m))
+		s.post(m)
 	case wire.JoinProgress:
 		s.joined.Store(m.Joined)
 		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
@@ -290,6 +276,9 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return s.setView(m)
 	case wire.JoinFormed:
 		v, _ := s.latest()
+		if isClosed(s.formed) && s.lasting {
+			return nil // A seed cannot know whether another has said it.
+		}
 		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != v.Epoch {
 			return fmt.Errorf("seed %s says that view %d has formed, which it has not handed out", s.seed, m.Epoch)
 		}
@@ -303,6 +292,11 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return s.failed(m)
 	case wire.JoinLeave:
 		return ErrLeft
+	case wire.JoinElsewhere:
+		if !s.lasting {
+			return fmt.Errorf("seed %s sends this node to seed %s", s.seed, m.Leader)
+		}
+		return &ElsewhereError{Seed: s.seed, Leader: m.Leader}
 	case wire.JoinRenewed:
 		if err := s.Identity.Replace(m.Certificate); err != nil {
 			s.log.Error("new certificate is of no use", "seed", s.seed, "err", err)
@@ -344,6 +338,12 @@ func (s *Session) setView(m wire.JoinView) error {
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
 	s.view = v
+	// What it has lost is lost in this view, too.
+	s.said = slices.DeleteFunc(s.said, func(m wire.JoinMessage) bool {
+		lost, is := m.(wire.JoinUnable)
+		_, in := v.Rank(lost.Peer)
+		return !is || !in
+	})
 	close(s.changed)
 	s.changed = make(chan struct{})
 	if first && joins {
@@ -370,7 +370,7 @@ func (s *Session) newRenewal(life time.Duration) func() {
 			s.log.Error("certificate cannot be renewed", "err", err)
 			return
 		}
-		s.out.post(frame(wire.JoinRenew{CSR: csr}))
+		s.post(wire.JoinRenew{CSR: csr})
 	}
 }
 

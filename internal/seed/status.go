@@ -99,7 +99,7 @@ func (s *Session) tellAll() {
 			s.log.Error("record of this node is too long", "bytes", len(record))
 			record = nil
 		}
-		s.out.post(frame(wire.JoinTell{Number: number, Record: record}))
+		s.post(wire.JoinTell{Number: number, Record: record})
 		s.mu.Lock()
 		s.telling = s.asked != number
 		again := s.telling

@@ -28,7 +28,12 @@ type tlsTransport struct {
 
 func newTLSTransport(t testing.TB, creds pki.Joining) *tlsTransport {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return listenTLS(t, "127.0.0.1:0", creds)
+}
+
+func listenTLS(t testing.TB, addr string, creds pki.Joining) *tlsTransport {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,12 +22,16 @@ func (s *Server) hear(input func(now time.Time)) {
 	}
 	now := time.Now()
 	input(now)
-	for r, ok := s.council.Tick(now); ok; r, ok = s.council.Tick(now) {
+	for s.office.pending == 0 { // Nothing is decided before all know of what was.
+		r, ok := s.council.Tick(now)
+		if !ok {
+			break
+		}
 		s.rule(r)
 	}
 	due, ok := s.council.Deadline()
 	switch {
-	case !ok:
+	case !ok, s.office.pending > 0: // then when it was agreed on
 	case s.ruling == nil:
 		s.ruling = time.AfterFunc(due.Sub(now), func() { s.judge(func(time.Time) {}) })
 	default:
@@ -72,9 +76,9 @@ func (s *Server) rule(r member.Ruling) {
 		s.log.Warn("world has too few nodes, and waits for others", "nodes", r.Held, "least", s.cfg.Min)
 	}
 	if r.Call {
-		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.view.Epoch)
-		for _, n := range s.view.Nodes {
-			s.send(n.ID, frame(wire.JoinCall{Epoch: s.view.Epoch}), false)
+		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.record.view.Epoch)
+		for _, n := range s.record.view.Nodes {
+			s.send(n.ID, frame(wire.JoinCall{Epoch: s.record.view.Epoch}), false)
 		}
 	}
 	if i := r.Invitation; i != nil {
@@ -90,7 +94,7 @@ func (s *Server) invite(i *member.Invitation) {
 	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
 	var invite []byte
 	if err == nil {
-		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.view.Epoch, World: uint32(i.World), Nodes: nodes})
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.record.view.Epoch, World: uint32(i.World), Nodes: nodes})
 	}
 	if err != nil {
 		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)
@@ -110,36 +114,39 @@ func (s *Server) send(id member.NodeID, b []byte, last bool) {
 	}
 }
 
-// change makes the view that a ruling leads to, and tells all nodes: those that
-// stay, or come, what it is, and those that go why. The lock is held.
+// change has the view agreed on that a ruling leads to. The lock is held.
 func (s *Server) change(r member.Ruling) {
-	before := s.view
-	view, err := s.state.ApplyAll(r.Entries)
-	if err != nil {
+	if err := s.record.try(r.Entries); err != nil {
 		panic("seed: the council rules what makes no sense: " + err.Error())
 	}
-	s.view = view
+	s.propose(change{Kind: changeView, Entries: r.Entries, Reasons: r.Reasons, Left: r.Left})
+}
+
+// adopt tells all nodes of the view that a change has made: those that stay, or come,
+// what it is, and those that go why. The lock is held.
+func (s *Server) adopt(before member.View, c change) {
+	view := s.record.view
 	s.council.Adopt(view)
 	for rank, n := range before.Nodes {
-		why, goes := r.Reasons[n.ID]
+		why, goes := c.Reasons[n.ID]
 		if !goes {
 			continue
 		}
 		s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", why)
-		last := frame(wire.JoinFailed{Text: why})
-		if r.Left[n.ID] {
-			last = frame(wire.JoinLeave{})
-		}
-		s.send(n.ID, last, true)
+		s.send(n.ID, frame(s.record.farewell(n.ID)), true)
 	}
 	b, err := wire.AppendJoin(nil, viewMessage(view))
 	if err != nil {
 		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
 		return
 	}
+	now := time.Now()
 	for rank, n := range view.Nodes {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
+			if s.guests[n.ID] == nil { // It has gone while that was agreed on.
+				s.council.Gone(now, n.ID, false, "it went away when it had just been let in")
+			}
 		}
 		s.send(n.ID, b, false)
 	}

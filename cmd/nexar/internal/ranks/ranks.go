@@ -29,8 +29,9 @@ type Config struct {
 	// it is empty, the processes are the whole world, which nobody outside of
 	// this host can reach.
 	Seeds string
-	World int  // ranks of the larger cluster, if known
-	First *int // rank of the first process in it; nil lets the seed choose
+	World int   // ranks of the larger cluster, if known
+	First *int  // rank of the first process in it; nil lets the seed choose
+	Own   *Seed // one of its seeds, which is to run here
 
 	Env       []string // "name=value", over everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
@@ -57,6 +58,13 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		defer w.close()
 		w.printCommands(cfg)
+	}
+	if cfg.Own != nil {
+		own, err := cfg.startOwn(ctx)
+		if err != nil {
+			return err
+		}
+		defer own.close()
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, launch.Forwarded()...)

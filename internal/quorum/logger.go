@@ -1,0 +1,28 @@
+package quorum
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// A logger lets Raft write to a log. What Raft says of itself matters to those who
+// look for a fault in it only.
+type logger struct{ log *slog.Logger }
+
+func (l logger) say(s string)                     { l.log.Debug("raft: " + s) }
+func (l logger) Debug(v ...any)                   { l.say(fmt.Sprint(v...)) }
+func (l logger) Debugf(format string, v ...any)   { l.say(fmt.Sprintf(format, v...)) }
+func (l logger) Info(v ...any)                    { l.say(fmt.Sprint(v...)) }
+func (l logger) Infof(format string, v ...any)    { l.say(fmt.Sprintf(format, v...)) }
+func (l logger) Warning(v ...any)                 { l.say(fmt.Sprint(v...)) }
+func (l logger) Warningf(format string, v ...any) { l.say(fmt.Sprintf(format, v...)) }
+func (l logger) Error(v ...any)                   { l.say(fmt.Sprint(v...)) }
+func (l logger) Errorf(format string, v ...any)   { l.say(fmt.Sprintf(format, v...)) }
+
+// A raftPanic is why Raft cannot go on.
+type raftPanic string
+
+func (l logger) Fatal(v ...any)                 { panic(raftPanic(fmt.Sprint(v...))) }
+func (l logger) Fatalf(format string, v ...any) { panic(raftPanic(fmt.Sprintf(format, v...))) }
+func (l logger) Panic(v ...any)                 { panic(raftPanic(fmt.Sprint(v...))) }
+func (l logger) Panicf(format string, v ...any) { panic(raftPanic(fmt.Sprintf(format, v...))) }
