@@ -161,17 +161,9 @@ func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []in
 			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", board.ShelfSize)
 			return NoPart, nil
 		}
-		isClean, took := cfg.Shelf.Take(part, nodes)
-		missed := []uint8{1}
-		if took {
-			missed[0] = 0
-			if !isClean {
-				clear(board.Part(memory, part))
-			}
-		}
-		err := v.most(ctx, missed)
+		took, all, err := v.take(ctx, cfg, part, nodes, memory)
 		switch {
-		case err == nil && missed[0] == 0:
+		case err == nil && all:
 			return part, nil
 		case took && err != nil:
 			cfg.Shelf.Return(part)
@@ -188,6 +180,35 @@ func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []in
 	}
 	cfg.Log.Info("no shared memory for a communicator: others that are made at the same time have taken it", "tries", sharings)
 	return NoPart, nil
+}
+
+// How far a rank has come with a part.
+const (
+	tookClean uint8 = iota
+	tookDirty
+	missed
+)
+
+// take takes a part, and reports whether this rank has and whether all have.
+// Only then is it cleared, and a further vote says that it is: a rank that has
+// missed it may still look at it, since it has voted before the others came to
+// the vote, for whom a communicator has come and gone meanwhile.
+func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, memory []byte) (took, all bool, err error) {
+	isClean, took := cfg.Shelf.Take(part, nodes)
+	worst := []uint8{missed}
+	switch {
+	case took && isClean:
+		worst[0] = tookClean
+	case took:
+		worst[0] = tookDirty
+	}
+	if err := v.most(ctx, worst); err != nil || worst[0] != tookDirty {
+		return took, worst[0] == tookClean, err
+	}
+	if !isClean {
+		clear(board.Part(memory, part))
+	}
+	return took, true, v.most(ctx, worst)
 }
 
 // failed is why a vote has. If a rank has left, or has given up, the first

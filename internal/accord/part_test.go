@@ -81,6 +81,41 @@ func TestPartsAreCleared(t *testing.T) {
 	}
 }
 
+// TestLateToTheVote: a rank has voted for a part before another communicator got
+// it, and the other rank comes to the vote when that one has ended there, but not
+// here. What it has left is not cleared: here it may still be looked at.
+func TestLateToTheVote(t *testing.T) {
+	w := shared(t, 2)
+	next := make([]*party, 2)
+	for rank := range next {
+		next[rank] = w.party(20, ranks(2), rank, tune.Memory, slog.New(slog.DiscardHandler))
+	}
+	errs := make([]error, 2)
+	var all sync.WaitGroup
+	all.Go(func() { errs[0] = next[0].reach(t.Context()) })
+	time.Sleep(20 * time.Millisecond) // If it has not voted by now, the test shows nothing.
+
+	former := w.reach(t, 10, ranks(2), tune.Memory)
+	alike(t, former, true)
+	sumAll(t, former)
+	memory := memoryOf(former[1].Comm.Links(), 1).areas[1]
+	left := slices.Clone(board.Part(memory, former[1].part))
+	former[1].close()
+	all.Go(func() { errs[1] = next[1].reach(t.Context()) })
+	all.Wait()
+	noError(t, errs)
+	alike(t, next, true)
+	if next[1].part == former[1].part {
+		t.Errorf("both communicators have part %d", next[1].part)
+	}
+	if !slices.Equal(board.Part(memory, former[1].part), left) {
+		t.Error("the memory of a communicator was cleared while a rank still had it")
+	}
+	sumAll(t, next)
+	former[0].close()
+	closeAll(next)
+}
+
 // TestManyAtOnce: ranks agree on several communicators at the same time, some of
 // which have ranks in common, and each works as if it were the only one.
 func TestManyAtOnce(t *testing.T) {

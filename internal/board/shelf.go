@@ -71,9 +71,9 @@ func Choose(votes []uint8, from int) (part int, ok bool) {
 }
 
 // Take takes the part that was chosen, unless another communicator of this node
-// has had it since the vote. If it is not clean, it has to be cleared. The nodes
-// may use it when all of them have taken and cleared theirs; if one of them could
-// not, the others call Undo.
+// has had it since the vote. If it is not clean, it has to be cleared, as soon as
+// all nodes have taken theirs: one that could not may still look at it. They may
+// use it when all have done so; if one of them could not, the others call Undo.
 func (s *Shelf) Take(part int, nodes []int) (isClean, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
