@@ -214,14 +214,22 @@ func TestNonsense(t *testing.T) {
 
 // TestDeafControl: messages for a peer that does not read them do not pile up.
 func TestDeafControl(t *testing.T) {
-	nodes := newTestNodes(t, 2, Config{})
-	dialed, _ := connect(t, nodes[0], nodes[1])
-	dialed.mu.Lock()
-	dialed.queue = make([]byte, queueMax+1)
-	dialed.mu.Unlock()
-	dialed.say(message{kind: msgDrop})
-	awaitEnd(t, dialed, transport.ErrPeerGone)
-	if err := dialed.Err(); !strings.Contains(err.Error(), "does not read") {
+	ca := newTestCA(t)
+	server := newTestNode(t, Config{}, ca.node(t, "server"))
+	handshake(t, server, ca.node(t, "client"))
+	accepted, err := server.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := inner(accepted)
+	eventually(t, "the end of the conn", func() bool {
+		for range queueMax / messageBytes / 4 {
+			c.say(message{kind: msgDrop})
+		}
+		return c.Err() != nil
+	})
+	awaitEnd(t, c, transport.ErrPeerGone)
+	if err := c.Err(); !strings.Contains(err.Error(), "does not read") {
 		t.Errorf("Err() = %v", err)
 	}
 }
