@@ -115,7 +115,7 @@ func TestCanonicalAlgorithmsComputeOneExpression(t *testing.T) {
 			return
 		}
 		others := 0
-		for size := 1; size <= 33; size++ {
+		for size := 1; size <= expressionSize; size++ {
 			for _, root := range roots(c, a, size) {
 				got, err := Expression(c, root, a.Plans(size, root))
 				if err != nil {

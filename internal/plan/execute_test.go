@@ -405,7 +405,7 @@ func TestComposeIsAssociativeButNotCommutative(t *testing.T) {
 func TestExecution(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
-		for _, size := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 31} {
+		for _, size := range executedSizes {
 			for _, root := range roots(c, a, size) {
 				for seed := range uint64(2) {
 					if err := right(c, a, root, a.Plans(size, root), seed); err != nil {

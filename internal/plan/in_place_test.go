@@ -10,7 +10,7 @@ import (
 func TestInPlaceIsRight(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
-		for size := 1; size <= 40; size++ {
+		for size := 1; size <= inPlaceSize; size++ {
 			for _, root := range roots(c, a, size) {
 				checkInPlace(t, c, a, size, root, func(int) bool { return true })
 				checkInPlace(t, c, a, size, root, func(rank int) bool { return rank%3 != 1 })

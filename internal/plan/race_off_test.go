@@ -11,6 +11,15 @@ var (
 	mutantSizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8}
 )
 
+// Plans in place are proved for every size up to inPlaceSize, expressions compared
+// up to expressionSize, and plans carried out for executedSizes.
+const (
+	inPlaceSize    = 40
+	expressionSize = 33
+)
+
+var executedSizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 31}
+
 // Hierarchical plans are proved for all ways to divide up to everyPartition
 // ranks among hosts, for hosts of all sizes up to everyShape ranks, and for
 // randomGroupings beyond.
