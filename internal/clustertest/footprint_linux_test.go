@@ -25,10 +25,18 @@ const (
 )
 
 const (
-	footprintRanks  = 4
-	footprintVector = 64 << 20 // bytes
-	fewPeers        = 2
+	footprintRanks = 4
+	fewPeers       = 2
 )
+
+// longVector is the length of the vector of the all-reduce, in bytes, and how
+// often there is one.
+func longVector() (bytes, times int) {
+	if race {
+		return 16 << 20, 2
+	}
+	return 64 << 20, 5
+}
 
 // manyPeers is the size of the larger world.
 func manyPeers() int {
@@ -90,16 +98,17 @@ stime of the process. The worst rank counts, save for peers, where it is the mea
 // working measures an all-reduce of a long vector in shared memory.
 func (f *footprint) working(t *testing.T) {
 	c := newCrew(t)
+	vector, times := longVector()
 	team := c.team(footprintRanks, "NEXAR_TRANSPORTS=shm")
 	ok(t, all(team, order{Do: "loop", What: "barrier", Sets: 1}))
 	idle := worst(t, team, "VmHWM")
-	ok(t, all(team, order{Do: "floats", N: footprintVector / 4, Sets: 5}))
+	ok(t, all(team, order{Do: "floats", N: vector / 4, Sets: times}))
 	peak := worst(t, team, "VmHWM")
-	what := fmt.Sprintf("%d ranks, shm, all-reduce of %d MiB of float32, 5 times", footprintRanks, footprintVector/mib)
+	what := fmt.Sprintf("%d ranks, shm, all-reduce of %d MiB of float32, %d times", footprintRanks, vector/mib, times)
 	f.add(t, what+":")
-	f.say(t, "  peak of a rank beyond the vector", float64(peak-footprintVector)/mib, workingMax/mib, 2, "MiB")
+	f.say(t, "  peak of a rank beyond the vector", float64(peak-vector)/mib, workingMax/mib, 2, "MiB")
 	f.add(t, fmt.Sprintf("  peak in all %.2f MiB; of a rank before the all-reduce %.2f MiB; difference beyond the vector %.2f MiB",
-		float64(peak)/mib, float64(idle)/mib, float64(peak-idle-footprintVector)/mib))
+		float64(peak)/mib, float64(idle)/mib, float64(peak-idle-vector)/mib))
 }
 
 // peers compares processes in worlds of different size.

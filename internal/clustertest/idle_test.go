@@ -7,13 +7,16 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A world in which nothing happens stays as it is. With -short it has less
-// time for that.
+// A world in which nothing happens stays as it is. With -short and
+// under the race detector it has less time for that.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	idle := time.Minute
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		idle = 5 * time.Second
+	case race:
+		idle = 20 * time.Second
 	}
 	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval = 100 * time.Millisecond })
 	time.Sleep(idle)
