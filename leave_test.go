@@ -19,7 +19,7 @@ func TestLeaveAfterLast(t *testing.T) {
 				rounds = 5 // Each makes many connections.
 			}
 			if raceDetector {
-				rounds = max(5, rounds/4)
+				rounds = max(5, rounds/10)
 			}
 			for round := range rounds {
 				comms := m.cluster(t, 2+round%4, Config{})

@@ -284,14 +284,13 @@ func (w *simWorld) close() {
 // other, leave and join, at random. All that are left are in one world, whose results
 // are right; nobody goes for no reason. NODES=1000 tries so many worlds.
 func TestWorldsOfNodes(t *testing.T) {
-	worlds := uint64(6)
+	first, worlds := uint64(0), uint64(6)
 	if raceDetector {
-		worlds = 2
+		first, worlds = 20, 2 // In these two, all that can happen does.
 	}
 	if n, err := strconv.ParseUint(os.Getenv("NODES"), 10, 64); err == nil {
 		worlds = n
 	}
-	first := uint64(0)
 	if n, err := strconv.ParseUint(os.Getenv("FIRST"), 10, 64); err == nil {
 		first = n
 	}
