@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -162,6 +163,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		e.NewLooseComm(engine.ID(id, callsOf), rank, links).Close()
 		return nil, cmp.Or(c.translate(err), err)
 	}
+	c.comm.Spread(c.machine())
 	c.book.Pin(h.pins)
 	if err := c.serve(e.NewLooseComm(engine.ID(id, callsOf), rank, links)); err != nil {
 		c.shut()
@@ -234,6 +236,17 @@ const settleTimeout = time.Second
 
 // paths are the ways to the other ranks.
 func (c *Comm) paths() []mesh.PathInfo { return c.home.mesh.Paths(member.View{Nodes: c.nodes}) }
+
+// machine are the ranks that are on this machine, this one among them.
+func (c *Comm) machine() (ranks []int) {
+	own := host.Machine(c.nodes[c.rank].Host)
+	for rank, n := range c.nodes {
+		if own != "" && host.Machine(n.Host) == own {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
 
 // hosts says which ranks are on one host.
 func (c *Comm) hosts() plan.Hosts {

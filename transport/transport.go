@@ -188,6 +188,13 @@ type Poller interface {
 	Attend(attended bool)
 }
 
+// A Locator is a Receiver that may know where its peer runs.
+type Locator interface {
+	// Processor is the number of the processor that what came last has come from,
+	// if the peer is on this machine; -1 is unknown. It may be called at any time.
+	Processor() int
+}
+
 // A Prioritizer is a Sender whose bytes can be put before those of other
 // pipes of the same Conn.
 type Prioritizer interface {

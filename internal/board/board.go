@@ -24,11 +24,13 @@ package board
 import (
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/yield"
 )
 
@@ -104,7 +106,7 @@ type Board struct {
 	alone      bool   // this rank seems to have a processor for itself
 	waits      int    // that were longer than a few looks
 	yieldTime  time.Duration
-	place      *place // nil if all ranks are in this process
+	place      *place.Place // nil if all ranks are in this process
 
 	taken, asleep *atomic.Uint32   // this rank's
 	takens        []*atomic.Uint32 // of all ranks
@@ -143,7 +145,7 @@ func New(cfg Config) *Board {
 	b.crowded = b.n > b.cfg.Processors
 	if !cfg.SameProcess {
 		b.yield, b.yields, b.yieldTime = yield.Across(), yieldsAcross, yieldTime
-		b.place = newPlace(b.words(runsAt), cfg.Rank, b.cfg.Processors)
+		b.place = b.newPlace()
 	}
 	b.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {
@@ -156,6 +158,29 @@ func New(cfg Config) *Board {
 	}
 	return b
 }
+
+// newPlace makes the place of this rank. All ranks show theirs to each other.
+func (b *Board) newPlace() *place.Place {
+	others := b.words(runsAt)
+	own := others[b.cfg.Rank]
+	others = slices.Delete(others, b.cfg.Rank, b.cfg.Rank+1)
+	return place.New(place.Config{
+		Ranks: b.n, Processors: b.cfg.Processors, Others: len(others),
+		Show: func(cpu int) {
+			if shown := uint32(cpu + 1); own.Load() != shown {
+				own.Store(shown)
+			}
+		},
+		Where: func(on []int) {
+			for i, other := range others {
+				on[i] = int(other.Load()) - 1
+			}
+		},
+	})
+}
+
+// Place is that of this rank, or nil if all ranks are in this process.
+func (b *Board) Place() *place.Place { return b.place }
 
 // call is where a rank shows the fingerprint of its so many-th call.
 func (b *Board) call(rank int, number uint32) *atomic.Uint64 {

@@ -2,177 +2,30 @@ package board
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/yield"
 )
-
-// TestPlaces: ranks that find themselves on one processor spread, and then stay.
-func TestPlaces(t *testing.T) {
-	for _, test := range []struct{ ranks, processors int }{{2, 2}, {3, 2}, {4, 2}, {5, 2}, {8, 3}, {4, 8}} {
-		shown := make([]*atomic.Uint32, test.ranks)
-		for i := range shown {
-			shown[i] = new(atomic.Uint32)
-			shown[i].Store(1)
-		}
-		hops := 0
-		for round := range 3 {
-			for i := range shown {
-				p := newPlace(shown, i, test.processors)
-				cpu := int(shown[i].Load()) - 1
-				p.delays = func() (time.Duration, int) { return 0, 0 }
-				p.hop = func(others []int) (to int, hopped bool) {
-					hops++
-					return fewest(others, cpu, test.processors), true
-				}
-				before := hops
-				p.see(cpu)
-				if hops > before && round > 0 {
-					t.Errorf("%d ranks, %d processors: one moves again in round %d", test.ranks, test.processors, round)
-				}
-			}
-		}
-		on := make([]int, test.processors)
-		for _, s := range shown {
-			on[s.Load()-1]++
-		}
-		for cpu, n := range on {
-			if most := (test.ranks + test.processors - 1) / test.processors; n > most {
-				t.Errorf("%d ranks, %d processors: %d are on number %d, want %d at most", test.ranks, test.processors, n, cpu, most)
-			}
-		}
-	}
-}
-
-// fewest is the processor with the fewest others.
-func fewest(others []int, from, processors int) (to int) {
-	on := make([]int, processors)
-	for _, cpu := range others {
-		on[cpu]++
-	}
-	to = from
-	for cpu, n := range on {
-		if n < on[to] {
-			to = cpu
-		}
-	}
-	return to
-}
-
-// TestPlacePause: a rank that somebody moves back again and again hops ever more
-// seldom; one that is left alone for a while is quick again.
-func TestPlacePause(t *testing.T) {
-	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
-	p := newPlace(shown, 0, 2)
-	hops := 0
-	p.hop = func([]int) (int, bool) { hops++; return 0, true }
-	p.delays = func() (time.Duration, int) { return 0, 0 }
-	now := time.Now()
-	for range 3000 {
-		now = now.Add(time.Millisecond)
-		p.leave(0, now)
-	}
-	if hops < 5 || hops > 20 {
-		t.Errorf("%d hops in 3 s of which each was in vain, want a dozen", hops)
-	}
-	for range 20 {
-		now = now.Add(2 * hopPauseMax)
-		p.leave(0, now)
-	}
-	if p.pause != hopPause {
-		t.Errorf("after a quiet time the pause is %v, want %v", p.pause, hopPause)
-	}
-}
-
-// TestPlaceIsShown: a rank that waits shows where it runs, and one that sleeps
-// does not.
-func TestPlaceIsShown(t *testing.T) {
-	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
-	p := newPlace(shown, 1, 64)
-	for range placeEvery {
-		p.look()
-	}
-	if got, known := shown[1].Load(), yield.Processor() >= 0; (got > 0) != known {
-		t.Errorf("shows %d, want a processor: %v", got, known)
-	}
-	if p.show(-1); shown[1].Load() != 0 {
-		t.Error("shows a processor while it sleeps")
-	}
-}
 
 // TestSettle: whoever waits by other means says where it runs, too, from several
 // goroutines at a time; where all ranks are in one process there is nothing to
 // say.
 func TestSettle(t *testing.T) {
 	boards, _ := newBoards(2, 1<<10)
-	boards[0].Settle()
+	boards[0].Place().Settle()
 	cfg := boards[0].cfg
 	cfg.SameProcess = false
 	b := New(cfg)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			for range 4 * placeEvery {
-				b.Settle()
+			for range 16 {
+				b.Place().Settle()
 			}
 		})
 	}
 	all.Wait()
 	if got, known := word(cfg.Areas[0], runsAt).Load(), yield.Processor() >= 0; (got > 0) != known {
 		t.Errorf("shows %d, want a processor: %v", got, known)
-	}
-}
-
-// TestHopOnTrial: a rank that finds another program on its new processor goes
-// back, and stays ever longer; one that does not stays there.
-func TestHopOnTrial(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		delayed  time.Duration // in 20 ms
-		thread   int           // at the end of the trial
-		wantBack bool
-		pause    time.Duration
-	}{
-		{"alone", 0, 7, false, hopPause},
-		{"a little", trialTime / 5, 7, false, hopPause},
-		{"another program", trialTime / 2, 7, true, regretPause},
-		{"on another thread", trialTime, 8, false, hopPause},
-	} {
-		shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
-		p := newPlace(shown, 0, 2)
-		delay, thread, back := time.Second, 7, -1
-		p.hop = func([]int) (int, bool) { return 1, true }
-		p.back = func(to int) { back = to }
-		p.delays = func() (time.Duration, int) { return delay, thread }
-		now := time.Now()
-		p.leave(0, now)
-		if p.judge(now.Add(trialTime / 2)); !p.onTrial.Load() {
-			t.Errorf("%s: judged before the time", test.name)
-		}
-		delay, thread = delay+test.delayed, test.thread
-		p.judge(now.Add(trialTime))
-		if (back == 0) != test.wantBack || p.pause != test.pause || p.onTrial.Load() {
-			t.Errorf("%s: went back to %d, with a pause of %v; want to go back: %v, and %v", test.name, back, p.pause, test.wantBack, test.pause)
-		}
-		if want := uint32(2); !test.wantBack && shown[0].Load() != want {
-			t.Errorf("%s: shows %d, want %d", test.name, shown[0].Load(), want)
-		}
-	}
-	p := newPlace([]*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}, 0, 2)
-	backs, delay := 0, time.Duration(0)
-	p.hop = func([]int) (int, bool) { return 1, true }
-	p.back = func(int) { backs++ }
-	p.delays = func() (time.Duration, int) { return delay, 7 }
-	now := time.Now()
-	for range 100_000 {
-		now = now.Add(time.Millisecond)
-		delay += time.Millisecond
-		p.leave(0, now)
-		p.judge(now)
-	}
-	if backs < 4 || backs > 10 {
-		t.Errorf("hopped back %d times in 100 s, want half a dozen", backs)
 	}
 }

@@ -86,7 +86,7 @@ func (b *Board) Run(ctx context.Context, w *Work) (err error) {
 	if room := w.Room(); room > b.pieceBytes {
 		panic(fmt.Sprintf("board: a piece of %d bytes, with room for %d", room, b.pieceBytes))
 	}
-	b.Judge()
+	b.place.Judge()
 	b.calls++
 	b.call(b.cfg.Rank, b.calls).Store(callOf(b.calls, w.Print))
 	for piece := range w.Pieces {

@@ -42,7 +42,7 @@ func (b *Board) wait(ctx context.Context, w *Work, at *atomic.Uint32, value uint
 	}
 	b.setAwaited(awaited{rank, at, value})
 	defer b.setAwaited(awaited{})
-	b.Settle()
+	b.place.Settle()
 	var began time.Time
 	for i := 1; ; i++ {
 		b.yield()
@@ -87,9 +87,7 @@ func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
 // that say they sleep on it: either it sees that, or the sleeper, who says so
 // first, sees the counter.
 func (b *Board) sleep(ctx context.Context, w *Work, at *atomic.Uint32, value uint32, rank int) error {
-	if b.place != nil {
-		b.place.show(-1)
-	}
+	b.place.Away()
 	b.bed.Store(at)
 	defer b.bed.Store(nil)
 	b.asleep.Store(uint32(rank) + 1)

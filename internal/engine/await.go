@@ -96,9 +96,7 @@ func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy boo
 // look handles what comes, and sends what can be sent, for as long as a visit
 // lasts. It reports whether ended has something.
 func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
-	if c.board != nil {
-		c.board.Judge()
-	}
+	c.place.Judge()
 	var turns yield.Turns
 	var start time.Time
 	first := glances
@@ -123,9 +121,7 @@ func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Vi
 			continue
 		case i == first:
 			start = time.Now()
-			if c.board != nil {
-				c.board.Settle()
-			}
+			c.place.Settle()
 		case some:
 			start = time.Now()
 			if ctx.Err() != nil {

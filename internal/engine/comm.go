@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -46,6 +47,7 @@ type Comm struct {
 	freeOps   []*Op
 
 	board  *board.Board // memory that all ranks share; nil if they do not
+	place  *place.Place // among those of this machine; nil if that does not matter
 	pieces uint32       // of all collectives that were begun on it
 	last   *Op          // the last that was begun on it, until it ends
 

@@ -29,7 +29,7 @@ const pullGrace = 2 * time.Second
 
 // UseBoard lets collectives run on a board, which all ranks do or none. It is
 // called before the first one.
-func (c *Comm) UseBoard(b *board.Board) { c.board = b }
+func (c *Comm) UseBoard(b *board.Board) { c.board, c.place = b, b.Place() }
 
 // Board is the board of the communicator, or nil.
 func (c *Comm) Board() *board.Board { return c.board }

@@ -37,6 +37,15 @@ func ID() string {
 	return hostOf(host, interfaces)
 }
 
+// Machine is what the ids of all hosts of a machine have in common that have a
+// network each, as containers have: on Linux its boot, elsewhere the id.
+func Machine(id string) string {
+	if machine, _, ok := strings.Cut(id, "/net:["); ok {
+		return machine
+	}
+	return id
+}
+
 // hostOf names a host by what every system tells. It is empty if that is
 // nothing; then the seed takes the address that it sees.
 func hostOf(name string, interfaces []net.Interface) string {

@@ -42,3 +42,16 @@ func TestHostOf(t *testing.T) {
 		t.Errorf("a host of which nothing is known is %q", id)
 	}
 }
+
+// TestMachine: containers with networks of their own are on one machine.
+func TestMachine(t *testing.T) {
+	boot := "3a0f5e6c-5e9c-4b0c-8f6e-0d6a1c9b7e11"
+	if got := Machine(boot + "/net:[4026531840]"); got != boot {
+		t.Errorf("the machine is %q, want %q", got, boot)
+	}
+	for _, id := range []string{"", "name/0102030405060708", boot} {
+		if got := Machine(id); got != id {
+			t.Errorf("the machine of %q is %q, want the same", id, got)
+		}
+	}
+}

@@ -291,6 +291,27 @@ func (l *Link) memory() bool {
 	return memory
 }
 
+// Locates reports whether Processor may know something.
+func (l *Link) Locates() bool { return l.locator() != nil }
+
+// Processor is the number of the processor on which the peer has run lately, if that is
+// on this machine; -1 is unknown.
+func (l *Link) Processor() int {
+	if k := l.locator(); k != nil {
+		return k.Processor()
+	}
+	return -1
+}
+
+func (l *Link) locator() transport.Locator {
+	k := l.desks[wire.Data].Load()
+	if k == nil {
+		return nil
+	}
+	at, _ := k.pipe.(transport.Locator)
+	return at
+}
+
 // Settled is closed when the peer has said how its lanes run, and the bulk lane
 // of this node has its place.
 func (l *Link) Settled() <-chan struct{} { return l.settled }

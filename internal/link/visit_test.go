@@ -118,6 +118,9 @@ func (p *polled) Attend(attended bool) {
 	p.some.Broadcast()
 }
 
+// Processor makes it a transport.Locator.
+func (p *polled) Processor() int { return 7 }
+
 func (p *polled) SetReadDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,6 +163,19 @@ func (v *visited) visit(t *testing.T) Visit {
 	}
 	t.Fatal("nothing can be visited")
 	return Visit{}
+}
+
+// TestProcessor: a link asks the receiver of its data lane, if that can tell.
+func TestProcessor(t *testing.T) {
+	v := newVisited(t, false)
+	visit := v.visit(t)
+	visit.End(false)
+	if got := v.b.Processor(); got != 7 || !v.b.Locates() {
+		t.Errorf("the peer runs on processor %d, want 7", got)
+	}
+	if got := v.a.Processor(); got != -1 || v.a.Locates() {
+		t.Errorf("over memory the peer runs on processor %d, want -1", got)
+	}
 }
 
 func (v *visited) send(n int) { v.a.SendMessage(wire.Message{}, make([]byte, n)) }

@@ -44,7 +44,8 @@ type receiver struct {
 	readN    int
 	readErr  error
 
-	poll polling
+	poll    polling
+	locator locator
 
 	mu   sync.Mutex
 	over error
@@ -59,6 +60,7 @@ func (r *receiver) bind(ch *channel) {
 	r.ch = ch
 	r.readOnce = r.reader()
 	r.poll.init(r)
+	r.locator.init()
 	if r.over != nil {
 		ch.Close()
 	}

@@ -1,4 +1,11 @@
-package board
+// Package place spreads ranks of one machine over its processors. Those on one
+// processor cannot wait for each other without giving it away, which takes longer
+// than most of what they wait for.
+//
+// Who waits for other ranks calls Judge every time, and Settle when the wait takes
+// more than a few looks. Both may be called from any goroutine, and do nothing on a
+// nil Place.
+package place
 
 import (
 	"sync"
@@ -9,8 +16,8 @@ import (
 )
 
 const (
-	// placeEvery is in how many waits a rank looks once where it runs.
-	placeEvery = 4
+	// lookEvery is in how many waits a rank looks once where it runs.
+	lookEvery = 4
 	// After a hop a rank stays for hopPause. If it is on a crowded processor
 	// again within hopSoon after that, somebody moves it back: then the pause
 	// doubles, up to hopPauseMax, and otherwise it is halved.
@@ -25,17 +32,31 @@ const (
 	regretPauseMax = time.Minute
 )
 
-// A place is on which processor a rank runs. All ranks show that, because those
-// of one processor cannot wait for each other without giving it away, which
-// takes longer than most of what they wait for. A rank that finds more on its
+// Config says who shares processors.
+type Config struct {
+	// Ranks is how many there are on Processors, this one among them.
+	Ranks, Processors int
+	// Show, if not nil, shows others on which processor this rank runs; -1 is on none.
+	Show func(cpu int)
+	// Others is to how many of them this rank gives way, and Where says on which
+	// processor each of those runs; -1 is not known.
+	Others int
+	Where  func(on []int)
+	// Sightings is how often in a row this rank has to find its processor crowded
+	// before it leaves; 0 counts as 1.
+	Sightings int
+}
+
+// A Place is on which processor a rank runs. A rank that finds more on its
 // processor than its share of them goes to another.
-type place struct {
-	mu     sync.Mutex       // of all that follows; who cannot have it at once need not look
-	shown  *atomic.Uint32   // the processor plus 1; 0 while the rank sleeps
-	others []*atomic.Uint32 // of the other ranks
-	most   int              // ranks on a processor, if all have as many
+type Place struct {
+	cfg  Config
+	most int // ranks on a processor, if all have as many
+
+	mu     sync.Mutex // of all that follows; who cannot have it at once need not look
 	waits  int
-	on     []int // where the others are, for hop
+	seen   int   // how often in a row it was crowded here
+	on     []int // where the others are
 	pause  time.Duration
 	last   time.Time     // of a hop
 	regret time.Duration // the next pause after a hop that was no good
@@ -50,58 +71,47 @@ type place struct {
 	delays func() (d time.Duration, thread int)
 }
 
-// newPlace makes the place of the rank that shows its own at so many ranks'.
-func newPlace(shown []*atomic.Uint32, rank, processors int) *place {
-	p := &place{
-		shown: shown[rank], most: (len(shown) + processors - 1) / processors, pause: hopPause, regret: regretPause,
-		hop: yield.Hop, back: yield.Return, delays: yield.Delay,
+// New makes the Place of a rank.
+func New(cfg Config) *Place {
+	return &Place{
+		cfg: cfg, most: (cfg.Ranks + cfg.Processors - 1) / cfg.Processors, on: make([]int, cfg.Others),
+		pause: hopPause, regret: regretPause, hop: yield.Hop, back: yield.Return, delays: yield.Delay,
 	}
-	for other, at := range shown {
-		if other != rank {
-			p.others = append(p.others, at)
-		}
-	}
-	p.on = make([]int, len(p.others))
-	return p
 }
 
 // Settle sees to it that this rank shares its processor with no more others than
-// need be. Who waits for ranks of the board by other means than Run calls it when
-// that takes more than a few looks, from any goroutine.
-func (b *Board) Settle() {
-	if b.place != nil {
-		b.place.look()
-	}
-}
-
-// look shows where the rank runs, and goes elsewhere if that is crowded.
-func (p *place) look() {
-	if !p.mu.TryLock() {
+// need be.
+func (p *Place) Settle() {
+	if p == nil || !p.mu.TryLock() {
 		return
 	}
 	defer p.mu.Unlock()
-	if p.waits++; p.waits%placeEvery == 0 {
+	if p.waits++; p.waits%lookEvery == 0 {
 		p.see(yield.Processor())
 	}
 }
 
 // see takes note that the rank runs on a processor.
-func (p *place) see(cpu int) {
+func (p *Place) see(cpu int) {
 	p.show(cpu)
+	p.cfg.Where(p.on)
 	here := 1
-	for i, other := range p.others {
-		p.on[i] = int(other.Load()) - 1
-		if p.on[i] == cpu {
+	for _, other := range p.on {
+		if other == cpu {
 			here++
 		}
 	}
-	if here > p.most && cpu >= 0 {
+	if here <= p.most || cpu < 0 {
+		p.seen = 0
+		return
+	}
+	if p.seen++; p.seen >= p.cfg.Sightings {
 		p.leave(cpu, time.Now())
 	}
 }
 
 // leave goes from a processor to another, unless that was tried just now.
-func (p *place) leave(from int, now time.Time) {
+func (p *Place) leave(from int, now time.Time) {
 	since := now.Sub(p.last)
 	if since < p.pause {
 		return
@@ -111,7 +121,7 @@ func (p *place) leave(from int, now time.Time) {
 	} else {
 		p.pause = max(min(p.pause, hopPauseMax)/2, hopPause)
 	}
-	p.last = now
+	p.last, p.seen = now, 0
 	to, hopped := p.hop(p.on)
 	p.show(to)
 	// Where ranks share processors each waits for others in any case.
@@ -124,14 +134,14 @@ func (p *place) leave(from int, now time.Time) {
 
 // Judge looks whether it was a good idea to go to another processor: another
 // program may run there, that keeps it for longer than it takes ranks to give
-// way to each other. Who waits for other ranks calls it every time.
-func (b *Board) Judge() {
-	if b.place != nil && b.place.onTrial.Load() {
-		b.place.judge(time.Now())
+// way to each other.
+func (p *Place) Judge() {
+	if p != nil && p.onTrial.Load() {
+		p.judge(time.Now())
 	}
 }
 
-func (p *place) judge(now time.Time) {
+func (p *Place) judge(now time.Time) {
 	if !p.mu.TryLock() {
 		return
 	}
@@ -154,9 +164,15 @@ func (p *place) judge(now time.Time) {
 	}
 }
 
-// show shows where the rank runs; -1 is nowhere.
-func (p *place) show(cpu int) {
-	if shown := uint32(cpu + 1); p.shown.Load() != shown {
-		p.shown.Store(shown)
+// Away says that the rank sleeps, on no processor.
+func (p *Place) Away() {
+	if p != nil {
+		p.show(-1)
+	}
+}
+
+func (p *Place) show(cpu int) {
+	if p.cfg.Show != nil {
+		p.cfg.Show(cpu)
 	}
 }
