@@ -54,16 +54,22 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimThatIsNotFilled: if the rest of a message does not come, the end of
-// the context revokes the communicator.
-func TestClaimThatIsNotFilled(t *testing.T) {
-	w := newWorld(t, 2, overMem, Config{})
-	c := w.comms[0]
-	r, err := c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
+// claim starts a receive at rank 0, and has it claim a message that does not come.
+func (w *world) claim(t *testing.T) *Receive {
+	t.Helper()
+	r, err := w.comms[0].StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.engines[0].Claim(w.links[0][1], wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000})
+	return r
+}
+
+// TestClaimThatIsNotFilled: if the rest of a message does not come, the end of
+// the context revokes the communicator.
+func TestClaimThatIsNotFilled(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	c, r := w.comms[0], w.claim(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Wait(ended); !errors.Is(err, context.Canceled) {
@@ -78,17 +84,12 @@ func TestClaimThatIsNotFilled(t *testing.T) {
 // in good order, for its sender does not wait for that.
 func TestCloseWithClaim(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
-	c := w.comms[0]
-	r, err := c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.engines[0].Claim(w.links[0][1], wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000})
-	soon(t, "Close", c.Close)
+	r := w.claim(t)
+	soon(t, "Close", w.comms[0].Close)
 	if _, err := r.Wait(t.Context()); err != ErrClosed {
 		t.Errorf("error %v, want %v", err, ErrClosed)
 	}
-	_, err = w.comms[1].Recv(t.Context(), nil, byteType, 0, 4)
+	_, err := w.comms[1].Recv(t.Context(), nil, byteType, 0, 4)
 	if isType[*RevokedError](err) || err == nil {
 		t.Errorf("the other rank: error %v, want that the rank has left", err)
 	}

@@ -67,6 +67,23 @@ func (x *apart) start(pipesA, pipesB int) *apart {
 	return x
 }
 
+// transferBothWays has so many workers make transfers, half of them in each direction,
+// until they have come or were taken back.
+func (x *apart) transferBothWays(t *testing.T, workers int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for worker := range workers {
+		from, to := x.a, x.b
+		if worker%2 != 0 {
+			from, to = to, from
+		}
+		all.Go(func() { transfers(t, from, to, worker) })
+	}
+	soon(t, "a transfer", all.Wait)
+	x.ha.quiet(t)
+	x.hb.quiet(t)
+}
+
 func startWith(t testing.TB, c transport.Conn, h Handler, cfg Config) *Link {
 	t.Helper()
 	l, err := New(t.Context(), c, h, cfg)

@@ -176,31 +176,24 @@ func comeAndGo(l *Link, i int, stop chan struct{}) {
 // writes and reads them, and however often that changes.
 func TestVisitorsOfTheBulkLane(t *testing.T) {
 	for _, pipes := range []int{1, 3} {
-		x := newParted(t, pipes)
-		var all sync.WaitGroup
-		for worker := range 4 {
-			all.Go(func() {
-				if worker%2 == 0 {
-					transfers(t, x.a, x.b, worker)
-				} else {
-					transfers(t, x.b, x.a, worker)
-				}
-			})
-		}
-		soon(t, "a transfer", all.Wait)
-		x.ha.quiet(t)
-		x.hb.quiet(t)
+		newParted(t, pipes).transferBothWays(t, 4)
 	}
+}
+
+// startParted starts a link over such a conn, and one that nobody visits at the
+// other end.
+func startParted(t *testing.T) (a, b *Link) {
+	ca, cb := conns(t)
+	var pumps sync.WaitGroup
+	t.Cleanup(pumps.Wait)
+	a = start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
+	return a, start(t, cb, newHandler())
 }
 
 // TestPush: without visitors, a short transfer is sent by whoever pushes, and
 // what the pipe does not take by the goroutine of its courier.
 func TestPush(t *testing.T) {
-	ca, cb := conns(t)
-	var pumps sync.WaitGroup
-	t.Cleanup(pumps.Wait)
-	a := start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
-	b := start(t, cb, newHandler())
+	a, b := startParted(t)
 	for i, n := range []int{0, 1, 50_000, 200_000, 3 * wire.SegmentMax, 10 * wire.SegmentMax} {
 		send(a, b, n, i).wait(t)
 	}
@@ -209,11 +202,7 @@ func TestPush(t *testing.T) {
 // TestLongTransferLeavesVisitors: what takes long is written by the goroutine of
 // the courier, though somebody visits the link.
 func TestLongTransferLeavesVisitors(t *testing.T) {
-	ca, cb := conns(t)
-	var pumps sync.WaitGroup
-	t.Cleanup(pumps.Wait)
-	a := start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
-	b := start(t, cb, newHandler())
+	a, b := startParted(t)
 	visit := a.Visit()
 	defer visit.End(false)
 	if !visit.Busy() {

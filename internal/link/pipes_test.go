@@ -37,20 +37,7 @@ func TestUngrantAndRecallOverPipes(t *testing.T) {
 	x := newApart(t)
 	chopped := func(i int, s transport.Sender) transport.Sender { return chop(9999)(wire.Lane(i), s) }
 	x.ba, x.bb = &workshop{Conn: x.ba, make: chopped}, &workshop{Conn: x.bb, make: chopped}
-	x.start(3, 2)
-	var all sync.WaitGroup
-	for worker := range 6 {
-		all.Go(func() {
-			if worker%2 == 0 {
-				transfers(t, x.a, x.b, worker)
-			} else {
-				transfers(t, x.b, x.a, worker)
-			}
-		})
-	}
-	soon(t, "a transfer", all.Wait)
-	x.ha.quiet(t)
-	x.hb.quiet(t)
+	x.start(3, 2).transferBothWays(t, 6)
 	for _, l := range []*Link{x.a, x.b} {
 		l.bulk.mu.Lock()
 		for i, c := range l.bulk.couriers {

@@ -43,11 +43,7 @@ func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testClust
 	for i := range seeds {
 		c.serve(i)
 	}
-	t.Cleanup(func() {
-		for i := range c.seeds {
-			c.stop(i)
-		}
-	})
+	t.Cleanup(c.stopAll)
 	return c
 }
 
@@ -85,6 +81,23 @@ func (c *testCluster) stop(i int) {
 		s.Close()
 		c.trs[i].Close()
 		c.seeds[i] = nil
+	}
+}
+
+func (c *testCluster) stopAll() {
+	for i := range c.seeds {
+		c.stop(i)
+	}
+}
+
+// restart ends all seeds, and starts them again when none has been there for a
+// moment.
+func (c *testCluster) restart() {
+	c.t.Helper()
+	c.stopAll()
+	time.Sleep(50 * time.Millisecond)
+	for i := range c.seeds {
+		c.start(i)
 	}
 }
 

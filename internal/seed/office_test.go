@@ -63,13 +63,7 @@ func TestAllSeedsRestart(t *testing.T) {
 			c := newCluster(t, n, 3, elastic(3, func(cfg *Config) { cfg.limits.back = patience }))
 			sessions := c.form(3)
 			cluster := sessions[0].Identity.Cluster()
-			for i := range c.seeds {
-				c.stop(i)
-			}
-			time.Sleep(50 * time.Millisecond)
-			for i := range c.seeds {
-				c.start(i)
-			}
+			c.restart()
 			kill(sessions[2], sessions[0], sessions[1])
 			v := next(t, sessions[0], 1)
 			if v.Size() != 2 || v.Epoch != 2 {
@@ -251,11 +245,8 @@ func TestWorldIsOver(t *testing.T) {
 		if err := c.seeds[i].Status().Err; err != nil {
 			t.Errorf("seed %d: %v", i, err)
 		}
-		c.stop(i)
 	}
-	for i := range c.seeds {
-		c.start(i)
-	}
+	c.restart()
 	c.leader()
 	for i, s := range c.seeds { // What they read is of the world before.
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -278,8 +269,7 @@ func TestDesertedWorld(t *testing.T) {
 		s.once.Do(func() { close(s.closing) }) // It is dead, and does not come back.
 		s.line.conn.Close()
 	}
-	c.stop(0)
-	c.start(0)
+	c.restart()
 	sessions := c.form(2)
 	if v, _ := sessions[0].latest(); v.Epoch <= 1 {
 		t.Errorf("epoch %d again", v.Epoch)

@@ -67,31 +67,42 @@ func testTryWrite(x *check) {
 	s, r := x.pipe(a, b)
 	try := x.tryWriter(s)
 	d := x.data.stream(0)
-	sizes := []int{1, 1000, 3, 4096, 17, 8191}
-	off := 0
-	for i := 0; ; i++ {
+	off := x.fill("TryWrite", []int{1, 1000, 3, 4096, 17, 8191}, func(off, n int) bool {
+		return try.TryWrite(d.bytes(off, n))
+	})
+	x.rest(s, r, d, 0, off)
+	if try.TryWrite([]byte{1}) {
+		x.fatal("TryWrite succeeds on a closed pipe")
+	}
+}
+
+// fill writes messages of these sizes in turn to a pipe that nobody reads, until it
+// takes one no more, and returns how many bytes it has taken.
+func (x *check) fill(how string, sizes []int, try func(off, n int) bool) (off int) {
+	for i := 0; off <= 32<<20; i++ {
 		n := sizes[i%len(sizes)]
-		if !try.TryWrite(d.bytes(off, n)) {
+		if !try(off, n) {
 			break
 		}
-		if off += n; off > 32<<20 {
-			x.fatal("TryWrite has put %d bytes in an unread pipe", off)
-		}
+		off += n
 	}
-	if off == 0 {
-		x.fatal("TryWrite refuses one byte in an empty pipe")
+	if off == 0 || off > 32<<20 {
+		x.fatal("%s has put %d bytes in an unread pipe", how, off)
 	}
+	return off
+}
+
+// rest writes some more from off on, closes the pipe, and reads all that has
+// been written from offset read on.
+func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, off int) {
 	const more = 100_000
 	writer := x.background(func() {
 		x.send(s, d, off, more)
 		x.must(s.Close(), "close the pipe")
 	})
-	x.receive(r, d, 0, off+more)
+	x.receive(r, d, read, off+more-read)
 	x.wantEOF(r)
 	x.await(writer, "end of the writer")
-	if try.TryWrite([]byte{1}) {
-		x.fatal("TryWrite succeeds on a closed pipe")
-	}
 }
 
 // testTryWriteConcurrently: what several goroutines write stays whole.
