@@ -40,6 +40,10 @@ func (q *Quorum) check() error {
 		return fmt.Errorf("%q is none of the seeds %q", q.Self, q.Seeds)
 	case q.Dir == "":
 		return errors.New("seeds that agree need a directory each, in which they keep what they have agreed on")
+	case q.Open == nil:
+		return errors.New("seeds that agree need a log by which they do")
+	case q.Dial == nil && len(q.Seeds) > 1:
+		return errors.New("seeds that agree need a way to each other")
 	case len(slices.Compact(slices.Sorted(slices.Values(q.Seeds)))) != len(q.Seeds):
 		return fmt.Errorf("a seed is twice among %q", q.Seeds)
 	}
@@ -131,13 +135,14 @@ func (p *peers) watch() {
 		return
 	case <-p.ledger().Done():
 	}
-	if err := p.ledger().Err(); p.s.open.Err() == nil {
-		p.s.mu.Lock()
-		defer p.s.mu.Unlock()
-		p.s.lead(0, p.s.office.term)
-		p.s.broken = err
-		p.s.end()
+	if p.s.open.Err() != nil {
+		return // Close has ended it.
 	}
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.s.lead(0, p.s.office.term)
+	p.s.broken = p.ledger().Err()
+	p.s.end()
 }
 
 // send has a message sent to another seed, if there is a conn to it.
@@ -167,9 +172,9 @@ func (p *peers) keep(id uint64) {
 		if p.s.open.Err() != nil {
 			return
 		}
-		if strange, ok := err.(*strangerError); ok {
+		if _, isStranger := err.(*strangerError); isStranger {
 			if pause = redialMax; said != err.Error() {
-				p.s.log.Error("another seed is not to be talked to", "seed", p.addrs[id], "err", strange)
+				p.s.log.Error("another seed is not to be talked to", "seed", p.addrs[id], "err", err)
 			}
 			said = err.Error()
 		} else {
@@ -271,9 +276,9 @@ func (s *Server) checkIntroduction(l *line, m wire.JoinPeer, role pki.Role) erro
 	case p == nil:
 		return refuse(wire.RefusedMalformed, "this seed was not told of others (--peers)")
 	case m.Seed == s.office.self:
-		return refuse(wire.RefusedMalformed, "the seed that calls has the address of this one; --peers has to be the same on all seeds")
+		return refuse(wire.RefusedMalformed, "the other seed has the address of this one; --peers has to be the same on all seeds")
 	case p.addrs[m.Seed] == "":
-		return refuse(wire.RefusedMalformed, "the seed that calls is none of those that this one was told of; --peers has to be the same on all seeds")
+		return refuse(wire.RefusedMalformed, "the other seed is none of those that this one was told of; --peers has to be the same on all seeds")
 	case int(m.World) != s.cfg.World:
 		return refuse(wire.RefusedMalformed, "seed %s was started for a world of %d, and seed %s for one of %d", p.addrs[m.Seed], m.World, p.addrs[s.office.self], s.cfg.World)
 	}
@@ -306,8 +311,6 @@ func (s *Server) attendPeer(l *line, m wire.JoinPeer) {
 		s.turnAway(l, err)
 		return
 	}
-	stop := context.AfterFunc(s.open, func() { l.conn.Close() })
-	defer stop()
 	p.enter(m.Seed, l)
 	err = p.listen(l, m.Seed)
 	if current := p.leave(m.Seed, l); s.open.Err() == nil && current {
