@@ -181,6 +181,14 @@ func (c *testCluster) form(n int) (sessions []*Session) {
 	return sessions
 }
 
+// die has nodes be dead, and not come back.
+func die(sessions ...*Session) {
+	for _, s := range sessions {
+		s.once.Do(func() { close(s.closing) })
+		s.line.conn.Close()
+	}
+}
+
 // kill ends the conn of a node, and has all others say that they have lost it.
 func kill(victim *Session, others ...*Session) {
 	victim.Close()

@@ -195,7 +195,7 @@ func (s *Server) takeBack(g *guest, epoch uint64) {
 		old.out.close(nil)
 	}
 	s.guests[g.node.ID] = g
-	s.office.visited = true
+	s.office.inherited = 0
 	v := s.record.view
 	rank, _ := v.Rank(g.node.ID)
 	s.log.Info("node is back", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "rank", rank)

@@ -29,9 +29,9 @@ type office struct {
 	// Whether this seed knew of a world that was not over, and of a leader: then it
 	// is over for it when that is.
 	witness bool
-	// Whether the world is older than this process, and no node of it has been here.
-	older   bool
-	visited bool
+	// The epoch of the view that this seed has read of when it was started, unless a
+	// node of it has been here since; 0: none.
+	inherited uint64
 	// Nodes that have left in good order since this seed leads.
 	left map[member.NodeID]bool
 
@@ -62,7 +62,7 @@ func (s *Server) lead(seed, term uint64) {
 		s.resign(seed)
 	}
 	if s.office.leads == 0 && seed != 0 && !s.office.witness {
-		s.office.older = s.record.begun && !s.record.over
+		s.office.inherited = s.record.view.Epoch
 	}
 	if s.office.lonely != nil {
 		s.office.lonely.Stop()
@@ -231,7 +231,7 @@ func (s *Server) act(before member.View, c change) {
 		for _, g := range s.guests {
 			g.out.close(nil) // It is of the world before, and hears so when it is back.
 		}
-		s.office.older, s.office.visited, s.office.ending = false, false, false
+		s.office.ending = false
 		s.begin()
 	case c.Kind == changeOver:
 		s.dismissAll(c.Failure)
@@ -337,7 +337,9 @@ func (s *Server) awaitReturn() {
 
 // isDeserted reports whether the world is one that this seed has only read of. The
 // lock is held.
-func (s *Server) isDeserted() bool { return s.record.begun && s.office.older && !s.office.visited }
+func (s *Server) isDeserted() bool {
+	return s.record.begun && s.record.view.Epoch == s.office.inherited
+}
 
 // leader is the address of the seed that leads, and whether that is this one, which
 // can do what it is asked for.

@@ -265,10 +265,7 @@ func TestWorldIsOver(t *testing.T) {
 func TestDesertedWorld(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 2, elastic(2, nil))
-	for _, s := range c.form(2) {
-		s.once.Do(func() { close(s.closing) }) // It is dead, and does not come back.
-		s.line.conn.Close()
-	}
+	die(c.form(2)...)
 	c.restart()
 	sessions := c.form(2)
 	if v, _ := sessions[0].latest(); v.Epoch <= 1 {
@@ -285,6 +282,28 @@ func TestDesertedWorld(t *testing.T) {
 		s.Close()
 	}
 	c.seeds[0].Follow(t.Context(), nil)
+}
+
+// A world that has begun since a seed was started again is over like any other, also
+// for a seed that did not lead then, and that knew of another one which was deserted.
+func TestWorldAfterDesertedOne(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 2, nil)
+	die(c.form(2)...)
+	c.restart()
+	die(c.form(2)...)
+	c.stop(c.leader())
+	for i, s := range c.seeds {
+		if s == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		s.Follow(ctx, nil)
+		if ctx.Err() != nil {
+			t.Errorf("the world goes on for seed %d\n%v", i, c)
+		}
+		cancel()
+	}
 }
 
 // The world is over at once for the seeds when its nodes leave at the same time.
