@@ -23,11 +23,12 @@ var (
 	// ErrNoState says that no rank has the state that Sync would hand over.
 	ErrNoState = errors.New("no rank has the state: all that had it have gone")
 	// ErrNoQuorum says that a node has failed, and those that are left could not
-	// agree on who goes on, or have gone on without this one. Of a network that has
-	// fallen apart at most one part goes on, and the nodes of the others get this
-	// within Config.RecoveryTimeout. This node is in no world any more, but its program
-	// can join again, as a new node: a seed with SeedConfig.Elastic lets it in at the
-	// next Checkpoint of the others, when the network is whole.
+	// agree on who goes on, are fewer than SeedConfig.ElasticMin, or have gone on
+	// without this one. Of a network that has fallen apart at most one part goes on, and
+	// the nodes of the others get this within Config.RecoveryTimeout. This node is in no
+	// world any more, but its program can join again, as a new node: a seed with
+	// SeedConfig.Elastic lets it in at the next Checkpoint of the others, when the
+	// network is whole.
 	//
 	//	for {
 	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach

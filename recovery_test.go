@@ -100,6 +100,17 @@ func TestExclude(t *testing.T) {
 	}
 }
 
+// TestTooFewNodes: those who wait for a world that has become too small hear that it
+// is.
+func TestTooFewNodes(t *testing.T) {
+	nodes, _ := joinAll(t, 2, SeedConfig{ElasticMin: 2}, Config{Recovery: Manual, RecoveryTimeout: 2 * time.Second})
+	_, err := nodes[0].World().Exclude(t.Context(), []int{1})
+	const want = "no new view within 2s: the world has 1 of at least 2 nodes, and waits for others"
+	if !errors.Is(err, ErrNoQuorum) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want an ErrNoQuorum that says %q", err, want)
+	}
+}
+
 // TestInclude: ranks take in a node that waits; when none does they have the same
 // ranks again.
 func TestInclude(t *testing.T) {

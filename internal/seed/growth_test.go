@@ -234,15 +234,19 @@ func TestTooFewWait(t *testing.T) {
 	if err := sessions[1].Close(); err != nil {
 		t.Error(err)
 	}
+	heard := func() bool { return sessions[0].tooFew(context.Canceled) != context.Canceled }
+	until(t, "the node hears that the world is too small", heard, s.log)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if v, err := sessions[0].Next(ctx, 1); err == nil {
-		t.Errorf("there is a view of %d nodes", v.Size())
-	}
+	_, err := sessions[0].Next(ctx, 1)
+	says(t, err, context.DeadlineExceeded, "the world has 1 of at least 2 nodes, and waits for others")
 	late := s.mustJoin(t, 2)
 	late.Linked(begin(t, late, 0).Number)
 	if v := next(t, sessions[0], 1); v.Size() != 2 {
 		t.Errorf("there are %d nodes", v.Size())
+	}
+	if heard() {
+		t.Error("the node holds the next view for too small")
 	}
 }
 

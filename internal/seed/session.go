@@ -57,6 +57,7 @@ type Session struct {
 	missed  chan struct{}      // closed when there has been none for a while
 	at      string             // where the seed is, as in seed
 	view    member.View        // the newest
+	few     *wire.JoinProgress // what there is of a world that is too small for the next; nil: it is not
 	invited Invitation         // the newest
 	called  uint64             // the epoch of the newest view whose nodes are called to rest
 	changed chan struct{}      // closed when there is a newer view or invitation
@@ -137,9 +138,19 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 		case <-s.closing:
 			return member.View{}, ErrClosed
 		case <-ctx.Done():
-			return member.View{}, s.absence(context.Cause(ctx))
+			return member.View{}, s.absence(s.tooFew(context.Cause(ctx)))
 		}
 	}
+}
+
+// tooFew adds to a cause that the world waits for others, if it does.
+func (s *Session) tooFew(cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.few == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.few.Joined, s.few.World)
 }
 
 // absence adds to a cause that there is no conn to a seed, if there is none.
@@ -270,8 +281,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	case wire.JoinPing:
 		s.post(m)
 	case wire.JoinProgress:
-		s.joined.Store(m.Joined)
-		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
+		s.setProgress(m)
 	case wire.JoinView:
 		return s.setView(m)
 	case wire.JoinFormed:
@@ -309,6 +319,19 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	return nil
 }
 
+// setProgress takes note of how many nodes there are for the next view.
+func (s *Session) setProgress(m wire.JoinProgress) {
+	if !isClosed(s.formed) {
+		s.joined.Store(m.Joined)
+		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
+		return
+	}
+	s.log.Warn("world has too few nodes, and waits for others", "nodes", m.Joined, "least", m.World)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.few = &m
+}
+
 // failed is what it means that the seed sends this node away.
 func (s *Session) failed(m wire.JoinFailed) error {
 	s.mu.Lock()
@@ -337,7 +360,7 @@ func (s *Session) setView(m wire.JoinView) error {
 		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
-	s.view = v
+	s.view, s.few = v, nil
 	// What it has lost is lost in this view, too.
 	s.said = slices.DeleteFunc(s.said, func(m wire.JoinMessage) bool {
 		lost, is := m.(wire.JoinUnable)

@@ -74,12 +74,11 @@ func (s *Server) rule(r member.Ruling) {
 	}
 	if r.Held > 0 {
 		s.log.Warn("world has too few nodes, and waits for others", "nodes", r.Held, "least", s.cfg.Min)
+		s.tell(frame(wire.JoinProgress{Joined: uint32(r.Held), World: uint32(s.cfg.Min)}))
 	}
 	if r.Call {
 		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.record.view.Epoch)
-		for _, n := range s.record.view.Nodes {
-			s.send(n.ID, frame(wire.JoinCall{Epoch: s.record.view.Epoch}), false)
-		}
+		s.tell(frame(wire.JoinCall{Epoch: s.record.view.Epoch}))
 	}
 	if i := r.Invitation; i != nil {
 		s.invite(i)

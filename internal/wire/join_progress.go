@@ -1,6 +1,8 @@
 package wire
 
-// A JoinProgress tells a waiting node how many of how many have joined.
+// A JoinProgress tells a waiting node how many of how many have joined, and nodes of a
+// world that has formed how many there are of at least how many, if the next view would
+// be too small.
 type JoinProgress struct{ Joined, World uint32 }
 
 func (JoinProgress) joinType() joinType { return typeJoinProgress }
