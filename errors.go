@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/record"
 )
 
 // Conditions that errors of this package report. Test for them with
@@ -126,24 +127,12 @@ func (c Call) String() string {
 	if c.Number == 0 {
 		return "no collective"
 	}
-	parts := make([]string, 0, 4)
-	if c.Type != "" {
-		parts = append(parts, fmt.Sprintf("%d × %s", c.Length, c.Type))
-	}
+	ranks := ""
 	if c.Ranks != nil {
-		parts = append(parts, fmt.Sprintf("ranks %v", c.Ranks))
+		ranks = fmt.Sprintf("ranks %v", c.Ranks)
 	}
-	if c.Reduce != "" {
-		parts = append(parts, c.Reduce)
-	}
-	if c.Root >= 0 {
-		parts = append(parts, fmt.Sprintf("root %d", c.Root))
-	}
-	text := fmt.Sprintf("%s #%d", c.Op, c.Number)
-	if len(parts) > 0 {
-		text += " (" + strings.Join(parts, ", ") + ")"
-	}
-	return text
+	o := Operation{Op: c.Op, Number: c.Number, Type: c.Type, Length: c.Length, Reduce: c.Reduce, Root: c.Root}
+	return record.Collective(&o, ranks)
 }
 
 // A MismatchError says that two ranks made different calls as their n-th

@@ -64,12 +64,22 @@ func (o *Operation) what() string {
 
 // call is what of a collective all ranks have in common.
 func (o *Operation) call() string {
+	counts := ""
+	if o.Counts != 0 {
+		counts = fmt.Sprintf("counts with digest %06x", o.Counts)
+	}
+	return Collective(o, counts)
+}
+
+// Collective says which collective an operation is, and what is called for besides, if
+// that is not empty: "all_reduce #7 (2 × float32, sum)".
+func Collective(o *Operation, besides string) string {
 	var parts []string
 	if o.Type != "" {
 		parts = append(parts, fmt.Sprintf("%d × %s", o.Length, o.Type))
 	}
-	if o.Counts != 0 {
-		parts = append(parts, fmt.Sprintf("counts with digest %06x", o.Counts))
+	if besides != "" {
+		parts = append(parts, besides)
 	}
 	if o.Reduce != "" {
 		parts = append(parts, o.Reduce)
