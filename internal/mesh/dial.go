@@ -77,7 +77,7 @@ func (m *Mesh) dial(ctx context.Context, seat int) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		unreachable := &UnreachableError{Rank: seat, Node: n.ID, Addrs: d.addrs, Err: last}
+		unreachable := &UnreachableError{Rank: seat, Node: n.ID, Addrs: d.addrs, Err: m.orFiles(last)}
 		if len(d.addrs) == 0 {
 			unreachable.Addrs = n.Addrs
 		}

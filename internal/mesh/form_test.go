@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -332,4 +333,28 @@ func TestWrongAddresses(t *testing.T) {
 			t.Errorf("it took %v to find out that a loopback address leads nowhere", took)
 		}
 	})
+}
+
+// A starved transport has had no files for sockets.
+type starved struct{ transport.Transport }
+
+func (starved) OutOfFiles() error { return errors.New("too many open files") }
+
+// TestOutOfFiles: whoever does not reach a node and has had no files for sockets says
+// so, whether it is to dial or the other.
+func TestOutOfFiles(t *testing.T) {
+	for rank := range 2 {
+		inBubble(t, 2, func(w *world) {
+			cfg := w.config(rank)
+			for i := range cfg.Paths {
+				cfg.Paths[i].Transport = starved{cfg.Paths[i].Transport}
+			}
+			ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+			defer cancel()
+			_, err := Form(ctx, cfg)
+			if e, ok := errors.AsType[*UnreachableError](err); !ok || !strings.HasSuffix(e.Error(), "(too many open files)") {
+				t.Errorf("rank %d: got %v, want an UnreachableError that says it", rank, err)
+			}
+		})
+	}
 }

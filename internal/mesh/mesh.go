@@ -243,10 +243,24 @@ func (m *Mesh) unlinked(cause error) error {
 			if seat > m.self {
 				err.Err = fmt.Errorf("it has not connected to this node: %w", cause)
 			}
+			err.Err = m.orFiles(err.Err)
 			return err
 		}
 	}
 	return cause
+}
+
+// orFiles adds to why a node is not reached that this process has had no files for
+// sockets: then what it got from others, as their silence, says little.
+func (m *Mesh) orFiles(why error) error {
+	for _, p := range m.cfg.Paths {
+		if user, ok := p.Transport.(transport.FileUser); ok {
+			if err := user.OutOfFiles(); err != nil {
+				return fmt.Errorf("%w (%w)", why, err)
+			}
+		}
+	}
+	return why
 }
 
 // newLink makes a link of the connections of a route, or closes them.

@@ -95,6 +95,15 @@ func (t *Transport) Name() string { return "quic" }
 // Addr is the address of the Endpoint.
 func (t *Transport) Addr() string { return t.end.addr }
 
+// OutOfFiles says that there were no TCP sockets to be had of late: see
+// transport.FileUser. Whoever shares the TCP port has got none then, either.
+func (t *Transport) OutOfFiles() error {
+	if t.end.watch == nil {
+		return nil
+	}
+	return t.end.watch.files.OutOfFiles()
+}
+
 // Dial connects to the transport that listens at addr and proves to be peer.
 // The host may be a name; the first IPv4 address is taken if there is one that
 // the socket can reach. Dial returns when both sides have accepted each other.

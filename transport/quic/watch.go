@@ -134,6 +134,7 @@ func (c *Conn) ask(want byte) (answer, net.Conn) {
 	case refused(err):
 		return answerRefused, nil
 	case err != nil:
+		c.end.watch.files.Note(err)
 		return answerSilent, nil
 	}
 	got := c.question(sock, want)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/nexar-go/nexar/transport"
 )
 
 // strangersMax is how many TCP connections may be open that have not said yet
@@ -23,6 +25,7 @@ const (
 type watchServer struct {
 	log      *slog.Logger
 	listener net.Listener
+	files    transport.Files
 	tasks    sync.WaitGroup
 
 	mu    sync.Mutex
@@ -82,7 +85,7 @@ func (s *watchServer) acceptLoop() {
 			return
 		}
 		if err != nil {
-			// The process is short of file descriptors, most likely.
+			s.files.Note(err) // That is why, most likely.
 			if !failing {
 				s.log.Warn("quic: cannot take TCP connections by which peers watch this process", "err", err)
 			}

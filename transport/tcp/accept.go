@@ -21,7 +21,7 @@ func (t *Transport) acceptLoop() {
 			return
 		}
 		if err != nil {
-			// The process is short of file descriptors, most likely.
+			t.files.Note(err) // That is why, most likely.
 			if !failing {
 				t.cfg.Log.Warn("tcp: cannot take connections", "err", err)
 			}

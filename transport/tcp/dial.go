@@ -158,6 +158,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string) (*attempt, 
 	d := net.Dialer{Deadline: limit, LocalAddr: t.local}
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
+		t.files.Note(err)
 		return nil, err
 	}
 	sock, ok := raw.(socket)

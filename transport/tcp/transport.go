@@ -128,6 +128,7 @@ type Transport struct {
 	server   *tls.Config
 	local    net.Addr // what to dial from; nil leaves it to the system
 	gate     gate
+	files    transport.Files
 	views    sync.Pool // *[viewBytes]byte, held only while they hold something
 	sealed   sync.Pool // *[]byte, held only while something is written
 	backlog  chan transport.Conn
@@ -189,6 +190,10 @@ func (t *Transport) Name() string { return "tcp" }
 
 // Addr is the address of the port. Its host may be unspecified.
 func (t *Transport) Addr() string { return plainAddr(t.listener.Addr()) }
+
+// OutOfFiles says that there were no sockets to be had of late: see
+// transport.FileUser.
+func (t *Transport) OutOfFiles() error { return t.files.OutOfFiles() }
 
 // Accept returns the next Conn whose peer has proved its identity.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {

@@ -1,0 +1,82 @@
+package tcp
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// starvedEnv makes the test binary a process that may open few files.
+const starvedEnv = "NEXAR_TCP_TEST_STARVED"
+
+// TestOutOfFiles: a transport knows that it could make no sockets and take none, of
+// which its peers only see that they are not there. It is tried in a process of its
+// own, because the limit is that of a process.
+func TestOutOfFiles(t *testing.T) {
+	if os.Getenv(starvedEnv) != "" {
+		starve(t)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self, "-test.run=^TestOutOfFiles$", "-test.v")
+	child.Env = append(os.Environ(), starvedEnv+"=1")
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func starve(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	if err := nodes[0].OutOfFiles(); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	const limit = 100
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		t.Fatal(err)
+	}
+	var files []*os.File
+	fill := func() {
+		for {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				return
+			}
+			files = append(files, f)
+		}
+	}
+	fill()
+	if _, err := nodes[0].Dial(t.Context(), nodes[1].Addr(), nodes[1].name); err == nil {
+		t.Error("there is a socket without a file")
+	}
+	wantOutOfFiles(t, nodes[0])
+	files[0].Close() // for the socket that dials; there is none for the other end
+	sock, err := net.DialTimeout("tcp", nodes[1].Addr(), soon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	for end := time.Now().Add(soon); nodes[1].OutOfFiles() == nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	wantOutOfFiles(t, nodes[1])
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func wantOutOfFiles(t *testing.T, user transport.FileUser) {
+	t.Helper()
+	const want = "this process has too many open files: it may have 100 (ulimit -n)"
+	if err := user.OutOfFiles(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
