@@ -24,11 +24,20 @@ const (
 	// waitMax is what a longer wait counts for, so that a few short ones
 	// outweigh it.
 	waitMax = 4 * visitMax
+	// trialEvery is in how many waits without a visit one is tried all the same.
+	trialEvery = 16
 )
 
 // A pace learns from how long a communicator has had to wait whether visits
 // pay. Its zero value is confident.
-type pace struct{ mean atomic.Int64 }
+//
+// A wait in which nobody visits is longer for that very reason: a long payload then
+// goes through the hands of several goroutines. So a visit is tried now and then, and
+// one that is worth it restores what confidence it takes for another one.
+type pace struct {
+	mean   atomic.Int64
+	asleep atomic.Uint32 // waits without a visit
+}
 
 // learn takes note of a wait. What gets lost when two learn at once does not
 // matter.
@@ -37,7 +46,14 @@ func (p *pace) learn(wait time.Duration) {
 	p.mean.Store(mean + (int64(min(wait, waitMax))-mean)/4)
 }
 
-func (p *pace) pays() bool { return p.mean.Load() <= int64(visitMax) }
+// worth takes note of a visit that has ended with what was waited for.
+func (p *pace) worth() {
+	p.mean.Store(min(p.mean.Load()*3/4, int64(visitMax)))
+}
+
+func (p *pace) pays() bool {
+	return p.mean.Load() <= int64(visitMax) || p.asleep.Add(1)%trialEvery == 0
+}
 
 // awaitRank is await for what comes from one rank, or any.
 func (c *Comm) awaitRank(ctx context.Context, ended <-chan struct{}, rank int) bool {
@@ -112,7 +128,7 @@ func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Vi
 		}
 		select {
 		case <-ended:
-			c.pace.learn(0)
+			c.pace.worth()
 			return true
 		default:
 		}

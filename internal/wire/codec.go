@@ -17,6 +17,7 @@ const Version = 1
 var (
 	errShort    = errors.New("wire: truncated")
 	errTrailing = errors.New("wire: trailing bytes")
+	errPadding  = errors.New("wire: padding that is not zero")
 	errTooLong  = errors.New("wire: field too long")
 )
 
@@ -79,6 +80,15 @@ func (d *decoder) bytes(limit int) []byte {
 }
 
 func (d *decoder) string(limit int) string { return string(d.bytes(limit)) }
+
+// zeros takes so many bytes that must be 0.
+func (d *decoder) zeros(n int) {
+	for _, b := range d.take(n) {
+		if b != 0 && d.err == nil {
+			d.err = errPadding
+		}
+	}
+}
 
 // finish returns the first error, and an error if bytes are left.
 func (d *decoder) finish() error {

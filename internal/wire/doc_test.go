@@ -207,7 +207,7 @@ func checkFields(t *testing.T, name string, zero func() any, write func(any) []b
 			t.Errorf("%s: %s is at %d, the field before it ends at %d", name, field, offset, at)
 		}
 		at += size
-		if i < first {
+		if i < first || field == "padding" {
 			continue
 		}
 		f := zero()
