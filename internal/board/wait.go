@@ -30,9 +30,11 @@ const (
 	// pollYields is how many yields lie between two calls of Poll.
 	pollYields = 16
 	// A sleeping rank looks around after sleepFirst, then after twice that, up
-	// to sleepMax.
+	// to sleepMax: each time costs some hundred microseconds of Go's own. From sleepDeep
+	// on it is woken when its context ends.
 	sleepFirst = 2 * time.Millisecond
-	sleepMax   = 20 * time.Millisecond
+	sleepDeep  = 16 * time.Millisecond
+	sleepMax   = 128 * time.Millisecond
 )
 
 // wait waits until a counter of a rank has come to a value.
@@ -93,6 +95,9 @@ func (b *Board) sleep(ctx context.Context, w *Work, at *atomic.Uint32, value uin
 	b.asleep.Store(uint32(rank) + 1)
 	defer b.asleep.Store(0)
 	for d := sleepFirst; ; d = min(2*d, sleepMax) {
+		if d == sleepDeep {
+			defer context.AfterFunc(ctx, b.Interrupt)()
+		}
 		if err := w.Poll(ctx); err != nil {
 			return err
 		}
