@@ -58,3 +58,22 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalMemory bounds what the ranks of one process take before they do anything.
+func TestLocalMemory(t *testing.T) {
+	const ranks, most = 8, 3 << 19
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	comms := newLocal(t, ranks)
+	each := (int64(heap()) - int64(before)) / ranks
+	runtime.KeepAlive(comms)
+	t.Logf("%d KiB per rank", each>>10)
+	if each > most {
+		t.Errorf("a rank takes %d KiB of heap, want at most %d KiB", each>>10, most>>10)
+	}
+}

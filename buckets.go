@@ -41,7 +41,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
 		lengths[i] = len(v)
-		if _, err := allReduceTask(c, elementsOf(v), op); err != nil {
+		if err := allReduceTask(new(task), c, elementsOf(v), op); err != nil {
 			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
@@ -58,8 +58,9 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	digest := engine.Digest(lengths)
 	p := bucket.Packer[T]{Room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.home.pool, Blocks: blocks}
 	p.Begin = func(number int, v []T) bucket.Waiter {
-		t, err := allReduceTask(c, elementsOf(v), op)
-		t.label, t.digest = bucketsName, digest+uint32(number)
+		var t task
+		err := allReduceTask(&t, c, elementsOf(v), op)
+		t.label, t.Digest = bucketsName, digest+uint32(number)
 		begun, err := c.begin(ctx, &t, err) // That its memory is in use has been said for all vectors at once.
 		if err != nil {
 			return ended(err)

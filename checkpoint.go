@@ -43,12 +43,13 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	if leaves || n.node.Session.IsCalled(c.Epoch()) {
 		flag[0] = 1
 	}
-	t, err := vector(plan.AllReduce, elementsOf(flag))
+	var t task
+	err = t.vector(plan.AllReduce, elementsOf(flag))
 	if err == nil {
 		err = t.setOp(Max, c.Size())
 	}
-	t.label, t.op = checkpointName, checkpointOp
-	if err := c.run(ctx, t, err); err != nil || flag[0] == 0 {
+	t.label, t.Op = checkpointName, checkpointOp
+	if err := c.run(ctx, &t, err); err != nil || flag[0] == 0 {
 		return false, err
 	}
 	n.leaves = leaves

@@ -6,40 +6,41 @@ import (
 
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 )
 
 // Barrier returns when every rank has called it. If ctx ends first, the
 // communicator is revoked on all ranks.
 func (c *Comm) Barrier(ctx context.Context) error {
-	return c.run(ctx, task{kind: plan.Barrier}, nil)
+	return c.run(ctx, &task{Task: recipe.Task{Kind: plan.Barrier, Elem: 1}}, nil)
 }
 
 // Broadcast copies data of root to data of all ranks. All have the same
 // length.
 func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
-	t, err := broadcastTask(c, elementsOf(data), root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, broadcastTask(&t, c, elementsOf(data), root))
 }
 
 // Reduce combines data of all ranks, element by element, and leaves the result
 // in data of root. On other ranks data is unchanged. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	t, err := reduceTask(c, elementsOf(data), op, root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, reduceTask(&t, c, elementsOf(data), op, root))
 }
 
 // ReduceFunc is Reduce with a function of the caller, as AllReduceFunc has it.
 func ReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
-	t, err := reduceFuncTask(c, data, combine, root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, reduceFuncTask(&t, c, data, combine, root))
 }
 
 // AllReduce combines data of all ranks, element by element, and leaves the
 // result in data of every rank, with the same bits everywhere. All have the
 // same length. After an error data holds neither.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := allReduceTask(c, elementsOf(data), op)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, allReduceTask(&t, c, elementsOf(data), op))
 }
 
 // AllReduceFunc is AllReduce with a function of the caller, which makes
@@ -54,8 +55,8 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // ends the process with one, as the goroutine may serve all communicators. All
 // ranks use the same function.
 func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	t, err := allReduceFuncTask(c, data, combine)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, allReduceFuncTask(&t, c, data, combine))
 }
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
@@ -64,8 +65,8 @@ func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine fun
 // dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
 // other overlap is an ErrOverlap.
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	t, err := gatherTask(c, elementsOf(dst), elementsOf(src), root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, gatherTask(&t, c, elementsOf(dst), elementsOf(src), root))
 }
 
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
@@ -74,8 +75,8 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // which then stays as it is, whatever other ranks do; any other overlap is an
 // ErrOverlap.
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	t, err := allGatherTask(c, elementsOf(dst), elementsOf(src))
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, allGatherTask(&t, c, elementsOf(dst), elementsOf(src)))
 }
 
 // Scatter deals src of root out: dst of rank r is block r of src. All dst have
@@ -84,8 +85,8 @@ func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
 // overlap is an ErrOverlap. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	t, err := scatterTask(c, elementsOf(dst), elementsOf(src), root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, scatterTask(&t, c, elementsOf(dst), elementsOf(src), root))
 }
 
 // ReduceScatter combines src of all ranks, element by element, and leaves
@@ -94,48 +95,48 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // src[Rank*len(dst):(Rank+1)*len(dst)], whatever other ranks do; any other
 // overlap is an ErrOverlap. Save for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	t, err := reduceScatterTask(c, elementsOf(dst), elementsOf(src), op)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, reduceScatterTask(&t, c, elementsOf(dst), elementsOf(src), op))
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of
 // Size. Any overlap of them is an ErrOverlap.
 func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	t, err := allToAllTask(c, elementsOf(dst), elementsOf(src))
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, allToAllTask(&t, c, elementsOf(dst), elementsOf(src)))
 }
 
 // Scan combines data of the ranks 0 to Rank, element by element and in this
 // order, and leaves the result in data: the inclusive prefix. All have the
 // same length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := scanTask(c, elementsOf(data), op)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, scanTask(&t, c, elementsOf(data), op))
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
 // and in their order, and leaves the result in data. On rank 0 data is
 // unchanged. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	t, err := exclusiveScanTask(c, elementsOf(data), op)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, exclusiveScanTask(&t, c, elementsOf(data), op))
 }
 
 // What follows checks the parameters of the calls above.
 
-func broadcastTask(c *Comm, data elements, root int) (task, error) {
-	t, err := vector(plan.Broadcast, data)
-	t.root, t.reads = root, c.rank == root
+func broadcastTask(t *task, c *Comm, data elements, root int) error {
+	err := t.vector(plan.Broadcast, data)
+	t.Root, t.reads = root, c.rank == root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
-	return t, err
+	return err
 }
 
-func reduceTask(c *Comm, data elements, op Op, root int) (task, error) {
-	t, err := vector(plan.Reduction, data)
-	t.root, t.reads = root, c.rank != root
+func reduceTask(t *task, c *Comm, data elements, op Op, root int) error {
+	err := t.vector(plan.Reduction, data)
+	t.Root, t.reads = root, c.rank != root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -145,43 +146,43 @@ func reduceTask(c *Comm, data elements, op Op, root int) (task, error) {
 	if c.rank != root {
 		t.ranks = 0
 	}
-	return t, err
+	return err
 }
 
-func reduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T), root int) (task, error) {
-	t, err := vector(plan.Reduction, elementsOf(data))
-	t.root, t.reads = root, c.rank != root
+func reduceFuncTask[T Number](t *task, c *Comm, data []T, combine func(dst, src []T), root int) error {
+	err := t.vector(plan.Reduction, elementsOf(data))
+	t.Root, t.reads = root, c.rank != root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil {
-		err = setFunc(&t, c, "reduce_func", combine)
+		err = setFunc(t, c, "reduce_func", combine)
 	}
-	return t, err
+	return err
 }
 
-func allReduceTask(c *Comm, data elements, op Op) (task, error) {
-	t, err := vector(plan.AllReduce, data)
+func allReduceTask(t *task, c *Comm, data elements, op Op) error {
+	err := t.vector(plan.AllReduce, data)
 	if err == nil {
 		err = t.setOp(op, c.Size())
 	}
-	return t, err
+	return err
 }
 
-func allReduceFuncTask[T Number](c *Comm, data []T, combine func(dst, src []T)) (task, error) {
-	t, err := vector(plan.AllReduce, elementsOf(data))
+func allReduceFuncTask[T Number](t *task, c *Comm, data []T, combine func(dst, src []T)) error {
+	err := t.vector(plan.AllReduce, elementsOf(data))
 	if err == nil {
-		err = setFunc(&t, c, "all_reduce_func", combine)
+		err = setFunc(t, c, "all_reduce_func", combine)
 	}
-	return t, err
+	return err
 }
 
-func gatherTask(c *Comm, dst, src elements, root int) (task, error) {
+func gatherTask(t *task, c *Comm, dst, src elements, root int) error {
 	if c.rank != root {
-		dst = dst.none()
+		dst.at, dst.n = nil, 0
 	}
-	t, err := blocks(plan.Gather, dst, src, src.n)
-	t.root, t.inFirst = root, c.rank
+	err := t.blocks(plan.Gather, dst, src, src.n)
+	t.Root, t.inFirst = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -189,29 +190,29 @@ func gatherTask(c *Comm, dst, src elements, root int) (task, error) {
 		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, root*t.count, root)
+		err = t.setInPlace("dst", "src", t.data, t.input, root*t.Count, root)
 	}
-	return t, err
+	return err
 }
 
-func allGatherTask(c *Comm, dst, src elements) (task, error) {
-	t, err := blocks(plan.AllGather, dst, src, src.n)
+func allGatherTask(t *task, c *Comm, dst, src elements) error {
+	err := t.blocks(plan.AllGather, dst, src, src.n)
 	t.inFirst = c.rank
 	if err == nil {
 		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, c.rank*t.count, c.rank)
+		err = t.setInPlace("dst", "src", t.data, t.input, c.rank*t.Count, c.rank)
 	}
-	return t, err
+	return err
 }
 
-func scatterTask(c *Comm, dst, src elements, root int) (task, error) {
+func scatterTask(t *task, c *Comm, dst, src elements, root int) error {
 	if c.rank != root {
-		src = src.none()
+		src.at, src.n = nil, 0
 	}
-	t, err := blocks(plan.Scatter, dst, src, dst.n)
-	t.root, t.first = root, c.rank
+	err := t.blocks(plan.Scatter, dst, src, dst.n)
+	t.Root, t.first = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -219,28 +220,28 @@ func scatterTask(c *Comm, dst, src elements, root int) (task, error) {
 		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, root*t.count, root)
+		err = t.setInPlace("src", "dst", t.input, t.data, root*t.Count, root)
 	}
-	return t, err
+	return err
 }
 
-func reduceScatterTask(c *Comm, dst, src elements, op Op) (task, error) {
-	t, err := blocks(plan.ReduceScatter, dst, src, dst.n)
+func reduceScatterTask(t *task, c *Comm, dst, src elements, op Op) error {
+	err := t.blocks(plan.ReduceScatter, dst, src, dst.n)
 	t.first = c.rank
 	if err == nil {
 		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, c.rank*t.count, c.rank)
+		err = t.setInPlace("src", "dst", t.input, t.data, c.rank*t.Count, c.rank)
 	}
 	if err == nil {
 		err = t.setOp(op, c.Size())
 	}
-	return t, err
+	return err
 }
 
-func allToAllTask(c *Comm, dst, src elements) (task, error) {
-	t, err := blocks(plan.AllToAll, dst, src, src.n/c.Size())
+func allToAllTask(t *task, c *Comm, dst, src elements) error {
+	err := t.blocks(plan.AllToAll, dst, src, src.n/c.Size())
 	if err == nil {
 		err = checkLength("dst", dst.n, src.n)
 	}
@@ -250,23 +251,23 @@ func allToAllTask(c *Comm, dst, src elements) (task, error) {
 	if err == nil && overlap.Two(t.data, t.input) {
 		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
-	return t, err
+	return err
 }
 
-func scanTask(c *Comm, data elements, op Op) (task, error) {
-	t, err := vector(plan.Scan, data)
-	t.ordered = true
+func scanTask(t *task, c *Comm, data elements, op Op) error {
+	err := t.vector(plan.Scan, data)
+	t.Ordered = true
 	if err == nil {
 		err = t.setOp(op, c.rank+1)
 	}
-	return t, err
+	return err
 }
 
-func exclusiveScanTask(c *Comm, data elements, op Op) (task, error) {
-	t, err := vector(plan.ExclusiveScan, data)
-	t.ordered = true
+func exclusiveScanTask(t *task, c *Comm, data elements, op Op) error {
+	err := t.vector(plan.ExclusiveScan, data)
+	t.Ordered = true
 	if err == nil {
 		err = t.setOp(op, c.rank)
 	}
-	return t, err
+	return err
 }

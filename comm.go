@@ -76,7 +76,9 @@ func (c *Comm) Encrypted() bool { return c.encrypted }
 //
 // The other ranks may go on: messages that this rank has sent can be received,
 // and collectives in which it has done its part come to their end. Whatever
-// else needs this rank fails there with a PeerError that says it has left.
+// else needs this rank fails there with a PeerError that says it has left, and
+// revokes the communicator: a rank that is slow may hear of it before the end of
+// an earlier collective.
 // If an operation is under way here, however, it cannot be completed, and the
 // communicator is revoked on all ranks.
 //

@@ -45,7 +45,7 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 		return err
 	}
 	defer t.free()
-	if err := c.run(ctx, t.task, nil); err != nil {
+	if err := c.run(ctx, &t.task, nil); err != nil {
 		return err
 	}
 	return finish(t, data, op)
@@ -71,7 +71,7 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 	if err != nil {
 		return ended(err)
 	}
-	gather := c.start(ctx, t.task, nil)
+	gather := c.start(ctx, &t.task, nil)
 	begun = true
 	return c.follow(func(h *Handle) error {
 		defer release()
@@ -141,7 +141,7 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 	if err != nil {
 		return t, opError(compressedName, err)
 	}
-	own := notice{Elements: len(data), Type: elementsOf(data).typ, Op: uint8(op)}
+	own := notice{Elements: len(data), Type: elementsOf(data).of.typ, Op: uint8(op)}
 	own.Room, err = encode(t, data)
 	copy(own.Kind[:], t.kind)
 	own.Bytes, own.State = len(t.own), stateOf(err)
@@ -150,8 +150,8 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 		return t, err
 	}
 	t.all = t.get(sum(t.counts))
-	t.task, err = unevenBlocks(c, plan.AllGather, t.all, t.own, t.counts)
-	t.label, t.op, t.inFirst = compressedName, compressedOp, c.rank
+	err = unevenBlocks(&t.task, c, plan.AllGather, t.all, t.own, t.counts)
+	t.label, t.Op, t.inFirst = compressedName, compressedOp, c.rank
 	ready = err == nil
 	return t, opError(compressedName, err)
 }
@@ -182,7 +182,7 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 			ErrTooLarge, n, room, limit, variable("CompressedMax"))
 	}
 	t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
-	kernel.ToFloats(t.values, kernel.Type(elementsOf(data).typ), bytesOf(data))
+	kernel.ToFloats(t.values, kernel.Type(elementsOf(data).of.typ), bytesOf(data))
 	t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	returned = true
 	return room, err
@@ -203,7 +203,7 @@ func finish[T Float](t *compressed, data []T, op Op) error {
 			t.values[i] /= float32(t.comm.Size())
 		}
 	}
-	kernel.FromFloats(bytesOf(data), kernel.Type(elementsOf(data).typ), t.values)
+	kernel.FromFloats(bytesOf(data), kernel.Type(elementsOf(data).of.typ), t.values)
 	return nil
 }
 
@@ -244,9 +244,10 @@ func stateOf(err error) state {
 // when the others know of it.
 func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int, err error) {
 	all := make([]notice, c.Size())
-	t, err := allGatherTask(c, elementsOf(all), elementsOf([]notice{own}))
-	t.label, t.op = compressedName, compressedOp
-	err = c.run(ctx, t, err)
+	var t task
+	err = allGatherTask(&t, c, elementsOf(all), elementsOf([]notice{own}))
+	t.label, t.Op = compressedName, compressedOp
+	err = c.run(ctx, &t, err)
 	if own.State == panicked {
 		panic(bad)
 	}

@@ -78,6 +78,9 @@ func (m medium) form(ctx context.Context, n int, cfg Config) (comms []*Comm, clo
 			}
 			return comms[rank].Close()
 		})
+		// The testing package keeps what a test gave it until the parent of the test ends.
+		clear(comms)
+		clear(transports)
 		return errors.Join(err, end())
 	}
 	err = forEach(n, func(rank int) (err error) {
@@ -137,7 +140,7 @@ func hostOf(rank int) string {
 }
 
 func listenMem(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenWithin(n, accord.MemoryBytes())
+	return listenWithin(n, accord.AreaSize())
 }
 
 // listenLinks makes what listenMem does without memory to share, so that all
@@ -151,7 +154,7 @@ func listenWithin(n, areaSize int) (view member.View, list []transport.Transport
 		return view, nil, nil, err
 	}
 	network := mem.NewNetwork()
-	network.Share(areaSize)
+	network.Share(accord.Areas, areaSize)
 	for _, node := range view.Nodes {
 		tr, err := network.Listen(node.ID.String())
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/accord"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -60,12 +61,12 @@ func pathsOf(t transport.Transport) []mesh.Path {
 
 // within makes the path between the nodes of a host.
 func within(host string, id member.NodeID, areaSize int) (mesh.Path, error) {
-	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), AreaSize: areaSize})
+	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: accord.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
 	return mesh.Path{Transport: t, NotHere: shm.ErrNotHere}, err
 }
 
 func listenShared(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenSHM(n, accord.MemoryBytes())
+	return listenSHM(n, accord.AreaSize())
 }
 
 // listenRings makes what listenShared does without areas, so that all goes
@@ -114,7 +115,7 @@ func beside(e *quic.Endpoint, identity *pki.Identity, plain bool) ([]mesh.Path, 
 // clusters do not meet in memory.
 func listenMixed(n int) (view member.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		p, err := within(hostOf(rank), identity.ID(), accord.MemoryBytes())
+		p, err := within(hostOf(rank), identity.ID(), accord.AreaSize())
 		if err != nil {
 			return nil, err
 		}

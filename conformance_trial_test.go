@@ -80,9 +80,8 @@ func (tr trial) begin(ctx context.Context, c *Comm) (end func() ([]byte, error))
 		c.book.SetTuner(recipe.Chooser(func(tune.Need) tune.Choice {
 			a := plan.AlgorithmsOn(tr.collective, c.hosts())[tr.algorithm]
 			choice := tune.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
-			if b := c.comm.Board(); b != nil {
+			if c.comm.Board() != nil {
 				choice.Shared = tune.Cuttable(a, tune.Need{Collective: tr.collective, Size: c.Size()})
-				choice.Pull = b.Pulls() // which is ignored where it cannot be done
 			}
 			return choice
 		}))

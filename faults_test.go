@@ -202,7 +202,10 @@ func TestCancelledBulkKeepsStep(t *testing.T) {
 func cancelBulk(t *testing.T, m medium, side string, after time.Duration) {
 	a, b := linked(t, m, 2, 0)
 	count := 1 << 20
-	if m.name == "mem" && !raceDetector {
+	switch {
+	case raceDetector:
+		count /= 4
+	case m.name == "mem":
 		count *= 4
 	}
 	onAll(t, a, func(rank int, c *Comm) error {

@@ -39,16 +39,22 @@ func outlive(ctx context.Context, n *Node) error {
 		if err != nil {
 			return err
 		}
-		for _, c := range []*Comm{half, c} {
-			if err := greet(ctx, c); err != nil {
-				return fmt.Errorf("epoch %d, %d ranks: %w", epoch, c.Size(), err)
-			}
+		if err := greet(ctx, half); err != nil {
+			return fmt.Errorf("epoch %d, half of %d ranks: %w", epoch, size, err)
+		}
+		if err := greet(ctx, c); err != nil {
+			return fmt.Errorf("epoch %d, %d ranks: %w", epoch, size, err)
 		}
 		if size == 2 {
 			return nil
 		}
+		// All are through before one leaves: whoever meets that in a barrier revokes the
+		// communicator, which may find others in the one before.
 		if c.Rank() == size-1 {
-			return n.Close()
+			return errors.Join(hear(ctx, c), n.Close())
+		}
+		if err := Send(ctx, c, []byte{1}, size-1, 0); err != nil {
+			return err
 		}
 		for err == nil {
 			err = c.Barrier(ctx) // until the last rank has left
@@ -58,6 +64,16 @@ func outlive(ctx context.Context, n *Node) error {
 		}
 	}
 	return errors.New("the epochs are over")
+}
+
+// hear waits for a message of each of the other ranks.
+func hear(ctx context.Context, c *Comm) error {
+	for range c.Size() - 1 {
+		if _, err := Recv(ctx, c, make([]byte, 1), AnyRank, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // greet makes barriers and calls all ranks.

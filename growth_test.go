@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -21,6 +23,8 @@ type crew struct {
 	mu    sync.Mutex
 	sizes []int // of the communicators that rank 0 has had
 	sums  int   // all-reduces whose result was right
+
+	enough atomic.Int64 // 1 has all end their work after the same step
 }
 
 // A tally is the state of a node: how often all have added something up.
@@ -50,11 +54,11 @@ type hand struct {
 	done   chan struct{} // closed when its loop has ended
 	err    error
 	tally  tally
+	over   bool // the crew has had enough
 }
 
-// join starts a node that works until the world has made so many steps, or until
-// it leaves.
-func (c *crew) join(steps int64, cfg Config) *hand {
+// join starts a node that works until the crew has had enough, or until it leaves.
+func (c *crew) join(cfg Config) *hand {
 	h := &hand{joined: make(chan struct{}), done: make(chan struct{})}
 	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
 	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
@@ -65,7 +69,7 @@ func (c *crew) join(steps int64, cfg Config) *hand {
 		close(h.joined)
 
 		if h.err == nil {
-			h.err = errors.Join(c.work(h, steps), h.node.Close())
+			h.err = errors.Join(c.work(h), h.node.Close())
 		}
 	})
 
@@ -73,7 +77,7 @@ func (c *crew) join(steps int64, cfg Config) *hand {
 }
 
 // work is what a node does: a step is an all-reduce.
-func (c *crew) work(h *hand, steps int64) error {
+func (c *crew) work(h *hand) error {
 	ctx := c.Context()
 	for comm, err := range h.node.Epochs(ctx) {
 		if err != nil {
@@ -84,25 +88,28 @@ func (c *crew) work(h *hand, steps int64) error {
 			c.sizes = append(c.sizes, comm.Size())
 			c.mu.Unlock()
 		}
-		if err := c.epoch(ctx, comm, h, steps); err != nil {
+		if err := c.epoch(ctx, comm, h); err != nil {
 			c.Logf("rank %d of epoch %d: %v", comm.Rank(), comm.Epoch(), err)
 			continue
 		}
-		if h.tally.Step >= steps {
+		if h.over {
 			return comm.Barrier(ctx)
 		}
 	}
 	return nil
 }
 
-func (c *crew) epoch(ctx context.Context, comm *Comm, h *hand, steps int64) error {
+func (c *crew) epoch(ctx context.Context, comm *Comm, h *hand) error {
 	if err := Sync(ctx, comm, &h.tally); err != nil {
 		return err
 	}
-	for h.tally.Step < steps {
-		x := []int64{1}
+	for {
+		x := []int64{1, c.enough.Load()}
 		if err := AllReduce(ctx, comm, x, Sum); err != nil {
 			return err
+		}
+		if h.over = x[1] > 0; h.over {
+			return nil
 		}
 		if x[0] != int64(comm.Size()) {
 			return fmt.Errorf("the sum is %d with %d ranks", x[0], comm.Size())
@@ -120,14 +127,13 @@ func (c *crew) epoch(ctx context.Context, comm *Comm, h *hand, steps int64) erro
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return nil
 }
 
 // reaches waits until rank 0 has had a communicator of each of these sizes, in this
 // order.
 func (c *crew) reaches(sizes ...int) {
 	c.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
 		got := slices.Clone(c.sizes)
 		c.mu.Unlock()
@@ -140,19 +146,34 @@ func (c *crew) reaches(sizes ...int) {
 	c.Fatalf("the world had these sizes: %v, want %v", c.sizes, sizes)
 }
 
-// ends checks that hands have ended well, after the same number of steps.
-func (c *crew) ends(steps int64, hands ...*hand) {
+// ends has the crew work for some more steps, and then end. It checks that all hands
+// have ended well, after the same step.
+func (c *crew) ends(hands ...*hand) {
 	c.Helper()
+	last := c.made() + 100
+	for end := time.Now().Add(patience); c.made() < last; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatalf("%d steps were made, and no more", c.made())
+		}
+	}
+	c.enough.Store(1)
 	for i, h := range hands {
 		select {
 		case <-h.done:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			c.Fatalf("hand %d does not end", i)
 		}
-		if h.err != nil || h.tally != hands[0].tally || steps > 0 && h.tally.Step != steps {
-			c.Errorf("hand %d: %+v (%v), want %+v after %d steps", i, h.tally, h.err, hands[0].tally, steps)
+		if h.err != nil || h.tally != hands[0].tally {
+			c.Errorf("hand %d: %+v (%v), want %+v", i, h.tally, h.err, hands[0].tally)
 		}
 	}
+}
+
+// made is how many steps the crew has made.
+func (c *crew) made() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sums
 }
 
 // TestGrowth: nodes join a world that works, and get its state; one leaves at a
@@ -160,13 +181,12 @@ func (c *crew) ends(steps int64, hands ...*hand) {
 func TestGrowth(t *testing.T) {
 	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
 		t.Run(strings.Join(ways, ""), func(t *testing.T) {
-			const steps = 600
 			c := newCrew(t, SeedConfig{World: 2, Elastic: true}, Config{Transports: ways})
-			a, b := c.join(steps, Config{}), c.join(steps, Config{})
+			a, b := c.join(Config{}), c.join(Config{})
 			c.reaches(2)
-			d := c.join(steps, Config{})
+			d := c.join(Config{})
 			c.reaches(2, 3)
-			e := c.join(steps, Config{})
+			e := c.join(Config{})
 			c.reaches(2, 3, 4)
 			<-b.joined
 			if err := b.node.Leave(t.Context()); err != nil {
@@ -177,7 +197,7 @@ func TestGrowth(t *testing.T) {
 			if b.err != nil {
 				t.Error(b.err)
 			}
-			c.ends(steps, a, d, e)
+			c.ends(a, d, e)
 		})
 	}
 }
@@ -185,12 +205,24 @@ func TestGrowth(t *testing.T) {
 // TestSpare: a spare waits, whatever the others do at their checkpoints, and takes
 // the place of one that dies.
 func TestSpare(t *testing.T) {
-	const steps = 500
-	c := newCrew(t, SeedConfig{World: 3}, Config{})
-	hands := []*hand{c.join(steps, Config{}), c.join(steps, Config{}), c.join(steps, Config{})}
+	waits := make(chan struct{})
+	var once sync.Once
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		if line := string(p); strings.Contains(line, "linked") && strings.Contains(line, "spare=true") {
+			once.Do(func() { close(waits) })
+		}
+		return len(p), nil
+	}), nil))
+	c := newCrew(t, SeedConfig{World: 3, Log: log}, Config{})
+	hands := []*hand{c.join(Config{}), c.join(Config{}), c.join(Config{})}
 	c.reaches(3)
-	spare := c.join(steps, Config{Spare: true})
-	time.Sleep(100 * time.Millisecond)
+	spare := c.join(Config{Spare: true})
+	select {
+	case <-waits:
+	case <-time.After(patience):
+		t.Fatal("the spare is not ready")
+	}
+	time.Sleep(50 * time.Millisecond) // in which it might get a place, wrongly
 	c.reaches(3)
 	var last *hand
 	for _, h := range hands {
@@ -205,32 +237,38 @@ func TestSpare(t *testing.T) {
 	c.reaches(3, 3)
 	<-last.done
 	hands = slices.DeleteFunc(hands, func(h *hand) bool { return h == last })
-	c.ends(steps, append(hands, spare)...)
+	c.ends(append(hands, spare)...)
 }
 
 // TestJoinFull: a node waits while an elastic world has no room for it, and says so.
 func TestJoinFull(t *testing.T) {
 	c := newCrew(t, SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, Config{})
-	const steps = 300
-	a, b := c.join(steps, Config{}), c.join(steps, Config{})
+	a, b := c.join(Config{}), c.join(Config{})
 	c.reaches(2)
-	d := c.join(steps, Config{FormTimeout: 150 * time.Millisecond})
-	<-d.done
-	if d.err == nil || !strings.Contains(d.err.Error(), "room") {
-		t.Errorf("got error %v, want that there is no room", d.err)
+	// It may take some time to be told that there is no room.
+	for wait := 150 * time.Millisecond; ; wait *= 3 {
+		d := c.join(Config{FormTimeout: wait})
+		<-d.done
+		if d.err == nil || wait > patience {
+			t.Fatalf("got error %v, want that there is no room", d.err)
+		}
+		if strings.Contains(d.err.Error(), "room") {
+			break
+		}
+		t.Logf("after %v: %v", wait, d.err)
 	}
-	c.ends(steps, a, b)
+	c.ends(a, b)
 }
 
 // TestRigid: a world that is not elastic takes nobody in.
 func TestRigid(t *testing.T) {
 	c := newCrew(t, SeedConfig{World: 1}, Config{})
-	a := c.join(100, Config{})
+	a := c.join(Config{})
 	c.reaches(1)
-	d := c.join(100, Config{})
+	d := c.join(Config{})
 	<-d.done
 	if d.err == nil || !strings.Contains(d.err.Error(), "not elastic") {
 		t.Errorf("got error %v, want that the world is not elastic", d.err)
 	}
-	c.ends(100, a)
+	c.ends(a)
 }

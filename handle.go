@@ -72,12 +72,12 @@ func WaitAll(handles ...*Handle) error {
 }
 
 // start begins a task, unless there is an error in its parameters.
-func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
+func (c *Comm) start(ctx context.Context, t *task, bad error) *Handle {
 	var id uint64
 	if bad == nil {
 		id, bad = c.enterFlight(t.flight())
 	}
-	op, err := c.begin(ctx, &t, bad)
+	op, err := c.begin(ctx, t, bad)
 	if err != nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -87,7 +87,7 @@ func (c *Comm) start(ctx context.Context, t task, bad error) *Handle {
 		defer close(h.done)
 		defer c.flights.Leave(id)
 		h.err = guard.ErrExited // in end, if that does not return
-		h.err = c.end(ctx, &t, op)
+		h.err = c.end(ctx, t, op)
 	})
 	return h
 }

@@ -29,7 +29,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 		return nil, opError("local", err)
 	}
 	network := mem.NewNetwork()
-	network.Share(accord.MemoryBytes())
+	network.Share(accord.Areas, accord.AreaSize())
 	view := member.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()

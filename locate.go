@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 )
 
 // MinLoc leaves in data of every rank the smallest of all ranks' elements, for
@@ -17,14 +18,14 @@ import (
 // ranks the same as data; what ranks holds before does not matter. The result
 // has the same bits on all ranks.
 func MinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	t, err := locateTask(c, Min, data, ranks)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, locateTask(&t, c, Min, data, ranks))
 }
 
 // MaxLoc is MinLoc for the largest. A NaN counts as larger than all numbers.
 func MaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	t, err := locateTask(c, Max, data, ranks)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, locateTask(&t, c, Max, data, ranks))
 }
 
 // StartMinLoc begins a MinLoc; see Handle.
@@ -39,9 +40,10 @@ func StartMaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32
 
 // startLocate begins a task, which has a copy of data under way.
 func startLocate[T Number](ctx context.Context, c *Comm, op Op, data []T, ranks []int32) *Handle {
-	t, err := locateTask(c, op, data, ranks)
+	var t task
+	err := locateTask(&t, c, op, data, ranks)
 	release, busy := c.hold(t.label, bytesOf(data), bytesOf(ranks))
-	h := c.start(ctx, t, cmp.Or(err, busy))
+	h := c.start(ctx, &t, cmp.Or(err, busy))
 	return c.follow(func(*Handle) error {
 		defer release()
 		return h.Wait()
@@ -79,19 +81,22 @@ type located[T Number] struct {
 }
 
 // locateTask is an all-reduce of data with the ranks beside them.
-func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error) {
+func locateTask[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) error {
 	pairs := make([]located[T], len(data))
 	for i, v := range data {
 		pairs[i] = located[T]{v, int32(c.rank)}
 	}
-	t := task{
-		kind: plan.AllReduce, label: minLocName, op: minLocOp, data: bytesOf(pairs),
-		// Whole pairs are counted, which must not be cut, and the type is said to
-		// be that of data, which tells those of one from those of another.
-		typ: elementsOf(data).typ, count: len(pairs), elem: int(unsafe.Sizeof(located[T]{})),
+	*t = task{
+		Task: recipe.Task{
+			Kind: plan.AllReduce, Op: minLocOp,
+			// Whole pairs are counted, which must not be cut, and the type is said to
+			// be that of data, which tells those of one from those of another.
+			Type: elementsOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(located[T]{})),
+		},
+		label: minLocName, data: bytesOf(pairs),
 	}
 	if op == Max {
-		t.label, t.op = maxLocName, maxLocOp
+		t.label, t.Op = maxLocName, maxLocOp
 	}
 	err := checkLength("ranks", len(ranks), len(data))
 	if err == nil && overlap.Two(bytesOf(data), bytesOf(ranks)) {
@@ -112,7 +117,7 @@ func locateTask[T Number](c *Comm, op Op, data []T, ranks []int32) (task, error)
 			data[i], ranks[i] = p.value, p.rank
 		}
 	}
-	return t, err
+	return err
 }
 
 // orderOf is a function that compares elements, for Min or Max: it is less than

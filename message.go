@@ -40,7 +40,7 @@ type Status struct {
 // only for another type, is an ErrTruncated or ErrTypeMismatch here as well as
 // there.
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
-	s, err := startSend[T](ctx, c, "send", engine.Regions{First: bytesOf(data)}, to, tag)
+	s, err := startSend[T](ctx, c, "send", engine.Bytes(bytesOf(data)), to, tag)
 	if s == nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	if err != nil {
 		return ended(opError("send", err))
 	}
-	s, err := startSend[T](ctx, c, "send", engine.Regions{First: f.Read}, to, tag)
+	s, err := startSend[T](ctx, c, "send", engine.Bytes(f.Read), to, tag)
 	if s == nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -88,7 +88,7 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // communicator is revoked. data must not be used until Recv returns. When all
 // other ranks have left, so has what AnyRank could wait for.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
-	r, err := startRecv[T](ctx, c, "recv", engine.Regions{First: bytesOf(data)}, from, tag)
+	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
 		return Status{}, err
 	}
@@ -102,7 +102,7 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 	if err != nil {
 		return ended(opError("recv", err))
 	}
-	r, err := startRecv[T](ctx, c, "recv", engine.Regions{First: bytesOf(data)}, from, tag)
+	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -176,7 +176,7 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 // elements of T: this is an ErrTypeMismatch here, with a Status that says which
 // message it is.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
-	_, size, err := elementOf[T]()
+	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkSource(ctx, from, tag)
 	}
@@ -187,15 +187,16 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if err != nil {
 		return Status{}, c.explain(ctx, "probe", err)
 	}
-	if got.Bytes%size != 0 {
-		err = c.explain(ctx, "probe", &engine.ElementError{Source: got.Source, Size: got.Bytes, Elem: size})
+	if got.Bytes%int(of.size) != 0 {
+		err = c.explain(ctx, "probe", &engine.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.size)})
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / size}, err
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.size)}, err
 }
 
 // regionsOf are regions as the engine takes them. If they are written they must
 // not overlap.
-func regionsOf[T any](regions [][]T, written bool) (r engine.Regions, err error) {
+func regionsOf[T any](regions [][]T, written bool) (r *engine.Regions, err error) {
+	r = new(engine.Regions)
 	for i, region := range regions {
 		b := bytesOf(region)
 		if i == 0 {
@@ -215,29 +216,29 @@ func regionsOf[T any](regions [][]T, written bool) (r engine.Regions, err error)
 
 // startSend begins to send regions of elements of T. Without an error and a
 // Sending all is done.
-func startSend[T any](ctx context.Context, c *Comm, name string, r engine.Regions, to int, tag Tag) (*engine.Sending, error) {
-	typ, _, err := elementOf[T]()
+func startSend[T any](ctx context.Context, c *Comm, name string, r *engine.Regions, to int, tag Tag) (*engine.Sending, error) {
+	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkMessage(ctx, "to", to, tag)
 	}
 	if err != nil {
 		return nil, opError(name, err)
 	}
-	s, err := c.comm.StartSend(r, typ, to, int64(tag))
+	s, err := c.comm.StartSend(r, of.typ, to, int64(tag))
 	return s, c.explain(ctx, name, err)
 }
 
 // startRecv begins to receive elements of T into regions.
-func startRecv[T any](ctx context.Context, c *Comm, name string, r engine.Regions, from int, tag Tag) (*engine.Receive, error) {
-	typ, size, err := elementOf[T]()
+func startRecv[T any](ctx context.Context, c *Comm, name string, r *engine.Regions, from int, tag Tag) (*engine.Receive, error) {
+	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkSource(ctx, from, tag)
 	}
 	if err != nil {
 		return nil, opError(name, err)
 	}
-	r.Elem = size
-	receive, err := c.comm.StartRecv(r, typ, from, int64(tag))
+	r.Elem = int(of.size)
+	receive, err := c.comm.StartRecv(r, of.typ, from, int64(tag))
 	return receive, c.explain(ctx, name, err)
 }
 
@@ -257,11 +258,11 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, nil, opError(name, err)
 	}
-	s, err := startSend[T](ctx, c, name, engine.Regions{First: bytesOf(src)}, to, tag)
+	s, err := startSend[T](ctx, c, name, engine.Bytes(bytesOf(src)), to, tag)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := startRecv[T](ctx, c, name, engine.Regions{First: bytesOf(dst)}, from, tag)
+	r, err := startRecv[T](ctx, c, name, engine.Bytes(bytesOf(dst)), from, tag)
 	if err != nil && s != nil {
 		s.Wait(ctx) // Until then src is in use.
 	}

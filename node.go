@@ -86,7 +86,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
-		SharedBytes: accord.MemoryBytes(), PlainBulk: cfg.PlainBulk,
+		Areas: accord.Areas, AreaSize: accord.AreaSize(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 	})
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
@@ -130,7 +130,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	if n.node.Late {
 		world, err = n.follower.From(ctx, n.node.View)
 		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+			err = fmt.Errorf("%w: the world of epoch %d has this node, and its communicator was being made", context.Cause(ctx), n.node.View.Epoch)
 		}
 	} else {
 		world, err = n.home.first(ctx, n.node.View)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -69,27 +70,27 @@ func (c *Comm) On(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
 // Broadcast is Broadcast of this package.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	return d.vector(ctx, t, data, func(e elements) (task, error) { return broadcastTask(d.comm, e, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) error { return broadcastTask(t, d.comm, e, root) })
 }
 
 // Reduce is Reduce of this package.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
-	return d.vector(ctx, t, data, func(e elements) (task, error) { return reduceTask(d.comm, e, op, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) error { return reduceTask(t, d.comm, e, op, root) })
 }
 
 // AllReduce is AllReduce of this package.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(e elements) (task, error) { return allReduceTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) error { return allReduceTask(t, d.comm, e, op) })
 }
 
 // Scan is Scan of this package.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(e elements) (task, error) { return scanTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) error { return scanTask(t, d.comm, e, op) })
 }
 
 // ExclusiveScan is ExclusiveScan of this package.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(e elements) (task, error) { return exclusiveScanTask(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) error { return exclusiveScanTask(t, d.comm, e, op) })
 }
 
 // Gather is Gather of this package. dst is ignored where the rank is not root;
@@ -99,13 +100,13 @@ func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.R
 	if d.comm.rank != root {
 		to = nil
 	}
-	return d.blocks(ctx, t, to, []device.Region{src}, func(dst, src elements) (task, error) { return gatherTask(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) error { return gatherTask(t, d.comm, dst, src, root) })
 }
 
 // AllGather is AllGather of this package. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return allGatherTask(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return allGatherTask(t, d.comm, dst, src) })
 }
 
 // Scatter is Scatter of this package. src is ignored where the rank is not root;
@@ -115,18 +116,18 @@ func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.
 	if d.comm.rank != root {
 		from = nil
 	}
-	return d.blocks(ctx, t, []device.Region{dst}, from, func(dst, src elements) (task, error) { return scatterTask(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) error { return scatterTask(t, d.comm, dst, src, root) })
 }
 
 // ReduceScatter is ReduceScatter of this package. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return reduceScatterTask(d.comm, dst, src, op) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return reduceScatterTask(t, d.comm, dst, src, op) })
 }
 
 // AllToAll is AllToAll of this package.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(dst, src elements) (task, error) { return allToAllTask(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return allToAllTask(t, d.comm, dst, src) })
 }
 
 // Send is Send of this package, of several regions as one message.
@@ -135,7 +136,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	o := d.operand(t, regions)
 	defer o.Free()
 	o.Read = true
-	err := cmp.Or(o.err, d.comm.checkMessage(ctx, "to", to, tag))
+	err := cmp.Or(o.err(), d.comm.checkMessage(ctx, "to", to, tag))
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)
 	}
@@ -143,7 +144,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 		return opError(name, err)
 	}
 	r, _ := regionsOf(o.Pieces(), false)
-	s, err := d.comm.comm.StartSend(r, o.typ, to, int64(tag))
+	s, err := d.comm.comm.StartSend(r, o.of.typ, to, int64(tag))
 	if s != nil {
 		err = s.Wait(ctx)
 	}
@@ -156,14 +157,14 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	const name = "recv"
 	o := d.operand(t, regions)
 	defer o.Free()
-	err := cmp.Or(o.err, d.comm.checkSource(ctx, from, tag))
+	err := cmp.Or(o.err(), d.comm.checkSource(ctx, from, tag))
 	if err == nil && o.Tangled() {
 		err = fmt.Errorf("%w: two regions share memory of the device", ErrOverlap)
 	}
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)
 	}
-	var into engine.Regions
+	var into *engine.Regions
 	if err == nil {
 		into, err = regionsOf(o.Pieces(), true) // Two buffers may be of the same memory.
 	}
@@ -171,7 +172,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 		return Status{}, opError(name, err)
 	}
 	var got engine.Received
-	r, err := d.comm.comm.StartRecv(into, o.typ, from, int64(tag))
+	r, err := d.comm.comm.StartRecv(into, o.of.typ, from, int64(tag))
 	if err == nil {
 		got, err = r.Wait(ctx)
 	}
@@ -181,7 +182,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	if err := d.failed(ctx, o.Store(ctx, got.Bytes)); err != nil {
 		return Status{}, opError(name, err)
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / o.size}, nil
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.of.size)}, nil
 }
 
 // An operand is regions whose elements are those of a task or message.
@@ -193,51 +194,56 @@ type operand struct {
 // operand checks regions of elements of a type.
 func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
 	s, err := staging.New(d.stream, regions)
-	o := operand{s, elements{typ: uint8(t), size: max(1, t.Size())}}
-	o.n = o.Len() / o.size
-	switch {
+	size := max(1, t.Size())
+	switch n := s.Len(); {
 	case t.Size() == 0:
-		o.err = fmt.Errorf("%w: no device.Type has the number %d", ErrInvalidType, uint8(t))
+		err = fmt.Errorf("%w: no device.Type has the number %d", ErrInvalidType, uint8(t))
 	case err != nil:
-		o.err = &DeviceError{Device: d.stream.Device().Name(), Err: err}
-	case o.Len()%o.size != 0:
-		o.err = fmt.Errorf("%w: %d bytes are no whole number of elements of type %v", ErrInvalidLength, o.Len(), t)
+		err = &DeviceError{Device: d.stream.Device().Name(), Err: err}
+	case n%size != 0:
+		err = fmt.Errorf("%w: %d bytes are no whole number of elements of type %v", ErrInvalidLength, n, t)
+	}
+	o := operand{s, elements{n: s.Len() / size, of: element{uint8(t), uint32(size)}}}
+	if err != nil {
+		o.bad = &err
 	}
 	return o
 }
 
 // vector runs a task on a region.
-func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(elements) (task, error)) error {
+func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(*task, elements) error) error {
 	o := d.operand(typ, []device.Region{data})
 	defer o.Free()
-	t, err := check(o.elements)
+	var t task
+	err := check(&t, o.elements)
 	if err != nil {
 		return opError(t.name(), err)
 	}
-	o.Read = t.kind != plan.Broadcast || t.reads
+	o.Read = t.Kind != plan.Broadcast || t.reads
 	if err := d.load(ctx, true, o.Operand); err != nil {
 		return opError(t.name(), err)
 	}
 	t.data = o.Memory()
-	if err := d.comm.run(ctx, t, nil); err != nil || t.reads {
+	if err := d.comm.run(ctx, &t, nil); err != nil || t.reads {
 		return err
 	}
 	return opError(t.name(), d.failed(ctx, o.Store(ctx, o.Len())))
 }
 
 // blocks runs a task on regions for the result and for the input.
-func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(dst, src elements) (task, error)) error {
+func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) error) error {
 	to, from := d.operand(typ, dst), d.operand(typ, src)
 	defer to.Free()
 	defer from.Free()
 	from.Read = true
-	to.err = cmp.Or(to.err, from.err)
-	t, err := check(to.elements, from.elements)
+	to.bad = cmp.Or(to.bad, from.bad)
+	var t task
+	err := check(&t, to.elements, from.elements)
 	whole, part := to.Operand, from.Operand
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
 	}
-	if t.kind != plan.AllToAll {
+	if t.Kind != plan.AllToAll {
 		part.Within(whole, d.comm.rank*part.Len())
 	}
 	if err == nil && part.Clashes(whole) {
@@ -250,9 +256,10 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 		return opError(t.name(), err)
 	}
 	// Whether the task is carried out in place depends on where they are now.
-	to.mem, from.mem = to.Memory(), from.Memory()
-	t, err = check(to.elements, from.elements)
-	if err := d.comm.run(ctx, t, err); err != nil {
+	to.at, from.at = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
+	t = task{}
+	err = check(&t, to.elements, from.elements)
+	if err := d.comm.run(ctx, &t, err); err != nil {
 		return err
 	}
 	return opError(t.name(), d.failed(ctx, to.Store(ctx, to.Len())))

@@ -239,7 +239,7 @@ type port struct{ comm *engine.Comm }
 
 // Send implements rpc.Port.
 func (p port) Send(to int, parts ...[]byte) error {
-	s, err := p.comm.StartSend(engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
+	s, err := p.comm.StartSend(&engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
 	if s != nil {
 		err = s.Wait(context.Background())
 	}
@@ -257,7 +257,7 @@ func (p port) Poll() (m rpc.Message, ok bool) {
 
 // Take implements rpc.Port.
 func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
-	r, err := p.comm.StartRecv(engine.Regions{First: buf}, 0, m.Source, match.Any)
+	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, match.Any)
 	if err != nil {
 		done(err)
 		return

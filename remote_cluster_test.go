@@ -15,10 +15,11 @@ type bustle struct {
 	comms []*Comm
 	calls atomic.Int64   // that were answered
 	busy  []atomic.Int32 // functions that run, by rank
+	over  []atomic.Int32 // rows of calls that have ended, by the rank that is called
 }
 
 func newBustle(comms []*Comm) *bustle {
-	b := &bustle{comms: comms, busy: make([]atomic.Int32, len(comms))}
+	b := &bustle{comms: comms, busy: make([]atomic.Int32, len(comms)), over: make([]atomic.Int32, len(comms))}
 	registerTurn(comms)
 	for rank, c := range comms {
 		c.Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
@@ -43,6 +44,7 @@ func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
 				continue
 			}
 			all.Go(func() {
+				defer b.over[to].Add(1)
 				for i := 0; ; i++ {
 					if err := callTurn(ctx, c, to, i, longest*(i%2), 100); err != nil {
 						errs[rank][to][0] = err
@@ -51,7 +53,10 @@ func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
 					b.calls.Add(1)
 				}
 			})
-			all.Go(func() { _, errs[rank][to][1] = c.Call(ctx, to, "hold", nil) })
+			all.Go(func() {
+				defer b.over[to].Add(1)
+				_, errs[rank][to][1] = c.Call(ctx, to, "hold", nil)
+			})
 		}
 	}
 	all.Wait()
@@ -147,13 +152,16 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 	}
 }
 
-// goOn waits until all have heard that a rank has left, and for many calls after
-// that.
+// goOn waits until all have heard that a rank has left, and nobody calls it any more,
+// and for many calls after that.
 func (b *bustle) goOn(ctx context.Context, leaver int) {
 	for rank, c := range b.comms {
 		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), ErrPeerFailed) {
 			time.Sleep(time.Millisecond)
 		}
+	}
+	for int(b.over[leaver].Load()) < 2*(len(b.comms)-1) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 	for answered := b.calls.Load(); b.calls.Load() < answered+60 && ctx.Err() == nil; {
 		time.Sleep(time.Millisecond)

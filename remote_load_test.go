@@ -400,20 +400,25 @@ func TestFunctionCloses(t *testing.T) {
 func TestCallsThatLockEachOther(t *testing.T) {
 	const places = 2
 	comms := overMem.cluster(t, 2, Config{CallsInFlight: places})
-	var here sync.WaitGroup // until all places are taken
+	var here, over sync.WaitGroup // until all places are taken, and until all have waited in vain
 	here.Add(2 * places)
+	over.Add(2 * places)
 	inner := make(chan error, 2*places)
 	for _, c := range comms {
 		c.Register("leaf", func(context.Context, int, []byte) ([]byte, error) { return nil, nil })
 		c.Register("bounce", func(ctx context.Context, from int, _ []byte) ([]byte, error) {
 			here.Done()
 			here.Wait()
-			_, err := c.Call(ctx, from, "leaf", nil)
+			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			_, err := c.Call(short, from, "leaf", nil)
 			inner <- err
+			over.Done()
+			over.Wait() // Until then the place is taken.
 			return nil, err
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var calls sync.WaitGroup
 	for i := range 2 * places {

@@ -69,10 +69,11 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	wishes := make([]wish, c.Size())
 	own := []wish{{int64(color), int64(key), number, digest, int64(c.rank)}}
-	t, err := allGatherTask(c, elementsOf(wishes), elementsOf(own))
-	t.label, t.op = name, splitOp
+	var t task
+	err := allGatherTask(&t, c, elementsOf(wishes), elementsOf(own))
+	t.label, t.Op = name, splitOp
 	id := engine.ID(c.comm.ID(), childOf, number, uint64(color))
-	if err := c.run(ctx, t, err); err != nil {
+	if err := c.run(ctx, &t, err); err != nil {
 		c.home.decline(id) // Others may have begun to make it.
 		return nil, err
 	}
@@ -117,8 +118,9 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 	if own[0] = len(list); list == nil {
 		own[0] = -1
 	}
-	t, err := allGatherTask(c, elementsOf(all), elementsOf(own))
-	t.label, t.op = name, splitOp
+	var t task
+	err := allGatherTask(&t, c, elementsOf(all), elementsOf(own))
+	t.label, t.Op = name, splitOp
 	op, err := c.begin(ctx, &t, err)
 	if err != nil {
 		return err

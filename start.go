@@ -4,81 +4,82 @@ import (
 	"context"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recipe"
 )
 
 // StartBarrier begins a Barrier.
 func (c *Comm) StartBarrier(ctx context.Context) *Handle {
-	return c.start(ctx, task{kind: plan.Barrier}, nil)
+	return c.start(ctx, &task{Task: recipe.Task{Kind: plan.Barrier, Elem: 1}}, nil)
 }
 
 // StartBroadcast begins a Broadcast; see Handle.
 func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
-	t, err := broadcastTask(c, elementsOf(data), root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, broadcastTask(&t, c, elementsOf(data), root))
 }
 
 // StartReduce begins a Reduce; see Handle.
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
-	t, err := reduceTask(c, elementsOf(data), op, root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, reduceTask(&t, c, elementsOf(data), op, root))
 }
 
 // StartReduceFunc begins a ReduceFunc; see Handle.
 func StartReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
-	t, err := reduceFuncTask(c, data, combine, root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, reduceFuncTask(&t, c, data, combine, root))
 }
 
 // StartAllReduce begins an AllReduce; see Handle.
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := allReduceTask(c, elementsOf(data), op)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, allReduceTask(&t, c, elementsOf(data), op))
 }
 
 // StartAllReduceFunc begins an AllReduceFunc; see Handle.
 func StartAllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	t, err := allReduceFuncTask(c, data, combine)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, allReduceFuncTask(&t, c, data, combine))
 }
 
 // StartGather begins a Gather; see Handle.
 func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	t, err := gatherTask(c, elementsOf(dst), elementsOf(src), root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, gatherTask(&t, c, elementsOf(dst), elementsOf(src), root))
 }
 
 // StartAllGather begins an AllGather; see Handle.
 func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	t, err := allGatherTask(c, elementsOf(dst), elementsOf(src))
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, allGatherTask(&t, c, elementsOf(dst), elementsOf(src)))
 }
 
 // StartScatter begins a Scatter; see Handle.
 func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	t, err := scatterTask(c, elementsOf(dst), elementsOf(src), root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, scatterTask(&t, c, elementsOf(dst), elementsOf(src), root))
 }
 
 // StartReduceScatter begins a ReduceScatter; see Handle.
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
-	t, err := reduceScatterTask(c, elementsOf(dst), elementsOf(src), op)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, reduceScatterTask(&t, c, elementsOf(dst), elementsOf(src), op))
 }
 
 // StartAllToAll begins an AllToAll; see Handle.
 func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	t, err := allToAllTask(c, elementsOf(dst), elementsOf(src))
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, allToAllTask(&t, c, elementsOf(dst), elementsOf(src)))
 }
 
 // StartScan begins a Scan; see Handle.
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := scanTask(c, elementsOf(data), op)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, scanTask(&t, c, elementsOf(data), op))
 }
 
 // StartExclusiveScan begins an ExclusiveScan; see Handle.
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	t, err := exclusiveScanTask(c, elementsOf(data), op)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, exclusiveScanTask(&t, c, elementsOf(data), op))
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding"
+	"errors"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -56,12 +58,10 @@ func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	if c.home.whole.Load() {
 		first[0] = int64(c.rank)
 	}
-	t, err := vector(plan.AllReduce, elementsOf(first))
-	if err == nil {
-		err = t.setOp(Min, c.Size())
-	}
-	t.label, t.op = syncName, syncOp
-	if err := c.run(ctx, t, err); err != nil {
+	var t task
+	err := errors.Join(t.vector(plan.AllReduce, elementsOf(first)), t.setOp(Min, c.Size()))
+	t.label, t.Op = syncName, syncOp
+	if err := c.run(ctx, &t, err); err != nil {
 		return 0, err
 	}
 	if int(first[0]) == c.Size() {
@@ -81,9 +81,10 @@ type marshaler interface {
 
 // sync hands memory of the same size over.
 func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
-	t, err := broadcastTask(c, elements{mem: mem, n: len(mem), typ: opaque, size: 1}, root)
+	var t task
+	err := broadcastTask(&t, c, elements{at: unsafe.SliceData(mem), n: len(mem), of: element{opaque, 1}}, root)
 	t.label = syncName
-	return c.run(ctx, t, err)
+	return c.run(ctx, &t, err)
 }
 
 // syncBytes hands bytes over, of which only the root knows how many.

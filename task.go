@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"reflect"
+	"time"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -33,83 +35,102 @@ const opaque = 255
 
 // A task is a collective to run, with its parameters checked.
 type task struct {
-	kind    plan.Collective
+	recipe.Task
 	label   string // of the call, if that is not the kind's
-	typ     uint8  // kernel.Type or opaque; 0 if there is no data
-	elem    int    // bytes of an element, or of what is counted in its place
-	op      uint8  // kernel.Op or what is in its place; 0 if there is neither
-	root    int
-	count   int    // elements of the vector, or of a block
-	digest  uint32 // of what else ranks have in common about a vector; 0 if nothing
-	blocks  bool   // chunks are blocks of count elements
-	uneven  *uneven
 	data    []byte
 	input   []byte
-	first   int  // chunk that data begins with
-	inFirst int  // chunk that input begins with
-	inPlace bool // data and input are one, the longer of the two
+	first   int // chunk that data begins with
+	inFirst int // chunk that input begins with
 	reduce  func(dst, a, b []byte)
-	ordered bool
 	reads   bool         // data is not written
 	ranks   int          // by which the result is divided in the end, for Avg
 	guard   *guard.Guard // of a function of the caller
 	after   func()       // what else is to be done when all has gone well
 }
 
-// elements are those of a vector, whatever their type is.
+// elements are those of a vector, whatever their type is. They fit into
+// registers.
 type elements struct {
-	mem  []byte
-	n    int
-	typ  uint8 // kernel.Type or opaque
-	size int   // of one, in bytes
-	err  error // of the type
+	at  *byte // nil if there are none, or nobody knows yet where they are
+	n   int
+	of  element
+	bad *error // of the type
+}
+
+// An element is a type of elements, as tasks have it.
+type element struct {
+	typ  uint8  // kernel.Type or opaque
+	size uint32 // in bytes
 }
 
 func elementsOf[T any](s []T) elements {
-	e := elements{mem: bytesOf(s), n: len(s)}
-	e.typ, e.size, e.err = elementOf[T]()
+	of, err := elementOf[T]()
+	e := elements{at: (*byte)(unsafe.Pointer(unsafe.SliceData(s))), n: len(s), of: of}
+	if err != nil {
+		bad := err
+		e.bad = &bad
+	}
 	return e
 }
 
-// none is no elements of the same type.
-func (e elements) none() elements {
-	e.mem, e.n = nil, 0
-	return e
-}
-
-// elementOf is the type and the size of T as tasks have them.
-func elementOf[T any]() (typ uint8, size int, err error) {
-	var zero T
+// elementOf is T as tasks have it.
+func elementOf[T any]() (element, error) {
 	if t, ok := numberOf[T](); ok {
-		return uint8(t), t.Size(), nil
+		return element{uint8(t), uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
-	if t := reflect.TypeFor[T](); !kernel.Plain(t) {
-		return 0, 0, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
+	return opaqueOf(reflect.TypeFor[T]())
+}
+
+func opaqueOf(t reflect.Type) (element, error) {
+	switch {
+	case !kernel.Plain(t):
+		return element{}, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
+	case t.Size() > math.MaxUint32:
+		return element{}, fmt.Errorf("%w: %v has more than %d bytes", ErrInvalidType, t, uint32(math.MaxUint32))
 	}
-	return opaque, int(unsafe.Sizeof(zero)), nil
+	return element{opaque, uint32(t.Size())}, nil
 }
 
-// vector is a task that works on data in place.
-func vector(kind plan.Collective, data elements) (task, error) {
-	t := task{kind: kind, typ: data.typ, data: data.mem}
-	t.count, t.elem = counted(data.typ, data.n, data.size)
-	return t, data.err
+// err is what is wrong with the type.
+func (e elements) err() error {
+	if e.bad != nil {
+		return *e.bad
+	}
+	return nil
 }
 
-// blocks is a task with a block of count elements for each rank.
-func blocks(kind plan.Collective, dst, src elements, count int) (task, error) {
-	t := task{kind: kind, typ: dst.typ, blocks: true, data: dst.mem, input: src.mem}
-	t.count, t.elem = counted(dst.typ, count, dst.size)
-	return t, dst.err
+// mem is the memory of the elements.
+func (e elements) mem() []byte {
+	if e.at == nil {
+		return nil
+	}
+	return unsafe.Slice(e.at, e.n*int(e.of.size))
 }
 
-// counted is how many elements of which size count elements stand for: the bytes
+// What follows fills in a task that is zero, in place: what has been written
+// field by field takes long to be copied as a whole.
+
+// vector is for a task that works on data in place.
+func (t *task) vector(kind plan.Collective, data elements) error {
+	t.Kind, t.Type, t.data = kind, data.of.typ, data.mem()
+	t.Count, t.Elem = data.of.counted(data.n)
+	return data.err()
+}
+
+// blocks is for a task with a block of count elements for each rank.
+func (t *task) blocks(kind plan.Collective, dst, src elements, count int) error {
+	t.Kind, t.Type, t.Blocks, t.data, t.input = kind, dst.of.typ, true, dst.mem(), src.mem()
+	t.Count, t.Elem = dst.of.counted(count)
+	return dst.err()
+}
+
+// counted is how many elements of which size count of them stand for: the bytes
 // of those that are only moved.
-func counted(typ uint8, count, size int) (n, elem int) {
-	if typ == opaque {
-		return count * size, 1
+func (e element) counted(count int) (n, size int) {
+	if e.typ == opaque {
+		return count * int(e.size), 1
 	}
-	return count, size
+	return count, int(e.size)
 }
 
 // setInPlace looks whether part begins at element at of whole, in which case the
@@ -118,20 +139,20 @@ func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, bl
 	if !overlap.Two(whole, part) {
 		return nil
 	}
-	if at*t.elem >= len(whole) || &whole[at*t.elem] != &part[0] {
+	if at*t.Elem >= len(whole) || &whole[at*t.Elem] != &part[0] {
 		return fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block)
 	}
-	t.inPlace = true
+	t.InPlace = true
 	return nil
 }
 
 // setOp is for an op on so many ranks' vectors.
 func (t *task) setOp(op Op, ranks int) error {
-	t.reduce = kernel.Reducer(kernel.Type(t.typ), kernel.Op(op))
+	t.reduce = kernel.Reducer(kernel.Type(t.Type), kernel.Op(op))
 	if t.reduce == nil {
-		return fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.typ))
+		return fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.Type))
 	}
-	t.op = uint8(op)
+	t.Op = uint8(op)
 	if op == Avg {
 		t.ranks = ranks
 	}
@@ -141,7 +162,7 @@ func (t *task) setOp(op Op, ranks int) error {
 // setFunc is for a function of the caller, which is applied in the order of the
 // ranks.
 func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) error {
-	t.label, t.op, t.ordered = label, customOp, true
+	t.label, t.Op, t.Ordered = label, customOp, true
 	if combine == nil {
 		return fmt.Errorf("%w: the function is nil", ErrInvalidOp)
 	}
@@ -151,15 +172,15 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	return nil
 }
 
-func (t *task) name() string { return cmp.Or(t.label, t.kind.String()) }
+func (t *task) name() string { return cmp.Or(t.label, t.Kind.String()) }
 
 // run carries a task out, unless there is an error in its parameters.
-func (c *Comm) run(ctx context.Context, t task, bad error) error {
-	op, err := c.begin(ctx, &t, bad)
+func (c *Comm) run(ctx context.Context, t *task, bad error) error {
+	op, err := c.begin(ctx, t, bad)
 	if err != nil {
 		return err
 	}
-	err = c.end(ctx, &t, op)
+	err = c.end(ctx, t, op)
 	if t.guard != nil {
 		t.guard.Check()
 	}
@@ -175,14 +196,9 @@ func (c *Comm) begin(ctx context.Context, t *task, bad error) (*engine.Op, error
 		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
 		return nil, opError(t.name(), err)
 	}
-	work := t.work(c)
-	work.Timeout = c.home.collectiveTimeout
-	switch {
-	case t.kind == plan.Barrier:
-		work.Timeout = c.home.barrierTimeout
-	case t.op == checkpointOp:
-		work.Timeout = c.home.checkpointTimeout
-	}
+	t.Canonical = c.canonical(t.Kind) && t.Op != 0
+	work := engine.Work{Recipe: c.book.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
+	t.place(&work)
 	op, err := c.comm.Start(&work)
 	if err != nil {
 		return nil, c.explain(ctx, t.name(), err)
@@ -196,7 +212,7 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 		return c.explain(ctx, t.name(), err)
 	}
 	if t.ranks > 1 {
-		kernel.Divider(kernel.Type(t.typ))(t.data, t.ranks)
+		kernel.Divider(kernel.Type(t.Type))(t.data, t.ranks)
 	}
 	if t.after != nil {
 		t.after()
@@ -208,26 +224,26 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 // whatever the algorithm is.
 func (c *Comm) canonical(kind plan.Collective) bool { return c.home.deterministic && kind.Reduces() }
 
-// work is how a task is carried out.
-func (t *task) work(c *Comm) engine.Work {
-	r := recipe.Task{
-		Kind: t.kind, Type: t.typ, Op: t.op, Root: t.root, Elem: max(1, t.elem), Count: t.count,
-		Blocks: t.blocks, InPlace: t.inPlace, Ordered: t.ordered,
-		Canonical: c.canonical(t.kind) && t.op != 0, Digest: t.digest,
+// timeout is how long a task may be without progress.
+func (c *Comm) timeout(t *task) time.Duration {
+	switch {
+	case t.Kind == plan.Barrier:
+		return c.home.barrierTimeout
+	case t.Op == checkpointOp:
+		return c.home.checkpointTimeout
 	}
-	if u := t.uneven; u != nil {
-		r.Uneven, r.Total = &u.lengths, u.total
-	}
-	w := c.book.Work(r)
+	return c.home.collectiveTimeout
+}
+
+// place tells where the buffers of a task are.
+func (t *task) place(w *engine.Work) {
 	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
-	if t.inPlace {
+	if t.InPlace {
 		if len(t.input) > len(t.data) {
 			w.Data, w.DataFirst = t.input, t.inFirst
 		}
 		w.Input, w.InputFirst = w.Data, w.DataFirst // Some plans take them for two.
 	}
-	w.Reduce = t.reduce
-	return w
 }
 
 func (c *Comm) checkRoot(root int) error {

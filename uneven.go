@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -19,55 +18,55 @@ import (
 // GatherV is Gather for blocks of different lengths: src of rank r has counts[r]
 // elements, and dst of root as many as all together.
 func GatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
-	t, err := gatherVTask(c, dst, src, counts, root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, gatherVTask(&t, c, dst, src, counts, root))
 }
 
 // StartGatherV begins a GatherV; see Handle. counts may be used again at once.
 func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	t, err := gatherVTask(c, dst, src, counts, root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, gatherVTask(&t, c, dst, src, counts, root))
 }
 
 // AllGatherV is AllGather for blocks of different lengths: src of rank r has
 // counts[r] elements, and dst of every rank as many as all together.
 func AllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
-	t, err := allGatherVTask(c, dst, src, counts)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, allGatherVTask(&t, c, dst, src, counts))
 }
 
 // StartAllGatherV begins an AllGatherV; see Handle. counts may be used again at
 // once.
 func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
-	t, err := allGatherVTask(c, dst, src, counts)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, allGatherVTask(&t, c, dst, src, counts))
 }
 
 // ScatterV is Scatter for blocks of different lengths: dst of rank r has
 // counts[r] elements, and src of root as many as all together.
 func ScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
-	t, err := scatterVTask(c, dst, src, counts, root)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, scatterVTask(&t, c, dst, src, counts, root))
 }
 
 // StartScatterV begins a ScatterV; see Handle. counts may be used again at once.
 func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	t, err := scatterVTask(c, dst, src, counts, root)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, scatterVTask(&t, c, dst, src, counts, root))
 }
 
 // ReduceScatterV is ReduceScatter for blocks of different lengths: dst of rank r
 // has counts[r] elements, and src of every rank as many as all together.
 func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) error {
-	t, err := reduceScatterVTask(c, dst, src, counts, op)
-	return c.run(ctx, t, err)
+	var t task
+	return c.run(ctx, &t, reduceScatterVTask(&t, c, dst, src, counts, op))
 }
 
 // StartReduceScatterV begins a ReduceScatterV; see Handle. counts may be used
 // again at once.
 func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
-	t, err := reduceScatterVTask(c, dst, src, counts, op)
-	return c.start(ctx, t, err)
+	var t task
+	return c.start(ctx, &t, reduceScatterVTask(&t, c, dst, src, counts, op))
 }
 
 // AllToAllV is AllToAll for blocks of different lengths: this rank sends
@@ -77,50 +76,45 @@ func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, c
 //
 // The counts of all ranks are exchanged first, by a collective of its own.
 func AllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) error {
-	t, err := allToAllVTask(ctx, c, dst, src, dstCounts, srcCounts)
-	if err != nil {
+	var t task
+	if err := allToAllVTask(ctx, &t, c, dst, src, dstCounts, srcCounts); err != nil {
 		return err
 	}
-	return c.run(ctx, t, nil)
+	return c.run(ctx, &t, nil)
 }
 
 // StartAllToAllV begins an AllToAllV; see Handle. It returns when all ranks have
 // called it and have the counts of each other.
 func StartAllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) *Handle {
-	t, err := allToAllVTask(ctx, c, dst, src, dstCounts, srcCounts)
-	if err != nil {
+	var t task
+	if err := allToAllVTask(ctx, &t, c, dst, src, dstCounts, srcCounts); err != nil {
 		return ended(err)
 	}
-	return c.start(ctx, t, nil)
-}
-
-// uneven are the lengths of the blocks of a call.
-type uneven struct {
-	lengths engine.Uneven
-	total   int
+	return c.start(ctx, &t, nil)
 }
 
 // elementsMax is how many elements the blocks of a call may have together.
 const elementsMax = 1 << 39
 
 // unevenBlocks is a task with a block of counts[r] elements for each rank r.
-func unevenBlocks[T any](c *Comm, kind plan.Collective, dst, src []T, counts []int) (task, error) {
-	t, err := blocks(kind, elementsOf(dst), elementsOf(src), 0)
+func unevenBlocks[T any](t *task, c *Comm, kind plan.Collective, dst, src []T, counts []int) error {
+	err := t.blocks(kind, elementsOf(dst), elementsOf(src), 0)
 	t.label = kind.String() + "_v"
 	if err != nil {
-		return t, err
+		return err
 	}
-	starts, longest, err := c.starts("counts", counts, eachOf[T](t.typ))
-	t.uneven, t.digest = &uneven{lengths: engine.Uneven{Starts: starts, Longest: longest}}, engine.Digest(starts)
+	starts, longest, err := c.starts("counts", counts, eachOf[T]())
+	t.Uneven, t.Digest = &engine.Uneven{Starts: starts, Longest: longest}, engine.Digest(starts)
 	if err == nil {
-		t.uneven.total = starts[c.Size()]
+		t.Total = starts[c.Size()]
 	}
-	return t, err
+	return err
 }
 
 // eachOf is what an element counts for in a task.
-func eachOf[T any](typ uint8) int {
-	n, _ := counted(typ, 1, int(unsafe.Sizeof(*new(T))))
+func eachOf[T any]() int {
+	of, _ := elementOf[T]()
+	n, _ := of.counted(1)
 	return n
 }
 
@@ -148,12 +142,12 @@ func sum(counts []int) (n int) {
 	return n
 }
 
-func gatherVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, error) {
+func gatherVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int) error {
 	if c.rank != root {
 		dst = nil
 	}
-	t, err := unevenBlocks(c, plan.Gather, dst, src, counts)
-	t.root, t.inFirst = root, c.rank
+	err := unevenBlocks(t, c, plan.Gather, dst, src, counts)
+	t.Root, t.inFirst = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -164,13 +158,13 @@ func gatherVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, er
 		err = checkLength("dst", len(dst), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, t.uneven.lengths.Starts[root], root)
+		err = t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[root], root)
 	}
-	return t, err
+	return err
 }
 
-func allGatherVTask[T any](c *Comm, dst, src []T, counts []int) (task, error) {
-	t, err := unevenBlocks(c, plan.AllGather, dst, src, counts)
+func allGatherVTask[T any](t *task, c *Comm, dst, src []T, counts []int) error {
+	err := unevenBlocks(t, c, plan.AllGather, dst, src, counts)
 	t.inFirst = c.rank
 	if err == nil {
 		err = checkLength("src", len(src), counts[c.rank])
@@ -179,17 +173,17 @@ func allGatherVTask[T any](c *Comm, dst, src []T, counts []int) (task, error) {
 		err = checkLength("dst", len(dst), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, t.uneven.lengths.Starts[c.rank], c.rank)
+		err = t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[c.rank], c.rank)
 	}
-	return t, err
+	return err
 }
 
-func scatterVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, error) {
+func scatterVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int) error {
 	if c.rank != root {
 		src = nil
 	}
-	t, err := unevenBlocks(c, plan.Scatter, dst, src, counts)
-	t.root, t.first = root, c.rank
+	err := unevenBlocks(t, c, plan.Scatter, dst, src, counts)
+	t.Root, t.first = root, c.rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -200,13 +194,13 @@ func scatterVTask[T any](c *Comm, dst, src []T, counts []int, root int) (task, e
 		err = checkLength("src", len(src), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, t.uneven.lengths.Starts[root], root)
+		err = t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[root], root)
 	}
-	return t, err
+	return err
 }
 
-func reduceScatterVTask[T Number](c *Comm, dst, src []T, counts []int, op Op) (task, error) {
-	t, err := unevenBlocks(c, plan.ReduceScatter, dst, src, counts)
+func reduceScatterVTask[T Number](t *task, c *Comm, dst, src []T, counts []int, op Op) error {
+	err := unevenBlocks(t, c, plan.ReduceScatter, dst, src, counts)
 	t.first = c.rank
 	if err == nil {
 		err = checkLength("dst", len(dst), counts[c.rank])
@@ -215,28 +209,28 @@ func reduceScatterVTask[T Number](c *Comm, dst, src []T, counts []int, op Op) (t
 		err = checkLength("src", len(src), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, t.uneven.lengths.Starts[c.rank], c.rank)
+		err = t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[c.rank], c.rank)
 	}
 	if err == nil {
 		err = t.setOp(op, c.Size())
 	}
-	return t, err
+	return err
 }
 
 // allToAllVName is the name of AllToAllV in errors.
 const allToAllVName = "all_to_all_v"
 
 // allToAllVTask exchanges the counts. Its error has the name of the call.
-func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) (task, error) {
+func allToAllVTask[T any](ctx context.Context, t *task, c *Comm, dst, src []T, dstCounts, srcCounts []int) error {
 	const name = allToAllVName
-	t, err := blocks(plan.AllToAll, elementsOf(dst), elementsOf(src), 0)
+	err := t.blocks(plan.AllToAll, elementsOf(dst), elementsOf(src), 0)
 	t.label = name
 	var in, out []int
 	if err == nil {
-		in, _, err = c.starts("dstCounts", dstCounts, eachOf[T](t.typ))
+		in, _, err = c.starts("dstCounts", dstCounts, eachOf[T]())
 	}
 	if err == nil {
-		out, _, err = c.starts("srcCounts", srcCounts, eachOf[T](t.typ))
+		out, _, err = c.starts("srcCounts", srcCounts, eachOf[T]())
 	}
 	if err == nil {
 		err = checkLength("dst", len(dst), sum(dstCounts))
@@ -248,24 +242,23 @@ func allToAllVTask[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts,
 		err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
 	if err != nil {
-		return t, opError(name, err)
+		return opError(name, err)
 	}
 	all := make([]int, 2*c.Size()*c.Size())
-	exchange, err := allGatherTask(c, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)))
-	exchange.label, exchange.op = name, countsOp
-	if err := c.run(ctx, exchange, err); err != nil {
-		return t, err
+	var exchange task
+	err = allGatherTask(&exchange, c, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)))
+	exchange.label, exchange.Op = name, countsOp
+	if err := c.run(ctx, &exchange, err); err != nil {
+		return err
 	}
 	if err := checkCounts(all, c.Size()); err != nil {
-		return t, opError(name, err)
+		return opError(name, err)
 	}
-	t.uneven, t.digest = &uneven{
-		lengths: engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * eachOf[T](t.typ)},
-	}, engine.Digest(all)
+	t.Uneven, t.Digest = &engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * eachOf[T]()}, engine.Digest(all)
 	for r := range c.Size() {
-		t.uneven.total += sum(all[2*r*c.Size():][:c.Size()]) * eachOf[T](t.typ)
+		t.Total += sum(all[2*r*c.Size():][:c.Size()]) * eachOf[T]()
 	}
-	return t, nil
+	return nil
 }
 
 // checkCounts finds a pair of ranks of which one sends other than the other

@@ -63,7 +63,7 @@ func (w way) take(c *Comm, k plan.Collective) (undo func(), err error) {
 // waysOf are all ways in which n ranks can carry a collective out: every
 // algorithm pinned, in shared memory or on several numbers of channels, those
 // among them that are not for blocks of different lengths; and on a board, if
-// there is one, with and without reading each other's memory.
+// there is one.
 func waysOf(k plan.Collective, n int, b *board.Board) []way {
 	ways := []way{{name: "as the tuner says"}}
 	for i, a := range (&book{n: n}).algorithms(k) {
@@ -80,15 +80,10 @@ func waysOf(k plan.Collective, n int, b *board.Board) []way {
 		if b == nil || !a.Uneven || !tune.Cuttable(a, tune.Need{Collective: k, Size: n}) {
 			continue
 		}
-		for _, pull := range []bool{false, true} {
-			if pull && !b.Pulls() {
-				continue
-			}
-			ways = append(ways, way{
-				name:   fmt.Sprintf("%s in shared memory, read directly: %v", a.Name, pull),
-				choice: &tune.Choice{Index: i, Algorithm: a, Channels: 1, Shared: true, Pull: pull},
-			})
-		}
+		ways = append(ways, way{
+			name:   a.Name + " in shared memory",
+			choice: &tune.Choice{Index: i, Algorithm: a, Channels: 1, Shared: true},
+		})
 	}
 	return ways
 }

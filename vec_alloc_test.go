@@ -13,7 +13,7 @@ import (
 // network keeps what is on its way, and the race detector allocates by itself.
 func TestVecAllocatesNoCopy(t *testing.T) {
 	const parts, part = 16, 4 << 20
-	for _, m := range []medium{overMem, overQUIC, overTCP, overPlainTCP, overBlind(), overShared} {
+	for _, m := range []medium{overMem, overQUIC, overTCP, overPlainTCP, overShared} {
 		t.Run(m.name, func(t *testing.T) {
 			m.needs(t)
 			comms := m.cluster(t, 2, Config{})

@@ -7,61 +7,11 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/nexar-go/nexar/internal/accord"
-	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/tune"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // messageMedia are the ways that long messages take: through pipes in memory, of
-// little room, over QUIC, over TCP, in shared memory, and read where they lie.
-func messageMedia() []medium {
-	return []medium{overMem, overSim, overQUIC, overPlainTCP, overBlind(), overShared}
-}
-
-// overBlind is overShared where no rank may read the memory of another, as some
-// systems will have it.
-func overBlind() medium {
-	return medium{"shm without pulling", tune.QUIC(), func(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-		if view, _, err = names(n); err != nil {
-			return view, nil, nil, err
-		}
-		for _, node := range view.Nodes {
-			p, err := within("a host", node.ID, accord.MemoryBytes())
-			if err != nil {
-				return view, nil, nil, err
-			}
-			p.Transport = blind{p.Transport}
-			list = append(list, roads{p.Transport, []mesh.Path{p}})
-		}
-		return view, list, func() error { return nil }, nil
-	}}
-}
-
-// A blind transport has connections that do not pull.
-type blind struct{ transport.Transport }
-
-type blindConn struct {
-	transport.Conn
-	transport.Sharer
-}
-
-func (b blind) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
-	return blinded(b.Transport.Dial(ctx, addr, peer))
-}
-
-func (b blind) Accept(ctx context.Context) (transport.Conn, error) {
-	return blinded(b.Transport.Accept(ctx))
-}
-
-func blinded(c transport.Conn, err error) (transport.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	return blindConn{c, c.(transport.Sharer)}, nil
-}
+// little room, over QUIC, over TCP, and in shared memory.
+func messageMedia() []medium { return []medium{overMem, overSim, overQUIC, overPlainTCP, overShared} }
 
 // cutAt makes regions of data that begin, and end, anywhere: some are empty, and
 // most are short.

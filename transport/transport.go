@@ -195,6 +195,24 @@ type Locator interface {
 	Processor() int
 }
 
+// A Pairer is a Conn that can pair pipes: the n-th that this side opens so goes one
+// way and the n-th that the peer opens so goes the other way of one connection of
+// the network, which costs less where short messages are answered. What is long had
+// better not be paired: where both ways are busy they are in each other's way. In all
+// else such a pipe is one like any other.
+type Pairer interface {
+	// OpenPaired is OpenPipe for a pipe that is paired.
+	OpenPaired(ctx context.Context) (Sender, error)
+}
+
+// A Roomy is a Conn that can open pipes with room for more than others have. Long
+// payloads, and many short ones in a row, go faster through such a pipe, which may
+// occupy more memory. In all else it is one like any other.
+type Roomy interface {
+	// OpenRoomy is OpenPipe for a pipe with more room.
+	OpenRoomy(ctx context.Context) (Sender, error)
+}
+
 // A Prioritizer is a Sender whose bytes can be put before those of other
 // pipes of the same Conn.
 type Prioritizer interface {
@@ -211,28 +229,18 @@ type Secured interface {
 
 // A Sharer is a Conn to a peer that can read this node's memory.
 type Sharer interface {
-	// Areas returns the area of this node, which is the same for all
-	// Conns of its Transport, and that of the peer, which must not be
-	// written to. They are of the same length, zero at first, aligned to
-	// pages. The first stays valid until the Transport is closed, that of
-	// the peer as long as the Conn, which may have ended, can be reached as
-	// well: who uses it keeps the Conn. Both are nil if there is none.
-	Areas() (own, peer []byte)
+	// Areas returns how many areas either side shares with the other, and the
+	// length of each in bytes. Both are 0 if they share none.
+	Areas() (count, size int)
+	// Area returns area i of this node, which is the same for all Conns of
+	// its Transport, and that of the peer, which must not be written to. They
+	// are zero at first, and aligned to pages. The first stays valid
+	// until the Transport is closed, that of the peer as long as the Conn,
+	// which may have ended, can be reached as well: who uses it keeps the Conn.
+	Area(i int) (own, peer []byte)
 	// Sleep blocks while word, in an area of either side, has the value
 	// old, until Wake, or for d at the most. It may return early.
 	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
 	// Wake wakes all that Sleep on word, in whatever process.
 	Wake(word *atomic.Uint32)
-}
-
-// A Puller is a Sharer to a peer whose whole memory may be read.
-type Puller interface {
-	// Pulls reports whether Pull works. That may differ from what the peer says.
-	Pulls() bool
-	// Pull copies what lies at an address of the peer's process to dst. What it
-	// copies while the peer writes there is anything.
-	Pull(dst []byte, addr uint64) error
-	// PullMarked is Pull, and then a Pull of a mark that lies elsewhere, in one
-	// go.
-	PullMarked(dst []byte, addr uint64, mark []byte, markAddr uint64) error
 }

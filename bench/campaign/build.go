@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/nexar-go/nexar/bench/results"
 )
 
 // Programs are what can be started here.
@@ -120,7 +122,7 @@ func (b *builder) nexar(ctx context.Context) error {
 	}
 	b.programs.Path[progNexar], b.programs.Rank = command, rank
 	b.version(ctx, "go", "go", "version")
-	b.version(ctx, "nexar for Go, commit", "git", "describe", "--always", "--dirty")
+	b.version(ctx, results.Commit, "git", "describe", "--always", "--dirty")
 	return nil
 }
 

@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// Commit is what Header.Software calls the commit of nexar that was measured.
+const Commit = "nexar for Go, commit"
+
 // A Header is the first line of a raw file: what was measured, and on what.
 type Header struct {
 	Setting  string            `json:"setting"` // "loopback-4"
@@ -20,7 +23,7 @@ type Header struct {
 	Rounds   int               `json:"rounds"`
 	Budget   float64           `json:"budget_seconds"`
 	Machine  Machine           `json:"machine"`
-	Software map[string]string `json:"software"` // version by program
+	Software map[string]string `json:"software"` // version by program, or Commit
 	Systems  []System          `json:"systems"`  // in the order of the columns
 }
 

@@ -84,6 +84,7 @@ func machines(files []*File) string {
 	software := make(map[string]string)
 	for _, f := range files {
 		maps.Copy(software, f.Header.Software)
+		delete(software, Commit) // which each section has
 		m := f.Header.Machine
 		if slices.Contains(told, m) {
 			continue
@@ -125,7 +126,11 @@ func (f *File) summary() string {
 func (f *File) section(b *strings.Builder, raw string) {
 	h := f.Header
 	fmt.Fprintf(b, "## %s\n\n", h.Title)
-	fmt.Fprintf(b, "Rounds: %d, on %s; at most %g s for an operation at one size in a round · [raw numbers](%s/%s.jsonl)\n\n", h.Rounds, h.Day, h.Budget, raw, h.Setting)
+	fmt.Fprintf(b, "Rounds: %d, on %s; at most %g s for an operation at one size in a round", h.Rounds, h.Day, h.Budget)
+	if commit := h.Software[Commit]; commit != "" {
+		fmt.Fprintf(b, " · %s %s", Commit, commit)
+	}
+	fmt.Fprintf(b, " · [raw numbers](%s/%s.jsonl)\n\n", raw, h.Setting)
 	fmt.Fprintf(b, "![time over size](%s/%s.svg)\n\n", raw, h.Setting)
 	for _, op := range f.Ops() {
 		if len(f.Sizes(op)) > 0 {

@@ -32,16 +32,19 @@ import (
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
-// PieceBytes is how much of a vector a rank has in shared memory at a time.
-// With a few ranks all of it stays in the second cache.
-const PieceBytes = 64 << 10
+// PieceBytes is how much of a vector a rank shows at a time: enough for ranks that
+// share a processor to have something to do in each turn.
+const PieceBytes = 256 << 10
 
 // NoPart says that a communicator has no part of the shared memory.
 const NoPart = -1
 
-// MemoryBytes is how much memory a node shares with others of its host. What no
-// communicator uses costs nothing.
-func MemoryBytes() int { return board.ShelfSize * board.AreaSize(PieceBytes) }
+// Areas is how many areas of memory a node shares with others of its host, one for each
+// communicator. What none uses costs nothing.
+const Areas = board.ShelfSize
+
+// AreaSize is the length of each in bytes.
+func AreaSize() int { return board.AreaSize(PieceBytes) }
 
 // Config is what a rank knows of a communicator.
 type Config struct {
@@ -134,13 +137,13 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if level == apart {
 		return a, nil
 	}
-	if a.Part, err = v.share(ctx, cfg, parts, nodes, mem.areas[cfg.Rank]); err != nil {
+	if a.Part, err = v.share(ctx, cfg, parts, nodes, mem); err != nil {
 		return a, failed(ctx, err)
 	}
 	if a.Part == NoPart {
 		return a, nil
 	}
-	b := board.New(mem.config(cfg, a.Part, level, int(tune.Scarcity(int(scarcity)))))
+	b := board.New(mem.config(cfg, a.Part, int(tune.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
 	return a, nil
@@ -154,14 +157,14 @@ const sharings = 8
 // on whether it has worked, and otherwise try again. The second vote also tells
 // all that no rank has missed the first one: it could take part in another, for
 // the same memory.
-func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, memory []byte) (part int, err error) {
+func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, mem *memory) (part int, err error) {
 	for try := range sharings {
 		part, ok := board.Choose(votes, int(cfg.Comm.ID()>>(8*try)%board.ShelfSize)*min(1, try))
 		if !ok {
 			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", board.ShelfSize)
 			return NoPart, nil
 		}
-		took, all, err := v.take(ctx, cfg, part, nodes, memory)
+		took, all, err := v.take(ctx, cfg, part, nodes, mem)
 		switch {
 		case err == nil && all:
 			return part, nil
@@ -193,7 +196,7 @@ const (
 // Only then is it cleared, and a further vote says that it is: a rank that has
 // missed it may still look at it, since it has voted before the others came to
 // the vote, for whom a communicator has come and gone meanwhile.
-func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, memory []byte) (took, all bool, err error) {
+func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (took, all bool, err error) {
 	isClean, took := cfg.Shelf.Take(part, nodes)
 	worst := []uint8{missed}
 	switch {
@@ -206,7 +209,7 @@ func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem
 		return took, worst[0] == tookClean, err
 	}
 	if !isClean {
-		clear(board.Part(memory, part))
+		board.Clear(mem.own(part))
 	}
 	return took, true, v.most(ctx, worst)
 }
@@ -253,9 +256,8 @@ func (v voters) most(ctx context.Context, votes []uint8) error {
 }
 
 func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
-	w := v.book.Work(recipe.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count})
-	w.Data, w.Reduce = data, kernel.Reducer(t, op)
-	return v.run(ctx, w)
+	task := recipe.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
+	return v.run(ctx, engine.Work{Recipe: v.book.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
 }
 
 func (v voters) run(ctx context.Context, w engine.Work) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
@@ -52,7 +53,7 @@ func newWorld(t *testing.T, sizes ...int) *world {
 		w.hosts = append(w.hosts, "here")
 		id := member.NodeID{byte(rank + 1)}
 		view.Nodes = append(view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
-		network.Share(size)
+		network.Share(Areas, size)
 		l, err := network.Listen(id.String())
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, sizes ...int) *world {
 // shared is so many nodes that share memory, and unshared nodes that share none.
 func shared(t *testing.T, n int) *world {
 	t.Helper()
-	return newWorld(t, slices.Repeat([]int{MemoryBytes()}, n)...)
+	return newWorld(t, slices.Repeat([]int{AreaSize()}, n)...)
 }
 
 func unshared(t *testing.T, n int) *world {
@@ -215,10 +216,11 @@ func closeAll(parties []*party) {
 
 // sum adds the ranks' vectors of count elements up, and checks the result.
 func (p *party) sum(ctx context.Context, count int) error {
-	work := p.Book.Work(recipe.Task{
-		Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count,
-	})
-	work.Data, work.Reduce = bytes.Repeat([]byte{byte(p.Rank + 1)}, count), kernel.Reducer(kernel.Uint8, kernel.Sum)
+	task := recipe.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
+	work := engine.Work{
+		Recipe: p.Book.Recipe(&task),
+		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
+	}
 	op, err := p.Comm.Start(&work)
 	if err == nil {
 		err = op.Wait(ctx)
@@ -272,8 +274,8 @@ func needs(size int) (list []tune.Need) {
 func choicesOf(p *party) (list []string) {
 	for _, need := range needs(p.Comm.Size()) {
 		c := p.Book.Tuner().Choose(need)
-		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in memory %v, reading %v, in %v seconds",
-			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Shared, c.Pull, c.Seconds))
+		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in memory %v, in %v seconds",
+			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Shared, c.Seconds))
 	}
 	return list
 }
@@ -298,7 +300,7 @@ func alike(t *testing.T, parties []*party, onBoard bool) {
 // TestReach: all ranks come to the same result, whatever they share, and a
 // communicator works by it.
 func TestReach(t *testing.T) {
-	full := MemoryBytes()
+	full := AreaSize()
 	for name, test := range map[string]struct {
 		sizes   []int
 		way     tune.Way
@@ -310,7 +312,7 @@ func TestReach(t *testing.T) {
 		"links, 5 ranks":          {[]int{0, 0, 0, 0, 0}, tune.Memory, false},
 		"one without memory":      {[]int{full, full, 0}, tune.Memory, false},
 		"one with less memory":    {[]int{full / 2, full, full}, tune.Memory, false},
-		"too little memory":       {[]int{1000, 1000}, tune.Memory, false},
+		"too little memory":       {[]int{100, 100}, tune.Memory, false},
 		"over TCP":                {[]int{0, 0, 0}, tune.PlainTCP, false},
 		"over QUIC":               {[]int{0, 0, 0}, tune.QUICAlone, false},
 		"in a way nobody knows":   {[]int{0, 0, 0}, tune.Unknown, false},

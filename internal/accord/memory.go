@@ -2,25 +2,22 @@ package accord
 
 import (
 	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// How much memory ranks share: each can read all of the others', or areas, or
-// nothing, at least for one of them.
+// Whether ranks share memory, at least each one areas with each other.
 const (
-	open uint8 = iota
-	areas
+	together uint8 = iota
 	apart
 )
 
 // A memory is what all ranks share with this one.
 type memory struct {
-	areas [][]byte           // of every rank
-	keep  []any              // connections, which keep areas valid
+	peers []transport.Sharer // the conn to every rank, which keeps its areas valid; nil: this one
 	via   transport.Sharer   // one of them, that can sleep on areas
-	open  []transport.Puller // connections by which all other memory can be read, or nil
 }
 
 // memoryOf is nil if not all ranks share memory with this one.
@@ -28,7 +25,7 @@ func memoryOf(links []*link.Link, own int) *memory {
 	if len(links) > tune.SharedRanksMax {
 		return nil
 	}
-	m := &memory{areas: make([][]byte, len(links)), open: make([]transport.Puller, len(links))}
+	m := &memory{peers: make([]transport.Sharer, len(links))}
 	for rank, l := range links {
 		if rank == own {
 			continue
@@ -37,41 +34,38 @@ func memoryOf(links []*link.Link, own int) *memory {
 		if !ok {
 			return nil
 		}
-		mine, its := s.Areas()
-		if board.PieceBytes(len(its)/board.ShelfSize) == 0 {
+		if count, size := s.Areas(); count < Areas || board.PieceBytes(size) == 0 {
 			return nil
 		}
-		m.areas[own], m.areas[rank], m.via = mine, its, s
-		m.keep = append(m.keep, s)
-		if p, ok := s.(transport.Puller); m.open != nil && ok && p.Pulls() {
-			m.open[rank] = p
-		} else {
-			m.open = nil
-		}
+		m.peers[rank], m.via = s, s
 	}
 	return m
 }
 
+// own is an area of this rank.
+func (m *memory) own(part int) []byte {
+	area, _ := m.via.Area(part)
+	return area
+}
+
 func (m *memory) level() uint8 {
-	switch {
-	case m == nil:
+	if m == nil {
 		return apart
-	case m.open == nil:
-		return areas
 	}
-	return open
+	return together
 }
 
 // config is that of the board in a part of the memory.
-func (m *memory) config(cfg Config, part int, level uint8, processors int) board.Config {
+func (m *memory) config(cfg Config, part, processors int) board.Config {
 	c := board.Config{
-		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors, Keep: m.keep,
+		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
+		Stream: kernel.Streamer(), Areas: make([][]byte, len(m.peers)),
 	}
-	for _, area := range m.areas {
-		c.Areas = append(c.Areas, board.Part(area, part))
-	}
-	if level == open {
-		c.Pull = func(rank int, dst []byte, addr uint64) error { return m.open[rank].Pull(dst, addr) }
+	for rank, s := range m.peers {
+		if s != nil {
+			c.Areas[cfg.Rank], c.Areas[rank] = s.Area(part)
+			c.Keep = append(c.Keep, s)
+		}
 	}
 	return c
 }

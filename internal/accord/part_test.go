@@ -98,8 +98,8 @@ func TestLateToTheVote(t *testing.T) {
 	former := w.reach(t, 10, ranks(2), tune.Memory)
 	alike(t, former, true)
 	sumAll(t, former)
-	memory := memoryOf(former[1].Comm.Links(), 1).areas[1]
-	left := slices.Clone(board.Part(memory, former[1].part))
+	area := memoryOf(former[1].Comm.Links(), 1).own(former[1].part)
+	left := slices.Clone(area)
 	former[1].close()
 	all.Go(func() { errs[1] = next[1].reach(t.Context()) })
 	all.Wait()
@@ -108,7 +108,7 @@ func TestLateToTheVote(t *testing.T) {
 	if next[1].part == former[1].part {
 		t.Errorf("both communicators have part %d", next[1].part)
 	}
-	if !slices.Equal(board.Part(memory, former[1].part), left) {
+	if !slices.Equal(area, left) {
 		t.Error("the memory of a communicator was cleared while a rank still had it")
 	}
 	sumAll(t, next)

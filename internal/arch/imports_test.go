@@ -36,7 +36,7 @@ func rooms() []room {
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 
-		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
+		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
 		{"internal/accord", "internal/recipe internal/engine internal/link internal/tune internal/board internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
@@ -57,7 +57,7 @@ func rooms() []room {
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
 		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
-		{"transport/...", "transport internal/wire internal/dl", "transport/transporttest transport/... internal/require internal/testpeer",
+		{"transport/...", "transport internal/wire internal/pen internal/dl", "transport/transporttest transport/... internal/require internal/testpeer",
 			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
 		{"internal/testpeer", "transport", "", "it makes peers for the tests of transports, whichever they are"},
 		{"transport", "", "", "it is a contract: " + apart},
@@ -68,7 +68,7 @@ func rooms() []room {
 		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
 
 		{"internal/tune", "internal/plan internal/board", "", "it computes the cost of a plan from numbers it is given"},
-		{"internal/board", "internal/plan internal/place internal/yield", "",
+		{"internal/board", "internal/plan internal/place internal/pen internal/yield", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
 		{"internal/quorum", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},
 		{"internal/rpc", "internal/wire internal/bufpool", "", "it matches calls and answers, whoever carries the messages"},
@@ -83,7 +83,7 @@ func rooms() []room {
 		{"internal/dl", "", "internal/require", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
 	}
-	for _, name := range []string{"match", "topo", "bufpool", "guard", "host", "overlap", "yield", "require"} {
+	for _, name := range []string{"match", "topo", "bufpool", "guard", "host", "overlap", "pen", "yield", "require"} {
 		list = append(list, room{"internal/" + name, "", "", apart})
 	}
 	return list

@@ -9,8 +9,8 @@
 //
 // Most callers Compile the plans of all ranks once, make a Board with New, and
 // call Run for each collective. The vector is cut into pieces, so that what
-// lies on the board stays in the cache: a plan runs once for each piece, and a
-// rank may be Depth pieces ahead of those that read from it.
+// ranks read of the board is still in a cache: a plan runs once for each piece,
+// and a rank may be Depth pieces ahead of those that read from it.
 //
 // Run is called by one goroutine at a time and ends early only if its Poll
 // says so; from then on the Board must not be used. Progress, Waiting,
@@ -30,6 +30,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/pen"
 	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/yield"
 )
@@ -42,20 +43,31 @@ const (
 
 	// An area begins with these lines. Each is written by one rank, for one
 	// purpose.
-	takenAt  = 0 * line // how many pieces the rank has finished
-	callsAt  = 8        // the number and the fingerprint of its last calls
-	gaveUpAt = callsAt + 8*callsKept
+	takenAt  = 0 * line     // how many pieces the rank has finished
+	callsAt  = 8            // the number and the fingerprint of its last calls
 	asleepAt = 1 * line     // for which rank it sleeps, plus 1
 	runsAt   = asleepAt + 4 // on which processor it runs, plus 1
 	slotsAt  = 2 * line
+	ringAt   = slotsAt + Depth*line
 
-	// A slot begins with a line of its own: the counter, the fingerprint, and
-	// payloads that are short enough to come with them.
+	// A slot is a line: the counter, the fingerprint, and payloads that are short
+	// enough to come with them.
 	countAt = 0
 	printAt = 4
 	shortAt = 8
-	longAt  = line
 )
+
+// Longer payloads lie in a ring, one behind the other, ringPieces of the longest
+// in a round. A line that another processor has read is written several times as
+// fast when that has it no longer in a cache of its own: together with the vectors
+// that come and go there, a round is more than what such a cache holds, and less
+// than the one does that processors share.
+const ringPieces = 4
+
+const _ = uint(ringPieces - Depth - 1) // which is how many pieces lie there at a time
+
+// pageBytes is how much memory the system finds at a time.
+const pageBytes = 4 << 10
 
 // callsKept is how many calls of a rank are to be seen, so that those that it
 // is ahead of others do not hide the one that they look for.
@@ -66,17 +78,20 @@ const shortMax = line - shortAt
 
 // AreaSize is the size of the area of a rank on a Board with so many bytes for
 // the payloads of a piece.
-func AreaSize(pieceBytes int) int { return slotsAt + Depth*(longAt+pieceBytes) }
+func AreaSize(pieceBytes int) int { return ringAt + ringPieces*pieceBytes }
+
+// Clear makes an area that was used before ready for another Board. Payloads may stay.
+func Clear(area []byte) { clear(area[:min(ringAt, len(area))]) }
 
 // PieceBytes is how many bytes of payload an area has room for in a piece.
 func PieceBytes(areaSize int) int {
-	return max(0, (areaSize-slotsAt)/Depth/line*line-longAt)
+	return max(0, (areaSize-ringAt)/ringPieces/line*line)
 }
 
 // Config configures a Board.
 type Config struct {
 	// Rank is this rank, and Areas the memory of all, aligned to cache lines
-	// and all zero. That of Rank is written.
+	// and zero, or cleared. That of Rank is written.
 	Rank  int
 	Areas [][]byte
 	// Sleep blocks while word has the value old, until Wake, or for d at the
@@ -85,9 +100,9 @@ type Config struct {
 	Wake  func(word *atomic.Uint32)
 	// Keep is what has to stay reachable for Areas to stay valid.
 	Keep []any
-	// Pull, if not nil, copies what lies at an address of a rank's process to
-	// dst. It is the same for all ranks whether there is one.
-	Pull func(rank int, dst []byte, addr uint64) error
+	// Stream, if not nil, copies past the caches of the processor. What is stored
+	// after that is seen after it.
+	Stream func(dst, src []byte)
 	// Processors is how many processors every rank may use, the same number for
 	// all ranks; by default those of this process.
 	Processors int
@@ -119,6 +134,13 @@ type Board struct {
 	strips []strip
 	bed    atomic.Pointer[atomic.Uint32] // what this rank sleeps on
 
+	ring    int // where the next payloads lie that are not short
+	body    int // where those of this piece do
+	stride  int // how far apart they lie
+	room    int // for all of them
+	pen     pen.Pen
+	touched bool // the ring has memory
+
 	mu      sync.Mutex
 	awaited awaited
 }
@@ -138,15 +160,16 @@ func (b *Board) setAwaited(a awaited) {
 
 // New makes a Board. All ranks make theirs of the same memory.
 func New(cfg Config) *Board {
-	b := &Board{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: yield.Within, yields: yieldsWithin}
+	b := &Board{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: yield.Within, yields: yieldsWithin, yieldTime: yieldTime}
 	if b.cfg.Processors == 0 {
 		b.cfg.Processors = Processors()
 	}
 	b.crowded = b.n > b.cfg.Processors
 	if !cfg.SameProcess {
-		b.yield, b.yields, b.yieldTime = yield.Across(), yieldsAcross, yieldTime
+		b.yield, b.yields = yield.Across(), yieldsAcross
 		b.place = b.newPlace()
 	}
+	b.pen = pen.New(cfg.Stream)
 	b.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {
 		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))
@@ -194,9 +217,6 @@ func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 // Processors is how many processors every rank may use.
 func (b *Board) Processors() int { return b.cfg.Processors }
 
-// Pulls reports whether programs may be Pulling.
-func (b *Board) Pulls() bool { return b.cfg.Pull != nil }
-
 // PieceBytes is how many bytes of payload a rank may post in a piece.
 func (b *Board) PieceBytes() int { return b.pieceBytes }
 
@@ -213,8 +233,33 @@ func (b *Board) words(at int) (words []*atomic.Uint32) {
 	return words
 }
 
-// slot is where in every area the payloads of a piece lie.
-func (b *Board) slot(piece uint32) int { return slotsAt + int(piece%Depth)*(longAt+b.pieceBytes) }
+// slot is where in every area the slot of a piece is.
+func (b *Board) slot(piece uint32) int { return slotsAt + int(piece%Depth)*line }
+
+// turn finds room in every area for the payloads of a piece, where those of the piece
+// before are not, which slower ranks may still read. When the ring comes round, these
+// lie in its second half.
+func (b *Board) turn(room int) {
+	b.pen.Turn()
+	if !b.touched {
+		b.touch()
+	}
+	if b.ring+room > ringPieces*b.pieceBytes {
+		b.ring = 0
+	}
+	b.body = ringAt + b.ring
+	b.ring += (room + line - 1) / line * line
+}
+
+// touch has the system find memory for the ring, of which nobody reads anything yet:
+// it takes longer to do so page by page, for this rank and for all readers.
+func (b *Board) touch() {
+	ring := b.cfg.Areas[b.cfg.Rank][ringAt:]
+	for i := 0; i < len(ring); i += pageBytes {
+		ring[i] = 0
+	}
+	b.touched = true
+}
 
 // Progress is a number that changes as Run makes progress.
 func (b *Board) Progress() uint64 {

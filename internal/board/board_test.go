@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,7 +71,6 @@ type vectors struct {
 	chunks int
 	length func(chunk, piece int) int
 	bufs   [3]map[[2]int][]byte // by chunk and piece
-	made   func([]byte)         // is told of every buffer, if not nil
 }
 
 func newVectors(chunks int, length func(chunk, piece int) int) *vectors {
@@ -88,9 +88,6 @@ func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
 	at := [2]int{i, piece}
 	if v.bufs[b][at] == nil {
 		v.bufs[b][at] = make([]byte, 8*v.length(i%v.chunks, piece))
-		if v.made != nil {
-			v.made(v.bufs[b][at])
-		}
 	}
 	return v.bufs[b][at]
 }
@@ -137,11 +134,14 @@ type trial struct {
 	n      int
 	root   int
 	pieces int
-	max    int     // elements of a chunk
-	pulls  *puller // if ranks are to read each other's memory
+	max    int // elements of a chunk
+	elem   int // eight-byte words of an element, 0 is 1
 }
 
-func (tr trial) length(chunk, piece int) int { return (chunk*5 + piece*3 + tr.max) % (tr.max + 1) }
+// length is that of a chunk in words.
+func (tr trial) length(chunk, piece int) int {
+	return (chunk*5 + piece*3 + tr.max) % (tr.max + 1) * max(1, tr.elem)
+}
 
 // has tells which ranks' inputs are in a chunk of the result of a rank, or nil
 // if the rank has no such chunk.
@@ -204,9 +204,6 @@ func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
 	var ranks sync.WaitGroup
 	for rank := range tr.n {
 		v := newVectors(plans[rank].Chunks, func(chunk, piece int) int { return length(chunk, piece) })
-		if tr.pulls != nil {
-			v.made = tr.pulls.add
-		}
 		for piece := range tr.pieces {
 			for chunk := range v.chunks {
 				v.fill(plan.Data, rank, chunk, piece)
@@ -215,17 +212,14 @@ func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
 		}
 		ranks.Go(func() {
 			p := Compile(plans, rank)
-			if tr.pulls != nil {
-				p = NewSchedule(plans).Pulling(rank)
-			}
 			temp := func(piece int) { // long enough for all
 				for i := p.TempLo; i < p.TempHi; i++ {
-					v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*(tr.max+1))
+					v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*(tr.max+1)*max(1, tr.elem))
 				}
 			}
 			temp(0)
 			w := &Work{
-				Program: p, Buffers: v, Pieces: tr.pieces, Unit: 8 * (tr.max + 1), Elem: 8,
+				Program: p, Buffers: v, Pieces: tr.pieces, Unit: 8 * (tr.max + 1) * max(1, tr.elem), Elem: 8 * max(1, tr.elem),
 				Print: print, Reduce: addWords, Poll: func(context.Context) error { return nil },
 			}
 			if err := boards[rank].Run(t.Context(), w); err != nil {
@@ -261,6 +255,11 @@ func (tr trial) check(t *testing.T, v *vectors, rank int) {
 	}
 }
 
+// single are the algorithms whose plans work chunk by chunk, as the vectors here do.
+func single(c plan.Collective, n int) []plan.Algorithm {
+	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
+}
+
 // TestPlans runs every algorithm, one after the other on the same boards.
 func TestPlans(t *testing.T) {
 	const pieceBytes = 64 << 10
@@ -269,19 +268,26 @@ func TestPlans(t *testing.T) {
 			boards, _ := newBoards(n, pieceBytes)
 			print := uint32(0)
 			for _, c := range plan.Collectives() {
-				for _, a := range plan.Algorithms(c) {
-					if !Compile(a.Plans(n, n-1), 0).Single {
-						continue
-					}
+				for _, a := range single(c, n) {
 					for _, most := range []int{0, 1, 40} {
 						for _, root := range roots(c, n) {
 							print++
-							trial{c, a, n, root, 1 + int(print)%5, most, nil}.run(t, boards, print)
+							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, boards, print)
 						}
 					}
 				}
 			}
 		})
+	}
+}
+
+// TestLongElements: elements may be longer than what goes through a row of steps at
+// a time.
+func TestLongElements(t *testing.T) {
+	const n, words = 3, 2 * stripBytes / 8
+	boards, _ := newBoards(n, 1<<20)
+	for i, a := range single(plan.AllReduce, n) {
+		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, boards, uint32(i))
 	}
 }
 
@@ -438,7 +444,7 @@ func TestCountersWrap(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, nil}.run(t, boards, uint32(i))
+		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, boards, uint32(i))
 	}
 	for rank, b := range boards {
 		for s := range uint32(Depth) {
@@ -446,17 +452,6 @@ func TestCountersWrap(t *testing.T) {
 				t.Errorf("rank %d: counter %d is far behind %d", rank, c, b.count)
 			}
 		}
-	}
-}
-
-func TestPieceBytes(t *testing.T) {
-	for _, n := range []int{0, 64, 1 << 10, 256 << 10} {
-		if got := PieceBytes(AreaSize(n)); got != n {
-			t.Errorf("%d bytes: room for %d", n, got)
-		}
-	}
-	if got := PieceBytes(10); got != 0 {
-		t.Errorf("an area of 10 bytes has room for %d", got)
 	}
 }
 

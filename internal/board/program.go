@@ -20,14 +20,9 @@ type Program struct {
 	Single bool
 	// Chunks is in how many chunks the plan cuts a vector.
 	Chunks int
-	// Pulling says that ranks show each other where payloads lie, instead of
-	// putting them on their areas. Such a program runs once for the whole
-	// vector.
-	Pulling bool
 
 	steps     []step
 	strangers []int // ranks of which nothing is taken
-	readers   []int // ranks that take something, if Pulling
 }
 
 // A step is one thing that a rank does in a piece.
@@ -45,8 +40,6 @@ type kind uint8
 const (
 	await   kind = iota // a post of another rank
 	post                // what lies on this rank's area
-	show                // where a lies, at dst on this rank's area
-	pull                // dst = what another rank has shown
 	copying             // dst = a
 	combine             // dst = a op b
 )
@@ -355,10 +348,6 @@ func sameChunk(a, b *step, chunks int) bool {
 type Load struct {
 	Posts, Awaits    int
 	Copied, Combined float64
-	// Shown is the part of Copied that goes on this rank's area, and Taken how
-	// often something is copied from that of another: pulling saves the former.
-	Shown float64
-	Taken int
 }
 
 // Load is what the program does in a piece.
@@ -374,11 +363,6 @@ func (p *Program) Load() Load {
 			l.Posts++
 		case copying:
 			l.Copied += share
-			if s.dst.slot {
-				l.Shown += share
-			} else if s.a.slot {
-				l.Taken++
-			}
 		case combine:
 			l.Combined += share
 		}

@@ -2,9 +2,11 @@ package board
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -58,33 +60,23 @@ type strip struct {
 	dst, a, b []byte
 }
 
-// stride is the room that a chunk has in a slot. Chunks that are all shorter
-// together than the rest of the line with the counter lie close.
-func (w *Work) stride() (stride, at int) {
-	if w.Program.Pulling {
-		return addrBytes, longAt
-	}
+// stride is the room that a chunk has. Chunks that are all shorter together than
+// the rest of the line with the counter lie close.
+func (w *Work) stride() int {
 	if short := (w.Unit + 7) &^ 7; short*w.Program.Units <= shortMax {
-		return short, shortAt
+		return short
 	}
-	return (w.Unit + line - 1) / line * line, longAt
+	return (w.Unit + line - 1) / line * line
 }
 
 // Room is how many bytes of payload a rank posts in a piece at the most.
-func (w *Work) Room() int {
-	stride, _ := w.stride()
-	return stride * w.Program.Units
-}
+func (w *Work) Room() int { return w.stride() * w.Program.Units }
 
 // Run carries a collective out. All ranks run the same ones in the same order.
-func (b *Board) Run(ctx context.Context, w *Work) (err error) {
-	defer func() {
-		if err != nil {
-			b.giveUp()
-		}
-	}()
-	if room := w.Room(); room > b.pieceBytes {
-		panic(fmt.Sprintf("board: a piece of %d bytes, with room for %d", room, b.pieceBytes))
+func (b *Board) Run(ctx context.Context, w *Work) error {
+	b.stride = w.stride()
+	if b.room = b.stride * w.Program.Units; b.room > b.pieceBytes {
+		panic(fmt.Sprintf("board: a piece of %d bytes, with room for %d", b.room, b.pieceBytes))
 	}
 	b.place.Judge()
 	b.calls++
@@ -109,7 +101,7 @@ func (b *Board) Run(ctx context.Context, w *Work) (err error) {
 		b.closeSlot(w)
 		b.raise(b.taken, b.pieces)
 	}
-	return b.untilRead(ctx, w)
+	return nil
 }
 
 func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
@@ -132,11 +124,21 @@ func (b *Board) compare(w *Work) error {
 func (b *Board) closeSlot(w *Work) {
 	own, slot := b.cfg.Areas[b.cfg.Rank], b.slot(b.pieces)
 	b.count += uint32(w.Program.Posts)
-	if count := word(own, slot+countAt); count.Load() != b.count {
-		word(own, slot+printAt).Store(w.Print)
-		b.raise(count, b.count)
+	if word(own, slot+countAt).Load() != b.count {
+		b.post(slot, b.count, w.Print)
 	}
 	b.pieces++
+}
+
+// post raises the counter of a slot and shows the fingerprint beside it, both
+// at once: each store that others look at has to get the line back from them.
+func (b *Board) post(slot int, count, print uint32) {
+	var both [8]byte
+	binary.NativeEndian.PutUint32(both[countAt:], count)
+	binary.NativeEndian.PutUint32(both[printAt:], print)
+	head := b.cfg.Areas[b.cfg.Rank][slot : slot+len(both)]
+	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
+	b.rouse((*atomic.Uint32)(unsafe.Pointer(&head[countAt])))
 }
 
 // free waits until all ranks have finished a piece, whose slot is then free.
@@ -156,6 +158,9 @@ func (b *Board) free(ctx context.Context, w *Work, pieces uint32) error {
 // piece runs the plan for one piece.
 func (b *Board) piece(ctx context.Context, w *Work, piece int) error {
 	slot := b.slot(b.pieces)
+	if b.body = slot + shortAt; b.room > shortMax {
+		b.turn(b.room)
+	}
 	steps := w.Program.steps
 	for i := 0; i < len(steps); {
 		s := &steps[i]
@@ -164,24 +169,16 @@ func (b *Board) piece(ctx context.Context, w *Work, piece int) error {
 			if err := b.await(ctx, w, s, slot); err != nil {
 				return err
 			}
-		case show:
-			b.show(w, s, piece, slot)
-		case pull:
-			if err := b.pull(ctx, w, s, piece, slot); err != nil {
-				return err
-			}
 		case post:
 			// What was combined since the last post may be wrong, which others
 			// must not take for a result: they may end before they hear of it.
 			if w.Stopped != nil && w.Stopped.Load() {
 				return ErrStopped
 			}
-			own := b.cfg.Areas[b.cfg.Rank]
-			word(own, slot+printAt).Store(w.Print)
-			b.raise(word(own, slot+countAt), b.count+s.count)
+			b.post(slot, b.count+s.count, w.Print)
 		default:
 			n := max(1, s.strip)
-			b.local(w, steps[i:i+n], piece, slot)
+			b.local(w, steps[i:i+n], piece)
 			i += n
 			continue
 		}
@@ -209,31 +206,50 @@ func (b *Board) await(ctx context.Context, w *Work, s *step, slot int) error {
 
 // local carries out copies and combinations of the same length, strip by
 // strip.
-func (b *Board) local(w *Work, steps []step, piece, slot int) {
+func (b *Board) local(w *Work, steps []step, piece int) {
 	n := w.Buffers.Length(steps[0].dst.Span, piece)
 	if n == 0 {
 		return // as in a barrier
 	}
+	if size := max(1, stripBytes/w.Elem) * w.Elem; len(steps) > 1 && n > size {
+		b.strip(w, steps, piece, n, size)
+		return
+	}
+	for i := range steps {
+		s := &steps[i]
+		dst, x := b.bytes(w, &s.dst, piece, n), b.bytes(w, &s.a, piece, n)
+		switch {
+		case s.kind == copying && s.dst.slot:
+			b.pen.Write(dst, x)
+		case s.kind == copying:
+			copy(dst, x)
+		default:
+			w.Reduce(dst, x, b.bytes(w, &s.b, piece, n))
+		}
+	}
+}
+
+// strip is local for steps that are longer than a strip.
+func (b *Board) strip(w *Work, steps []step, piece, n, size int) {
 	b.strips = b.strips[:0]
 	for i := range steps {
 		s := &steps[i]
-		t := strip{kind: s.kind, dst: b.bytes(w, &s.dst, piece, slot, n), a: b.bytes(w, &s.a, piece, slot, n)}
+		t := strip{kind: s.kind, dst: b.bytes(w, &s.dst, piece, n), a: b.bytes(w, &s.a, piece, n)}
 		if s.kind == combine {
-			t.b = b.bytes(w, &s.b, piece, slot, n)
+			t.b = b.bytes(w, &s.b, piece, n)
 		}
 		b.strips = append(b.strips, t)
-	}
-	size := n
-	if len(steps) > 1 {
-		size = stripBytes / w.Elem * w.Elem
 	}
 	for lo := 0; lo < n; lo += size {
 		hi := min(n, lo+size)
 		for i := range b.strips {
 			t := &b.strips[i]
-			if t.kind == copying {
+			switch {
+			case t.kind == copying && steps[i].dst.slot:
+				b.pen.Put(t.dst[lo:hi], t.a[lo:hi])
+			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
-			} else {
+			default:
 				w.Reduce(t.dst[lo:hi], t.a[lo:hi], t.b[lo:hi])
 			}
 		}
@@ -242,11 +258,10 @@ func (b *Board) local(w *Work, steps []step, piece, slot int) {
 }
 
 // bytes is the memory of a ref of length n.
-func (b *Board) bytes(w *Work, r *ref, piece, slot, n int) []byte {
+func (b *Board) bytes(w *Work, r *ref, piece, n int) []byte {
 	if !r.slot {
 		return w.Buffers.Bytes(r.Span, piece)
 	}
-	stride, at := w.stride()
-	from := slot + at + r.unit*stride
+	from := b.body + r.unit*b.stride
 	return b.cfg.Areas[r.rank][from : from+n : from+n]
 }

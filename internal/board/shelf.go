@@ -8,8 +8,8 @@ import (
 // ShelfSize is how many boards a node can take part in at a time.
 const ShelfSize = 32
 
-// A Shelf says which parts of a node's memory are boards. Each part is an area
-// of its own for one communicator, and is used again when its ranks have parted:
+// A Shelf says which of a node's areas are boards. Each of these parts of its memory
+// is for one communicator, and is used again when its ranks have parted:
 // by a communicator that has all of them, so that whoever could still look at
 // what was there takes part in the vote for it. It may be used by several
 // goroutines.
@@ -99,10 +99,4 @@ func (s *Shelf) Return(part int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts[part].used = false
-}
-
-// Part is a part of the memory of a node, which has room for all of them.
-func Part(memory []byte, part int) []byte {
-	size := len(memory) / ShelfSize / line * line
-	return memory[part*size : (part+1)*size : (part+1)*size]
 }

@@ -148,15 +148,3 @@ func TestShelfIsUsedAgain(t *testing.T) {
 		return
 	}
 }
-
-func TestPart(t *testing.T) {
-	memory := make([]byte, ShelfSize*AreaSize(1000))
-	end := 0
-	for i := range ShelfSize {
-		p := Part(memory, i)
-		if at := cap(memory) - cap(memory[i*len(p):]); at < end || at%line != 0 || PieceBytes(len(p)) < 900 {
-			t.Fatalf("part %d begins at %d and has room for pieces of %d", i, at, PieceBytes(len(p)))
-		}
-		end += len(p)
-	}
-}

@@ -18,13 +18,10 @@ func TestNothingIsPostedOfAFailure(t *testing.T) {
 		if !c.Reduces() {
 			continue
 		}
-		for _, a := range plan.Algorithms(c) {
-			for _, n := range []int{2, 3, 4} {
-				if !Compile(a.Plans(n, 0), 0).Single {
-					continue
-				}
+		for _, n := range []int{2, 3, 4} {
+			for _, a := range single(c, n) {
 				for culprit := range n {
-					failure{trial{c, a, n, 0, 1, 40, nil}, culprit}.run(t)
+					failure{trial{c, a, n, 0, 1, 40, 0}, culprit}.run(t)
 				}
 			}
 		}

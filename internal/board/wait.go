@@ -19,9 +19,10 @@ const (
 	// at least before the rank goes to sleep, which costs little within a process.
 	yieldsWithin = 64
 	yieldsAcross = 200
-	// yieldTime is how long it is given away at least where nobody else may be
-	// there to take it: to sleep and to be woken takes long, and whoever is
-	// woken may find himself on another processor.
+	// yieldTime is how long it is given away at least, as nobody else may be there
+	// to take it: to sleep and to be woken takes long, within a process as well, which
+	// sends its threads to sleep, and whoever is woken may find himself on another
+	// processor.
 	yieldTime = 200 * time.Microsecond
 	// With more than crowdMost ranks for each processor nobody gets far by
 	// yielding, and a rank sleeps after yieldsCrowd.
@@ -112,6 +113,11 @@ func (b *Board) sleep(ctx context.Context, w *Work, at *atomic.Uint32, value uin
 // raise sets a counter of this rank and wakes those that wait for it.
 func (b *Board) raise(w *atomic.Uint32, value uint32) {
 	w.Store(value)
+	b.rouse(w)
+}
+
+// rouse wakes those that sleep on a counter of this rank.
+func (b *Board) rouse(w *atomic.Uint32) {
 	for _, asleep := range b.asleeps {
 		if asleep.Load() == uint32(b.cfg.Rank)+1 {
 			b.cfg.Wake(w)

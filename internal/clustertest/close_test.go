@@ -158,19 +158,12 @@ func mustHaveLeft(t *testing.T, rank int, err error, left int, id nexar.NodeID) 
 func TestSeedKilled(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t)
-	boss := c.hire(nil, "seed")
-	seed := boss.do(order{Do: "seed", N: 4, Addr: "127.0.0.1:0"})
-	ok(t, []report{seed})
-	var team []*worker
-	for rank := range 4 {
-		team = append(team, c.hire(nil, fmt.Sprint("rank ", rank), "NEXAR_SEEDS="+seed.Text, "NEXAR_LISTEN=127.0.0.1:0"))
-	}
-	ok(t, all(team, order{Do: "join"}))
+	seed, team := c.enlist(4)
 	running := make([]<-chan report, len(team))
 	for i, w := range team {
 		running[i] = w.start(order{Do: "loop", What: "all_reduce", N: 20_000, Sets: 300})
 	}
-	boss.kill(os.Kill)
+	seed.kill(os.Kill)
 	ok(t, await(team, running))
 	ok(t, all(team, order{Do: "check"}))
 	for i, r := range all(team, order{Do: "close"}) {

@@ -102,12 +102,28 @@ func (c *crew) team(n int, vars ...string) []*worker {
 
 // recruit starts a seed in this process and hires a worker for each of n ranks,
 // all on this host.
-func (c *crew) recruit(n int, vars ...string) (team []*worker) {
+func (c *crew) recruit(n int, vars ...string) []*worker {
 	c.t.Helper()
-	s := seedHere(c.t, n, nexar.SeedConfig{Token: c.token})
+	return c.ranks(n, seedHere(c.t, n, nexar.SeedConfig{Token: c.token}).Addr(), vars...)
+}
+
+// enlist is team with a seed that is a worker as well.
+func (c *crew) enlist(n int, vars ...string) (seed *worker, team []*worker) {
+	c.t.Helper()
+	seed = c.hire(nil, "seed")
+	r := seed.do(order{Do: "seed", N: n, Addr: "127.0.0.1:0"})
+	ok(c.t, []report{r})
+	team = c.ranks(n, r.Text, vars...)
+	ok(c.t, all(team, order{Do: "join"}))
+	return seed, team
+}
+
+// ranks hires a worker for each of n ranks, with a seed at an address.
+func (c *crew) ranks(n int, seed string, vars ...string) (team []*worker) {
+	c.t.Helper()
 	for rank := range n {
 		w := c.hire(nil, fmt.Sprint("rank ", rank), append([]string{
-			"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank),
+			"NEXAR_SEEDS=" + seed, "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank),
 		}, vars...)...)
 		w.rank = rank
 		team = append(team, w)

@@ -3,6 +3,8 @@
 package clustertest
 
 import (
+	"fmt"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -50,4 +52,31 @@ func TestStop(t *testing.T) {
 	if r := team[victim].await(running[victim]); r.Failure == nil || !r.Failure.PeerFailed {
 		t.Errorf("the one that stood still: %v, want an error, as the others have gone on", r.Failure)
 	}
+}
+
+// All processes stand still at the same time, as on a machine that was suspended, or
+// under a shell's Ctrl-Z, for longer than any timeout. They go on where they were.
+func TestStopAll(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	c := newCrew(t)
+	_, team := c.enlist(3, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds()),
+		fmt.Sprint("NEXAR_COLLECTIVE_TIMEOUT_SECS=", (3*timeout).Seconds()))
+	signal := func(sig os.Signal) {
+		for _, w := range c.workers {
+			if err := w.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	once := order{Do: "loop", What: "all_reduce", N: 1000, Sets: 1}
+	running := []<-chan report{team[0].start(once), team[1].start(once)}
+	time.Sleep(timeout / 5)
+	signal(syscall.SIGSTOP)
+	time.Sleep(5 * timeout)
+	signal(syscall.SIGCONT)
+	time.Sleep(timeout / 2)
+	ok(t, await(team, append(running, team[2].start(once))))
+	time.Sleep(2 * timeout)
+	ok(t, all(team, order{Do: "check"}))
 }

@@ -211,8 +211,11 @@ type odd struct {
 
 // admitAhead hands an operation that begins what has come for it before. It
 // returns the first call that does not go with it, if any.
-func (c *Comm) admitAhead(op *Op) (ours wire.Call, theirs *odd) {
+func (c *Comm) admitAhead(op *Op) (theirs *odd) {
 	h := c.ahead[op.call.Seq]
+	if h == nil {
+		return nil
+	}
 	delete(c.ahead, op.call.Seq)
 	for h != nil {
 		next := h.next
@@ -228,7 +231,7 @@ func (c *Comm) admitAhead(op *Op) (ours wire.Call, theirs *odd) {
 		}
 		h = next
 	}
-	return op.call, theirs
+	return theirs
 }
 
 // admitHeld is admit for what was held, of which no move can be ready yet. It

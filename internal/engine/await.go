@@ -66,7 +66,7 @@ func (c *Comm) awaitRank(ctx context.Context, ended <-chan struct{}, rank int) b
 // await waits until ended has something. It reports false if ctx ends first.
 // Peers are the ranks that this depends on: for a while the caller looks itself
 // for what comes from them.
-func (c *Comm) await(ctx context.Context, ended <-chan struct{}, peers []int) (well bool) {
+func (c *Comm) await(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	select {
 	case <-ended:
 		return true
@@ -80,8 +80,18 @@ func (c *Comm) await(ctx context.Context, ended <-chan struct{}, peers []int) (w
 		}
 		return c.sleep(ctx, ended)
 	}
+	if len(peers) == 1 { // which most waits are for, and needs little room
+		var room [1]link.Visit
+		return c.stay(ctx, ended, peers, room[:0])
+	}
 	var room [visitsMax]link.Visit
-	visits, busy := c.visit(room[:0], peers)
+	return c.stay(ctx, ended, peers, room[:0])
+}
+
+// stay is await by one who visits, if there is anything to look at. There is room
+// for the visits.
+func (c *Comm) stay(ctx context.Context, ended <-chan struct{}, peers []int, room []link.Visit) (well bool) {
+	visits, busy := c.visit(room, peers)
 	defer func() {
 		soon := well && c.engine.active.Load() == 0
 		for i := range visits {
@@ -102,8 +112,10 @@ func (c *Comm) await(ctx context.Context, ended <-chan struct{}, peers []int) (w
 func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy bool) {
 	for _, rank := range peers {
 		if l := c.links[rank]; l != nil {
-			visits = append(visits, l.Visit())
-			busy = busy || visits[len(visits)-1].Busy()
+			visits = visits[:len(visits)+1]
+			v := &visits[len(visits)-1]
+			l.Visit(v)
+			busy = busy || v.Busy()
 		}
 	}
 	return visits, busy

@@ -29,13 +29,13 @@ func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
 		return 0, false
 	}
 	a := arrival{link: l, source: rank, tag: m.Tag, typ: m.Type, size: uint64(m.Length)}
-	if err := r.check(a); err != nil {
+	if err := r.check(&a); err != nil {
 		r.end(err)
 		return 0, true
 	}
 	r.claimed = true
 	c.claimed = append(c.claimed, r)
-	return l.Claim(r.expect(a)), true
+	return l.Claim(r.expect(&a)), true
 }
 
 // came waits a while for a message that was claimed.

@@ -102,7 +102,7 @@ func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]ui
 		if rank, ok := c.rankOf[a.link.Peer]; ok {
 			a.source = rank
 			c.messages.Keep(rank, a.tag, a)
-			c.probed(a)
+			c.probed(&a)
 		} else {
 			c.dropMessage(a)
 		}

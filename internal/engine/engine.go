@@ -63,8 +63,9 @@ type Engine struct {
 
 	clock *record.Clock
 
-	active atomic.Int64 // collectives that run
-	parked atomic.Bool  // the watch sleeps until it is woken
+	active atomic.Int64  // collectives that run
+	begun  atomic.Uint64 // operations, ever
+	parked atomic.Bool   // the watch sleeps until it is woken
 	wake   chan struct{}
 	stop   chan struct{}
 	wg     sync.WaitGroup

@@ -195,13 +195,15 @@ func (w *world) work(rank int, ch choice, data []byte) Work {
 		}
 		size := len(w.links)
 		return Work{
-			Call: wire.Call{
-				Kind: uint8(ch.kind), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4),
-				Root: uint32(ch.root), Plan: uint8(i), Channels: uint16(ch.channels),
+			Recipe: &Recipe{
+				Call: wire.Call{
+					Kind: uint8(ch.kind), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4),
+					Root: uint32(ch.root), Plan: uint8(i), Channels: uint16(ch.channels),
+				},
+				Program: Compile(a.Plan(rank, size, ch.root), size), Channels: ch.channels,
+				Layout: Layout{Elem: 4, Count: len(data) / 4}, Pool: w.pool,
 			},
-			Program: Compile(a.Plan(rank, size, ch.root), size), Channels: ch.channels,
-			Layout: Layout{Elem: 4, Count: len(data) / 4}, Data: data, Pool: w.pool,
-			Reduce: kernel.Reducer(kernel.Int32, kernel.Sum),
+			Data: data, Reduce: kernel.Reducer(kernel.Int32, kernel.Sum),
 		}
 	}
 	panic("there is no " + ch.algorithm)

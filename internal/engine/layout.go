@@ -67,6 +67,16 @@ type slicer struct {
 	oneTemp  bool      // channels do not run side by side: one Temp is for all
 }
 
+// take begins with the buffers of a call.
+func (s *slicer) take(w *Work) {
+	s.Layout, s.channels, s.oneTemp = w.Layout, w.Channels, false
+	data, input, temp := &s.bufs[plan.Data], &s.bufs[plan.Input], &s.bufs[plan.Temp]
+	data.mem, data.first = w.Data, w.DataFirst
+	input.mem, input.first = w.Input, w.InputFirst
+	temp.mem, temp.first = nil, 0
+	s.tempSize = 0
+}
+
 // Bytes is the memory of a span in a channel.
 func (s *slicer) Bytes(sp plan.Span, channel int) []byte {
 	w := &s.bufs[sp.Buf]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
@@ -24,8 +23,6 @@ type Receive struct {
 	sink    link.Sink
 	from    *link.Link // of a payload under way
 	claimed bool       // which comes without a grant
-	shown   shown      // where it is to be read, if the sender shows it
-	mark    [8]byte    // what was read at shown.valid
 	got     Received
 	err     error
 	over    bool
@@ -48,7 +45,6 @@ type arrival struct {
 	size    uint64
 	payload []byte // nil if it has to be granted
 	offer   uint64 // the sender's number for it, if so
-	shown   shown
 }
 
 // A Sending is a message that its receiver has to grant.
@@ -61,8 +57,6 @@ type Sending struct {
 	size     int
 	begun    int64 // by the clock of the engine
 	transfer link.Transfer
-	shows    bool          // the receiver may read Data where it lies,
-	valid    atomic.Uint64 // as long as this is id
 	err      error
 	ended    chan struct{}
 }
@@ -71,7 +65,7 @@ type Sending struct {
 // may be used again. If ctx ends before the receiver has taken a large
 // message, the communicator is revoked.
 func (c *Comm) Send(ctx context.Context, data []byte, typ uint8, to int, tag int64) error {
-	s, err := c.StartSend(Regions{First: data}, typ, to, tag)
+	s, err := c.StartSend(Bytes(data), typ, to, tag)
 	if s == nil {
 		return err
 	}
@@ -80,7 +74,7 @@ func (c *Comm) Send(ctx context.Context, data []byte, typ uint8, to int, tag int
 
 // StartSend begins to send, in the order of the calls. If it returns nil and no
 // error, data may be used again; otherwise Wait has to be called.
-func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, error) {
+func (c *Comm) StartSend(data *Regions, typ uint8, to int, tag int64) (*Sending, error) {
 	size := data.Len()
 	c.mu.Lock()
 	switch {
@@ -94,7 +88,10 @@ func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, 
 	l := c.links[to]
 	begun := c.stamp()
 	if size <= c.engine.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
-		c.noteMessage(pastMessage{what: sent, typ: typ, peer: int32(to), tag: tag, bytes: int64(size), begun: begun, ended: begun})
+		if m := c.noteMessage(); m != nil {
+			m.what, m.typ, m.peer, m.tag, m.bytes = sent, typ, int32(to), tag, int64(size)
+			m.begun, m.ended, m.err = begun, begun, nil
+		}
 		c.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: c.id, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
@@ -104,9 +101,6 @@ func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, 
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
 	c.sends[s.id] = s
 	o := wire.Offer{Comm: c.id, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)}
-	if l.Puller() != nil && len(data.First) > 0 && len(data.More) == 0 {
-		s.show(&o)
-	}
 	c.mu.Unlock()
 	l.OfferMessage(o)
 	return s, nil
@@ -116,7 +110,6 @@ func (c *Comm) StartSend(data Regions, typ uint8, to int, tag int64) (*Sending, 
 // communicator is revoked.
 func (s *Sending) Wait(ctx context.Context) error {
 	c := s.comm
-	defer s.valid.Store(0)
 	if c.awaitRank(ctx, s.ended, s.rank) {
 		return s.err
 	}
@@ -164,8 +157,6 @@ func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
 	defer c.mu.Unlock()
 	switch s := c.sends[g.ID]; {
 	case s == nil: // It has failed on this side.
-	case l == c.links[s.rank] && s.transfer.Grant == 0 && g.Grant == 0 && s.shows:
-		c.sent(g.ID, nil)
 	case l != c.links[s.rank] || s.transfer.Grant != 0 || g.Grant == 0:
 		l.Fail(fmt.Errorf("engine: protocol error: grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
 	default:
@@ -199,7 +190,7 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 // happened; if it ends while a large one comes in, the communicator is
 // revoked.
 func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
-	r, err := c.StartRecv(Regions{First: buf}, typ, source, tag)
+	r, err := c.StartRecv(Bytes(buf), typ, source, tag)
 	if err != nil {
 		return Received{}, err
 	}
@@ -208,9 +199,10 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag 
 
 // StartRecv begins to receive, in the order of the calls. Wait has to be
 // called.
-func (c *Comm) StartRecv(buf Regions, typ uint8, source int, tag int64) (*Receive, error) {
+func (c *Comm) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*Receive, error) {
 	r := c.newReceive()
-	r.buf, r.typ, r.source, r.tag = buf, typ, source, tag
+	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
+	r.typ, r.source, r.tag = typ, source, tag
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -222,7 +214,7 @@ func (c *Comm) StartRecv(buf Regions, typ uint8, source int, tag int64) (*Receiv
 		if a.payload == nil {
 			a.link.Dropped()
 		}
-		c.take(r, a)
+		c.take(r, &a)
 	case c.hasLeft(source):
 		c.messages.Remove(source, tag, r)
 		r.end(leftError(source))
@@ -237,7 +229,7 @@ func (c *Comm) StartRecv(buf Regions, typ uint8, source int, tag int64) (*Receiv
 func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	c := r.comm
 	if c.awaitRank(ctx, r.ended, r.source) {
-		got, err := c.finish(ctx, r)
+		got, err := r.got, r.err
 		if err == nil {
 			c.receives.Put(r)
 		}
@@ -253,11 +245,11 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	case waiting:
 		return Received{}, context.Cause(ctx)
 	case claimed && r.came():
-		return c.finish(ctx, r)
+		return r.got, r.err
 	}
 	c.cancel(func() bool { return !r.over }, context.Cause(ctx))
 	<-r.ended
-	return c.finish(ctx, r)
+	return r.got, r.err
 }
 
 // Then calls f with what Wait returns: at once if the message has come with its
@@ -265,14 +257,10 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 func (r *Receive) Then(f func(Received, error)) {
 	select {
 	case <-r.ended:
-		if r.shown.data == 0 || r.err != nil {
-			f(r.got, r.err)
-			return
-		}
-		r.ended <- struct{}{}
+		f(r.got, r.err)
 	default:
+		r.comm.Go(func() { f(r.Wait(context.Background())) })
 	}
-	r.comm.Go(func() { f(r.Wait(context.Background())) })
 }
 
 // newReceive takes a Receive from those that have ended well, to whom nothing
@@ -287,8 +275,8 @@ func (c *Comm) newReceive() *Receive {
 }
 
 // check notes that r receives the message a, and reports what is wrong with it.
-func (r *Receive) check(a arrival) error {
-	r.got = Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
+func (r *Receive) check(a *arrival) error {
+	r.got.Source, r.got.Tag, r.got.Bytes = a.source, a.tag, int(a.size)
 	switch {
 	case a.typ != r.typ:
 		return &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
@@ -301,7 +289,7 @@ func (r *Receive) check(a arrival) error {
 }
 
 // take receives the message a. It is called with the lock held.
-func (c *Comm) take(r *Receive, a arrival) {
+func (c *Comm) take(r *Receive, a *arrival) {
 	err := r.check(a)
 	if a.payload == nil && c.hasLeft(a.source) {
 		err = leftError(a.source)
@@ -316,9 +304,6 @@ func (c *Comm) take(r *Receive, a arrival) {
 	case err != nil:
 		a.link.RefuseOffer(wire.OfferRefuse{Comm: c.id, ID: a.offer, Room: uint64(r.buf.Len()), Type: r.typ})
 		r.end(err)
-	case a.shown.data != 0:
-		r.shown = a.shown
-		r.end(nil)
 	default:
 		c.receiving[r] = struct{}{}
 		a.link.GrantOffer(wire.OfferGrant{Comm: c.id, ID: a.offer, Grant: a.link.Grant(r.expect(a))})
@@ -326,9 +311,9 @@ func (c *Comm) take(r *Receive, a arrival) {
 }
 
 // expect says where the payload of a goes, which comes in later.
-func (r *Receive) expect(a arrival) *link.Sink {
-	into := r.buf.cut(int(a.size))
-	r.from, r.sink = a.link, link.Sink{Dst: into.First, More: into.More, Owner: r}
+func (r *Receive) expect(a *arrival) *link.Sink {
+	first, more := r.buf.cut(int(a.size))
+	r.from, r.sink = a.link, link.Sink{Dst: first, More: more, Owner: r}
 	return &r.sink
 }
 
@@ -379,7 +364,7 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 	}
 	a := arrival{link: l, tag: m.Tag, typ: m.Type, size: uint64(len(payload)), payload: payload}
 	c := e.comm(l, m.Comm)
-	if c == nil || !c.message(a) {
+	if c == nil || !c.message(&a) {
 		l.Consumed(wire.Messages, len(payload))
 		return
 	}
@@ -394,18 +379,14 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 		return
 	}
 	if c := e.comm(l, o.Comm); c != nil {
-		a := arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID}
-		if o.Data != 0 && l.Puller() != nil {
-			a.shown = shown{link: l, id: o.ID, data: o.Data, valid: o.Valid}
-		}
-		c.message(a)
+		c.message(&arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID})
 		c.notify()
 	}
 }
 
 // message hands a message to the receive that asks for it, or keeps it. It
 // reports false if there is no use for it.
-func (c *Comm) message(a arrival) bool {
+func (c *Comm) message(a *arrival) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -428,10 +409,10 @@ func (c *Comm) message(a arrival) bool {
 		return false
 	}
 	if !c.opened {
-		c.unopened = append(c.unopened, a)
+		c.unopened = append(c.unopened, *a)
 		return true
 	}
-	c.messages.Keep(a.source, a.tag, a)
+	c.messages.Keep(a.source, a.tag, *a)
 	c.probed(a)
 	return true
 }

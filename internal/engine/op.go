@@ -11,8 +11,9 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Work is a collective to carry out.
-type Work struct {
+// A Recipe is how collectives that are alike are carried out. Operations share
+// it, so that it is not changed any more.
+type Recipe struct {
 	// Call is the fingerprint; Comm and Seq are filled in.
 	Call wire.Call
 	// Program is the plan of this rank. Channels of it run side by side, at
@@ -23,16 +24,28 @@ type Work struct {
 	Shared   *board.Program
 	Channels int
 	Layout   Layout
+	// Pool lends the memory for Temp.
+	Pool *bufpool.Pool
+}
+
+// Work is a collective to carry out.
+type Work struct {
+	*Recipe
 	// Data and Input are the buffers, and DataFirst and InputFirst the chunk
 	// that each begins with.
 	Data, Input           []byte
 	DataFirst, InputFirst int
-	// Pool lends the memory for Temp.
-	Pool *bufpool.Pool
 	// Reduce makes dst = a op b. It may be nil if nothing is reduced.
 	Reduce func(dst, a, b []byte)
 	// Timeout is the longest time without progress; 0 means for ever.
 	Timeout time.Duration
+}
+
+// set copies w word by word: it has just been written so, and to read several
+// words at once would have to wait until they have arrived in the cache.
+func (w *Work) set(to *Work) {
+	w.Recipe, w.Reduce, w.Timeout = to.Recipe, to.Reduce, to.Timeout
+	w.Data, w.DataFirst, w.Input, w.InputFirst = to.Data, to.DataFirst, to.Input, to.InputFirst
 }
 
 // Single reports whether the program can run on several channels.
@@ -108,11 +121,19 @@ func (c *Comm) Start(w *Work) (*Op, error) {
 	if w.Shared == nil {
 		op.firstMoves()
 	}
-	ours, theirs := c.admitAhead(op)
-	gone := c.gone(op)
-	if theirs != nil || gone != nil {
+	theirs, gone := c.admitAhead(op), c.gone(op)
+	var ours wire.Call
+	if theirs != nil {
+		ours = op.call
+	}
+	switch {
+	case w.Shared != nil:
+		if op.shared.before != nil {
+			op.busy-- // until its turn
+		}
+	case theirs != nil || gone != nil:
 		op.busy--
-	} else {
+	default:
 		op.leave()
 	}
 	c.mu.Unlock()
@@ -158,11 +179,10 @@ func (c *Comm) newOp(w *Work) *Op {
 		op = &Op{comm: c, ended: make(chan struct{}, 1)}
 		op.combine = op.reduce
 	}
-	op.work = *w
+	op.work.set(w)
 	op.call = w.Call
 	op.call.Comm, op.call.Seq = c.id, c.seq
-	op.slicer = slicer{Layout: w.Layout, channels: w.Channels}
-	op.bufs = [3]window{plan.Data: {w.Data, w.DataFirst}, plan.Input: {w.Input, w.InputFirst}}
+	op.slicer.take(w)
 	op.slots = op.slots[:0]
 	if g := w.Program; w.Shared != nil {
 		op.chunks = w.Shared.Chunks
@@ -200,15 +220,8 @@ func (op *Op) takeTemp(lo, hi, times int) {
 // is revoked on all ranks. When Wait returns nothing uses the buffers of the
 // operation any more, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
-	if op.work.Shared != nil {
-		if op.play(ctx) {
-			return nil
-		}
-		if pull := op.shared.pull; pull != nil {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, pullGrace, pull)
-			defer cancel()
-		}
+	if op.work.Shared != nil && op.play(ctx) {
+		return nil
 	}
 	if !op.await(ctx) {
 		op.comm.cancel(func() bool { return !op.over() }, context.Cause(ctx))

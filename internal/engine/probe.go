@@ -75,7 +75,7 @@ func (a *arrival) received() Received {
 
 // probed ends the probes that a message, which is kept, is for. It is called
 // with the lock held.
-func (c *Comm) probed(a arrival) {
+func (c *Comm) probed(a *arrival) {
 	c.endProbes(func(p *probe) bool {
 		is := (p.source == match.Any || p.source == a.source) && (p.tag == match.Any || p.tag == a.tag)
 		if is {

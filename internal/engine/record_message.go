@@ -23,31 +23,34 @@ type pastMessage struct {
 	err          error
 }
 
-// noteMessage records a message that has ended. It is called with the lock held.
-func (c *Comm) noteMessage(m pastMessage) {
-	if c.about != nil {
-		*c.pastMessages.Put() = m
+// noteMessage is where a message that has ended is recorded, every field of it, or
+// nil if it is not. It is called with the lock held.
+func (c *Comm) noteMessage() *pastMessage {
+	if c.about == nil {
+		return nil
 	}
+	return c.pastMessages.Put()
 }
 
 // noteSent records a message whose receiver had to grant it.
 func (c *Comm) noteSent(s *Sending, err error) {
-	c.noteMessage(pastMessage{
-		what: sent, typ: s.typ, peer: int32(s.rank), tag: s.tag, bytes: int64(s.size),
-		begun: s.begun, ended: c.stampEnd(s.begun), err: err,
-	})
+	if m := c.noteMessage(); m != nil {
+		m.what, m.typ, m.peer, m.tag, m.bytes = sent, s.typ, int32(s.rank), s.tag, int64(s.size)
+		m.begun, m.ended, m.err = s.begun, c.stampEnd(s.begun), err
+	}
 }
 
 // noteReceived records a receive.
 func (c *Comm) noteReceived(r *Receive, err error) {
-	m := pastMessage{
-		what: received, typ: r.typ, peer: int32(r.source), tag: r.tag, bytes: int64(r.got.Bytes),
-		begun: r.begun, ended: c.stampEnd(r.begun), err: err,
+	m := c.noteMessage()
+	if m == nil {
+		return
 	}
+	m.what, m.typ, m.peer, m.tag, m.bytes = received, r.typ, int32(r.source), r.tag, int64(r.got.Bytes)
+	m.begun, m.ended, m.err = r.begun, c.stampEnd(r.begun), err
 	if err == nil {
 		m.peer, m.tag = int32(r.got.Source), r.got.Tag
 	}
-	c.noteMessage(m)
 }
 
 // messagesUnderWay calls f for those that this rank waits for, or sends, with how

@@ -128,14 +128,14 @@ func TestTraceMessages(t *testing.T) {
 	w := recorded(t, 2)
 	a, b := w.comms[0], w.comms[1]
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := b.StartRecv(Regions{First: make([]byte, 8)}, 1, match.Any, 5)
+	r, err := b.StartRecv(Bytes(make([]byte, 8)), 1, match.Any, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := trace(t, w.engines[1], underWay); got.Op != "recv" || got.Peer != -1 || got.Tag != 5 || got.Waiting != nil {
 		t.Errorf("a receive is %+v", got)
 	}
-	large, err := a.StartSend(Regions{First: make([]byte, 1<<20)}, 2, 1, 6)
+	large, err := a.StartSend(Bytes(make([]byte, 1<<20)), 2, 1, 6)
 	if err != nil || large == nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestNoteAllocations(t *testing.T) {
 		op.stamp()
 		op.note()
 		begun := c.stamp()
-		c.noteMessage(pastMessage{what: sent, begun: begun, ended: c.stampEnd(begun)})
+		c.noteSent(&Sending{begun: begun}, nil)
 	}
 	for range historyMax {
 		note()

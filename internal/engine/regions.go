@@ -11,10 +11,10 @@ type Regions struct {
 }
 
 // Bytes is memory in one place.
-func Bytes(b []byte) Regions { return Regions{First: b} }
+func Bytes(b []byte) *Regions { return &Regions{First: b} }
 
 // Len is the length of all of it.
-func (r Regions) Len() int {
+func (r *Regions) Len() int {
 	n := len(r.First)
 	for _, m := range r.More {
 		n += len(m)
@@ -22,24 +22,24 @@ func (r Regions) Len() int {
 	return n
 }
 
-// cut is the first n bytes.
-func (r Regions) cut(n int) Regions {
+// cut is where the first n bytes are.
+func (r *Regions) cut(n int) (first []byte, more [][]byte) {
 	if n <= len(r.First) {
-		return Regions{First: r.First[:n]}
+		return r.First[:n], nil
 	}
 	n -= len(r.First)
 	for i, m := range r.More {
 		if n <= len(m) {
 			more := append([][]byte(nil), r.More[:i]...)
-			return Regions{First: r.First, More: append(more, m[:n])}
+			return r.First, append(more, m[:n])
 		}
 		n -= len(m)
 	}
-	return r
+	return r.First, r.More
 }
 
 // fill copies b to the first of it.
-func (r Regions) fill(b []byte) {
+func (r *Regions) fill(b []byte) {
 	b = b[copy(r.First, b):]
 	for _, m := range r.More {
 		b = b[copy(m, b):]

@@ -14,7 +14,8 @@ import (
 )
 
 // regionsIn cuts b into regions of these lengths, which are of b in all.
-func regionsIn(b []byte, lengths []int) (r Regions) {
+func regionsIn(b []byte, lengths []int) *Regions {
+	r := new(Regions)
 	for i, n := range lengths {
 		if i == 0 {
 			r.First = b[:n:n]
@@ -27,7 +28,7 @@ func regionsIn(b []byte, lengths []int) (r Regions) {
 }
 
 // joined is what lies in regions.
-func joined(r Regions) []byte { return slices.Concat(append([][]byte{r.First}, r.More...)...) }
+func joined(r *Regions) []byte { return slices.Concat(append([][]byte{r.First}, r.More...)...) }
 
 func sum(lengths []int) (n int) {
 	for _, l := range lengths {
@@ -47,8 +48,9 @@ func TestRegions(t *testing.T) {
 			r.Fatalf("they have %d bytes, want %d", got, len(all))
 		}
 		n := rapid.IntRange(0, len(all)).Draw(r, "n")
-		first := regions.cut(n)
-		if got := joined(first); !bytes.Equal(got, all[:n]) {
+		var first Regions
+		first.First, first.More = regions.cut(n)
+		if got := joined(&first); !bytes.Equal(got, all[:n]) {
 			r.Fatalf("the first %d bytes of %v are %v", n, all, got)
 		}
 		if got := joined(regions); !bytes.Equal(got, all) {
@@ -116,7 +118,7 @@ func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	var waits []*Sending
 	for i := range count {
-		s, err := w.comms[0].StartSend(Regions{}, byteType, 1, int64(i%7))
+		s, err := w.comms[0].StartSend(new(Regions), byteType, 1, int64(i%7))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -20,12 +19,7 @@ type shared struct {
 	next    *Op           // the operation that waits for this one
 	odd     int           // the rank that has made another call, plus 1
 	stopped atomic.Bool   // the operation has failed
-	pull    *board.PullError
 }
-
-// pullGrace is how long an operation waits to be told why the memory of a rank
-// can no longer be read: most likely its process has just ended, or has failed.
-const pullGrace = 2 * time.Second
 
 // UseBoard lets collectives run on a board, which all ranks do or none. It is
 // called before the first one.
@@ -50,7 +44,7 @@ func (op *Op) share() {
 	s.work.Print = fingerprint(&op.call)
 	c.pieces += uint32(op.channels)
 	s.mark = c.pieces
-	s.before, s.next, s.odd, s.pull = nil, nil, 0, nil
+	s.before, s.next, s.odd = nil, nil, 0
 	if c.last != nil {
 		s.before = make(chan struct{})
 		c.last.shared.next = op
@@ -81,24 +75,30 @@ func mix(a, b uint64) uint64 {
 // while play is at it. It reports whether the operation has ended well.
 func (op *Op) play(ctx context.Context) (well bool) {
 	c, s := op.comm, &op.shared
-	if s.before != nil {
-		select {
-		case <-s.before:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	c.mu.Lock()
-	if op.failing {
-		c.mu.Unlock()
+	if s.before != nil && !op.takeTurn(ctx) {
 		return false
 	}
-	op.busy++
-	c.mu.Unlock()
 	err := errPanicked
 	defer func() { well = op.played(err) }()
 	err = c.board.Run(ctx, &s.work)
 	return well
+}
+
+// takeTurn waits for the operation before. An operation that has none before it is
+// at work from its start: Run ends it before it posts anything if it has failed.
+func (op *Op) takeTurn(ctx context.Context) bool {
+	select {
+	case <-op.shared.before:
+	case <-ctx.Done():
+		return false
+	}
+	op.comm.mu.Lock()
+	defer op.comm.mu.Unlock()
+	if op.failing {
+		return false
+	}
+	op.busy++
+	return true
 }
 
 // errPanicked is why an operation ends whose function has panicked, or has
@@ -112,7 +112,6 @@ func (op *Op) played(err error) (well bool) {
 	op.busy--
 	well = err == nil && !op.failing
 	odd, isOdd := errors.AsType[*board.MismatchError](err)
-	op.shared.pull, _ = errors.AsType[*board.PullError](err)
 	var gone *PeerError
 	switch {
 	case well:

@@ -9,9 +9,14 @@ import (
 )
 
 const (
-	// watchTick is how often operations that run are looked at. It is the
-	// accuracy of their timeouts.
+	// watchTick is how often operations that run are looked at.
 	watchTick = 20 * time.Millisecond
+	// dozeAfter is for how long all of them have to stand still to be looked at just
+	// when one of them may time out or has to ask, or after dozeMax: each look takes
+	// a part of a millisecond of Go's own. One that has moved meanwhile may time out as
+	// much later.
+	dozeAfter = time.Second
+	dozeMax   = 250 * time.Millisecond
 	// watchIdle is after how many ticks without an operation the watch goes
 	// to sleep.
 	watchIdle = 50
@@ -19,6 +24,9 @@ const (
 	// that it waits for are asked where they are. It doubles up to probeMax.
 	probeAfter = 40 * time.Millisecond
 	probeMax   = 2 * time.Second
+	// livedMax is how much at most of the time between two looks counts. When there
+	// was more, this process was stopped, or its machine, perhaps with all others.
+	livedMax = time.Second
 	// askedMost is how many ranks are asked at a time. Were all of many ranks
 	// to ask all others at once, that would be what they wait for.
 	askedMost = 8
@@ -40,6 +48,7 @@ type search struct {
 // begin counts an operation in, and wakes the watch if it sleeps.
 func (e *Engine) begin() {
 	e.active.Add(1)
+	e.begun.Add(1)
 	if e.parked.Load() {
 		e.rouse()
 		e.clock.Now()
@@ -57,17 +66,36 @@ func (e *Engine) rouse() {
 // watch looks after operations that make no progress, until Close.
 func (e *Engine) watch(t *time.Ticker) {
 	defer t.Stop()
-	idle := 0
+	idle, last := 0, time.Now()
 	for {
+		next, begun := dozeMax, e.begun.Load()
 		select {
 		case <-e.stop:
 			return
+		case <-e.wake:
+			next = watchTick
 		case now := <-t.C:
 			e.clock.Now()
-			e.each(func(c *Comm) { c.watch(now) })
+			e.each(func(c *Comm) { next = min(next, c.watch(now, now.Sub(last))) })
+			last = now
 		}
 		if idle++; e.active.Load() > 0 {
 			idle = 0
+		}
+		if idle > 0 || next < watchTick {
+			next = watchTick
+		}
+		switch {
+		case next > watchTick:
+			e.parked.Store(true) // From now on what begins wakes it.
+			if e.begun.Load() != begun {
+				next = watchTick // It may have begun since the look.
+				e.parked.Store(false)
+			}
+			t.Reset(next)
+		case e.parked.Load():
+			e.parked.Store(false)
+			t.Reset(watchTick)
 		}
 		if idle < watchIdle {
 			continue
@@ -84,16 +112,25 @@ func (e *Engine) watch(t *time.Ticker) {
 		e.parked.Store(false)
 		idle = 0
 		t.Reset(watchTick)
+		last = time.Now()
 	}
 }
 
 // watch times operations out, and probes for those that stand still. A rank
-// that has made another call answers to that with a mismatch.
-func (c *Comm) watch(now time.Time) {
+// that has made another call answers to that with a mismatch. It returns after how
+// long to look again, if nothing begins before. The last look was so long ago.
+func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
+	next = dozeMax
+	stopped := max(0, ago-livedMax)
+	ago -= stopped
 	var late *Op
 	c.mu.Lock()
 	c.ops.each(func(op *Op) {
+		if stopped > 0 && !op.moved.IsZero() {
+			op.moved = op.moved.Add(stopped)
+		}
 		if op.failing || op.busy > 0 && (op.work.Shared == nil || c.board.Waiting() < 0) {
+			next = watchTick
 			return // What is worked on here does not stand still.
 		}
 		switch p := op.measure(); {
@@ -104,16 +141,34 @@ func (c *Comm) watch(now time.Time) {
 				late = op // Those after it may wait for nothing else.
 			}
 		default:
-			if op.search.stalled += watchTick; op.search.stalled >= op.search.next {
+			if op.search.stalled += ago; op.search.stalled >= op.search.next {
 				op.probe()
 			}
 		}
+		next = min(next, op.rest(now))
 	})
 	if late != nil { // before the lock is given up, or it could end meanwhile
 		err := c.timeout(late, now)
 		c.endAll(err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
 	}
 	c.mu.Unlock()
+	return next
+}
+
+// rest is for how long an operation need not be looked at.
+func (op *Op) rest(now time.Time) time.Duration {
+	still := now.Sub(op.moved)
+	if still < dozeAfter {
+		return watchTick
+	}
+	next := dozeMax
+	if op.work.Timeout > 0 {
+		next = op.work.Timeout - still
+	}
+	if s := &op.search; len(s.ask) > 0 {
+		next = min(next, s.next-s.stalled)
+	}
+	return next
 }
 
 // measure is a number that changes as the operation makes progress.

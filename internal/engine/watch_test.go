@@ -52,6 +52,98 @@ func TestWatchSleepsWhenIdle(t *testing.T) {
 	})
 }
 
+// TestWatchDozes: an operation that stands still for long is looked at less often, and
+// times out when it has to; what begins meanwhile is watched as ever.
+func TestWatchDozes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, overSim(sim.Config{}), Config{})
+		e := w.engines[0]
+		start := func(id uint64, limit time.Duration) (*Op, time.Time) {
+			work := w.work(0, pairwise, vector(0, 10))
+			work.Timeout = limit
+			op, err := e.NewComm(id, 0, w.links[0]).start(work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return op, time.Now()
+		}
+		timesOut := func(op *Op, began time.Time, limit time.Duration) {
+			err := op.Wait(t.Context())
+			if d := time.Since(began); !isType[*TimeoutError](err) || d < limit || d > limit+3*watchTick {
+				t.Errorf("after %v: %v, want a TimeoutError after %v", d, err, limit)
+			}
+		}
+		const long = dozeAfter + 7*dozeMax + dozeMax/3
+		op, began := start(1, long)
+		time.Sleep(dozeAfter + dozeMax/2)
+		if synctest.Wait(); !e.parked.Load() {
+			t.Error("the watch does not doze")
+		}
+		other, later := start(2, 10*watchTick)
+		timesOut(other, later, 10*watchTick)
+		timesOut(op, began, long)
+	})
+}
+
+// TestStoppedProcess: the time for which a process was stopped does not count against
+// others; looks that are always late do not put a timeout off for ever.
+func TestStoppedProcess(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"once": livedMax, "again and again": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const seconds = 10
+				w := newWorld(t, 2, overSim(sim.Config{}), Config{})
+				work := w.work(0, pairwise, vector(0, 10))
+				work.Timeout = seconds * time.Second
+				c := w.engines[0].NewComm(1, 0, w.links[0])
+				op, err := c.start(work)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := time.Now()
+				c.watch(now, watchTick)
+				look := func(ago time.Duration) {
+					now = now.Add(ago)
+					c.watch(now, ago)
+				}
+				look(time.Hour)
+				for range seconds - 2 {
+					look(pause)
+				}
+				if c.Err() != nil {
+					t.Errorf("the process was stopped for most of the time: %v", op.Wait(t.Context()))
+				}
+				look(pause)
+				if err := op.Wait(t.Context()); !isType[*TimeoutError](err) {
+					t.Errorf("after %d seconds in which the process ran: %v, want a TimeoutError", seconds, err)
+				}
+			})
+		})
+	}
+}
+
+// TestRest: an operation rests until something is due.
+func TestRest(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		still, timeout time.Duration
+		search         search
+		want           time.Duration
+	}{
+		{dozeAfter / 2, 0, search{}, watchTick},
+		{2 * dozeAfter, 0, search{}, dozeMax},
+		{2 * dozeAfter, 2*dozeAfter + watchTick/2, search{}, watchTick / 2},
+		{2 * dozeAfter, 0, search{ask: []int{1}, next: askedNext, stalled: askedNext / 2}, askedNext / 2},
+		{2 * dozeAfter, 0, search{next: askedNext, stalled: askedNext / 2}, dozeMax},
+	} {
+		op := &Op{moved: now.Add(-test.still), search: test.search}
+		op.work.Timeout = test.timeout
+		if got := op.rest(now); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
+
 // TestTimeoutNamesTheMissing: whoever has not come is named, with its last
 // call, on the rank that times out first.
 func TestTimeoutNamesTheMissing(t *testing.T) {

@@ -9,9 +9,9 @@ import "unsafe"
 // the same bits, which the tests hold them to. The build tag purego leaves
 // them out.
 //
-// They store in the ordinary way. Stores that bypass the cache would help only
-// where dst is no operand and nobody reads it soon, which is not what a
-// collective does; elsewhere they cost up to nine tenths of the speed.
+// They store in the ordinary way, but for Stream. Stores that bypass the cache would
+// help only where dst is no operand and nobody reads it soon, or where its lines are
+// far away; elsewhere they cost up to nine tenths of the speed.
 
 // blockMax is the longest block in bytes that a kernel wants multiples of.
 const blockMax = 32

@@ -47,6 +47,20 @@ func vectorDivider(t Type) func(dst []byte, n int) {
 	return nil
 }
 
+// vectorStream copies past the caches, to what is aligned to 64 bytes, of which n is
+// a multiple. It reports whether it has.
+func vectorStream(dst, src []byte) bool {
+	switch {
+	case hasAVX512():
+		streamAVX512(base(dst), base(src), len(dst))
+	case hasAVX2():
+		streamAVX2(base(dst), base(src), len(dst))
+	default:
+		return false
+	}
+	return true
+}
+
 // The conversions below do whole vectors and return how many elements those
 // were. They are called directly, as slices that are passed to a function in a
 // variable cannot stay on their owner's stack.

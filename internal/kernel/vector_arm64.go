@@ -12,6 +12,9 @@ func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) { return folder
 // vectorDivider is the function in assembly for a Type, or nil.
 func vectorDivider(t Type) func(dst []byte, n int) { return dividersNEON[t] }
 
+// vectorStream would copy past the caches, and does not.
+func vectorStream(dst, src []byte) bool { return false }
+
 // The conversions do whole vectors and return how many elements those were.
 
 func vectorWidenFloat16(dst []float32, src []uint16) int {

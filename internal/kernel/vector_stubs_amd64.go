@@ -706,6 +706,9 @@ func roundFloat16AVX512(dst, src *byte, n int)
 //go:noescape
 func roundBFloat16AVX512(dst, src *byte, n int)
 
+//go:noescape
+func streamAVX512(dst, src *byte, n int)
+
 var reducersAVX2 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	Float32: {
 		Sum:  float32SumOf32AVX2,
@@ -1831,3 +1834,6 @@ func roundFloat16AVX2(dst, src *byte, n int)
 
 //go:noescape
 func roundBFloat16AVX2(dst, src *byte, n int)
+
+//go:noescape
+func streamAVX2(dst, src *byte, n int)

@@ -114,7 +114,7 @@ func (b *flow) some(r *reader, s *Sink) (n int, err error) {
 
 // resume turns the error of a read that Ungrant has interrupted into nil.
 func (b *flow) resume(err error) error {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err == nil || err == errLater || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	b.of.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // A memoryConn says of itself that it is memory, so that messages are claimed.
 type memoryConn struct{ polledConn }
 
-func (memoryConn) Areas() (own, peer []byte)                   { return nil, nil }
+func (memoryConn) Areas() (count, size int)                    { return 0, 0 }
+func (memoryConn) Area(int) (own, peer []byte)                 { return nil, nil }
 func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
 func (memoryConn) Wake(*atomic.Uint32)                         {}
 

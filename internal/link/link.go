@@ -275,15 +275,6 @@ func (l *Link) Fail(err error) {
 // Conn is the connection under the link, the first one if there are two.
 func (l *Link) Conn() transport.Conn { return l.first.conn }
 
-// Puller is the connection if the memory of the peer can be read through it, and
-// nil otherwise.
-func (l *Link) Puller() transport.Puller {
-	if p, ok := l.first.conn.(transport.Puller); ok && p.Pulls() {
-		return p
-	}
-	return nil
-}
-
 // memory reports whether frames are copied from one process to the other by
 // these alone.
 func (l *Link) memory() bool {

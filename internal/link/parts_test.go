@@ -159,7 +159,8 @@ func comeAndGo(l *Link, i int, stop chan struct{}) {
 			return
 		default:
 		}
-		v := l.Visit()
+		var v Visit
+		l.Visit(&v)
 		for range rng.IntN(200) {
 			v.Poll()
 			runtime.Gosched()
@@ -203,7 +204,8 @@ func TestPush(t *testing.T) {
 // the courier, though somebody visits the link.
 func TestLongTransferLeavesVisitors(t *testing.T) {
 	a, b := startParted(t)
-	visit := a.Visit()
+	var visit Visit
+	a.Visit(&visit)
 	defer visit.End(false)
 	if !visit.Busy() {
 		t.Error("a visitor has nothing to do")

@@ -34,9 +34,16 @@ func (p *path) wrap(err error) error {
 	return fmt.Errorf("%s: %w", p.over, err)
 }
 
-// open opens the pipe of a lane.
+// open opens the pipe of a lane. What goes to and fro in short frames is paired, and
+// what carries payloads has more room.
 func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, error) {
-	s, err := p.conn.OpenPipe(ctx)
+	open := p.conn.OpenPipe
+	if c, ok := p.conn.(transport.Pairer); ok && lane != wire.Bulk {
+		open = c.OpenPaired
+	} else if c, ok := p.conn.(transport.Roomy); ok && lane != wire.Control {
+		open = c.OpenRoomy
+	}
+	s, err := open(ctx)
 	if err != nil {
 		return nil, p.wrap(fmt.Errorf("link: open the %v lane: %w", lane, err))
 	}

@@ -31,8 +31,9 @@ type Visit struct {
 // granted. There may still be its end, or the rest of what was taken back.
 const rarely = 16
 
-// Visit begins a visit. End must follow, by the same goroutine.
-func (l *Link) Visit() (v Visit) {
+// Visit begins a visit, of which v, which is zero, takes account. End must follow,
+// by the same goroutine.
+func (l *Link) Visit(v *Visit) {
 	l.visitors.Add(1)
 	v.link = l
 	for i := range int(wire.Bulk) {
@@ -42,7 +43,6 @@ func (l *Link) Visit() (v Visit) {
 		l.bulk.attend()
 		v.pushes = true
 	}
-	return v
 }
 
 // seize takes the turn at a desk, if it is nobody else's.

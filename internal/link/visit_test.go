@@ -155,7 +155,8 @@ func newVisited(t *testing.T, bare bool) *visited {
 func (v *visited) visit(t *testing.T) Visit {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
-		visit := v.b.Visit()
+		var visit Visit
+		v.b.Visit(&visit)
 		if visit.n == 2 {
 			return visit
 		}
@@ -206,7 +207,8 @@ func TestVisit(t *testing.T) {
 	v.send(1)
 	v.hear(t, 1, nothing)
 	visit := v.visit(t)
-	if other := v.b.Visit(); other.Busy() {
+	var other Visit
+	if v.b.Visit(&other); other.Busy() {
 		t.Error("two visit the same lane")
 	} else {
 		other.End(false)
@@ -281,7 +283,8 @@ func TestEndDuringVisit(t *testing.T) {
 			visit.End(true)
 			soon(t, "the end", ending.Wait)
 			v.b.Abort()
-			if again := v.b.Visit(); again.Busy() {
+			var again Visit
+			if v.b.Visit(&again); again.Busy() {
 				t.Error("a link that has ended can be visited")
 			} else {
 				again.End(false)

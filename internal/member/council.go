@@ -142,11 +142,14 @@ func (c *Council) Missed() (expect []Node, called bool) {
 	return expect, c.called
 }
 
-// Linked says that a candidate has linked itself to all whom an invitation named.
-func (c *Council) Linked(id NodeID, number uint64) {
-	if c.lobby.link(id, number) {
+// Linked says that a candidate has linked itself to all whom an invitation named,
+// and reports whether that is the invitation that counts.
+func (c *Council) Linked(id NodeID, number uint64) bool {
+	linked := c.lobby.link(id, number)
+	if linked {
 		c.held = false
 	}
+	return linked
 }
 
 // Rest says that a node of the view with an epoch is at rest, and whether it leaves

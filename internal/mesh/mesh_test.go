@@ -190,9 +190,12 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 		data[i] = byte(rank + i)
 	}
 	op, err := c.Start(&engine.Work{
-		Call:    wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
-		Program: engine.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
-		Layout: engine.Layout{Elem: 1, Count: len(data)}, Data: data,
+		Recipe: &engine.Recipe{
+			Call:    wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
+			Program: engine.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
+			Layout: engine.Layout{Elem: 1, Count: len(data)},
+		},
+		Data: data,
 		Reduce: func(dst, a, b []byte) {
 			for i := range dst {
 				dst[i] = a[i] + b[i]

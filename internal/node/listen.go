@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -14,7 +15,8 @@ import (
 func (n *Node) listen() error {
 	if n.cfg.may("shm") {
 		t, err := shm.New(shm.Config{
-			Cluster: n.Session.Identity.Cluster(), Node: n.ID().String(), AreaSize: n.cfg.SharedBytes, Log: n.cfg.Log,
+			Cluster: n.Session.Identity.Cluster(), Node: n.ID().String(), Areas: n.cfg.Areas, AreaSize: n.cfg.AreaSize,
+			Stream: kernel.Streamer(), Log: n.cfg.Log,
 		})
 		if err != nil {
 			n.without("shm", err)

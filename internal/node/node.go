@@ -48,8 +48,9 @@ type Config struct {
 	// Transports are those of "shm", "tcp" and "quic" that it may use. QUIC is used
 	// in any case.
 	Transports []string
-	// SharedBytes is how much memory it shares with others of its host.
-	SharedBytes int
+	// Areas is how many areas of memory it shares with others of its host, and
+	// AreaSize the length of each in bytes.
+	Areas, AreaSize int
 	// PlainBulk leaves unprotected what goes over TCP.
 	PlainBulk bool
 	// HeartbeatInterval and HeartbeatTimeout are those of the mesh.
@@ -160,10 +161,10 @@ func (n *Node) form(ctx context.Context, v member.View) (err error) {
 	defer cancel()
 	n.View = v
 	n.Mesh, err = n.link(linking, v, v.Size())
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // This node gives up, and blames nobody.
-	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return late(ctx, v, err)
+	case err != nil:
 		peer, err := n.blame(err)
 		return n.Session.Unable(ctx, peer, err)
 	}
@@ -213,8 +214,8 @@ func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 		n.broken = err
 	}
 	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	case err != nil && ctx.Err() != nil:
+		return late(ctx, i.View, err)
 	case err != nil && linking.Err() == nil:
 		peer, err := n.blame(err)
 		n.Session.Lost(peer, err)
@@ -267,6 +268,18 @@ func (n *Node) Failures(after int) (list []Failure, more <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failures[after:], n.failed
+}
+
+// late is the error of a node whose time is up while it links itself to the others of
+// a view. It says whom it lacks, and blames nobody.
+func late(ctx context.Context, v member.View, err error) error {
+	lacks := fmt.Sprintf("%d nodes", v.Size())
+	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+		if rank, ok := v.Rank(u.Node); ok {
+			lacks = fmt.Sprintf("rank %d %v", rank, v.Nodes[rank])
+		}
+	}
+	return fmt.Errorf("%w: this node was still linking itself to %s", context.Cause(ctx), lacks)
 }
 
 // blame is the node that an error is about.

@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +12,6 @@ import (
 
 // sharedPlan marks the number of a plan that runs on a board in a fingerprint.
 const sharedPlan = 0x80
-
-// pulled, in place of a number of channels, says that ranks read each other's
-// memory.
-const pulled = math.MaxUint16
 
 // A Pin fixes how a collective is carried out.
 type Pin struct {
@@ -96,8 +91,6 @@ func PlanName(k plan.Collective, index, channels int) string {
 	switch at := index &^ sharedPlan; {
 	case at >= len(list):
 		return fmt.Sprintf("algorithm %d", index)
-	case index&sharedPlan != 0 && channels == pulled:
-		return list[at].Name + " by reading each other's memory"
 	case index&sharedPlan != 0:
 		return list[at].Name + " in shared memory"
 	case channels == 1:

@@ -37,26 +37,26 @@ func TestPinsOverLinks(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
 	b := newBook(t, 4)
 	pin(t, b, "all_reduce=ring/4", "scatter=direct")
-	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Channels != 4 {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
 	ordered.Ordered = true
-	if w := b.Work(ordered); int(w.Call.Plan) == ring {
+	if w := b.Recipe(new(ordered)); int(w.Call.Plan) == ring {
 		t.Error("operands that have an order are combined along a ring")
 	}
 	pin(t, b, "all_reduce=circulant")
 	circulant := index(t, plan.AllReduce, "circulant")
 	best, ok := tune.New(tune.Local()).Way(tune.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
-	if w := b.Work(sum(4 << 20)); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
+	if w := b.Recipe(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}
 	pin(t, b, "all_reduce=staged")
-	if w := b.Work(sum(1000)); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
 		t.Error("an algorithm for shared memory goes over links")
 	}
 	pin(t, b)
-	if got, want := b.Work(sum(1000)).Call, newBook(t, 4).Work(sum(1000)).Call; got != want {
+	if got, want := b.Recipe(new(sum(1000))).Call, newBook(t, 4).Recipe(new(sum(1000))).Call; got != want {
 		t.Errorf("without pins: %+v, want %+v", got, want)
 	}
 }
@@ -68,20 +68,20 @@ func TestPinsOnABoard(t *testing.T) {
 	b := newBook(t, 4)
 	b.UseBoard(newBoard(4))
 	pin(t, b, "all_reduce=ring")
-	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring|sharedPlan || w.Shared == nil {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan || w.Shared == nil {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
 	}
-	if w := b.Work(sum(2 << 30)); int(w.Call.Plan) != ring || w.Program == nil {
+	if w := b.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Program == nil {
 		t.Errorf("a ring for a vector that is too long for the board: plan %d", w.Call.Plan)
 	}
 	pin(t, b, "all_reduce=ring/1")
-	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Program == nil || w.Channels != 1 {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Program == nil || w.Channels != 1 {
 		t.Errorf("a ring on one channel: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	pin(t, b, "gather=binomial")
 	binomial := index(t, plan.Gather, "binomial")
 	for count, want := range map[int]int{10: binomial | sharedPlan, 1 << 20: binomial} {
-		if w := b.Work(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true}); int(w.Call.Plan) != want {
+		if w := b.Recipe(new(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true})); int(w.Call.Plan) != want {
 			t.Errorf("a tree whose messages cannot be cut, %d elements: plan %d, want %d", count, w.Call.Plan, want)
 		}
 	}
@@ -98,16 +98,16 @@ func TestPinsOnHosts(t *testing.T) {
 	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
 	b := newBook(t, 4)
 	b.Pin(pins)
-	if w := b.Work(sum(1000)); int(w.Call.Plan) == ring {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) == ring {
 		t.Error("taken although no host is known")
 	}
 	b.UseHosts(h)
-	if w := b.Work(sum(1000)); int(w.Call.Plan) != ring || w.Channels != 2 {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
 	ordered.Ordered = true // The ranks of a host are no neighbours.
-	if w := b.Work(ordered); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
+	if w := b.Recipe(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
 		t.Errorf("operands that have an order are combined by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
 	}
 	if got, want := PlanName(plan.AllReduce, ring, 2), "hosts-ring on several channels"; got != want {
@@ -146,7 +146,7 @@ func TestPinsChangeWhileOthersAsk(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				if w := b.Work(sum(1000)); int(w.Call.Plan) != ring|sharedPlan && int(w.Call.Plan) != direct {
+				if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan && int(w.Call.Plan) != direct {
 					t.Errorf("plan %d", w.Call.Plan)
 				}
 			}
@@ -160,7 +160,7 @@ func TestPinsChangeWhileOthersAsk(t *testing.T) {
 		} else {
 			pin(t, b, "all_reduce=ring")
 		}
-		if w := b.Work(sum(1000)); int(w.Call.Plan) != want {
+		if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != want {
 			t.Errorf("after the change: plan %d, want %d", w.Call.Plan, want)
 		}
 	}

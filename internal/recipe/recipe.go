@@ -1,17 +1,18 @@
 // Package recipe knows how the collectives of a communicator are carried out:
 // by which algorithm, on how many channels, over links or on a board.
 //
-// Most callers make a Book for a communicator, ask it for the Work of each call
-// and add the buffers. Ranks whose Books are made alike get Work that goes
-// together; the fingerprint in it says how it is carried out, so that ranks
-// whose settings differ notice.
+// Most callers make a Book for a communicator and ask it for the Recipe of each
+// call. Ranks whose Books are made alike get Recipes that go together; the
+// fingerprint in one says how the call is carried out, so that ranks whose settings
+// differ notice.
 //
 // A Book may be used by several goroutines. Settings that change while one asks
-// for Work count for it or not; it is for the caller to see to it that they
+// for a Recipe count for it or not; it is for the caller to see to it that they
 // change between the same calls on all ranks.
 package recipe
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -44,12 +45,12 @@ type Task struct {
 	Digest uint32
 }
 
-// A recipe is what became of a Task. The last one of every collective is kept,
-// as most calls are like the one before.
-type recipe struct {
-	how  *settings
-	task Task
-	work engine.Work
+// A page is what became of a Task. The last one of every collective is kept, as
+// most calls are like the one before.
+type page struct {
+	how    *settings
+	task   Task
+	recipe engine.Recipe
 }
 
 type programKey struct {
@@ -57,7 +58,6 @@ type programKey struct {
 	index   int
 	root    int
 	inPlace bool
-	pull    bool
 }
 
 // A Book has the recipes of a communicator.
@@ -66,7 +66,7 @@ type Book struct {
 	pool       *bufpool.Pool
 
 	how  atomic.Pointer[settings]
-	last [plan.ExclusiveScan + 1]atomic.Pointer[recipe] // by collective
+	last [plan.ExclusiveScan + 1]atomic.Pointer[page] // by collective
 
 	mu       sync.Mutex // also of changes of how
 	programs map[programKey]*engine.Program
@@ -84,17 +84,17 @@ func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
 	return b
 }
 
-// Work is how a task is carried out, without its buffers.
-func (b *Book) Work(t Task) engine.Work {
-	how, r := b.how.Load(), b.last[t.Kind].Load()
-	if r == nil || r.how != how || r.task != t {
-		r = &recipe{how, t, b.prepare(how, t)}
-		b.last[t.Kind].Store(r)
+// Recipe is how a task is carried out.
+func (b *Book) Recipe(t *Task) *engine.Recipe {
+	how, p := b.how.Load(), b.last[t.Kind].Load()
+	if p == nil || p.how != how || p.task != *t {
+		p = &page{how, *t, b.prepare(how, *t)}
+		b.last[t.Kind].Store(p)
 	}
-	return r.work
+	return &p.recipe
 }
 
-func (b *Book) prepare(how *settings, t Task) engine.Work {
+func (b *Book) prepare(how *settings, t Task) engine.Recipe {
 	choice := b.choose(how, t)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
@@ -103,7 +103,7 @@ func (b *Book) prepare(how *settings, t Task) engine.Work {
 	if t.Digest != 0 || t.Uneven != nil {
 		count = wire.Uneven(count, t.Digest)
 	}
-	work := engine.Work{
+	r := engine.Recipe{
 		Call: wire.Call{
 			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: count,
 			Plan: uint8(choice.Index),
@@ -113,13 +113,14 @@ func (b *Book) prepare(how *settings, t Task) engine.Work {
 		Pool:     b.pool,
 	}
 	if choice.Shared {
-		work.Shared = b.sharedProgram(t, choice)
-		work.Channels, work.Call.Channels = b.pieces(how, t, work.Shared)
-		work.Call.Plan |= sharedPlan
-		return work
+		r.Shared = b.sharedProgram(t, choice)
+		r.Channels = b.pieces(how, t, r.Shared)
+		r.Call.Channels = uint16(r.Channels)
+		r.Call.Plan |= sharedPlan
+		return r
 	}
-	work.Program, work.Call.Channels = b.program(t, choice), uint16(work.Channels)
-	return work
+	r.Program, r.Call.Channels = b.program(t, choice), uint16(r.Channels)
+	return r
 }
 
 // choose is what the settings say of a task, but over links if the vector is too
@@ -137,18 +138,13 @@ func (b *Book) choose(how *settings, t Task) tune.Choice {
 // a task is carried out on the board.
 func (b *Book) fits(how *settings, t Task, c tune.Choice) bool {
 	p := b.sharedProgram(t, c)
-	pieces, _ := b.pieces(how, t, p)
-	return p.Pulling || pieces < pulled
+	pieces := b.pieces(how, t, p)
+	return pieces <= math.MaxUint16
 }
 
-// pieces is into how many pieces a vector is cut for the board, and how the
-// fingerprint has that.
-func (b *Book) pieces(how *settings, t Task, p *board.Program) (pieces int, print uint16) {
-	pieces = t.layout().Pieces(p, how.board.PieceBytes())
-	if p.Pulling {
-		return pieces, pulled
-	}
-	return pieces, uint16(pieces)
+// pieces is into how many pieces a vector is cut for the board.
+func (b *Book) pieces(how *settings, t Task, p *board.Program) int {
+	return t.layout().Pieces(p, how.board.PieceBytes())
 }
 
 func (b *Book) need(t Task) tune.Need {
@@ -188,17 +184,12 @@ func (b *Book) program(t Task, choice tune.Choice) *engine.Program {
 
 // sharedProgram returns the plan of this rank, compiled for the board.
 func (b *Book) sharedProgram(t Task, choice tune.Choice) *board.Program {
-	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, pull: choice.Pull}
+	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.shared[key]
 	if p == nil {
-		s := board.NewSchedule(choice.Algorithm.Plans(b.size, t.Root))
-		if choice.Pull && s.Pulls() {
-			p = s.Pulling(b.rank)
-		} else {
-			p = s.Compile(b.rank)
-		}
+		p = board.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
 		b.shared[key] = p
 	}
 	return p

@@ -35,24 +35,24 @@ func sum(count int) Task {
 // carried out on a board is cut so that it fits.
 func TestWorkFitsTheTask(t *testing.T) {
 	b := newBook(t, 4)
-	w := b.Work(sum(1000))
+	w := b.Recipe(new(sum(1000)))
 	if w.Program == nil || w.Shared != nil || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
 	b.UseBoard(newBoard(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
-		w := b.Work(sum(count))
+		w := b.Recipe(new(sum(count)))
 		if w.Shared == nil || w.Program != nil || w.Call.Plan&sharedPlan == 0 || int(w.Call.Channels) != w.Channels {
 			t.Errorf("on a board: %+v", w)
 		}
 		if pieces := w.Layout.Pieces(w.Shared, 64<<10); pieces != w.Channels {
 			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
 		}
-		if again := b.Work(sum(count)); again.Shared != w.Shared || again.Call != w.Call {
+		if again := b.Recipe(new(sum(count))); again.Shared != w.Shared || again.Call != w.Call {
 			t.Errorf("the same task again: %+v", again)
 		}
 	}
-	if w := b.Work(sum(2 << 30)); w.Shared != nil {
+	if w := b.Recipe(new(sum(2 << 30))); w.Shared != nil {
 		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
 	}
 }

@@ -58,7 +58,7 @@ func (b *Book) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
 // are too long for it.
 func (b *Book) UseBoard(shared *board.Board) {
 	b.change(func(s *settings) {
-		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Pulls(), shared.Processors())), shared
+		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Processors())), shared
 	})
 }
 

@@ -44,11 +44,11 @@ func TestWaysBeginWithWhatIsDone(t *testing.T) {
 				task := taskFor(k, bytes, size)
 				for i, way := range b.Ways(k, bytes, false) {
 					if i == 0 {
-						compare(t, b.Work(task).Call.Plan, way)
+						compare(t, b.Recipe(new(task)).Call.Plan, way)
 					}
 					text := k.String() + "=" + nameOf(way)
 					pin(t, b, text)
-					compare(t, b.Work(task).Call.Plan, way)
+					compare(t, b.Recipe(new(task)).Call.Plan, way)
 					again := b.Ways(k, bytes, false)[0]
 					if again.Index != way.Index || again.Shared != way.Shared || again.Channels != way.Channels || way.Seconds != again.Seconds {
 						t.Errorf("%s of %d bytes: pinned is %+v, listed was %+v", text, bytes, again, way)

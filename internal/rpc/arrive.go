@@ -20,9 +20,11 @@ func (s *Service) Arrived() {
 	}
 }
 
-// poll takes all messages that there are.
+// poll takes all messages that there are. After Close it leaves them where they are:
+// whoever has ended the communicator will tell their senders why, who are not to take
+// a refusal for the reason.
 func (s *Service) poll(prompt bool) {
-	for k := 0; ; k++ {
+	for k := 0; !s.closed.Load(); k++ {
 		seen := s.arrivals.Load()
 		m, ok := s.port.Poll()
 		switch {
@@ -46,7 +48,9 @@ func (s *Service) poll(prompt bool) {
 func (s *Service) take(m Message) {
 	p := &s.peers[m.Source]
 	if !p.accept(m.Bytes) {
-		s.port.Take(m, nil, func(error) {})
+		if !s.closed.Load() {
+			s.port.Take(m, nil, func(error) {})
+		}
 		return
 	}
 	t := s.newTaking(p)

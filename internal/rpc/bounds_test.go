@@ -232,19 +232,22 @@ func (p *blankPort) Take(m Message, buf []byte, done func(error)) {
 // Nothing is allocated by a length that a peer says before that is checked, and
 // what is under way is counted.
 func TestLengthsAreChecked(t *testing.T) {
-	p := new(blankPort)
-	s, err := New(p, 0, 2, Config{PayloadMax: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Arrived()
-	s.Close(errTestClosed)
-	if err := s.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p.told != 1001 || p.taken != 0 {
-		t.Errorf("told %d times, and %d messages were taken", p.told, p.taken)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := new(blankPort)
+		s, err := New(p, 0, 2, Config{PayloadMax: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Arrived()
+		synctest.Wait()
+		s.Close(errTestClosed)
+		if err := s.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p.told != 1001 || p.taken != 0 {
+			t.Errorf("told %d times, and %d messages were taken", p.told, p.taken)
+		}
+	})
 }
 
 // Long messages of one peer that are all under way have no more bytes than its

@@ -166,6 +166,31 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// What comes to a Service that is closed is not refused: its sender hears the reason
+// from whoever has ended the communicator.
+func TestClosedRefusesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, Config{})
+		w.services[1].Close(errTestClosed)
+		results := make(chan error, 2)
+		for range cap(results) {
+			go func() {
+				_, err := w.services[0].Call(context.Background(), 1, "f", make([]byte, 200<<10))
+				results <- err
+			}()
+		}
+		if synctest.Wait(); len(results) > 0 {
+			t.Errorf("before the reason is known: %v", <-results)
+		}
+		w.lose(1)
+		for range cap(results) {
+			if err := <-results; !errors.Is(err, errTestLost) {
+				t.Errorf("error %v, want a LostError", err)
+			}
+		}
+	})
+}
+
 // A Service that is not closed is not waited for in vain: it has not ended.
 func TestWaitBeforeClose(t *testing.T) {
 	w := newWorld(t, 2, Config{})

@@ -125,6 +125,7 @@ type Service struct {
 	calls    sync.Pool     // of *call
 
 	closing sync.Once
+	closed  atomic.Bool
 	work    atomic.Int64  // goroutines and messages under way, and 1 until Close
 	idle    chan struct{} // closed when there are none any more
 }
@@ -194,6 +195,7 @@ func (s *Service) Lost(rank int, err error) { s.peers[rank].end(&ending{err: err
 // Close counts.
 func (s *Service) Close(err error) {
 	s.closing.Do(func() {
+		s.closed.Store(true)
 		for i := range s.peers {
 			s.peers[i].end(&ending{closed: true, err: err})
 		}

@@ -83,7 +83,7 @@ func (s *Session) say(m wire.JoinMessage) {
 // all that is over.
 func (s *Session) listen() (ended bool) {
 	for {
-		m, err := s.line.read(time.Now().Add(s.lim.silence), wire.JoinBytesMax)
+		m, err := s.line.hear(s.lim.silence)
 		if err != nil {
 			s.err = s.lost(err)
 			return !isClosed(s.closing)

@@ -59,7 +59,7 @@ func (s *Server) progress() []byte {
 // listen handles what a node says until it goes, and returns why it did.
 func (s *Server) listen(g *guest) (reason string, left bool) {
 	for {
-		m, err := g.read(time.Now().Add(s.lim.silence), wire.JoinBytesMax)
+		m, err := g.hear(s.lim.silence)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Sprintf("it was silent for %v", s.lim.silence), false
@@ -84,7 +84,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			}
 			s.judge(func(now time.Time) { s.lost(now, g.node.ID, m.Peer, m.Text) })
 		case wire.JoinLinked:
-			s.judge(func(time.Time) { s.council.Linked(g.node.ID, m.Number) })
+			s.judge(func(time.Time) { s.linked(g, m.Number) })
 		case wire.JoinRest:
 			within := time.Duration(m.Within) * time.Millisecond
 			s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Epoch, m.Leaves, within) })
@@ -99,6 +99,13 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 		default:
 			return fmt.Sprintf("it sent a %T", m), false
 		}
+	}
+}
+
+// linked has a guest, which waits for its place, be linked to all. The lock is held.
+func (s *Server) linked(g *guest, number uint64) {
+	if s.council.Linked(g.node.ID, number) {
+		s.log.Info("node is linked to the world, and may take a place", "node", g.node.ID, "name", g.node.Name, "spare", g.spare)
 	}
 }
 

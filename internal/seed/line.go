@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,33 @@ func (l *line) read(deadline time.Time, limit int) (wire.JoinMessage, error) {
 		return nil, err
 	}
 	return wire.ReadJoin(l.in, limit)
+}
+
+// patienceParts is into how many parts the time is cut for which a peer may be silent.
+const patienceParts = 4
+
+// hear returns the next message of a peer that may be silent for so long. Time for which
+// this process was stopped, or its machine, hardly counts: the peer may have been stopped
+// with it, and is heard as soon as both go on. Of the parts that the time is cut into,
+// one at the most passes meanwhile.
+func (l *line) hear(silence time.Duration) (wire.JoinMessage, error) {
+	var first [1]byte
+	for part := 1; ; part++ {
+		if err := l.in.SetReadDeadline(time.Now().Add(silence / patienceParts)); err != nil {
+			return nil, err
+		}
+		_, err := l.in.Read(first[:])
+		if err == nil {
+			break
+		}
+		if part == patienceParts || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+	}
+	if err := l.in.SetReadDeadline(time.Now().Add(silence)); err != nil {
+		return nil, err
+	}
+	return wire.ReadJoin(io.MultiReader(bytes.NewReader(first[:]), l.in), wire.JoinBytesMax)
 }
 
 // write writes one message at once, for those who have no outbox yet.

@@ -287,8 +287,10 @@ func (s *Server) dismissAll(failure string) {
 	}
 }
 
-// end ends the waiting for a world that is over. The lock is held.
+// end ends the waiting for a world that is over, as who asks from now on is told. The
+// lock is held.
 func (s *Server) end() {
+	s.office.ending = false
 	if s.err == nil && s.record.failure != "" {
 		s.err = errors.New(s.record.failure)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -323,6 +324,8 @@ func TestLeaveTogether(t *testing.T) {
 	if d := time.Since(began); d > patience/2 {
 		t.Errorf("the seeds waited %v for nodes that had left", d)
 	}
+	_, err := c.join(4, 0, nil)
+	says(t, err, member.ErrOver, "the world is over")
 }
 
 // A node whose conn to the seed has ended is in the next view, if it has another one

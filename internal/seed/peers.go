@@ -354,7 +354,7 @@ func (p *peers) leave(id uint64, l *line) bool {
 func (p *peers) listen(l *line, from uint64) error {
 	var message []byte
 	for {
-		m, err := l.read(time.Now().Add(p.s.lim.silence), wire.JoinBytesMax)
+		m, err := l.hear(p.s.lim.silence)
 		if err != nil {
 			return err
 		}

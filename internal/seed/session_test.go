@@ -61,6 +61,8 @@ func TestSeedNoticesWhoLeaves(t *testing.T) {
 		t.Errorf("the world had formed: %v", err)
 	}
 	until(t, "nobody is attached", func() bool { return s.Status().Attached == 0 }, s.log)
+	_, err := s.join(t, s.request(2))
+	says(t, err, member.ErrOver, "the world is over")
 }
 
 func TestSessionRenewsItsCertificate(t *testing.T) {

@@ -14,45 +14,26 @@ type SharedCost struct {
 	Latency float64 // until another rank sees what was posted
 	Post    float64 // work to post
 	Await   float64 // work to look for a post, and to begin to read it
-	Copy    float64 // per byte copied
-	Cross   float64 // per byte copied from the area of a rank on another processor
+	Copy    float64 // per byte copied, to an area or from one
 	Combine float64 // per byte combined
-	// Cached is the part of Copy and Combine that is left for vectors that stay
-	// in the caches of the processors: of up to MovedMax bytes where they are
-	// only moved, and of up to CombinedMax where they are combined. What goes on
-	// an area goes from cache to cache and does not get cheaper, nor does what
-	// is combined there.
-	Cached                float64
-	MovedMax, CombinedMax int
+	// Cached is the part of Copy and Combine that is left for vectors that stay in
+	// the caches of the processors: of up to CachedMax bytes on all ranks together.
+	Cached    float64
+	CachedMax int
 	// PieceBytes is how many bytes a rank can post in a piece.
 	PieceBytes int
-	// Pull is the work to begin to read the memory of another rank's process, 0
-	// if ranks cannot, and Page what the system adds to Copy for each byte.
-	Pull, Page float64
 	// Processors is how many all ranks have together; 0 is enough of them.
 	// Turn is how long a processor takes to get from one rank to the next.
 	Processors int
 	Turn       float64
 }
 
-// pullWork and pullPage are SharedCost.Pull and Page as a machine of two cores
-// measured them.
-const (
-	pullWork = 0.8e-6
-	pullPage = 0.04e-9
-)
-
-// Host is a SharedCost as a machine of two cores measured it. Pulls says whether
-// ranks can read each other's memory.
-func Host(pieceBytes int, pulls bool, processors int) SharedCost {
-	c := SharedCost{
-		Processors: processors, Turn: 1.2e-6, Cached: 1. / 3, MovedMax: 1 << 20, CombinedMax: 128 << 10,
-		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Copy: 0.1e-9, Cross: 0.15e-9, Combine: 0.09e-9, PieceBytes: pieceBytes,
+// Host is a SharedCost as a machine of two cores measured it.
+func Host(pieceBytes, processors int) SharedCost {
+	return SharedCost{
+		Processors: processors, Turn: 1.2e-6, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
+		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Copy: 0.08e-9, Combine: 0.08e-9,
 	}
-	if pulls {
-		c.Pull, c.Page = pullWork, pullPage
-	}
-	return c
 }
 
 // Scarcity is the larger the fewer processors there are, of up to 254, and the
@@ -73,7 +54,6 @@ type sharedFigures struct {
 	cuttable bool         // into pieces, whatever the root is
 	units    int          // chunks on an area, if it is not; 0 if that is not known
 	chunks   int
-	pulls    bool // it can be carried out by pulling, whatever the root is
 }
 
 // NewShared makes a SharedTuner for ranks that share all memory.
@@ -94,12 +74,7 @@ func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bo
 	// How long the longest of uneven blocks is does not count: what cannot be
 	// cut may not fit.
 	if f.cuttable || t.fits(f, n) && !n.Uneven {
-		c.Seconds, ok = t.time(f, n, false), true
-	}
-	if t.cost.Pull > 0 && f.pulls {
-		if s := t.time(f, n, true); !ok || s < c.Seconds {
-			c.Seconds, c.Pull, ok = s, true, true
-		}
+		c.Seconds, ok = t.time(f, n), true
 	}
 	return c, ok
 }
@@ -115,13 +90,9 @@ func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) sharedFigures {
 }
 
 // time is the predicted time of a plan.
-func (t *SharedTuner) time(f sharedFigures, n Need, pulling bool) float64 {
-	depth := f.depth
-	if pulling {
-		depth++ // Whoever shows something waits until all have it.
-	}
+func (t *SharedTuner) time(f sharedFigures, n Need) float64 {
 	each := t.cost.Latency + float64(t.crowd(n)*t.cost.Turn)
-	return float64(float64(depth)*each) + t.work(f, n, pulling)
+	return float64(float64(f.depth)*each) + t.work(f, n)
 }
 
 // crowd is how many other ranks have a turn, on the processor of each, before
@@ -136,62 +107,19 @@ func (t *SharedTuner) crowd(n Need) float64 {
 // work is that of the rank that has most, in seconds, or that of a processor, if
 // there are fewer of them. Products are converted so that none is fused with a
 // sum, as in time.
-func (t *SharedTuner) work(f sharedFigures, n Need, pulling bool) float64 {
+func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
+	bytes := float64(n.Bytes)
+	if n.Bytes <= t.cost.CachedMax/n.Size {
+		bytes *= t.cost.Cached
+	}
 	most, sum := 0.0, 0.0
-	c := t.bytesCost(f, n, pulling)
 	for _, l := range f.loads {
 		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
-		if pulling {
-			work += float64(float64(l.Taken) * t.cost.Pull)
-		} else {
-			work += float64(l.Shown * c.shown)
-		}
-		work += float64((l.Copied-l.Shown)*c.copied) + float64(l.Combined*c.combined)
+		work += float64(bytes * (float64(l.Copied*t.cost.Copy) + float64(l.Combined*t.cost.Combine)))
 		most, sum = max(most, work), sum+work
 	}
 	mean := sum / float64(len(f.loads))
 	return max(most, float64(mean*(t.crowd(n)+1)))
-}
-
-// bytesCost is what it costs to put a whole vector on an area, to copy it from
-// one or otherwise, and to combine it.
-type bytesCost struct{ shown, copied, combined float64 }
-
-func (t *SharedTuner) bytesCost(f sharedFigures, n Need, pulling bool) bytesCost {
-	bytes, copied, combine := float64(n.Bytes), t.cost.Copy, t.cost.Combine
-	if n.Bytes <= t.cost.CombinedMax {
-		combine *= t.cost.Cached
-	}
-	if !n.Collective.Reduces() {
-		if n.Bytes <= t.cost.MovedMax {
-			copied *= t.cost.Cached
-		}
-		if pulling {
-			copied += t.cost.Page
-		} else {
-			cross := t.across(f, n)
-			copied = float64(cross*t.cost.Cross) + float64((1-cross)*copied)
-		}
-	}
-	return bytesCost{bytes * t.cost.Copy, bytes * copied, bytes * combine}
-}
-
-// across is the part of what ranks copy from areas that comes from another
-// processor. Where ranks share processors, some are on that of the area; and
-// what several take goes to each processor once.
-func (t *SharedTuner) across(f sharedFigures, n Need) float64 {
-	if t.crowd(n) == 0 {
-		return 1
-	}
-	shown, taken := 0.0, 0.0
-	for _, l := range f.loads {
-		shown, taken = shown+l.Shown, taken+l.Copied-l.Shown
-	}
-	others := float64(t.cost.Processors - 1)
-	if taken == 0 {
-		return 0
-	}
-	return min(others/(others+1), float64(shown*others)/taken)
 }
 
 // unitsSizeMax is the largest number of ranks for which plans that cannot be
@@ -201,7 +129,7 @@ const unitsSizeMax = 16
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	plans := a.Plans(n.Size, 0)
 	s := board.NewSchedule(plans)
-	f := sharedFigures{depth: depth(a, plans), cuttable: Cuttable(a, n), chunks: plans[0].Chunks, pulls: s.Pulls()}
+	f := sharedFigures{depth: depth(a, plans), cuttable: Cuttable(a, n), chunks: plans[0].Chunks}
 	ranks := []int{0, 1, 2, n.Size / 2, n.Size - 1}
 	if n.Size <= unitsSizeMax {
 		ranks = ranks[:0]
@@ -213,13 +141,10 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 		f.loads = append(f.loads, s.Compile(rank).Load())
 	}
 	if f.cuttable || n.Size > unitsSizeMax {
-		f.pulls = f.pulls && f.cuttable // Flat plans are alike for every root.
 		return f
 	}
 	for root := range roots(n) {
-		s := board.NewSchedule(a.Plans(n.Size, root))
-		f.units = max(f.units, s.Units())
-		f.pulls = f.pulls && s.Pulls()
+		f.units = max(f.units, board.NewSchedule(a.Plans(n.Size, root)).Units())
 	}
 	return f
 }

@@ -87,8 +87,6 @@ type Choice struct {
 	Channels  int
 	// Shared says that the plan is for memory that all ranks share.
 	Shared bool
-	// Pull says that, there, ranks read each other's memory.
-	Pull bool
 	// Seconds is the time that the model predicts.
 	Seconds float64
 }

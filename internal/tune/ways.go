@@ -99,6 +99,6 @@ func (t *hostTuner) exact(c Choice, n Need) Choice {
 
 func (t *SharedTuner) exact(c Choice, n Need) Choice {
 	c.Channels = 1
-	c.Seconds = t.time(t.figuresOf(c.Index, c.Algorithm, n), n, c.Pull)
+	c.Seconds = t.time(t.figuresOf(c.Index, c.Algorithm, n), n)
 	return c
 }

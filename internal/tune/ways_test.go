@@ -18,7 +18,7 @@ type lister interface {
 // listers are Tuners of all kinds for so many ranks.
 func listers(size int) map[string]lister {
 	return map[string]lister{
-		"memory": New(Local()), "network": New(TCP(true)), "board": NewShared(Host(64<<10, false, 0)), "board that pulls": NewShared(Host(64<<10, true, 0)),
+		"memory": New(Local()), "network": New(TCP(true)), "board": NewShared(Host(64<<10, 0)),
 		"hosts": NewOnHosts(Pipes(), TCP(false), alike(true, 2, size/2)),
 	}
 }

@@ -4,36 +4,30 @@ import "encoding/binary"
 
 // An Offer announces a message of Size bytes that its receiver has to grant.
 // ID is the sender's number for it.
-//
-// If Data is not 0, the receiver may instead read the payload at that address
-// of the sender's memory. What it got is right if afterwards the 8 bytes at
-// Valid still hold ID.
 type Offer struct {
-	Comm        uint64
-	Tag         int64
-	Type        uint8
-	ID          uint64
-	Size        uint64
-	Data, Valid uint64
+	Comm uint64
+	Tag  int64
+	Type uint8
+	ID   uint64
+	Size uint64
 }
 
 // An OfferGrant allows the sender of an Offer to send its payload on the bulk
-// lane, under the number Grant. If that is 0, the receiver has read it already.
+// lane, under the number Grant, which is not 0.
 type OfferGrant struct {
 	Comm, ID, Grant uint64
 }
 
 // An OfferRefuse says that the receiver has taken an Offer off its queue but
 // cannot receive it: its buffer of Room bytes is too small, or has another
-// type. The largest Room there is says that the receiver has closed the
-// communicator.
+// type.
 type OfferRefuse struct {
 	Comm, ID, Room uint64
 	Type           uint8
 }
 
 const (
-	offerSize       = 1 + 8 + 8 + 1 + 8 + 8 + 8 + 8
+	offerSize       = 1 + 8 + 8 + 1 + 8 + 8
 	offerGrantSize  = 1 + 8 + 8 + 8
 	offerRefuseSize = 1 + 8 + 8 + 8 + 1
 )
@@ -44,10 +38,8 @@ func (o *Offer) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, o.Comm)
 	b = binary.BigEndian.AppendUint64(b, uint64(o.Tag))
 	b = append(b, o.Type)
-	for _, n := range [...]uint64{o.ID, o.Size, o.Data} {
-		b = binary.BigEndian.AppendUint64(b, n)
-	}
-	return binary.BigEndian.AppendUint64(b, o.Valid)
+	b = binary.BigEndian.AppendUint64(b, o.ID)
+	return binary.BigEndian.AppendUint64(b, o.Size)
 }
 
 // ParseOffer decodes a TypeOffer frame.
@@ -58,8 +50,6 @@ func ParseOffer(b []byte) (o Offer, err error) {
 	o.Type = d.u8()
 	o.ID = d.u64()
 	o.Size = d.u64()
-	o.Data = d.u64()
-	o.Valid = d.u64()
 	return o, d.finish()
 }
 

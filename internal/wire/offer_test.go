@@ -9,8 +9,8 @@ var (
 )
 
 func TestOffer(t *testing.T) {
-	checkFrame(t, offerKind, &Offer{Comm: 0x0102030405060708, Tag: -1, Type: 9, ID: 0x2122232425262728, Size: 1<<64 - 1, Data: 0x3132333435363738, Valid: 0x4142434445464748},
-		"02 0102030405060708 ffffffffffffffff 09 2122232425262728 ffffffffffffffff 3132333435363738 4142434445464748")
+	checkFrame(t, offerKind, &Offer{Comm: 0x0102030405060708, Tag: -1, Type: 9, ID: 0x2122232425262728, Size: 1<<64 - 1},
+		"02 0102030405060708 ffffffffffffffff 09 2122232425262728 ffffffffffffffff")
 }
 
 func TestOfferGrant(t *testing.T) {

@@ -10,21 +10,41 @@ import (
 // areaAlign is the alignment of areas, that of pages.
 const areaAlign = 4 << 10
 
-// Share gives every endpoint that listens from now on an area of so many
-// bytes, which its peers can read; see transport.Sharer. Areas cost nothing
-// but address space as long as nothing is written there.
-func (n *Network) Share(areaSize int) {
+// Share gives every endpoint that listens from now on so many areas of so many
+// bytes, which its peers can read; see transport.Sharer. An area takes no memory
+// before somebody asks for it.
+func (n *Network) Share(count, size int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.areaSize = areaSize
+	n.areas, n.areaSize = count, size
+}
+
+// areas are those of an endpoint, which are made when they are asked for.
+type areas struct {
+	size int
+	mu   sync.Mutex
+	made [][]byte // nil: not yet
+}
+
+func newAreas(count, size int) *areas {
+	if size == 0 {
+		count = 0
+	}
+	return &areas{size: size, made: make([][]byte, count)}
+}
+
+func (a *areas) area(i int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.made[i] == nil {
+		a.made[i] = newArea(a.size)
+	}
+	return a.made[i]
 }
 
 // newArea is memory that begins with a page. It is made of words, so that
 // counters in it are aligned wherever that is.
 func newArea(size int) []byte {
-	if size == 0 {
-		return nil
-	}
 	words := make([]uint64, (size+areaAlign)/8+1)
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
 	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (areaAlign - 1)
@@ -32,12 +52,17 @@ func newArea(size int) []byte {
 }
 
 // Areas implements transport.Sharer.
-func (c *conn) Areas() (own, peer []byte) {
-	own, peer = c.owner.area, c.other().owner.area
-	if len(own) != len(peer) {
-		return nil, nil
+func (c *conn) Areas() (count, size int) {
+	own, peer := c.owner.areas, c.other().owner.areas
+	if own.size != peer.size || len(own.made) != len(peer.made) || len(own.made) == 0 {
+		return 0, 0
 	}
-	return own, peer
+	return len(own.made), own.size
+}
+
+// Area implements transport.Sharer.
+func (c *conn) Area(i int) (own, peer []byte) {
+	return c.owner.areas.area(i), c.other().owner.areas.area(i)
 }
 
 // Sleep implements transport.Sharer.

@@ -10,13 +10,14 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// sharers are both ends of a connection between endpoints with areas.
-func sharers(t *testing.T, sizes ...int) (a, b transport.Sharer) {
+// sharers are both ends of a connection between endpoints with areas, so many of so
+// many bytes.
+func sharers(t *testing.T, shapes ...[2]int) (a, b transport.Sharer) {
 	t.Helper()
 	n := NewNetwork()
 	var ends []transport.Transport
 	for i, name := range []string{"a", "b"} {
-		n.Share(sizes[i])
+		n.Share(shapes[i][0], shapes[i][1])
 		end, err := n.Listen(name)
 		if err != nil {
 			t.Fatal(err)
@@ -36,28 +37,37 @@ func sharers(t *testing.T, sizes ...int) (a, b transport.Sharer) {
 }
 
 func TestAreas(t *testing.T) {
-	a, b := sharers(t, 10_000, 10_000)
-	aOwn, aPeer := a.Areas()
-	bOwn, bPeer := b.Areas()
-	aOwn[7], bOwn[7] = 1, 2
-	if len(aOwn) != 10_000 || &aOwn[0] != &bPeer[0] || &aPeer[0] != &bOwn[0] || aPeer[7] != 2 || bPeer[7] != 1 {
-		t.Error("what one has written the other does not read")
+	const count, size = 3, 10_000
+	a, b := sharers(t, [2]int{count, size}, [2]int{count, size})
+	if n, each := a.Areas(); n != count || each != size {
+		t.Errorf("%d areas of %d bytes, want %d of %d", n, each, count, size)
 	}
-	if p := uintptr(unsafe.Pointer(&aOwn[0])); p%areaAlign != 0 {
-		t.Errorf("an area begins at %#x", p)
+	for i := range count {
+		aOwn, aPeer := a.Area(i)
+		bOwn, bPeer := b.Area(i)
+		if aPeer[7] != 0 {
+			t.Error("an area is not zero at first")
+		}
+		aOwn[7], bOwn[7] = 1, 2
+		if len(aOwn) != size || &aOwn[0] != &bPeer[0] || &aPeer[0] != &bOwn[0] || aPeer[7] != 2 || bPeer[7] != 1 {
+			t.Error("what one has written the other does not read")
+		}
+		if p := uintptr(unsafe.Pointer(&aOwn[0])); p%areaAlign != 0 {
+			t.Errorf("an area begins at %#x", p)
+		}
 	}
-	for _, sizes := range [][]int{{0, 0}, {0, 100}, {100, 200}} {
-		a, _ := sharers(t, sizes...)
-		if own, peer := a.Areas(); own != nil || peer != nil {
-			t.Errorf("areas of %d bytes: got %d and %d", sizes, len(own), len(peer))
+	for _, shapes := range [][2][2]int{{{1, 0}, {1, 0}}, {{0, 100}, {0, 100}}, {{1, 0}, {1, 100}}, {{1, 100}, {1, 200}}, {{1, 200}, {2, 100}}} {
+		a, _ := sharers(t, shapes[:]...)
+		if count, size := a.Areas(); count != 0 || size != 0 {
+			t.Errorf("areas of %v bytes: got %d of %d", shapes, count, size)
 		}
 	}
 }
 
 func TestSleepAndWake(t *testing.T) {
-	a, b := sharers(t, 4096, 4096)
-	own, _ := a.Areas()
-	_, peer := b.Areas()
+	a, b := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
+	own, _ := a.Area(0)
+	_, peer := b.Area(0)
 	mine := (*atomic.Uint32)(unsafe.Pointer(&own[64]))
 	theirs := (*atomic.Uint32)(unsafe.Pointer(&peer[64]))
 	b.Sleep(theirs, 1, time.Hour) // has another value
@@ -92,8 +102,8 @@ func TestSleepAndWake(t *testing.T) {
 
 // Timeouts and wakes meet at every moment.
 func TestSleepTimesOutWhileWoken(t *testing.T) {
-	a, _ := sharers(t, 4096, 4096)
-	own, _ := a.Areas()
+	a, _ := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
+	own, _ := a.Area(0)
 	word := (*atomic.Uint32)(unsafe.Pointer(&own[0]))
 	var waking sync.WaitGroup
 	var over atomic.Bool

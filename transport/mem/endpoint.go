@@ -17,7 +17,7 @@ const backlogMax = 64
 type endpoint struct {
 	network *Network
 	name    string
-	area    []byte        // which its peers read; nil if there is none
+	areas   *areas        // which its peers read
 	backlog chan *conn    // dialed and not yet accepted
 	closed  chan struct{} // closed by the first end
 	killed  atomic.Bool   // nothing that it does after that reaches its peers

@@ -45,6 +45,7 @@ type Network struct {
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
+	areas     int // of each endpoint that will listen
 	areaSize  int
 }
 
@@ -70,7 +71,7 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 		backlog: make(chan *conn, backlogMax),
 		closed:  make(chan struct{}),
 		conns:   make(map[*conn]struct{}),
-		area:    newArea(n.areaSize),
+		areas:   newAreas(n.areas, n.areaSize),
 	}
 	n.endpoints[addr] = e
 	return e, nil

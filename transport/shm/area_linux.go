@@ -18,19 +18,22 @@ import (
 
 var _ transport.Sharer = (*conn)(nil)
 
-// areas are the area of a node and those of its peers. That of a peer stays mapped
+// areas are the areas of a node and those of its peers. Those of a peer stay mapped
 // as long as any conn to it can be reached, or until close.
 type areas struct {
-	size int    // of each, in bytes; 0 if there are none
-	own  []byte // whole pages
-	fd   int    // of own, to be sent to peers
+	count int
+	each  int    // bytes
+	apart int    // bytes from one to the next: whole pages
+	size  int    // of all together; 0 if there are none
+	own   []byte // whole pages
+	fd    int    // of own, to be sent to peers
 
 	mu     sync.Mutex
 	peers  map[fileID]weak.Pointer[peerArea]
 	mapped map[*byte][]byte // all that is
 }
 
-// A peerArea is the area of a peer, for all conns to it. Who reads it may still be
+// A peerArea is all areas of a peer, for all conns to it. Who reads it may still be
 // at that when the conn has ended, so it is the garbage collector that knows when it
 // is no longer needed.
 type peerArea struct{ mem []byte }
@@ -38,18 +41,21 @@ type peerArea struct{ mem []byte }
 // A fileID tells files apart: a peer that comes again has the same area.
 type fileID struct{ dev, ino uint64 }
 
-func newAreas(size int) (*areas, error) {
-	a := &areas{size: size, fd: -1, peers: make(map[fileID]weak.Pointer[peerArea]), mapped: make(map[*byte][]byte)}
-	if size == 0 {
+func newAreas(count, each int) (*areas, error) {
+	page := os.Getpagesize()
+	apart := (min(each, math.MaxInt-page) + page - 1) / page * page
+	if apart < each || apart > 0 && count > math.MaxInt/apart {
+		return nil, fmt.Errorf("%d areas of %d bytes are too large", count, each)
+	}
+	a := &areas{
+		count: count, each: each, apart: apart, size: count * apart, fd: -1,
+		peers: make(map[fileID]weak.Pointer[peerArea]), mapped: make(map[*byte][]byte),
+	}
+	if a.size == 0 {
 		return a, nil
 	}
-	page := os.Getpagesize()
-	if size > math.MaxInt-page {
-		return nil, fmt.Errorf("an area of %d bytes is too large", size)
-	}
 	var err error
-	a.fd, a.own, err = newMemory("nexar-area", (size+page-1)/page*page, areaSeals)
-	if err != nil {
+	if a.fd, a.own, err = newMemory("nexar-area", a.size, areaSeals); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -72,7 +78,7 @@ func (a *areas) mapPeer(fd int) (*peerArea, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peerArea{mem: mem[:a.size]}
+	p := &peerArea{mem}
 	a.peers[id], a.mapped[&mem[0]] = weak.Make(p), mem
 	runtime.AddCleanup(p, func(start *byte) { a.unmap(id, start) }, &mem[0])
 	return p, nil
@@ -105,11 +111,18 @@ func (a *areas) close() {
 }
 
 // Areas implements transport.Sharer.
-func (c *conn) Areas() (own, peer []byte) {
+func (c *conn) Areas() (count, size int) {
 	if c.area == nil {
-		return nil, nil
+		return 0, 0
 	}
-	return c.owner.areas.own[:len(c.area.mem)], c.area.mem
+	return c.owner.areas.count, c.owner.areas.each
+}
+
+// Area implements transport.Sharer.
+func (c *conn) Area(i int) (own, peer []byte) {
+	a := c.owner.areas
+	from, to := i*a.apart, i*a.apart+a.each
+	return a.own[from:to:to], c.area.mem[from:to:to]
 }
 
 // Sleep implements transport.Sharer. It blocks a thread.

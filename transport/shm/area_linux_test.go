@@ -26,29 +26,35 @@ func wordAt(area []byte, i int) *atomic.Uint32 {
 // TestAreas: both sides read what the other one writes.
 func TestAreas(t *testing.T) {
 	const size = 10_001
-	a, b := newPair(t, Config{AreaSize: size})
-	ownA, peerA := a.Areas()
-	ownB, peerB := b.Areas()
-	for _, area := range [][]byte{ownA, peerA, ownB, peerB} {
-		if len(area) != size || uintptr(unsafe.Pointer(&area[0]))%uintptr(os.Getpagesize()) != 0 {
-			t.Fatalf("an area of %d bytes at %p", len(area), &area[0])
+	const count = 3
+	a, b := newPair(t, Config{Areas: count, AreaSize: size})
+	for i := range count {
+		ownA, peerA := a.Area(i)
+		ownB, peerB := b.Area(i)
+		for _, area := range [][]byte{ownA, peerA, ownB, peerB} {
+			if len(area) != size || cap(area) != size || uintptr(unsafe.Pointer(&area[0]))%uintptr(os.Getpagesize()) != 0 {
+				t.Fatalf("an area of %d bytes at %p", len(area), &area[0])
+			}
+			if !bytes.Equal(area, make([]byte, size)) {
+				t.Error("an area is not zero at first")
+			}
 		}
-		if !bytes.Equal(area, make([]byte, size)) {
-			t.Error("an area is not zero at first")
+		for j := range size {
+			ownA[j], ownB[j] = byte(j+i), byte(j*7+i)
+		}
+		if !bytes.Equal(peerA, ownB) || !bytes.Equal(peerB, ownA) {
+			t.Error("an area looks different from the other side")
 		}
 	}
-	for i := range size {
-		ownA[i], ownB[i] = byte(i), byte(i*7)
-	}
-	if !bytes.Equal(peerA, ownB) || !bytes.Equal(peerB, ownA) {
-		t.Error("an area looks different from the other side")
+	if n, each := b.Areas(); n != count || each != size {
+		t.Errorf("%d areas of %d bytes, want %d of %d", n, each, count, size)
 	}
 }
 
 // TestAreaIsReadOnly: no peer can make an area writable.
 func TestAreaIsReadOnly(t *testing.T) {
 	a, b := newPair(t, Config{AreaSize: 4096})
-	_, peer := a.Areas()
+	_, peer := a.Area(0)
 	if err := unix.Mprotect(peer, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("mprotect makes the area of a peer writable")
 	}
@@ -64,16 +70,18 @@ func TestAreaIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestAreasOfTwoLengths: there is none then, and all else works.
-func TestAreasOfTwoLengths(t *testing.T) {
-	for _, sizes := range [][2]int{{0, 0}, {4096, 0}, {0, 4096}, {4096, 8192}, {4096, 4095}} {
+// TestAreasThatDiffer in number or length: there are none then, and all else works.
+func TestAreasThatDiffer(t *testing.T) {
+	for _, sizes := range [][4]int{
+		{1, 0, 1, 0}, {1, 4096, 1, 0}, {1, 0, 1, 4096}, {1, 4096, 1, 8192}, {1, 4096, 1, 4095}, {1, 4096, 2, 4096}, {1, 8192, 2, 4096},
+	} {
 		cluster := uniqueCluster()
-		from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: sizes[0]})
-		to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: sizes[1]})
+		from := newNode(t, Config{Cluster: cluster, Node: "a", Areas: sizes[0], AreaSize: sizes[1]})
+		to := newNode(t, Config{Cluster: cluster, Node: "b", Areas: sizes[2], AreaSize: sizes[3]})
 		a, b := meetUp(t, from, to)
 		for _, c := range []*conn{a, b} {
-			if own, peer := c.Areas(); own != nil || peer != nil {
-				t.Errorf("areas of %v bytes: got %d and %d bytes", sizes, len(own), len(peer))
+			if count, size := c.Areas(); count != 0 || size != 0 {
+				t.Errorf("areas of %v bytes: got %d of %d bytes", sizes, count, size)
 			}
 		}
 		s, r := newPipe(t, a, b)
@@ -92,7 +100,7 @@ func TestAreaIsUnmapped(t *testing.T) {
 	for i := range 3 {
 		to := newNode(t, Config{Cluster: cluster, Node: fmt.Sprint("b", i), AreaSize: 4096})
 		a, _ := meetUp(t, from, to)
-		if _, peer := a.Areas(); peer[7] != 0 {
+		if _, peer := a.Area(0); peer[7] != 0 {
 			t.Error("the area is not zero at first")
 		}
 		to.Close()
@@ -119,8 +127,8 @@ func TestAreasOutliveConn(t *testing.T) {
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
 	to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: 4096})
 	a, b := meetUp(t, from, to)
-	_, peer := a.Areas()
-	own, _ := b.Areas()
+	_, peer := a.Area(0)
+	own, _ := b.Area(0)
 	a.Close()
 	<-b.Done()
 	own[7] = 7
@@ -128,7 +136,7 @@ func TestAreasOutliveConn(t *testing.T) {
 		t.Error("the area of the peer is not what it was")
 	}
 	second, _ := meetUp(t, from, to)
-	if _, again := second.Areas(); &again[0] != &peer[0] {
+	if _, again := second.Area(0); &again[0] != &peer[0] {
 		t.Error("the area of the same peer is mapped a second time")
 	}
 	to.Close() // and with it the mapping of its own area
@@ -151,7 +159,7 @@ const (
 // wakes whoever sleeps on another word of the parent until it says so.
 func shareArea(c transport.Conn) {
 	s := c.(transport.Sharer)
-	own, peer := s.Areas()
+	own, peer := s.Area(0)
 	answer, question := wordAt(own, 0), wordAt(peer, 0)
 	for turn := range uint32(turns) {
 		for question.Load() == turn {
@@ -177,7 +185,7 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.(transport.Sharer)
-	own, peer := s.Areas()
+	own, peer := s.Area(0)
 	question, answer := wordAt(own, 0), wordAt(peer, 0)
 	start := time.Now()
 	for turn := range uint32(turns) {
@@ -201,8 +209,8 @@ func TestSleep(t *testing.T) {
 // than it may.
 func TestSleepReturns(t *testing.T) {
 	a, b := newPair(t, Config{AreaSize: 4096})
-	own, _ := a.Areas()
-	_, peer := b.Areas()
+	own, _ := a.Area(0)
+	_, peer := b.Area(0)
 	word, seen := wordAt(own, 64), wordAt(peer, 64)
 	word.Store(5)
 	start := time.Now()

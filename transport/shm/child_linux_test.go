@@ -37,7 +37,7 @@ func childMain() {
 		stranger(o)
 		return
 	}
-	task := map[string]func(transport.Conn){"echo": echo, "flood": flood, "area": shareArea, "show": show}[o.Task]
+	task := map[string]func(transport.Conn){"echo": echo, "flood": flood, "area": shareArea}[o.Task]
 	tr, err := New(Config{Cluster: o.Cluster, Node: o.Node, AreaSize: o.AreaSize})
 	check(err)
 	if o.SpinMax != 0 {

@@ -1,12 +1,16 @@
 package shm
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
@@ -30,6 +34,46 @@ func TestConformanceAsleep(t *testing.T) {
 		}
 		return c
 	})
+}
+
+// TestConformanceRoomy opens pipes with more room.
+func TestConformanceRoomy(t *testing.T) {
+	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+		c := newCluster(tb, n)
+		for _, tr := range c.Transports {
+			tr.(*endpoint).ringBytes = tr.(*endpoint).roomyBytes
+		}
+		return c
+	})
+}
+
+// TestConformanceResting gives the memory of rings back whenever nothing lies in them.
+func TestConformanceResting(t *testing.T) {
+	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+		c := newCluster(tb, n)
+		for _, tr := range c.Transports {
+			tr.(*endpoint).keeper.every = 200 * time.Microsecond
+		}
+		return c
+	})
+}
+
+// TestRoomy: pipes hold what they are said to before anybody reads.
+func TestRoomy(t *testing.T) {
+	a, b := newPair(t, Config{})
+	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, roomyBytes: a.OpenRoomy} {
+		s, err := open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.AcceptPipe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		if n, err := s.Write(make([]byte, 2*roomyBytes)); n != size || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("wrote %d bytes and got %v, want %d bytes", n, err, size)
+		}
+	}
 }
 
 func BenchmarkShm(b *testing.B) { transporttest.Bench(b, newCluster) }

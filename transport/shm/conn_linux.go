@@ -36,8 +36,6 @@ type conn struct {
 	ears   *os.File  // the bell that the peer rings
 	bell   *ringer   // the bell of the peer
 	area   *peerArea // or nil
-	pid    int32     // of the peer
-	open   bool      // its memory can be read
 
 	incoming chan *receiver // opened by the peer and not yet accepted
 	waiting  chan struct{}  // one for each pipe that waits for the peer's AcceptPipe
@@ -58,8 +56,6 @@ func newConn(owner *endpoint, m *meeting) *conn {
 		ears:     os.NewFile(uintptr(m.ears), "bell"),
 		bell:     newRinger(m.bell),
 		area:     m.area,
-		pid:      m.pid,
-		open:     m.open,
 		incoming: make(chan *receiver, backlogMax),
 		waiting:  make(chan struct{}, backlogMax),
 		done:     make(chan struct{}),
@@ -73,6 +69,15 @@ func (c *conn) Done() <-chan struct{} { return c.done }
 // OpenPipe implements transport.Conn. It blocks only while very many pipes
 // wait for the peer to accept them.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, c.owner.ringBytes)
+}
+
+// OpenRoomy implements transport.Roomy.
+func (c *conn) OpenRoomy(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, c.owner.roomyBytes)
+}
+
+func (c *conn) openPipe(ctx context.Context, size int) (transport.Sender, error) {
 	if err := c.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -83,7 +88,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	case <-c.done:
 		return nil, c.err
 	}
-	s, err := c.openPipe()
+	s, err := c.newPipe(size)
 	if err != nil {
 		if ended := c.Err(); ended != nil {
 			return nil, ended
@@ -94,8 +99,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return s, nil
 }
 
-func (c *conn) openPipe() (*sender, error) {
-	size := c.owner.ringBytes
+func (c *conn) newPipe(size int) (*sender, error) {
 	fd, memory, err := newMemory("nexar-pipe", headerBytes+size, pipeSeals)
 	if err != nil {
 		return nil, err
@@ -217,6 +221,12 @@ func (c *conn) drop(e *end) {
 	if i := slices.Index(c.ends, e); i >= 0 {
 		c.ends = slices.Delete(c.ends, i, i+1)
 	}
+}
+
+func (c *conn) allEnds() []*end {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.ends)
 }
 
 // rung looks for ends that the peer has woken.

@@ -36,6 +36,9 @@ type end struct {
 	token    chan struct{} // wakes the goroutine that is parked
 	limit    deadline
 	pace     pace
+	// rest gives back memory that is not in use, and reports whether there is some
+	// that may be given back later; nil if that is the affair of the peer.
+	rest func() bool
 }
 
 // init makes an end of a ring. The conn knows of it only after conn.add.

@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,19 +32,20 @@ const (
 
 // An endpoint is the Transport of one node.
 type endpoint struct {
-	cfg       Config
-	ringBytes int           // of the pipes that it opens
-	spinMax   time.Duration // how long its pipes spin
-	spinners  spinners
-	ln        *net.UnixListener
-	areas     *areas
-	secret    *secret
-	backlog   chan *conn // accepted and not yet handed out
-	guests    chan struct{}
-	life      context.Context // ends with Close
-	cancel    context.CancelCauseFunc
-	tasks     sync.WaitGroup // goroutines, and dials under way
-	shut      sync.Once
+	cfg        Config
+	ringBytes  int           // of the pipes that it opens
+	roomyBytes int           // of those with more room
+	spinMax    time.Duration // how long its pipes spin
+	spinners   spinners
+	ln         *net.UnixListener
+	areas      *areas
+	keeper     keeper
+	backlog    chan *conn // accepted and not yet handed out
+	guests     chan struct{}
+	life       context.Context // ends with Close
+	cancel     context.CancelCauseFunc
+	tasks      sync.WaitGroup // goroutines, and dials under way
+	shut       sync.Once
 
 	mu    sync.Mutex
 	ended bool
@@ -58,15 +61,16 @@ func socketName(cluster, node string) string {
 
 func newEndpoint(cfg Config) (transport.Transport, error) {
 	e := &endpoint{
-		cfg:       cfg,
-		ringBytes: ringBytes,
-		spinMax:   spinMax,
-		spinners:  spinners{most: int32(runtime.GOMAXPROCS(0))},
-		backlog:   make(chan *conn, connsMax),
-		guests:    make(chan struct{}, guestsMax),
-		conns:     make(map[*conn]struct{}),
-		secret:    newSecret(),
+		cfg:        cfg,
+		ringBytes:  ringBytes,
+		roomyBytes: roomyBytes,
+		spinMax:    spinMax,
+		spinners:   spinners{most: int32(runtime.GOMAXPROCS(0))},
+		backlog:    make(chan *conn, connsMax),
+		guests:     make(chan struct{}, guestsMax),
+		conns:      make(map[*conn]struct{}),
 	}
+	e.keeper = keeper{look: e.giveBack, every: restTime}
 	name := socketName(cfg.Cluster, cfg.Node)
 	ln, err := net.ListenUnix(network, &net.UnixAddr{Net: network, Name: name})
 	if err != nil {
@@ -76,7 +80,7 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 		return nil, fmt.Errorf("shm: listen as %q: %w", cfg.Node, err)
 	}
 	e.ln = ln
-	if e.areas, err = newAreas(cfg.AreaSize); err != nil {
+	if e.areas, err = newAreas(cfg.Areas, cfg.AreaSize); err != nil {
 		ln.Close()
 		return nil, fmt.Errorf("shm: make an area: %w", err)
 	}
@@ -129,6 +133,7 @@ func (e *endpoint) Close() error {
 		e.mu.Unlock()
 
 		e.cancel(transport.ErrClosed)
+		e.keeper.end()
 		e.ln.Close()
 		for c := range conns {
 			c.end(transport.ErrClosed)
@@ -149,6 +154,26 @@ func (e *endpoint) begin() bool {
 	}
 	e.tasks.Add(1)
 	return true
+}
+
+// giveBack gives the memory of rings back that are not in use, and reports whether
+// there is more.
+func (e *endpoint) giveBack() (more bool) {
+	if !e.begin() {
+		return false
+	}
+	defer e.tasks.Done()
+	e.mu.Lock()
+	conns := slices.Collect(maps.Keys(e.conns))
+	e.mu.Unlock()
+	for _, c := range conns {
+		for _, end := range c.allEnds() {
+			if end.rest != nil && end.rest() {
+				more = true
+			}
+		}
+	}
+	return more
 }
 
 // acceptLoop lets clients in, each of which says who it is on its own time.

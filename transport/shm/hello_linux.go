@@ -9,13 +9,13 @@ import (
 )
 
 // version is that of the letters and of the memory. Both sides have the same.
-const version = 2
+const version = 4
 
 const magic = "nexarshm"
 
 // Kinds of the letters by which two nodes meet.
 const (
-	kindHello   = 1 // from who dials, with a bell and perhaps an area
+	kindHello   = 1 // from who dials, with a bell and perhaps areas
 	kindWelcome = 2 // the same from who accepts
 	kindRefusal = 3
 )
@@ -31,15 +31,15 @@ var errNoHello = errors.New("no hello of this protocol")
 // A hello says who sends it, and whom it means to reach.
 //
 //	magic 8, version 2, kind 1, then
-//	  hello, welcome: area 8, secret 8, its address 8, cluster, from, to
+//	  hello, welcome: areas 4, area 8, cluster, from, to
 //	  refusal:        code 1, text
 //
 // Integers are big-endian, and strings follow their length in one byte. What
 // comes before the kind, and a refusal, never change.
 type hello struct {
 	kind              byte
-	area              uint64 // bytes
-	secret, secretAt  uint64 // something in the memory of who sends this, and where
+	areas             uint32 // how many
+	area              uint64 // bytes of each
 	cluster, from, to string
 	code              byte
 	text              string
@@ -52,9 +52,8 @@ func (h hello) append(b []byte) []byte {
 	if h.kind == kindRefusal {
 		return appendString(append(b, h.code), h.text)
 	}
-	for _, n := range [...]uint64{h.area, h.secret, h.secretAt} {
-		b = binary.BigEndian.AppendUint64(b, n)
-	}
+	b = binary.BigEndian.AppendUint32(b, h.areas)
+	b = binary.BigEndian.AppendUint64(b, h.area)
 	b = appendString(b, h.cluster)
 	b = appendString(b, h.from)
 	return appendString(b, h.to)
@@ -83,12 +82,10 @@ func parseHello(b []byte) (h hello, err error) {
 	if theirs != version {
 		return hello{}, fmt.Errorf("the peer has version %d of this protocol, and we have %d", theirs, version)
 	}
-	if h.kind != kindHello && h.kind != kindWelcome || len(b) < 3*8 {
+	if h.kind != kindHello && h.kind != kindWelcome || len(b) < 12 {
 		return hello{}, errNoHello
 	}
-	for _, n := range [...]*uint64{&h.area, &h.secret, &h.secretAt} {
-		*n, b = binary.BigEndian.Uint64(b), b[8:]
-	}
+	h.areas, h.area, b = binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:]), b[12:]
 	return h, takeStrings(b, &h.cluster, &h.from, &h.to)
 }
 

@@ -3,6 +3,7 @@ package shm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ func hellos() []hello {
 	long := strings.Repeat("n", nameBytesMax)
 	return []hello{
 		{kind: kindHello, cluster: "c", from: "a", to: "b"},
-		{kind: kindWelcome, area: 1 << 40, cluster: "", from: long, to: long},
+		{kind: kindWelcome, areas: 1 << 31, area: 1 << 40, cluster: "", from: long, to: long},
 		{kind: kindRefusal, code: refusedIdentity, text: "you are not you"},
 		{kind: kindRefusal, code: refusedOther},
 	}
@@ -42,7 +43,7 @@ func TestHello(t *testing.T) {
 func TestHelloOfAnotherVersion(t *testing.T) {
 	b := hellos()[0].append(nil)
 	b[len(magic)]++
-	if _, err := parseHello(b); err == nil || !strings.Contains(err.Error(), "version 258") {
+	if _, err := parseHello(b); err == nil || !strings.Contains(err.Error(), fmt.Sprint("version ", 256+version)) {
 		t.Errorf("got %v, want an error that names the version", err)
 	}
 	b = hellos()[2].append(nil)

@@ -25,7 +25,6 @@ type meeting struct {
 	ears int       // the bell that the peer will ring, or -1
 	bell int       // the bell of the peer, or -1
 	area *peerArea // or nil
-	open bool      // the memory of the peer can be read
 }
 
 // Dial implements transport.Transport.
@@ -166,8 +165,7 @@ func (m *meeting) accept(e *endpoint) error {
 }
 
 func (m *meeting) say(e *endpoint, kind byte, to string) error {
-	h := hello{kind: kind, area: uint64(e.areas.size), cluster: e.cfg.Cluster, from: e.cfg.Node, to: to}
-	h.secret, h.secretAt = e.secret.tell()
+	h := hello{kind: kind, areas: uint32(e.areas.count), area: uint64(e.areas.each), cluster: e.cfg.Cluster, from: e.cfg.Node, to: to}
 	files := []int{m.ears}
 	if e.areas.size > 0 {
 		files = append(files, e.areas.fd)
@@ -190,7 +188,7 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 		return err
 	}
 	files := 1
-	if h.area > 0 {
+	if h.areas > 0 && h.area > 0 {
 		files = 2
 	}
 	if len(l.files) != files {
@@ -199,12 +197,11 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 	if err := checkBell(l.files[0]); err != nil {
 		return err
 	}
-	if h.area > 0 && h.area == uint64(e.areas.size) {
+	if files > 1 && h.areas == uint32(e.areas.count) && h.area == uint64(e.areas.each) {
 		if m.area, err = e.areas.mapPeer(l.files[1]); err != nil {
 			return err
 		}
 	}
-	m.open = canPull(m.pid, h.secret, h.secretAt)
 	m.peer = h.from
 	m.bell, l.files = l.files[0], l.files[1:]
 	return nil

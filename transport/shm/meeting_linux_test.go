@@ -3,6 +3,7 @@ package shm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -82,7 +83,7 @@ func badClients(memory, device int) []badClient {
 		{"garbage", func(*endpoint, hello) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, nil, refusedOther, "no hello"},
 		{"a byte", func(*endpoint, hello) []byte { return []byte{0} }, nil, refusedOther, "no hello"},
 		{"a long letter", func(*endpoint, hello) []byte { return make([]byte, 100_000) }, nil, refusedOther, "too large"},
-		{"another version", func(_ *endpoint, h hello) []byte { b := h.append(nil); b[len(magic)+1]++; return b }, nil, refusedOther, "version 3"},
+		{"another version", func(_ *endpoint, h hello) []byte { b := h.append(nil); b[len(magic)+1]++; return b }, nil, refusedOther, fmt.Sprint("version ", version+1)},
 		{"for another node", change(func(h *hello) { h.to = "x" }), nil, refusedIdentity, `"x"`},
 		{"of another cluster", change(func(h *hello) { h.cluster = "x" }), nil, refusedIdentity, `"x"`},
 		{"of nobody", change(func(h *hello) { h.from = "" }), nil, refusedIdentity, `""`},
@@ -92,8 +93,8 @@ func badClients(memory, device int) []badClient {
 		{"many files", good, []int{0, 0, 0, 0, 0, 0, 0, 0}, refusedOther, "8 files"},
 		{"more files than there is room for", good, make([]int, 100), refusedOther, "too large"},
 		{"a device for a bell", good, []int{device}, refusedOther, "no eventfd"},
-		{"a device for an area", change(func(h *hello) { h.area = 4096 }), []int{-1, device}, refusedOther, "sealed"},
-		{"an area that can shrink", change(func(h *hello) { h.area = 4096 }), []int{-1, memory}, refusedOther, "seals"},
+		{"a device for an area", change(func(h *hello) { h.areas, h.area = 1, 4096 }), []int{-1, device}, refusedOther, "sealed"},
+		{"an area that can shrink", change(func(h *hello) { h.areas, h.area = 1, 4096 }), []int{-1, memory}, refusedOther, "seals"},
 	}
 }
 

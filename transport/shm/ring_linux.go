@@ -4,23 +4,27 @@ import (
 	"errors"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/pen"
 )
 
 const (
-	// ringBytes is how much a pipe holds. Twice as much moves large messages
-	// about a tenth faster, but then three pipes in each direction would
-	// occupy more than a MiB for each peer, once they have been full.
-	ringBytes = 128 << 10
+	// ringBytes is how much a pipe holds, and roomyBytes one with more room. Until that
+	// comes round, the reader's processor should have lost what it has read from a cache
+	// of its own: to take it away from there costs several times as much as the copy.
+	ringBytes  = 128 << 10
+	roomyBytes = 1 << 20
 	// Those of a peer may differ: any power of two within these bounds.
 	ringBytesMin = 4 << 10
 	ringBytesMax = 16 << 20
-	// headerBytes is what the indexes take, before the bytes themselves.
-	headerBytes = 4 << 10
+	// headerBytes is what the indexes take, before the bytes themselves, which begin a
+	// page however large pages are.
+	headerBytes = 64 << 10
 	// pieceBytesMax bounds what is written or shown at once, so that one side
 	// works on one part of the ring while the other works on the next.
-	pieceBytesMax = ringBytes / 4
-	// stepBytes is how much of several pieces is written before it is shown.
-	stepBytes = 8 << 10
+	pieceBytesMax = 32 << 10
+	// stepBytes is how much is written before it is shown.
+	stepBytes = 16 << 10
 )
 
 // closed is set in an index by the side that writes it when it will not
@@ -81,7 +85,11 @@ type ringWriter struct {
 	ring
 	written uint64
 	read    uint64 // at least so many, when last looked
+	pen     pen.Pen
 }
+
+// isRead reports whether all has been read that was written.
+func (w *ringWriter) isRead() bool { return w.head.Load()&^closed == w.written }
 
 // room is how many bytes can be written, at least want unless there are fewer.
 // The word is what the index of the reader was, to wait for another one.
@@ -108,30 +116,34 @@ func (w *ringWriter) write(p []byte) {
 	w.tail.Add(uint64(len(p)))
 }
 
-// writeAll appends all pieces, for which there is room. The reader gets to see
-// them step by step, so that it need not wait for the last one.
-func (w *ringWriter) writeAll(pieces [][]byte) {
+// writeAll appends n bytes of pieces, for which there is room. Whenever the reader can
+// see more of them it calls shown.
+func (w *ringWriter) writeAll(pieces [][]byte, n int, shown func()) {
 	hidden := 0
 	for _, p := range pieces {
-		for len(p) > 0 {
-			n := min(len(p), stepBytes-hidden)
-			w.put(p[:n])
-			p = p[n:]
-			if hidden += n; hidden == stepBytes {
-				w.tail.Add(stepBytes)
+		for p = p[:min(len(p), n)]; len(p) > 0; {
+			k := min(len(p), stepBytes)
+			w.put(p[:k])
+			p, n = p[k:], n-k
+			if hidden += k; hidden >= stepBytes || n == 0 {
+				w.tail.Add(uint64(hidden))
 				hidden = 0
+				shown()
 			}
 		}
-	}
-	if hidden > 0 {
-		w.tail.Add(uint64(hidden))
 	}
 }
 
 // put copies p to where the next bytes are written.
 func (w *ringWriter) put(p []byte) {
-	k := copy(w.data[w.at(w.written):], p)
-	copy(w.data, p[k:])
+	if len(p) >= stepBytes {
+		w.pen.Turn()
+	}
+	k := int(min(uint64(len(p)), uint64(len(w.data))-w.at(w.written)))
+	w.pen.Write(w.data[w.at(w.written):][:k], p[:k])
+	if k < len(p) {
+		w.pen.Write(w.data[:len(p)-k], p[k:])
+	}
 	w.written += uint64(len(p))
 }
 

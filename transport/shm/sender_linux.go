@@ -5,6 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/internal/pen"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -15,6 +18,7 @@ var (
 	_ transport.TryWriter = (*sender)(nil)
 
 	_ transport.TryVectorWriter = (*sender)(nil)
+	_ transport.PartWriter      = (*sender)(nil)
 )
 
 // A sender is the writing end of a pipe.
@@ -24,11 +28,15 @@ type sender struct {
 	// and none come after Close.
 	mu   sync.Mutex
 	ring ringWriter
+	full bool   // the ring has all of its memory
+	from uint64 // bytes that had been written when it had none
+	seen uint64 // those when giveBack looked last
 }
 
 func newSender(c *conn, memory []byte) *sender {
-	s := &sender{ring: ringWriter{ring: newRing(memory)}}
+	s := &sender{ring: ringWriter{ring: newRing(memory), pen: pen.New(c.owner.cfg.Stream)}}
 	s.init(c, &s.ring.ring, s.ring.writerAsleep, s.ring.readerAsleep)
+	s.rest = s.giveBack
 	return s
 }
 
@@ -39,7 +47,7 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	}
 	defer s.leave()
 	for {
-		k, word, err := s.put(p[n:], 1)
+		k, word, err := s.put(p[n:])
 		n += k
 		if n == len(p) && err == nil {
 			return n, nil
@@ -53,61 +61,16 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	}
 }
 
-// TryWrite implements transport.TryWriter.
-func (s *sender) TryWrite(p []byte) bool {
-	if !s.enter() {
-		return false
-	}
-	defer s.leave()
-	if len(p) > len(s.ring.data) {
-		return false
-	}
-	n, _, err := s.put(p, len(p))
-	return n == len(p) && err == nil
-}
-
-// TryWriteVectored implements transport.TryVectorWriter.
-func (s *sender) TryWriteVectored(pieces [][]byte) bool {
-	if !s.enter() {
-		return false
-	}
-	defer s.leave()
-	size := 0
-	for _, p := range pieces {
-		size += len(p)
-	}
-	if size > len(s.ring.data) || !s.copyAll(pieces, size) {
-		return false
-	}
-	s.alert()
-	return true
-}
-
-func (s *sender) copyAll(pieces [][]byte, size int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.whyStopped() != nil || s.ring.readerLeft.Load() != 0 {
-		return false
-	}
-	room, _, err := s.ring.room(size)
-	if err != nil || room < size {
-		return false
-	}
-	s.ring.writeAll(pieces)
-	return true
-}
-
-// put writes as much of p as there is room for, or nothing if that is less
-// than least. Only a Write takes pieces; see pieceBytesMax.
-func (s *sender) put(p []byte, least int) (n int, word uint64, err error) {
-	n, word, err = s.copyIn(p, least)
+// put writes as much of p as there is room for, up to pieceBytesMax.
+func (s *sender) put(p []byte) (n int, word uint64, err error) {
+	n, word, err = s.copyIn(p[:min(len(p), pieceBytesMax)])
 	if n > 0 {
 		s.alert()
 	}
 	return n, word, err
 }
 
-func (s *sender) copyIn(p []byte, least int) (n int, word uint64, err error) {
+func (s *sender) copyIn(p []byte) (n int, word uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.whyStopped(); err != nil || len(p) == 0 {
@@ -116,14 +79,94 @@ func (s *sender) copyIn(p []byte, least int) (n int, word uint64, err error) {
 	if s.ring.readerLeft.Load() != 0 {
 		return 0, 0, errReaderLeft
 	}
-	want := min(len(p), max(pieceBytesMax, least))
-	room, word, err := s.ring.room(want)
-	if err != nil || room < least {
+	room, word, err := s.ring.room(len(p))
+	if err != nil {
 		return 0, word, err
 	}
-	n = min(want, room)
+	n = min(len(p), room)
+	s.use()
 	s.ring.write(p[:n])
 	return n, word, nil
+}
+
+// TryWrite implements transport.TryWriter.
+func (s *sender) TryWrite(p []byte) bool { return s.TryWriteVectored([][]byte{p}) }
+
+// TryWriteVectored implements transport.TryVectorWriter.
+func (s *sender) TryWriteVectored(pieces [][]byte) bool {
+	size := sizeOf(pieces)
+	return size <= len(s.ring.data) && s.copyAll(pieces, size, size) == size
+}
+
+// TryWritePart implements transport.PartWriter.
+func (s *sender) TryWritePart(pieces [][]byte) int { return s.copyAll(pieces, sizeOf(pieces), 1) }
+
+func sizeOf(pieces [][]byte) (size int) {
+	for _, p := range pieces {
+		size += len(p)
+	}
+	return size
+}
+
+// copyAll writes as much of pieces, of so many bytes, as there is room for, or
+// nothing if that is less than least. The reader gets to see it step by step, so that
+// it need not wait for the last one.
+func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
+	if !s.enter() {
+		return 0
+	}
+	defer s.leave()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whyStopped() != nil || s.ring.readerLeft.Load() != 0 {
+		return 0
+	}
+	room, _, err := s.ring.room(size)
+	if err != nil || room < least {
+		return 0
+	}
+	s.use()
+	s.ring.writeAll(pieces, min(size, room), s.alert)
+	return min(size, room)
+}
+
+// fillAfter is after how many bytes a ring gets all of its memory at once, since page
+// by page it takes longer, and so does what is written meanwhile. A ring through which
+// less has gone keeps the little that it has.
+const fillAfter = 64 << 10
+
+// use sees to it that a ring that is used has memory. The lock is held.
+func (s *sender) use() {
+	if !s.full && s.ring.written-s.from >= fillAfter {
+		s.full = true
+		unix.Madvise(s.ring.data, unix.MADV_POPULATE_WRITE) // before Linux 5.14 it comes page by page
+		s.conn.owner.keeper.start()
+	}
+}
+
+// giveBack gives the memory of a full ring back through which little has gone since
+// the last time, all of which was read. It reports whether there is some that it may
+// be able to give back later.
+func (s *sender) giveBack() bool {
+	if !s.enter() {
+		return false
+	}
+	defer s.leave()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	idle := s.ring.written-s.seen < fillAfter
+	s.seen = s.ring.written
+	if !s.full || s.ring.readerLeft.Load() != 0 {
+		return false // The memory goes with the pipe.
+	}
+	if !idle || !s.ring.isRead() {
+		return true
+	}
+	if err := unix.Madvise(s.ring.data, unix.MADV_REMOVE); err != nil {
+		return false
+	}
+	s.full, s.from = false, s.ring.written
+	return false
 }
 
 // explain is what Write says of an error. Nonsense in the ring is the end of

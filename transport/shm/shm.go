@@ -15,13 +15,14 @@
 // whose the process at the other end is: another user's is refused with
 // transport.ErrIdentity, on both sides.
 //
-// Every pipe is a ring of 128 KiB in memory of its own, of which it occupies
-// what it has touched. ReadFunc shows the bytes in the ring. The peer is able
-// to change them meanwhile, as any process of the same user is able to do
-// worse; so what is to be checked and then relied on should be copied first,
-// as Read does. A peer that breaks the protocol, or writes nonsense to the
-// ring, ends the conn, and can do no more: memory from it is mapped only if it
-// is sealed against shrinking.
+// Every pipe is a ring of 128 KiB, or of 1 MiB if OpenRoomy has opened it, in
+// memory of its own. It occupies what it has touched, all of it after 64 KiB,
+// which it gives back when it was hardly used for half a minute. ReadFunc shows
+// the bytes in the ring. The peer is able to change them meanwhile, as any process
+// of the same user is able to do worse; so what is to be checked and then relied
+// on should be copied first, as Read does. A peer that breaks the protocol, or
+// writes nonsense to the ring, ends the conn, and can do no more: memory from it
+// is mapped only if it is sealed against shrinking.
 //
 // A conn ends with transport.ErrPeerGone as soon as the kernel has closed the
 // socket of a process that died, at whatever instruction: nothing in shared
@@ -31,10 +32,11 @@
 // A reader or writer that has to wait looks a few times, then yields the
 // processor for up to 100 µs if its recent waits were short, and then parks its
 // goroutine. Parked ones occupy no thread and use no time, however many there
-// are, and no more of a node yield at a time than GOMAXPROCS. A conn has two goroutines and three file descriptors.
+// are, and no more of a node yield at a time than GOMAXPROCS. A conn has two
+// goroutines and three file descriptors.
 //
-// Every conn is a transport.Sharer: what a node writes to its area, of
-// Config.AreaSize bytes, its peers read in place.
+// Every conn is a transport.Sharer: what a node writes to its areas, of
+// Config.AreaSize bytes each, its peers read in place.
 //
 // It works on Linux. Elsewhere New and Supported return an error.
 package shm
@@ -43,6 +45,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -63,9 +66,15 @@ type Config struct {
 	// once in each cluster.
 	Node string
 
-	// AreaSize is the length in bytes of the area that peers can read. They
-	// see it only if theirs has the same. The default is to have none.
-	AreaSize int
+	// Areas is how many areas peers can read, and AreaSize the length of each in
+	// bytes. They see them only if theirs are as many and as long. The default is
+	// to have none, and one if there is an AreaSize.
+	Areas, AreaSize int
+
+	// Stream copies src to dst, which is as long, past the caches of the processor, so
+	// that what is stored later is seen later. Nodes write so where their peers are far
+	// away. The default is not to.
+	Stream func(dst, src []byte)
 
 	// Log takes notes of clients that are refused; nil discards them.
 	Log *slog.Logger
@@ -78,8 +87,11 @@ func New(cfg Config) (transport.Transport, error) {
 		return nil, errors.New("shm: the empty string is no identity of a node")
 	case len(cfg.Node) > nameBytesMax || len(cfg.Cluster) > nameBytesMax:
 		return nil, fmt.Errorf("shm: a name of more than %d bytes, for node %.20q… of cluster %.20q…", nameBytesMax, cfg.Node, cfg.Cluster)
-	case cfg.AreaSize < 0:
-		return nil, fmt.Errorf("shm: an area of %d bytes", cfg.AreaSize)
+	case cfg.Areas < 0 || cfg.Areas > math.MaxInt32 || cfg.AreaSize < 0:
+		return nil, fmt.Errorf("shm: %d areas of %d bytes", cfg.Areas, cfg.AreaSize)
+	}
+	if cfg.AreaSize > 0 {
+		cfg.Areas = max(cfg.Areas, 1)
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

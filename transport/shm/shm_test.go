@@ -38,7 +38,7 @@ func TestNewRefuses(t *testing.T) {
 		"no node":        {Config{}, "empty string"},
 		"a long node":    {Config{Node: long}, "255 bytes"},
 		"a long cluster": {Config{Cluster: long, Node: "a"}, "255 bytes"},
-		"a minus area":   {Config{Node: "a", AreaSize: -1}, "area of -1"},
+		"minus an area":  {Config{Node: "a", AreaSize: -1}, "areas of -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, err := New(test.cfg)

@@ -187,9 +187,11 @@ func (c *conn) takeIncoming(ch *channel, id uint32) error {
 		return err
 	}
 	if err := c.agree(ch); err != nil {
+		c.arrive(id, nil)
 		c.removeReceiver(r)
 		return err
 	}
+	c.arrive(id, ch)
 	c.surface(r, ch)
 	return nil
 }
@@ -207,10 +209,12 @@ func (c *conn) takeOutgoing(ch *channel, id uint32) error {
 		return err
 	}
 	if err := c.agree(ch); err != nil {
+		c.arrive(id, nil)
 		c.removeSender(s)
 		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
 		return err
 	}
+	c.arrive(id, ch)
 	s.open(ch, nil)
 	return nil
 }

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
@@ -24,6 +26,17 @@ func TestConformance(t *testing.T) {
 	for name, cfg := range variants() {
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, cluster(cfg))
+		})
+	}
+	for name, cfg := range variants() {
+		t.Run(name+"Paired", func(t *testing.T) {
+			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+				made := cluster(cfg)(tb, n)
+				for i, of := range made.Transports {
+					made.Transports[i] = pairing{of}
+				}
+				return made
+			})
 		})
 	}
 	t.Run("PlainOnSharedPort", func(t *testing.T) {
@@ -52,6 +65,30 @@ func cluster(cfg Config) transporttest.Factory {
 		}
 		return conforming(nodes)
 	}
+}
+
+// pairing is a transport all of whose pipes are paired.
+type pairing struct{ transport.Transport }
+
+func (p pairing) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	return paired(p.Transport.Dial(ctx, addr, peer))
+}
+
+func (p pairing) Accept(ctx context.Context) (transport.Conn, error) {
+	return paired(p.Transport.Accept(ctx))
+}
+
+type pairedConn struct{ transport.Conn }
+
+func paired(c transport.Conn, err error) (transport.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pairedConn{c}, nil
+}
+
+func (c pairedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	return c.Conn.(transport.Pairer).OpenPaired(ctx)
 }
 
 // smallBuffers accepts sockets that are full sooner.

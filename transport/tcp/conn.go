@@ -32,7 +32,8 @@ const (
 // what becomes of the pipes, and a socket for each pipe.
 //
 // The pipes of the side that has dialed have even numbers, those of the other
-// one odd numbers. A number is never used again.
+// one odd numbers, and those that are paired have the highest bit set. A number is
+// never used again.
 type conn struct {
 	t      *Transport
 	peer   string
@@ -52,11 +53,14 @@ type conn struct {
 
 	mu       sync.Mutex
 	over     bool
-	next     uint32
+	next     uint32 // the number of the next pipe, without pairedBit
+	paired   uint32 // the same of the next that is paired
 	outgoing map[uint32]*sender
 	incoming map[uint32]*receiver
-	queue    []byte // messages for the peer
-	fault    error  // why this side has cut the control socket
+	berths   map[uint32]*berth   // by half the number of their pipes
+	offers   map[uint32]*channel // halves for pipes of which the peer has to answer
+	queue    []byte              // messages for the peer
+	fault    error               // why this side has cut the control socket
 }
 
 // A secured is a conn whose pipes are protected as well.
@@ -64,6 +68,7 @@ type secured struct{ *conn }
 
 var (
 	_ transport.Conn    = (*conn)(nil)
+	_ transport.Pairer  = (*conn)(nil)
 	_ transport.Secured = secured{}
 )
 
@@ -96,9 +101,11 @@ func (t *Transport) newConn(m meeting) *conn {
 		said:     make(chan struct{}),
 		outgoing: make(map[uint32]*sender),
 		incoming: make(map[uint32]*receiver),
+		berths:   make(map[uint32]*berth),
+		offers:   make(map[uint32]*channel),
 	}
 	if !c.dialed {
-		c.next = 1
+		c.next, c.paired = 1, 1
 		c.queue = message{kind: msgReady}.append(nil)
 	}
 	c.life, c.cancel = context.WithCancelCause(context.Background())
@@ -134,8 +141,8 @@ func (c *conn) end(reason error) {
 		return
 	}
 	c.over = true
-	senders, receivers := c.outgoing, c.incoming
-	c.outgoing, c.incoming = nil, nil
+	senders, receivers, offers := c.outgoing, c.incoming, c.offers
+	c.outgoing, c.incoming, c.offers, c.berths = nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
 		c.sock.SetDeadline(time.Now().Add(lingerMax))
@@ -151,6 +158,9 @@ func (c *conn) end(reason error) {
 	}
 	for _, r := range receivers {
 		r.shut(reason)
+	}
+	for id, ch := range offers {
+		c.refund(id, ch)
 	}
 	c.cancel(reason)
 	c.t.forget(c)
@@ -177,6 +187,15 @@ func (c *conn) spawn(f func()) bool {
 // OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open,
 // and until the peer knows of the new one.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, false)
+}
+
+// OpenPaired implements transport.Pairer.
+func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, true)
+}
+
+func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.life.Done():
@@ -184,7 +203,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s := c.addSender()
+	s := c.addSender(paired)
 	if s == nil {
 		<-c.life.Done()
 		return nil, c.Err()
@@ -231,14 +250,18 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 }
 
 // addSender registers a pipe of this side; nil if the conn has ended.
-func (c *conn) addSender() *sender {
+func (c *conn) addSender(paired bool) *sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return nil
 	}
-	s := &sender{conn: c, id: c.next, opened: make(chan struct{}), gone: make(chan struct{})}
-	c.next += 2
+	next, bit := &c.next, uint32(0)
+	if paired {
+		next, bit = &c.paired, pairedBit
+	}
+	s := &sender{conn: c, id: *next | bit, opened: make(chan struct{}), gone: make(chan struct{})}
+	*next += 2
 	c.outgoing[s.id] = s
 	return s
 }
@@ -249,6 +272,7 @@ func (c *conn) removeSender(s *sender) {
 	defer c.mu.Unlock()
 	if c.outgoing[s.id] == s {
 		delete(c.outgoing, s.id)
+		c.unberth(s.id)
 		<-c.slots
 	}
 }
@@ -289,6 +313,7 @@ func (c *conn) removeReceiver(r *receiver) bool {
 		return false
 	}
 	delete(c.incoming, r.id)
+	c.unberth(r.id)
 	return true
 }
 
@@ -395,16 +420,15 @@ func (c *conn) handle(m message) error {
 	case msgReady:
 		return c.ready()
 	case msgWant:
-		if !c.dialed {
-			return errors.New("it wants this side to dial, which has not dialed it")
-		}
-		r, err := c.addReceiver(m.pipe)
-		if err != nil {
-			return err
-		}
-		c.spawn(func() { c.dialWanted(r) })
+		return c.wants(m.pipe)
+	case msgShare:
+		return c.shares(m.pipe)
+	case msgTake:
+		return c.taken(m.pipe)
 	case msgCannot:
-		if s := c.sender(m.pipe); s != nil && s.giveUp() {
+		if ch := c.offered(m.pipe); ch != nil {
+			c.declined(m.pipe, ch)
+		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.giveUp() {
 			c.removeSender(s)
 			s.open(nil, errNoSocket)
 		}

@@ -110,23 +110,39 @@ func inner(c transport.Conn) *conn {
 // pipeBetween opens a pipe and carries a byte over it.
 func pipeBetween(tb testing.TB, from, to *conn) (*sender, *receiver) {
 	tb.Helper()
+	s := openPipe(tb, from.OpenPipe, 1)
+	return s, acceptPipe(tb, to, 1)
+}
+
+// openPipe opens a pipe and writes its first byte.
+func openPipe(tb testing.TB, open func(context.Context) (transport.Sender, error), first byte) *sender {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), soon)
 	defer cancel()
-	s, err := from.OpenPipe(ctx)
+	s, err := open(ctx)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := s.Write([]byte{1}); err != nil {
+	if _, err := s.Write([]byte{first}); err != nil {
 		tb.Fatal(err)
 	}
+	return s.(*sender)
+}
+
+// acceptPipe accepts a pipe and reads its first byte.
+func acceptPipe(tb testing.TB, to *conn, first byte) *receiver {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
+	defer cancel()
 	r, err := to.AcceptPipe(ctx)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if n, err := r.ReadFunc(1, func([]byte) {}); n != 1 || err != nil {
-		tb.Fatalf("first byte: read %d, %v", n, err)
+	var got byte
+	if n, err := r.ReadFunc(1, func(p []byte) { got = p[0] }); n != 1 || err != nil || got != first {
+		tb.Fatalf("first byte: read %d, %d, %v, want %d", n, got, err, first)
 	}
-	return s.(*sender), r.(*receiver)
+	return r.(*receiver)
 }
 
 // awaitEnd waits for the end of a conn and checks its reason.

@@ -195,24 +195,71 @@ func (c *conn) dialOwn(s *sender) {
 	case <-c.known:
 	case <-c.life.Done():
 	}
+	b, first := c.berth(s.id)
+	if first {
+		b.settle(c.dialAlone(s))
+		return
+	}
+	ch := c.board(b)
+	if ch == nil {
+		c.dialAlone(s)
+		return
+	}
+	c.offer(msgShare, s.id, ch)
+}
+
+// dialAlone opens a socket for a pipe of this side that no other one has opened.
+func (c *conn) dialAlone(s *sender) *channel {
 	ch, err := c.connect(s.id, s.commit)
 	if err != nil {
 		c.removeSender(s)
 		err = fmt.Errorf("tcp: open a pipe: %w", handshakeError(err))
 	}
 	s.open(ch, err)
+	return ch
+}
+
+// wants has a socket opened for a pipe of the other side, which asks for it: for the
+// second time if it could not use the one that was offered.
+func (c *conn) wants(id uint32) error {
+	if !c.dialed {
+		return errors.New("it wants this side to dial, which has not dialed it")
+	}
+	if ch := c.offered(id); ch != nil {
+		c.refund(id, ch)
+		if r := c.receiver(id); r != nil {
+			c.spawn(func() { c.dialWanted(r) })
+		}
+		return nil
+	}
+	r, err := c.addReceiver(id)
+	if err != nil {
+		return err
+	}
+	c.spawn(func() {
+		b, first := c.berth(id)
+		if first {
+			b.settle(c.dialWanted(r))
+		} else if ch := c.board(b); ch != nil {
+			c.offer(msgShare, id, ch)
+		} else {
+			c.dialWanted(r)
+		}
+	})
+	return nil
 }
 
 // dialWanted opens a socket for a pipe of the other side, which asked for it.
-func (c *conn) dialWanted(r *receiver) {
+func (c *conn) dialWanted(r *receiver) *channel {
 	ch, err := c.connect(r.id, func() error { return nil })
 	if err != nil {
 		c.t.cfg.Log.Debug("tcp: cannot open a socket that the peer wants", "peer", c.peer, "addr", c.remote, "err", err)
 		c.removeReceiver(r)
 		c.say(message{kind: msgCannot, pipe: r.id})
-		return
+		return nil
 	}
 	c.surface(r, ch)
+	return ch
 }
 
 // connect dials a socket and proves to the peer which pipe it is to be. Before

@@ -172,6 +172,8 @@ const (
 	msgReady  = 'r' // now you may dial sockets of this Conn; said by the side that was dialed
 	msgWant   = 'w' // dial a socket for my pipe
 	msgCannot = 'x' // that did not work
+	msgShare  = 's' // the pipe shares the socket of the other one of its two
+	msgTake   = 't' // I use it
 	msgEnd    = 'e' // my pipe has ended, after n bytes
 	msgDrop   = 'd' // I have read your pipe to its end, or will not read the rest
 	msgBye    = 'b' // I close the Conn

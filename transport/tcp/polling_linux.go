@@ -70,7 +70,7 @@ func (k *polling) init(r *receiver) {
 		k.taster.polling = k
 		k.veiled = true // there may be more than the handshake in the tls.Conn
 		k.buffered.Store(true)
-		r.ch.held.under = &k.taster
+		r.ch.held.putBefore(&k.taster)
 	}
 }
 

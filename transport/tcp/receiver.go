@@ -62,7 +62,7 @@ func (r *receiver) bind(ch *channel) {
 	r.poll.init(r)
 	r.locator.init()
 	if r.over != nil {
-		ch.Close()
+		ch.endRead()
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *receiver) shut(reason error) bool {
 	r.stopped.Store(true)
 	close(r.gone)
 	if r.ch != nil {
-		r.ch.Close()
+		r.ch.endRead()
 	}
 	return true
 }
@@ -237,7 +237,7 @@ func (r *receiver) putBack() {
 // the pipe as well, or of the Conn. What it says may have got lost on the way
 // and be under way once more, so there is time for it.
 func (r *receiver) explain(err error) error {
-	if isTimeout(err) {
+	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
 	}
 	tick := time.NewTicker(verdictTick)

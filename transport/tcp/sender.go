@@ -26,6 +26,7 @@ type sender struct {
 	ch      *channel      // set before opened is closed
 	gone    chan struct{} // closed by shut
 	broke   time.Time     // when the socket has failed without a word
+	offered bool          // the peer has offered to share a socket; of who hears it
 
 	tryOnce func(fd uintptr) // tries to write tryRest, and sets tryDone
 	tryRest []byte
@@ -100,7 +101,7 @@ func (s *sender) open(ch *channel, err error) {
 		s.tryOnce = s.trier()
 		s.parting.init()
 		if s.over != nil {
-			ch.Close()
+			ch.endWrite()
 		}
 	}
 	close(s.opened)
@@ -116,7 +117,7 @@ func (s *sender) shut(reason error) {
 	s.over = reason
 	close(s.gone)
 	if s.ch != nil {
-		s.ch.Close()
+		s.ch.endWrite()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -36,36 +37,83 @@ func (t *Transport) guard(sock socket) {
 	limitUnanswered(sock, limit)
 }
 
-// A channel is the socket of a pipe: plain, or with TLS on it.
+// A channel is the socket of a pipe, or of two: plain, or with TLS on it.
 type channel struct {
 	socket
-	raw  syscall.RawConn
-	tls  *tls.Conn // nil if the pipe is plain
-	held *holder   // what tls reads from and writes to
+	raw    syscall.RawConn
+	tls    *tls.Conn // nil if the pipe is plain
+	held   *holder   // what tls reads from and writes to
+	halves halves
 }
 
 // A holder keeps what crypto/tls writes, so that it can be sent piece by piece:
 // a tls.Conn does not survive a write that a deadline has interrupted.
 type holder struct {
 	socket
-	under io.ReadWriter // the socket, or what stands before it
-	given records       // to tls
+	given records // to tls
+
+	mu    sync.Mutex
+	under io.Reader // the socket, or what stands before it
 	holds bool
 	out   []byte
+	mute  bool // the handshake is over
+}
+
+// hold keeps what is written behind out, until letGo.
+func (h *holder) hold(out []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holds, h.out = true, out
+}
+
+func (h *holder) letGo() (out []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, h.holds, h.out = h.out, false, nil
+	return out
+}
+
+// stands is what stands before the socket.
+func (h *holder) stands() io.Reader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.under
+}
+
+func (h *holder) putBefore(r io.Reader) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.under = r
+}
+
+// silence drops from now on what TLS has to answer, an alert perhaps. It would get
+// in between what the other pipe of the socket sends, or be left unread in a socket
+// that nothing is read from, and do harm there when that is closed.
+func (h *holder) silence() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mute = true
 }
 
 func (h *holder) Read(p []byte) (n int, err error) {
-	n, err = h.under.Read(p)
+	n, err = h.stands().Read(p)
 	h.given.count(p[:n])
 	return n, err
 }
 
 func (h *holder) Write(p []byte) (int, error) {
-	if !h.holds {
-		return h.under.Write(p)
+	h.mu.Lock()
+	if h.holds {
+		defer h.mu.Unlock()
+		h.out = append(h.out, p...)
+		return len(p), nil
 	}
-	h.out = append(h.out, p...)
-	return len(p), nil
+	mute := h.mute
+	h.mu.Unlock()
+	if mute {
+		return len(p), nil
+	}
+	return h.socket.Write(p)
 }
 
 // seal makes TLS of a channel, as side says: tls.Client or tls.Server.
@@ -96,6 +144,10 @@ func (ch *channel) prover(key [32]byte, said claim) (*prover, error) {
 
 // ready ends the handshake: from here on the channel carries what users write.
 func (ch *channel) ready() (err error) {
+	ch.halves.used = 1
+	if ch.held != nil {
+		ch.held.silence()
+	}
 	ch.raw, err = ch.SyscallConn()
 	if err == nil {
 		err = ch.SetDeadline(time.Time{})

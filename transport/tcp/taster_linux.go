@@ -85,11 +85,6 @@ func (t *taster) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write drops what TLS has to answer, an alert perhaps. The writing end of a pipe
-// reads nothing, and what lies unread in its socket could do harm there when
-// that is closed.
-func (t *taster) Write(p []byte) (int, error) { return len(p), nil }
-
 // An empty says that there is nothing to read. As it is a net.Error that calls
 // itself temporary, a tls.Conn goes on after it where it was.
 type empty struct{}

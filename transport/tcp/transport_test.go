@@ -183,6 +183,8 @@ func TestNonsense(t *testing.T) {
 	for name, messages := range map[string][]message{
 		"no such message": {{kind: '?'}},
 		"wants a dial":    {{kind: msgWant, pipe: 1}},
+		"takes nothing":   {{kind: msgTake, pipe: pairedBit}},
+		"shares no pair":  {{kind: msgShare, pipe: 2}},
 		"is ready twice":  {{kind: msgReady}, {kind: msgReady}},
 	} {
 		client := handshake(t, server, creds)

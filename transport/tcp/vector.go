@@ -98,14 +98,14 @@ func (s *sender) encrypt(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	h := s.ch.held
-	h.holds, h.out = true, s.rest
+	out := s.rest
 	if len(s.rest) == 0 {
-		h.out = s.buffer()
+		out = s.buffer()
 	}
+	s.ch.held.hold(out)
 	_, err := s.ch.tls.Write(p)
-	s.rest, *s.buf = h.out, h.out
-	h.holds, h.out = false, nil
+	s.rest = s.ch.held.letGo()
+	*s.buf = s.rest
 	return err
 }
 

@@ -14,7 +14,7 @@ func writeConversions(g *generator) {
 			g.VCVTPH2PS(src.at, v)
 			g.store(v, dst)
 		}
-	})
+	}, nil)
 	g.conversion("widenBFloat16", 2, 1, func() converter {
 		return func(dst, src block) {
 			v := g.vec()
@@ -22,10 +22,10 @@ func writeConversions(g *generator) {
 			g.VPSLLD(Imm(16), v, v)
 			g.store(v, dst)
 		}
-	})
+	}, nil)
 	g.conversion("roundFloat16", 1, 2, func() converter {
 		return func(dst, src block) { g.VCVTPS2PH(Imm(nearestEven), g.load(src), dst.at) }
-	})
+	}, nil)
 	g.conversion("roundBFloat16", 1, 2, func() converter {
 		h, quiet := g.bfloats(), g.constant32(0x00400000)
 		return func(dst, src block) {
@@ -34,16 +34,17 @@ func writeConversions(g *generator) {
 			h.round(v)
 			g.narrow(nan(v), dst)
 		}
-	})
+	}, nil)
 }
 
-// A converter writes the block src, converted, to dst, of which one is half as
+// A converter writes the block src, converted, to dst, of which one may be half as
 // long as the other.
 type converter func(dst, src block)
 
 // conversion writes a whole function that converts n bytes of float32, where
-// n is a multiple of the width. One of src and dst moves on by half as much.
-func (g *generator) conversion(name string, srcShare, dstShare int, prepare func() converter) {
+// n is a multiple of the width. One of src and dst moves on by half as much, or both
+// alike, where bytes are just copied. What comes after it all may be nil.
+func (g *generator) conversion(name string, srcShare, dstShare int, prepare func() converter, after func()) {
 	g.set.Conversions = append(g.set.Conversions, stubs.Conversion{Name: name})
 	g.function(name, "func(dst, src *byte, n int)")
 	dst, src := g.pointer("dst", dstShare), g.pointer("src", srcShare)
@@ -54,6 +55,9 @@ func (g *generator) conversion(name string, srcShare, dstShare int, prepare func
 			convert(g.block(dst, i, nil), g.block(src, i, nil))
 		}
 	})
+	if after != nil {
+		after()
+	}
 	g.end(n, nil)
 }
 

@@ -37,6 +37,7 @@ func families() []family {
 		{"fold_amd64.s", writeFolds},
 		{"divide_amd64.s", writeDivisions},
 		{"convert_amd64.s", writeConversions},
+		{"stream_amd64.s", writeStream},
 	}
 }
 

@@ -46,8 +46,8 @@ type Division struct {
 	By   string // float32 or float64
 }
 
-// A Conversion is a function in assembly that converts to or from float32. Of
-// these it converts n bytes, a multiple of 64:
+// A Conversion is a function in assembly that converts to or from float32, or just
+// copies. Of float32, or of what it copies, it takes n bytes, a multiple of 64:
 //
 //	func name(dst, src *byte, n int)
 type Conversion struct{ Name string }

@@ -1,0 +1,138 @@
+package shm
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/internal/pen"
+)
+
+// pages is how many pages of a ring have memory, and how many there are.
+func pages(tb testing.TB, r *ring) (some, all int) {
+	tb.Helper()
+	all = len(r.data) / os.Getpagesize()
+	in := make([]byte, all)
+	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&r.data[0])), uintptr(len(r.data)), uintptr(unsafe.Pointer(&in[0]))); errno != 0 {
+		tb.Fatal(errno)
+	}
+	for _, b := range in {
+		some += int(b & 1)
+	}
+	return some, all
+}
+
+func wantPages(tb testing.TB, r *ring, want int) {
+	tb.Helper()
+	if some, all := pages(tb, r); some != want {
+		tb.Errorf("%d of %d pages have memory, want %d", some, all, want)
+	}
+}
+
+// pass sends bytes through a pipe.
+func pass(tb testing.TB, s *sender, r *receiver, n int) {
+	tb.Helper()
+	want := make([]byte, n)
+	for i := range want {
+		want[i] = byte(rand.Int())
+	}
+	go s.Write(want)
+	got := make([]byte, n)
+	if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, want) {
+		tb.Fatalf("%d bytes: %v, or others", n, err)
+	}
+}
+
+// TestGiveBack: a ring has no memory before it is used, all of it when it is used much,
+// and none after a while without use. What was not read stays.
+func TestGiveBack(t *testing.T) {
+	a, b := newPair(t, Config{})
+	a.owner.keeper.every = time.Hour
+	s, r := newPipe(t, a, b)
+	_, all := pages(t, &s.ring.ring)
+	for range 3 {
+		wantPages(t, &s.ring.ring, 0)
+		for some := 0; some < fillAfter; some += 15_000 {
+			pass(t, s, r, 15_000)
+		}
+		pass(t, s, r, 10)
+		wantPages(t, &s.ring.ring, all)
+		if !s.giveBack() {
+			t.Error("memory of a ring that was used has been given back at once")
+		}
+		pass(t, s, r, 10)
+		if s.giveBack() {
+			t.Error("memory of a ring is not given back after it was hardly used for a while")
+		}
+		wantPages(t, &s.ring.ring, 0)
+	}
+	pass(t, s, r, fillAfter)
+	s.Write([]byte("not read"))
+	for range 3 {
+		if !s.giveBack() {
+			t.Error("the memory in which something lies was given back")
+		}
+	}
+	got := make([]byte, 8)
+	if _, err := io.ReadFull(r, got); err != nil || string(got) != "not read" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	s.Write([]byte("not read"))
+	if r.Close(); s.giveBack() {
+		t.Error("waits for a reader that is gone")
+	}
+}
+
+// TestKeeper: nobody has to ask for memory to be given back, and who uses none has no
+// timer.
+func TestKeeper(t *testing.T) {
+	a, b := newPair(t, Config{})
+	k := &a.owner.keeper
+	k.every = 10 * time.Millisecond
+	s, r := newPipe(t, a, b)
+	running := func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.running
+	}
+	for range 2 {
+		if running() {
+			t.Error("the timer runs without need")
+		}
+		pass(t, s, r, fillAfter)
+		pass(t, s, r, 10)
+		kept := func() bool { some, _ := pages(t, &s.ring.ring); return some > 0 }
+		for start := time.Now(); (kept() || running()) && time.Since(start) < 10*time.Second; {
+			time.Sleep(time.Millisecond)
+		}
+		wantPages(t, &s.ring.ring, 0)
+	}
+	a.owner.Close()
+	k.start()
+	if running() {
+		t.Error("the timer runs after the end")
+	}
+}
+
+// TestPastCaches: bytes that go past the caches arrive, whatever their number and
+// their place are.
+func TestPastCaches(t *testing.T) {
+	a, b := newPair(t, Config{})
+	s, r := newPipe(t, a, b)
+	var past atomic.Int64
+	s.ring.pen = pen.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
+	s.ring.pen.Pass(1 << 30)
+	for range 200 {
+		pass(t, s, r, 1+rand.IntN(100_000))
+	}
+	if past.Load() == 0 {
+		t.Error("none have")
+	}
+}

@@ -1,0 +1,382 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// openPaired opens a paired pipe and writes its first byte.
+func openPaired(t *testing.T, from *conn, first byte) *sender {
+	t.Helper()
+	return openPipe(t, from.OpenPaired, first)
+}
+
+// openPair opens a pipe from a to b and one back, which are a pair.
+func openPair(t *testing.T, a, b *conn) (ab *sender, fromA *receiver, ba *sender, fromB *receiver) {
+	t.Helper()
+	ab = openPaired(t, a, 1)
+	fromA = acceptPipe(t, b, 1)
+	ba = openPaired(t, b, 2)
+	fromB = acceptPipe(t, a, 2)
+	return ab, fromA, ba, fromB
+}
+
+func readByte(t *testing.T, r transport.Receiver) byte {
+	t.Helper()
+	var b [1]byte
+	r.SetReadDeadline(time.Now().Add(soon))
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		t.Fatal(err)
+	}
+	return b[0]
+}
+
+// eachOrder runs a test with the side that has dialed as the first, and as the
+// second.
+func eachOrder(t *testing.T, test func(t *testing.T, first, second *conn)) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		for name, swap := range map[string]bool{"dialed first": false, "accepted first": true} {
+			t.Run(name, func(t *testing.T) {
+				nodes := newTestNodes(t, 2, cfg)
+				dialed, accepted := connect(t, nodes[0], nodes[1])
+				if swap {
+					dialed, accepted = accepted, dialed
+				}
+				test(t, dialed, accepted)
+			})
+		}
+	})
+}
+
+// TestPairShares: of two pipes one goes each way on the same socket, which stays
+// for one of them when the other has ended.
+func TestPairShares(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		ab, fromA, ba, fromB := openPair(t, a, b)
+		if ab.ch != fromB.ch || ba.ch != fromA.ch {
+			t.Fatal("they have sockets of their own")
+		}
+		ab.Close()
+		if _, err := fromA.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("at the end: %v", err)
+		}
+		eventually(t, "the end of a half", func() bool { return a.sender(ab.id) == nil })
+		for i := range byte(100) {
+			ba.Write([]byte{i})
+			if got := readByte(t, fromB); got != i {
+				t.Fatalf("read %d, want %d", got, i)
+			}
+		}
+		fromB.Close() // in the middle
+		eventually(t, "the end of the other half", func() bool { return b.sender(ba.id) == nil })
+		if _, err := ba.Write([]byte{1}); err == nil {
+			t.Error("written although nobody reads")
+		}
+		for _, ch := range []*channel{ab.ch, ba.ch} {
+			if err := ch.socket.SetDeadline(time.Time{}); err == nil {
+				t.Error("the socket is still open")
+			}
+		}
+		for _, c := range []*conn{a, b} {
+			if c.mu.Lock(); len(c.berths)+len(c.offers) > 0 {
+				t.Errorf("%d berths and %d offers are left", len(c.berths), len(c.offers))
+			}
+			c.mu.Unlock()
+		}
+	})
+}
+
+// TestPairAbandonedUnread: a pipe that is not read to its end does not take away
+// what goes the other way on the socket.
+func TestPairAbandonedUnread(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		ab, fromA, ba, fromB := openPair(t, a, b)
+		clog(t, ab, func(n int) []byte { return make([]byte, n) })
+		fromA.Close()
+		want := []byte("what is sent afterwards")
+		if _, err := ba.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		ba.Close()
+		fromB.SetReadDeadline(time.Now().Add(soon))
+		if got, err := io.ReadAll(fromB); err != nil || string(got) != string(want) {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if a.Err() != nil || b.Err() != nil {
+			t.Errorf("the conn has ended: %v, %v", a.Err(), b.Err())
+		}
+	})
+}
+
+// TestPairAfterEnd: if the first pipe has ended the second has a socket of its own.
+func TestPairAfterEnd(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		s := openPaired(t, a, 1)
+		r := acceptPipe(t, b, 1)
+		s.Close()
+		if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatal(err)
+		}
+		openPaired(t, b, 2)
+		acceptPipe(t, a, 2)
+	})
+}
+
+// TestPairWhileFirstEnds: whenever the first pipe ends while the second is opened,
+// that one works.
+func TestPairWhileFirstEnds(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		for i := range 40 {
+			s := openPaired(t, a, 1)
+			r := acceptPipe(t, b, 1)
+			var both sync.WaitGroup
+			both.Go(func() {
+				time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
+				if i%2 == 0 {
+					s.Close()
+					r.Read(make([]byte, 1))
+				}
+				r.Close()
+			})
+			back := openPaired(t, b, 2)
+			other := acceptPipe(t, a, 2)
+			both.Wait()
+			back.Write([]byte{3})
+			if got := readByte(t, other); got != 3 {
+				t.Fatalf("read %d, want 3", got)
+			}
+			other.Close()
+		}
+		eventually(t, "the end of all pipes", func() bool { return len(a.slots) == 0 && len(b.slots) == 0 })
+	})
+}
+
+// TestCancelOpenPaired: whenever one of two pipes is given up that are opened at
+// once, none is left of it, and the other is there.
+func TestCancelOpenPaired(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		for i := range 60 {
+			var opened [2]transport.Sender
+			var both sync.WaitGroup
+			for k, from := range []*conn{a, b} {
+				both.Go(func() {
+					limit := soon
+					if i%2 == k {
+						limit = time.Duration(rand.IntN(2000)) * time.Microsecond
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					s, err := from.OpenPaired(ctx)
+					if err == nil {
+						_, err = s.Write([]byte{byte(i)})
+					}
+					if err != nil && (limit == soon || !errors.Is(err, context.DeadlineExceeded)) {
+						t.Errorf("%d: %v", i, err)
+					}
+					if err == nil {
+						opened[k] = s
+					}
+				})
+			}
+			both.Wait()
+			for k, to := range []*conn{b, a} {
+				if opened[k] == nil {
+					continue
+				}
+				r := acceptPipe(t, to, byte(i))
+				r.Close()
+			}
+		}
+		eventually(t, "the end of the attempts", func() bool { return len(a.slots) == 0 && len(b.slots) == 0 })
+		for _, c := range []*conn{a, b} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if _, err := c.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("AcceptPipe of pipes that were given up: %v", err)
+			}
+			cancel()
+		}
+	})
+}
+
+// TestPairEndsWithConn: the end of a conn interrupts who reads and who writes on a
+// socket of two pipes, with its reason.
+func TestPairEndsWithConn(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		ab, _, _, fromB := openPair(t, a, b)
+		clog(t, ab, func(n int) []byte { return make([]byte, n) })
+		ab.SetWriteDeadline(time.Time{})
+		fromB.SetReadDeadline(time.Time{})
+		errs := make(chan error, 2)
+		go func() {
+			_, err := ab.Write(make([]byte, 1<<20))
+			errs <- err
+		}()
+		go func() {
+			_, err := fromB.Read(make([]byte, 1))
+			errs <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		a.Close()
+		for range 2 {
+			select {
+			case err := <-errs:
+				if !errors.Is(err, transport.ErrClosed) {
+					t.Errorf("%v, want ErrClosed", err)
+				}
+			case <-time.After(soon):
+				t.Fatal("the end of the conn does not interrupt it")
+			}
+		}
+	})
+}
+
+// wanted registers a paired pipe of c for which nobody has been asked yet.
+func wanted(c *conn) *sender {
+	c.slots <- struct{}{}
+	return c.addSender(true)
+}
+
+// TestPairArrivesTwice: the sockets of both pipes of a pair may arrive at once.
+func TestPairArrivesTwice(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	_, c := connect(t, nodes[0], nodes[1])
+	for range 500 {
+		s := wanted(c)
+		r, err := c.addReceiver(s.id ^ 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var both sync.WaitGroup
+		both.Go(func() { c.arrive(s.id, nil) })
+		both.Go(func() { c.arrive(r.id, nil) })
+		both.Wait()
+		c.removeSender(s)
+		c.removeReceiver(r)
+	}
+}
+
+// TestPairDroppedBeforeItArrives: who waits to share the socket of a pipe learns
+// that it has ended, even if this side has not finished its handshake.
+func TestPairDroppedBeforeItArrives(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	_, c := connect(t, nodes[0], nodes[1])
+	s := wanted(c)
+	for _, m := range []message{{kind: msgShare, pipe: s.id ^ 1}, {kind: msgDrop, pipe: s.id}} {
+		if err := c.handle(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.arrive(s.id, nil)
+	eventually(t, "the end of the wait", func() bool { return c.receiver(s.id^1) == nil })
+	if c.mu.Lock(); len(c.berths) > 0 {
+		t.Errorf("%d berths are left", len(c.berths))
+	}
+	c.mu.Unlock()
+}
+
+// TestPairHasOther: to offer a socket for a pipe that has one does not make this
+// side forget that pipe, and is not done twice.
+func TestPairHasOther(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	dialed, c := connect(t, nodes[0], nodes[1])
+	openPaired(t, dialed, 1)
+	r := acceptPipe(t, c, 1)
+	s := wanted(c)
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	share := message{kind: msgShare, pipe: s.id}
+	if err := c.handle(share); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the half", func() bool {
+		h := &r.ch.halves
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.noWrite
+	})
+	time.Sleep(10 * time.Millisecond)
+	if c.sender(s.id) != s {
+		t.Error("it has forgotten the pipe")
+	}
+	if err := c.handle(share); err == nil {
+		t.Error("a socket may be offered for it again and again")
+	}
+}
+
+// TestPairCannot: the side that dials does so itself, whatever the peer cannot do.
+func TestPairCannot(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	c, _ := connect(t, nodes[0], nodes[1])
+	s := wanted(c)
+	if err := c.handle(message{kind: msgCannot, pipe: s.id}); err != nil {
+		t.Fatal(err)
+	}
+	c.dialOwn(s)
+	if <-s.opened; s.openErr != nil {
+		t.Error(s.openErr)
+	}
+}
+
+// TestCancelOpenPairedStandstill: OpenPaired can be given up while the peer stands
+// still, and leaves nothing when that goes on.
+func TestCancelOpenPairedStandstill(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		openPaired(t, a, 1)
+		acceptPipe(t, b, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		done := make(chan error, 1)
+		a.mu.Lock()
+		go func() {
+			_, err := b.OpenPaired(ctx)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		case <-time.After(soon):
+			t.Error("it is not given up")
+		}
+		a.mu.Unlock()
+		eventually(t, "the end of the attempt", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.outgoing)+len(a.incoming)+len(a.offers)+len(b.offers) == 0
+		})
+		select {
+		case <-a.backlog:
+			t.Error("the peer accepts a pipe that was given up")
+		default:
+		}
+		openPaired(t, b, 2)
+		acceptPipe(t, a, 2)
+	})
+}
+
+// TestPairAnswersNothing: what TLS would answer to what it reads does not get in
+// between what is sent.
+func TestPairAnswersNothing(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	a, b := connect(t, nodes[0], nodes[1])
+	s := openPaired(t, a, 1)
+	r := acceptPipe(t, b, 1)
+	s.ch.held.Write([]byte("an alert"))
+	if _, err := s.Write([]byte{2}); err != nil {
+		t.Fatal(err)
+	}
+	if got := readByte(t, r); got != 2 {
+		t.Errorf("read %d, want 2", got)
+	}
+}
