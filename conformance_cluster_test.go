@@ -23,7 +23,7 @@ import (
 
 // patience is how long a test waits for what must come at once. It is long,
 // because machines that run tests are slow at times.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // A medium makes transports that reach each other.
 type medium struct {

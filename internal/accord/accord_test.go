@@ -110,7 +110,7 @@ func (w *world) each(f func(rank int) error) []error {
 
 // leave closes a node in good order, and die without a word.
 func (w *world) leave(rank int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return w.meshes[rank].Close(ctx)
 }

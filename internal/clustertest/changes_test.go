@@ -29,7 +29,7 @@ const (
 	// It is below the timeouts by which nodes are given up that do not come.
 	settleMax = 20 * time.Second
 	// flatMax is how long a process may take to give back what it had of others.
-	flatMax = 3 * time.Second
+	flatMax = 10 * time.Second
 )
 
 // A hand is a worker of a world that changes.

@@ -19,9 +19,11 @@ import (
 
 const (
 	// jobTimeout is how long a worker may take for an order.
-	jobTimeout = 60 * time.Second
+	jobTimeout = 2 * time.Minute
 	// exitTimeout is how long it may take to end when its input has.
 	exitTimeout = 20 * time.Second
+	// slowMax is what a busy machine may add to what takes no time.
+	slowMax = 5 * time.Second
 )
 
 // A crew is the workers of a test. They end with it.

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// noticeMax is within what time every survivor knows of a killed process.
+	// noticeMax is within what time every survivor knows of a killed process, where
+	// nothing else is at work. A call on a world that has failed may take a quarter of
+	// it, to close a node three times of it.
 	noticeMax = time.Second
-	// laterMax is how long a call on a world that has failed may take.
-	laterMax = 250 * time.Millisecond
 	// killRanks is the size of a world of which one rank is killed.
 	killRanks = 6
 	// killsVariable is how many worlds TestKill takes, over shared memory and
@@ -31,6 +31,7 @@ type killing struct {
 	way string // the transport
 	doing
 	told time.Duration // until the last survivor knew
+	most time.Duration // it may take
 	fine bool
 }
 
@@ -65,10 +66,14 @@ func TestKill(t *testing.T) {
 		}
 		ways = ways[:2]
 	}
+	most := noticeMax
+	if long == "" { // Other tests are at work.
+		most = slowMax
+	}
 	var all []killing
 	for i := range count {
 		// Every combination has its turn, as 5 is prime to 2 and to 3.
-		k := killing{way: ways[i%len(ways)], doing: doings()[i%len(doings())]}
+		k := killing{most: most, way: ways[i%len(ways)], doing: doings()[i%len(doings())]}
 		k.fine = t.Run(fmt.Sprintf("%d/%s/%s", i+1, k.way, k.words), k.run)
 		all = append(all, k)
 		if long != "" && len(all)%10 == 0 {
@@ -107,12 +112,12 @@ func (k *killing) run(t *testing.T) {
 		k.told = max(k.told, r.At.Sub(killed))
 	}
 	t.Logf("rank %d was killed; the last survivor knew after %v", victim, k.told)
-	if k.told > noticeMax {
-		t.Errorf("the last survivor knew after %v, want at most %v", k.told, noticeMax)
+	if k.told > k.most {
+		t.Errorf("the last survivor knew after %v, want at most %v", k.told, k.most)
 	}
 	left.wantGone(team[victim])
 	survivors := slices.Delete(slices.Clone(team), victim, victim+1)
-	checkAftermath(t, survivors, victim)
+	checkAftermath(t, survivors, victim, k.most)
 	left.wantHeld(survivors, before)
 }
 
@@ -170,7 +175,7 @@ func checkLost(t *testing.T, rank int, f *failure, lost int, node string) {
 
 // checkAftermath wants what survivors call now to fail at once, and them to
 // close promptly.
-func checkAftermath(t *testing.T, survivors []*worker, lost int) {
+func checkAftermath(t *testing.T, survivors []*worker, lost int, most time.Duration) {
 	t.Helper()
 	for _, r := range all(survivors, order{Do: "later"}) {
 		if r.Failure != nil {
@@ -180,13 +185,13 @@ func checkAftermath(t *testing.T, survivors []*worker, lost int) {
 			if !f.Revoked || !f.PeerFailed || f.Rank != lost {
 				t.Errorf("a later call: %v, want a revoked communicator because of rank %d", f, lost)
 			}
-			if f.Took > laterMax {
-				t.Errorf("a later call took %v, want at most %v", f.Took, laterMax)
+			if f.Took > most/4 {
+				t.Errorf("a later call took %v, want at most %v", f.Took, most/4)
 			}
 		}
 	}
 	for _, r := range all(survivors, order{Do: "close"}) {
-		if r.Failure != nil || r.Took > 3*time.Second {
+		if r.Failure != nil || r.Took > 3*most {
 			t.Errorf("close took %v: %v", r.Took, r.Failure)
 		}
 	}

@@ -44,7 +44,7 @@ func TestStop(t *testing.T) {
 		}
 		r := team[rank].await(running[rank])
 		checkLost(t, rank, r.Failure, victim, ids[victim].Text)
-		if silent := r.At.Sub(stopped); silent < timeout-time.Second || silent > timeout+noticeMax {
+		if silent := r.At.Sub(stopped); silent < timeout-time.Second || silent > timeout+slowMax {
 			t.Errorf("rank %d gave it up after %v of silence, want %v", rank, silent, timeout)
 		}
 	}

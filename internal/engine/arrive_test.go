@@ -300,7 +300,7 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 					if !strings.Contains(err.Error(), "protocol error") {
 						t.Errorf("the link is lost: %v", err)
 					}
-				case <-time.After(10 * time.Second):
+				case <-time.After(time.Minute):
 					t.Fatal("nothing happens")
 				}
 				if err := op.Wait(t.Context()); !isType[*PeerError](err) {

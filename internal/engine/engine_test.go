@@ -135,7 +135,7 @@ func connect(t testing.TB, a, b transport.Transport) (x, y transport.Conn) {
 // leave closes the node of a rank in good order.
 func (w *world) leave(rank int) {
 	w.engines[rank].Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var closing sync.WaitGroup
 	for _, l := range append([]*link.Link{w.loops[rank]}, w.links[rank]...) {
@@ -244,7 +244,7 @@ func soon(t testing.TB, what string, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s does not return", what)
 	}
 }

@@ -127,7 +127,7 @@ func TestCancelledMessages(t *testing.T) {
 		data := [2][]byte{payload(n, i), make([]byte, n)}
 		victim, delay := rng.IntN(2), time.Duration(rng.IntN(400))*time.Microsecond
 		errs := w.on(func(rank int, c *Comm) (err error) {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if rank == victim {
 				defer time.AfterFunc(delay, cancel).Stop()

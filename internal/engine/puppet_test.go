@@ -82,7 +82,7 @@ func (p *puppet) expect(kind string) heard {
 			if h.kind == kind {
 				return h
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			p.t.Fatalf("rank %d does not hear a %s", p.rank, kind)
 		}
 	}

@@ -72,7 +72,7 @@ func TestRegions(t *testing.T) {
 		a.Deliver(tr)
 		select {
 		case <-full:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("nothing comes")
 		}
 		if !bytes.Equal(got, data) {

@@ -32,7 +32,7 @@ func (s signal) wait(t testing.TB, what string) {
 	t.Helper()
 	select {
 	case <-s:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s: the owner is not told", what)
 	}
 }

@@ -312,7 +312,7 @@ func TestRepliesGoWithTheData(t *testing.T) {
 	for range 2 {
 		select {
 		case <-granted:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a grant gets lost")
 		}
 	}
@@ -338,7 +338,7 @@ func TestEndDuringVisitOfTheBulkLane(t *testing.T) {
 			}
 			over := make(chan struct{})
 			go func() { defer close(over); end(v) }()
-			for late := time.After(10 * time.Second); ; runtime.Gosched() {
+			for late := time.After(time.Minute); ; runtime.Gosched() {
 				visit.Poll()
 				select {
 				case <-over:

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // quick are limits at which a test can wait for them to be exceeded, on a
 // machine that is busy with others.

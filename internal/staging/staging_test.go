@@ -17,7 +17,7 @@ import (
 
 // patience is how long a test waits for what must come at once, on a machine
 // that is busy with other things.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 var errBroken = errors.New("broken")
 

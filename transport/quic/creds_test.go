@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
@@ -63,7 +62,7 @@ func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 // connect dials from a to b and returns both ends.
 func connect(tb testing.TB, a, b *testNode) (dialed, accepted *Conn) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
 	defer cancel()
 	c, err := a.Dial(ctx, b.Addr(), b.name)
 	if err != nil {
@@ -83,7 +82,7 @@ func connect(tb testing.TB, a, b *testNode) (dialed, accepted *Conn) {
 // pipeBetween opens a pipe and carries a byte over it.
 func pipeBetween(tb testing.TB, from, to *Conn) (transport.Sender, transport.Receiver) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
 	defer cancel()
 	s, err := from.OpenPipe(ctx)
 	if err != nil {

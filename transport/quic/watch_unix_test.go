@@ -130,7 +130,7 @@ func TestStopped(t *testing.T) {
 // openEcho sends a byte to the child and reads it back.
 func openEcho(t *testing.T, c transport.Conn) transport.Receiver {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	s, err := c.OpenPipe(ctx)
 	if err != nil {

@@ -82,7 +82,7 @@ func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 	return nodes
 }
 
-const soon = 10 * time.Second // what happens at once, on a busy machine
+const soon = 30 * time.Second // what happens at once, on a busy machine
 
 // connect dials from a to b and returns both ends.
 func connect(tb testing.TB, a, b *testNode) (dialed, accepted *conn) {
