@@ -199,7 +199,8 @@ func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 // A rank that does not come round after a failure, because it is busy with
 // something else, goes too, and the others go on. It is told.
 func TestSurviveWithoutTheLate(t *testing.T) {
-	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 500 * time.Millisecond })
+	t.Parallel()
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 2 * time.Second })
 	const late = 1
 	if err := nodes[3].Close(); err != nil {
 		t.Error(err)
@@ -212,7 +213,7 @@ func TestSurviveWithoutTheLate(t *testing.T) {
 			round := 0
 			for c, err := range n.Epochs(ctx) {
 				if round++; rank == late && round == 1 {
-					time.Sleep(2 * time.Second)
+					time.Sleep(8 * time.Second)
 					continue
 				}
 				if rank == late {

@@ -252,7 +252,7 @@ func soon(t testing.TB, what string, f func()) {
 // until waits until f reports true.
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s does not come", what)
 		}

@@ -142,7 +142,7 @@ func (g *group) isolate(id uint64, cut bool) {
 // until waits for something that is soon to be the case.
 func (g *group) until(what string, ok func() bool) {
 	g.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			g.t.Fatalf("not within 20 s: %s", what)
 		}

@@ -196,11 +196,11 @@ func newLossyNode(t *testing.T, cfg Config, creds *testpeer.Creds) (*testNode, *
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	ca := testpeer.NewCA(t)
-	cfg := Config{Heartbeat: 100 * time.Millisecond, IdleTimeout: time.Second}
+	cfg := Config{Heartbeat: 100 * time.Millisecond, IdleTimeout: 3 * time.Second}
 	a, network := newLossyNode(t, cfg, ca.Node(t, "a"))
 	b, _ := newLossyNode(t, cfg, ca.Node(t, "b"))
 	dialed, accepted := connect(t, a, b)
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(4 * time.Second)
 	pipeBetween(t, dialed, accepted)
 	network.cut.Store(true)
 	for _, c := range []*Conn{dialed, accepted} {
@@ -232,7 +232,7 @@ func TestNoHeartbeats(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	before := dialed.qc.ConnectionStats().PacketsSent
 	time.Sleep(500 * time.Millisecond)
-	if n := dialed.qc.ConnectionStats().PacketsSent - before; n > 3 {
+	if n := dialed.qc.ConnectionStats().PacketsSent - before; n > 10 {
 		t.Errorf("%d packets on an idle connection", n)
 	}
 	pipeBetween(t, dialed, accepted)

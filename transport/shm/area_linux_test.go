@@ -112,7 +112,7 @@ func TestAreaIsUnmapped(t *testing.T) {
 		defer from.areas.mu.Unlock()
 		return len(from.areas.mapped)
 	}
-	for end := time.Now().Add(10 * time.Second); mapped() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); mapped() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		runtime.GC()
 	}
 	if n := mapped(); n > 0 {
