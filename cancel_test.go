@@ -207,7 +207,7 @@ func TestCollectiveTimeout(t *testing.T) {
 }
 
 func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context, c *Comm) error) {
-	const limit = time.Second
+	const limit = 2 * time.Second
 	comms := overMem.cluster(t, 8, Config{CollectiveTimeout: limit, BarrierTimeout: limit})
 	began := time.Now()
 	onAll(t, comms, func(rank int, c *Comm) error {

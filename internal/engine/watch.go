@@ -26,7 +26,7 @@ const (
 	probeMax   = 2 * time.Second
 	// livedMax is how much at most of the time between two looks counts. When there
 	// was more, this process was stopped, or its machine, perhaps with all others.
-	livedMax = time.Second
+	livedMax = 2 * dozeMax
 	// askedMost is how many ranks are asked at a time. Were all of many ranks
 	// to ask all others at once, that would be what they wait for.
 	askedMost = 8

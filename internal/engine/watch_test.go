@@ -91,10 +91,10 @@ func TestStoppedProcess(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"once": livedMax, "again and again": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const seconds = 10
+				const looks = 10
 				w := newWorld(t, 2, overSim(sim.Config{}), Config{})
 				work := w.work(0, pairwise, vector(0, 10))
-				work.Timeout = seconds * time.Second
+				work.Timeout = looks * livedMax
 				c := w.engines[0].NewComm(1, 0, w.links[0])
 				op, err := c.start(work)
 				if err != nil {
@@ -107,7 +107,7 @@ func TestStoppedProcess(t *testing.T) {
 					c.watch(now, ago)
 				}
 				look(time.Hour)
-				for range seconds - 2 {
+				for range looks - 2 {
 					look(pause)
 				}
 				if c.Err() != nil {
@@ -115,7 +115,7 @@ func TestStoppedProcess(t *testing.T) {
 				}
 				look(pause)
 				if err := op.Wait(t.Context()); !isType[*TimeoutError](err) {
-					t.Errorf("after %d seconds in which the process ran: %v, want a TimeoutError", seconds, err)
+					t.Errorf("after %v in which the process ran: %v, want a TimeoutError", work.Timeout, err)
 				}
 			})
 		})
