@@ -47,7 +47,11 @@ func (s *Service) poll(prompt bool) {
 // take takes a message, or refuses it.
 func (s *Service) take(m Message) {
 	p := &s.peers[m.Source]
-	if !p.accept(m.Bytes) {
+	ok, err := p.accept(m.Bytes)
+	if err != nil {
+		s.broken(m.Source, err)
+	}
+	if !ok {
 		if !s.closed.Load() {
 			s.port.Take(m, nil, func(error) {})
 		}

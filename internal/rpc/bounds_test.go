@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -291,4 +292,54 @@ func TestBytesUnderWay(t *testing.T) {
 	if a, _ := x.answer(); a.ID != 4 || a.Status != wire.RemoteUnknown {
 		t.Errorf("answer %+v", a)
 	}
+}
+
+// An announcer announces short messages, and sends none of them.
+type announcer struct {
+	announced int
+	done      []func(error) // of those that were taken
+	refused   int
+}
+
+func (p *announcer) Send(int, ...[]byte) error { return nil }
+
+func (p *announcer) Poll() (Message, bool) {
+	p.announced++
+	return Message{Source: 1, Bytes: wire.PayloadMax}, p.announced <= 20_000
+}
+
+func (p *announcer) Take(_ Message, buf []byte, done func(error)) {
+	if buf == nil {
+		p.refused++
+		return
+	}
+	p.done = append(p.done, done)
+}
+
+// Short messages are never refused. Who announces many and sends none makes this rank
+// keep but so much memory for them, and is broken.
+func TestAnnouncedAndNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 10
+		p, broken := new(announcer), make(chan error, 1)
+		s, err := New(p, 0, 2, Config{InFlight: calls, Broken: func(_ int, err error) { broken <- err }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Arrived()
+		synctest.Wait()
+		if err := <-broken; !strings.Contains(err.Error(), "rank 1 has announced 1064 messages and does not send them") {
+			t.Errorf("broken: %v", err)
+		}
+		if most := s.peers[1].takingMax(); len(p.done) != most || p.refused != 20_000-most {
+			t.Errorf("%d messages are awaited and %d were refused, want %d awaited", len(p.done), p.refused, most)
+		}
+		for _, done := range p.done {
+			done(errTestLost)
+		}
+		s.Close(errTestClosed)
+		if err := s.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -56,15 +56,24 @@ func (s *Service) requestBytesMax() int64 {
 	return int64(s.cfg.InFlightBytes) + int64(s.cfg.InFlight)*wire.RemoteHeadMax
 }
 
+// takingMax is how many messages of a peer may be under way that were announced and
+// have not come. It sends a call, word that it was cancelled, and an answer to each
+// call of this rank; that is allowed for twice over, and for a peer with other limits.
+func (p *peer) takingMax() int { return 4*p.service.cfg.InFlight + len(p.calls) + 1024 }
+
 // accept makes room for a message of n bytes, whatever it will turn out to be,
-// or says that it is to be refused. A short message is never refused: its
-// sender would not hear of it.
-func (p *peer) accept(n int) bool {
+// or says that it is to be refused. A short message is never refused, as its
+// sender would not hear of it: who announces too many of them has broken the
+// protocol, which is an error.
+func (p *peer) accept(n int) (ok bool, err error) {
 	s := p.service
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ending != nil {
-		return false
+		return false, nil
+	}
+	if p.taking >= p.takingMax() {
+		return false, fmt.Errorf("rank %d has announced %d messages and does not send them", p.rank, p.taking)
 	}
 	if n > wire.PayloadMax {
 		messageMax := int64(s.cfg.PayloadMax) + wire.RemoteHeadMax
@@ -72,13 +81,13 @@ func (p *peer) accept(n int) bool {
 		// answer to one of ours, and if all others are.
 		may := s.requestBytesMax() + int64(len(p.calls))*messageMax
 		if int64(n) > messageMax || p.heldBytes+p.takingBytes+int64(n) > may {
-			return false
+			return false, nil
 		}
 		p.takingBytes += int64(n)
 	}
 	p.taking++
 	s.begin()
-	return true
+	return true, nil
 }
 
 // taken handles a message that has been accepted.

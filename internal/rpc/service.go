@@ -30,11 +30,14 @@
 // What one peer can make a Service run or keep is bounded, whatever it sends:
 // Config.InFlight calls, with Config.InFlightBytes of arguments; twice as many
 // goroutines, with the results that it has not taken; Config.PayloadMax for each
-// call to it that it has not answered; and 2^18 refusals of a few bytes. A peer
-// that is owed more of these does not read its answers, and is broken.
+// call to it that it has not answered; four times InFlight messages, and some, of up
+// to 64 KiB that were announced and do not come; and 2^18 refusals of a few bytes. A
+// peer that announces more, or is owed more of these, as it does not read its answers,
+// is broken.
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -252,8 +255,8 @@ func (s *Service) send(to int, parts ...[]byte) error {
 		n += len(part)
 	}
 	p := &s.peers[to]
-	if !p.accept(n) {
-		return ErrRefused
+	if ok, err := p.accept(n); !ok {
+		return cmp.Or(err, ErrRefused)
 	}
 	b := make([]byte, 0, n)
 	for _, part := range parts {
