@@ -84,8 +84,9 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // whole number of elements of T is of another one.
 //
 // If ctx ends before a message has come, nothing has happened, and the
-// communicator goes on. If it ends while a message is coming in, the
-// communicator is revoked. data must not be used until Recv returns. When all
+// communicator goes on. If it ends while a message of more than 64 KiB is coming in,
+// the communicator is revoked; for a shorter one Recv waits half a second more, and it
+// is revoked if that has not come by then. data must not be used until Recv returns. When all
 // other ranks have left, so has what AnyRank could wait for.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
 	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)

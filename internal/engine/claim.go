@@ -7,9 +7,10 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// comingMax is how long a receive whose context has ended waits for the rest of
-// a message that it has claimed. All of that has been sent, or is being copied.
-const comingMax = 100 * time.Millisecond
+// comingMax is how long a receive whose context has ended waits for a short message
+// that is for it. All of that has been sent, is being copied, or comes as soon as its
+// sender has the grant.
+const comingMax = 500 * time.Millisecond
 
 // Claim has a message that is about to come in go straight to the receive that
 // waits for it, if there is one.
@@ -33,12 +34,11 @@ func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
 		r.end(err)
 		return 0, true
 	}
-	r.claimed = true
 	c.claimed = append(c.claimed, r)
 	return l.Claim(r.expect(&a)), true
 }
 
-// came waits a while for a message that was claimed.
+// came waits a while for a short message.
 func (r *Receive) came() bool {
 	select {
 	case <-r.ended:

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,4 +95,52 @@ func TestCloseWithClaim(t *testing.T) {
 	if isType[*RevokedError](err) || err == nil {
 		t.Errorf("the other rank: error %v, want that the rank has left", err)
 	}
+}
+
+// TestShortMessagesWithoutCredit: a receive with little time never ends the
+// communicator on account of a short message, also where that has to be granted as
+// others have used up the credit.
+func TestShortMessagesWithoutCredit(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	const size, count, ahead = 4000, 300, 500 // more than the credit is enough for
+	flood, sending := sync.WaitGroup{}, make(chan error, 1)
+	for range ahead {
+		flood.Go(func() { w.comms[1].Send(t.Context(), payload(size, 1), byteType, 0, 1) })
+	}
+	until(t, "the credit is used up", func() bool {
+		w.comms[0].mu.Lock()
+		defer w.comms[0].mu.Unlock()
+		return w.comms[0].messages.Queued() == ahead
+	})
+	go func() {
+		var err error
+		for i := 0; i < count && err == nil; i++ {
+			err = w.comms[1].Send(t.Context(), payload(8, i), byteType, 0, 2)
+		}
+		sending <- err
+	}()
+	buf := make([]byte, 8)
+	for i, early := 0, 0; i < count; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(early%50)*time.Microsecond)
+		_, err := w.comms[0].Recv(ctx, buf, byteType, 1, 2)
+		cancel()
+		switch {
+		case err == nil && bytes.Equal(buf, payload(8, i)):
+			i++
+		case err == nil:
+			t.Fatalf("message %d is not what was sent", i)
+		case !errors.Is(err, context.DeadlineExceeded) || w.comms[0].Err() != nil:
+			t.Fatalf("message %d: %v; the communicator has ended: %v", i, err, w.comms[0].Err())
+		}
+		early++
+	}
+	if err := <-sending; err != nil {
+		t.Error(err)
+	}
+	for range ahead {
+		if _, err := w.comms[0].Recv(t.Context(), make([]byte, size), byteType, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flood.Wait()
 }

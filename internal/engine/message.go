@@ -19,14 +19,13 @@ type Receive struct {
 	source int
 	tag    int64
 
-	begun   int64 // by the clock of the engine
-	sink    link.Sink
-	from    *link.Link // of a payload under way
-	claimed bool       // which comes without a grant
-	got     Received
-	err     error
-	over    bool
-	ended   chan struct{} // gets one value at the end
+	begun int64 // by the clock of the engine
+	sink  link.Sink
+	from  *link.Link // of a payload under way
+	got   Received
+	err   error
+	over  bool
+	ended chan struct{} // gets one value at the end
 }
 
 // Received says what was received.
@@ -187,8 +186,8 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 // Recv receives a message from source with tag, either of which may be
 // match.Any, into buf. A message that is longer than buf, or of another type,
 // is lost and an error. If ctx ends before a message has come, nothing has
-// happened; if it ends while a large one comes in, the communicator is
-// revoked.
+// happened; if it ends while a large one comes in, or a short one for longer than
+// comingMax, the communicator is revoked.
 func (c *Comm) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
 	r, err := c.StartRecv(Bytes(buf), typ, source, tag)
 	if err != nil {
@@ -236,7 +235,8 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 		return got, err
 	}
 	c.mu.Lock()
-	waiting, claimed := c.messages.Remove(r.source, r.tag, r), r.claimed
+	waiting := c.messages.Remove(r.source, r.tag, r)
+	short := r.got.Bytes <= c.engine.cfg.EagerMax
 	if waiting {
 		c.noteReceived(r, context.Cause(ctx))
 	}
@@ -244,7 +244,7 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	switch {
 	case waiting:
 		return Received{}, context.Cause(ctx)
-	case claimed && r.came():
+	case short && r.came():
 		return r.got, r.err
 	}
 	c.cancel(func() bool { return !r.over }, context.Cause(ctx))
