@@ -118,6 +118,9 @@ func (s *Server) isView(epoch uint64) bool {
 
 // renew signs the next certificate of a node, and of no other.
 func (s *Server) renew(g *guest, csr []byte) error {
+	if n := g.out.waiting(); n > backlogMax {
+		return fmt.Errorf("comes before it has read %d messages", n)
+	}
 	cert, id, err := s.authority().Sign(csr, s.cfg.CertificateLife)
 	if err != nil {
 		return err
@@ -177,9 +180,14 @@ func (s *Server) forgetLater(g *guest, reason string) {
 		return
 	}
 	form := s.form
+	s.office.departed[g.node.ID] = g
 	time.AfterFunc(s.lim.away, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.office.departed[g.node.ID] != g {
+			return // It was back meanwhile, or somebody else led.
+		}
+		delete(s.office.departed, g.node.ID)
 		if s.form == form && s.office.held && s.guests[g.node.ID] == nil && s.open.Err() == nil {
 			s.forget(g, reason, false)
 		}
@@ -202,6 +210,7 @@ func (s *Server) takeBack(g *guest, epoch uint64) {
 		old.out.close(nil)
 	}
 	s.guests[g.node.ID] = g
+	delete(s.office.departed, g.node.ID)
 	s.office.inherited = 0
 	v := s.record.view
 	rank, _ := v.Rank(g.node.ID)

@@ -34,6 +34,8 @@ type office struct {
 	inherited uint64
 	// Nodes that have left in good order since this seed leads.
 	left map[member.NodeID]bool
+	// Nodes whose conn has ended for now, with their last one.
+	departed map[member.NodeID]*guest
 
 	lonely    *time.Timer // when nobody has led for long
 	clock     *time.Timer // when the formation has taken too long
@@ -106,6 +108,7 @@ func (s *Server) begin() {
 	s.retire()
 	s.office.begun, s.council = true, nil
 	s.guests, s.office.left = make(map[member.NodeID]*guest), make(map[member.NodeID]bool)
+	s.office.departed = make(map[member.NodeID]*guest)
 	s.lobby = member.NewLobby(member.Terms{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.office.term<<32)
 	now := time.Now()
 	if s.record.over {
@@ -135,12 +138,12 @@ func (s *Server) begin() {
 }
 
 // missAbsent tells a council of nodes that have not turned to this seed since it leads:
-// they are like those whose conn has ended.
+// they are like those whose conn has ended for good.
 func (s *Server) missAbsent(council *member.Council) func() {
 	return func() {
 		s.judge(func(now time.Time) {
 			for _, n := range s.record.view.Nodes {
-				if s.council == council && s.guests[n.ID] == nil {
+				if s.council == council && s.guests[n.ID] == nil && s.office.departed[n.ID] == nil {
 					council.Gone(now, n.ID, false, "it has not turned to the seed that leads")
 				}
 			}

@@ -353,6 +353,46 @@ func TestConnEndsForAMoment(t *testing.T) {
 	}
 }
 
+// The time in which a node has to be back begins anew each time that its conn ends.
+func TestConnEndsAgain(t *testing.T) {
+	t.Parallel()
+	const away = 600 * time.Millisecond
+	c := newCluster(t, 1, 3, func(cfg *Config) { cfg.limits.away = away })
+	sessions := c.form(3)
+	s := c.seeds[0]
+	s.mu.Lock()
+	id := sessions[1].ID
+	g := s.guests[id]
+	again := *g // the same node on another conn
+	s.mu.Unlock()
+	depart := func(g *guest) time.Time {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.guests, id)
+		s.forgetLater(g, "its conn has ended")
+		return time.Now()
+	}
+	depart(g)
+	time.Sleep(away / 2)
+	s.mu.Lock()
+	s.takeBack(&again, 1)
+	s.mu.Unlock()
+	second := depart(&again)
+	until(t, "its time is up", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.office.departed[id] == nil
+	}, c)
+	if took := time.Since(second); took < away {
+		t.Errorf("its time was up after %v, want %v", took, away)
+	}
+	sessions[0].Lost(id, errors.New("silent"))
+	sessions[2].Lost(id, errors.New("silent"))
+	if v := next(t, sessions[0], 1); v.Size() != 2 {
+		t.Errorf("view %v, want one without the node", v)
+	}
+}
+
 // A world that did not form is over for all seeds, with the same reason.
 func TestSeedsHearOfFailure(t *testing.T) {
 	t.Parallel()
