@@ -19,7 +19,7 @@ import (
 type Comm struct {
 	engine *Engine
 	id     uint64
-	maker  int // the peer that used it before this node had made it
+	maker  int // the peer that uses it before this node has made it, or -1; see Engine.mu
 	rank   int
 	links  []*link.Link
 	ranks  []int       // all of them
@@ -395,12 +395,27 @@ func (e *Engine) noteEnd(l *link.Link, err error) {
 }
 
 // Forget forgets what is known of a link that no communicator will be made of any
-// more. It would be kept, with what its peer shares with this node.
+// more, and the communicators that its peer has begun and this node has not made. All
+// that would be kept, with what the peer shares with this node.
 func (e *Engine) Forget(l *link.Link) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	delete(e.ended, l)
 	delete(e.doubts, l)
+	var begun []*Comm
+	for _, c := range e.comms {
+		if c.maker == l.Peer {
+			begun = append(begun, c)
+		}
+	}
+	delete(e.ahead, l.Peer)
+	for _, c := range begun {
+		c.maker = -1
+		delete(e.comms, c.id)
+	}
+	e.mu.Unlock()
+	for _, c := range begun {
+		c.end(ErrClosed)
+	}
 }
 
 // Failed passes on what a peer says of a third node.

@@ -72,6 +72,7 @@ func (e *Engine) own(id uint64) *Comm {
 		e.comms[id] = c
 	} else {
 		e.ahead[c.maker]--
+		c.maker = -1
 	}
 	return c
 }

@@ -368,3 +368,45 @@ func TestCommOfClosedEngine(t *testing.T) {
 		t.Errorf("Recv: %v, want %v", err, ErrClosed)
 	}
 }
+
+// TestForgottenPeer: what a peer has begun that this node has not made goes with it,
+// and what others have sent for that; those that come later begin anew.
+func TestForgottenPeer(t *testing.T) {
+	w, puppets, _ := onStage(t, 3)
+	e := w.engines[0]
+	l := w.links[0][2]
+	const begun = 10
+	until := func(what string, queued int) *Comm {
+		var c *Comm
+		until(t, what, func() bool {
+			if c = e.known(commID + begun); c == nil {
+				return false
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.unopened) == queued
+		})
+		return c
+	}
+	for i := range uint64(begun) {
+		puppets[2].link.OfferMessage(wire.Offer{Comm: commID + 1 + i})
+	}
+	until("what the peer has begun", 1)
+	puppets[1].credit(wire.Messages, 4)
+	puppets[1].link.SendMessage(wire.Message{Comm: commID + begun}, make([]byte, 4))
+	c := until("what another has sent for that", 2)
+	e.Forget(l)
+	for i := range uint64(begun) {
+		if e.known(commID+1+i) != nil {
+			t.Errorf("communicator %d is kept", commID+1+i)
+		}
+	}
+	if c.Err() == nil || len(c.unopened) > 0 || e.ahead[l.Peer] != 0 {
+		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), len(c.unopened), e.ahead[l.Peer])
+	}
+	puppets[1].link.OfferMessage(wire.Offer{Comm: commID + begun})
+	until("what comes later", 1)
+	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.messages.Queued() != 1 || e.ahead[1] != 0 {
+		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.messages.Queued(), e.ahead[1])
+	}
+}

@@ -97,10 +97,10 @@ func (l *Link) Deliver(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	t.recalled, t.sent, t.courier, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
 	if b.closed {
 		return // The handler has been told, or will be, that the link has ended.
 	}
-	t.recalled, t.sent, t.courier, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
 	if len(b.couriers) == 0 {
 		b.waiting = append(b.waiting, t)
 		return

@@ -290,3 +290,27 @@ func TestCloseWaitsForTransfers(t *testing.T) {
 		t.Error("the transfer has not arrived")
 	}
 }
+
+// TestDeliverWhenClosed: a transfer that is used again has no courier of another link,
+// also where the lane takes it no more.
+func TestDeliverWhenClosed(t *testing.T) {
+	a, b := pair(t, newHandler(), newHandler(), nil)
+	sent := make(signal)
+	data := filler(2<<20, 1)
+	tr := &Transfer{Grant: b.Grant(&Sink{Dst: make([]byte, len(data)), Owner: make(signal)}), Data: data, Owner: sent}
+	a.Deliver(tr)
+	a.Push()
+	sent.wait(t, "the transfer")
+	if tr.courier == nil {
+		t.Fatal("the transfer had no courier")
+	}
+	other, _ := pair(t, newHandler(), newHandler(), nil)
+	other.bulk.mu.Lock()
+	other.bulk.closed = true
+	other.bulk.mu.Unlock()
+	other.Deliver(tr)
+	if tr.courier != nil || tr.sent != 0 {
+		t.Errorf("it still has one, and %d bytes of it are sent", tr.sent)
+	}
+	other.Recall(tr)
+}

@@ -146,6 +146,9 @@ func (v *Visit) End(soon bool) {
 		k.turn.Store(false)
 	}
 	v.letGo()
+	if v.link.visitors.Load() > 0 {
+		v.link.Wake() // Somebody has come meanwhile, when no turn was to be had.
+	}
 }
 
 // Wake ends what End has left: from now on what comes is handled at once,
