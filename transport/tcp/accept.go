@@ -189,6 +189,7 @@ func (c *conn) takeIncoming(ch *channel, id uint32) error {
 	if err := c.agree(ch); err != nil {
 		c.arrive(id, nil)
 		c.removeReceiver(r)
+		c.say(message{kind: msgDrop, pipe: id})
 		return err
 	}
 	c.arrive(id, ch)
@@ -211,6 +212,7 @@ func (c *conn) takeOutgoing(ch *channel, id uint32) error {
 	if err := c.agree(ch); err != nil {
 		c.arrive(id, nil)
 		c.removeSender(s)
+		c.say(message{kind: msgEnd, pipe: id})
 		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
 		return err
 	}
@@ -219,8 +221,13 @@ func (c *conn) takeOutgoing(ch *channel, id uint32) error {
 	return nil
 }
 
-// agree says yes for this side, and hears it from the other one.
+// agree says yes for this side, and hears it from the other one, which may count the
+// pipe as open from then on. If this side does not, it has to tell by the control
+// socket: the end of the socket alone would look like that of the peer.
 func (c *conn) agree(ch *channel) error {
+	if !c.t.gate.knows(ch.socket) {
+		return errEvicted
+	}
 	rw := ch.stream()
 	if _, err := rw.Write([]byte{yes}); err != nil {
 		return err
@@ -229,7 +236,7 @@ func (c *conn) agree(ch *channel) error {
 		return err
 	}
 	if !c.t.gate.leave(ch.socket) {
-		return errEvicted
+		return errTransportClosed
 	}
 	return ch.ready()
 }

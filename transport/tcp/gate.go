@@ -21,6 +21,7 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside map[net.Conn]*guest
+	known  map[net.Conn]struct{} // have proved what they are, and make way for nobody
 }
 
 type guest struct {
@@ -31,7 +32,7 @@ type guest struct {
 func (g *gate) init(most int) {
 	g.max = most
 	g.left = make(chan struct{}, 1)
-	g.inside = make(map[net.Conn]*guest)
+	g.inside, g.known = make(map[net.Conn]*guest), make(map[net.Conn]struct{})
 }
 
 // enter lets a socket in, waiting for room if it must. It reports false if the
@@ -96,17 +97,37 @@ func (g *gate) talks(sock net.Conn) {
 	}
 }
 
-// leave reports whether the socket was still inside: if not, it is closed.
+// knows notes that a socket has proved what it is, so that it takes no room of others.
+// It reports whether it was still inside: if not, it is closed.
+func (g *gate) knows(sock net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.inside[sock]
+	if ok {
+		g.known[sock] = struct{}{}
+		g.remove(sock)
+	}
+	return ok
+}
+
+// leave reports whether the socket was still there: if not, it is closed.
 func (g *gate) leave(sock net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, ok := g.inside[sock]
+	_, known := g.known[sock]
+	delete(g.known, sock)
+	g.remove(sock)
+	return ok || known && !g.closed
+}
+
+// remove makes room for another. It is called with the lock held.
+func (g *gate) remove(sock net.Conn) {
 	delete(g.inside, sock)
 	select {
 	case g.left <- struct{}{}:
 	default:
 	}
-	return ok
 }
 
 // close closes the sockets that are inside, and lets no more in.
@@ -115,6 +136,9 @@ func (g *gate) close() {
 	defer g.mu.Unlock()
 	g.closed = true
 	for sock := range g.inside {
+		sock.Close()
+	}
+	for sock := range g.known {
 		sock.Close()
 	}
 }
