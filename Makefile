@@ -11,6 +11,7 @@ PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
+RACELESS := internal/(arch|bucket|kernel|match|member|plan|settings/table)|examples(/train/(curve|digits|mlp|sgd))?
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
@@ -39,10 +40,11 @@ build: ## the command, as ./nexar
 test: ## all tests
 	go test ./...
 
-# Left out are those that read the source, and those that build programs and run
-# them: the race detector would see nothing there but the test itself.
+# Left out are those that read the source, those that build programs and run them, and
+# those whose tests have one goroutine: the race detector would see nothing there
+# but the test itself.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 30m $$(go list ./... | grep -vE '/(internal/arch|examples)$$')
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 30m $$(go list ./... | grep -vE '/($(RACELESS))$$')
 
 fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \

@@ -30,6 +30,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 		}, func(err error) bool { return errors.Is(err, ErrRevoked) }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			token := NewToken()
@@ -44,7 +45,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 				loops.Go(func() {
 					err := follow(ctx, Config{
 						Seeds: []string{seed.Addr()}, Token: token, Listen: "127.0.0.1:0", Rank: &rank,
-						RecoveryTimeout: patience,
+						HeartbeatInterval: 200 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, RecoveryTimeout: patience,
 					}, test.mistake, &leaving)
 					if !test.is(err) || errors.Is(err, ErrNoQuorum) {
 						t.Errorf("rank %d: %v", rank, err)
