@@ -83,8 +83,7 @@ func newHome(m *mesh.Mesh, net tune.Network, cfg Config) (*home, error) {
 
 // first makes the communicator of all ranks of a view with which a world forms.
 func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
-	h = &home{lasting: h.lasting, view: view}
-	world, err := h.world(ctx, worldComm)
+	world, err := (&home{lasting: h.lasting, view: view}).world(ctx, worldComm)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +95,9 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 // next makes the communicator of all ranks of a later view. Ranks that do not
 // take part for so long are named in the error.
 func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
-	h.mesh.Adopt(ctx, view)
+	if err := h.mesh.Adopt(ctx, view); err != nil {
+		return nil, err // There is a later view, or the caller may come again.
+	}
 	for epoch := h.last.Epoch + 1; h.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
 		h.decline(engine.ID(worldComm, viewOf, epoch)) // Others may have begun to make it.
 	}

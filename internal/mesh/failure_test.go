@@ -186,7 +186,7 @@ func TestOutcastAccusesNobody(t *testing.T) {
 			if c := m.Engine().NewComm(2, i, linksOf(t, m, next)); c.Err() == nil && i == 1 {
 				t.Error("rank 2 makes a communicator with one that is said to have failed")
 			}
-			m.Adopt(w.Context(), next)
+			w.adopt(m, next)
 			comms[i] = m.Engine().NewComm(3, i, linksOf(t, m, next))
 		}
 		var all sync.WaitGroup
@@ -212,7 +212,7 @@ func TestStaleNews(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		next := member.View{Epoch: 2, Nodes: w.view.Nodes}
-		w.meshes[0].Adopt(w.Context(), next)
+		w.adopt(w.meshes[0], next)
 		c := w.meshes[0].Engine().NewComm(2, 0, linksOf(t, w.meshes[0], next))
 		say := func(epoch uint64) {
 			w.linkOf(1, 0).Failed(wire.Failed{Node: idOf(2), Epoch: epoch}, "it is silent")

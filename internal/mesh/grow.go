@@ -69,9 +69,12 @@ const settlePatience = 15 * time.Second
 // Adopt goes on with the nodes of a later view: doubts about them are over, and
 // who was expected has come. Those of them that are not linked to this node, even
 // after a while, are lost. The links to all others end, but for nodes that are still
-// expected.
-func (m *Mesh) Adopt(ctx context.Context, v member.View) {
-	m.settle(ctx, v)
+// expected. If ctx ends while they may still come, its cause is the error, and the
+// view is not adopted: that says nothing of them.
+func (m *Mesh) Adopt(ctx context.Context, v member.View) error {
+	if err := m.settle(ctx, v); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	m.view = v
 	for rank, n := range v.Nodes {
@@ -87,12 +90,13 @@ func (m *Mesh) Adopt(ctx context.Context, v member.View) {
 	for seat := range seats {
 		m.adopt(seat, v)
 	}
+	return nil
 }
 
 // settle waits for links to the nodes of a view that were expected.
-func (m *Mesh) settle(ctx context.Context, v member.View) {
-	ctx, cancel := context.WithTimeout(ctx, settlePatience)
-	defer cancel()
+func (m *Mesh) settle(ctx context.Context, v member.View) error {
+	patience := time.NewTimer(settlePatience)
+	defer patience.Stop()
 	for {
 		m.mu.Lock()
 		grown, missing := m.grown, 0
@@ -103,12 +107,14 @@ func (m *Mesh) settle(ctx context.Context, v member.View) {
 		}
 		m.mu.Unlock()
 		if missing == 0 {
-			return
+			return nil
 		}
 		select {
 		case <-grown:
+		case <-patience.C:
+			return nil
 		case <-ctx.Done():
-			return
+			return context.Cause(ctx)
 		}
 	}
 }

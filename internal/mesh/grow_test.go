@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -72,7 +73,7 @@ func (w *world) reduceIn(id uint64, v member.View, seats ...int) []error {
 	var all sync.WaitGroup
 	for rank, seat := range seats {
 		m := w.meshes[seat]
-		m.Adopt(w.Context(), v)
+		w.adopt(m, v)
 		links, err := m.Links(v)
 		if err != nil {
 			errs[rank] = err
@@ -159,7 +160,7 @@ func TestGoneAreForgotten(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.comms[0].Close()
 		w.comms[0] = nil
-		m.Adopt(w.Context(), member.View{Epoch: 2, Nodes: w.view.Nodes[:2]})
+		w.adopt(m, member.View{Epoch: 2, Nodes: w.view.Nodes[:2]})
 		for range 100 {
 			time.Sleep(time.Second)
 			runtime.GC()
@@ -288,6 +289,31 @@ func TestNewcomerAccusesNobody(t *testing.T) {
 	})
 }
 
+// TestOvertaken: there is a later view while a node waits for a newcomer to link itself
+// to it, as after packets were lost. It does not take that for lost, and works with it
+// in the later view.
+func TestOvertaken(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.lost = func(id member.NodeID, err error) { t.Errorf("%s is said to be lost: %v", id, err) }
+		w.form()
+		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()})}
+		m := w.meshes[0]
+		m.Expect(next.Nodes[3:])
+		later := errors.New("there is a later view")
+		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, later)
+		defer cancel()
+		if err := m.Adopt(ctx, next); err != later {
+			t.Errorf("a view that a node gives up is adopted: %v, want %v", err, later)
+		}
+		all := w.newcomers(1)
+		for rank, err := range w.reduceIn(3, member.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2, 3) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
+}
+
 // TestUnlinked: a view has a node that never came. All who miss it say so, once.
 func TestUnlinked(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
@@ -302,8 +328,8 @@ func TestUnlinked(t *testing.T) {
 		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
 		for _, m := range w.meshes {
 			m.Expect(next.Nodes[3:])
-			m.Adopt(w.Context(), next)
-			m.Adopt(w.Context(), next)
+			w.adopt(m, next)
+			w.adopt(m, next)
 			if _, err := m.Links(next); err == nil {
 				t.Error("a link to nobody")
 			}

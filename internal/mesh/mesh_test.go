@@ -148,6 +148,14 @@ func linksOf(t testing.TB, m *Mesh, v member.View) []*link.Link {
 	return links
 }
 
+// adopt has a mesh go on with a later view.
+func (w *world) adopt(m *Mesh, v member.View) {
+	w.Helper()
+	if err := m.Adopt(w.Context(), v); err != nil {
+		w.Error(err)
+	}
+}
+
 // linkOf is the link of a rank to another.
 func (w *world) linkOf(rank, to int) *link.Link {
 	m := w.meshes[rank]

@@ -167,7 +167,7 @@ func TestWatchersAnew(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for _, rank := range append(left, victim) {
-			w.meshes[rank].Adopt(w.Context(), next)
+			w.adopt(w.meshes[rank], next)
 		}
 		time.Sleep(time.Minute)
 		w.network.PowerOff(w.host(victim))

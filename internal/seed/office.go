@@ -34,7 +34,7 @@ type office struct {
 	inherited uint64
 	// Nodes that have left in good order since this seed leads.
 	left map[member.NodeID]bool
-	// Nodes whose conn has ended for now, with their last one.
+	// Nodes whose conn has ended and that may come back, with their last one.
 	departed map[member.NodeID]*guest
 
 	lonely    *time.Timer // when nobody has led for long
