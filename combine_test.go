@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestCombineThatDoesNotReturn: a function that panics, which someone further
@@ -121,6 +122,26 @@ func TestCombineThatScribbles(t *testing.T) {
 				return err
 			})
 		}
+	}
+}
+
+// TestSlowFunction: what waits for its turn on this rank is not late, however long the
+// function before it takes.
+func TestSlowFunction(t *testing.T) {
+	t.Parallel()
+	const limit = 2 * time.Second
+	for _, m := range []medium{overMem, overShared} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			comms := m.cluster(t, 2, Config{CollectiveTimeout: limit})
+			onAll(t, comms, func(_ int, c *Comm) error {
+				slow := StartAllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
+					time.Sleep(5 * limit / 2)
+					addTo(dst, src)
+				})
+				return WaitAll(slow, StartAllReduce(t.Context(), c, []int32{1}, Sum))
+			})
+		})
 	}
 }
 

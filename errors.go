@@ -225,7 +225,7 @@ func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 // context.DeadlineExceeded.
 //
 // The ranks have been asked where they are. First come those that are the reason:
-// that have not answered, or are in no collective and have called the fewest. After
+// that do not answer, or are in no collective and have called the fewest. After
 // them come others that the operation waited for itself and that have not come to it,
 // as they wait for someone.
 type TimeoutError struct {
@@ -239,12 +239,14 @@ type TimeoutError struct {
 // A LateRank is a rank that others have waited for, and where it was when they
 // asked it.
 type LateRank struct {
-	Rank   int
-	Node   NodeID
-	Addr   string // where the node is
-	Heard  bool   // it has answered; otherwise nothing is known of its calls
-	Call   Call   // the last collective that it has called
-	Active bool   // it was still in that
+	Rank int
+	Node NodeID
+	Addr string // where the node is
+	// Heard is whether it has answered; otherwise nothing is known of its calls. Mute is
+	// whether it was asked again since, and has not.
+	Heard, Mute bool
+	Call        Call // the last collective that it has called
+	Active      bool // it was still in that
 	// For is how long it has been in Call or, if it is not, how long ago that ended,
 	// when the operation timed out; 0 if that is unknown. Silent is for how long it had
 	// not answered by then.
@@ -253,7 +255,7 @@ type LateRank struct {
 
 // String says which rank it is and where: "rank 2 (in all_reduce #7 (…) for 31s)".
 func (l LateRank) String() string {
-	where := engine.Waiting{Known: l.Heard, Active: l.Active, For: l.For, Silent: l.Silent}
+	where := engine.Waiting{Known: l.Heard, Active: l.Active, Mute: l.Mute, For: l.For, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 

@@ -135,7 +135,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active, For: w.For, Silent: w.Silent}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active, Mute: w.Mute, For: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}

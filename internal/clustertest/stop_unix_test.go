@@ -5,6 +5,7 @@ package clustertest
 import (
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -51,6 +52,37 @@ func TestStop(t *testing.T) {
 	team[victim].kill(syscall.SIGCONT)
 	if r := team[victim].await(running[victim]); r.Failure == nil || !r.Failure.PeerFailed {
 		t.Errorf("the one that stood still: %v, want an error, as the others have gone on", r.Failure)
+	}
+}
+
+// TestStopTimesOut: where silence is allowed, one that stands still in the middle of its
+// work is named by those who wait for it when their time is up, over any way, and
+// whatever has been on its way to it.
+func TestStopTimesOut(t *testing.T) {
+	t.Parallel()
+	const ranks, victim = 3, 1
+	for way, n := range map[string]int{"shm": 4 << 20, "tcp,quic": 4 << 20, "quic": 10} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			c := newCrew(t)
+			team := c.team(ranks, "NEXAR_TRANSPORTS="+way, "NEXAR_HEARTBEAT_TIMEOUT_SECS=600", "NEXAR_COLLECTIVE_TIMEOUT_SECS=4")
+			var running []<-chan report
+			for _, w := range team {
+				running = append(running, w.start(order{Do: "loop", What: "all_reduce", N: n}))
+			}
+			time.Sleep(500 * time.Millisecond)
+			team[victim].kill(syscall.SIGSTOP)
+			defer team[victim].kill(syscall.SIGCONT)
+			for rank := range team {
+				if rank == victim {
+					continue
+				}
+				f := team[rank].await(running[rank]).Failure
+				if f == nil || !f.Deadline && !f.Revoked || !strings.Contains(f.Text, fmt.Sprintf("rank %d (", victim)) {
+					t.Errorf("rank %d: %v, want that the time is up, and because of rank %d", rank, f, victim)
+				}
+			}
+		})
 	}
 }
 

@@ -331,7 +331,8 @@ func (c *Comm) since(seq uint64, op *Op) uint64 {
 // An answer is what a rank has said to a probe, and when.
 type answer struct {
 	wire.Where
-	at time.Time
+	at    time.Time // zero if it has said nothing yet
+	asked time.Time // the first time since then; zero if it was not
 }
 
 // Where handles the answer to a probe. It is the last word of its rank, so that
@@ -345,7 +346,7 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	defer c.mu.Unlock()
 	if rank, ok := c.rankOf[l.Peer]; ok {
 		w.Seq = max(w.Seq, c.where[rank].Seq)
-		c.where[rank] = answer{w, time.Now()}
+		c.where[rank] = answer{Where: w, at: time.Now()}
 	}
 }
 

@@ -66,6 +66,7 @@ type Waiting struct {
 	Rank          int
 	Known, Active bool
 	Last          wire.Call
+	Mute          bool // it has not answered since
 	// For is how long it has been in Last, or if it was not, how long ago that ended;
 	// 0 if it has not said so. Silent is how long ago it has said all this.
 	For, Silent time.Duration
@@ -108,7 +109,7 @@ func (w Waiting) Describe(call string) string {
 	case w.For > 0:
 		text += fmt.Sprintf(", which ended %v ago", rough(w.For))
 	}
-	if w.Silent > silentLong {
+	if w.Mute || w.Silent > silentLong {
 		text += fmt.Sprintf(", and not heard of for %v", rough(w.Silent))
 	}
 	return text

@@ -27,6 +27,9 @@ const (
 	// livedMax is how much at most of the time between two looks counts. When there
 	// was more, this process was stopped, or its machine, perhaps with all others.
 	livedMax = 2 * dozeMax
+	// muteAfter is for how long a rank that has been asked owes an answer that is taken
+	// for silence.
+	muteAfter = probeMax
 	// askedMost is how many ranks are asked at a time. Were all of many ranks
 	// to ask all others at once, that would be what they wait for.
 	askedMost = 8
@@ -125,13 +128,16 @@ func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
 	ago -= stopped
 	var late *Op
 	c.mu.Lock()
+	if stopped > 0 {
+		c.excuse(stopped)
+	}
 	c.ops.each(func(op *Op) {
 		if stopped > 0 && !op.moved.IsZero() {
 			op.moved = op.moved.Add(stopped)
 		}
-		if op.failing || op.busy > 0 && (op.work.Shared == nil || c.board.Waiting() < 0) {
-			next = watchTick
-			return // What is worked on here does not stand still.
+		if op.failing || op.isWorkedOn() {
+			op.moved, next = time.Time{}, watchTick
+			return
 		}
 		switch p := op.measure(); {
 		case op.moved.IsZero() || p != op.progress:
@@ -142,7 +148,7 @@ func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
 			}
 		default:
 			if op.search.stalled += ago; op.search.stalled >= op.search.next {
-				op.probe()
+				op.probe(now)
 			}
 		}
 		next = min(next, op.rest(now))
@@ -153,6 +159,25 @@ func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
 	}
 	c.mu.Unlock()
 	return next
+}
+
+// isWorkedOn reports whether this node has an operation in its hands, or on a board one
+// before it: then it does not stand still.
+func (op *Op) isWorkedOn() bool {
+	if op.work.Shared != nil {
+		return op.comm.board.Waiting() < 0
+	}
+	return op.busy > 0
+}
+
+// excuse does not count some time against those who owe an answer.
+func (c *Comm) excuse(d time.Duration) {
+	for rank, a := range c.where {
+		if !a.asked.IsZero() {
+			a.asked = a.asked.Add(d)
+			c.where[rank] = a
+		}
+	}
 }
 
 // rest is for how long an operation need not be looked at.
@@ -191,7 +216,7 @@ func (op *Op) measure() int {
 }
 
 // probe asks some ranks where they are.
-func (op *Op) probe() {
+func (op *Op) probe(now time.Time) {
 	c, s := op.comm, &op.search
 	if len(s.ask) == 0 {
 		s.rounds++
@@ -199,11 +224,15 @@ func (op *Op) probe() {
 			s.ask = c.others()
 		}
 	}
-	now := min(askedMost, len(s.ask))
-	for _, rank := range s.ask[:now] {
+	some := min(askedMost, len(s.ask))
+	for _, rank := range s.ask[:some] {
+		if a := c.where[rank]; a.asked.IsZero() {
+			a.asked = now
+			c.where[rank] = a
+		}
 		c.links[rank].Probe(wire.Probe{Call: op.call})
 	}
-	s.ask, s.stalled, s.next = s.ask[now:], 0, askedNext
+	s.ask, s.stalled, s.next = s.ask[some:], 0, askedNext
 	if len(s.ask) == 0 {
 		s.all = s.rounds > 1
 		s.pause = min(2*s.pause, probeMax)
@@ -220,8 +249,8 @@ func (c *Comm) others() []int {
 	return ranks
 }
 
-// timeout says who keeps op from its end: the ranks that have not answered,
-// and of those that are in no call the ones that have made the fewest. After them
+// timeout says who keeps op from its end: the ranks that do not answer, or not any
+// more, and of those that are in no call the ones that have made the fewest. After them
 // come those that op waits for itself and that have not come to it, perhaps since they
 // wait for others. If there is none of all these, it is the ranks that op waits for
 // itself.
@@ -233,12 +262,12 @@ func (c *Comm) timeout(op *Op, now time.Time) *TimeoutError {
 	}
 	fewest := op.call.Seq
 	for _, w := range all {
-		if w.Known && !w.Active {
+		if w.Known && !w.Mute && !w.Active {
 			fewest = min(fewest, w.Last.Seq)
 		}
 	}
 	isGuilty := func(w Waiting) bool {
-		return !w.Known || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
+		return !w.Known || w.Mute || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
 	}
 	var waiting []Waiting
 	for _, w := range all {
@@ -265,8 +294,9 @@ func (c *Comm) answers(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
 	for _, rank := range ranks {
 		w := Waiting{Rank: rank}
-		if a, known := c.where[rank]; known {
+		if a := c.where[rank]; !a.at.IsZero() {
 			w.Silent = max(0, now.Sub(a.at))
+			w.Mute = !a.asked.IsZero() && now.Sub(a.asked) >= muteAfter
 			w.Known, w.Active, w.Last = a.Seq >= op.call.Seq, a.Active, a.Last
 			if a.For > 0 {
 				w.For = time.Duration(min(a.For, math.MaxInt64/2)) + w.Silent

@@ -260,6 +260,46 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	})
 }
 
+// TestMutePeerIsNamed: one that has answered, and then does not any more, is named
+// beside the one that all wait for.
+func TestMutePeerIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const frozen, missing, limit = 1, 3, 10 * time.Second
+		var network *sim.Network
+		w := newWorld(t, 4, func(t testing.TB, n int) []transport.Transport {
+			network = sim.New(sim.Config{})
+			return hosts(t, network, n)
+		}, Config{})
+		time.AfterFunc(limit/3, func() { network.Partition("rank1") })
+		errs := w.on(func(rank int, c *Comm) error {
+			if rank == missing {
+				return nil
+			}
+			work := w.work(rank, choice{plan.AllReduce, "direct", 1, 0}, vector(rank, 100))
+			if work.Timeout = limit; rank == frozen {
+				work.Timeout = limit + time.Second
+			}
+			op, err := c.start(work)
+			if err != nil {
+				return err
+			}
+			return op.Wait(t.Context())
+		})
+		e, ok := errors.AsType[*TimeoutError](errs[0])
+		if r, revoked := errors.AsType[*RevokedError](errs[0]); !ok && revoked && r.Rank == 2 {
+			e, ok = errors.AsType[*TimeoutError](errs[2])
+		}
+		if !ok {
+			t.Fatalf("rank 0: %v, rank 2: %v, want a TimeoutError", errs[0], errs[2])
+		}
+		if len(e.Waiting) != 2 || e.Waiting[0].Rank != frozen || !e.Waiting[0].Mute || !e.Waiting[0].Active || e.Waiting[1].Rank != missing || e.Waiting[1].Mute {
+			t.Errorf("it says %v, want that rank 1 is mute and rank 3 has not come", e)
+		}
+		t.Log(e)
+		network.Heal()
+	})
+}
+
 // TestProgressIsNoTimeout: an operation that goes on, however slowly, is not
 // timed out.
 func TestProgressIsNoTimeout(t *testing.T) {
