@@ -270,6 +270,9 @@ func (b *Board) Progress() uint64 {
 	return p
 }
 
+// Within reports whether all ranks are goroutines of this process.
+func (b *Board) Within() bool { return b.cfg.SameProcess }
+
 // Waiting is the rank that Run waits for, or -1.
 func (b *Board) Waiting() int {
 	b.mu.Lock()

@@ -18,13 +18,15 @@ func newBook(t *testing.T, size int) *Book {
 	return New(0, size, pool, tune.New(tune.Local()))
 }
 
-// newBoard is a board that nobody else uses.
-func newBoard(size int) *board.Board {
+// newBoard is a board of processes that nobody else uses.
+func newBoard(size int) *board.Board { return boardOf(size, false) }
+
+func boardOf(size int, within bool) *board.Board {
 	areas := make([][]byte, size)
 	for i := range areas {
 		areas[i] = make([]byte, board.AreaSize(64<<10))
 	}
-	return board.New(board.Config{Areas: areas, SameProcess: true})
+	return board.New(board.Config{Areas: areas, SameProcess: within})
 }
 
 func sum(count int) Task {
@@ -54,6 +56,30 @@ func TestWorkFitsTheTask(t *testing.T) {
 	}
 	if w := b.Recipe(new(sum(2 << 30))); w.Shared != nil {
 		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
+	}
+}
+
+// TestWithinAProcess: long vectors of ranks of one process go over links where the model
+// says that this is cheaper, and by what is pinned.
+func TestWithinAProcess(t *testing.T) {
+	b := newBook(t, 4)
+	b.UseBoard(boardOf(4, true))
+	task := func(bytes int) *Task { return &Task{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
+	isShared := func(bytes int) bool { return b.Recipe(task(bytes)).Shared != nil }
+	for bytes, want := range map[int]bool{8: true, bareMin / 2: true, 16 << 20: false} {
+		if got := isShared(bytes); got != want {
+			t.Errorf("%d bytes on the board: %t, want %t", bytes, got, want)
+		}
+		ways := b.Ways(plan.AllToAll, bytes, false)
+		for _, w := range ways[1:] {
+			if w.Seconds < ways[0].Seconds && bytes >= bareMin {
+				t.Errorf("%d bytes: %s takes %v s, %s would take %v s", bytes, nameOf(ways[0]), ways[0].Seconds, nameOf(w), w.Seconds)
+			}
+		}
+	}
+	pin(t, b, "all_to_all=pairwise")
+	if !isShared(16 << 20) {
+		t.Error("what is pinned on the board goes over links")
 	}
 }
 

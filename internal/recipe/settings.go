@@ -1,6 +1,8 @@
 package recipe
 
 import (
+	"math"
+
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/tune"
@@ -35,6 +37,7 @@ type settings struct {
 	tuner Tuner
 	links Tuner // where tuner is for the board
 	board *board.Board
+	bare  int // bytes from which links may be chosen although there is a board
 	hosts plan.Hosts
 	pins  map[plan.Collective]Pin
 }
@@ -54,11 +57,19 @@ func (b *Book) Tuner() Tuner { return b.how.Load().tuner }
 // SetTuner has t say so from now on.
 func (b *Book) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
 
+// bareMin is from how many bytes on ranks of one process may use links: there a long
+// message is copied once, from one vector to the other, and on a board twice.
+const bareMin = 1 << 20
+
 // UseBoard has tasks carried out on a board from now on, save for vectors that
-// are too long for it.
+// are too long for it. Ranks of one process have those of bareMin and more carried out
+// over links where that is cheaper.
 func (b *Book) UseBoard(shared *board.Board) {
 	b.change(func(s *settings) {
 		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Processors())), shared
+		if s.bare = math.MaxInt; shared.Within() {
+			s.bare = bareMin
+		}
 	})
 }
 
@@ -81,7 +92,13 @@ func (s *settings) choose(n tune.Need) tune.Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
 	}
-	return s.tuner.Choose(n)
+	c := s.tuner.Choose(n)
+	if s.board != nil && n.Bytes >= s.bare {
+		if bare := s.links.Choose(n); bare.Seconds < c.Seconds {
+			return bare
+		}
+	}
+	return c
 }
 
 // chooseLinks says so for what has to go over links.
