@@ -171,21 +171,24 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 	if s, ok := t.comp.(fmt.Stringer); ok {
 		t.kind = s.String()
 	}
-	room = t.comp.MaxBytes(len(data))
-	if room < 0 {
-		returned = true
-		return room, fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
+	if room = t.comp.MaxBytes(len(data)); room < 0 {
+		err = fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
+	} else if err = t.comm.fitsAll(room); err == nil {
+		t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
+		kernel.ToFloats(t.values, kernel.Type(elementsOf(data).of.typ), bytesOf(data))
+		t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	}
-	if n, limit := t.comm.Size(), cmp.Or(t.comm.home.compressedMax, elementsMax-1); room > limit/n {
-		returned = true
-		return room, fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
-			ErrTooLarge, n, room, limit, variable("CompressedMax"))
-	}
-	t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
-	kernel.ToFloats(t.values, kernel.Type(elementsOf(data).of.typ), bytesOf(data))
-	t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	returned = true
 	return room, err
+}
+
+// fitsAll says why an encoding of a rank may not be so long.
+func (c *Comm) fitsAll(room int) error {
+	if n, limit := c.Size(), cmp.Or(c.home.compressedMax, elementsMax-1); room > limit/n {
+		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
+			ErrTooLarge, n, room, limit, variable("CompressedMax"))
+	}
+	return nil
 }
 
 // finish makes the sum of all encodings, the same bits on every rank.
@@ -255,6 +258,10 @@ func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int,
 		why := all[r].refused(&all[0])
 		if r == c.rank {
 			why = cmp.Or(bad, why)
+		} else if why == nil {
+			if why = c.fitsAll(all[r].Room); why != nil {
+				c.comm.Cancel(why) // That rank has seen no limit, and others may wait.
+			}
 		}
 		if why != nil {
 			err = opError(compressedName, &CompressError{Rank: r, Err: why})
@@ -282,7 +289,7 @@ func (n *notice) refused(first *notice) error {
 	case n.Kind != first.Kind && n.Kind[0] != 0 && first.Kind[0] != 0:
 		kind := func(k [24]byte) []byte { return bytes.TrimRight(k[:], "\x00") }
 		return fmt.Errorf("%w: its compressor is %q, and that of rank 0 is %q", ErrInvalidOp, kind(n.Kind), kind(first.Kind))
-	case n.Bytes > n.Room:
+	case n.Bytes < 0 || n.Bytes > n.Room:
 		return fmt.Errorf("%w: its encoding has %d bytes, and MaxBytes allows %d", ErrTooLarge, n.Bytes, n.Room)
 	}
 	return nil

@@ -271,7 +271,7 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	if err := d.comm.Err(); err != nil {
 		return err
 	}
-	until, stop := d.comm.untilStopped(ctx)
+	until, stop := engine.Until(ctx, d.comm.stopped, d.comm.Err)
 	defer stop()
 	err := staging.Load(until, operands...)
 	if err == nil {

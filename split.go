@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/nexar-go/nexar/internal/engine"
 )
@@ -50,7 +49,7 @@ type wish struct {
 	color, key int64
 	number     uint64 // of the split
 	list       uint64 // a digest of that which Sub was called with; 0 for others
-	rank       int64
+	rank       int64  // its place, whatever that rank says
 }
 
 // splitName is the name of all of these in what other ranks say of them, but for
@@ -68,7 +67,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		digest = 1<<32 + uint64(engine.Digest(list))
 	}
 	wishes := make([]wish, c.Size())
-	own := []wish{{int64(color), int64(key), number, digest, int64(c.rank)}}
+	own := []wish{{color: int64(color), key: int64(key), number: number, list: digest}}
 	var t task
 	err := allGatherTask(&t, c, elementsOf(wishes), elementsOf(own))
 	t.label, t.Op = name, splitOp
@@ -78,11 +77,12 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		return nil, err
 	}
 	for r, w := range wishes {
+		wishes[r].rank = int64(r)
 		switch {
 		case w.list != wishes[0].list: // All ranks come here, with the same r.
 			return nil, c.listsDiffer(ctx, name, list, r)
 		case w.number != number:
-			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.rank, w.number, w.rank)
+			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.rank, w.number, r)
 		}
 	}
 	if err != nil {
@@ -98,7 +98,9 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		ranks[i] = c.ranks[w.rank]
 	}
 	rank := slices.Index(ranks, c.ranks[c.rank])
-	making, stop := c.untilStopped(ctx)
+	// A rank that has failed to split this one does not make the new one, for which the
+	// others would wait.
+	making, stop := engine.Until(ctx, c.stopped, c.Err)
 	defer stop()
 	child, err := c.home.newComm(making, id, ranks, rank)
 	if p, ok := err.(*PeerError); ok {
@@ -131,30 +133,12 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 	}
 	call := func(rank int) Call {
 		k := Call{Op: splitName, Number: number, Root: -1}
-		if told := all[n*rank:]; told[0] >= 0 {
-			k.Op, k.Ranks = subName, told[1:][:told[0]:told[0]]
+		if told := all[n*rank:][:n]; told[0] >= 0 {
+			k.Op, k.Ranks = subName, slices.Clip(told[1:][:min(told[0], c.Size())])
 		}
 		return k
 	}
 	return opError(name, &MismatchError{Rank: 0, Peer: other, Call: call(0), PeerCall: call(other)})
-}
-
-// untilStopped is ctx until this communicator ends: a rank that has failed to
-// split it does not make the new one, for which the others would wait.
-func (c *Comm) untilStopped(ctx context.Context) (until context.Context, stop func()) {
-	until, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-c.stopped:
-			cancel(c.Err())
-		case <-until.Done():
-		}
-	})
-	return until, func() {
-		cancel(nil)
-		watch.Wait()
-	}
 }
 
 // WorldRank is the rank that a rank of this communicator has in the world: in

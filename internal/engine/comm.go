@@ -166,12 +166,8 @@ func (c *Comm) Err() error {
 // that it has done its part in, are not affected. What is under way when
 // Close is called is not whole, so that it ends the communicator on all ranks.
 func (c *Comm) Close() {
-	c.mu.Lock()
-	orderly := c.err == nil && !c.busy() && len(c.sends) == 0
-	c.mu.Unlock()
-	c.stop(!orderly)
-	if orderly {
-		c.sayClosed()
+	if after, orderly := c.stop(func() bool { return c.busy() || len(c.sends) > 0 }); orderly {
+		c.sayClosed(after)
 	}
 	c.engine.forget(c)
 }
@@ -180,11 +176,10 @@ func (c *Comm) Close() {
 // called with the lock held.
 func (c *Comm) busy() bool { return c.ops.live > 0 || len(c.receiving) > 0 }
 
-// sayClosed tells the other ranks that nothing more will come of this one.
-func (c *Comm) sayClosed() {
-	c.mu.Lock()
-	f := wire.Closed{Comm: c.id, Seq: c.seq}
-	c.mu.Unlock()
+// sayClosed tells the other ranks that nothing more will come of this one after a
+// collective.
+func (c *Comm) sayClosed(after uint64) {
+	f := wire.Closed{Comm: c.id, Seq: after}
 	for rank, l := range c.links {
 		if rank != c.rank && l != nil {
 			l.Closed(f)
@@ -197,13 +192,22 @@ func (c *Comm) stranger(l *link.Link) {
 	l.Fail(fmt.Errorf("engine: protocol error: a frame for communicator %d, of which the peer is no rank", c.id))
 }
 
-// stop ends the communicator on this node, and on all others if it is busy.
-func (c *Comm) stop(busy bool) {
-	if busy {
-		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, "closed during an operation")
+// stop ends the communicator on this node, and on all others if it is busy, which is
+// asked with the lock held. It reports whether it is the end in good order, and after
+// which collective: none begins after the question.
+func (c *Comm) stop(busy func() bool) (after uint64, orderly bool) {
+	c.mu.Lock()
+	after, orderly = c.seq, c.err == nil && !busy()
+	switch {
+	case orderly:
+		c.setErr(ErrClosed)
+	case c.err == nil:
+		c.endAll(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, "closed during an operation")
 	}
+	c.mu.Unlock()
 	c.passOn()
 	c.end(ErrClosed)
+	return after, orderly
 }
 
 // end fails all operations, now and later, and waits until they have let go

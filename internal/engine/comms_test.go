@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -232,6 +235,41 @@ func TestCloseTellsWhoWaits(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatalf("closed before %v: a rank waits for ever", before)
 			}
+		}
+	}
+}
+
+// TestCloseBesideAStart: a rank closes a communicator while it begins a collective. What
+// has begun ends on the other one as well, however the two lie.
+func TestCloseBesideAStart(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for id := uint64(1000); id < 11_000; id++ {
+		comms := []*Comm{w.engines[0].NewComm(id, 0, w.links[0]), w.engines[1].NewComm(id, 1, w.links[1])}
+		var all sync.WaitGroup
+		ready := make(chan struct{})
+		call := func(rank int) {
+			<-ready
+			if op, err := comms[rank].start(w.work(rank, ring, vector(rank, 10))); err == nil {
+				op.Wait(ctx)
+			}
+		}
+		all.Go(func() { call(0) })
+		all.Go(func() {
+			<-ready
+			for range id % 8 {
+				runtime.Gosched()
+			}
+			comms[0].Close()
+		})
+		close(ready)
+		time.Sleep(20 * time.Microsecond)
+		all.Go(func() { call(1) })
+		all.Wait()
+		comms[1].Close()
+		if ctx.Err() != nil {
+			t.Fatal("a rank waits for one that has closed the communicator")
 		}
 	}
 }

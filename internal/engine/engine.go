@@ -94,12 +94,7 @@ func (e *Engine) Close() {
 	e.mu.Lock()
 	e.over = true
 	e.mu.Unlock()
-	e.each(func(c *Comm) {
-		c.mu.Lock()
-		busy := c.busy()
-		c.mu.Unlock()
-		c.stop(busy)
-	})
+	e.each(func(c *Comm) { c.stop(c.busy) })
 	close(e.stop)
 	e.wg.Wait()
 }
