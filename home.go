@@ -154,7 +154,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	}
 	c.reached, err = accord.Reach(ctx, accord.Config{
 		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
-		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Log: h.log,
+		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Gone: h.mesh.Gone(), Log: h.log,
 		Pool: newPool(""), // What the votes need is not kept.
 	})
 	if err != nil {

@@ -234,13 +234,17 @@ type Sharer interface {
 	Areas() (count, size int)
 	// Area returns area i of this node, which is the same for all Conns of
 	// its Transport, and that of the peer, which must not be written to. They
-	// are zero at first, and aligned to pages. The first stays valid
-	// until the Transport is closed, that of the peer as long as the Conn,
-	// which may have ended, can be reached as well: who uses it keeps the Conn.
+	// are zero at first, and aligned to pages. Both stay valid as long as the Conn can be
+	// reached, which may have ended, and its Transport have been closed: who uses them
+	// keeps the Conn.
 	Area(i int) (own, peer []byte)
 	// Sleep blocks while word, in an area of either side, has the value
 	// old, until Wake, or for d at the most. It may return early.
 	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
 	// Wake wakes all that Sleep on word, in whatever process.
 	Wake(word *atomic.Uint32)
+	// PeerEnded returns a function that reports whether the peer's process is known to
+	// have ended, so that it reads nothing any more: that the Conn has is not enough. It
+	// does not keep the Conn.
+	PeerEnded() func() bool
 }

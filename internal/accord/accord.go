@@ -65,9 +65,11 @@ type Config struct {
 	// Book is told how collectives are carried out.
 	Book *recipe.Book
 	// Shelf is that of the node, and SameProcess says that its memory is shared
-	// by goroutines of this process alone.
+	// by goroutines of this process alone. Gone are the numbers of nodes that use no
+	// memory of others any more.
 	Shelf       *board.Shelf
 	SameProcess bool
+	Gone        []int
 	Pool        *bufpool.Pool // lends memory for the votes
 	Log         *slog.Logger
 }
@@ -114,6 +116,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 		return a, nil
 	}
 	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+	cfg.Shelf.Forget(cfg.Gone)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
@@ -209,7 +212,7 @@ func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem
 		return took, worst[0] == tookClean, err
 	}
 	if !isClean {
-		board.Clear(mem.own(part))
+		mem.clear(part)
 	}
 	return took, true, v.most(ctx, worst)
 }

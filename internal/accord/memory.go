@@ -1,6 +1,8 @@
 package accord
 
 import (
+	"runtime"
+
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
@@ -42,10 +44,11 @@ func memoryOf(links []*link.Link, own int) *memory {
 	return m
 }
 
-// own is an area of this rank.
-func (m *memory) own(part int) []byte {
-	area, _ := m.via.Area(part)
-	return area
+// clear clears an area of this rank.
+func (m *memory) clear(part int) {
+	own, _ := m.via.Area(part)
+	board.Clear(own)
+	runtime.KeepAlive(m) // and with it the area, should the node be closed meanwhile
 }
 
 func (m *memory) level() uint8 {

@@ -98,7 +98,7 @@ func TestLateToTheVote(t *testing.T) {
 	former := w.reach(t, 10, ranks(2), tune.Memory)
 	alike(t, former, true)
 	sumAll(t, former)
-	area := memoryOf(former[1].Comm.Links(), 1).own(former[1].part)
+	area, _ := memoryOf(former[1].Comm.Links(), 1).via.Area(former[1].part)
 	left := slices.Clone(area)
 	former[1].close()
 	all.Go(func() { errs[1] = next[1].reach(t.Context()) })

@@ -193,11 +193,13 @@ func (b *Board) newPlace() *place.Place {
 			if shown := uint32(cpu + 1); own.Load() != shown {
 				own.Store(shown)
 			}
+			runtime.KeepAlive(b) // and with it the areas
 		},
 		Where: func(on []int) {
 			for i, other := range others {
 				on[i] = int(other.Load()) - 1
 			}
+			runtime.KeepAlive(b)
 		},
 	})
 }

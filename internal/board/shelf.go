@@ -11,8 +11,8 @@ const ShelfSize = 32
 // A Shelf says which of a node's areas are boards. Each of these parts of its memory
 // is for one communicator, and is used again when its ranks have parted:
 // by a communicator that has all of them, so that whoever could still look at
-// what was there takes part in the vote for it. It may be used by several
-// goroutines.
+// what was there takes part in the vote for it; but for nodes that are known to look
+// at nothing any more. It may be used by several goroutines.
 type Shelf struct {
 	mu    sync.Mutex
 	parts [ShelfSize]part
@@ -92,6 +92,17 @@ func (s *Shelf) Undo(part int) {
 	defer s.mu.Unlock()
 	p := &s.parts[part]
 	p.used, p.before = false, p.undone
+}
+
+// Forget says that some nodes look at nothing any more, as their processes have ended.
+func (s *Shelf) Forget(nodes []int) {
+	isOne := func(n int) bool { return slices.Contains(nodes, n) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.parts {
+		p := &s.parts[i]
+		p.before, p.undone = slices.DeleteFunc(p.before, isOne), slices.DeleteFunc(p.undone, isOne)
+	}
 }
 
 // Return gives a part back.

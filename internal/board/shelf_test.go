@@ -110,6 +110,31 @@ func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
 	}
 }
 
+// TestShelfForgets: a part is of use again when the nodes are gone that had it with this
+// one, however many of them there have been; as long as they may look, it is not.
+func TestShelfForgets(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		shelf, found := new(Shelf), 0
+		for peer := 1; peer <= 3*ShelfSize; peer++ {
+			part, ok := Choose(shelf.Ballot([]int{0, peer}), 0)
+			if !ok {
+				continue
+			}
+			found++
+			if isClean, ok := shelf.Take(part, []int{0, peer}); !ok || isClean != (part == 0 && peer == 1 || !told) {
+				t.Errorf("told %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
+			}
+			shelf.Return(part)
+			if told {
+				shelf.Forget([]int{peer})
+			}
+		}
+		if want := map[bool]int{true: 3 * ShelfSize, false: ShelfSize}[told]; found != want {
+			t.Errorf("told %t: %d parts were taken, want %d", told, found, want)
+		}
+	}
+}
+
 // TestShelfIsUsedAgain: the same nodes can part and come together for ever, and
 // find a board every time, also when others of them have done so in between;
 // others find none where it would not be safe.

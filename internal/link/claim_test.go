@@ -18,6 +18,7 @@ func (memoryConn) Areas() (count, size int)                    { return 0, 0 }
 func (memoryConn) Area(int) (own, peer []byte)                 { return nil, nil }
 func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
 func (memoryConn) Wake(*atomic.Uint32)                         {}
+func (memoryConn) PeerEnded() func() bool                      { return nil }
 
 func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *visited {
 	v := &visited{hb: newHandler(), got: make(chan []byte, 100)}

@@ -18,6 +18,13 @@ import (
 // connection that was closed on this side, as when its transport is closed
 // under it: that says nothing of the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
+	if s, ok := l.Conn().(transport.Sharer); ok {
+		m.mu.Lock()
+		if m.parted[l.Peer] == nil {
+			m.parted[l.Peer] = s.PeerEnded()
+		}
+		m.mu.Unlock()
+	}
 	if m.unlink(l) {
 		m.engine.Forget(l)
 		m.missed(l.Peer, err)
@@ -26,6 +33,24 @@ func (m *Mesh) lost(l *link.Link, err error) {
 	verdict := errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed)
 	m.nodeFailed(l.Peer, err, l, !verdict)
 }
+
+// Gone are the numbers of the links, as Link.Peer has them, of nodes that use no
+// memory which they shared with this one any more: their processes have ended, or they
+// had ended all that they did before they left. That others have been lost says
+// nothing of the kind: they may just have been stopped.
+func (m *Mesh) Gone() (seats []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for seat, ended := range m.parted {
+		if ended() {
+			seats = append(seats, seat)
+		}
+	}
+	return seats
+}
+
+// hasLeft is what has become of a node that has said goodbye.
+func hasLeft() bool { return true }
 
 // missed says that this node has lost one to which it has linked itself, and which
 // waits as this one does, or did. If it does not come again, one of them cannot be let
@@ -162,6 +187,7 @@ func (m *Mesh) left(l *link.Link) {
 	defer m.telling.Unlock()
 	m.mu.Lock()
 	m.failed[l.Peer] = true
+	m.parted[l.Peer] = hasLeft
 	m.mu.Unlock()
 	m.log.Info("a node has left", m.note(l.Peer))
 	if m.cfg.Left != nil {

@@ -254,6 +254,9 @@ func TestLeaving(t *testing.T) {
 			if got := w.notes[rank].all(); len(got) > 0 {
 				t.Errorf("for rank %d these have failed: %v", rank, got)
 			}
+			if got := w.meshes[rank].Gone(); !slices.Equal(got, []int{2}) {
+				t.Errorf("for rank %d these are gone: %v, want the one that has left", rank, got)
+			}
 		}
 		failed := false
 		for rank, err := range w.reduce(0, 1, 3) {

@@ -78,7 +78,8 @@ type Mesh struct {
 	expected map[int]bool  // they are in no view yet
 	grown    chan struct{} // closed when there is a link to one of these
 	failed   map[int]bool
-	doubted  map[int]bool // others say that they have failed
+	doubted  map[int]bool        // others say that they have failed
+	parted   map[int]func() bool // whether those whose links have ended are gone
 
 	view    member.View   // the newest
 	loop    *link.Link    // the other end of the link to itself
@@ -131,7 +132,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		expected: make(map[int]bool), grown: make(chan struct{}), failed: make(map[int]bool), doubted: make(map[int]bool),
+		expected: make(map[int]bool), grown: make(chan struct{}), failed: make(map[int]bool), doubted: make(map[int]bool), parted: make(map[int]func() bool),
 		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
 	}
@@ -306,6 +307,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	old := m.links[seat]
 	if !refuse {
 		m.links[seat], m.routes[seat] = l, r
+		delete(m.parted, seat) // if it has come again
 		if m.expected[seat] {
 			close(m.grown)
 			m.grown = make(chan struct{})

@@ -65,6 +65,9 @@ func (c *conn) Area(i int) (own, peer []byte) {
 	return c.owner.areas.area(i), c.other().owner.areas.area(i)
 }
 
+// PeerEnded implements transport.Sharer. The process of the peer is this one.
+func (c *conn) PeerEnded() func() bool { return func() bool { return false } }
+
 // Sleep implements transport.Sharer.
 func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {
 	c.owner.network.beds.sleep(word, old, d)

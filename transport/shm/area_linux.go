@@ -18,25 +18,29 @@ import (
 
 var _ transport.Sharer = (*conn)(nil)
 
-// areas are the areas of a node and those of its peers. Those of a peer stay mapped
-// as long as any conn to it can be reached, or until close.
+// areas are the areas of a node and those of its peers.
 type areas struct {
 	count int
-	each  int    // bytes
-	apart int    // bytes from one to the next: whole pages
-	size  int    // of all together; 0 if there are none
-	own   []byte // whole pages
-	fd    int    // of own, to be sent to peers
+	each  int // bytes
+	apart int // bytes from one to the next: whole pages
+	size  int // of all together; 0 if there are none
+	fd    int // of own, to be sent to peers
 
-	mu     sync.Mutex
-	peers  map[fileID]weak.Pointer[peerArea]
-	mapped map[*byte][]byte // all that is
+	mu    sync.Mutex
+	own   *mapping // nil after close; conns have it as well
+	peers map[fileID]weak.Pointer[mapping]
 }
 
-// A peerArea is all areas of a peer, for all conns to it. Who reads it may still be
-// at that when the conn has ended, so it is the garbage collector that knows when it
-// is no longer needed.
-type peerArea struct{ mem []byte }
+// A mapping is all areas of a node, whole pages, for all conns to it, or from it. Who
+// uses them may still be at that when the conn has ended, or the node was closed, so it
+// is the garbage collector that knows when they are no longer needed.
+type mapping struct{ mem []byte }
+
+func newMapping(mem []byte) *mapping {
+	m := &mapping{mem}
+	runtime.AddCleanup(m, func(mem []byte) { unix.Munmap(mem) }, mem)
+	return m
+}
 
 // A fileID tells files apart: a peer that comes again has the same area.
 type fileID struct{ dev, ino uint64 }
@@ -49,63 +53,60 @@ func newAreas(count, each int) (*areas, error) {
 	}
 	a := &areas{
 		count: count, each: each, apart: apart, size: count * apart, fd: -1,
-		peers: make(map[fileID]weak.Pointer[peerArea]), mapped: make(map[*byte][]byte),
+		own: new(mapping), peers: make(map[fileID]weak.Pointer[mapping]),
 	}
 	if a.size == 0 {
 		return a, nil
 	}
-	var err error
-	if a.fd, a.own, err = newMemory("nexar-area", a.size, areaSeals); err != nil {
+	fd, mem, err := newMemory("nexar-area", a.size, areaSeals)
+	if err != nil {
 		return nil, err
 	}
+	a.fd, a.own = fd, newMapping(mem)
 	return a, nil
 }
 
-// mapPeer maps the area of a peer, unless it has been already. The peer can
-// no more make it writable than we can.
-func (a *areas) mapPeer(fd int) (*peerArea, error) {
+// mapPeer is the own area and that of a peer, which it maps unless it has been
+// already. The peer can no more make it writable than we can.
+func (a *areas) mapPeer(fd int) (own, peer *mapping, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, fmt.Errorf("fstat of the peer's area: %w", err)
+		return nil, nil, fmt.Errorf("fstat of the peer's area: %w", err)
 	}
 	id := fileID{uint64(stat.Dev), stat.Ino}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.own == nil {
+		return nil, nil, transport.ErrClosed
+	}
 	if p := a.peers[id].Value(); p != nil {
-		return p, nil
+		return a.own, p, nil
 	}
-	mem, err := mapMemory(fd, len(a.own), areaSeals, unix.PROT_READ)
+	mem, err := mapMemory(fd, a.size, areaSeals, unix.PROT_READ)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p := &peerArea{mem}
-	a.peers[id], a.mapped[&mem[0]] = weak.Make(p), mem
-	runtime.AddCleanup(p, func(start *byte) { a.unmap(id, start) }, &mem[0])
-	return p, nil
+	p := newMapping(mem)
+	a.peers[id] = weak.Make(p)
+	runtime.AddCleanup(p, a.forget, id)
+	return a.own, p, nil
 }
 
-// unmap ends the mapping of an area that nobody can reach any more.
-func (a *areas) unmap(id fileID, start *byte) {
+// forget forgets the areas of a peer that nobody can reach any more.
+func (a *areas) forget(id fileID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if mem := a.mapped[start]; mem != nil {
-		delete(a.mapped, start)
-		unix.Munmap(mem)
-	}
-	if a.peers[id].Value() == nil { // It may have been mapped again.
+	if a.peers[id].Value() == nil { // They may have been mapped again.
 		delete(a.peers, id)
 	}
 }
 
+// close leaves the areas to those who still use them.
 func (a *areas) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for start, mem := range a.mapped {
-		delete(a.mapped, start)
-		unix.Munmap(mem)
-	}
+	a.own = nil
 	if a.fd >= 0 {
-		unix.Munmap(a.own)
 		unix.Close(a.fd)
 	}
 }
@@ -122,7 +123,7 @@ func (c *conn) Areas() (count, size int) {
 func (c *conn) Area(i int) (own, peer []byte) {
 	a := c.owner.areas
 	from, to := i*a.apart, i*a.apart+a.each
-	return a.own[from:to:to], c.area.mem[from:to:to]
+	return c.own.mem[from:to:to], c.area.mem[from:to:to]
 }
 
 // Sleep implements transport.Sharer. It blocks a thread.

@@ -107,17 +107,13 @@ func TestAreaIsUnmapped(t *testing.T) {
 		<-a.Done()
 		a.Close()
 	}
-	mapped := func() int {
-		from.areas.mu.Lock()
-		defer from.areas.mu.Unlock()
-		return len(from.areas.mapped)
+	wantMappings(t, 1) // its own
+	from.areas.mu.Lock()
+	defer from.areas.mu.Unlock()
+	if n := len(from.areas.peers); n > 0 {
+		t.Errorf("%d peers are remembered", n)
 	}
-	for end := time.Now().Add(time.Minute); mapped() > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		runtime.GC()
-	}
-	if n := mapped(); n > 0 {
-		t.Errorf("%d areas are still mapped", n)
-	}
+	runtime.KeepAlive(from)
 }
 
 // TestAreasOutliveConn: they stay as long as a conn can be reached that has ended,
@@ -131,6 +127,9 @@ func TestAreasOutliveConn(t *testing.T) {
 	own, _ := b.Area(0)
 	a.Close()
 	<-b.Done()
+	if a.PeerEnded()() || b.PeerEnded()() {
+		t.Error("a conn that was closed says that the process of its peer has ended")
+	}
 	own[7] = 7
 	if peer[7] != 7 {
 		t.Error("the area of the peer is not what it was")
@@ -139,15 +138,13 @@ func TestAreasOutliveConn(t *testing.T) {
 	if _, again := second.Area(0); &again[0] != &peer[0] {
 		t.Error("the area of the same peer is mapped a second time")
 	}
-	to.Close() // and with it the mapping of its own area
-	if peer[7] != 7 {
-		t.Error("the area has gone with the peer")
+	to.Close()
+	from.Close()
+	if own[7]++; peer[7] != 8 {
+		t.Error("the areas have gone with the nodes")
 	}
 	runtime.KeepAlive(a)
-	from.Close()
-	if n := mappings(t); n != 0 {
-		t.Errorf("%d mappings are left", n)
-	}
+	runtime.KeepAlive(b)
 }
 
 const (

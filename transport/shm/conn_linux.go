@@ -31,11 +31,13 @@ const (
 type conn struct {
 	owner  *endpoint
 	peer   string
+	pid    int // of its process
 	remote string
 	sock   *net.UnixConn
-	ears   *os.File  // the bell that the peer rings
-	bell   *ringer   // the bell of the peer
-	area   *peerArea // or nil
+	ears   *os.File // the bell that the peer rings
+	bell   *ringer  // the bell of the peer
+	own    *mapping // the areas of both sides, or nil
+	area   *mapping
 
 	incoming chan *receiver // opened by the peer and not yet accepted
 	waiting  chan struct{}  // one for each pipe that waits for the peer's AcceptPipe
@@ -51,10 +53,12 @@ func newConn(owner *endpoint, m *meeting) *conn {
 	return &conn{
 		owner:    owner,
 		peer:     m.peer,
+		pid:      int(m.pid),
 		remote:   fmt.Sprintf("pid %d", m.pid),
 		sock:     m.sock,
 		ears:     os.NewFile(uintptr(m.ears), "bell"),
 		bell:     newRinger(m.bell),
+		own:      m.own,
 		area:     m.area,
 		incoming: make(chan *receiver, backlogMax),
 		waiting:  make(chan struct{}, backlogMax),

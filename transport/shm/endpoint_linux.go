@@ -123,7 +123,7 @@ func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	return nil, fmt.Errorf("shm: accept as %q: %w", e.cfg.Node, transport.ErrClosed)
 }
 
-// Close implements transport.Transport. Areas are no longer mapped afterwards.
+// Close implements transport.Transport.
 func (e *endpoint) Close() error {
 	e.shut.Do(func() {
 		e.mu.Lock()
