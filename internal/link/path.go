@@ -13,11 +13,11 @@ import (
 )
 
 // laneTimeout is how long a peer may take to name a lane it has opened.
-const laneTimeout = 10 * time.Second
+const laneTimeout = 20 * time.Second
 
 // apartTimeout is how long the second connection of a peer may take to come
 // after the peer has said that it has made one.
-const apartTimeout = 10 * time.Second
+const apartTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
 type path struct {

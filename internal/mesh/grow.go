@@ -64,7 +64,7 @@ var (
 // linked for others, which learn of that a moment later: on a lossy network, when the
 // last packet of a handshake has come after several attempts. If the node dies
 // meanwhile there is another view.
-const settlePatience = 15 * time.Second
+const settlePatience = 30 * time.Second
 
 // Adopt goes on with the nodes of a later view: doubts about them are over, and
 // who was expected has come. Those of them that are not linked to this node, even

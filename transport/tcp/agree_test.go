@@ -15,12 +15,14 @@ import (
 // byte, is not heard while it is deaf.
 type deafListener struct {
 	net.Listener
-	deaf atomic.Bool
+	deaf  atomic.Bool
+	stuck atomic.Int32 // so many sockets that come next hear nothing at all
 }
 
 type deafSocket struct {
 	*net.TCPConn
-	l *deafListener
+	l     *deafListener
+	stuck bool
 }
 
 func (l *deafListener) Accept() (net.Conn, error) {
@@ -28,10 +30,15 @@ func (l *deafListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return deafSocket{c.(*net.TCPConn), l}, nil
+	return deafSocket{c.(*net.TCPConn), l, l.stuck.Add(-1) >= 0}, nil
 }
 
 func (s deafSocket) Read(p []byte) (int, error) {
+	for s.stuck {
+		if _, err := s.TCPConn.Read(p); err != nil {
+			return 0, err
+		}
+	}
 	if len(p) == 1 && s.l.deaf.Load() {
 		return 0, errors.New("not heard")
 	}
@@ -85,5 +92,38 @@ func TestHalfOpenPipe(t *testing.T) {
 			}
 			pipeBetween(t, opener, other)
 		})
+	}
+}
+
+// TestStuckSocket: a socket of a pipe that comes to nothing, as its packets are lost, is
+// given up for another one.
+func TestStuckSocket(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []bool{true, false} {
+		for _, dialer := range []bool{true, false} {
+			t.Run(fmt.Sprintf("plain: %t, opened by who dials: %t", plain, dialer), func(t *testing.T) {
+				t.Parallel()
+				ca := newTestCA(t)
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				deaf := &deafListener{Listener: l}
+				server := newTestNode(t, Config{Listener: deaf, Plain: plain}, ca.node(t, "server"))
+				client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: plain}, ca.node(t, "client"))
+				opener, other := connect(t, client, server)
+				if !dialer {
+					opener, other = other, opener
+				}
+				deaf.stuck.Store(2)
+				pipeBetween(t, opener, other)
+				if deaf.stuck.Load() >= 0 {
+					t.Error("no socket was stuck")
+				}
+				if err := errors.Join(opener.Err(), other.Err()); err != nil {
+					t.Errorf("the conn has ended: %v", err)
+				}
+			})
+		}
 	}
 }

@@ -34,7 +34,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 }
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
-	a, err := t.attempt(ctx, addr, magicControl)
+	a, err := t.attempt(ctx, addr, magicControl, time.Now().Add(t.cfg.HandshakeTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +149,11 @@ type attempt struct {
 }
 
 // attempt dials addr and says what the socket is to be. Until commit, the end
-// of ctx interrupts what is done with the socket.
-func (t *Transport) attempt(ctx context.Context, addr, magic string) (*attempt, error) {
+// of ctx interrupts what is done with the socket, and so does limit.
+func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	limit := time.Now().Add(t.cfg.HandshakeTimeout)
 	d := net.Dialer{Deadline: limit, LocalAddr: t.local}
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -262,72 +261,110 @@ func (c *conn) dialWanted(r *receiver) *channel {
 	return ch
 }
 
+// tries is by how much the time for a handshake is divided: so long a socket is given to
+// come to where the peer proves itself, before another one is tried, which is given twice
+// as long. After its first packets were lost it stands still for longer than a new one
+// takes. The peer keeps nothing of it.
+const tries = 5
+
 // connect dials a socket and proves to the peer which pipe it is to be. Before
 // it says yes for this side it asks whether the pipe is still wanted.
 func (c *conn) connect(id uint32, wanted func() error) (*channel, error) {
+	end := time.Now().Add(c.t.cfg.HandshakeTimeout)
+	for patience := c.t.cfg.HandshakeTimeout / tries; ; patience *= 2 {
+		limit := time.Now().Add(patience)
+		if limit.After(end) {
+			limit = end
+		}
+		in, err := c.introduce(id, limit)
+		if err == nil {
+			if err = in.finish(end, wanted); err != nil {
+				in.fail()
+				return nil, err
+			}
+			return in.ch, nil
+		}
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() || c.life.Err() != nil || limit == end {
+			return nil, err
+		}
+	}
+}
+
+// An introduction is an attempt at a pipe whose peer has proved itself.
+type introduction struct {
+	*attempt
+	ch     *channel
+	prover *prover
+}
+
+// introduce dials a socket for a pipe, and has the peer prove itself, until limit.
+func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err error) {
 	magic := magicSealed
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	a, err := c.t.attempt(c.life, c.remote, magic)
+	a, err := c.t.attempt(c.life, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
 	}
-	ch := &channel{socket: a.sock}
+	defer func() {
+		if err != nil {
+			a.fail()
+		}
+	}()
+	in = &introduction{attempt: a, ch: &channel{socket: a.sock}}
 	if !c.t.cfg.Plain {
-		err = ch.seal(tls.Client, c.t.client(c.peer))
-	}
-	if err == nil {
-		err = c.claim(ch, id)
-	}
-	if err == nil {
-		err = a.commit()
-	}
-	if err == nil {
-		err = wanted()
-	}
-	if err == nil {
-		_, err = ch.stream().Write([]byte{yes})
-	}
-	if err == nil {
-		err = ch.ready()
-	}
-	if err != nil {
-		a.fail()
-		return nil, err
-	}
-	return ch, nil
-}
-
-// claim is the part of the side that dials in the mutual proof.
-func (c *conn) claim(ch *channel, id uint32) error {
-	if ch.tls != nil {
-		if _, err := c.t.identify(ch.tls.ConnectionState(), c.peer); err != nil {
-			return err
+		if err := in.ch.seal(tls.Client, c.t.client(c.peer)); err != nil {
+			return nil, err
+		}
+		if _, err := c.t.identify(in.ch.tls.ConnectionState(), c.peer); err != nil {
+			return nil, err
 		}
 	}
-	p, err := ch.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id})
-	if err != nil {
-		return err
+	if in.prover, err = in.ch.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
+		return nil, err
 	}
-	rand.Read(p.claim.nonce[:])
-	rw := ch.stream()
-	if _, err := rw.Write(p.claim.append(nil)); err != nil {
-		return err
+	rand.Read(in.prover.claim.nonce[:])
+	rw := in.ch.stream()
+	if _, err := rw.Write(in.prover.claim.append(nil)); err != nil {
+		return nil, err
 	}
 	got, err := readChallenge(rw)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.nonce = got.nonce
-	if !got.proof.equal(p.accepting()) {
-		return fmt.Errorf("%w: it does not prove that it is the process of this conn", transport.ErrIdentity)
+	in.prover.nonce = got.nonce
+	if !got.proof.equal(in.prover.accepting()) {
+		return nil, fmt.Errorf("%w: it does not prove that it is the process of this conn", transport.ErrIdentity)
 	}
-	mine := p.dialing()
+	return in, nil
+}
+
+// finish proves to the peer that this side is who it claims to be, and has both say
+// yes.
+func (in *introduction) finish(end time.Time, wanted func() error) error {
+	in.sock.SetDeadline(end)
+	if in.ctx.Err() != nil {
+		return context.Cause(in.ctx) // which may have set a deadline before
+	}
+	rw, mine := in.ch.stream(), in.prover.dialing()
 	if _, err := rw.Write(mine[:]); err != nil {
 		return err
 	}
-	return readYes(rw)
+	if err := readYes(rw); err != nil {
+		return err
+	}
+	if err := in.commit(); err != nil {
+		return err
+	}
+	if err := wanted(); err != nil {
+		return err
+	}
+	if _, err := rw.Write([]byte{yes}); err != nil {
+		return err
+	}
+	return in.ch.ready()
 }
 
 func readYes(r io.Reader) error {

@@ -86,7 +86,8 @@ type Config struct {
 	IdleTimeout time.Duration
 
 	// HandshakeTimeout is how long a new socket has to prove what it is.
-	// Default 5 s.
+	// One of a pipe that stands still for a fifth of that is given up for another one.
+	// Default 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many accepted sockets may be about to do so.
@@ -108,7 +109,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.IdleTimeout = 15 * time.Second
 	}
 	if cfg.HandshakeTimeout <= 0 {
-		cfg.HandshakeTimeout = 5 * time.Second
+		cfg.HandshakeTimeout = 10 * time.Second
 	}
 	if cfg.MaxHandshakes <= 0 {
 		cfg.MaxHandshakes = 256
