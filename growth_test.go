@@ -202,6 +202,41 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestManyHaveLeft: however many nodes have been in a world, those that are share memory.
+func TestManyHaveLeft(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var lacking []string
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		if line := string(p); strings.Contains(line, "no shared memory") {
+			mu.Lock()
+			defer mu.Unlock()
+			lacking = append(lacking, line)
+		}
+		return len(p), nil
+	}), nil))
+	c := newCrew(t, SeedConfig{World: 2, Elastic: true}, Config{Log: log})
+	hands, sizes := []*hand{c.join(Config{}), c.join(Config{})}, []int{2}
+	c.reaches(sizes...)
+	for range 40 {
+		guest := c.join(Config{})
+		sizes = append(sizes, 3)
+		c.reaches(sizes...)
+		<-guest.joined
+		if err := guest.node.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, 2)
+		c.reaches(sizes...)
+	}
+	c.ends(hands...)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(lacking) > 0 {
+		t.Errorf("%d times ranks have found no memory, first: %s", len(lacking), lacking[0])
+	}
+}
+
 // TestSpare: a spare waits, whatever the others do at their checkpoints, and takes
 // the place of one that dies.
 func TestSpare(t *testing.T) {

@@ -243,8 +243,8 @@ type Sharer interface {
 	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
 	// Wake wakes all that Sleep on word, in whatever process.
 	Wake(word *atomic.Uint32)
-	// PeerEnded returns a function that reports whether the peer's process is known to
-	// have ended, so that it reads nothing any more: that the Conn has is not enough. It
-	// does not keep the Conn.
+	// PeerEnded returns a function that reports whether the peer is known to read nothing
+	// any more, as its process has ended or has closed its Transport: that the Conn has
+	// ended is not enough. It does not keep the Conn.
 	PeerEnded() func() bool
 }

@@ -183,9 +183,10 @@ func (l *leftovers) heldBy(w *worker) map[string]int {
 
 // wantHeld wants workers that have closed their nodes to hold nothing but what
 // they had before they joined, and what the Go runtime has made to wait for
-// sockets and keeps.
+// sockets and keeps. Shared memory goes with the next garbage collection.
 func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
 	l.t.Helper()
+	ok(l.t, all(team, order{Do: "memory"}))
 	l.eventually(func() (left []string) {
 		for _, w := range team {
 			for kind, n := range l.heldBy(w) {

@@ -18,13 +18,9 @@ import (
 // connection that was closed on this side, as when its transport is closed
 // under it: that says nothing of the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
-	if s, ok := l.Conn().(transport.Sharer); ok {
-		m.mu.Lock()
-		if m.parted[l.Peer] == nil {
-			m.parted[l.Peer] = s.PeerEnded()
-		}
-		m.mu.Unlock()
-	}
+	m.mu.Lock()
+	m.part(l)
+	m.mu.Unlock()
 	if m.unlink(l) {
 		m.engine.Forget(l)
 		m.missed(l.Peer, err)
@@ -47,6 +43,13 @@ func (m *Mesh) Gone() (seats []int) {
 		}
 	}
 	return seats
+}
+
+// part notes that the link to a node has ended. It is called with the lock held.
+func (m *Mesh) part(l *link.Link) {
+	if s, ok := l.Conn().(transport.Sharer); ok && m.parted[l.Peer] == nil {
+		m.parted[l.Peer] = s.PeerEnded()
+	}
 }
 
 // hasLeft is what has become of a node that has said goodbye.

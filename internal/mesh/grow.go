@@ -148,6 +148,7 @@ func (m *Mesh) drop(seat int, l *link.Link) {
 	}
 	m.mu.Lock()
 	m.links[seat], m.routes[seat] = nil, nil
+	m.part(l)
 	if !m.closing {
 		m.wg.Go(l.Abort)
 	}

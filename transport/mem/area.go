@@ -65,8 +65,19 @@ func (c *conn) Area(i int) (own, peer []byte) {
 	return c.owner.areas.area(i), c.other().owner.areas.area(i)
 }
 
-// PeerEnded implements transport.Sharer. The process of the peer is this one.
-func (c *conn) PeerEnded() func() bool { return func() bool { return false } }
+// PeerEnded implements transport.Sharer. The process of the peer is this one: it has
+// ended what it did when it has closed its transport.
+func (c *conn) PeerEnded() func() bool {
+	left := c.other().owner.left
+	return func() bool {
+		select {
+		case <-left:
+			return true
+		default:
+			return false
+		}
+	}
+}
 
 // Sleep implements transport.Sharer.
 func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {

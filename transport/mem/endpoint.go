@@ -20,7 +20,9 @@ type endpoint struct {
 	areas   *areas        // which its peers read
 	backlog chan *conn    // dialed and not yet accepted
 	closed  chan struct{} // closed by the first end
-	killed  atomic.Bool   // nothing that it does after that reaches its peers
+	left    chan struct{} // closed by the first Close
+	leave   sync.Once
+	killed  atomic.Bool // nothing that it does after that reaches its peers
 
 	mu    sync.Mutex
 	ended bool
@@ -92,6 +94,7 @@ func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 // Close implements transport.Transport.
 func (e *endpoint) Close() error {
 	e.end(transport.ErrPeerClosed)
+	e.leave.Do(func() { close(e.left) })
 	return nil
 }
 

@@ -70,6 +70,7 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 		name:    addr,
 		backlog: make(chan *conn, backlogMax),
 		closed:  make(chan struct{}),
+		left:    make(chan struct{}),
 		conns:   make(map[*conn]struct{}),
 		areas:   newAreas(n.areas, n.areaSize),
 	}

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -124,6 +125,16 @@ func (c *conn) Area(i int) (own, peer []byte) {
 	a := c.owner.areas
 	from, to := i*a.apart, i*a.apart+a.each
 	return c.own.mem[from:to:to], c.area.mem[from:to:to]
+}
+
+// PeerEnded implements transport.Sharer. A node has its name until its process ends or
+// closes it, also while that stands still; to ask it would be noticed there.
+func (c *conn) PeerEnded() func() bool {
+	name := []byte(socketName(c.owner.cfg.Cluster, c.peer) + "\n")
+	return func() bool {
+		sockets, err := os.ReadFile("/proc/net/unix")
+		return err == nil && !bytes.Contains(sockets, name)
+	}
 }
 
 // Sleep implements transport.Sharer. It blocks a thread.

@@ -128,7 +128,7 @@ func TestAreasOutliveConn(t *testing.T) {
 	a.Close()
 	<-b.Done()
 	if a.PeerEnded()() || b.PeerEnded()() {
-		t.Error("a conn that was closed says that the process of its peer has ended")
+		t.Error("a conn that was closed says that its peer has ended")
 	}
 	own[7] = 7
 	if peer[7] != 7 {
@@ -139,6 +139,9 @@ func TestAreasOutliveConn(t *testing.T) {
 		t.Error("the area of the same peer is mapped a second time")
 	}
 	to.Close()
+	if !a.PeerEnded()() {
+		t.Error("a node that was closed is not known to have ended")
+	}
 	from.Close()
 	if own[7]++; peer[7] != 8 {
 		t.Error("the areas have gone with the nodes")

@@ -31,7 +31,6 @@ const (
 type conn struct {
 	owner  *endpoint
 	peer   string
-	pid    int // of its process
 	remote string
 	sock   *net.UnixConn
 	ears   *os.File // the bell that the peer rings
@@ -53,7 +52,6 @@ func newConn(owner *endpoint, m *meeting) *conn {
 	return &conn{
 		owner:    owner,
 		peer:     m.peer,
-		pid:      int(m.pid),
 		remote:   fmt.Sprintf("pid %d", m.pid),
 		sock:     m.sock,
 		ears:     os.NewFile(uintptr(m.ears), "bell"),
