@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,47 @@ func TestSplitInEndlessLoop(t *testing.T) {
 	t.Logf("%.0f bytes are left of each communicator", each)
 	if each > 1000 {
 		t.Errorf("%.0f bytes are left of each communicator", each)
+	}
+}
+
+// TestCloseBesideSplits: a node may be closed while communicators are made. What these
+// share with others stays until nobody looks at it any more.
+func TestCloseBesideSplits(t *testing.T) {
+	overShared.needs(t)
+	noEnv(t)
+	const ranks = 3
+	for range 10 {
+		seed, err := StartSeed(t.Context(), SeedConfig{World: ranks, Listen: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for rank := range ranks {
+			all.Go(func() {
+				n, err := Join(t.Context(), Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: []string{"shm"}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var splits sync.WaitGroup
+				splits.Go(func() {
+					for err == nil {
+						var c *Comm
+						if c, err = n.World().Split(t.Context(), 0, rank); err == nil {
+							err = errors.Join(sumsUp(t.Context(), c), c.Close())
+						}
+					}
+				})
+				time.Sleep(rand.N(20 * time.Millisecond))
+				n.Close()
+				splits.Wait()
+				if peer, ok := errors.AsType[*PeerError](err); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrRevoked) && (!ok || !peer.Left) {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			})
+		}
+		all.Wait()
+		seed.Close()
 	}
 }
 

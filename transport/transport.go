@@ -232,12 +232,8 @@ type Sharer interface {
 	// Areas returns how many areas either side shares with the other, and the
 	// length of each in bytes. Both are 0 if they share none.
 	Areas() (count, size int)
-	// Area returns area i of this node, which is the same for all Conns of
-	// its Transport, and that of the peer, which must not be written to. They
-	// are zero at first, and aligned to pages. Both stay valid as long as the Conn can be
-	// reached, which may have ended, and its Transport have been closed: who uses them
-	// keeps the Conn.
-	Area(i int) (own, peer []byte)
+	// Hold returns the areas of both sides, or ErrClosed or the end of the Conn.
+	Hold() (Areas, error)
 	// Sleep blocks while word, in an area of either side, has the value
 	// old, until Wake, or for d at the most. It may return early.
 	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
@@ -247,4 +243,15 @@ type Sharer interface {
 	// any more, as its process has ended or has closed its Transport: that the Conn has
 	// ended is not enough. It does not keep the Conn.
 	PeerEnded() func() bool
+}
+
+// Areas are those of a node and of one of its peers. They stay valid until Release, also
+// if the Conn ends and its Transport is closed before that.
+type Areas interface {
+	// Area returns area i of this node, which is the same for all Conns of
+	// its Transport, and that of the peer, which must not be written to. They
+	// are zero at first, and aligned to pages.
+	Area(i int) (own, peer []byte)
+	// Release ends that. It may be called more than once.
+	Release()
 }

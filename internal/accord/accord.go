@@ -118,12 +118,19 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 	cfg.Shelf.Forget(cfg.Gone)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
+	if mem != nil {
+		defer func() {
+			if a.Part == NoPart {
+				mem.release()
+			}
+		}()
+	}
 	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
 	if err := v.most(ctx, ballot); err != nil {
-		return a, failed(ctx, err)
+		return a, cfg.failed(ctx, err)
 	}
 	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:known]
 	a.Known = parseFinding(ballot[known:])
@@ -131,7 +138,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if a.Known.Way == ways.Far {
 		a.Found = a.Known
 	} else if a.Found.Links, err = v.gauge(ctx, ways.Far, cfg); err != nil {
-		return a, failed(ctx, err)
+		return a, cfg.failed(ctx, err)
 	}
 	if tuner := ways.Tuner(cfg.Hosts, a.Found.Links); tuner != nil {
 		cfg.Book.SetTuner(tuner)
@@ -141,7 +148,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 		return a, nil
 	}
 	if a.Part, err = v.share(ctx, cfg, parts, nodes, mem); err != nil {
-		return a, failed(ctx, err)
+		return a, cfg.failed(ctx, err)
 	}
 	if a.Part == NoPart {
 		return a, nil
@@ -212,21 +219,28 @@ func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem
 		return took, worst[0] == tookClean, err
 	}
 	if !isClean {
-		mem.clear(part)
+		board.Clear(mem.own(part))
 	}
 	return took, true, v.most(ctx, worst)
 }
 
-// failed is why a vote has. If a rank has left, or has given up, the first
-// operation that needs it will tell.
-func failed(ctx context.Context, err error) error {
+// failed is why a vote has. If a rank has left, or has given up, the first collective
+// will tell.
+func (cfg *Config) failed(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*engine.PeerError](err); ok && !p.Left {
 		return p
 	}
 	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
 		return late
 	}
-	return context.Cause(ctx)
+	if odd, ok := errors.AsType[*engine.MismatchError](err); ok {
+		return odd
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	cfg.Comm.Abstain(err)
+	return nil
 }
 
 // nodesOf are the numbers of the nodes at the other ends of links.

@@ -3,10 +3,12 @@ package accord
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
@@ -40,6 +42,8 @@ func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Lin
 	if cfg.Trial != nil {
 		t := voters{comm: cfg.Trial, book: recipe.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 		if least, err = t.measure(ctx); err != nil {
+			err = amongAll(err, ranks)
+			v.comm.Cancel(err) // Others wait there for this rank.
 			return l, err
 		}
 	}
@@ -49,6 +53,26 @@ func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Lin
 	l = way.Fit(len(ranks), least[0], least[1])
 	cfg.Log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
 	return l, nil
+}
+
+// amongAll is an error of the ranks of a trial, which has the numbers that these have among
+// all.
+func amongAll(err error, ranks []int) error {
+	if p, ok := errors.AsType[*engine.PeerError](err); ok {
+		return &engine.PeerError{Rank: ranks[p.Rank], Left: p.Left, Err: p.Err}
+	}
+	if r, ok := errors.AsType[*engine.RevokedError](err); ok && r.Rank >= 0 {
+		return &engine.RevokedError{Rank: ranks[r.Rank], Cause: r.Cause, Peer: ranks[r.Peer], Text: r.Text}
+	}
+	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
+		all := *late
+		all.Waiting = slices.Clone(late.Waiting)
+		for i := range all.Waiting {
+			all.Waiting[i].Rank = ranks[all.Waiting[i].Rank]
+		}
+		return &all
+	}
+	return err
 }
 
 // measure is how many seconds a short and a long all-reduce take.

@@ -1,8 +1,6 @@
 package accord
 
 import (
-	"runtime"
-
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
@@ -16,39 +14,58 @@ const (
 	apart
 )
 
-// A memory is what all ranks share with this one.
+// A memory is what all ranks share with this one, until release.
 type memory struct {
-	peers []transport.Sharer // the conn to every rank, which keeps its areas valid; nil: this one
-	via   transport.Sharer   // one of them, that can sleep on areas
+	areas []transport.Areas // this rank's and those of every other one; nil: this one
+	some  transport.Areas   // one of them
+	via   transport.Sharer  // a conn that can sleep on them
 }
 
-// memoryOf is nil if not all ranks share memory with this one.
+// memoryOf is nil if not all ranks share memory with this one, or are gone by now.
 func memoryOf(links []*link.Link, own int) *memory {
 	if len(links) > tune.SharedRanksMax {
 		return nil
 	}
-	m := &memory{peers: make([]transport.Sharer, len(links))}
+	m := &memory{areas: make([]transport.Areas, len(links))}
 	for rank, l := range links {
 		if rank == own {
 			continue
 		}
 		s, ok := l.Conn().(transport.Sharer)
-		if !ok {
+		if !ok || !m.hold(rank, s) {
+			m.release()
 			return nil
 		}
-		if count, size := s.Areas(); count < Areas || board.PieceBytes(size) == 0 {
-			return nil
-		}
-		m.peers[rank], m.via = s, s
 	}
 	return m
 }
 
-// clear clears an area of this rank.
-func (m *memory) clear(part int) {
-	own, _ := m.via.Area(part)
-	board.Clear(own)
-	runtime.KeepAlive(m) // and with it the area, should the node be closed meanwhile
+// hold holds the areas that are shared with a rank, if there are any.
+func (m *memory) hold(rank int, s transport.Sharer) bool {
+	if count, size := s.Areas(); count < Areas || board.PieceBytes(size) == 0 {
+		return false
+	}
+	areas, err := s.Hold()
+	if err != nil {
+		return false // The vote finds out more.
+	}
+	m.areas[rank], m.some, m.via = areas, areas, s
+	return true
+}
+
+// release gives the memory back.
+func (m *memory) release() {
+	for _, areas := range m.areas {
+		if areas != nil {
+			areas.Release()
+		}
+	}
+}
+
+// own is an area of this rank.
+func (m *memory) own(part int) []byte {
+	own, _ := m.some.Area(part)
+	return own
 }
 
 func (m *memory) level() uint8 {
@@ -58,16 +75,16 @@ func (m *memory) level() uint8 {
 	return together
 }
 
-// config is that of the board in a part of the memory.
+// config is that of the board in a part of the memory, which is held until that is left.
 func (m *memory) config(cfg Config, part, processors int) board.Config {
 	c := board.Config{
 		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
-		Stream: kernel.Streamer(), Areas: make([][]byte, len(m.peers)),
+		Stream: kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
 	}
-	for rank, s := range m.peers {
-		if s != nil {
-			c.Areas[cfg.Rank], c.Areas[rank] = s.Area(part)
-			c.Keep = append(c.Keep, s)
+	c.Areas[cfg.Rank] = m.own(part)
+	for rank, areas := range m.areas {
+		if areas != nil {
+			_, c.Areas[rank] = areas.Area(part)
 		}
 	}
 	return c

@@ -98,7 +98,9 @@ func TestLateToTheVote(t *testing.T) {
 	former := w.reach(t, 10, ranks(2), tune.Memory)
 	alike(t, former, true)
 	sumAll(t, former)
-	area, _ := memoryOf(former[1].Comm.Links(), 1).via.Area(former[1].part)
+	mem := memoryOf(former[1].Comm.Links(), 1)
+	defer mem.release()
+	area := mem.own(former[1].part)
 	left := slices.Clone(area)
 	former[1].close()
 	all.Go(func() { errs[1] = next[1].reach(t.Context()) })
@@ -146,7 +148,17 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestReachWithoutARank: nobody waits for one that has died, left or given up.
+// without is an error of a rank that names another one, which is no longer there.
+func without(err error, gone int) bool {
+	if r, ok := errors.AsType[*engine.RevokedError](err); ok {
+		return r.Peer == gone && strings.Contains(r.Text, "has left")
+	}
+	p, ok := errors.AsType[*engine.PeerError](err)
+	return ok && p.Rank == gone
+}
+
+// TestReachWithoutARank: nobody waits for one that has died, left or given up, neither
+// then nor in a collective later, which names it.
 // The part of the memory, if there was one, is there for others.
 func TestReachWithoutARank(t *testing.T) {
 	enough := errors.New("enough")
@@ -186,10 +198,37 @@ func TestReachWithoutARank(t *testing.T) {
 				if p.part != NoPart {
 					t.Errorf("%s: rank %d has part %d", name, p.Rank, p.part)
 				}
+				go func() { results <- p.sum(t.Context(), 1) }()
+			}
+			for range 2 {
+				if err := <-results; err == nil || name != "gave up" && !without(err, 2) {
+					t.Errorf("%s, memory %v: a collective: %v", name, memory, err)
+				}
 			}
 			if memory {
 				allParts(t, w, []int{0, 1})
 			}
+		}
+	}
+}
+
+// TestMeasureWithoutARank: a rank that is closed while links are measured is called what
+// it is among all, whether or not others measure.
+func TestMeasureWithoutARank(t *testing.T) {
+	const closed = 2
+	w := unshared(t, 4)
+	w.hosts = []string{"a", "a", "b", "b"} // of which ranks 0 and 2 measure
+	var parties []*party
+	for rank := range 4 {
+		parties = append(parties, w.party(7, ranks(4), rank, tune.QUICAlone, slog.New(slog.DiscardHandler)))
+	}
+	parties[closed].Trial.Close()
+	for rank, err := range w.each(func(rank int) error {
+		p := parties[rank]
+		return errors.Join(p.reach(t.Context()), p.sum(t.Context(), 1))
+	}) {
+		if !without(err, closed) && !(rank == closed && errors.Is(err, engine.ErrClosed)) {
+			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
 }

@@ -14,7 +14,8 @@
 //
 // Run is called by one goroutine at a time and ends early only if its Poll
 // says so; from then on the Board must not be used. Progress, Waiting,
-// Left, Finished and Interrupt may be called by any goroutine.
+// Left, Finished and Interrupt may be called by any goroutine. Leave gives the
+// memory back, when no Run is under way or to come.
 //
 // What a rank reads of the areas of others is counters, which it compares, and
 // payloads of lengths that it has computed itself: a rank that writes nonsense
@@ -98,8 +99,8 @@ type Config struct {
 	// most. It may return early. Wake wakes all that sleep on word.
 	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
 	Wake  func(word *atomic.Uint32)
-	// Keep is what has to stay reachable for Areas to stay valid.
-	Keep []any
+	// Release, if not nil, is called when Areas are no longer needed.
+	Release func()
 	// Stream, if not nil, copies past the caches of the processor. What is stored
 	// after that is seen after it.
 	Stream func(dst, src []byte)
@@ -140,6 +141,7 @@ type Board struct {
 	room    int // for all of them
 	pen     pen.Pen
 	touched bool // the ring has memory
+	left    bool
 
 	mu      sync.Mutex
 	awaited awaited
@@ -174,12 +176,17 @@ func New(cfg Config) *Board {
 	for _, area := range cfg.Areas {
 		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))
 	}
-	b.takens, b.asleeps = b.words(takenAt), b.words(asleepAt)
-	b.taken, b.asleep = b.takens[cfg.Rank], b.asleeps[cfg.Rank]
+	b.find()
 	if b.n > crowdMost*b.cfg.Processors {
 		b.yields, b.yieldTime = yieldsCrowd, 0
 	}
 	return b
+}
+
+// find finds the counters in the areas.
+func (b *Board) find() {
+	b.takens, b.asleeps = b.words(takenAt), b.words(asleepAt)
+	b.taken, b.asleep = b.takens[b.cfg.Rank], b.asleeps[b.cfg.Rank]
 }
 
 // newPlace makes the place of this rank. All ranks show theirs to each other.
@@ -193,13 +200,11 @@ func (b *Board) newPlace() *place.Place {
 			if shown := uint32(cpu + 1); own.Load() != shown {
 				own.Store(shown)
 			}
-			runtime.KeepAlive(b) // and with it the areas
 		},
 		Where: func(on []int) {
 			for i, other := range others {
 				on[i] = int(other.Load()) - 1
 			}
-			runtime.KeepAlive(b)
 		},
 	})
 }
@@ -305,6 +310,28 @@ func (b *Board) Finished(rank int, mark uint32) bool {
 
 // Left is how many pieces this rank has not finished up to a mark.
 func (b *Board) Left(mark uint32) int { return max(0, int(int32(mark-b.taken.Load()))) }
+
+// Leave gives the memory back, unless it has. What the other methods say stays as it is;
+// they must not be called meanwhile.
+func (b *Board) Leave() {
+	if b.left {
+		return
+	}
+	b.left = true
+	b.place.Leave()
+	areas := make([][]byte, b.n)
+	for i, taken := range b.takens {
+		words := make([]uint64, ringAt/8)
+		areas[i] = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), ringAt)
+		word(areas[i], takenAt).Store(taken.Load())
+	}
+	copy(areas[b.cfg.Rank], b.cfg.Areas[b.cfg.Rank])
+	b.cfg.Areas = areas
+	b.find()
+	if b.cfg.Release != nil {
+		b.cfg.Release()
+	}
+}
 
 // Interrupt wakes Run, if it sleeps, so that it calls Poll. If it is just about
 // to sleep it does so after sleepMax at the latest.

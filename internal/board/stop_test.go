@@ -97,3 +97,39 @@ func (f failure) run(t *testing.T) {
 	}
 	ranks.Wait()
 }
+
+// TestLeave: what a Board has read of the memory stays when that is given back, once.
+func TestLeave(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	released := 0
+	boards[0].cfg.Release = func() { released++ }
+	a := plan.Algorithm{Plan: plan.FlatBroadcast}
+	var ranks sync.WaitGroup
+	for rank, b := range boards {
+		ranks.Go(func() {
+			err := b.Run(t.Context(), &Work{
+				Program: Compile(a.Plans(2, 0), rank), Buffers: newVectors(1, func(int, int) int { return 1 }),
+				Pieces: 1, Unit: 8, Elem: 8, Poll: func(context.Context) error { return nil },
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ranks.Wait()
+	b := boards[0]
+	progress := b.Progress()
+	shared := b.cfg.Areas
+	b.Leave()
+	b.Leave()
+	for _, area := range shared {
+		clear(area)
+	}
+	if b.Progress() != progress || progress == 0 || b.Left(1) != 0 || b.Left(2) != 1 || !b.Finished(1, 1) || b.Waiting() != -1 {
+		t.Errorf("progress %d, was %d; %d and %d left", b.Progress(), progress, b.Left(1), b.Left(2))
+	}
+	b.Interrupt()
+	if released != 1 {
+		t.Errorf("released %d times", released)
+	}
+}

@@ -183,10 +183,9 @@ func (l *leftovers) heldBy(w *worker) map[string]int {
 
 // wantHeld wants workers that have closed their nodes to hold nothing but what
 // they had before they joined, and what the Go runtime has made to wait for
-// sockets and keeps. Shared memory goes with the next garbage collection.
+// sockets and keeps.
 func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
 	l.t.Helper()
-	ok(l.t, all(team, order{Do: "memory"}))
 	l.eventually(func() (left []string) {
 		for _, w := range team {
 			for kind, n := range l.heldBy(w) {

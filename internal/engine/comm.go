@@ -34,6 +34,7 @@ type Comm struct {
 	heard    *heardRevoke        // what another rank has told of it
 	left     map[int]uint64      // ranks that have left, and after which collective
 	lastLeft int                 // the rank that left last
+	abstains *PeerError          // why no collective may begin; see Abstain
 	closed   map[int]uint64      // peers that closed before this rank had made it
 	revoked  map[int]heardRevoke // the same in the middle of something
 	seq      uint64              // of the last collective
@@ -192,6 +193,9 @@ func (c *Comm) stranger(l *link.Link) {
 	l.Fail(fmt.Errorf("engine: protocol error: a frame for communicator %d, of which the peer is no rank", c.id))
 }
 
+// closedWithin is what the others are told of a rank that closes too early.
+const closedWithin = "closed during an operation"
+
 // stop ends the communicator on this node, and on all others if it is busy, which is
 // asked with the lock held. It reports whether it is the end in good order, and after
 // which collective: none begins after the question.
@@ -202,7 +206,7 @@ func (c *Comm) stop(busy func() bool) (after uint64, orderly bool) {
 	case orderly:
 		c.setErr(ErrClosed)
 	case c.err == nil:
-		c.endAll(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, "closed during an operation")
+		c.endAll(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
 	}
 	c.mu.Unlock()
 	c.passOn()
@@ -221,6 +225,9 @@ func (c *Comm) end(err error) {
 	c.failAll(err)
 	for c.ops.live > 0 || c.freeing > 0 {
 		c.quiet.Wait()
+	}
+	if c.board != nil {
+		c.board.Leave()
 	}
 }
 

@@ -122,6 +122,9 @@ func (c *Comm) Start(w *Work) (*Op, error) {
 		op.firstMoves()
 	}
 	theirs, gone := c.admitAhead(op), c.gone(op)
+	if c.abstains != nil {
+		theirs, gone = nil, c.abstains // Others may well call it otherwise.
+	}
 	var ours wire.Call
 	if theirs != nil {
 		ours = op.call

@@ -79,6 +79,39 @@ func (c *Comm) revokedBy(l *link.Link, h heardRevoke) {
 	}
 }
 
+// Abstain lets no collective of this rank begin: the ranks were about to agree how, which
+// has failed with err, and others may have agreed. If that is because a rank has left, what
+// needs no collective goes on, and the first that is called ends the communicator for that
+// reason. If it is because a rank has given up, or this node is being closed, that is about
+// to end this communicator, too.
+func (c *Comm) Abstain(err error) {
+	if ended, ok := errors.AsType[*EndedError](err); ok {
+		err = ended.Err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := departed(err); p != nil {
+		c.abstains = p
+	} else if c.err == nil {
+		c.fail(err)
+	}
+}
+
+// departed says that a rank has left, if that is why err is.
+func departed(err error) *PeerError {
+	if p, ok := errors.AsType[*PeerError](err); ok && p.Left {
+		return leftError(p.Rank)
+	}
+	r, ok := errors.AsType[*RevokedError](err)
+	switch {
+	case ok && r.Cause == wire.CauseFailed:
+		return leftError(r.Peer)
+	case ok && r.Cause == wire.CauseClosed:
+		return leftError(r.Rank)
+	}
+	return nil
+}
+
 // A heardRevoke is the word of another rank that the communicator has ended.
 type heardRevoke struct {
 	revoke wire.Revoke
@@ -111,8 +144,18 @@ func (c *Comm) mismatch(ours wire.Call, peer int, theirs wire.Call) {
 }
 
 // Cancel ends the communicator because a collective on it, which the other
-// ranks wait for, was cancelled before it began.
-func (c *Comm) Cancel(cause error) { c.cancel(nil, cause) }
+// ranks wait for, was cancelled before it began, or because a rank has left, maybe this one.
+func (c *Comm) Cancel(cause error) {
+	p := departed(cause)
+	switch {
+	case errors.Is(cause, ErrClosed):
+		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
+	case p != nil:
+		c.revokeLeft(p)
+	default:
+		c.cancel(nil, cause)
+	}
+}
 
 // cancel ends the communicator because a call on it was cancelled, if that is
 // pending. Nil means that it is.

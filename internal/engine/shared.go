@@ -21,9 +21,16 @@ type shared struct {
 	stopped atomic.Bool   // the operation has failed
 }
 
-// UseBoard lets collectives run on a board, which all ranks do or none. It is
-// called before the first one.
-func (c *Comm) UseBoard(b *board.Board) { c.board, c.place = b, b.Place() }
+// UseBoard lets collectives run on a board, which all ranks do or none, until the
+// communicator is closed. It is called before the first one.
+func (c *Comm) UseBoard(b *board.Board) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.board, c.place = b, b.Place()
+	if c.err != nil { // It may have been closed by now.
+		b.Leave()
+	}
+}
 
 // Board is the board of the communicator, or nil.
 func (c *Comm) Board() *board.Board { return c.board }

@@ -15,7 +15,7 @@ import (
 type memoryConn struct{ polledConn }
 
 func (memoryConn) Areas() (count, size int)                    { return 0, 0 }
-func (memoryConn) Area(int) (own, peer []byte)                 { return nil, nil }
+func (memoryConn) Hold() (transport.Areas, error)              { return nil, transport.ErrClosed }
 func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
 func (memoryConn) Wake(*atomic.Uint32)                         {}
 func (memoryConn) PeerEnded() func() bool                      { return nil }

@@ -54,6 +54,7 @@ type Place struct {
 	most int // ranks on a processor, if all have as many
 
 	mu     sync.Mutex // of all that follows; who cannot have it at once need not look
+	left   bool
 	waits  int
 	seen   int   // how often in a row it was crowded here
 	on     []int // where the others are
@@ -86,7 +87,7 @@ func (p *Place) Settle() {
 		return
 	}
 	defer p.mu.Unlock()
-	if p.waits++; p.waits%lookEvery == 0 {
+	if p.waits++; p.waits%lookEvery == 0 && !p.left {
 		p.see(yield.Processor())
 	}
 }
@@ -147,7 +148,7 @@ func (p *Place) judge(now time.Time) {
 	}
 	defer p.mu.Unlock()
 	since := now.Sub(p.last)
-	if since < trialTime || !p.onTrial.Load() {
+	if since < trialTime || !p.onTrial.Load() || p.left {
 		return
 	}
 	p.onTrial.Store(false)
@@ -169,6 +170,17 @@ func (p *Place) Away() {
 	if p != nil {
 		p.show(-1)
 	}
+}
+
+// Leave says that this rank is no longer one of them. When it has returned neither Show nor
+// Where is called any more, but by Away.
+func (p *Place) Leave() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
 }
 
 func (p *Place) show(cpu int) {

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/nexar-go/nexar/transport"
 )
 
 // areaAlign is the alignment of areas, that of pages.
@@ -60,10 +62,22 @@ func (c *conn) Areas() (count, size int) {
 	return len(own.made), own.size
 }
 
-// Area implements transport.Sharer.
-func (c *conn) Area(i int) (own, peer []byte) {
-	return c.owner.areas.area(i), c.other().owner.areas.area(i)
+// Hold implements transport.Sharer.
+func (c *conn) Hold() (transport.Areas, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return both{c.owner.areas, c.other().owner.areas}, nil
 }
+
+// both are the areas of two nodes, which the heap keeps.
+type both struct{ own, peer *areas }
+
+// Area implements transport.Areas.
+func (b both) Area(i int) (own, peer []byte) { return b.own.area(i), b.peer.area(i) }
+
+// Release implements transport.Areas.
+func (b both) Release() {}
 
 // PeerEnded implements transport.Sharer. The process of the peer is this one: it has
 // ended what it did when it has closed its transport.

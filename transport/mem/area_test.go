@@ -36,6 +36,17 @@ func sharers(t *testing.T, shapes ...[2]int) (a, b transport.Sharer) {
 	return out.(transport.Sharer), in.(transport.Sharer)
 }
 
+// hold holds what s shares until the test ends.
+func hold(t *testing.T, s transport.Sharer) transport.Areas {
+	t.Helper()
+	areas, err := s.Hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(areas.Release)
+	return areas
+}
+
 func TestAreas(t *testing.T) {
 	const count, size = 3, 10_000
 	a, b := sharers(t, [2]int{count, size}, [2]int{count, size})
@@ -43,8 +54,8 @@ func TestAreas(t *testing.T) {
 		t.Errorf("%d areas of %d bytes, want %d of %d", n, each, count, size)
 	}
 	for i := range count {
-		aOwn, aPeer := a.Area(i)
-		bOwn, bPeer := b.Area(i)
+		aOwn, aPeer := hold(t, a).Area(i)
+		bOwn, bPeer := hold(t, b).Area(i)
 		if aPeer[7] != 0 {
 			t.Error("an area is not zero at first")
 		}
@@ -66,8 +77,8 @@ func TestAreas(t *testing.T) {
 
 func TestSleepAndWake(t *testing.T) {
 	a, b := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
-	own, _ := a.Area(0)
-	_, peer := b.Area(0)
+	own, _ := hold(t, a).Area(0)
+	_, peer := hold(t, b).Area(0)
 	mine := (*atomic.Uint32)(unsafe.Pointer(&own[64]))
 	theirs := (*atomic.Uint32)(unsafe.Pointer(&peer[64]))
 	b.Sleep(theirs, 1, time.Hour) // has another value
@@ -103,7 +114,7 @@ func TestSleepAndWake(t *testing.T) {
 // Timeouts and wakes meet at every moment.
 func TestSleepTimesOutWhileWoken(t *testing.T) {
 	a, _ := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
-	own, _ := a.Area(0)
+	own, _ := hold(t, a).Area(0)
 	word := (*atomic.Uint32)(unsafe.Pointer(&own[0]))
 	var waking sync.WaitGroup
 	var over atomic.Bool

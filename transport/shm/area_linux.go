@@ -2,22 +2,24 @@ package shm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
-	"weak"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nexar-go/nexar/transport"
 )
 
-var _ transport.Sharer = (*conn)(nil)
+var (
+	_ transport.Sharer = (*conn)(nil)
+	_ transport.Areas  = (*holding)(nil)
+)
 
 // areas are the areas of a node and those of its peers.
 type areas struct {
@@ -28,19 +30,17 @@ type areas struct {
 	fd    int // of own, to be sent to peers
 
 	mu    sync.Mutex
-	own   *mapping // nil after close; conns have it as well
-	peers map[fileID]weak.Pointer[mapping]
+	own   *mapping // nil after close; who holds it has it as well
+	peers map[fileID]*mapping
 }
 
 // A mapping is all areas of a node, whole pages, for all conns to it, or from it. Who
-// uses them may still be at that when the conn has ended, or the node was closed, so it
-// is the garbage collector that knows when they are no longer needed.
-type mapping struct{ mem []byte }
-
-func newMapping(mem []byte) *mapping {
-	m := &mapping{mem}
-	runtime.AddCleanup(m, func(mem []byte) { unix.Munmap(mem) }, mem)
-	return m
+// uses them may still be at that when the conn has ended, or the node was closed, so
+// they are mapped as long as anybody holds them.
+type mapping struct {
+	mem     []byte
+	id      fileID
+	holders int // see areas.mu
 }
 
 // A fileID tells files apart: a peer that comes again has the same area.
@@ -54,77 +54,130 @@ func newAreas(count, each int) (*areas, error) {
 	}
 	a := &areas{
 		count: count, each: each, apart: apart, size: count * apart, fd: -1,
-		own: new(mapping), peers: make(map[fileID]weak.Pointer[mapping]),
+		own: &mapping{holders: 1}, peers: make(map[fileID]*mapping),
 	}
 	if a.size == 0 {
 		return a, nil
 	}
-	fd, mem, err := newMemory("nexar-area", a.size, areaSeals)
-	if err != nil {
+	var err error
+	if a.fd, a.own.mem, err = newMemory("nexar-area", a.size, areaSeals); err != nil {
 		return nil, err
 	}
-	a.fd, a.own = fd, newMapping(mem)
 	return a, nil
 }
 
-// mapPeer is the own area and that of a peer, which it maps unless it has been
-// already. The peer can no more make it writable than we can.
-func (a *areas) mapPeer(fd int) (own, peer *mapping, err error) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, nil, fmt.Errorf("fstat of the peer's area: %w", err)
-	}
-	id := fileID{uint64(stat.Dev), stat.Ino}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.own == nil {
-		return nil, nil, transport.ErrClosed
-	}
-	if p := a.peers[id].Value(); p != nil {
-		return a.own, p, nil
-	}
-	mem, err := mapMemory(fd, a.size, areaSeals, unix.PROT_READ)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := newMapping(mem)
-	a.peers[id] = weak.Make(p)
-	runtime.AddCleanup(p, a.forget, id)
-	return a.own, p, nil
-}
-
-// forget forgets the areas of a peer that nobody can reach any more.
-func (a *areas) forget(id fileID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.peers[id].Value() == nil { // They may have been mapped again.
-		delete(a.peers, id)
-	}
-}
-
-// close leaves the areas to those who still use them.
+// close leaves the areas to those who still hold them.
 func (a *areas) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.drop(a.own)
 	a.own = nil
 	if a.fd >= 0 {
 		unix.Close(a.fd)
 	}
 }
 
+// drop is what one holds no longer. It is called with the lock held.
+func (a *areas) drop(m *mapping) {
+	if m.holders--; m.holders > 0 {
+		return
+	}
+	if m.mem != nil {
+		unix.Munmap(m.mem)
+	}
+	if a.peers[m.id] == m {
+		delete(a.peers, m.id)
+	}
+}
+
+// A holding is the areas of a node and of a peer, as long as it is held. It implements
+// transport.Areas.
+type holding struct {
+	areas     *areas
+	own, peer *mapping
+	released  bool // see areas.mu
+}
+
+// hold holds the own areas and those of a peer. It is called with the lock held.
+func (a *areas) hold(own, peer *mapping) *holding {
+	own.holders++
+	peer.holders++
+	return &holding{areas: a, own: own, peer: peer}
+}
+
+// mapPeer holds the own areas and those of a peer, which it maps unless they have been
+// already. The peer can no more make them writable than we can.
+func (a *areas) mapPeer(fd int) (*holding, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("fstat of the peer's area: %w", err)
+	}
+	id := fileID{uint64(stat.Dev), stat.Ino}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.own == nil {
+		return nil, transport.ErrClosed
+	}
+	peer := a.peers[id]
+	if peer == nil {
+		mem, err := mapMemory(fd, a.size, areaSeals, unix.PROT_READ)
+		if err != nil {
+			return nil, err
+		}
+		peer = &mapping{mem: mem, id: id}
+		a.peers[id] = peer
+	}
+	return a.hold(a.own, peer), nil
+}
+
+// again is the same, held once more, or nil if it has been released.
+func (h *holding) again() *holding {
+	h.areas.mu.Lock()
+	defer h.areas.mu.Unlock()
+	if h.released {
+		return nil
+	}
+	return h.areas.hold(h.own, h.peer)
+}
+
+// Area implements transport.Areas.
+func (h *holding) Area(i int) (own, peer []byte) {
+	from, to := i*h.areas.apart, i*h.areas.apart+h.areas.each
+	return h.own.mem[from:to:to], h.peer.mem[from:to:to]
+}
+
+// Release implements transport.Areas. It does nothing for nil.
+func (h *holding) Release() {
+	if h == nil {
+		return
+	}
+	h.areas.mu.Lock()
+	defer h.areas.mu.Unlock()
+	if !h.released {
+		h.released = true
+		h.areas.drop(h.own)
+		h.areas.drop(h.peer)
+	}
+}
+
 // Areas implements transport.Sharer.
 func (c *conn) Areas() (count, size int) {
-	if c.area == nil {
+	if c.areas == nil {
 		return 0, 0
 	}
 	return c.owner.areas.count, c.owner.areas.each
 }
 
-// Area implements transport.Sharer.
-func (c *conn) Area(i int) (own, peer []byte) {
-	a := c.owner.areas
-	from, to := i*a.apart, i*a.apart+a.each
-	return c.own.mem[from:to:to], c.area.mem[from:to:to]
+// Hold implements transport.Sharer.
+func (c *conn) Hold() (transport.Areas, error) {
+	if c.areas == nil {
+		return nil, errors.New("shm: the nodes share no areas")
+	}
+	if h := c.areas.again(); h != nil {
+		return h, nil
+	}
+	<-c.done
+	return nil, c.err
 }
 
 // PeerEnded implements transport.Sharer. A node has its name until its process ends or

@@ -2,10 +2,10 @@ package shm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,14 +23,25 @@ func wordAt(area []byte, i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&area[i]))
 }
 
+// hold holds what s shares until the test ends.
+func hold(t *testing.T, s transport.Sharer) transport.Areas {
+	t.Helper()
+	areas, err := s.Hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(areas.Release)
+	return areas
+}
+
 // TestAreas: both sides read what the other one writes.
 func TestAreas(t *testing.T) {
 	const size = 10_001
 	const count = 3
 	a, b := newPair(t, Config{Areas: count, AreaSize: size})
 	for i := range count {
-		ownA, peerA := a.Area(i)
-		ownB, peerB := b.Area(i)
+		ownA, peerA := hold(t, a).Area(i)
+		ownB, peerB := hold(t, b).Area(i)
 		for _, area := range [][]byte{ownA, peerA, ownB, peerB} {
 			if len(area) != size || cap(area) != size || uintptr(unsafe.Pointer(&area[0]))%uintptr(os.Getpagesize()) != 0 {
 				t.Fatalf("an area of %d bytes at %p", len(area), &area[0])
@@ -54,7 +65,7 @@ func TestAreas(t *testing.T) {
 // TestAreaIsReadOnly: no peer can make an area writable.
 func TestAreaIsReadOnly(t *testing.T) {
 	a, b := newPair(t, Config{AreaSize: 4096})
-	_, peer := a.Area(0)
+	_, peer := hold(t, a).Area(0)
 	if err := unix.Mprotect(peer, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("mprotect makes the area of a peer writable")
 	}
@@ -92,41 +103,50 @@ func TestAreasThatDiffer(t *testing.T) {
 	}
 }
 
-// TestAreaIsUnmapped: the area of a peer that has gone is no longer mapped when
-// nobody has a conn to it.
-func TestAreaIsUnmapped(t *testing.T) {
+// TestAreasAreUnmapped: the areas of a peer that has gone are no longer mapped when
+// nobody holds them, nor those of a node that was closed.
+func TestAreasAreUnmapped(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
 	for i := range 3 {
 		to := newNode(t, Config{Cluster: cluster, Node: fmt.Sprint("b", i), AreaSize: 4096})
 		a, _ := meetUp(t, from, to)
-		if _, peer := a.Area(0); peer[7] != 0 {
+		areas := hold(t, a)
+		if _, peer := areas.Area(0); peer[7] != 0 {
 			t.Error("the area is not zero at first")
 		}
 		to.Close()
 		<-a.Done()
-		a.Close()
+		areas.Release()
+		areas.Release()
 	}
 	wantMappings(t, 1) // its own
 	from.areas.mu.Lock()
-	defer from.areas.mu.Unlock()
 	if n := len(from.areas.peers); n > 0 {
 		t.Errorf("%d peers are remembered", n)
 	}
-	runtime.KeepAlive(from)
+	from.areas.mu.Unlock()
+	from.Close()
+	wantMappings(t, 0)
 }
 
-// TestAreasOutliveConn: they stay as long as a conn can be reached that has ended,
-// and a peer that comes again has no second one.
+// TestAreasOutliveConn: they stay as long as they are held, also when the conn has ended
+// and both nodes were closed; and a peer that comes again has no second one.
 func TestAreasOutliveConn(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
 	to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: 4096})
 	a, b := meetUp(t, from, to)
-	_, peer := a.Area(0)
-	own, _ := b.Area(0)
+	_, peer := hold(t, a).Area(0)
+	own, _ := hold(t, b).Area(0)
 	a.Close()
 	<-b.Done()
+	if _, err := a.Hold(); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("areas of a conn that was closed: %v", err)
+	}
+	if _, err := b.Hold(); !errors.Is(err, transport.ErrPeerClosed) {
+		t.Errorf("areas of a conn that the peer has closed: %v", err)
+	}
 	if a.PeerEnded()() || b.PeerEnded()() {
 		t.Error("a conn that was closed says that its peer has ended")
 	}
@@ -135,7 +155,7 @@ func TestAreasOutliveConn(t *testing.T) {
 		t.Error("the area of the peer is not what it was")
 	}
 	second, _ := meetUp(t, from, to)
-	if _, again := second.Area(0); &again[0] != &peer[0] {
+	if _, again := hold(t, second).Area(0); &again[0] != &peer[0] {
 		t.Error("the area of the same peer is mapped a second time")
 	}
 	to.Close()
@@ -146,8 +166,6 @@ func TestAreasOutliveConn(t *testing.T) {
 	if own[7]++; peer[7] != 8 {
 		t.Error("the areas have gone with the nodes")
 	}
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(b)
 }
 
 const (
@@ -159,7 +177,11 @@ const (
 // wakes whoever sleeps on another word of the parent until it says so.
 func shareArea(c transport.Conn) {
 	s := c.(transport.Sharer)
-	own, peer := s.Area(0)
+	areas, err := s.Hold()
+	if err != nil {
+		panic(err)
+	}
+	own, peer := areas.Area(0)
 	answer, question := wordAt(own, 0), wordAt(peer, 0)
 	for turn := range uint32(turns) {
 		for question.Load() == turn {
@@ -185,7 +207,7 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.(transport.Sharer)
-	own, peer := s.Area(0)
+	own, peer := hold(t, s).Area(0)
 	question, answer := wordAt(own, 0), wordAt(peer, 0)
 	start := time.Now()
 	for turn := range uint32(turns) {
@@ -209,8 +231,8 @@ func TestSleep(t *testing.T) {
 // than it may.
 func TestSleepReturns(t *testing.T) {
 	a, b := newPair(t, Config{AreaSize: 4096})
-	own, _ := a.Area(0)
-	_, peer := b.Area(0)
+	own, _ := hold(t, a).Area(0)
+	_, peer := hold(t, b).Area(0)
 	word, seen := wordAt(own, 64), wordAt(peer, 64)
 	word.Store(5)
 	start := time.Now()

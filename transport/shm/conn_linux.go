@@ -35,8 +35,7 @@ type conn struct {
 	sock   *net.UnixConn
 	ears   *os.File // the bell that the peer rings
 	bell   *ringer  // the bell of the peer
-	own    *mapping // the areas of both sides, or nil
-	area   *mapping
+	areas  *holding // those of both sides until the conn ends, or nil
 
 	incoming chan *receiver // opened by the peer and not yet accepted
 	waiting  chan struct{}  // one for each pipe that waits for the peer's AcceptPipe
@@ -56,8 +55,7 @@ func newConn(owner *endpoint, m *meeting) *conn {
 		sock:     m.sock,
 		ears:     os.NewFile(uintptr(m.ears), "bell"),
 		bell:     newRinger(m.bell),
-		own:      m.own,
-		area:     m.area,
+		areas:    m.areas,
 		incoming: make(chan *receiver, backlogMax),
 		waiting:  make(chan struct{}, backlogMax),
 		done:     make(chan struct{}),
@@ -197,6 +195,7 @@ func (c *conn) end(reason error) {
 	for _, e := range ends {
 		e.finish()
 	}
+	c.areas.Release()
 	c.owner.forget(c)
 }
 

@@ -18,13 +18,13 @@ const network = "unixpacket"
 
 // A meeting is what two nodes know of each other before there is a conn.
 type meeting struct {
-	sock      *net.UnixConn
-	box       postbox
-	pid       int32    // of the peer
-	peer      string   // its identity
-	ears      int      // the bell that the peer will ring, or -1
-	bell      int      // the bell of the peer, or -1
-	own, area *mapping // or nil
+	sock  *net.UnixConn
+	box   postbox
+	pid   int32    // of the peer
+	peer  string   // its identity
+	ears  int      // the bell that the peer will ring, or -1
+	bell  int      // the bell of the peer, or -1
+	areas *holding // or nil
 }
 
 // Dial implements transport.Transport.
@@ -198,7 +198,7 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 		return err
 	}
 	if files > 1 && h.areas == uint32(e.areas.count) && h.area == uint64(e.areas.each) {
-		if m.own, m.area, err = e.areas.mapPeer(l.files[1]); err != nil {
+		if m.areas, err = e.areas.mapPeer(l.files[1]); err != nil {
 			return err
 		}
 	}
@@ -207,9 +207,10 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 	return nil
 }
 
-// drop closes the files of a meeting that came to nothing. The caller closes
-// the socket.
+// drop gives back what a meeting has that came to nothing. The caller closes the
+// socket.
 func (m *meeting) drop() {
+	m.areas.Release()
 	for _, fd := range []int{m.ears, m.bell} {
 		if fd >= 0 {
 			unix.Close(fd)

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,7 +52,6 @@ func wantAtMost(tb testing.TB, what string, limit int, count func(testing.TB) in
 	n := count(tb)
 	for start := time.Now(); n > limit && time.Since(start) < 30*time.Second; n = count(tb) {
 		time.Sleep(time.Millisecond)
-		runtime.GC() // Areas go when nobody can reach them.
 	}
 	if n > limit {
 		tb.Errorf("%d %s, want at most %d", n, what, limit)
