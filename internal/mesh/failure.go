@@ -39,6 +39,7 @@ func (m *Mesh) Gone() (seats []int) {
 	defer m.mu.Unlock()
 	for seat, ended := range m.parted {
 		if ended() {
+			m.parted[seat] = hasLeft // It need not be asked again.
 			seats = append(seats, seat)
 		}
 	}

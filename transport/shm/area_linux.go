@@ -1,11 +1,11 @@
 package shm
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,11 +183,22 @@ func (c *conn) Hold() (transport.Areas, error) {
 // PeerEnded implements transport.Sharer. A node has its name until its process ends or
 // closes it, also while that stands still; to ask it would be noticed there.
 func (c *conn) PeerEnded() func() bool {
-	name := []byte(socketName(c.owner.cfg.Cluster, c.peer) + "\n")
+	own, peer := socketName(c.owner.cfg.Cluster, c.owner.cfg.Node), socketName(c.owner.cfg.Cluster, c.peer)
 	return func() bool {
-		sockets, err := os.ReadFile("/proc/net/unix")
-		return err == nil && !bytes.Contains(sockets, name)
+		runtime.LockOSThread() // and with it the network namespace, in which names are
+		defer runtime.UnlockOSThread()
+		return isTaken(own) && !isTaken(peer)
 	}
+}
+
+// isTaken reports whether somebody may have a name in the abstract namespace.
+func isTaken(name string) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	return unix.Bind(fd, &unix.SockaddrUnix{Name: name}) != nil
 }
 
 // Sleep implements transport.Sharer. It blocks a thread.
