@@ -204,7 +204,6 @@ func TestGrowth(t *testing.T) {
 
 // TestManyHaveLeft: however many nodes have been in a world, those that are share memory.
 func TestManyHaveLeft(t *testing.T) {
-	t.Parallel()
 	var mu sync.Mutex
 	var lacking []string
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {

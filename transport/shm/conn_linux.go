@@ -188,6 +188,7 @@ func (c *conn) end(reason error) {
 		// for a peer that does not read.
 		postNow(c.sock, []byte{letterBye})
 	}
+	c.areas.Release()
 	close(c.done)
 	c.sock.Close()
 	c.ears.Close()
@@ -195,7 +196,6 @@ func (c *conn) end(reason error) {
 	for _, e := range ends {
 		e.finish()
 	}
-	c.areas.Release()
 	c.owner.forget(c)
 }
 
