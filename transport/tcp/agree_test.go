@@ -16,6 +16,7 @@ import (
 type deafListener struct {
 	net.Listener
 	deaf  atomic.Bool
+	words chan struct{} // gets something for each that was not heard
 	stuck atomic.Int32 // so many sockets that come next hear nothing at all
 }
 
@@ -40,6 +41,7 @@ func (s deafSocket) Read(p []byte) (int, error) {
 		}
 	}
 	if len(p) == 1 && s.l.deaf.Load() {
+		s.l.words <- struct{}{}
 		return 0, errors.New("not heard")
 	}
 	return s.TCPConn.Read(p)
@@ -55,7 +57,7 @@ func TestHalfOpenPipe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			deaf := &deafListener{Listener: l}
+			deaf := &deafListener{Listener: l, words: make(chan struct{}, 10)}
 			server := newTestNode(t, Config{Listener: deaf, Plain: true}, ca.node(t, "server"))
 			client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: true}, ca.node(t, "client"))
 			server.verdictMax, client.verdictMax = 300*time.Millisecond, 300*time.Millisecond
@@ -68,6 +70,7 @@ func TestHalfOpenPipe(t *testing.T) {
 
 			deaf.deaf.Store(true)
 			s, err := opener.OpenPipe(t.Context())
+			<-deaf.words // which who has opened it need not wait for
 			deaf.deaf.Store(false)
 			if dialer {
 				if err != nil {
