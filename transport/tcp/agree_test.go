@@ -17,7 +17,7 @@ type deafListener struct {
 	net.Listener
 	deaf  atomic.Bool
 	words chan struct{} // gets something for each that was not heard
-	stuck atomic.Int32 // so many sockets that come next hear nothing at all
+	stuck atomic.Int32  // so many sockets that come next hear nothing at all
 }
 
 type deafSocket struct {
