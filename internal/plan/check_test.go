@@ -31,7 +31,7 @@ func roots(c Collective, a Algorithm, size int) []int {
 	if moves > budget {
 		return []int{size / 3}
 	}
-	if size > everySize || size > 24 && moves*size > everyRoot {
+	if size > everySize || size > everyRoot {
 		f := foldOf(size)
 		return []int{0, 1, size / 2, f.first(f.pairs) % size, size - 1}
 	}
@@ -42,9 +42,8 @@ func roots(c Collective, a Algorithm, size int) []int {
 	return all
 }
 
-// Every size up to everySize, and samples beyond. Up to 24 ranks at every root,
-// and beyond as long as everyRoot allows: then five stand for all. "make proofs"
-// tries every one.
+// Every size up to everySize, and samples beyond. Up to everyRoot ranks at every
+// root; beyond, five stand for all. "make proofs" tries every one.
 func TestEveryAlgorithmIsRight(t *testing.T) {
 	t.Parallel()
 	sizes := largeSizes[:]

@@ -4,6 +4,5 @@ package plan
 
 import "math"
 
-// everyRoot is how many moves the plans of all ranks for all roots may have, for
-// the tests to prove them all.
+// everyRoot is up to how many ranks the tests prove plans for every root.
 const everyRoot = math.MaxInt
