@@ -44,6 +44,7 @@ type bulk struct {
 	closed   bool
 
 	pushable atomic.Bool // a pipe is a transport.PartWriter
+	laden    atomic.Bool // a courier may have something to carry
 }
 
 const (
@@ -87,6 +88,7 @@ func (b *bulk) dispatch(t *Transfer) *courier {
 	t.courier = c
 	c.load += t.size
 	c.queue = append(c.queue, t)
+	b.laden.Store(true)
 	return c
 }
 
@@ -127,6 +129,7 @@ func (l *Link) push() (n int) {
 	for _, c := range b.couriers {
 		n += b.drive(c)
 	}
+	b.laden.Store(slices.ContainsFunc(b.couriers, func(c *courier) bool { return !c.idle() }))
 	return n
 }
 
@@ -235,6 +238,7 @@ func (b *bulk) sayBye() {
 }
 
 func (b *bulk) farewell() {
+	b.laden.Store(true)
 	for _, c := range b.couriers {
 		c.bye = true
 		c.start()

@@ -91,9 +91,11 @@ func (k *desk) run() error {
 // take reports whether it is the caller's turn now.
 func (k *desk) take() bool { return !k.turn.Load() && k.turn.CompareAndSwap(false, true) }
 
-// serve handles all that has come, or, if patient, waits for one frame. On the
-// bulk lane, whose frames are long, it handles one at the most. It reports whether
-// anything has come.
+// serve handles what has come, at least one frame if there is one, or waits for
+// one if patient. On the bulk lane, whose frames are long, it handles one at the
+// most, and on others as many as have been read at once: to look for more takes as
+// long as to handle one, and the caller may have what he waits for. It reports
+// whether anything has come.
 func (k *desk) serve(patient bool) (some bool, err error) {
 	if patient {
 		k.poll = nil
@@ -106,11 +108,14 @@ func (k *desk) serve(patient bool) (some bool, err error) {
 			return k.some, nil
 		case err != nil:
 			return true, err
-		case k.segments:
+		case k.segments || k.between():
 			return true, nil
 		}
 	}
 }
+
+// between reports whether all is handled that was read.
+func (k *desk) between() bool { return k.lo == k.hi && k.use == nil && !k.flow.flows() }
 
 // next handles the next frame, or the rest of it.
 func (k *desk) next() error {

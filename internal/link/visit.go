@@ -23,6 +23,7 @@ type Visit struct {
 	desks  [desksMax]*desk
 	n      int
 	bulk   int  // how many of them are of the bulk lane
+	at     int  // the desk that Poll looked at last
 	polls  int  // calls of Poll
 	pushes bool // he is one of the pushers
 }
@@ -75,34 +76,46 @@ func (v *Visit) Cheap() bool {
 }
 
 // Poll handles what has come, and writes what can be written. It does not wait.
-// It reports whether there was anything.
+// It reports whether there was anything. After something on the control or the data
+// lane it returns at once, as that may be what the caller waits for; the next call
+// goes on with what follows.
 func (v *Visit) Poll() (some bool) {
 	granted := v.link.grants.some.Load() > 0
 	if granted && v.bulk < int(v.link.bulkDesks.Load()) {
 		v.seizeBulk()
 	}
 	v.polls++
-	for i := 0; i < v.n; i++ {
-		k := v.desks[i]
+	for range v.n + 1 { // the desks, and then what goes out
+		v.at++
+		if v.at >= v.n {
+			v.at = -1
+			some = v.pushes && v.link.bulk.laden.Load() && v.link.push() > 0 || some
+			continue
+		}
+		k := v.desks[v.at]
 		if k.lane == wire.Bulk && !granted && v.polls%rarely != 0 {
 			continue
 		}
 		any, err := k.serve(false)
-		some = some || any
 		if err != nil {
-			v.n--
-			v.desks[i] = v.desks[v.n]
-			i--
-			if k.lane == wire.Bulk {
-				v.bulk--
-			}
-			k.hand(err)
+			v.quit(k, err)
+		}
+		if some = some || any; any && k.lane != wire.Bulk {
+			return true
 		}
 	}
-	if v.pushes && v.link.push() > 0 {
-		some = true
-	}
 	return some
+}
+
+// quit leaves the desk at which the visitor is, because of an error.
+func (v *Visit) quit(k *desk, err error) {
+	v.n--
+	v.desks[v.at] = v.desks[v.n]
+	v.at--
+	if k.lane == wire.Bulk {
+		v.bulk--
+	}
+	k.hand(err)
 }
 
 // seizeBulk takes the turn at the pipes of the bulk lane.

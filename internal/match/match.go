@@ -27,88 +27,61 @@ func (k key) takes(m key) bool {
 
 func (k key) wild() bool { return k.source == Any || k.tag == Any }
 
-// An entry is a posted receive or a waiting message, in the order of stamps.
-type entry[T any] struct {
-	key   key
-	stamp uint64
-	value T
-}
-
 // A Matcher pairs receives of type R with messages of type M. Its zero value
 // is empty and ready.
 type Matcher[R comparable, M any] struct {
 	stamp  uint64
-	exact  map[key][]entry[R] // receives from one source with one tag
-	wild   []entry[R]         // the other receives
-	early  map[key][]entry[M] // messages
+	exact  queues[R]  // receives from one source with one tag
+	wild   []entry[R] // the other receives
+	early  queues[M]  // messages
 	queued int
-	spare  [][]entry[R] // memory of queues in exact that have become empty
 }
-
-// spareMax is how many of them are kept, and spareCapMax how long they may be.
-const (
-	spareMax    = 16
-	spareCapMax = 16
-)
 
 // Post asks for a message from source with tag, either of which may be Any.
 // If one is waiting it is taken and returned, otherwise r waits.
 func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	k := key{source, tag}
-	if from, found := m.find(k); found {
-		return m.pop(from), true
+	if q := m.find(k); q != nil {
+		m.queued--
+		return m.early.pop(q), true
 	}
 	m.stamp++
 	e := entry[R]{k, m.stamp, r}
 	if k.wild() {
 		m.wild = append(m.wild, e)
-		return msg, false
+	} else {
+		m.exact.push(e)
 	}
-	if m.exact == nil {
-		m.exact = make(map[key][]entry[R])
-	}
-	q := m.exact[k]
-	if n := len(m.spare); n > 0 && q == nil {
-		q, m.spare = m.spare[n-1], m.spare[:n-1]
-	}
-	m.exact[k] = append(q, e)
 	return msg, false
 }
 
-// find returns the key of the first waiting message that k takes.
-func (m *Matcher[R, M]) find(k key) (from key, found bool) {
-	if !k.wild() {
-		return k, len(m.early[k]) > 0
+// find returns the queue that begins with the first waiting message that k takes, or
+// nil.
+func (m *Matcher[R, M]) find(k key) (from *queue[M]) {
+	if m.queued == 0 {
+		return nil
 	}
-	var first uint64
-	for at, q := range m.early {
-		if k.takes(at) && (!found || q[0].stamp < first) {
-			from, found, first = at, true, q[0].stamp
+	if !k.wild() {
+		if q := m.early.of(k); q.len() > 0 {
+			return q
+		}
+		return nil
+	}
+	for at, q := range m.early.by {
+		if k.takes(at) && q.len() > 0 && (from == nil || q.first().stamp < from.first().stamp) {
+			from = q
 		}
 	}
-	return from, found
+	return from
 }
 
 // Peek returns the message that Post would take, and leaves it.
 func (m *Matcher[R, M]) Peek(source int, tag int64) (msg M, ok bool) {
-	from, found := m.find(key{source, tag})
-	if !found {
+	q := m.find(key{source, tag})
+	if q == nil {
 		return msg, false
 	}
-	return m.early[from][0].value, true
-}
-
-func (m *Matcher[R, M]) pop(k key) M {
-	q := m.early[k]
-	msg := q[0].value
-	if len(q) == 1 {
-		delete(m.early, k)
-	} else {
-		q[0] = entry[M]{} // for the garbage collector
-		m.early[k] = q[1:]
-	}
-	m.queued--
-	return msg
+	return q.first().value, true
 }
 
 // Take removes and returns the receive that a message from source with tag
@@ -116,17 +89,10 @@ func (m *Matcher[R, M]) pop(k key) M {
 func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 	k := key{source, tag}
 	i := slices.IndexFunc(m.wild, func(e entry[R]) bool { return e.key.takes(k) })
-	q := m.exact[k]
+	q := m.exact.of(k)
 	switch {
-	case len(q) > 0 && (i < 0 || q[0].stamp < m.wild[i].stamp):
-		r = q[0].value
-		q[0] = entry[R]{} // for the garbage collector
-		if len(q) == 1 {
-			m.setExact(k, q[:0])
-		} else {
-			m.exact[k] = q[1:]
-		}
-		return r, true
+	case q.len() > 0 && (i < 0 || q.first().stamp < m.wild[i].stamp):
+		return m.exact.pop(q), true
 	case i >= 0:
 		r = m.wild[i].value
 		m.wild = slices.Delete(m.wild, i, i+1)
@@ -137,24 +103,9 @@ func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 
 // Keep lets a message wait, for which Take has found no receive.
 func (m *Matcher[R, M]) Keep(source int, tag int64, msg M) {
-	k := key{source, tag}
 	m.stamp++
-	if m.early == nil {
-		m.early = make(map[key][]entry[M])
-	}
-	m.early[k] = append(m.early[k], entry[M]{k, m.stamp, msg})
+	m.early.push(entry[M]{key{source, tag}, m.stamp, msg})
 	m.queued++
-}
-
-func (m *Matcher[R, M]) setExact(k key, q []entry[R]) {
-	if len(q) > 0 {
-		m.exact[k] = q
-		return
-	}
-	delete(m.exact, k)
-	if len(m.spare) < spareMax && cap(q) > 0 && cap(q) <= spareCapMax {
-		m.spare = append(m.spare, q)
-	}
 }
 
 // Remove takes a receive back. It reports false if it does not wait.
@@ -166,10 +117,7 @@ func (m *Matcher[R, M]) Remove(source int, tag int64, r R) bool {
 		m.wild = slices.DeleteFunc(m.wild, is)
 		return len(m.wild) < n
 	}
-	n := len(m.exact[k])
-	q := slices.DeleteFunc(m.exact[k], is)
-	m.setExact(k, q)
-	return len(q) < n
+	return m.exact.remove(k, is)
 }
 
 // Queued is the number of messages that wait.
@@ -180,11 +128,7 @@ func (m *Matcher[R, M]) EachReceive(f func(r R)) {
 	for _, e := range m.wild {
 		f(e.value)
 	}
-	for _, q := range m.exact {
-		for _, e := range q {
-			f(e.value)
-		}
-	}
+	m.exact.each(func(e entry[R]) { f(e.value) })
 }
 
 // ClearReceives removes and returns the receives whose source is in is, which
@@ -199,25 +143,18 @@ func (m *Matcher[R, M]) ClearReceives(is func(source int) bool) (receives []R) {
 		}
 	}
 	m.wild = wild
-	for k, q := range m.exact {
-		if is(k.source) {
-			for _, e := range q {
-				receives = append(receives, e.value)
-			}
-			delete(m.exact, k)
+	m.exact.each(func(e entry[R]) {
+		if is(e.key.source) {
+			receives = append(receives, e.value)
 		}
-	}
+	})
+	m.exact.drop(func(k key) bool { return is(k.source) })
 	return receives
 }
 
 // ClearMessages removes and returns the messages that wait.
 func (m *Matcher[R, M]) ClearMessages() (messages []M) {
-	for _, q := range m.early {
-		for _, e := range q {
-			messages = append(messages, e.value)
-		}
-	}
-	clear(m.early)
-	m.queued = 0
+	m.early.each(func(e entry[M]) { messages = append(messages, e.value) })
+	m.early, m.queued = queues[M]{}, 0
 	return messages
 }
