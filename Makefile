@@ -1,5 +1,5 @@
-# "make check" is exactly what continuous integration runs. "make help" lists
-# everything else.
+# "make check" has to pass before a commit. Continuous integration runs it part by
+# part, and more (.ci/run). "make help" lists all targets.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -11,18 +11,27 @@ PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
-RACELESS := internal/(arch|bucket|kernel|match|member|plan|settings/table)|examples(/train/(curve|digits|mlp|sgd))?
+RACELESS := internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples.*|cmd/nexar/internal/report
+ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
 
-# The quick and the strict come first, the tests last.
-STEPS := tidy fmt generate vet staticcheck cross static race
+# GOTEST is what runs tests. Continuous integration replaces it by one that runs a
+# failing test once more; here every failure is a failure.
+GOTEST ?= go test
+# TOOL runs a command of the module in tools, in the version that its go.mod pins.
+TOOL := go tool -modfile=tools/go.mod
+
+# The fast and strict steps come first, the tests last. "make check WITHOUT=race" leaves
+# a step out, "make check STEPS=race" runs only that one.
+WITHOUT ?=
+STEPS := $(filter-out $(WITHOUT),tidy fmt generate vet staticcheck cross static race)
 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,11 +49,17 @@ build: ## the command, as ./nexar
 test: ## all tests
 	go test ./...
 
-# Left out are those that read the source, those that build programs and run them, and
-# those whose tests have one goroutine: the race detector would see nothing there
-# but the test itself.
+# RACELESS are the packages in which the race detector would find nothing: they read the
+# source, or neither they nor their tests start a goroutine, or, as examples and clustertest
+# do, they start programs. "make race-clusters" takes the last. The README's quick start
+# compiles programs without the race detector. A process under the race detector ends
+# atexit_sleep_ms later than it could, for other threads to report; the default is a second.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 30m $$(go list ./... | grep -vE '/($(RACELESS))$$')
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m -skip='^TestReadmeQuickStart$$' \
+	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$')
+
+race-clusters: ## the tests of whole clusters under the race detector
+	CGO_ENABLED=1 $(GOTEST) -race -timeout=30m ./internal/clustertest
 
 fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
@@ -65,6 +80,9 @@ cover: ## how much of each package its tests reach
 
 netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
+
+arm64: ## the packages with code for a processor, and those below the API, on an emulated arm64: qemu-aarch64-static
+	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
 	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
@@ -100,10 +118,10 @@ generate: ## what go generate would change, in a copy of the tree
 	cp -R . "$$copy"; (cd "$$copy" && go generate ./...); diff -r -x .git . "$$copy"
 
 vet: ## go vet
-	@for m in $(MODULES); do (cd $$m && go vet ./...); done
+	@for m in $(filter-out ./tools,$(MODULES)); do (cd $$m && go vet ./...); done
 
-staticcheck: ## staticcheck, in the version of go.mod
-	go tool staticcheck ./...
+staticcheck: ## staticcheck, in the version of tools/go.mod
+	$(TOOL) staticcheck ./...
 
 cross: ## go vet, which compiles, for platforms of other kinds; PLATFORMS="$(EVERYWHERE)" takes all
 	@for p in $(PLATFORMS); do echo "$$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go vet -gcflags='all=-N -l' ./...; done
