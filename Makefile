@@ -11,7 +11,7 @@ PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
-RACELESS := internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples.*|cmd/nexar/internal/report
+RACELESS := internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
@@ -50,8 +50,8 @@ test: ## all tests
 	go test ./...
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
-# source, or neither they nor their tests start a goroutine, or, as examples and clustertest
-# do, they start programs. "make race-clusters" takes the last. The README's quick start
+# source, or neither they nor their tests start a goroutine, or, as clustertest does,
+# they start processes: "make race-clusters" takes that one. The README's quick start
 # compiles programs without the race detector. A process under the race detector ends
 # atexit_sleep_ms later than it could, for other threads to report; the default is a second.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
@@ -100,8 +100,8 @@ changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarte
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
 
-proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
-	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan
+proofs: ## all algorithms for every size up to 130 at every root, and more mutants, which takes some minutes
+	go test -count=1 -tags proofs -timeout 1h ./internal/plan
 
 footprint: ## memory and time that ranks take, against their limits, and docs/results/footprint.txt
 	@cd internal/clustertest && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'

@@ -26,10 +26,10 @@ const (
 	// what numbers of processes they stay.
 	changingRanks, changingMin, changingMax = 6, 3, 9
 	// settleMax is how long a world may take until all work together after a change.
-	// It is below the timeouts by which nodes are given up that do not come.
-	settleMax = 20 * time.Second
+	// It is below the timeouts by which nodes are given up that do not come (patientVars).
+	settleMax = 90 * time.Second
 	// flatMax is how long a process may take to give back what it had of others.
-	flatMax = 10 * time.Second
+	flatMax = time.Minute
 )
 
 // A hand is a worker of a world that changes.

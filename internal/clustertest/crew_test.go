@@ -21,10 +21,21 @@ const (
 	// jobTimeout is how long a worker may take for an order.
 	jobTimeout = 2 * time.Minute
 	// exitTimeout is how long it may take to end when its input has.
-	exitTimeout = 20 * time.Second
-	// slowMax is what a busy machine may add to what takes no time.
-	slowMax = 5 * time.Second
+	exitTimeout = time.Minute
+	// slowMax is the ceiling for what takes no time on an idle machine. Tests tell
+	// it from a timeout by raising that timeout above slowMax.
+	slowMax = time.Minute
 )
+
+// patientVars raise the timeouts of workers above slowMax. A worker that the machine
+// does not let run for some seconds has not failed, and a failure that is known within
+// slowMax was not found out by a timeout. A test of a timeout sets its own.
+func patientVars() []string {
+	return []string{
+		"NEXAR_FORM_TIMEOUT_SECS=120", "NEXAR_HEARTBEAT_TIMEOUT_SECS=600", "NEXAR_RECOVERY_TIMEOUT_SECS=600",
+		"NEXAR_CHECKPOINT_TIMEOUT_SECS=600", "NEXAR_COLLECTIVE_TIMEOUT_SECS=600", "NEXAR_BARRIER_TIMEOUT_SECS=600",
+	}
+}
 
 // A crew is the workers of a test. They end with it.
 type crew struct {
@@ -72,8 +83,8 @@ func (c *crew) hire(at place, name string, vars ...string) *worker {
 		read: make(chan struct{}), waiting: make(map[int]chan report),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NEXAR_") })
-	env = append(env, workerEnv+"=1", "NEXAR_CLUSTER_TOKEN="+c.token, "NEXAR_LOG=info", "NEXAR_FORM_TIMEOUT_SECS=120")
-	w.cmd.Env = append(env, vars...)
+	env = append(env, workerEnv+"=1", "NEXAR_CLUSTER_TOKEN="+c.token, "NEXAR_LOG=info")
+	w.cmd.Env = slices.Concat(env, patientVars(), vars)
 	w.cmd.Stderr = w.log
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		c.t.Fatal(err)

@@ -148,11 +148,11 @@ func TestAdvertiseUnreachable(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	const (
-		timeout = 2 * time.Second
+		timeout = 5 * time.Second
 		lost    = 1
 	)
 	c := newCluster(t, 4, ipv4, func(*network, int) []string {
-		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", "NEXAR_HEARTBEAT_TIMEOUT_SECS=2"}
+		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds())}
 	})
 	c.join()
 	ids := all(c.team, order{Do: "id"})

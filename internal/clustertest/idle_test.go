@@ -14,11 +14,11 @@ func TestIdle(t *testing.T) {
 	idle := time.Minute
 	switch {
 	case testing.Short():
-		idle = 5 * time.Second
+		idle = 10 * time.Second
 	case race:
 		idle = 20 * time.Second
 	}
-	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval = 100 * time.Millisecond })
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, idle/2 })
 	time.Sleep(idle)
 	fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
 	fine(t, every(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, 100_000, 1) }))

@@ -85,7 +85,7 @@ func mustTake(t *testing.T, took, want time.Duration) {
 func TestWorldNeverFills(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
-	s := seedHere(t, 4, nexar.SeedConfig{Token: token, FormTimeout: 5 * time.Second})
+	s := seedHere(t, 4, nexar.SeedConfig{Token: token, FormTimeout: 10 * time.Second})
 	cfgs := []nexar.Config{nodeConfig(s, token), nodeConfig(s, token)}
 	texts := []string{"2 of 4 nodes joined", "missing 2"}
 	for i := range cfgs {
@@ -104,7 +104,7 @@ func TestNodeGivesUpFirst(t *testing.T) {
 	token := nexar.NewToken()
 	s := seedHere(t, 4, nexar.SeedConfig{Token: token})
 	cfg := nodeConfig(s, token)
-	cfg.FormTimeout = 3 * time.Second
+	cfg.FormTimeout = 6 * time.Second
 	_, err := nexar.Join(t.Context(), cfg)
 	mustSay(t, err, "1 of 4 nodes had joined", s.Addr())
 }
@@ -177,7 +177,7 @@ func TestWantedRanks(t *testing.T) {
 // waitFor waits until something is so.
 func waitFor(t *testing.T, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); {
+	for end := time.Now().Add(slowMax); !so(); {
 		if time.Now().After(end) {
 			t.Fatal("it has not become so")
 		}
@@ -255,7 +255,7 @@ func TestUnreachable(t *testing.T) {
 	for rank := range cfgs {
 		cfgs[rank] = nodeConfig(s, token)
 		cfgs[rank].Rank = &rank
-		cfgs[rank].FormTimeout = 10 * time.Second
+		cfgs[rank].FormTimeout = 20 * time.Second
 		cfgs[rank].Transports = []string{"tcp", "quic"} // In memory there are no addresses.
 	}
 	cfgs[0].Advertise = "127.0.0.1:1"

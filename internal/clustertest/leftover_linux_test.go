@@ -12,7 +12,7 @@ import (
 )
 
 // goneMax is how long what a process had may outlast it, or its node.
-const goneMax = 20 * time.Second
+const goneMax = time.Minute
 
 // leftovers are what processes have on this host that could outlast them: files
 // by name, and sockets in the abstract namespace. What has no name ends with

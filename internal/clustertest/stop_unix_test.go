@@ -18,10 +18,10 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	const (
 		ranks, victim = 4, 2
-		timeout       = 2500 * time.Millisecond
+		timeout       = 6 * time.Second
 	)
 	c := newCrew(t)
-	team := c.team(ranks, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", "NEXAR_HEARTBEAT_TIMEOUT_SECS=2.5")
+	team := c.team(ranks, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds()))
 	ids := all(team, order{Do: "id"})
 	begin := func(o order) (running []<-chan report) {
 		for _, w := range team {
@@ -90,7 +90,7 @@ func TestStopTimesOut(t *testing.T) {
 // under a shell's Ctrl-Z, for longer than any timeout. They go on where they were.
 func TestStopAll(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second
+	const timeout = 3 * time.Second
 	c := newCrew(t)
 	_, team := c.enlist(3, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds()),
 		fmt.Sprint("NEXAR_COLLECTIVE_TIMEOUT_SECS=", (3*timeout).Seconds()))
@@ -105,7 +105,7 @@ func TestStopAll(t *testing.T) {
 	running := []<-chan report{team[0].start(once), team[1].start(once)}
 	time.Sleep(timeout / 5)
 	signal(syscall.SIGSTOP)
-	time.Sleep(5 * timeout)
+	time.Sleep(4 * timeout)
 	signal(syscall.SIGCONT)
 	time.Sleep(timeout / 2)
 	ok(t, await(team, append(running, team[2].start(once))))

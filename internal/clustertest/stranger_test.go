@@ -251,9 +251,23 @@ func TestStranger(t *testing.T) {
 // A hundred strangers that stay, and others that come again and again, do not
 // keep a world from forming in its normal time.
 func TestStrangers(t *testing.T) {
-	// The seed gives a stranger 5 seconds to show that it holds the token. A
-	// world that waited for only one of them would take longer than that.
-	const limit = 4 * time.Second
+	// The seed gives a stranger 5 seconds to show that it holds the token. A world that
+	// waited for only one of them would always take longer than that. Without waiting it
+	// takes a fraction of a second, unless the machine is busy; then another one is formed.
+	const limit, worlds = 4 * time.Second, 10
+	for n := range worlds {
+		if took := formAmongStrangers(t); took <= limit {
+			return
+		} else if n == worlds-1 {
+			t.Errorf("each of %d worlds took more than %v", worlds, limit)
+		}
+	}
+}
+
+// formAmongStrangers returns how long a world of 4 takes to form at a seed where strangers
+// are.
+func formAmongStrangers(t *testing.T) time.Duration {
+	t.Helper()
 	token := nexar.NewToken()
 	s := seedHere(t, 4, nexar.SeedConfig{Token: token})
 	stay := 0
@@ -276,10 +290,8 @@ func TestStrangers(t *testing.T) {
 	took := time.Since(began)
 	fine(t, errs)
 	t.Logf("among %d strangers the world of 4 took %v", stay, took)
-	if took > limit {
-		t.Errorf("the world took %v, want less than %v", took, limit)
-	}
 	fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 3) }))
+	return took
 }
 
 // A client of another version is told so in words that every version knows.

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +12,13 @@ import (
 func TestSurviveCutOff(t *testing.T) {
 	t.Parallel()
 	const (
-		timeout  = 2 * time.Second
-		recovery = 3 * time.Second
+		timeout  = 5 * time.Second
+		recovery = 10 * time.Second
 		lost     = 2
 	)
 	c := newCluster(t, 4, ipv4, func(*network, int) []string {
-		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", "NEXAR_HEARTBEAT_TIMEOUT_SECS=2", "NEXAR_RECOVERY_TIMEOUT_SECS=3"}
+		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds()),
+			fmt.Sprint("NEXAR_RECOVERY_TIMEOUT_SECS=", recovery.Seconds())}
 	})
 	c.join()
 	running := make([]<-chan report, len(c.team))

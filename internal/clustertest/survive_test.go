@@ -200,20 +200,24 @@ func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 // something else, goes too, and the others go on. It is told.
 func TestSurviveWithoutTheLate(t *testing.T) {
 	t.Parallel()
-	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 2 * time.Second })
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 8 * time.Second })
 	const late = 1
 	if err := nodes[3].Close(); err != nil {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), jobTimeout)
 	defer cancel()
-	var all sync.WaitGroup
+	var all, others sync.WaitGroup
+	others.Add(2)
 	for rank, n := range nodes[:3] {
 		all.Go(func() {
+			if rank != late {
+				defer others.Done()
+			}
 			round := 0
 			for c, err := range n.Epochs(ctx) {
 				if round++; rank == late && round == 1 {
-					time.Sleep(8 * time.Second)
+					others.Wait() // They go on without this rank, so this ends.
 					continue
 				}
 				if rank == late {

@@ -21,7 +21,7 @@ func TestTimeoutSaysWhereOthersAre(t *testing.T) {
 	const (
 		behind, hasty, idle, stopped = 0, 1, 2, 3
 
-		limit = 1500 * time.Millisecond
+		limit = 8 * time.Second
 		apart = 300 * time.Millisecond // the others from the barrier, and rank 1 from rank 0
 	)
 	c := newCrew(t)
@@ -50,20 +50,21 @@ func TestTimeoutSaysWhereOthersAre(t *testing.T) {
 		t.Fatalf("%v, want a timeout", r.Failure)
 	}
 	t.Log(r.Failure.Text)
-	said := regexp.MustCompile(`^nexar: all_reduce: #3 timed out after 1\.5s, waiting for ` +
+	said := regexp.MustCompile(`^nexar: all_reduce: #3 timed out after 8s, waiting for ` +
 		`rank 2 \(last called barrier #1, which ended (\S+) ago\), rank 3 \(not heard of\), ` +
 		`rank 0 \(in reduce #2 \(10 × int64, sum, root 0\) for (\S+)\)$`).FindStringSubmatch(r.Failure.Text)
 	if said == nil {
 		t.Fatalf("it says %q", r.Failure.Text)
 	}
 	vain := team[behind].await(waiting)
-	// A question is asked shortly before the time is up, and its answer is rounded. An
-	// order begins before what it calls, however slow the machine is.
+	// Answers are rounded, and on a busy machine the last ones may be some seconds old. The
+	// barrier ended before the pauses, and an order begins before what it calls. How old
+	// answers are on an idle machine is tested in fake time, in internal/engine.
 	const early = 100 * time.Millisecond
-	if ended, err := time.ParseDuration(said[1]); err != nil || ended < limit+2*apart-early || ended > r.At.Sub(began(crossed[idle]))+early {
+	if ended, err := time.ParseDuration(said[1]); err != nil || ended < 2*apart-early || ended > r.At.Sub(began(crossed[idle]))+early {
 		t.Errorf("the barrier is said to have ended %v ago, it was ordered %v before the timeout: %v", ended, r.At.Sub(began(crossed[idle])), err)
 	}
-	if in, err := time.ParseDuration(said[2]); err != nil || in < limit-early || in > r.At.Sub(began(vain))+early {
+	if in, err := time.ParseDuration(said[2]); err != nil || in <= 0 || in > r.At.Sub(began(vain))+early {
 		t.Errorf("the reduce is said to have begun %v ago, it was ordered %v before the timeout: %v", in, r.At.Sub(began(vain)), err)
 	}
 	// Who waited in vain as well is told the same.

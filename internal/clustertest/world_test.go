@@ -33,10 +33,12 @@ func seedHere(t testing.TB, n int, cfg nexar.SeedConfig) *nexar.Seed {
 	return s
 }
 
-// nodeConfig is that of a node in this process.
+// nodeConfig is that of a node in this process. Its timeouts are as patient as those of
+// workers (patientVars).
 func nodeConfig(s *nexar.Seed, token string) nexar.Config {
 	return nexar.Config{
 		Seeds: []string{s.Addr()}, Token: token, Listen: "127.0.0.1:0", FormTimeout: 2 * time.Minute,
+		HeartbeatTimeout: 10 * slowMax, RecoveryTimeout: 10 * slowMax,
 	}
 }
 

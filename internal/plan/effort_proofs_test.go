@@ -1,10 +1,16 @@
-//go:build !race
+//go:build proofs
 
 package plan
 
-// everySize is up to where the tests prove every size, largeSizes are the
-// samples beyond. Mutants are made of plans of mutantSizes.
-const everySize = 130
+import "math"
+
+// everySize is up to where the tests prove every size, largeSizes are the samples
+// beyond, and everyRoot is up to how many ranks they prove plans for every root.
+// Mutants are made of plans of mutantSizes.
+const (
+	everySize = 130
+	everyRoot = math.MaxInt
+)
 
 var (
 	largeSizes  = [...]int{131, 257, 1000}

@@ -1,13 +1,17 @@
-//go:build race
+//go:build race && !proofs
 
 package plan
 
-// everySize is up to where the tests prove every size, largeSizes are the
-// samples beyond. Mutants are made of plans of mutantSizes. The race detector
-// makes a proof about ten times as slow, and has little to find: a single
-// goroutine makes the plans and proves them. Without it the tests prove far
-// more sizes.
-const everySize = 34
+// The race detector makes a proof about ten times as slow, and has little to find: a
+// single goroutine makes the plans and proves them.
+
+// everySize is up to where the tests prove every size, largeSizes are the samples
+// beyond, and everyRoot is up to how many ranks they prove plans for every root.
+// Mutants are made of plans of mutantSizes.
+const (
+	everySize = 34
+	everyRoot = 24
+)
 
 var (
 	largeSizes  = [...]int{64}

@@ -1,0 +1,36 @@
+//go:build !proofs && !race
+
+package plan
+
+// What is proved here takes some seconds. "make proofs" proves every size up to 130.
+
+// everySize is up to where the tests prove every size, largeSizes are the samples
+// beyond, and everyRoot is up to how many ranks they prove plans for every root.
+// Mutants are made of plans of mutantSizes.
+const (
+	everySize = 34
+	everyRoot = 24
+)
+
+var (
+	largeSizes  = [...]int{47, 48, 49, 63, 64, 65, 96, 97, 127, 128, 129, 130, 257}
+	mutantSizes = [...]int{1, 2, 3, 4, 5, 6}
+)
+
+// Plans in place are proved for every size up to inPlaceSize, expressions compared
+// up to expressionSize, and plans carried out for executedSizes.
+const (
+	inPlaceSize    = 24
+	expressionSize = 33
+)
+
+var executedSizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 31}
+
+// Hierarchical plans are proved for all ways to divide up to everyPartition
+// ranks among hosts, for hosts of all sizes up to everyShape ranks, and for
+// randomGroupings beyond.
+const (
+	everyPartition  = 6
+	everyShape      = 12
+	randomGroupings = 40
+)
