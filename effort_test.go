@@ -15,7 +15,7 @@ func thinned(sample uint64) uint64 {
 	case allTrials():
 		return sample
 	case raceDetector:
-		return 96 * sample
+		return 192 * sample
 	}
 	return 4 * sample
 }

@@ -45,7 +45,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 				loops.Go(func() {
 					err := follow(ctx, Config{
 						Seeds: []string{seed.Addr()}, Token: token, Listen: "127.0.0.1:0", Rank: &rank,
-						HeartbeatInterval: 200 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, RecoveryTimeout: patience,
+						RecoveryTimeout: 10 * atOnce,
 					}, test.mistake, &leaving)
 					if !test.is(err) || errors.Is(err, ErrNoQuorum) {
 						t.Errorf("rank %d: %v", rank, err)

@@ -113,7 +113,7 @@ func TestUnknownFunctionEndsNothing(t *testing.T) {
 					t.Fatalf("after that, a function that is known: %q, %v", got, err)
 				}
 			}
-			if took := time.Since(began); took > 10*time.Second {
+			if took := time.Since(began); took > atOnce {
 				t.Errorf("200 calls have taken %v", took)
 			}
 		})
