@@ -118,13 +118,13 @@ generate: ## what go generate would change, in a copy of the tree
 	cp -R . "$$copy"; (cd "$$copy" && go generate ./...); diff -r -x .git . "$$copy"
 
 vet: ## go vet
-	@for m in $(filter-out ./tools,$(MODULES)); do (cd $$m && go vet ./...); done
+	@for m in $(MODULES); do (cd $$m && go vet ./...); done
 
 staticcheck: ## staticcheck, in the version of tools/go.mod
 	$(TOOL) staticcheck ./...
 
-cross: ## go vet, which compiles, for platforms of other kinds; PLATFORMS="$(EVERYWHERE)" takes all
-	@for p in $(PLATFORMS); do echo "$$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go vet -gcflags='all=-N -l' ./...; done
+cross: ## type-check for platforms of other kinds; PLATFORMS="$(EVERYWHERE)" takes all
+	@cd tools && go test ./... && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
 
 static: ## whether the command runs without any library
 	go test -count=1 -run '^TestCommandIsStatic$$' ./internal/arch

@@ -27,6 +27,7 @@ func rooms() []room {
 		{"cmd/...", ". raft cmd/...", "nexartest internal/require", user},
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
+		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
 		{"internal/clustertest", "", ". raft internal/require internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
@@ -35,7 +36,6 @@ func rooms() []room {
 			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/guard internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
-
 		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},

@@ -28,6 +28,7 @@ func dependencies() []dependency {
 		{"go.etcd.io/raft/v3", "internal/quorum", "", "how seeds agree is the matter of one package"},
 		{"google.golang.org/protobuf/proto", "internal/quorum", "", "it is how raft writes its messages; ours are those of internal/wire"},
 		{"go.etcd.io/bbolt", "internal/quorum", "", "what seeds agree on is kept by one package"},
+		{"golang.org/x/tools", "tools/...", "", "only tools look at source; they have a module of their own"},
 		{"golang.org/x/sys/cpu", "internal/kernel", "", "only the kernels choose code by what the processor can do"},
 		{"github.com/mmcloughlin/avo", "internal/kernel/_asm/...", "", "what writes assembly is not part of what users build: it has a module of its own"},
 		{"golang.org/x/sys", "transport/... internal/dl internal/host internal/yield cmd/...", "internal/clustertest", "system calls belong to what touches the system"},
