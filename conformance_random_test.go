@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	flags := map[string]string{"rapid.seed": "20260607", "rapid.nofailfile": "true"}
 	if raceDetector {
-		flags["rapid.checks"] = "30"
+		flags["rapid.checks"] = "15"
 	}
 	for name, value := range flags {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {

@@ -26,7 +26,7 @@ import (
 func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	count := 25_557_032
 	if raceDetector {
-		count /= 8
+		count /= 16
 	}
 	for _, test := range []struct {
 		m        medium

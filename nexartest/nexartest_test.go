@@ -213,7 +213,7 @@ func TestFailures(t *testing.T) {
 				args = "-test.run=^TestScenario$"
 			}
 			began := time.Now()
-			cmd := exec.CommandContext(t.Context(), exe, args, "-test.v", "-test.timeout=60s")
+			cmd := exec.CommandContext(t.Context(), exe, args, "-test.v", "-test.timeout=2m")
 			cmd.Env = append(os.Environ(), scenario+"="+name)
 			out, err := cmd.CombinedOutput()
 			if _, ok := errors.AsType[*exec.ExitError](err); !ok {
@@ -229,7 +229,7 @@ func TestFailures(t *testing.T) {
 					t.Errorf("%q in the output", text)
 				}
 			}
-			if took := time.Since(began); took > 30*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("the test took %v", took)
 			}
 			if t.Failed() {

@@ -158,11 +158,22 @@ func TestSilentClients(t *testing.T) {
 			sock.Close()
 		}
 	}
-	start := time.Now()
-	meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
-	if took := time.Since(start); took > helloTimeout/2 {
-		t.Errorf("Accept took %v", took)
+	// A node that waited for one of them would always take longer. One that does not wait
+	// may take as long only because the machine is busy; then it tries again.
+	const tries = 10
+	for n := range tries {
+		start := time.Now()
+		meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: fmt.Sprint("b", n)}), node)
+		took := time.Since(start)
+		if took <= helloTimeout/2 {
+			return
+		}
+		t.Logf("Accept took %v", took)
+		for range 25 {
+			rawDial(t, node)
+		}
 	}
+	t.Errorf("each of %d Accepts took more than %v", tries, helloTimeout/2)
 }
 
 // TestTooManySilentClients: those that are too many are refused at once.

@@ -148,21 +148,33 @@ func handshake(t *testing.T, server *testNode, creds Credentials) *tls.Conn {
 	return c
 }
 
-// TestClosingToTheDeaf: Close waits no longer than a second for a peer that
-// does not hear it, and that peer gets to know of it all the same.
+// TestClosingToTheDeaf: Conn.Close does not wait for a peer that does not hear it, Close
+// of the transport waits no longer than a second, and that peer gets to know of it all
+// the same.
 func TestClosingToTheDeaf(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
-	client := handshake(t, server, ca.node(t, "client"))
-	c, err := server.Accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	creds := ca.node(t, "client")
+	// A Conn.Close that waited would never be faster than lingerMax. One that does not may
+	// be as slow only because the machine is busy; then it tries again.
+	const tries = 10
+	var client *tls.Conn
+	for n := 0; ; n++ {
+		client = handshake(t, server, creds)
+		c, err := server.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		c.Close()
+		if time.Since(start) < lingerMax {
+			break
+		} else if n == tries {
+			t.Errorf("each of %d calls of Conn.Close took %v or more", tries, lingerMax)
+			break
+		}
 	}
 	start := time.Now()
-	c.Close()
-	if took := time.Since(start); took >= lingerMax {
-		t.Errorf("Conn.Close took %v", took)
-	}
 	server.Close()
 	if took := time.Since(start); took > soon {
 		t.Errorf("Close took %v", took)
