@@ -1,5 +1,5 @@
-# "make check" has to pass before a commit. Continuous integration runs it part by
-# part, and more (.ci/run). "make help" lists all targets.
+# "make check" and "make test" have to pass before a commit. Continuous integration
+# runs both, part by part, and more (.ci/run). "make help" lists all targets.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -11,7 +11,7 @@ PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
-RACELESS := internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
+RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
@@ -34,9 +34,9 @@ export CGO_ENABLED := 0
 .PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-check: ## all that has to pass before a commit, which takes some minutes
+check: ## checks and the tests under the race detector, before a commit, which takes some minutes
 	@for step in $(STEPS); do \
 	  echo "== $$step"; began=$$SECONDS; \
 	  $(MAKE) --no-print-directory $$step; \
@@ -50,7 +50,7 @@ test: ## all tests
 	go test ./...
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
-# source, or neither they nor their tests start a goroutine, or, as clustertest does,
+# source, or neither they nor their tests start a goroutine, or, as clustertest and attack do,
 # they start processes: "make race-clusters" takes that one. The README's quick start
 # compiles programs without the race detector. A process under the race detector ends
 # atexit_sleep_ms later than it could, for other threads to report; the default is a second.
