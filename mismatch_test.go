@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// atOnce is the ceiling for what takes no time on an idle machine. Tests tell it from a
-// timeout by the error, or raise the timeout above atOnce.
+// atOnce is the ceiling for a failure that takes milliseconds on an idle machine. Tests
+// tell it from a timeout by the error, or raise the timeout above atOnce.
 const atOnce = time.Minute
 
 // A call is one side of a mismatch.

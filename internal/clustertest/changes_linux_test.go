@@ -36,8 +36,8 @@ func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changin
 // longer, and nobody is taken for dead who is not.
 func TestChangesLoss(t *testing.T) {
 	t.Parallel()
-	// The news that a process has ended may be what is lost; then silence tells. No
-	// process is silent for so long because of lost packets or a busy machine.
+	// When the network loses the packets that close the sockets of a dead process, only
+	// its silence shows its death. Loss or a busy machine never silence a process this long.
 	w, net := newChangingNetwork(t, false, "NEXAR_HEARTBEAT_TIMEOUT_SECS=30")
 	for _, h := range net.hosts {
 		_, err := h.try(`

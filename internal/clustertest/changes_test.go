@@ -26,7 +26,7 @@ const (
 	// what numbers of processes they stay.
 	changingRanks, changingMin, changingMax = 6, 3, 9
 	// settleMax is how long a world may take until all work together after a change.
-	// It is below the timeouts by which nodes are given up that do not come (patientVars).
+	// The timeouts for giving up a late node are longer (patientVars).
 	settleMax = 90 * time.Second
 	// flatMax is how long a process may take to give back what it had of others.
 	flatMax = time.Minute

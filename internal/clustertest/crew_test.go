@@ -22,14 +22,14 @@ const (
 	jobTimeout = 2 * time.Minute
 	// exitTimeout is how long it may take to end when its input has.
 	exitTimeout = time.Minute
-	// slowMax is the ceiling for what takes no time on an idle machine. Tests tell
-	// it from a timeout by raising that timeout above slowMax.
+	// slowMax is the ceiling for an event that takes milliseconds on an idle machine. The
+	// timeouts that tests exclude as its cause are longer (patientVars).
 	slowMax = time.Minute
 )
 
-// patientVars raise the timeouts of workers above slowMax. A worker that the machine
-// does not let run for some seconds has not failed, and a failure that is known within
-// slowMax was not found out by a timeout. A test of a timeout sets its own.
+// patientVars raise the timeouts of workers above slowMax. So a busy machine cannot make
+// a worker look dead, and no timeout can have caused a failure reported within slowMax.
+// Tests of a timeout set their own.
 func patientVars() []string {
 	return []string{
 		"NEXAR_FORM_TIMEOUT_SECS=120", "NEXAR_HEARTBEAT_TIMEOUT_SECS=600", "NEXAR_RECOVERY_TIMEOUT_SECS=600",

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// normalMax is how long a barrier or a small all-reduce may take while other things
-	// are under way. Without them it takes less than a millisecond, but the machine may
-	// be busy. One that waited for a message that nobody receives would never end.
+	// normalMax is how long a barrier or a small all-reduce may take while a large message
+	// is under way. It takes milliseconds, but the machine may be busy. If it waited for a
+	// message without a receive it would never end.
 	normalMax = time.Minute
 	// tagLarge and tagSmall are the tags of messages.
 	tagLarge, tagSmall = 7, 8

@@ -251,9 +251,9 @@ func TestStranger(t *testing.T) {
 // A hundred strangers that stay, and others that come again and again, do not
 // keep a world from forming in its normal time.
 func TestStrangers(t *testing.T) {
-	// The seed gives a stranger 5 seconds to show that it holds the token. A world that
-	// waited for only one of them would always take longer than that. Without waiting it
-	// takes a fraction of a second, unless the machine is busy; then another one is formed.
+	// The seed gives a client 5 seconds to prove the token. A world that waits for one
+	// such client takes longer than that in every try. A world that does not wait takes a
+	// fraction of a second, or on a busy machine more; then the test forms another one.
 	const limit, worlds = 4 * time.Second, 10
 	for n := range worlds {
 		if took := formAmongStrangers(t); took <= limit {
@@ -264,8 +264,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// formAmongStrangers returns how long a world of 4 takes to form at a seed where strangers
-// are.
+// formAmongStrangers returns how long a world of 4 takes to form at a seed with a hundred
+// silent clients.
 func formAmongStrangers(t *testing.T) time.Duration {
 	t.Helper()
 	token := nexar.NewToken()

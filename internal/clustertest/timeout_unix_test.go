@@ -58,8 +58,7 @@ func TestTimeoutSaysWhereOthersAre(t *testing.T) {
 	}
 	vain := team[behind].await(waiting)
 	// Answers are rounded, and on a busy machine the last ones may be some seconds old. The
-	// barrier ended before the pauses, and an order begins before what it calls. How old
-	// answers are on an idle machine is tested in fake time, in internal/engine.
+	// barrier ended before the pauses, and an order begins before its call.
 	const early = 100 * time.Millisecond
 	if ended, err := time.ParseDuration(said[1]); err != nil || ended < 2*apart-early || ended > r.At.Sub(began(crossed[idle]))+early {
 		t.Errorf("the barrier is said to have ended %v ago, it was ordered %v before the timeout: %v", ended, r.At.Sub(began(crossed[idle])), err)

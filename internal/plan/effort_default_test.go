@@ -2,11 +2,10 @@
 
 package plan
 
-// What is proved here takes some seconds. "make proofs" proves every size up to 130.
+// These proofs take some seconds. "make proofs" proves every size up to 130.
 
-// everySize is up to where the tests prove every size, largeSizes are the samples
-// beyond, and everyRoot is up to how many ranks they prove plans for every root.
-// Mutants are made of plans of mutantSizes.
+// Tests prove plans for every size up to everySize and for largeSizes, and for every
+// root up to everyRoot ranks. They mutate plans of mutantSizes.
 const (
 	everySize = 34
 	everyRoot = 24

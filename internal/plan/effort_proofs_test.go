@@ -4,9 +4,8 @@ package plan
 
 import "math"
 
-// everySize is up to where the tests prove every size, largeSizes are the samples
-// beyond, and everyRoot is up to how many ranks they prove plans for every root.
-// Mutants are made of plans of mutantSizes.
+// Tests prove plans for every size up to everySize and for largeSizes, and for every
+// root up to everyRoot ranks. They mutate plans of mutantSizes.
 const (
 	everySize = 130
 	everyRoot = math.MaxInt

@@ -2,12 +2,11 @@
 
 package plan
 
-// The race detector makes a proof about ten times as slow, and has little to find: a
+// The race detector makes a proof about ten times as slow and finds nothing, because a
 // single goroutine makes the plans and proves them.
 
-// everySize is up to where the tests prove every size, largeSizes are the samples
-// beyond, and everyRoot is up to how many ranks they prove plans for every root.
-// Mutants are made of plans of mutantSizes.
+// Tests prove plans for every size up to everySize and for largeSizes, and for every
+// root up to everyRoot ranks. They mutate plans of mutantSizes.
 const (
 	everySize = 34
 	everyRoot = 24

@@ -1,12 +1,12 @@
 // Command crosscheck type-checks packages and their tests for other platforms, and runs
-// those analyzers of go vet there whose findings depend on the platform.
+// the platform-dependent analyzers of go vet.
 //
 //	crosscheck -C .. -platforms "darwin/arm64 windows/amd64" ./...
 //
 // Unlike go vet it compiles nothing: it type-checks all dependencies, the standard
 // library included, from source and without the bodies of their functions. From a cold
-// cache that takes a fraction of the time. It exits with status 1 and prints each
-// problem when there are any.
+// cache that takes a fraction of the time. It prints each problem and then exits with
+// status 1.
 package main
 
 import (
@@ -48,16 +48,16 @@ func main() {
 	}
 }
 
-// analyzers need no facts about dependencies, which would have to be type-checked
-// with the bodies of their functions.
+// analyzers need no facts about dependencies. Facts would require type-checking the
+// bodies of all functions of all dependencies.
 func analyzers() []*analysis.Analyzer {
 	return []*analysis.Analyzer{
 		asmdecl.Analyzer, buildtag.Analyzer, directive.Analyzer, framepointer.Analyzer, shift.Analyzer, unsafeptr.Analyzer,
 	}
 }
 
-// check returns what is wrong with packages of the module in dir on a platform,
-// GOOS/GOARCH.
+// check type-checks and analyzes packages of the module in dir for a platform,
+// GOOS/GOARCH, and returns the problems.
 func check(dir, platform string, patterns []string) (problems []string, err error) {
 	goos, goarch, ok := strings.Cut(platform, "/")
 	if !ok {

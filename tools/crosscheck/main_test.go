@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCheck has one problem for each platform, which no other platform has.
+// TestCheck plants one problem for each platform and expects it on no other.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

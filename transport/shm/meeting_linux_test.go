@@ -158,8 +158,8 @@ func TestSilentClients(t *testing.T) {
 			sock.Close()
 		}
 	}
-	// A node that waited for one of them would always take longer. One that does not wait
-	// may take as long only because the machine is busy; then it tries again.
+	// If the node waited for a silent client every try would be slow. On a busy machine
+	// some tries are slow anyway.
 	const tries = 10
 	for n := range tries {
 		start := time.Now()
