@@ -10,14 +10,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-const (
-	// formMax is how long it may take to form, on two busy processors and
-	// with the race detector; 64 ranks on two idle ones take 1.7 seconds.
-	formMax = 90 * time.Second
-	// connMax is how much memory an idle connection may take, both of its
-	// ends together.
-	connMax = 256 << 10
-)
+// connMax is how much memory an idle connection may take, both of its ends together.
+const connMax = 256 << 10
 
 // manyRanks is the size of a large world in one process.
 func manyRanks() int {
@@ -27,11 +21,12 @@ func manyRanks() int {
 	return 64
 }
 
-// patient is for so many ranks that on a busy machine one of them may be late,
-// and for what their connections cost.
+// patient is for many ranks, one of them late on a busy machine, with connections as
+// between hosts. FormTimeout bounds the time to form: on two idle processors 64 ranks take
+// 1.7 seconds.
 func patient(cfg *nexar.Config) {
-	cfg.HeartbeatTimeout, cfg.CollectiveTimeout, cfg.BarrierTimeout = time.Minute, time.Minute, time.Minute
-	cfg.Transports = []string{"quic"} // as between hosts
+	cfg.FormTimeout, cfg.CollectiveTimeout, cfg.BarrierTimeout = 5*slowMax, 10*slowMax, 10*slowMax
+	cfg.Transports = []string{"quic"}
 }
 
 // A large world forms, works, and leaves nothing behind when it is closed.
@@ -47,9 +42,6 @@ func TestManyRanks(t *testing.T) {
 		conns := ranks * (ranks - 1) / 2
 		perConn := (memoryNow().Heap - before) / conns
 		t.Logf("%d ranks formed in %v; each of %d connections takes %d KiB", ranks, formed, conns, perConn>>10)
-		if formed > formMax {
-			t.Errorf("the world formed in %v, want less than %v", formed, formMax)
-		}
 		if perConn > connMax {
 			t.Errorf("a connection takes %d KiB, want at most %d", perConn>>10, connMax>>10)
 		}
