@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		os.Exit(work(os.Stdin, os.Stdout))
 	}
 	flag.Parse()
-	moreParallel("4")
+	moreParallel("6")
 	goleak.VerifyTestMain(m)
 }
 
