@@ -13,6 +13,7 @@ SURVIVALS ?= 100
 CHANGES ?= 320
 RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
+RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage)$$
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
@@ -51,11 +52,11 @@ test: ## all tests
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
 # source, or neither they nor their tests start a goroutine, or, as clustertest and attack do,
-# they start processes: "make race-clusters" takes that one. The README's quick start
-# compiles programs without the race detector. A process under the race detector ends
+# they start processes: "make race-clusters" takes that one. RACELESSTESTS compile programs
+# without the race detector, or mostly copy gigabytes. A process under the race detector ends
 # atexit_sleep_ms later than it could, for other threads to report; the default is a second.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m -skip='^TestReadmeQuickStart$$' \
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m -skip='$(RACELESSTESTS)' \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$')
 
 race-clusters: ## the tests of whole clusters under the race detector

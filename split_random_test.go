@@ -283,8 +283,11 @@ func TestRandomCommunicators(t *testing.T) {
 	for _, m := range []medium{overLinks, overSim, overQUIC, overShared, overMixed} {
 		t.Run(m.name, func(t *testing.T) {
 			m.needs(t)
-			rng := rand.New(rand.NewPCG(3, 4))
-			for range 10 {
+			rng, examples := rand.New(rand.NewPCG(3, 4)), 10
+			if raceDetector {
+				examples = 3
+			}
+			for range examples {
 				seed := rng.Int()
 				if err := runGrove(m, draw.Example(seed)); err != nil {
 					t.Fatalf("example %d: %v", seed, err)
