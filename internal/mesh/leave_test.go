@@ -1,0 +1,165 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// A partialLeave is a way in which rank 3 of four leaves so that ranks 1 and 2 read
+// its goodbye and rank 0 does not.
+type partialLeave struct {
+	name string
+	// leave is called before Close, on a goroutine of its own.
+	leave func(w *world)
+	// accuser is the rank that errors name as the one that has lost rank 3; -1 if
+	// rank 3 may report rank 0 before it leaves.
+	accuser int
+}
+
+func partialLeaves() []partialLeave {
+	errProtocol := errors.New("link: protocol error: as the test says")
+	list := []partialLeave{
+		{"its packets to rank 0 are lost", func(w *world) {
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+		{"both ways are lost", func(w *world) {
+			w.network.SetLink(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+		{"it gives rank 0 up at once", func(w *world) { w.linkOf(3, 0).Abort() }, 0},
+		{"it gives rank 0 up, and its goodbyes come late", func(w *world) {
+			for _, rank := range []int{1, 2} {
+				w.network.SetOneWay(w.host(3), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
+			}
+			w.linkOf(3, 0).Abort()
+		}, 0},
+		{"the reports of rank 0 come late", func(w *world) {
+			for _, rank := range []int{1, 2} {
+				w.network.SetOneWay(w.host(0), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
+			}
+			w.linkOf(3, 0).Abort()
+		}, 0},
+		{"rank 0 cannot reach rank 1", func(w *world) {
+			w.network.SetOneWay(w.host(0), w.host(1), sim.Link{Delay: 2 * time.Second})
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+	}
+	for _, after := range []time.Duration{0, delay / 2, delay, 3 * delay / 2, 2 * delay} {
+		list = append(list, partialLeave{fmt.Sprint("rank 0 sees a protocol error, after ", after), func(w *world) {
+			go func() {
+				time.Sleep(after)
+				w.linkOf(0, 3).Fail(errProtocol)
+			}()
+		}, 0}, partialLeave{fmt.Sprint("it sees a protocol error, after ", after), func(w *world) {
+			go func() {
+				time.Sleep(after)
+				w.linkOf(3, 0).Fail(errProtocol)
+			}()
+		}, -1})
+	}
+	return list
+}
+
+// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2, for which it
+// has left in good order, wait for rank 0. They hear within the heartbeat timeout and a
+// second that the communicator has ended, which rank is gone and which has lost it; and
+// nobody loses a link to a rank that is there. Where the link of rank 0 breaks after the
+// goodbye was read, rank 3 has left for all, and all go on.
+func TestPartialLeave(t *testing.T) {
+	for _, c := range partialLeaves() {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, 4, func(w *world) {
+				lost := make(map[int][]member.NodeID)
+				var mu sync.Mutex
+				w.lostBy = func(rank int, id member.NodeID) {
+					mu.Lock()
+					defer mu.Unlock()
+					lost[rank] = append(lost[rank], id)
+				}
+				w.form()
+				time.Sleep(10*time.Second + 300*time.Millisecond)
+				ctx, cancel := context.WithTimeout(w.Context(), timeout+2*time.Second)
+				defer cancel()
+				began, errs := time.Now(), make([]error, 4)
+				var all sync.WaitGroup
+				for rank := range 3 {
+					all.Go(func() {
+						_, errs[rank] = w.comms[rank].Recv(ctx, make([]byte, 8), 1, (rank+1)%2, 5)
+						if took, most := time.Since(began), timeout+time.Second; took > most && ctx.Err() == nil {
+							t.Errorf("rank %d has waited for %v, want at most %v", rank, took, most)
+						}
+					})
+				}
+				closing, stop := context.WithTimeout(w.Context(), time.Second)
+				defer stop()
+				c.leave(w)
+				w.meshes[3].Close(closing)
+				all.Wait()
+				goOn := errors.Is(errs[0], context.DeadlineExceeded)
+				if left := w.stateOf(0, 3) == member.PeerLeft; goOn != left {
+					t.Fatalf("rank 0: %v; rank 3 has left for it: %v", errs[0], left)
+				}
+				for rank := range 3 {
+					if goOn {
+						if !errors.Is(errs[rank], context.DeadlineExceeded) {
+							t.Errorf("rank %d: %v, want that its receive goes on", rank, errs[rank])
+						}
+						continue
+					}
+					p, ok := errors.AsType[*engine.PeerError](errs[rank])
+					switch {
+					case c.accuser < 0 && ok && p.Rank == 0: // Rank 3 has reported rank 0 before it left.
+					case !ok || p.Rank != 3 || p.Left:
+						t.Errorf("rank %d: %v, want the failure of rank 3", rank, errs[rank])
+					case rank > 0 && !strings.Contains(p.Error(), "as rank 0 reports"):
+						t.Errorf("rank %d: %v, want that rank 0 has lost rank 3", rank, p)
+					}
+				}
+				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				for rank := range 3 {
+					if got := lost[rank]; (rank > 0 || goOn) && len(got) > 0 || rank == 0 && !goOn && !slices.Equal(got, []member.NodeID{idOf(3)}) {
+						t.Errorf("rank %d reports these as lost: %v, want rank 3 by rank 0 alone", rank, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// stateOf is the state that a rank has in the mesh of another.
+func (w *world) stateOf(of, rank int) member.PeerState {
+	m := w.meshes[of]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.states[rank]
+}
+
+// TestLeaveWithoutLoss: a rank that leaves in good order ends nothing that does not need
+// it, in whatever order its goodbyes arrive.
+func TestLeaveWithoutLoss(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: timeout - interval})
+		goesOn := w.pending(func(int) int { return 0 }, 1)
+		w.meshes[3].Close(w.Context())
+		time.Sleep(time.Minute)
+		if err := w.comms[0].Send(w.Context(), make([]byte, 8), 1, 1, 5); err != nil {
+			t.Error(err)
+		}
+		if err := goesOn()[1]; err != nil {
+			t.Errorf("a receive that does not need the rank that has left: %v", err)
+		}
+		w.wantNoFailures()
+	})
+}
