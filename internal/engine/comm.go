@@ -317,6 +317,18 @@ func (c *Comm) peerFailed(peer int, cause error) {
 	c.fail(&PeerError{Rank: rank, Err: cause})
 }
 
+// peerRemoved is peerFailed on all ranks.
+func (c *Comm) peerRemoved(peer int, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rank, ok := c.rankOf[peer]
+	if !ok || c.err != nil {
+		return
+	}
+	err := &PeerError{Rank: rank, Err: cause}
+	c.endAll(err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
+}
+
 // peerLeft ends what needs a peer that has left. All that it has sent has
 // come.
 func (c *Comm) peerLeft(peer int) {

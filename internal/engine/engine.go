@@ -133,3 +133,10 @@ func (e *Engine) Trust(l *link.Link) {
 func (e *Engine) PeerFailed(peer int, err error) {
 	e.each(func(c *Comm) { c.peerFailed(peer, err) })
 }
+
+// PeerRemoved ends every communicator that contains a peer which is not in the view
+// any more, on all its ranks: those that have not adopted the view would wait
+// for this one.
+func (e *Engine) PeerRemoved(peer int, err error) {
+	e.each(func(c *Comm) { c.peerRemoved(peer, err) })
+}

@@ -21,6 +21,9 @@ const (
 	// PeerDoubted is the state of a peer that another node has lost. The link of this
 	// node to it stands.
 	PeerDoubted
+	// PeerDoubting is the state of a peer that doubts this node: it has ended every
+	// communicator that contains both. The link to it stands.
+	PeerDoubting
 	// PeerLeft is the state of a peer that has said goodbye to this node.
 	PeerLeft
 	// PeerLeftLost is the state of a peer that has said goodbye to this node, and
@@ -40,7 +43,7 @@ const (
 
 // String names the state.
 func (s PeerState) String() string {
-	names := [...]string{"linked", "suspected", "doubted", "left", "left and lost", "failed", "removed", "closed"}
+	names := [...]string{"linked", "suspected", "doubted", "doubting", "left", "left and lost", "failed", "removed", "closed"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -67,6 +70,8 @@ const (
 	ReportedLost
 	// ReportedClosed says that the peer has closed its link to another node.
 	ReportedClosed
+	// DoubtsSelf says that the peer doubts this node, which another node has lost.
+	DoubtsSelf
 	// AdoptedIn and AdoptedOut say that this node has adopted a later view, which
 	// contains the peer or does not. AdoptedUnlinked is AdoptedIn for a peer to which
 	// there is no link.
@@ -109,9 +114,14 @@ const (
 	// node repeats a report, the node that the report names.
 	TellLost
 	TellClosed
+	// TellPeer tells the peer that this node doubts it.
+	TellPeer
 	// EndComms ends every communicator that contains the peer. Those that are made
 	// later end at once, until Trust.
 	EndComms
+	// RevokeComms is EndComms, and tells the other ranks of each communicator, which may
+	// not have adopted the view yet. Nothing else tells them that it has ended here.
+	RevokeComms
 	// EndOperations ends the operations that need the peer. Its communicators go on.
 	EndOperations
 	// Trust allows new communicators with the peer.
@@ -127,21 +137,20 @@ func (e PeerEffects) Has(some PeerEffects) bool { return e&some == some }
 
 // A PeerReport is what another node has said about a peer.
 type PeerReport struct {
-	Epoch  uint64    // of the view in which the peer was lost
-	Closed bool      // the peer has closed the link
-	By     PeerState // of the node that has lost the peer, as this node knows it
+	Epoch  uint64 // of the view in which the peer was lost
+	Closed bool   // the peer has closed the link
+	Self   bool   // the report is about this node, and the peer is its sender
 }
 
 // Event is the event that a report is on a node whose newest view has this epoch.
 // A report about an earlier view is none: the peer may be in the newest one although
-// it was lost before, and the seed knows. Nor is the report of a node
-// that this one has given up, if the peer has closed the link to it: every
-// communicator that contains both has ended here, and the peer had its reason.
+// it was lost before, and the seed knows.
 func (r PeerReport) Event(epoch uint64) PeerEvent {
-	gone := r.By == PeerDoubted || r.By == PeerFailed || r.By == PeerRemoved
 	switch {
-	case r.Epoch < epoch, r.Closed && gone:
+	case r.Epoch < epoch, r.Self && r.Closed:
 		return NoEvent
+	case r.Self:
+		return DoubtsSelf
 	case r.Closed:
 		return ReportedClosed
 	}
@@ -163,7 +172,7 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 		return s.removed()
 	}
 	switch s {
-	case PeerLinked, PeerSuspected:
+	case PeerLinked, PeerSuspected, PeerDoubting:
 		return s.alive(e)
 	case PeerDoubted:
 		switch e {
@@ -204,11 +213,13 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 		}
 		return PeerLeft, ReportLeft | NotifyLeft | EndOperations
 	case ReportedLost:
-		return PeerDoubted, NotifyFailed | TellLost | EndComms
+		return PeerDoubted, NotifyFailed | TellLost | TellPeer | EndComms
 	case ReportedClosed:
 		if s == PeerLinked {
 			return PeerSuspected, TellClosed
 		}
+	case DoubtsSelf:
+		return PeerDoubting, EndComms
 	case AdoptedIn:
 		return PeerLinked, Trust
 	case AdoptedUnlinked:
@@ -221,8 +232,8 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 // ended if it has failed or left.
 func (s PeerState) removed() (PeerState, PeerEffects) {
 	switch s {
-	case PeerLinked, PeerSuspected:
-		return PeerRemoved, NotifyRemoved | EndComms | DropLink
+	case PeerLinked, PeerSuspected, PeerDoubting:
+		return PeerRemoved, NotifyRemoved | RevokeComms | DropLink
 	case PeerRemoved:
 		return s, 0
 	}

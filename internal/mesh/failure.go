@@ -91,12 +91,19 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	if !known {
 		by, f.By = l.Peer, m.nodes[l.Peer].ID
 	}
-	if !ok || seat == m.self || by == m.self || m.expected[l.Peer] || m.expected[seat] {
+	if !ok || by == m.self || m.expected[l.Peer] || m.expected[seat] {
 		m.mu.Unlock()
 		return // The node is not in the view, or its reporter is not.
 	}
-	event := member.PeerReport{Epoch: f.Epoch, Closed: f.Closed, By: m.states[by]}.Event(m.view.Epoch)
-	err := &reportedError{by: m.ranks[by], text: text, left: m.states[seat] == member.PeerLeft}
+	report := member.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
+	event := report.Event(m.view.Epoch)
+	err := &reportedError{by: m.ranks[by], text: text}
+	switch {
+	case report.Self:
+		seat, err.doubting = l.Peer, true
+	case m.states[seat] == member.PeerLeft:
+		err.left = true
+	}
 	m.mu.Unlock()
 	m.apply(seat, event, news{err: err, from: l, report: f})
 }
@@ -105,15 +112,21 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 type reportedError struct {
 	by   int // the rank that has lost its link to the node, not the one that says so
 	text string
-	left bool // the node has said goodbye to this one
+	// Left says that the node has said goodbye to this one, and doubting that it is this
+	// node that was lost, for which the peer has ended its communicators.
+	left, doubting bool
 }
 
 func (e *reportedError) Error() string {
-	if e.left {
+	switch {
+	case e.left:
 		return fmt.Sprintf("%s (as rank %d reports, which its goodbye has not reached)", e.text, e.by)
+	case e.doubting:
+		return fmt.Sprintf("it takes this node for failed: %s (as rank %d reports)", e.text, e.by)
 	}
 	return fmt.Sprintf("%s (as rank %d reports)", e.text, e.by)
 }
+
 func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
 
 // reason is what to tell others of an error.
@@ -153,7 +166,7 @@ func (m *Mesh) apply(seat int, e member.PeerEvent, n news) {
 	}
 	n.report.Closed = effects.Has(member.TellClosed)
 	switch e {
-	case member.ReportedLost, member.ReportedClosed:
+	case member.ReportedLost, member.ReportedClosed, member.DoubtsSelf:
 		m.reports[seat] = cmp.Or(m.reports[seat], n.err)
 	case member.Goodbye:
 		if r, ok := m.reports[seat].(*reportedError); ok {
@@ -168,6 +181,9 @@ func (m *Mesh) apply(seat int, e member.PeerEvent, n news) {
 	m.notify(seat, effects, n.err)
 	if effects&(member.TellLost|member.TellClosed) != 0 {
 		m.tell(links, seat, n)
+	}
+	if effects.Has(member.TellPeer) && l != nil {
+		l.Failed(n.report, reason(n.err))
 	}
 	m.end(seat, l, e, effects, n.err)
 	if effects.Has(member.DropLink) {
@@ -225,8 +241,8 @@ func (m *Mesh) end(seat int, l *link.Link, e member.PeerEvent, effects member.Pe
 	switch {
 	case comms && (e == member.LinkLost || e == member.LinkClosed):
 		m.engine.Lost(l, err)
-	case comms && e == member.AdoptedOut:
-		m.engine.PeerFailed(seat, err)
+	case effects.Has(member.RevokeComms):
+		m.engine.PeerRemoved(seat, err)
 	case comms && l != nil:
 		m.engine.Doubt(l, err)
 	}
