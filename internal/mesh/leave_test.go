@@ -12,6 +12,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -47,6 +48,10 @@ func partialLeaves() []partialLeave {
 				w.network.SetOneWay(w.host(0), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
 			}
 			w.linkOf(3, 0).Abort()
+		}, 0},
+		{"rank 0 sees a protocol error before its goodbye comes", func(w *world) {
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: 500 * time.Millisecond})
+			time.AfterFunc(100*time.Millisecond, func() { w.linkOf(0, 3).Fail(errProtocol) })
 		}, 0},
 		{"rank 0 cannot reach rank 1", func(w *world) {
 			w.network.SetOneWay(w.host(0), w.host(1), sim.Link{Delay: 2 * time.Second})
@@ -160,6 +165,66 @@ func TestLeaveWithoutLoss(t *testing.T) {
 		if err := goesOn()[1]; err != nil {
 			t.Errorf("a receive that does not need the rank that has left: %v", err)
 		}
+		w.wantNoFailures()
+	})
+}
+
+// TestDoubtedRankHears: ranks 0 and 2 lose each other. Rank 1 doubts both, and
+// ends its communicator with rank 0, which has lost neither rank of it. Rank 0 hears so,
+// and trusts rank 1 again in the next view.
+func TestDoubtedRankHears(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		pair := member.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
+		c := w.meshes[0].Engine().NewComm(7, 0, linksOf(t, w.meshes[0], pair))
+		w.meshes[1].Engine().NewComm(7, 1, linksOf(t, w.meshes[1], pair))
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true})
+		_, err := c.Recv(ctx, make([]byte, 8), 1, 1, 5)
+		wantPeerError(t, err, 1, false)
+		if err == nil || !strings.Contains(err.Error(), "takes this node for failed") || !strings.Contains(err.Error(), "as rank 2 reports") {
+			t.Errorf("got error %v, want that rank 1 takes this node for failed, as rank 2 reports", err)
+		}
+		if got := w.notes[0].all(); !slices.Equal(got, []int{2}) {
+			t.Errorf("for rank 0 these have failed: %v, want 2", got)
+		}
+		next := member.View{Epoch: 2, Nodes: w.view.Nodes[:2]}
+		comms := make([]*engine.Comm, 2)
+		for rank, m := range w.meshes[:2] {
+			w.adopt(m, next)
+			comms[rank] = m.Engine().NewComm(8, rank, linksOf(t, m, next))
+		}
+		for rank, c := range comms {
+			if c.Err() != nil {
+				t.Errorf("in the next view, rank %d: %v", rank, c.Err())
+			}
+		}
+	})
+}
+
+// TestRemovedRankEndsComms: rank 0 goes on with the next view, without rank 3, and ends
+// a communicator that contains it. Rank 2, which has not adopted the view and has lost
+// nobody, waits for rank 0 in that communicator, and hears so.
+func TestRemovedRankEndsComms(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		some := member.View{Epoch: 1, Nodes: []member.Node{w.view.Nodes[0], w.view.Nodes[2], w.view.Nodes[3]}}
+		comms := make([]*engine.Comm, 4)
+		for i, rank := range []int{0, 2, 3} {
+			comms[rank] = w.meshes[rank].Engine().NewComm(7, i, linksOf(t, w.meshes[rank], some))
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(time.Second, func() {
+			w.adopt(w.meshes[0], member.View{Epoch: 2, Nodes: w.view.Nodes[:3]})
+		})
+		_, err := comms[2].Recv(ctx, make([]byte, 8), 1, 0, 5)
+		r, ok := errors.AsType[*engine.RevokedError](err)
+		if !ok || r.Rank != 0 || r.Cause != wire.CauseFailed || r.Peer != 2 {
+			t.Errorf("got error %v, want a revocation by rank 0 because of rank 2", err)
+		}
+		wantPeerError(t, comms[0].Err(), 2, false)
 		w.wantNoFailures()
 	})
 }
