@@ -55,7 +55,17 @@ type simMember struct {
 
 const nodePort = 7000
 
+// newSimWorld starts a seed for a world of n nodes, and so many nodes.
 func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
+	w := newSimSeed(t, chance, n)
+	for range n {
+		w.add()
+	}
+	return w
+}
+
+// newSimSeed starts a seed for a world of n nodes.
+func newSimSeed(t *testing.T, chance uint64, n int) *simWorld {
 	w := &simWorld{
 		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),
 		network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond}),
@@ -83,9 +93,6 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	for range n {
-		w.add()
 	}
 	return w
 }

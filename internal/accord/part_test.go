@@ -233,6 +233,28 @@ func TestMeasureWithoutARank(t *testing.T) {
 	}
 }
 
+// TestDeathWhileLinksAreMeasured: a rank dies while another one measures its link to
+// it. All ranks get its failure, whether or not they measure, and none is told that a
+// call was cancelled.
+func TestDeathWhileLinksAreMeasured(t *testing.T) {
+	const dead = 2
+	for round := range 10 {
+		w := unshared(t, 4)
+		w.hosts = []string{"a", "a", "b", "b"} // of which ranks 0 and 2 measure
+		var parties []*party
+		for rank := range 4 {
+			parties = append(parties, w.party(7, ranks(4), rank, tune.QUICAlone, slog.New(slog.DiscardHandler)))
+		}
+		parties[dead].Trial = nil // It votes, and measures nothing.
+		time.AfterFunc(time.Duration(round)*time.Millisecond, func() { w.die(dead) })
+		for rank, err := range w.each(func(rank int) error { return parties[rank].reach(t.Context()) }) {
+			if p, ok := errors.AsType[*engine.PeerError](err); rank != dead && (!ok || p.Rank != dead || p.Left) {
+				t.Errorf("round %d: rank %d: %v, want the failure of rank %d", round, rank, err, dead)
+			}
+		}
+	}
+}
+
 // allParts checks that no part of the memory has got lost.
 func allParts(t *testing.T, w *world, nodes []int) {
 	t.Helper()

@@ -105,7 +105,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive,
+		"peers": peers, "survive": survive, "outlast": outlast,
 		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }

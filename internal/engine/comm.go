@@ -317,14 +317,16 @@ func (c *Comm) peerFailed(peer int, cause error) {
 	c.fail(&PeerError{Rank: rank, Err: cause})
 }
 
-// Left ends what still needs a peer that has left, and nothing else: others
-// may end their part of the last collective earlier than this node does.
-func (e *Engine) Left(l *link.Link) {
-	e.noteEnd(l, nil)
-	if e.cfg.Left != nil {
-		e.cfg.Left(l)
+// peerRemoved is peerFailed on all ranks.
+func (c *Comm) peerRemoved(peer int, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rank, ok := c.rankOf[peer]
+	if !ok || c.err != nil {
+		return
 	}
-	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
+	err := &PeerError{Rank: rank, Err: cause}
+	c.endAll(err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
 }
 
 // peerLeft ends what needs a peer that has left. All that it has sent has
@@ -388,16 +390,6 @@ func leftError(rank int) *PeerError {
 	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
 }
 
-// Lost passes on that a link has ended, before an operation fails because of
-// it: whoever made that may then close at once, and others must know why.
-func (e *Engine) Lost(l *link.Link, err error) {
-	e.noteEnd(l, err)
-	if e.cfg.Lost != nil {
-		e.cfg.Lost(l, err)
-	}
-	e.PeerFailed(l.Peer, err)
-}
-
 // noteEnd keeps the end of a link for communicators that are made later.
 func (e *Engine) noteEnd(l *link.Link, err error) {
 	e.mu.Lock()
@@ -426,12 +418,5 @@ func (e *Engine) Forget(l *link.Link) {
 	e.mu.Unlock()
 	for _, c := range begun {
 		c.end(ErrClosed)
-	}
-}
-
-// Failed passes on what a peer says of a third node.
-func (e *Engine) Failed(l *link.Link, f wire.Failed, text string) {
-	if e.cfg.Failed != nil {
-		e.cfg.Failed(l, f, text)
 	}
 }

@@ -83,13 +83,14 @@ func (e *Engine) isOver() bool {
 	return e.over
 }
 
-// endOf reports whether a link has ended, and why; nil says that the peer has
-// left.
+// endOf reports whether a link has ended, or is of no use, and why; nil says that the
+// peer has left.
 func (e *Engine) endOf(l *link.Link) (end error, ended bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if end, ended = e.ended[l]; !ended {
-		end, ended = e.doubts[l]
+	end, ended = e.ended[l]
+	if doubt, doubted := e.doubts[l]; doubted && end == nil {
+		return doubt, true
 	}
 	return end, ended
 }

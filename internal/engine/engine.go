@@ -37,12 +37,6 @@ type Config struct {
 	EagerMax int
 	// Log takes notes; nil discards them.
 	Log *slog.Logger
-	// Lost is called when a link has ended without a goodbye, Failed when a
-	// peer tells of a failed node, and Left when a peer has said goodbye.
-	// They must not block; nil ignores.
-	Lost   func(l *link.Link, err error)
-	Failed func(l *link.Link, f wire.Failed, text string)
-	Left   func(l *link.Link)
 }
 
 // An Engine carries out the operations of one node. It is the Handler of the
@@ -99,9 +93,27 @@ func (e *Engine) Close() {
 	e.wg.Wait()
 }
 
-// Doubt ends everything that a peer takes part in, of which others say that it
-// has failed. Communicators with it that are made later end at once, until
-// Trust says that it is alive after all.
+// Lost ends every communicator that contains the peer of a link which has ended
+// without a goodbye, those that are made later included.
+func (e *Engine) Lost(l *link.Link, err error) {
+	e.noteEnd(l, err)
+	e.PeerFailed(l.Peer, err)
+}
+
+// Left ends the operations that need a peer that has left, and nothing else: others
+// may end their part of the last collective earlier than this node does.
+func (e *Engine) Left(l *link.Link) {
+	e.noteEnd(l, nil)
+	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
+}
+
+// Failed ignores what a peer says of a third node. It is for owners of an Engine
+// that follow such reports, which are the handlers of their links themselves.
+func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
+
+// Doubt ends every communicator that contains a peer which another node has lost.
+// Communicators with it that are made later end at once, until Trust, even if the
+// peer says goodbye: a communicator that the other node cannot join is of no use.
 func (e *Engine) Doubt(l *link.Link, err error) {
 	e.mu.Lock()
 	e.doubts[l] = err
@@ -116,8 +128,15 @@ func (e *Engine) Trust(l *link.Link) {
 	delete(e.doubts, l)
 }
 
-// PeerFailed ends everything that a failed peer takes part in. Peer is the
+// PeerFailed ends every communicator that contains a failed peer. Peer is the
 // number of its links.
 func (e *Engine) PeerFailed(peer int, err error) {
 	e.each(func(c *Comm) { c.peerFailed(peer, err) })
+}
+
+// PeerRemoved ends every communicator that contains a peer which is not in the view
+// any more, on all its ranks: those that have not adopted the view would wait
+// for this one.
+func (e *Engine) PeerRemoved(peer int, err error) {
+	e.each(func(c *Comm) { c.peerRemoved(peer, err) })
 }

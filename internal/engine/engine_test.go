@@ -30,6 +30,18 @@ type world struct {
 	loops   []*link.Link
 	comms   []*Comm
 	pool    *bufpool.Pool
+	lost    chan error // gets why links end, if not nil
+}
+
+// lossNoter is an Engine that passes on why its links end.
+type lossNoter struct {
+	*Engine
+	lost chan<- error
+}
+
+func (n lossNoter) Lost(l *link.Link, err error) {
+	n.lost <- err
+	n.Engine.Lost(l, err)
 }
 
 // listeners makes n transports that reach each other.
@@ -113,7 +125,11 @@ func (w *world) open(rank int) { w.comms[rank] = w.engines[rank].NewComm(commID,
 
 func (w *world) link(t testing.TB, of, peer int, c transport.Conn) *link.Link {
 	t.Helper()
-	l, err := link.New(t.Context(), c, w.engines[of], link.Config{Peer: peer})
+	var h link.Handler = w.engines[of]
+	if w.lost != nil {
+		h = lossNoter{w.engines[of], w.lost}
+	}
+	l, err := link.New(t.Context(), c, h, link.Config{Peer: peer})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,8 +103,8 @@ func onStage(t testing.TB, n int) (w *world, puppets []*puppet, lost chan error)
 		t.Fatal(err)
 	}
 	lost = make(chan error, 100)
-	e := New(Config{Lost: func(_ *link.Link, err error) { lost <- err }})
-	w = &world{pool: pool, engines: []*Engine{e}, links: [][]*link.Link{make([]*link.Link, n)}, comms: make([]*Comm, 1)}
+	e := New(Config{})
+	w = &world{pool: pool, engines: []*Engine{e}, lost: lost, links: [][]*link.Link{make([]*link.Link, n)}, comms: make([]*Comm, 1)}
 	puppets = make([]*puppet, n)
 	for rank := 1; rank < n; rank++ {
 		ends := overMem(t, 2)

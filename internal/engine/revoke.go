@@ -145,8 +145,18 @@ func (c *Comm) mismatch(ours wire.Call, peer int, theirs wire.Call) {
 
 // Cancel ends the communicator because a collective on it, which the other
 // ranks wait for, was cancelled before it began, or because a rank has left, maybe this one.
+// If the cause is that a rank has failed, the communicator ends on this rank alone: the
+// others hear of the failure itself, and a revocation would name this rank as the reason.
 func (c *Comm) Cancel(cause error) {
 	p := departed(cause)
+	if failed, ok := errors.AsType[*PeerError](cause); ok && p == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err == nil {
+			c.fail(failed)
+		}
+		return
+	}
 	switch {
 	case errors.Is(cause, ErrClosed):
 		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)

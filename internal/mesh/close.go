@@ -3,10 +3,10 @@ package mesh
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/member"
 )
 
 // Close ends all operations, says goodbye to all peers, waits at most until
@@ -29,12 +29,12 @@ func (m *Mesh) close(ctx context.Context) error {
 	links := m.shut()
 	m.engine.Close()
 	var closing sync.WaitGroup
-	for _, l := range links {
+	for l, effects := range links {
 		closing.Go(func() {
-			if m.isDoubted(l) {
-				l.Abort() // Nobody is there, most likely, to say goodbye to.
-			} else {
+			if effects.Has(member.SayGoodbye) {
 				l.Close(ctx)
+			} else {
+				l.Abort()
 			}
 		})
 	}
@@ -49,37 +49,38 @@ func (m *Mesh) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (m *Mesh) isDoubted(l *link.Link) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.doubted[l.Peer]
-}
-
 // Abort drops everything that Form has made, and leaves the transports as they
 // were.
 func (m *Mesh) Abort() {
 	links := m.shut()
 	m.stop()
 	m.engine.Close()
-	for _, l := range links {
+	for l := range links {
 		l.Abort()
 	}
 	m.lobby.close()
 	m.wg.Wait()
 }
 
-// shut lets no more links be made, and returns those there are. A failure that is
-// being told is told before, so that no goodbye comes ahead of its reason.
-func (m *Mesh) shut() (links []*link.Link) {
+// shut lets no more links be made, and returns those there are, with how to close
+// each. A failure that is being told is told before, so that no goodbye comes ahead of
+// its reason.
+func (m *Mesh) shut() (links map[*link.Link]member.PeerEffects) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = true
-	for _, l := range append(slices.Clone(m.links), m.loop) {
+	links = make(map[*link.Link]member.PeerEffects)
+	for seat, l := range m.links {
+		var effects member.PeerEffects
+		m.states[seat], effects = m.states[seat].Next(member.SelfClosing)
 		if l != nil {
-			links = append(links, l)
+			links[l] = effects
 		}
+	}
+	if m.loop != nil {
+		links[m.loop] = member.SayGoodbye
 	}
 	return links
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,11 +13,10 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// lost handles the end of a link without a goodbye. A peer that has itself
-// ended its link lives and takes this node for failed. It tells the others so;
-// that it has failed must not be heard from this node. The same goes for a
-// connection that was closed on this side, as when its transport is closed
-// under it: that says nothing of the peer.
+// lost handles the end of a link without a goodbye. A connection that the peer has
+// closed shows that it lives and takes this node for failed, or that its goodbye was
+// lost; one that was closed on this side, as when its transport is closed under it, says
+// nothing about the peer.
 func (m *Mesh) lost(l *link.Link, err error) {
 	m.mu.Lock()
 	m.part(l)
@@ -26,8 +26,23 @@ func (m *Mesh) lost(l *link.Link, err error) {
 		m.missed(l.Peer, err)
 		return
 	}
-	verdict := errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed)
-	m.nodeFailed(l.Peer, err, l, !verdict)
+	event := member.LinkLost
+	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
+		event = member.LinkClosed
+	}
+	m.apply(l.Peer, event, news{err: err, from: l})
+}
+
+// left handles the goodbye of a peer, whose silence from now on is no failure.
+func (m *Mesh) left(l *link.Link) {
+	if l.Peer == m.self {
+		m.engine.Left(l)
+		return
+	}
+	m.mu.Lock()
+	m.parted[l.Peer] = hasLeft
+	m.mu.Unlock()
+	m.apply(l.Peer, member.Goodbye, news{from: l})
 }
 
 // Gone are the numbers of the links, as Link.Peer has them, of nodes that use no
@@ -68,48 +83,50 @@ func (m *Mesh) missed(seat int, err error) {
 	}
 }
 
-// told handles the word of a peer that a node has failed.
+// told handles the report of a peer that a node has lost its link to another.
 func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	m.mu.Lock()
 	seat, ok := m.seatOf(member.NodeID(f.Node))
-	stranger, by := m.expected[l.Peer] || m.expected[seat], m.ranks[l.Peer]
-	m.mu.Unlock()
-	if !ok || seat == m.self || stranger {
-		return // It is not in the world, or knows nothing of it.
-	}
-	m.doubt(seat, f.Epoch, &reportedError{by: by, text: text}, l)
-}
-
-// doubt ends what waits for a rank of which another says that it has failed in a
-// view, unless this node has a later one. The link to it stays: it may be that
-// the two have lost only each other, and that it is in the next view.
-func (m *Mesh) doubt(seat int, epoch uint64, err error, from *link.Link) {
-	m.telling.Lock()
-	defer m.telling.Unlock()
-	m.mu.Lock()
-	known := m.failed[seat] || m.doubted[seat] || m.closing || epoch < m.view.Epoch
+	by, known := m.seatOf(member.NodeID(f.By))
 	if !known {
-		m.doubted[seat] = true
+		by, f.By = l.Peer, m.nodes[l.Peer].ID
 	}
-	links := slices.Clone(m.links)
+	if !ok || by == m.self || m.expected[l.Peer] || m.expected[seat] {
+		m.mu.Unlock()
+		return // The node is not in the view, or its reporter is not.
+	}
+	report := member.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
+	event := report.Event(m.view.Epoch)
+	err := &reportedError{by: m.ranks[by], text: text}
+	switch {
+	case report.Self:
+		seat, err.doubting = l.Peer, true
+	case m.states[seat] == member.PeerLeft:
+		err.left = true
+	}
 	m.mu.Unlock()
-	if known {
-		return
-	}
-	m.say(seat, err)
-	m.tell(links, seat, epoch, err, from)
-	if l := links[seat]; l != nil {
-		m.engine.Doubt(l, err)
-	}
+	m.apply(seat, event, news{err: err, from: l, report: f})
 }
 
-// A reportedError is the reason of a failure that another rank has noticed.
+// A reportedError is the reason of a failure that another node has noticed.
 type reportedError struct {
-	by   int
+	by   int // the rank that has lost its link to the node, not the one that says so
 	text string
+	// Left says that the node has said goodbye to this one, and doubting that it is this
+	// node that was lost, for which the peer has ended its communicators.
+	left, doubting bool
 }
 
-func (e *reportedError) Error() string { return fmt.Sprintf("%s (as rank %d reports)", e.text, e.by) }
+func (e *reportedError) Error() string {
+	switch {
+	case e.left:
+		return fmt.Sprintf("%s (as rank %d reports, which its goodbye has not reached)", e.text, e.by)
+	case e.doubting:
+		return fmt.Sprintf("it takes this node for failed: %s (as rank %d reports)", e.text, e.by)
+	}
+	return fmt.Sprintf("%s (as rank %d reports)", e.text, e.by)
+}
+
 func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
 
 // reason is what to tell others of an error.
@@ -120,47 +137,86 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// nodeFailed ends what waits for a rank, once. From is the link that this node
-// knows it by. The others are told first: this node may leave as soon as an
-// operation has failed, and must not be taken for the reason.
-func (m *Mesh) nodeFailed(seat int, err error, from *link.Link, tell bool) {
-	if l, known := m.noteFailed(seat, err, from, tell); !known && l != nil && l != from {
-		l.Fail(err)
-	}
+// News is what comes with an event.
+type news struct {
+	err    error       // what is wrong with the peer; nil if nothing is
+	from   *link.Link  // the link that has ended, or that has brought the report; nil if neither
+	report wire.Failed // of another node
 }
 
-// noteFailed is nodeFailed, except that it does not end the link that there is.
-func (m *Mesh) noteFailed(seat int, err error, from *link.Link, tell bool) (l *link.Link, known bool) {
+// apply changes the state of a peer and carries the effects out. Events of all peers
+// follow each other: an event that arrives while another one is being carried out
+// finds that everything has been said and done.
+//
+// The order of the effects is that of their declaration in package member. The seed
+// hears of a failure first, so that the next view comes soon; then the log and the
+// program. The other nodes hear of it before operations of this one end: a program
+// may close its node as soon as a call has failed, and its goodbye must not
+// arrive before the reason for it, or this node would be taken for the reason. Links are
+// closed last, when nothing uses them any more. Nothing here blocks.
+func (m *Mesh) apply(seat int, e member.PeerEvent, n news) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	m.mu.Lock()
-	known, doubted := m.failed[seat] || m.closing, m.doubted[seat]
-	m.failed[seat] = true
-	links, epoch := slices.Clone(m.links), m.view.Epoch
+	var effects member.PeerEffects
+	m.states[seat], effects = m.states[seat].Next(e)
+	id, l := m.nodes[seat].ID, m.links[seat]
+	if n.report.Node != id { // It is the news of this node.
+		n.report = wire.Failed{Node: id, By: m.cfg.Self, Epoch: m.view.Epoch}
+	}
+	n.report.Closed = effects.Has(member.TellClosed)
+	switch e {
+	case member.ReportedLost, member.ReportedClosed, member.DoubtsSelf:
+		m.reports[seat] = cmp.Or(m.reports[seat], n.err)
+	case member.Goodbye:
+		if r, ok := m.reports[seat].(*reportedError); ok {
+			n.err = &reportedError{by: r.by, text: r.text, left: true}
+		}
+	case member.AdoptedIn, member.AdoptedOut, member.AdoptedUnlinked:
+		m.reports[seat] = nil
+	}
+	links := slices.Clone(m.links)
 	m.mu.Unlock()
-	if known {
-		return nil, true
+	m.report(id, effects, n.err)
+	m.notify(seat, effects, n.err)
+	if effects&(member.TellLost|member.TellClosed) != 0 {
+		m.tell(links, seat, n)
 	}
-	if m.cfg.Lost != nil && from != nil {
-		m.cfg.Lost(m.node(seat).ID, err)
+	if effects.Has(member.TellPeer) && l != nil {
+		l.Failed(n.report, reason(n.err))
 	}
-	switch {
-	case doubted:
-	case err == errRemoved:
-		m.log.Info("a node is not in the world any more", m.note(seat))
-	default:
-		m.say(seat, err)
+	m.end(seat, l, e, effects, n.err)
+	if effects.Has(member.DropLink) {
+		m.drop(seat, l)
 	}
-	if tell && !doubted {
-		m.tell(links, seat, epoch, err, from)
-	}
-	m.engine.PeerFailed(seat, err)
-	return links[seat], false
 }
 
-// say tells of a failure on this node.
-func (m *Mesh) say(seat int, err error) {
-	m.log.Error("a node has failed", m.note(seat), "reason", err)
+// report tells the session with the seed.
+func (m *Mesh) report(id member.NodeID, effects member.PeerEffects, err error) {
+	if effects.Has(member.ReportLost) && m.cfg.Lost != nil {
+		m.cfg.Lost(id, err)
+	}
+	if effects.Has(member.ReportLeft) && m.cfg.Left != nil {
+		m.cfg.Left(id)
+	}
+}
+
+// notify writes to the log, and passes failures to the program.
+func (m *Mesh) notify(seat int, effects member.PeerEffects, err error) {
+	if effects.Has(member.NotifyLeft) {
+		m.log.Info("a node has left", m.note(seat))
+	}
+	if effects.Has(member.NotifyRemoved) {
+		m.log.Info("a node is not in the world any more", m.note(seat))
+	}
+	switch {
+	case effects.Has(member.NotifyFailed):
+		m.log.Error("a node has failed", m.note(seat), "reason", err)
+	case effects.Has(member.NotifyLost):
+		m.log.Warn("a node that has left counts as failed", m.note(seat), "reason", err)
+	default:
+		return
+	}
 	if m.cfg.Failed != nil {
 		m.mu.Lock()
 		n, rank := m.nodes[seat], m.ranks[seat]
@@ -169,33 +225,32 @@ func (m *Mesh) say(seat int, err error) {
 	}
 }
 
-// tell tells all others that a rank has failed in a view, save for the one that
-// said so.
-func (m *Mesh) tell(links []*link.Link, failed int, epoch uint64, err error, from *link.Link) {
-	f := wire.Failed{Node: m.node(failed).ID, Epoch: epoch}
+// tell tells all other nodes that a peer was lost, except the peer and the node that has
+// brought the news.
+func (m *Mesh) tell(links []*link.Link, lost int, n news) {
 	for seat, l := range links {
-		if seat != failed && seat != m.self && l != nil && l != from {
-			l.Failed(f, reason(err))
+		if seat != lost && seat != m.self && l != nil && l != n.from {
+			l.Failed(n.report, reason(n.err))
 		}
 	}
 }
 
-// left handles the goodbye of a peer, whose silence from now on is no failure. Where
-// it has left because of a failure that this node has just noticed, too, that is told
-// first.
-func (m *Mesh) left(l *link.Link) {
-	if l.Peer == m.self {
-		return
+// end ends what cannot go on without a peer.
+func (m *Mesh) end(seat int, l *link.Link, e member.PeerEvent, effects member.PeerEffects, err error) {
+	comms := effects.Has(member.EndComms)
+	switch {
+	case comms && (e == member.LinkLost || e == member.LinkClosed):
+		m.engine.Lost(l, err)
+	case effects.Has(member.RevokeComms):
+		m.engine.PeerRemoved(seat, err)
+	case comms && l != nil:
+		m.engine.Doubt(l, err)
 	}
-	m.telling.Lock()
-	defer m.telling.Unlock()
-	m.mu.Lock()
-	m.failed[l.Peer] = true
-	m.parted[l.Peer] = hasLeft
-	m.mu.Unlock()
-	m.log.Info("a node has left", m.note(l.Peer))
-	if m.cfg.Left != nil {
-		m.cfg.Left(m.node(l.Peer).ID)
+	if effects.Has(member.EndOperations) && l != nil {
+		m.engine.Left(l)
+	}
+	if effects.Has(member.Trust) && l != nil {
+		m.engine.Trust(l)
 	}
 }
 

@@ -17,6 +17,8 @@ func (m *Mesh) seat(n member.Node, rank int) (seat int) {
 	m.ranks = append(m.ranks, rank)
 	m.links = append(m.links, nil)
 	m.routes = append(m.routes, nil)
+	m.states = append(m.states, member.PeerLinked)
+	m.reports = append(m.reports, nil)
 	return len(m.nodes) - 1
 }
 
@@ -47,8 +49,8 @@ func (m *Mesh) Expect(nodes []member.Node) {
 			seat = m.seat(n, -1)
 		}
 		m.expected[seat] = true
-		delete(m.failed, seat)
-		delete(m.doubted, seat)
+		m.states[seat], _ = m.states[seat].Next(member.Expected)
+		m.reports[seat] = nil
 	}
 }
 
@@ -122,22 +124,17 @@ func (m *Mesh) settle(ctx context.Context, v member.View) error {
 // adopt is Adopt for one seat.
 func (m *Mesh) adopt(seat int, v member.View) {
 	m.mu.Lock()
-	n, l, expected, failed := m.nodes[seat], m.links[seat], m.expected[seat], m.failed[seat]
-	_, stays := v.Rank(n.ID)
-	if stays {
-		delete(m.doubted, seat)
-		m.failed[seat] = failed || l == nil
-	}
+	n, l, expected := m.nodes[seat], m.links[seat], m.expected[seat]
 	m.mu.Unlock()
+	_, stays := v.Rank(n.ID)
 	switch {
 	case expected:
 	case !stays:
-		m.nodeFailed(seat, errRemoved, nil, false)
-		m.drop(seat, l)
-	case l != nil:
-		m.engine.Trust(l)
-	case !failed && m.cfg.Lost != nil:
-		m.cfg.Lost(n.ID, errUnlinked)
+		m.apply(seat, member.AdoptedOut, news{err: errRemoved})
+	case l == nil:
+		m.apply(seat, member.AdoptedUnlinked, news{err: errUnlinked})
+	default:
+		m.apply(seat, member.AdoptedIn, news{})
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -44,9 +45,10 @@ type Config struct {
 	// Left is called when another node has taken its leave of this one. It must not
 	// block; nil ignores.
 	Left func(id member.NodeID)
-	// Failed is called when a node counts as failed, with its last rank, by whomever
-	// that was noticed; not when it leaves, nor when it is not in the next view for
-	// another reason. It must not block; nil ignores.
+	// Failed is called when a node counts as failed, with its last rank, whether this
+	// node or another one has lost it. It is not called for a node that leaves, unless
+	// its goodbye does not reach another node, nor for one that is not in the next
+	// view for another reason. It must not block; nil ignores.
 	Failed func(rank int, n member.Node, err error)
 	// EagerMax is that of the engine.
 	EagerMax int
@@ -66,8 +68,8 @@ type Mesh struct {
 	minder link.Minder
 	log    *slog.Logger
 
-	// telling is held while this node makes a failure known, to others and to its own
-	// operations: who hears of it from elsewhere meanwhile must not act as if all knew.
+	// telling is held while apply changes the state of a peer and carries the
+	// effects out: an event that arrives meanwhile must find all of them done.
 	telling sync.Mutex
 
 	mu       sync.Mutex
@@ -75,10 +77,10 @@ type Mesh struct {
 	ranks    []int         // the last that they had, -1: none yet
 	links    []*link.Link
 	routes   []*route
-	expected map[int]bool  // they are in no view yet
-	grown    chan struct{} // closed when there is a link to one of these
-	failed   map[int]bool
-	doubted  map[int]bool        // others say that they have failed
+	expected map[int]bool        // they are in no view yet
+	grown    chan struct{}       // closed when there is a link to one of these
+	states   []member.PeerState  // changed by apply, Expect and shut
+	reports  []error             // of other nodes about each, the first since it was linked
 	parted   map[int]func() bool // whether those whose links have ended are gone
 
 	view    member.View   // the newest
@@ -132,16 +134,14 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		expected: make(map[int]bool), grown: make(chan struct{}), failed: make(map[int]bool), doubted: make(map[int]bool), parted: make(map[int]func() bool),
+		expected: make(map[int]bool), grown: make(chan struct{}), parted: make(map[int]func() bool),
 		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
 	}
 	for rank, n := range cfg.View.Nodes {
 		m.seat(n, rank)
 	}
-	m.engine = engine.New(engine.Config{
-		EagerMax: cfg.EagerMax, Log: cfg.Log, Lost: m.lost, Failed: m.told, Left: m.left,
-	})
+	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log})
 	run, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.start = func() { m.wg.Go(func() { m.watch(run) }) }
@@ -274,8 +274,9 @@ func (m *Mesh) newLink(ctx context.Context, r *route, seat int, cfg link.Config)
 	return l, err
 }
 
-// A handler keeps the ends of links that are not in use from the engine, for
-// which a seat has one link.
+// A handler passes the frames of a link to the engine, and its end and reports of
+// failures to the mesh, which tells the engine what follows from them. It ignores the
+// ends of links that are not in use: for the engine, a seat has one link.
 type handler struct {
 	*engine.Engine
 	mesh *Mesh
@@ -283,15 +284,17 @@ type handler struct {
 
 func (h handler) Lost(l *link.Link, err error) {
 	if h.mesh.uses(l) {
-		h.Engine.Lost(l, err)
+		h.mesh.lost(l, err)
 	}
 }
 
 func (h handler) Left(l *link.Link) {
 	if h.mesh.uses(l) {
-		h.Engine.Left(l)
+		h.mesh.left(l)
 	}
 }
+
+func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.told(l, f, text) }
 
 func (m *Mesh) uses(l *link.Link) bool {
 	m.mu.Lock()
@@ -334,7 +337,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	select {
 	case <-l.Done():
 		// Nobody knew the link if its end was told before.
-		m.engine.Lost(l, cmp.Or(l.Err(), transport.ErrPeerClosed))
+		m.lost(l, cmp.Or(l.Err(), transport.ErrPeerClosed))
 	default:
 	}
 	return nil

@@ -38,6 +38,7 @@ type world struct {
 	transports []transport.Transport
 	paths      func(rank int) []Path // in place of the transports alone
 	lost       func(id member.NodeID, err error)
+	lostBy     func(rank int, id member.NodeID) // in place of lost
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -93,9 +94,13 @@ func (w *world) config(rank int) Config {
 	if w.paths != nil {
 		paths = w.paths(rank)
 	}
+	lost := w.lost
+	if w.lostBy != nil {
+		lost = func(id member.NodeID, _ error) { w.lostBy(rank, id) }
+	}
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
-		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: w.lost,
+		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost,
 	}
 }
 
@@ -232,6 +237,12 @@ func (w *world) wantWhole() {
 			w.Errorf("rank %d: %v", rank, err)
 		}
 	}
+	w.wantNoFailures()
+}
+
+// wantNoFailures checks that nobody counts as failed.
+func (w *world) wantNoFailures() {
+	w.Helper()
 	for rank, n := range w.notes {
 		if f := n.all(); len(f) > 0 {
 			w.Errorf("for rank %d these have failed: %v", rank, f)

@@ -88,7 +88,7 @@ func (m *Mesh) look(v *vigil, now time.Time) {
 // check looks at one pulse.
 func (m *Mesh) check(p *pulse, now time.Time, timeout time.Duration) {
 	m.mu.Lock()
-	gone, l := m.failed[p.seat], m.links[p.seat]
+	gone, l := m.states[p.seat].IsGone(), m.links[p.seat]
 	m.mu.Unlock()
 	if gone || l == nil {
 		return

@@ -82,7 +82,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			if s.isView(m.Epoch) {
 				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
 			}
-			s.judge(func(now time.Time) { s.lost(now, g.node.ID, m.Peer, m.Text) })
+			s.judge(func(now time.Time) { s.unable(now, g.node.ID, m) })
 		case wire.JoinLinked:
 			s.judge(func(time.Time) { s.linked(g, m.Number) })
 		case wire.JoinRest:

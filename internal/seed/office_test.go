@@ -389,4 +389,10 @@ func TestLeftWhileNobodyLed(t *testing.T) {
 	if v := next(t, sessions[0], 1); v.Size() != 2 {
 		t.Errorf("view %v", v)
 	}
+	s := c.seeds[0].Server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if how := s.record.gone[gone.ID]; !how.Left {
+		t.Errorf("the node that has left counts as failed: %q", how.Reason)
+	}
 }

@@ -173,14 +173,15 @@ func (s *Session) Lost(peer member.NodeID, cause error) {
 	s.say(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()})
 }
 
-// Left says that a peer has taken its leave of this node. It has told the seed so
-// itself, and only one that takes the place of that has to be told.
+// Left says that a peer has said goodbye to this node. The peer has told the seed so
+// itself, but that seed may die before the others know. So this node repeats it to a
+// seed that takes its place.
 func (s *Session) Left(peer member.NodeID) {
 	v, _ := s.latest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lasting {
-		s.said = append(s.said, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: "it has left"})
+		s.said = append(s.said, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Left: true, Text: "it has left"})
 	}
 }
 

@@ -2,23 +2,28 @@ package wire
 
 import "encoding/binary"
 
-// A Failed tells that the node with identity Node has failed in the view with
-// Epoch, as its sender or someone before it has seen. Length bytes of text, the
-// reason, follow.
+// A Failed tells that the node By has lost its link to the node with identity Node
+// in the view with Epoch. Its sender is By, or a node that repeats what it has heard.
+// Length bytes of text, the reason, follow.
 type Failed struct {
-	Node   [16]byte
-	Epoch  uint64
+	Node, By [16]byte
+	Epoch    uint64
+	// Closed says that Node has closed the link without a goodbye. The two can no longer
+	// work together, but Node may live, and may report that it has lost By.
+	Closed bool
 	Length int
 }
 
-const failedSize = 1 + 16 + 8 + 4
+const failedSize = 1 + 16 + 16 + 8 + 1 + 4
 
 // Append adds f and text, clipped to TextMax bytes, to b.
 func (f *Failed) Append(b []byte, text string) []byte {
 	text = clip(text)
 	b = append(b, byte(TypeFailed))
 	b = append(b, f.Node[:]...)
+	b = append(b, f.By[:]...)
 	b = binary.BigEndian.AppendUint64(b, f.Epoch)
+	b = append(b, bit(f.Closed))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
 	return append(b, text...)
 }
@@ -27,7 +32,9 @@ func (f *Failed) Append(b []byte, text string) []byte {
 func ParseFailed(b []byte) (f Failed, err error) {
 	d := body(b)
 	copy(f.Node[:], d.take(16))
+	copy(f.By[:], d.take(16))
 	f.Epoch = d.u64()
+	f.Closed = d.flag()
 	f.Length = d.length(TextMax)
 	return f, d.finish()
 }

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+var errGone = errors.New("gone")
+
+// TestCancelByAFailure: a call that is given up because a rank has failed ends the
+// communicator on this rank with that failure. The other ranks, which hear of the failure
+// itself, are not told that a call was cancelled.
+func TestCancelByAFailure(t *testing.T) {
+	w, puppets, _ := onStage(t, 3)
+	e := w.engines[0]
+	c, other := e.NewComm(1, 0, w.links[0]), e.NewComm(2, 0, w.links[0])
+	c.Cancel(&PeerError{Rank: 1, Err: errGone})
+	other.Cancel(errors.New("x"))
+	if p, ok := errors.AsType[*PeerError](c.Err()); !ok || p.Rank != 1 || p.Left {
+		t.Errorf("got error %v, want the failure of rank 1", c.Err())
+	}
+	if r := puppets[2].expect("revoke").revoke; r.Comm != 2 || r.Cause != wire.CauseCancelled {
+		t.Errorf("rank 2 is told that communicator %d is revoked, cause %v, want communicator 2 alone", r.Comm, r.Cause)
+	}
+	c.Close()
+	other.Close()
+}
+
+// TestDoubtOutlivesGoodbye: a peer that another node has lost says goodbye. A
+// communicator that is made later ends with the failure, as it does on that node.
+func TestDoubtOutlivesGoodbye(t *testing.T) {
+	w, puppets, _ := onStage(t, 2)
+	e, l := w.engines[0], w.links[0][1]
+	e.Doubt(l, errGone)
+	puppets[1].link.Close(t.Context())
+	until(t, "the goodbye", func() bool {
+		e.mu.RLock()
+		defer e.mu.RUnlock()
+		_, ended := e.ended[l]
+		return ended
+	})
+	c := e.NewComm(1, 0, w.links[0])
+	if p, ok := errors.AsType[*PeerError](c.Err()); !ok || p.Rank != 1 || p.Left || !errors.Is(p, errGone) {
+		t.Errorf("got error %v, want the failure of rank 1", c.Err())
+	}
+	c.Close()
+}

@@ -1,0 +1,230 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// A partialLeave is a way in which rank 3 of four leaves so that ranks 1 and 2 read
+// its goodbye and rank 0 does not.
+type partialLeave struct {
+	name string
+	// leave is called before Close, on a goroutine of its own.
+	leave func(w *world)
+	// accuser is the rank that errors name as the one that has lost rank 3; -1 if
+	// rank 3 may report rank 0 before it leaves.
+	accuser int
+}
+
+func partialLeaves() []partialLeave {
+	errProtocol := errors.New("link: protocol error: as the test says")
+	list := []partialLeave{
+		{"its packets to rank 0 are lost", func(w *world) {
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+		{"both ways are lost", func(w *world) {
+			w.network.SetLink(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+		{"it gives rank 0 up at once", func(w *world) { w.linkOf(3, 0).Abort() }, 0},
+		{"it gives rank 0 up, and its goodbyes come late", func(w *world) {
+			for _, rank := range []int{1, 2} {
+				w.network.SetOneWay(w.host(3), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
+			}
+			w.linkOf(3, 0).Abort()
+		}, 0},
+		{"the reports of rank 0 come late", func(w *world) {
+			for _, rank := range []int{1, 2} {
+				w.network.SetOneWay(w.host(0), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
+			}
+			w.linkOf(3, 0).Abort()
+		}, 0},
+		{"rank 0 sees a protocol error before its goodbye comes", func(w *world) {
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: 500 * time.Millisecond})
+			time.AfterFunc(100*time.Millisecond, func() { w.linkOf(0, 3).Fail(errProtocol) })
+		}, 0},
+		{"rank 0 cannot reach rank 1", func(w *world) {
+			w.network.SetOneWay(w.host(0), w.host(1), sim.Link{Delay: 2 * time.Second})
+			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Down: true})
+		}, 0},
+	}
+	for _, after := range []time.Duration{0, delay / 2, delay, 3 * delay / 2, 2 * delay} {
+		list = append(list, partialLeave{fmt.Sprint("rank 0 sees a protocol error, after ", after), func(w *world) {
+			go func() {
+				time.Sleep(after)
+				w.linkOf(0, 3).Fail(errProtocol)
+			}()
+		}, 0}, partialLeave{fmt.Sprint("it sees a protocol error, after ", after), func(w *world) {
+			go func() {
+				time.Sleep(after)
+				w.linkOf(3, 0).Fail(errProtocol)
+			}()
+		}, -1})
+	}
+	return list
+}
+
+// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2, for which it
+// has left in good order, wait for rank 0. They hear within the heartbeat timeout and a
+// second that the communicator has ended, which rank is gone and which has lost it; and
+// nobody loses a link to a rank that is there. Where the link of rank 0 breaks after the
+// goodbye was read, rank 3 has left for all, and all go on.
+func TestPartialLeave(t *testing.T) {
+	for _, c := range partialLeaves() {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, 4, func(w *world) {
+				lost := make(map[int][]member.NodeID)
+				var mu sync.Mutex
+				w.lostBy = func(rank int, id member.NodeID) {
+					mu.Lock()
+					defer mu.Unlock()
+					lost[rank] = append(lost[rank], id)
+				}
+				w.form()
+				time.Sleep(10*time.Second + 300*time.Millisecond)
+				ctx, cancel := context.WithTimeout(w.Context(), timeout+2*time.Second)
+				defer cancel()
+				began, errs := time.Now(), make([]error, 4)
+				var all sync.WaitGroup
+				for rank := range 3 {
+					all.Go(func() {
+						_, errs[rank] = w.comms[rank].Recv(ctx, make([]byte, 8), 1, (rank+1)%2, 5)
+						if took, most := time.Since(began), timeout+time.Second; took > most && ctx.Err() == nil {
+							t.Errorf("rank %d has waited for %v, want at most %v", rank, took, most)
+						}
+					})
+				}
+				closing, stop := context.WithTimeout(w.Context(), time.Second)
+				defer stop()
+				c.leave(w)
+				w.meshes[3].Close(closing)
+				all.Wait()
+				goOn := errors.Is(errs[0], context.DeadlineExceeded)
+				if left := w.stateOf(0, 3) == member.PeerLeft; goOn != left {
+					t.Fatalf("rank 0: %v; rank 3 has left for it: %v", errs[0], left)
+				}
+				for rank := range 3 {
+					if goOn {
+						if !errors.Is(errs[rank], context.DeadlineExceeded) {
+							t.Errorf("rank %d: %v, want that its receive goes on", rank, errs[rank])
+						}
+						continue
+					}
+					p, ok := errors.AsType[*engine.PeerError](errs[rank])
+					switch {
+					case c.accuser < 0 && ok && p.Rank == 0: // Rank 3 has reported rank 0 before it left.
+					case !ok || p.Rank != 3 || p.Left:
+						t.Errorf("rank %d: %v, want the failure of rank 3", rank, errs[rank])
+					case rank > 0 && !strings.Contains(p.Error(), "as rank 0 reports"):
+						t.Errorf("rank %d: %v, want that rank 0 has lost rank 3", rank, p)
+					}
+				}
+				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				for rank := range 3 {
+					if got := lost[rank]; (rank > 0 || goOn) && len(got) > 0 || rank == 0 && !goOn && !slices.Equal(got, []member.NodeID{idOf(3)}) {
+						t.Errorf("rank %d reports these as lost: %v, want rank 3 by rank 0 alone", rank, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// stateOf is the state that a rank has in the mesh of another.
+func (w *world) stateOf(of, rank int) member.PeerState {
+	m := w.meshes[of]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.states[rank]
+}
+
+// TestLeaveWithoutLoss: a rank that leaves in good order ends nothing that does not need
+// it, in whatever order its goodbyes arrive.
+func TestLeaveWithoutLoss(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: timeout - interval})
+		goesOn := w.pending(func(int) int { return 0 }, 1)
+		w.meshes[3].Close(w.Context())
+		time.Sleep(time.Minute)
+		if err := w.comms[0].Send(w.Context(), make([]byte, 8), 1, 1, 5); err != nil {
+			t.Error(err)
+		}
+		if err := goesOn()[1]; err != nil {
+			t.Errorf("a receive that does not need the rank that has left: %v", err)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestDoubtedRankHears: ranks 0 and 2 lose each other. Rank 1 doubts both, and
+// ends its communicator with rank 0, which has lost neither rank of it. Rank 0 hears so,
+// and trusts rank 1 again in the next view.
+func TestDoubtedRankHears(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		pair := member.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
+		c := w.meshes[0].Engine().NewComm(7, 0, linksOf(t, w.meshes[0], pair))
+		w.meshes[1].Engine().NewComm(7, 1, linksOf(t, w.meshes[1], pair))
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true})
+		_, err := c.Recv(ctx, make([]byte, 8), 1, 1, 5)
+		wantPeerError(t, err, 1, false)
+		if err == nil || !strings.Contains(err.Error(), "takes this node for failed") || !strings.Contains(err.Error(), "as rank 2 reports") {
+			t.Errorf("got error %v, want that rank 1 takes this node for failed, as rank 2 reports", err)
+		}
+		if got := w.notes[0].all(); !slices.Equal(got, []int{2}) {
+			t.Errorf("for rank 0 these have failed: %v, want 2", got)
+		}
+		next := member.View{Epoch: 2, Nodes: w.view.Nodes[:2]}
+		comms := make([]*engine.Comm, 2)
+		for rank, m := range w.meshes[:2] {
+			w.adopt(m, next)
+			comms[rank] = m.Engine().NewComm(8, rank, linksOf(t, m, next))
+		}
+		for rank, c := range comms {
+			if c.Err() != nil {
+				t.Errorf("in the next view, rank %d: %v", rank, c.Err())
+			}
+		}
+	})
+}
+
+// TestRemovedRankEndsComms: rank 0 goes on with the next view, without rank 3, and ends
+// a communicator that contains it. Rank 2, which has not adopted the view and has lost
+// nobody, waits for rank 0 in that communicator, and hears so.
+func TestRemovedRankEndsComms(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		some := member.View{Epoch: 1, Nodes: []member.Node{w.view.Nodes[0], w.view.Nodes[2], w.view.Nodes[3]}}
+		comms := make([]*engine.Comm, 4)
+		for i, rank := range []int{0, 2, 3} {
+			comms[rank] = w.meshes[rank].Engine().NewComm(7, i, linksOf(t, w.meshes[rank], some))
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(time.Second, func() {
+			w.adopt(w.meshes[0], member.View{Epoch: 2, Nodes: w.view.Nodes[:3]})
+		})
+		_, err := comms[2].Recv(ctx, make([]byte, 8), 1, 0, 5)
+		r, ok := errors.AsType[*engine.RevokedError](err)
+		if !ok || r.Rank != 0 || r.Cause != wire.CauseFailed || r.Peer != 2 {
+			t.Errorf("got error %v, want a revocation by rank 0 because of rank 2", err)
+		}
+		wantPeerError(t, comms[0].Err(), 2, false)
+		w.wantNoFailures()
+	})
+}
