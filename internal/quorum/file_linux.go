@@ -1,0 +1,18 @@
+package quorum
+
+import (
+	"os"
+	"syscall"
+)
+
+// syncData writes the data of a file to the disk, and of its metadata only what is
+// needed to read it.
+func syncData(f *os.File) error {
+	for {
+		err := syscall.Fdatasync(int(f.Fd()))
+		if err == syscall.EINTR {
+			continue
+		}
+		return os.NewSyscallError("fdatasync", err)
+	}
+}
