@@ -32,7 +32,9 @@ func damages() []damage {
 		{"no counter", false, func(_ *history, f files) { delete(f, counterFile) }},
 		{"flipped bit", false, func(h *history, f files) { h.flip(h.used(f[databaseFile]), 1) }},
 		{"flipped bits", false, func(h *history, f files) { h.flip(h.used(f[databaseFile]), 2+h.rng.IntN(60)) }},
-		{"flipped bits of a header", false, func(h *history, f files) { h.flip(h.pages(f, h.rng.Uint64N(2), 1)[:pageHeader+metaBytes], 1+h.rng.IntN(3)) }},
+		{"flipped bits of a header", false, func(h *history, f files) {
+			h.flip(h.pages(f, h.rng.Uint64N(2), 1)[:pageHeader+metaBytes], 1+h.rng.IntN(3))
+		}},
 		{"flipped bits of the start of a page", false, func(h *history, f files) { h.flip(h.anyPage(f)[:200], 1+h.rng.IntN(3)) }},
 		{"flipped bits of the counter", false, func(h *history, f files) {
 			h.flip(f[counterFile][counterSlotBytes*h.rng.IntN(2):][:slotBytes], 1+h.rng.IntN(3))

@@ -153,7 +153,11 @@ func (d *disk) guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			d.faulted = true
-			err = d.fileError(fmt.Sprintf("bbolt has found it damaged, or it cannot be read: %v", r))
+			problem := fmt.Sprintf("bbolt has found it damaged: %v", r)
+			if _, isFault := r.(interface{ Addr() uintptr }); isFault {
+				problem = "reading it has caused a memory fault, as when the disk fails or the file is truncated while it is in use"
+			}
+			err = d.fileError(problem)
 		}
 	}()
 	return f()

@@ -79,6 +79,8 @@ type group struct {
 	cut   map[uint64]bool // seeds that nobody reaches
 	loss  float64
 	wg    sync.WaitGroup
+	// forget are seeds that start with ForgetState.
+	forget map[uint64]bool
 }
 
 func newGroup(t *testing.T, n int) *group {
@@ -103,7 +105,7 @@ func (g *group) path(id uint64) string { return filepath.Join(g.dir, fmt.Sprint(
 func (g *group) start(id uint64) {
 	g.t.Helper()
 	b := new(book)
-	l, err := Open(Config{Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
+	l, err := Open(Config{ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func (g *group) until(what string, ok func() bool) {
 	g.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			g.t.Fatalf("not within 20 s: %s", what)
+			g.t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
