@@ -32,9 +32,9 @@ type FileError struct {
 }
 
 func (e *FileError) Error() string {
-	remedy := "no other seed holds its state: start a new world in an empty directory (--state-dir)"
+	remedy := "no other seed holds its state: start a new world in an empty directory (--state-dir, SeedConfig.StateDir)"
 	if e.several {
-		remedy = "start this seed with --forget-state: it learns the state from the other seeds, and votes again when it has caught up"
+		remedy = "start this seed with --forget-state (SeedConfig.ForgetState): it learns the state from the other seeds, and votes again when it has caught up"
 	}
 	return fmt.Sprintf("%s cannot be used: %s. If it was moved or replaced, put back the files of this directory as this seed has left them; otherwise %s", e.Path, e.Problem, remedy)
 }

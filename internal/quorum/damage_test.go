@@ -36,6 +36,11 @@ func damages() []damage {
 			h.flip(h.pages(f, h.rng.Uint64N(2), 1)[:pageHeader+metaBytes], 1+h.rng.IntN(3))
 		}},
 		{"flipped bits of the start of a page", false, func(h *history, f files) { h.flip(h.anyPage(f)[:200], 1+h.rng.IntN(3)) }},
+		{"flipped bits of the free list", false, func(h *history, f files) {
+			if m, err := readMeta(strings.NewReader(string(f[databaseFile]))); err == nil {
+				h.flip(h.pages(f, m.freelist, 1)[:200], 1+h.rng.IntN(3))
+			}
+		}},
 		{"flipped bits of the counter", false, func(h *history, f files) {
 			h.flip(f[counterFile][counterSlotBytes*h.rng.IntN(2):][:slotBytes], 1+h.rng.IntN(3))
 		}},

@@ -84,7 +84,8 @@ type history struct {
 	cfg Config
 	d   *disk
 	model
-	past []files // after each transaction
+	past  []files // after each transaction
+	small bool    // its entries are
 }
 
 func testConfig(dir string, seeds int) Config {
@@ -98,7 +99,7 @@ func testConfig(dir string, seeds int) Config {
 
 func newHistory(t *testing.T, rng *rand.Rand, transactions int) *history {
 	t.Helper()
-	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2))}
+	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2)), small: rng.IntN(2) == 0}
 	h.open()
 	h.model = model{
 		hard: &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
@@ -163,8 +164,12 @@ func (h *history) step() {
 			from -= h.rng.Uint64N(min(5, from-h.hard.GetCommit()))
 		}
 		var list []*raftpb.Entry
+		size := 1500
+		if h.small {
+			size = 60
+		}
 		for i := range 1 + h.rng.Uint64N(5) {
-			list = append(list, &raftpb.Entry{Index: proto.Uint64(from + i), Term: h.hard.Term, Data: h.bytes(h.rng.IntN(1500))})
+			list = append(list, &raftpb.Entry{Index: proto.Uint64(from + i), Term: h.hard.Term, Data: h.bytes(h.rng.IntN(size))})
 		}
 		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() >= from })
 		h.entries = append(h.entries, list...)
@@ -212,7 +217,7 @@ func (h *history) opened(f files) (c *contents, err error) {
 	m := &model{proto.CloneOf(&c.hard), proto.CloneOf(&c.snapshot), slices.Clone(c.entries)}
 	next := &raftpb.Entry{Index: proto.Uint64(m.last() + 1), Term: m.hard.Term, Data: h.bytes(200)}
 	m.entries = append(m.entries, next)
-	for range 2 { // The second one writes to pages that the first one has freed.
+	for range 4 { // They write to pages that were free, or that others of them have freed.
 		if err := d.keep(m.hard, []*raftpb.Entry{next}, nil); err != nil {
 			h.t.Errorf("a transaction after the start: %v", err)
 		}
