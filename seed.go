@@ -46,10 +46,10 @@ type SeedConfig struct {
 	// themselves. Each needs a Consensus, and a StateDir of its own. One that has lost its
 	// StateDir must not start without ForgetState. The default is one seed.
 	Peers []string
-	// ForgetState has one of several Peers come back that has lost its StateDir, or whose
-	// StateDir is damaged: it learns from the others, of which most must run, and votes when
-	// it has caught up. A StateDir that is not damaged is kept. It is not for the first start
-	// of a cluster, when no seed has a state to learn.
+	// ForgetState lets one of several Peers start with an empty or damaged StateDir: it
+	// learns from the others, a majority of all Peers, and votes when it has caught up. A
+	// StateDir that is not damaged is kept. Leave it out at the first start of a cluster:
+	// no seed has a state to learn then.
 	ForgetState bool
 	// PeerToken is a secret that the Peers prove to each other, like Token. Nodes have
 	// Token, and whoever holds it could pass for a seed; PeerToken keeps this to hosts

@@ -43,7 +43,7 @@ func (f *peerFlags) definePeers(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.peers, "peers", nil, "`addresses` of all seeds of the cluster, this one among them, separated by commas (default: there is one)")
 	flags.StringVar(&f.advertise, "advertise", "", "which `address` of --peers is that of this seed (default: the one that leads here)")
 	flags.StringVar(&f.tokenFile, "peer-token-file", "", "`file` with a token that seeds prove to each other, and no node has (default: that of the cluster)")
-	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers whose state is lost or damaged: it learns the state from the others before it votes")
+	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers after it has lost its state, or with a damaged one: it learns the state from the others before it votes")
 	flags.StringVar(&f.stateDir, "state-dir", "", "keep what has to outlive the seed in this `directory` (default: in memory)")
 }
 

@@ -24,8 +24,8 @@ type SeedConfig struct {
 	Listen   string   // where nodes reach it
 	StateDir string   // where it keeps what has to outlive it; empty: in memory
 	Peers    []string // addresses of all seeds of the cluster; empty: there is this one
-	// ForgetState has one of several seeds, whose StateDir is empty or damaged, learn from
-	// the others before it votes.
+	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
+	// learns from the others before it votes.
 	ForgetState bool
 	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
 	// its certificate authority alone.

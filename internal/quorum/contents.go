@@ -23,12 +23,12 @@ const (
 	setAsideSuffix = ".forgotten"
 )
 
-// A FileError says that a file of a state directory is not what this seed has written
-// there last.
+// A FileError reports a file of a state directory that is damaged, missing, foreign, or
+// older than the last acknowledged transaction.
 type FileError struct {
 	Path    string
-	Problem string // what is wrong with it
-	several bool   // whether other seeds hold the state
+	Problem string
+	several bool // whether other seeds hold the state
 }
 
 func (e *FileError) Error() string {
@@ -46,7 +46,7 @@ func formatError(version uint32) error {
 	return fmt.Errorf("its format has version %d, and this version of nexar reads and writes version %d", version, formatVersion)
 }
 
-// contents is what the files of a state directory hold.
+// contents are the contents of a state directory.
 type contents struct {
 	identity
 	seal
@@ -81,7 +81,7 @@ func readState(dir string, several bool) (*contents, error) {
 	}
 	switch {
 	case errors.Is(counterErr, fs.ErrNotExist):
-		return nil, failed(counterPath, errors.New("it does not exist, so that there is no proof that "+databaseFile+" is the newest state of this seed"))
+		return nil, failed(counterPath, errors.New("it does not exist, and without it "+databaseFile+" may be an older state of this seed"))
 	case errors.Is(counterErr, fs.ErrPermission):
 		return nil, fmt.Errorf("state of this seed: %w", counterErr)
 	case counterErr != nil:
@@ -94,8 +94,8 @@ func readState(dir string, several bool) (*contents, error) {
 	return c, nil
 }
 
-// checkAbsent says whether it is in order that there is no database: there is no counter
-// either, or one of a seed that ended while it made its files.
+// checkAbsent returns an error if a database must have existed: the counter counts more
+// than the first transaction, or is damaged.
 func checkAbsent(path, counterPath string, c counterState, err error, failed func(string, error) error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -112,8 +112,8 @@ func checkAbsent(path, counterPath string, c counterState, err error, failed fun
 
 // compare decides whether the database holds the last transaction that was acknowledged,
 // or a later one. A transaction is acknowledged when it is in the database and then in
-// the counter: docs/adr/0026 has a table of what a crash can leave. It returns the name
-// of the file that is wrong.
+// the counter: docs/adr/0026 has a table of the states after a crash. It returns the name
+// of the wrong file.
 func (c *contents) compare(counter counterState) (file string, err error) {
 	switch {
 	case c.file != counter.file:

@@ -20,7 +20,7 @@ const (
 	slotBytes        = 8 + 4 + 16 + 8 + 8 + 4 // magic, version, file, commit, digest, checksum
 )
 
-// A counterState is what seeds.commits says.
+// A counterState is the content of seeds.commits.
 type counterState struct {
 	file [16]byte // identity.file
 	seal          // of the last transaction that was acknowledged

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// firstCommit is the number of the transaction with which a log begins. One that begins
-// by ForgetState has another, so that it does not count as one in which nothing has
-// happened yet.
+// firstCommit is the number of the first transaction of a log. A log that begins by
+// ForgetState starts at returnedCommit, so that a crash while its files are made is not
+// mistaken for the first start of a seed.
 const (
 	firstCommit    = 1
 	returnedCommit = 2
@@ -53,7 +53,7 @@ func createState(dir string, cfg *Config) error {
 	if err := os.Rename(path+newSuffix, path); err != nil {
 		return err
 	}
-	// That there is a file must survive as well as what is in it.
+	// The names of the files must survive as well as their contents.
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
 }
 

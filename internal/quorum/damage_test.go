@@ -21,7 +21,7 @@ type damage struct {
 	do   func(h *history, f files)
 }
 
-// damages are the kinds of damage, of which most concern the database.
+// damages returns all kinds of damage. Most concern the database.
 func damages() []damage {
 	return []damage{
 		{"truncated database", false, func(h *history, f files) { f[databaseFile] = h.truncate(f[databaseFile]) }},
@@ -120,7 +120,7 @@ func (h *history) earlier(within int) files {
 func (h *history) foreign() []byte {
 	switch h.rng.IntN(3) {
 	case 0:
-		return []byte("SQLite format 3\x00 or whatever else there is\n")
+		return []byte("SQLite format 3\x00 and more\n")
 	case 1:
 		return h.bytes(1 + h.rng.IntN(100_000))
 	}
@@ -146,7 +146,7 @@ func (h *history) foreign() []byte {
 	return b
 }
 
-// A damaged state directory is either an error that names a file and says what to do, or
+// A damaged state directory is either an error that names a file and a remedy, or
 // exactly the state that the seed has left: never an older one, another one, or a panic.
 // DAMAGES is how many damages are tried, and DAMAGE_SEED repeats a run.
 func TestDamage(t *testing.T) {

@@ -25,15 +25,15 @@ const (
 // errLocked says that another process uses the directory.
 var errLocked = errors.New("in use by another seed")
 
-// A disk is a log as it is kept: what a write has returned for survives the end of the
-// process and of the machine. It is used by one goroutine at a time.
+// A disk is the durable copy of a log: a transaction survives a crash of the process and
+// of the machine once commit has returned nil. It is used by one goroutine at a time.
 type disk struct {
 	dir     string
 	lock    *os.File
 	db      *bolt.DB
 	file    *os.File // of db
 	counter *counter
-	sums    sums // of what is in db
+	sums    sums // of the records in db
 	several bool // whether there are other seeds
 	// faulted: bbolt has panicked, and holds its own locks for ever. Nothing of it may be
 	// called any more.
@@ -99,7 +99,7 @@ func (d *disk) open(cfg *Config) (*contents, error) {
 	return c, nil
 }
 
-// openFiles opens what readState has found in order, for writing.
+// openFiles opens the files for writing after readState has checked them.
 func (d *disk) openFiles(c *contents) error {
 	path := filepath.Join(d.dir, databaseFile)
 	if err := d.guard(func() (err error) { d.db, err = openBolt(path, 0, &d.file); return err }); err != nil {
@@ -117,7 +117,7 @@ func (d *disk) openFiles(c *contents) error {
 			return fmt.Errorf("state of this seed: %w", err)
 		}
 	}
-	// bbolt has to see what was checked.
+	// bbolt has to see the transaction that was checked.
 	return d.guard(func() error {
 		return d.db.View(func(tx *bolt.Tx) error {
 			want, _ := encodeValue(sealKey, c.seal.marshal())

@@ -44,21 +44,21 @@ func (f files) headerAt() int {
 
 func (f files) header() []byte { return f[databaseFile][f.headerAt():][:os.Getpagesize()] }
 
-// What a crash leaves at any point of a transaction is the state before it or after it;
-// after it once the counter has been written.
+// A crash at any point of a transaction leaves the state before it or after it, and the
+// state after it once the counter has been written.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	h, before, after, was := lastTransaction(t)
 	size := os.Getpagesize()
-	check := func(what string, f files, allowed ...*model) {
+	check := func(point string, f files, allowed ...*model) {
 		t.Helper()
 		c, err := h.opened(f)
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", point, err)
 			return
 		}
 		if !slices.ContainsFunc(allowed, func(m *model) bool { return m.differs(c) == "" }) {
-			t.Errorf("%s: another state, commit %d", what, c.commit)
+			t.Errorf("%s: another state, commit %d", point, c.commit)
 		}
 	}
 	// The header is written when all other pages are on disk.
@@ -123,7 +123,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// Errors say which file, what is wrong, and what to do.
+// Errors name the file, the problem and the remedy.
 func TestFileErrors(t *testing.T) {
 	t.Parallel()
 	for _, seeds := range []int{1, 3} {

@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// syncData writes the data of a file to the disk, and of its metadata only what is
-// needed to read it.
+// syncData writes the data of a file to the disk, without metadata such as times.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

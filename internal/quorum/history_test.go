@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A model is what a log should hold, kept apart from the code under test.
+// A model is the expected content of a log, kept apart from the code under test.
 type model struct {
 	hard     *raftpb.HardState
 	snapshot *raftpb.Snapshot
@@ -77,7 +77,7 @@ func (f files) write(t *testing.T, dir string) {
 	}
 }
 
-// A history is a state directory on which a seed has worked for a while.
+// A history is a state directory after some time of use.
 type history struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -199,8 +199,8 @@ func (h *history) bytes(n int) []byte {
 	return b
 }
 
-// opened is what a seed makes of some files: an error that names a file, or a state. A state
-// must still be there after another transaction.
+// opened opens some files as a seed does. If that succeeds, further transactions must
+// succeed, too, and be there after the next start.
 func (h *history) opened(f files) (c *contents, err error) {
 	h.t.Helper()
 	cfg := h.cfg

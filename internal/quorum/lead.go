@@ -12,8 +12,8 @@ func (l *Log) follow() {
 		return
 	}
 	leader := seedOf(s.Lead)
-	// Who leads has made a change of its own term, an empty one. What comes before that
-	// may be of a time long past.
+	// A leader has made a change of its own term, an empty one. Changes before that may be
+	// of a time long past.
 	if at, err := l.memory.Term(l.applied); leader == l.cfg.Self || err != nil || at != s.GetTerm() {
 		leader = raft.None
 	}

@@ -13,11 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A seed that has forgotten its state has also forgotten its votes and what others count
-// on it to have. So it does not come back as the member of the log that it was, but as a
-// new one: it asks the leader, which removes the old member, adds the new one as a learner,
-// and makes that a voter when it has caught up. Each step is a change that most voters
-// agree on, among which the old member is not heard of any more.
+// A seed without its state has also forgotten its votes and the entries that it has
+// acknowledged. So it does not come back as the same member of the log, but as a new one:
+// it asks the leader, which removes the old member, adds the new one as a learner, and
+// makes that a voter when it has caught up. A majority of the voters without the old member
+// agrees on each step, so that no leader can be elected with a vote that the old one has
+// given, and the new one has not.
 //
 // The ID of a member is that of its seed, and in its lower half a number that no other
 // member of this seed has had: 0 for the first one, random for others.
@@ -51,7 +52,7 @@ func (cfg *Config) check() error {
 // waits for a change of the members before it proposes one again.
 const joinTicks = electionTicks
 
-// joining is what a Log knows of members that want to vote.
+// joining holds the members that want to vote.
 type joining struct {
 	ticks  int               // until it asks, or proposes, again
 	wanted map[uint64]uint64 // seed: the member that it has become
@@ -65,7 +66,7 @@ func (j *joining) ask(member uint64) {
 }
 
 // isJoin reports whether a message is that of a member that asks to join. It has the
-// form of a proposal, of which Raft gets none from others.
+// form of a proposal; seeds forward no proposals to each other.
 func isJoin(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgProp && m.GetTerm() == 0 && m.GetFrom() != seedOf(m.GetFrom()) && len(m.GetEntries()) == 0
 }
@@ -75,7 +76,7 @@ func (l *Log) votes() bool { return slices.Contains(l.members.GetVoters(), l.sel
 // isMember reports whether this seed votes or learns.
 func (l *Log) isMember() bool { return l.votes() || slices.Contains(l.members.GetLearners(), l.self) }
 
-// join asks all other seeds, of which one may lead, to make this one a voter.
+// join asks all other seeds to make this one a voter. Only the leader answers.
 func (l *Log) join() {
 	if l.votes() {
 		return
@@ -173,7 +174,7 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 	return nil
 }
 
-// checkChange refuses what Raft would panic about, and what no leader proposes.
+// checkChange refuses changes that no leader proposes. Raft would panic on some of them.
 func (l *Log) checkChange(change *raftpb.ConfChange) error {
 	id, t := change.GetNodeId(), change.GetType()
 	switch {

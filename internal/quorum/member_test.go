@@ -57,7 +57,7 @@ func (g *group) stored(id uint64) []uint64 {
 	return s.GetMetadata().GetConfState().GetVoters()
 }
 
-// A seed whose state is damaged does not start. With ForgetState it learns the state from
+// A seed with a damaged state does not start. With ForgetState it learns the state from
 // the others, votes when it has caught up, and keeps that when it is started again.
 func TestForgetState(t *testing.T) {
 	// After more than keepEntries changes, it is sent a snapshot in the place of some.

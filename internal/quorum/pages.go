@@ -10,7 +10,7 @@ import (
 )
 
 // bbolt trusts the pages of a file: a wrong page ID, offset or free list makes it panic,
-// fault, or later overwrite what is in use. So a file is read and checked here first,
+// fault, or later overwrite pages in use. So a file is read and checked here first,
 // without bbolt and without a memory map, to the layout of bbolt's internal/common
 // (version 2 of its format; numbers are in the byte order of the machine).
 const (
@@ -233,7 +233,7 @@ func (p page) element(i int) ([]byte, error) {
 	return p.body[at : at+elementBytes], nil
 }
 
-// slice is a part of the page whose position counts from the start of an element.
+// slice is a part of the page at a position that counts from the start of an element.
 func (p page) slice(i int, position, skip, length uint32) ([]byte, error) {
 	from := uint64(pageHeader+elementBytes*i) + uint64(position) + uint64(skip)
 	to := from + uint64(length)
@@ -298,7 +298,8 @@ func (r *pageReader) bucket(value []byte) ([]pair, error) {
 }
 
 // free checks that the free list has all pages that do not belong to the tree, and no
-// others: bbolt writes to them.
+// others: bbolt writes to them. A file without a list is refused: nexar writes none, and
+// bbolt would read it on a goroutine of its own, where a fault cannot be recovered from.
 func (r *pageReader) free(id uint64) error {
 	p, err := r.page(id)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Pages that bbolt would trust, and that would make it overwrite what is in use, fault or
-// lose entries, are noticed.
+// Damaged pages are noticed that would make bbolt overwrite pages in use, fault or lose
+// entries.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, rand.New(rand.NewPCG(3, 4)), 100)

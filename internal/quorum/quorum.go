@@ -11,8 +11,8 @@
 // Consensus Algorithm", USENIX ATC 2014), by go.etcd.io/raft. It is kept in a
 // directory: a seed that is started again has everything that it ever agreed to, or Open
 // returns a FileError. A seed that has lost its directory must not vote as if it had it:
-// Config.ForgetState has it learn the log first. Step reports what it can find out about
-// a seed that was started without.
+// Config.ForgetState has it learn the log first. A seed that was started without ends with
+// ErrLost if the leader shows that it lacks entries.
 //
 // A Log may be used by several goroutines. It calls a Machine on one of its own, save
 // for a Restore by Open.
@@ -82,9 +82,9 @@ type Config struct {
 	Seeds []uint64
 	// Dir is where the log is kept.
 	Dir string
-	// ForgetState has a seed whose directory is empty or damaged learn the log from the
-	// others, of which most must run. It votes when it has caught up. A state that is not
-	// damaged is kept.
+	// ForgetState lets a seed start with an empty or damaged directory: it learns the log
+	// from the others, a majority of all, and votes when it has caught up. A state that is
+	// not damaged is kept.
 	ForgetState bool
 	// Machine is told what is agreed on.
 	Machine Machine
@@ -384,7 +384,7 @@ func (l *Log) handle(rd raft.Ready) error {
 		}
 	}
 	l.follow()
-	changed := false // who the members are
+	changed := false // members
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
 		if err := l.cfg.Machine.Restore(s.GetData()); err != nil {
 			return fmt.Errorf("snapshot of another seed: %w", err)

@@ -78,7 +78,7 @@ func decodeMessage(key string, value []byte, m proto.Message) (sum uint32, err e
 // indexKey is the key of an entry.
 func indexKey(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
 
-// An identity says whose log a file holds. It is written once.
+// An identity names the seed that a file belongs to. It is written once.
 type identity struct {
 	file   [16]byte // random, the same in seeds.db and seeds.commits
 	member uint64   // this seed's ID in Raft

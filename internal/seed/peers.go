@@ -24,8 +24,8 @@ type Quorum struct {
 	Seeds []string
 	// Dir is where this seed keeps what was agreed on.
 	Dir string
-	// ForgetState has a seed whose Dir is empty or damaged learn from the others what was
-	// agreed on, before it votes.
+	// ForgetState lets the seed start with an empty or damaged Dir: it learns the log from
+	// the others before it votes.
 	ForgetState bool
 	// Open opens the log by which they agree.
 	Open func(LogConfig) (Log, error)
@@ -82,7 +82,7 @@ type peers struct {
 	in  map[uint64]*line   // those from whom there is one
 }
 
-// idOf is what the log calls the seed of an address. Its lower half is 0.
+// idOf is the ID of a seed in the log. Its lower half is 0.
 func idOf(addr string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(addr))
