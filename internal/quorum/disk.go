@@ -103,7 +103,7 @@ func (d *disk) open(cfg *Config) (*contents, error) {
 func (d *disk) openFiles(c *contents) error {
 	path := filepath.Join(d.dir, databaseFile)
 	if err := d.guard(func() (err error) { d.db, err = openBolt(path, 0, &d.file); return err }); err != nil {
-		return err
+		return fmt.Errorf("opening %s: %w", path, err)
 	}
 	f, err := os.OpenFile(filepath.Join(d.dir, counterFile), os.O_RDWR, 0)
 	if err != nil {
@@ -111,8 +111,12 @@ func (d *disk) openFiles(c *contents) error {
 	}
 	d.counter = &counter{f: f, file: c.file, last: c.seal}
 	// The last transaction may have been cut off before it was acknowledged. It is complete,
-	// so it counts from now on, and must do so when this seed starts again.
+	// so it counts from now on. It must be on disk before the counter says so: a process that
+	// was killed can have left it in the cache of the system only.
 	if c.acknowledged != c.commit {
+		if err := d.guard(d.db.Sync); err != nil {
+			return fmt.Errorf("writing %s to the disk: %w", path, err)
+		}
 		if err := d.counter.write(c.seal); err != nil {
 			return fmt.Errorf("state of this seed: %w", err)
 		}

@@ -12,6 +12,9 @@ func (l *Log) follow() {
 		return
 	}
 	leader := seedOf(s.Lead)
+	if leader == l.cfg.Self && s.Lead != l.self {
+		leader = raft.None // an earlier member of this seed
+	}
 	// A leader has made a change of its own term, an empty one. Changes before that may be
 	// of a time long past.
 	if at, err := l.memory.Term(l.applied); leader == l.cfg.Self || err != nil || at != s.GetTerm() {

@@ -52,17 +52,38 @@ func (cfg *Config) check() error {
 // waits for a change of the members before it proposes one again.
 const joinTicks = electionTicks
 
-// joining holds the members that want to vote.
+// joining holds the requests of members that want to vote.
 type joining struct {
-	ticks  int               // until it asks, or proposes, again
-	wanted map[uint64]uint64 // seed: the member that it has become
+	ticks    int                // until this seed asks, or proposes a change, again
+	requests map[uint64]request // by seed
+}
+
+// A request expires: a later leader may admit the member, and the seed may then become yet
+// another one, which must not be removed for the sake of this request.
+type request struct {
+	member uint64
+	ticks  int // until it expires
 }
 
 func (j *joining) ask(member uint64) {
-	if j.wanted == nil {
-		j.wanted = make(map[uint64]uint64)
+	if j.requests == nil {
+		j.requests = make(map[uint64]request)
 	}
-	j.wanted[seedOf(member)] = member
+	j.requests[seedOf(member)] = request{member, 2 * joinTicks}
+}
+
+// tick lets requests expire, and returns the members of the others.
+func (j *joining) tick() (members []uint64) {
+	for _, seed := range slices.Sorted(maps.Keys(j.requests)) {
+		r := j.requests[seed]
+		if r.ticks--; r.ticks <= 0 {
+			delete(j.requests, seed)
+			continue
+		}
+		j.requests[seed] = r
+		members = append(members, r.member)
+	}
+	return members
 }
 
 // isJoin reports whether a message is that of a member that asks to join. It has the
@@ -101,13 +122,14 @@ func (l *Log) join() {
 // leader goes on where this one has ended.
 func (l *Log) admit() error {
 	if l.raft.BasicStatus().RaftState != raft.StateLeader {
+		clear(l.joining.requests)
 		return nil
 	}
+	members := l.joining.tick()
 	if l.joining.ticks--; l.joining.ticks > 0 {
 		return nil
 	}
-	for _, seed := range slices.Sorted(maps.Keys(l.joining.wanted)) {
-		member := l.joining.wanted[seed]
+	for _, member := range members {
 		change := l.nextChange(member)
 		if change == nil {
 			continue
@@ -129,7 +151,6 @@ func (l *Log) nextChange(member uint64) *raftpb.ConfChange {
 		return &raftpb.ConfChange{Type: t.Enum(), NodeId: &of}
 	}
 	if slices.Contains(l.members.GetVoters(), member) {
-		delete(l.joining.wanted, seedOf(member))
 		return nil
 	}
 	for _, old := range slices.Concat(l.members.GetVoters(), l.members.GetLearners()) {

@@ -249,3 +249,22 @@ func TestStrangeMemberChanges(t *testing.T) {
 		}
 	})
 }
+
+// A request expires unless it is repeated, and a later one of the same seed replaces it.
+func TestJoinRequestsExpire(t *testing.T) {
+	var j joining
+	j.ask(1<<40 | 5)
+	j.ask(2<<40 | 6)
+	for range joinTicks {
+		if m := j.tick(); !slices.Equal(m, []uint64{1<<40 | 5, 2<<40 | 6}) {
+			t.Fatalf("members %x", m)
+		}
+	}
+	j.ask(1<<40 | 7)
+	for range joinTicks {
+		j.tick()
+	}
+	if m := j.tick(); !slices.Equal(m, []uint64{1<<40 | 7}) {
+		t.Errorf("members %x", m)
+	}
+}

@@ -321,7 +321,9 @@ func (l *Log) next(ticks <-chan time.Time) error {
 // Raft would panic.
 func (l *Log) step(m *raftpb.Message) error {
 	if isJoin(m) {
-		l.joining.ask(m.GetFrom())
+		if l.raft.BasicStatus().RaftState == raft.StateLeader {
+			l.joining.ask(m.GetFrom())
+		}
 		return nil
 	}
 	if m.GetTo() != l.self {
