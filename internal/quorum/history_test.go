@@ -47,7 +47,7 @@ func (m *model) last() uint64 {
 // files are the files of a state directory, by name.
 type files map[string][]byte
 
-func readFiles(t *testing.T, dir string) files {
+func readFiles(t testing.TB, dir string) files {
 	t.Helper()
 	f := make(files)
 	for _, name := range []string{databaseFile, counterFile} {
