@@ -76,7 +76,7 @@ func damages() []damage {
 		{"foreign counter", false, func(h *history, f files) { f[counterFile] = h.bytes(counterBytes) }},
 		{"files of another seed", false, func(h *history, f files) {
 			other := h.past[len(h.past)-1].clone()
-			h2 := newHistory(h.t, h.rng, 3)
+			h2 := newHistory(h.t, h.rng, 3, true)
 			name := []string{databaseFile, counterFile}[h.rng.IntN(2)]
 			other[name] = h2.past[2][name]
 			f[name] = other[name]
@@ -172,7 +172,7 @@ func TestDamage(t *testing.T) {
 	var h *history
 	for i := range total {
 		if i%perHistory == 0 {
-			h = newHistory(t, rng, 30+rng.IntN(120))
+			h = newHistory(t, rng, 30+rng.IntN(120), rng.IntN(2) == 0)
 		}
 		f := h.past[len(h.past)-1].clone()
 		kinds := h.damage(f)

@@ -18,7 +18,7 @@ import (
 // lastTransaction makes a history, and returns its files and states before and after
 // the last transaction, which adds entries.
 func lastTransaction(t *testing.T) (h *history, before, after files, was *model) {
-	h = newHistory(t, rand.New(rand.NewPCG(1, 2)), 60)
+	h = newHistory(t, rand.New(rand.NewPCG(1, 2)), 60, false)
 	h.open()
 	was = h.model.clone()
 	list := []*raftpb.Entry{{Index: proto.Uint64(h.last() + 1), Term: h.hard.Term, Data: h.bytes(3000)}}

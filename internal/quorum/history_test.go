@@ -97,9 +97,9 @@ func testConfig(dir string, seeds int) Config {
 	return cfg
 }
 
-func newHistory(t *testing.T, rng *rand.Rand, transactions int) *history {
+func newHistory(t *testing.T, rng *rand.Rand, transactions int, small bool) *history {
 	t.Helper()
-	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2)), small: rng.IntN(2) == 0}
+	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2)), small: small}
 	h.open()
 	h.model = model{
 		hard: &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},

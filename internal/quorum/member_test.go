@@ -1,11 +1,15 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +17,21 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
+
+// A watch is the log of a seed, and notices that it votes.
+type watch struct {
+	slog.Handler
+	votes atomic.Bool
+}
+
+func (w *watch) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *watch) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "has caught up, and votes") {
+		w.votes.Store(true)
+	}
+	return nil
+}
 
 // forgetful starts a seed with ForgetState.
 func (g *group) forgetful(id uint64) {

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,9 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,21 +84,6 @@ type group struct {
 	// up since.
 	forget map[uint64]bool
 	caught map[uint64]*watch
-}
-
-// A watch is the log of a seed, and notices that it votes.
-type watch struct {
-	slog.Handler
-	votes atomic.Bool
-}
-
-func (w *watch) Enabled(context.Context, slog.Level) bool { return true }
-
-func (w *watch) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "has caught up, and votes") {
-		w.votes.Store(true)
-	}
-	return nil
 }
 
 func newGroup(t *testing.T, n int) *group {
