@@ -43,9 +43,14 @@ type SeedConfig struct {
 	// Peers are the addresses ("host:port") of all seeds of the cluster, this one among
 	// them, the same on each: three or five, of which fewer than half may fail. They
 	// agree on everything that has to outlive one of them; the others go on by
-	// themselves. Each needs a Consensus, and a StateDir of its own, which it must not
-	// lose. The default is one seed.
+	// themselves. Each needs a Consensus, and a StateDir of its own. One that has lost its
+	// StateDir must not start without ForgetState. The default is one seed.
 	Peers []string
+	// ForgetState lets one of several Peers start with an empty or damaged StateDir: it
+	// learns from the others, a majority of all Peers, and votes when it has caught up. A
+	// StateDir that is not damaged is kept. Leave it out at the first start of a cluster:
+	// no seed has a state to learn then.
+	ForgetState bool
 	// PeerToken is a secret that the Peers prove to each other, like Token. Nodes have
 	// Token, and whoever holds it could pass for a seed; PeerToken keeps this to hosts
 	// that have it. The default is Token.
@@ -113,6 +118,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
 		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Log", ErrConfig)
 	}
+	if cfg.ForgetState && len(cfg.Peers) == 0 {
+		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
+	}
 	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
 	if err != nil {
 		return nil, err
@@ -122,7 +130,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
+		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
 		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})

@@ -20,11 +20,12 @@ import (
 
 // Log keeps a log by Raft (Ongaro and Ousterhout, "In Search of an Understandable
 // Consensus Algorithm", USENIX ATC 2014), in a file in the StateDir. It is a
-// nexar.Consensus, and called by nexar.StartSeed only. What cannot be kept, or does not
-// fit what the others have, ends the seed (Seed.Err).
+// nexar.Consensus, and called by nexar.StartSeed only. A StateDir that is damaged, or older
+// than the last change that this seed has acknowledged, is an error that names the file. A
+// log that cannot be written, or does not fit those of the others, ends the seed (Seed.Err).
 func Log(cfg seed.LogConfig) (seed.Log, error) {
 	l, err := quorum.Open(quorum.Config{
-		Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log,
+		Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState,
 	})
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 type peerFlags struct {
 	listen    string
 	stateDir  string
+	forget    bool
 	peers     []string
 	advertise string
 	tokenFile string // of the token of the seeds
@@ -42,6 +43,7 @@ func (f *peerFlags) definePeers(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.peers, "peers", nil, "`addresses` of all seeds of the cluster, this one among them, separated by commas (default: there is one)")
 	flags.StringVar(&f.advertise, "advertise", "", "which `address` of --peers is that of this seed (default: the one that leads here)")
 	flags.StringVar(&f.tokenFile, "peer-token-file", "", "`file` with a token that seeds prove to each other, and no node has (default: that of the cluster)")
+	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers after it has lost its state, or with a damaged one: it learns the state from the others before it votes")
 	flags.StringVar(&f.stateDir, "state-dir", "", "keep what has to outlive the seed in this `directory` (default: in memory)")
 }
 
@@ -49,6 +51,9 @@ func (f *peerFlags) definePeers(cmd *cobra.Command) {
 func (f *peerFlags) checkPeers() error {
 	if len(f.peers) == 0 && f.advertise != "" {
 		return usagef("--advertise says which of --peers this seed is, and there are none")
+	}
+	if len(f.peers) == 0 && f.forget {
+		return usagef("--forget-state needs --peers: a seed that has no others starts a new world in an empty directory (--state-dir)")
 	}
 	if len(f.peers) > 0 && f.stateDir == "" {
 		return usagef("--peers needs --state-dir: a seed that others count on must not forget what it has agreed to")

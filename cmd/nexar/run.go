@@ -93,8 +93,8 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 	if len(f.peers) > 0 {
 		return f.among(cfg, given)
 	}
-	if f.stateDir != "" || f.advertise != "" {
-		return cfg, usagef("--state-dir and --advertise are for one of several seeds: they need --peers")
+	if f.stateDir != "" || f.advertise != "" || f.forget {
+		return cfg, usagef("--state-dir, --advertise and --forget-state are for one of several seeds: they need --peers")
 	}
 	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
 		return cfg, err
@@ -131,7 +131,7 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	}
 	f.seed = strings.Join(f.peers, ",")
 	cfg.Seeds = f.seed
-	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Token: token}
+	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: token}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}

@@ -38,6 +38,7 @@ func runScripts(t *testing.T, dir string) {
 			"status":   status,
 			"gone":     gone,
 			"shows":    shows,
+			"resize":   resize,
 		},
 	})
 }
@@ -62,6 +63,16 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
+}
+
+// resize truncates a file: "resize FILE BYTES".
+func resize(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: resize FILE BYTES")
+	}
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
 }
 
 // freePort sets a variable to a UDP port that is free: "freeport VARIABLE".

@@ -87,7 +87,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, Consensus: raft.Log, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
+		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Log, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {
@@ -141,14 +141,20 @@ func (f *seedFlags) token() (token string, made bool, err error) {
 	}
 	path := filepath.Join(f.stateDir, "token")
 	if b, err := os.ReadFile(path); err == nil {
-		return strings.TrimSpace(string(b)), true, nil
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return "", false, fmt.Errorf("%s is empty: put the token of the cluster there, or remove the file for a new one", path)
+		}
+		return token, true, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", false, err
 	}
 	token = nexar.NewToken()
 	err = os.MkdirAll(f.stateDir, 0o700)
 	if err == nil {
-		err = os.WriteFile(path, []byte(token+"\n"), 0o600)
+		err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path) // never half of it
 	}
 	return token, true, err
 }

@@ -21,7 +21,8 @@ gone.
 With --state-dir the seed keeps on disk who is in the world, and the certificate
 authority of the cluster, and the token if it has made one. When it is started
 again with the same directory and flags, the world goes on: its nodes have
-looked for the seed meanwhile.
+looked for the seed meanwhile. A directory with a damaged state, or one that is
+older than the last change that the seed has acknowledged, is an error.
 
 With --peers there are several seeds, three or five, each started with the same
 list and flags and with a --state-dir of its own. They agree on all that matters
@@ -29,8 +30,13 @@ list and flags and with a --state-dir of its own. They agree on all that matters
 of five. One of them leads; nodes may turn to any, are sent on to that one, and
 find the next by themselves. Whoever holds the token of the cluster, as all
 nodes do, could pass for a seed, unless they have a token of their own that no
-node has (--peer-token-file). A seed that has lost its directory must not be
-started again among the others.
+node has (--peer-token-file).
+
+A seed with a lost or damaged directory must not vote as if it had an empty log:
+start it with --forget-state. While most of the seeds run, it then learns the
+state from them, and votes again when it has caught up. Files that it replaces
+get the suffix .forgotten; a state that is not damaged is kept. Leave
+--forget-state out when a cluster is started for the first time.
 
 If all seeds are gone, the world works on until a node fails. If all nodes are
 gone, the world is over after 30 s, or at once if they have left in good order;

@@ -24,6 +24,9 @@ type SeedConfig struct {
 	Listen   string   // where nodes reach it
 	StateDir string   // where it keeps what has to outlive it; empty: in memory
 	Peers    []string // addresses of all seeds of the cluster; empty: there is this one
+	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
+	// learns from the others before it votes.
+	ForgetState bool
 	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
 	// its certificate authority alone.
 	Open        func(seed.LogConfig) (seed.Log, error)
@@ -94,7 +97,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 // directory and no peers.
 func (s *Seed) quorum(cfg SeedConfig) (*seed.Quorum, error) {
 	q := &seed.Quorum{
-		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, Open: cfg.Open,
+		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 			return s.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
 		},

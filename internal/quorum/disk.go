@@ -1,178 +1,244 @@
 package quorum
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
 
+// lockTimeout is how long the directory may be in use by another process.
 const (
-	file = "seeds.db"
-	// lockTimeout is how long the file may be in use by another process.
 	lockTimeout = time.Second
+	lockRetry   = 20 * time.Millisecond
 )
 
-// The buckets of the file, and the keys of the first.
-const (
-	stateBucket   = "state"
-	entriesBucket = "entries" // by index, big-endian, in order
+// errLocked says that another process uses the directory.
+var errLocked = errors.New("in use by another seed")
 
-	selfKey     = "self"
-	hardKey     = "hard"
-	snapshotKey = "snapshot"
-)
-
-// A disk is a log as it is kept: what a write has returned for survives the end of
-// the process and of the machine.
-type disk struct{ db *bolt.DB }
-
-// openDisk opens the log in a directory, and reads it. If there is none, it makes one
-// in which the seeds are the voters and nothing has happened.
-func openDisk(dir string, self uint64, seeds []uint64) (*disk, *raft.MemoryStorage, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("directory of the log of the seeds: %w", err)
-	}
-	path := filepath.Join(dir, file)
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, nil, fmt.Errorf("%s is in use by another seed", path)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("log of the seeds in %s: %w", path, err)
-	}
-	// That there is a file must survive as well as what is in it.
-	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir)))); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("directory of the log of the seeds: %w", err), db.Close())
-	}
-	d := &disk{db}
-	memory, err := d.load(self, seeds)
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("log of the seeds in %s: %w", path, err), db.Close())
-	}
-	return d, memory, nil
+// A disk is the durable copy of a log: a transaction survives a crash of the process and
+// of the machine once commit has returned nil. It is used by one goroutine at a time.
+type disk struct {
+	dir     string
+	lock    *os.File
+	db      *bolt.DB
+	file    *os.File // of db
+	counter *counter
+	sums    sums // of the records in db
+	several bool // whether there are other seeds
+	// faulted: bbolt has panicked, and holds its own locks for ever. Nothing of it may be
+	// called any more.
+	faulted bool
+	failed  error // why no transaction is possible any more
 }
 
-// syncDir has the system write a directory to the disk.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil // There it cannot be asked for.
+// openDisk opens the log in a directory, and reads it. If there is none, it makes one in
+// which the seeds are the voters and nothing has happened.
+func openDisk(cfg *Config) (*disk, *contents, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("directory of the state of this seed: %w", err)
 	}
-	d, err := os.Open(path)
+	lock, err := lockDir(cfg.Dir)
 	if err != nil {
-		return err
+		return nil, nil, fmt.Errorf("state of this seed in %s: %w", cfg.Dir, err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	d := &disk{dir: cfg.Dir, lock: lock, several: len(cfg.Seeds) > 1}
+	c, err := d.open(cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, d.close())
+	}
+	return d, c, nil
 }
 
-func (d *disk) close() error { return d.db.Close() }
+func lockDir(dir string) (*os.File, error) {
+	for began := time.Now(); ; time.Sleep(lockRetry) {
+		f, err := lockFile(filepath.Join(dir, lockFileName))
+		if !errors.Is(err, errLocked) || time.Since(began) > lockTimeout {
+			return f, err
+		}
+	}
+}
 
-// load reads the log, or makes it.
-func (d *disk) load(self uint64, seeds []uint64) (memory *raft.MemoryStorage, err error) {
-	memory = raft.NewMemoryStorage()
-	err = d.db.Update(func(tx *bolt.Tx) error {
-		state, err := tx.CreateBucketIfNotExists([]byte(stateBucket))
-		if err != nil {
-			return err
+func (d *disk) open(cfg *Config) (*contents, error) {
+	c, err := readState(d.dir, d.several)
+	switch {
+	case cfg.ForgetState && errors.Is(err, ErrDamaged):
+		cfg.Log.Warn("the damaged state of this seed is set aside", "err", err, "suffix", setAsideSuffix)
+		c, err = nil, nil
+	case cfg.ForgetState && c != nil:
+		cfg.Log.Warn("the state of this seed is not damaged, and is kept: to forget it, empty its directory", "dir", d.dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(d.dir, databaseFile)
+	if c == nil {
+		if err := d.guard(func() error { return createState(d.dir, cfg) }); err != nil {
+			return nil, fmt.Errorf("making the state of this seed in %s: %w", d.dir, err)
 		}
-		entries, err := tx.CreateBucketIfNotExists([]byte(entriesBucket))
-		if err != nil {
-			return err
+		if c, err = readState(d.dir, d.several); err != nil {
+			return nil, err
 		}
-		if state.Get([]byte(selfKey)) == nil {
-			if err := found(state, self, seeds); err != nil {
+	}
+	if err := c.belongsTo(cfg.Self, cfg.Seeds); err != nil {
+		return nil, fmt.Errorf("state of this seed in %s: %w", path, err)
+	}
+	if err := d.openFiles(c); err != nil {
+		return nil, err
+	}
+	d.sums = c.sums.clone()
+	return c, nil
+}
+
+// openFiles opens the files for writing after readState has checked them.
+func (d *disk) openFiles(c *contents) error {
+	path := filepath.Join(d.dir, databaseFile)
+	if err := d.guard(func() (err error) { d.db, err = openBolt(path, 0, &d.file); return err }); err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	f, err := os.OpenFile(filepath.Join(d.dir, counterFile), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("state of this seed: %w", err)
+	}
+	d.counter = &counter{f: f, file: c.file, last: c.seal}
+	// The last transaction may have been cut off before it was acknowledged. It is complete,
+	// so it counts from now on. It must be on disk before the counter says so: a process that
+	// was killed can have left it in the cache of the system only.
+	if c.acknowledged != c.commit {
+		if err := d.guard(d.db.Sync); err != nil {
+			return fmt.Errorf("writing %s to the disk: %w", path, err)
+		}
+		if err := d.counter.write(c.seal); err != nil {
+			return fmt.Errorf("state of this seed: %w", err)
+		}
+	}
+	// bbolt has to see the transaction that was checked.
+	return d.guard(func() error {
+		return d.db.View(func(tx *bolt.Tx) error {
+			want, _ := encodeValue(sealKey, c.seal.marshal())
+			if b := tx.Bucket([]byte(stateBucket)); b == nil || !bytes.Equal(b.Get([]byte(sealKey)), want) {
+				return d.fileError("it has changed while it was opened")
+			}
+			return nil
+		})
+	})
+}
+
+// openBolt opens a database, which must exist unless flags make it.
+func openBolt(path string, flags int, file **os.File) (*bolt.DB, error) {
+	return bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: lockTimeout,
+		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+			f, err = os.OpenFile(name, flag&^os.O_CREATE|flags, mode)
+			*file = f
+			return f, err
+		},
+	})
+}
+
+func (d *disk) fileError(problem string) error {
+	return &FileError{Path: filepath.Join(d.dir, databaseFile), Problem: problem, several: d.several}
+}
+
+// guard calls a function that uses bbolt, and returns its panics as errors: bbolt reads
+// the file by a memory map, and faults if that cannot be read or is truncated by another
+// process, and it panics if pages are not as it has left them.
+func (d *disk) guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			d.faulted = true
+			problem := fmt.Sprintf("bbolt has found it damaged: %v", r)
+			if _, isFault := r.(interface{ Addr() uintptr }); isFault {
+				problem = "reading it has caused a memory fault, as when the disk fails or the file is truncated while it is in use"
+			}
+			err = d.fileError(problem)
+		}
+	}()
+	return f()
+}
+
+// close closes the files and lets other processes use them.
+func (d *disk) close() (err error) {
+	if d.counter != nil {
+		err = d.counter.f.Close()
+	}
+	switch {
+	case d.faulted && d.file != nil:
+		err = errors.Join(err, d.file.Close()) // Its map stays until the process ends.
+	case d.db != nil && !d.faulted:
+		err = errors.Join(err, d.db.Close())
+	}
+	return errors.Join(err, d.lock.Close())
+}
+
+// A transaction changes the records of the database, and their checksums alike.
+type transaction struct {
+	state, entries *bolt.Bucket
+	sums           sums
+}
+
+// commit makes a transaction. When it returns nil, the transaction is on disk and
+// acknowledged. After an error no other is possible.
+func (d *disk) commit(change func(*transaction) error) error {
+	if d.failed != nil {
+		return d.failed
+	}
+	t := &transaction{sums: d.sums.clone()}
+	s := seal{commit: d.counter.last.commit + 1}
+	err := d.guard(func() error {
+		return d.db.Update(func(tx *bolt.Tx) error {
+			t.state, t.entries = tx.Bucket([]byte(stateBucket)), tx.Bucket([]byte(entriesBucket))
+			if t.state == nil || t.entries == nil {
+				return d.fileError("its buckets are gone")
+			}
+			if err := change(t); err != nil {
 				return err
 			}
-		}
-		return read(state, entries, memory, self, seeds)
+			s.digest = t.sums.digest()
+			return t.seal(s)
+		})
 	})
-	return memory, err
-}
-
-// found writes the beginning of a log, which is the same on all seeds.
-func found(state *bolt.Bucket, self uint64, seeds []uint64) error {
-	snapshot := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
-		ConfState: &raftpb.ConfState{Voters: seeds}, Index: proto.Uint64(1), Term: proto.Uint64(1),
-	}}
-	hard := &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)}
-	return errors.Join(
-		put(state, snapshotKey, snapshot), put(state, hardKey, hard),
-		state.Put([]byte(selfKey), key(self)),
-	)
-}
-
-// read fills memory, and makes sure that this is the log of this seed.
-func read(state, entries *bolt.Bucket, memory *raft.MemoryStorage, self uint64, seeds []uint64) error {
-	var snapshot raftpb.Snapshot
-	var hard raftpb.HardState
-	if err := errors.Join(get(state, snapshotKey, &snapshot), get(state, hardKey, &hard)); err != nil {
-		return err
+	if err == nil {
+		err = d.counter.write(s)
 	}
-	voters := slices.Sorted(slices.Values(snapshot.GetMetadata().GetConfState().GetVoters()))
-	if b := state.Get([]byte(selfKey)); len(b) != 8 || binary.BigEndian.Uint64(b) != self || !slices.Equal(voters, slices.Sorted(slices.Values(seeds))) {
-		return errors.New("it is of another seed, or of one with other peers: the seeds of a cluster stay the same")
-	}
-	if err := errors.Join(memory.ApplySnapshot(&snapshot), memory.SetHardState(&hard)); err != nil {
-		return err
-	}
-	var list []*raftpb.Entry
-	last := snapshot.GetMetadata().GetIndex()
-	err := entries.ForEach(func(_, b []byte) error {
-		e := new(raftpb.Entry)
-		list = append(list, e)
-		return proto.Unmarshal(b, e)
-	})
 	if err != nil {
+		d.failed = err
 		return err
 	}
-	for i, e := range list {
-		if e.GetIndex() != list[0].GetIndex()+uint64(i) {
-			return fmt.Errorf("damaged: entry %d follows entry %d", e.GetIndex(), list[i-1].GetIndex())
-		}
-	}
-	if len(list) > 0 {
-		if first := list[0].GetIndex(); first > last+1 {
-			return fmt.Errorf("damaged: it begins with entry %d, after those up to %d", first, last)
-		}
-		last = max(last, list[len(list)-1].GetIndex())
-	}
-	if hard.GetCommit() > last || hard.GetCommit() < snapshot.GetMetadata().GetIndex() {
-		return fmt.Errorf("damaged: entry %d was agreed on, and it ends with %d", hard.GetCommit(), last)
-	}
-	return memory.Append(list)
+	d.sums = t.sums
+	return nil
 }
 
 // keep writes a state, a snapshot, which takes the place of all entries, and entries,
 // which take that of those from the first of them on; the last two if there are any.
 func (d *disk) keep(hard *raftpb.HardState, list []*raftpb.Entry, snapshot *raftpb.Snapshot) error {
-	return d.db.Update(func(tx *bolt.Tx) error {
-		state, entries := tx.Bucket([]byte(stateBucket)), tx.Bucket([]byte(entriesBucket))
-		if err := put(state, hardKey, hard); err != nil {
+	return d.commit(func(t *transaction) error {
+		if err := t.putHard(hard); err != nil {
 			return err
 		}
 		if !raft.IsEmptySnap(snapshot) {
-			if err := errors.Join(put(state, snapshotKey, snapshot), remove(entries, 0, ^uint64(0))); err != nil {
+			if err := errors.Join(t.putSnapshot(snapshot), t.dropUpTo(^uint64(0))); err != nil {
 				return err
 			}
 		}
 		if len(list) == 0 {
 			return nil
 		}
-		if err := remove(entries, list[0].GetIndex(), ^uint64(0)); err != nil {
+		if err := t.dropFrom(list[0].GetIndex()); err != nil {
 			return err
 		}
 		for _, e := range list {
-			if err := put(entries, string(key(e.GetIndex())), e); err != nil {
+			if err := t.putEntry(e); err != nil {
 				return err
 			}
 		}
@@ -182,41 +248,65 @@ func (d *disk) keep(hard *raftpb.HardState, list []*raftpb.Entry, snapshot *raft
 
 // compact writes a state and a snapshot, and removes the entries up to an index.
 func (d *disk) compact(hard *raftpb.HardState, snapshot *raftpb.Snapshot, upTo uint64) error {
-	return d.db.Update(func(tx *bolt.Tx) error {
-		state := tx.Bucket([]byte(stateBucket))
-		return errors.Join(put(state, hardKey, hard), put(state, snapshotKey, snapshot), remove(tx.Bucket([]byte(entriesBucket)), 0, upTo))
+	return d.commit(func(t *transaction) error {
+		return errors.Join(t.putHard(hard), t.putSnapshot(snapshot), t.dropUpTo(upTo))
 	})
 }
 
-// remove removes the entries of some indices, both ends included.
-func remove(entries *bolt.Bucket, from, to uint64) error {
+func (t *transaction) putHard(m *raftpb.HardState) (err error) {
+	t.sums.hard, err = putMessage(t.state, hardKey, m)
+	return err
+}
+
+func (t *transaction) putSnapshot(m *raftpb.Snapshot) (err error) {
+	t.sums.snapshot, err = putMessage(t.state, snapshotKey, m)
+	return err
+}
+
+func (t *transaction) putEntry(e *raftpb.Entry) error {
+	sum, err := putMessage(t.entries, string(indexKey(e.GetIndex())), e)
+	t.sums.add(e.GetIndex(), sum)
+	return err
+}
+
+func (t *transaction) seal(s seal) error {
+	value, _ := encodeValue(sealKey, s.marshal())
+	return t.state.Put([]byte(sealKey), value)
+}
+
+func (t *transaction) dropFrom(index uint64) error {
+	t.sums.dropFrom(index)
+	c := t.entries.Cursor()
+	k, _ := c.Seek(indexKey(index))
+	return t.drop(c, k, nil)
+}
+
+func (t *transaction) dropUpTo(index uint64) error {
+	t.sums.dropUpTo(index)
+	c := t.entries.Cursor()
+	k, _ := c.First()
+	return t.drop(c, k, indexKey(index))
+}
+
+// drop removes entries from a key on, up to another one, which is nil for the end.
+func (t *transaction) drop(c *bolt.Cursor, k, last []byte) error {
 	var keys [][]byte
-	c := entries.Cursor()
-	for k, _ := c.Seek(key(from)); k != nil && binary.BigEndian.Uint64(k) <= to; k, _ = c.Next() {
+	for ; k != nil && (last == nil || bytes.Compare(k, last) <= 0); k, _ = c.Next() {
 		keys = append(keys, slices.Clone(k))
 	}
 	for _, k := range keys {
-		if err := entries.Delete(k); err != nil {
+		if err := t.entries.Delete(k); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func key(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
-
-func put(b *bolt.Bucket, key string, m proto.Message) error {
-	value, err := proto.Marshal(m)
+func putMessage(b *bolt.Bucket, key string, m proto.Message) (sum uint32, err error) {
+	payload, err := proto.Marshal(m)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return b.Put([]byte(key), value)
-}
-
-func get(b *bolt.Bucket, key string, m proto.Message) error {
-	value := b.Get([]byte(key))
-	if value == nil {
-		return fmt.Errorf("damaged: it has no %s", key)
-	}
-	return proto.Unmarshal(value, m)
+	value, sum := encodeValue(key, payload)
+	return sum, b.Put([]byte(key), value)
 }

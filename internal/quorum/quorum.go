@@ -9,9 +9,10 @@
 //
 // The log is that of Raft (Ongaro and Ousterhout, "In Search of an Understandable
 // Consensus Algorithm", USENIX ATC 2014), by go.etcd.io/raft. It is kept in a
-// directory: a seed that is started again has everything that it ever agreed to. A
-// seed that has lost its directory must not come back as the same one; Open and
-// Step report what they can find out about that.
+// directory: a seed that is started again has everything that it ever agreed to, or Open
+// returns a FileError. A seed that has lost its directory must not vote as if it had it:
+// Config.ForgetState has it learn the log first. A seed that was started without ends with
+// ErrLost if the leader shows that it lacks entries.
 //
 // A Log may be used by several goroutines. It calls a Machine on one of its own, save
 // for a Restore by Open.
@@ -56,7 +57,7 @@ var ErrClosed = errors.New("closed")
 var ErrDamaged = errors.New("the log of the seeds does not fit together: a state directory was lost, mixed up or damaged")
 
 // ErrLost says that a seed had more of the log once than it has now.
-var ErrLost = errors.New("the state directory of this seed is not the one that it had: the others know of changes that it has agreed to and lacks. Give it back its directory, or start all seeds with empty ones")
+var ErrLost = errors.New("the state directory of this seed is not the one that it had: the others know of changes that it has agreed to and lacks. Give it back its directory, or empty it and start the seed with --forget-state, so that it learns the state from the others before it votes")
 
 // A Machine is what a Log is about. Its methods are called one after the other.
 // Machines that have applied the same changes are in the same state.
@@ -75,11 +76,16 @@ type Machine interface {
 
 // Config is what a Log needs.
 type Config struct {
-	// Self is this seed, and Seeds are all of them. None is 0.
+	// Self is this seed, and Seeds are all of them. None is 0, and the lower half of each
+	// is 0: it distinguishes the members of the log that a seed has been.
 	Self  uint64
 	Seeds []uint64
 	// Dir is where the log is kept.
 	Dir string
+	// ForgetState lets a seed start with an empty or damaged directory: it learns the log
+	// from the others, a majority of all, and votes when it has caught up. A state that is
+	// not damaged is kept.
+	ForgetState bool
 	// Machine is told what is agreed on.
 	Machine Machine
 	// Send has a message sent to another seed. It must not block, and may drop it.
@@ -95,8 +101,11 @@ type Log struct {
 	memory *raft.MemoryStorage // the log as Raft reads it
 	disk   *disk               // the same, and kept
 
-	applied uint64 // index of the last change that the Machine has made
-	leader  uint64 // as the Machine knows it
+	self    uint64            // this seed as a member of the log
+	members *raftpb.ConfState // all members, as of the last change that was applied
+	joining joining           // seeds that have forgotten their state
+	applied uint64            // index of the last change that the Machine has made
+	leader  uint64            // as the Machine knows it
 	term    uint64
 	stand   *time.Timer // when to stand for election; stopped: not before it is time anyway
 
@@ -120,22 +129,22 @@ type proposal struct {
 
 // Open opens the log of a seed, and makes it if there is none.
 func Open(cfg Config) (*Log, error) {
-	if cfg.Self == 0 || !slices.Contains(cfg.Seeds, cfg.Self) {
-		return nil, fmt.Errorf("seed %x is none of %x", cfg.Self, cfg.Seeds)
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	disk, memory, err := openDisk(cfg.Dir, cfg.Self, cfg.Seeds)
+	disk, contents, err := openDisk(&cfg)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		cfg: cfg, disk: disk, memory: memory, stand: time.NewTimer(time.Hour),
+		cfg: cfg, disk: disk, memory: raft.NewMemoryStorage(), self: contents.member, stand: time.NewTimer(time.Hour),
 		inbox: make(chan *raftpb.Message), stop: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	l.stand.Stop()
-	if err := l.start(); err != nil {
+	if err := l.start(contents); err != nil {
 		return nil, errors.Join(err, disk.close())
 	}
 	go l.run()
@@ -143,12 +152,13 @@ func Open(cfg Config) (*Log, error) {
 }
 
 // start has the Machine be where the log was when it was last kept.
-func (l *Log) start() (err error) {
+func (l *Log) start(c *contents) (err error) {
 	defer sober(&err)
-	snapshot, err := l.memory.Snapshot()
-	if err != nil {
+	snapshot := &c.snapshot
+	if err := errors.Join(l.memory.ApplySnapshot(snapshot), l.memory.SetHardState(&c.hard), l.memory.Append(c.entries)); err != nil {
 		return err
 	}
+	l.members = snapshot.GetMetadata().GetConfState()
 	if len(snapshot.GetData()) > 0 {
 		if err := l.cfg.Machine.Restore(snapshot.GetData()); err != nil {
 			return fmt.Errorf("snapshot: %w", err)
@@ -156,7 +166,7 @@ func (l *Log) start() (err error) {
 	}
 	l.applied = snapshot.GetMetadata().GetIndex()
 	l.raft, err = raft.NewRawNode(&raft.Config{
-		ID: l.cfg.Self, ElectionTick: electionTicks, HeartbeatTick: 1, Storage: l.memory, Applied: l.applied,
+		ID: l.self, ElectionTick: electionTicks, HeartbeatTick: 1, Storage: l.memory, Applied: l.applied,
 		MaxSizePerMsg: messageBytesMax, MaxInflightMsgs: inflightMax, CheckQuorum: true, PreVote: true,
 		DisableProposalForwarding: true, Logger: logger{l.cfg.Log},
 	})
@@ -207,8 +217,11 @@ func (l *Log) Step(from uint64, message []byte) error {
 
 // check refuses what no seed sends to another.
 func (l *Log) check(from uint64, m *raftpb.Message) error {
-	if m.GetFrom() != from || m.GetTo() != l.cfg.Self || from == l.cfg.Self || !slices.Contains(l.cfg.Seeds, from) {
+	if seedOf(m.GetFrom()) != from || seedOf(m.GetTo()) != l.cfg.Self || from == l.cfg.Self || !slices.Contains(l.cfg.Seeds, from) {
 		return fmt.Errorf("message of seed %x to %x came from seed %x to %x", m.GetFrom(), m.GetTo(), from, l.cfg.Self)
+	}
+	if isJoin(m) {
+		return nil
 	}
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
@@ -288,6 +301,8 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	select {
 	case <-ticks:
 		l.raft.Tick()
+		l.join()
+		return l.admit()
 	case m := <-l.inbox:
 		return l.step(m)
 	case <-l.wake:
@@ -305,6 +320,15 @@ func (l *Log) next(ticks <-chan time.Time) error {
 // step hands a message to Raft, unless that shows that the log is not what it was:
 // Raft would panic.
 func (l *Log) step(m *raftpb.Message) error {
+	if isJoin(m) {
+		if l.raft.BasicStatus().RaftState == raft.StateLeader {
+			l.joining.ask(m.GetFrom())
+		}
+		return nil
+	}
+	if m.GetTo() != l.self {
+		return l.misdirected(m)
+	}
 	last, err := l.memory.LastIndex()
 	if err != nil {
 		return err
@@ -333,7 +357,7 @@ func (l *Log) attend() error {
 		}
 	}
 	for _, seed := range gone {
-		if l.raft.BasicStatus().Lead != seed {
+		if seedOf(l.raft.BasicStatus().Lead) != seed {
 			continue
 		}
 		if err := l.raft.ForgetLeader(); err != nil {
@@ -355,28 +379,36 @@ func (l *Log) handle(rd raft.Ready) error {
 		if err != nil {
 			return err
 		}
-		l.cfg.Send(m.GetTo(), b)
+		l.cfg.Send(seedOf(m.GetTo()), b)
 		if m.GetType() == raftpb.MsgSnap {
 			// Whether it arrives shows when the seed answers what it is sent next.
 			l.raft.ReportSnapshot(m.GetTo(), raft.SnapshotFinish)
 		}
 	}
 	l.follow()
+	changed := false // members
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
 		if err := l.cfg.Machine.Restore(s.GetData()); err != nil {
 			return fmt.Errorf("snapshot of another seed: %w", err)
 		}
 		l.applied = s.GetMetadata().GetIndex()
+		l.members = s.GetMetadata().GetConfState()
 	}
 	for _, e := range rd.CommittedEntries {
 		l.applied = e.GetIndex()
-		if len(e.GetData()) > 0 && e.GetType() == raftpb.EntryNormal {
+		switch {
+		case e.GetType() != raftpb.EntryNormal:
+			changed = true
+			if err := l.changeMembers(e); err != nil {
+				return err
+			}
+		case len(e.GetData()) > 0:
 			l.cfg.Machine.Apply(e.GetData())
 		}
 		l.lead(e)
 	}
 	l.follow()
-	if err := l.compact(); err != nil {
+	if err := l.compact(changed); err != nil {
 		return fmt.Errorf("compacting the log of the seeds in %s: %w", l.cfg.Dir, err)
 	}
 	l.raft.Advance(rd)
@@ -410,56 +442,28 @@ func (l *Log) keep(rd raft.Ready) error {
 	return l.disk.keep(hard, rd.Entries, rd.Snapshot)
 }
 
-// follow tells the Machine that another seed leads, or none does.
-func (l *Log) follow() {
-	s := l.raft.BasicStatus()
-	if s.RaftState == raft.StateLeader && l.leader == l.cfg.Self && l.term == s.GetTerm() {
-		return
-	}
-	leader := s.Lead
-	// Who leads has made a change of its own term, an empty one. What comes before that
-	// may be of a time long past.
-	if at, err := l.memory.Term(l.applied); leader == l.cfg.Self || err != nil || at != s.GetTerm() {
-		leader = raft.None
-	}
-	l.tell(leader, s.GetTerm())
-}
-
-// lead tells the Machine that this seed leads, when an entry of its own term is
-// agreed on: then there is none before it that the Machine has not seen.
-func (l *Log) lead(e *raftpb.Entry) {
-	if s := l.raft.BasicStatus(); s.RaftState == raft.StateLeader && e.GetTerm() == s.GetTerm() {
-		l.tell(l.cfg.Self, s.GetTerm())
-	}
-}
-
-func (l *Log) tell(leader, term uint64) {
-	if leader == l.leader && (term == l.term || leader == raft.None) {
-		return
-	}
-	l.leader, l.term = leader, term
-	l.cfg.Machine.Lead(leader, term)
-}
-
 // compact puts a snapshot in the place of changes that the Machine has made, when
-// there are many.
-func (l *Log) compact() error {
+// there are many, or when the members have changed: a seed can start from no snapshot of
+// which it is no member.
+func (l *Log) compact(changed bool) error {
 	first, err := l.memory.FirstIndex()
-	if err != nil || l.applied < first+keepEntries {
+	if err != nil || l.applied < first+keepEntries && !changed {
 		return err
 	}
-	voters := &raftpb.ConfState{Voters: l.cfg.Seeds}
-	snapshot, err := l.memory.CreateSnapshot(l.applied, voters, l.cfg.Machine.Snapshot())
+	snapshot, err := l.memory.CreateSnapshot(l.applied, l.members, l.cfg.Machine.Snapshot())
 	if err != nil {
 		return err
 	}
 	// Others that are a little behind are sent changes, and no snapshot.
-	upTo := l.applied - keepEntries/2
+	upTo := first - 1
+	if l.applied > first+keepEntries/2 {
+		upTo = l.applied - keepEntries/2
+	}
 	hard, _, err := l.memory.InitialState()
 	if err != nil {
 		return err
 	}
-	if err := l.disk.compact(hard, snapshot, upTo); err != nil {
+	if err := l.disk.compact(hard, snapshot, upTo); err != nil || upTo < first {
 		return err
 	}
 	return l.memory.Compact(upTo)

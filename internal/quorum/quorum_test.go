@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -79,10 +80,14 @@ type group struct {
 	cut   map[uint64]bool // seeds that nobody reaches
 	loss  float64
 	wg    sync.WaitGroup
+	// forget are seeds that start with ForgetState, and caught tells that they have caught
+	// up since.
+	forget map[uint64]bool
+	caught map[uint64]*watch
 }
 
 func newGroup(t *testing.T, n int) *group {
-	g := &group{t: t, dir: t.TempDir(), logs: make(map[uint64]*Log), books: make(map[uint64]*book), cut: make(map[uint64]bool)}
+	g := &group{t: t, dir: t.TempDir(), logs: make(map[uint64]*Log), books: make(map[uint64]*book), caught: make(map[uint64]*watch), cut: make(map[uint64]bool)}
 	for i := range n {
 		g.seeds = append(g.seeds, uint64(i+1)<<40)
 	}
@@ -103,12 +108,13 @@ func (g *group) path(id uint64) string { return filepath.Join(g.dir, fmt.Sprint(
 func (g *group) start(id uint64) {
 	g.t.Helper()
 	b := new(book)
-	l, err := Open(Config{Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
+	w := &watch{Handler: slog.DiscardHandler}
+	l, err := Open(Config{Log: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	g.mu.Lock()
-	g.logs[id], g.books[id] = l, b
+	g.logs[id], g.books[id], g.caught[id] = l, b, w
 	g.mu.Unlock()
 }
 
@@ -144,7 +150,7 @@ func (g *group) until(what string, ok func() bool) {
 	g.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			g.t.Fatalf("not within 20 s: %s", what)
+			g.t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type testCluster struct {
 	dir    string
 	change func(*Config)
 	seeds  []*testSeed // nil: it is not running
+	forget bool        // seeds start with ForgetState
 	trs    []*tlsTransport
 }
 
@@ -48,7 +49,7 @@ func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testClust
 }
 
 func openLog(cfg LogConfig) (Log, error) {
-	return quorum.Open(quorum.Config{Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log})
+	return quorum.Open(quorum.Config{Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState})
 }
 
 func (c *testCluster) listen(addr string) *tlsTransport {
@@ -65,7 +66,7 @@ func (c *testCluster) serve(i int) {
 	s := &testSeed{addr: c.addrs[i], token: c.token, log: &logbook{}, dial: dialTLS}
 	cfg := Config{
 		Transport: c.trs[i], Authority: newAuthority(c.t), Token: c.token, Log: s.log.logger(), limits: quick,
-		Quorum: &Quorum{Self: c.addrs[i], Seeds: c.addrs, Dir: filepath.Join(c.dir, fmt.Sprint(i)), Dial: dialTLS, Open: openLog},
+		Quorum: &Quorum{Self: c.addrs[i], Seeds: c.addrs, Dir: filepath.Join(c.dir, fmt.Sprint(i)), ForgetState: c.forget, Dial: dialTLS, Open: openLog},
 	}
 	c.change(&cfg)
 	var err error

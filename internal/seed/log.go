@@ -32,4 +32,6 @@ type LogConfig struct {
 	Machine Machine
 	Send    func(to uint64, message []byte)
 	Log     *slog.Logger
+
+	ForgetState bool
 }

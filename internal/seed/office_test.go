@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -394,5 +396,26 @@ func TestLeftWhileNobodyLed(t *testing.T) {
 	defer s.mu.Unlock()
 	if how := s.record.gone[gone.ID]; !how.Left {
 		t.Errorf("the node that has left counts as failed: %q", how.Reason)
+	}
+}
+
+// A seed that has lost its state learns it from the others, and then counts: the world
+// outlives another seed.
+func TestSeedForgetsState(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 3, nil)
+	sessions := c.form(3)
+	lost := (c.leader() + 1) % 3
+	c.stop(lost)
+	if err := os.RemoveAll(filepath.Join(c.dir, fmt.Sprint(lost))); err != nil {
+		t.Fatal(err)
+	}
+	c.forget = true
+	c.start(lost)
+	until(t, "the seed votes again", func() bool { return strings.Contains(c.seeds[lost].log.String(), "has caught up, and votes") }, c)
+	c.stop((lost + 1) % 3)
+	kill(sessions[2], sessions[0], sessions[1])
+	if v := next(t, sessions[0], 1); v.Size() != 2 || v.Epoch != 2 {
+		t.Errorf("view %v", v)
 	}
 }

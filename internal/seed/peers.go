@@ -24,6 +24,9 @@ type Quorum struct {
 	Seeds []string
 	// Dir is where this seed keeps what was agreed on.
 	Dir string
+	// ForgetState lets the seed start with an empty or damaged Dir: it learns the log from
+	// the others before it votes.
+	ForgetState bool
 	// Open opens the log by which they agree.
 	Open func(LogConfig) (Log, error)
 	// Token is what seeds prove to each other; none: that of the cluster. Nodes have that
@@ -46,6 +49,13 @@ func (q *Quorum) check() error {
 		return errors.New("seeds that agree need a way to each other")
 	case len(slices.Compact(slices.Sorted(slices.Values(q.Seeds)))) != len(q.Seeds):
 		return fmt.Errorf("a seed is twice among %q", q.Seeds)
+	}
+	ids := make(map[uint64]string)
+	for _, addr := range q.Seeds {
+		if other, ok := ids[idOf(addr)]; ok {
+			return fmt.Errorf("the addresses %q and %q have the same hash: give one of the seeds another port", other, addr)
+		}
+		ids[idOf(addr)] = addr
 	}
 	return nil
 }
@@ -72,11 +82,11 @@ type peers struct {
 	in  map[uint64]*line   // those from whom there is one
 }
 
-// idOf is what the log calls the seed of an address.
+// idOf is the ID of a seed in the log. Its lower half is 0.
 func idOf(addr string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(addr))
-	return h.Sum64()>>1 | 1
+	return (h.Sum64()>>33 | 1) << 32
 }
 
 // assemble has this seed agree with the others.
@@ -98,7 +108,7 @@ func (s *Server) assemble() error {
 	p.mu.Lock()
 	var err error
 	p.log, err = q.Open(LogConfig{
-		Self: s.office.self, Seeds: ids, Dir: q.Dir, Machine: machine{s}, Send: p.send, Log: s.log,
+		Self: s.office.self, Seeds: ids, Dir: q.Dir, Machine: machine{s}, Send: p.send, Log: s.log, ForgetState: q.ForgetState,
 	})
 	p.mu.Unlock()
 	if err != nil {

@@ -15,6 +15,7 @@ type Seed struct {
 	Peers     []string
 	Advertise string
 	StateDir  string
+	Forget    bool   // nexar.SeedConfig.ForgetState
 	Token     string // of the seeds; empty: that of the cluster
 }
 
@@ -23,7 +24,7 @@ type own struct{ seed *nexar.Seed }
 
 func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, Consensus: raft.Log, PeerToken: cfg.Own.Token,
+		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: raft.Log, PeerToken: cfg.Own.Token,
 		World: cfg.World, Token: os.Getenv("NEXAR_CLUSTER_TOKEN"),
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 	})

@@ -1,0 +1,119 @@
+package quorum
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// seeds.commits holds the number of the last transaction that was acknowledged, in one
+// of two slots in turn, so that a torn write leaves the other. The slots are in
+// different sectors.
+const (
+	counterMagic     = "nexarcnt"
+	counterSlotBytes = 4096
+	counterBytes     = 2 * counterSlotBytes
+	slotBytes        = 8 + 4 + 16 + 8 + 8 + 4 // magic, version, file, commit, digest, checksum
+)
+
+// A counterState is the content of seeds.commits.
+type counterState struct {
+	file [16]byte // identity.file
+	seal          // of the last transaction that was acknowledged
+	// torn: the other slot is invalid. Only a crash while it was written explains that,
+	// and it is written after the transaction is on disk.
+	torn bool
+}
+
+// A counter writes seeds.commits.
+type counter struct {
+	f    *os.File
+	file [16]byte
+	last seal
+}
+
+func encodeSlot(file [16]byte, s seal) []byte {
+	b := append(make([]byte, 0, slotBytes), counterMagic...)
+	b = binary.LittleEndian.AppendUint32(b, formatVersion)
+	b = append(b, file[:]...)
+	b = append(b, s.marshal()...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// decodeSlot returns the version alone when it is another one.
+func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
+	body, sum := b[:slotBytes-4], binary.LittleEndian.Uint32(b[slotBytes-4:])
+	if !bytes.HasPrefix(b, []byte(counterMagic)) || crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) != sum {
+		return file, s, 0, false
+	}
+	copy(file[:], body[12:])
+	s, err := parseSeal(body[28:])
+	return file, s, binary.LittleEndian.Uint32(body[8:]), err == nil
+}
+
+// encodeCounter is a whole file for a transaction, which is number 1 or later.
+func encodeCounter(file [16]byte, s seal) []byte {
+	b := make([]byte, counterBytes)
+	copy(b[counterSlotBytes*((s.commit-1)%2):], encodeSlot(file, seal{s.commit - 1, 0}))
+	copy(b[counterSlotBytes*(s.commit%2):], encodeSlot(file, s))
+	return b
+}
+
+// readCounter reads seeds.commits. It returns an error of os.Open if it cannot be
+// opened, and otherwise one for a file that is not as this package writes it.
+func readCounter(path string) (c counterState, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, counterBytes+1))
+	if err != nil {
+		return c, fmt.Errorf("it cannot be read: %w", err)
+	}
+	if len(b) != counterBytes {
+		return c, fmt.Errorf("its length is not the expected %d bytes", counterBytes)
+	}
+	return parseCounter(b)
+}
+
+func parseCounter(b []byte) (c counterState, err error) {
+	valid := 0
+	for slot := range uint64(2) {
+		file, s, version, ok := decodeSlot(b[slot*counterSlotBytes:])
+		switch {
+		case !ok:
+			continue
+		case version != formatVersion:
+			return c, formatError(version)
+		case s.commit%2 != slot:
+			return c, fmt.Errorf("slot %d holds commit %d, which belongs into the other one", slot, s.commit)
+		case valid > 0 && (file != c.file || max(s.commit, c.commit)-min(s.commit, c.commit) != 1):
+			return c, fmt.Errorf("its slots do not belong together: commits %d and %d", c.commit, s.commit)
+		}
+		if valid++; valid == 1 || s.commit > c.commit {
+			c.file, c.seal = file, s
+		}
+	}
+	if valid == 0 {
+		return c, errors.New("neither of its two slots is valid")
+	}
+	c.torn = valid == 1
+	return c, nil
+}
+
+// write records that a transaction is on disk, and returns when that is.
+func (c *counter) write(s seal) error {
+	if _, err := c.f.WriteAt(encodeSlot(c.file, s), counterSlotBytes*int64(s.commit%2)); err != nil {
+		return err
+	}
+	if err := syncData(c.f); err != nil {
+		return err
+	}
+	c.last = s
+	return nil
+}

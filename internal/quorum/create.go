@@ -1,0 +1,105 @@
+package quorum
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// firstCommit is the number of the first transaction of a log. A log that begins by
+// ForgetState starts at returnedCommit, so that a crash while its files are made is not
+// mistaken for the first start of a seed.
+const (
+	firstCommit    = 1
+	returnedCommit = 2
+)
+
+// createState makes the files of a log, in place of those of an earlier one if there are
+// any. Each is complete and on disk before it gets its name. The counter comes first: where
+// there is one that counts more than firstCommit, and no database that belongs to it, only
+// ForgetState makes another log.
+func createState(dir string, cfg *Config) error {
+	id := identity{member: cfg.Self, seeds: cfg.Seeds}
+	commit := uint64(firstCommit)
+	rand.Read(id.file[:])
+	if cfg.ForgetState {
+		id.member, commit = newMember(cfg.Self), returnedCommit
+	}
+	path, counterPath := filepath.Join(dir, databaseFile), filepath.Join(dir, counterFile)
+	s, err := createDatabase(path+newSuffix, &id, commit)
+	if err != nil {
+		return err
+	}
+	if b, err := os.ReadFile(counterPath); err == nil && cfg.ForgetState {
+		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // for people; nothing depends on it
+	}
+	if err := createFile(counterPath+newSuffix, encodeCounter(id.file, s)); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Rename(counterPath+newSuffix, counterPath), syncDir(dir)); err != nil {
+		return err
+	}
+	if cfg.ForgetState {
+		if err := os.Rename(path, path+setAsideSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	// The names of the files must survive as well as their contents.
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+}
+
+// createDatabase makes a database with the beginning of a log, which is the same on all
+// seeds but for the identity.
+func createDatabase(path string, id *identity, commit uint64) (s seal, err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	var file *os.File
+	db, err := openBolt(path, os.O_CREATE|os.O_EXCL, &file)
+	if err != nil {
+		return s, err
+	}
+	err = db.Update(func(tx *bolt.Tx) (err error) {
+		t := new(transaction)
+		if t.state, err = tx.CreateBucket([]byte(stateBucket)); err != nil {
+			return err
+		}
+		if t.entries, err = tx.CreateBucket([]byte(entriesBucket)); err != nil {
+			return err
+		}
+		value, sum := encodeValue(identityKey, id.marshal())
+		t.sums.identity = sum
+		snapshot := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			ConfState: &raftpb.ConfState{Voters: id.seeds}, Index: proto.Uint64(1), Term: proto.Uint64(1),
+		}}
+		hard := &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)}
+		if err := errors.Join(t.state.Put([]byte(identityKey), value), t.putSnapshot(snapshot), t.putHard(hard)); err != nil {
+			return err
+		}
+		s = seal{commit, t.sums.digest()}
+		return t.seal(s)
+	})
+	return s, errors.Join(err, db.Close())
+}
+
+// createFile makes a file and writes it to the disk.
+func createFile(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

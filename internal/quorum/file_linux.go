@@ -1,0 +1,17 @@
+package quorum
+
+import (
+	"os"
+	"syscall"
+)
+
+// syncData writes the data of a file to the disk, without metadata such as times.
+func syncData(f *os.File) error {
+	for {
+		err := syscall.Fdatasync(int(f.Fd()))
+		if err == syscall.EINTR {
+			continue
+		}
+		return os.NewSyscallError("fdatasync", err)
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !windows && !linux
+
+package quorum
+
+import "os"
+
+// syncData writes the data of a file to the disk.
+func syncData(f *os.File) error { return f.Sync() }

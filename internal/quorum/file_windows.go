@@ -1,0 +1,30 @@
+package quorum
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lockFile opens a file that no other process can open meanwhile, and makes it if
+// there is none. It returns errLocked if another process has it open.
+func lockFile(path string) (*os.File, error) {
+	name, err := syscall.UTF16PtrFromString(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	if errors.Is(err, syscall.Errno(32)) { // ERROR_SHARING_VIOLATION
+		return nil, errLocked
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(h), path), nil
+}
+
+// syncData writes the data of a file to the disk.
+func syncData(f *os.File) error { return f.Sync() }
+
+// syncDir does nothing: Windows cannot be asked to write a directory to the disk.
+func syncDir(string) error { return nil }

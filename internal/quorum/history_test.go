@@ -1,0 +1,237 @@
+package quorum
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// A model is the expected content of a log, kept apart from the code under test.
+type model struct {
+	hard     *raftpb.HardState
+	snapshot *raftpb.Snapshot
+	entries  []*raftpb.Entry
+}
+
+func (m *model) clone() *model {
+	return &model{proto.CloneOf(m.hard), proto.CloneOf(m.snapshot), slices.Clone(m.entries)}
+}
+
+// differs says how contents are another state than the model; empty: they are the same.
+func (m *model) differs(c *contents) string {
+	switch {
+	case !proto.Equal(m.hard, &c.hard):
+		return fmt.Sprintf("hard state %v, want %v", &c.hard, m.hard)
+	case !proto.Equal(m.snapshot, &c.snapshot):
+		return fmt.Sprintf("snapshot of entry %d, want %d", c.snapshot.GetMetadata().GetIndex(), m.snapshot.GetMetadata().GetIndex())
+	case !slices.EqualFunc(m.entries, c.entries, func(a, b *raftpb.Entry) bool { return proto.Equal(a, b) }):
+		return fmt.Sprintf("%d entries, want %d", len(c.entries), len(m.entries))
+	}
+	return ""
+}
+
+func (m *model) last() uint64 {
+	if n := len(m.entries); n > 0 {
+		return m.entries[n-1].GetIndex()
+	}
+	return m.snapshot.GetMetadata().GetIndex()
+}
+
+// files are the files of a state directory, by name.
+type files map[string][]byte
+
+func readFiles(t testing.TB, dir string) files {
+	t.Helper()
+	f := make(files)
+	for _, name := range []string{databaseFile, counterFile} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f[name] = b
+	}
+	return f
+}
+
+func (f files) clone() files {
+	c := make(files)
+	for name, b := range f {
+		c[name] = slices.Clone(b)
+	}
+	return c
+}
+
+func (f files) write(t *testing.T, dir string) {
+	t.Helper()
+	for name, b := range f {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A history is a state directory after some time of use.
+type history struct {
+	t   *testing.T
+	rng *rand.Rand
+	cfg Config
+	d   *disk
+	model
+	past  []files // after each transaction
+	small bool    // its entries are
+}
+
+func testConfig(dir string, seeds int) Config {
+	cfg := Config{Dir: dir, Log: slog.New(slog.DiscardHandler)}
+	for i := range seeds {
+		cfg.Seeds = append(cfg.Seeds, uint64(i+1)<<40)
+	}
+	cfg.Self = cfg.Seeds[0]
+	return cfg
+}
+
+func newHistory(t *testing.T, rng *rand.Rand, transactions int, small bool) *history {
+	t.Helper()
+	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2)), small: small}
+	h.open()
+	h.model = model{
+		hard: &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
+		snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			ConfState: &raftpb.ConfState{Voters: h.cfg.Seeds}, Index: proto.Uint64(1), Term: proto.Uint64(1),
+		}},
+	}
+	for range transactions {
+		if rng.IntN(40) == 0 {
+			h.close()
+			h.open()
+		}
+		h.step()
+		h.past = append(h.past, readFiles(t, h.cfg.Dir))
+	}
+	h.close()
+	return h
+}
+
+func (h *history) open() {
+	h.t.Helper()
+	d, c, err := openDisk(&h.cfg)
+	if err != nil {
+		h.t.Fatalf("a sound state is refused: %v", err)
+	}
+	if h.hard != nil {
+		if diff := h.differs(c); diff != "" {
+			h.t.Fatalf("a sound state is read wrongly: %s", diff)
+		}
+	}
+	h.d = d
+}
+
+func (h *history) close() {
+	h.t.Helper()
+	if err := h.d.close(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// step makes a transaction of the kinds that Raft asks for.
+func (h *history) step() {
+	h.t.Helper()
+	var err error
+	switch kind := h.rng.IntN(12); {
+	case kind == 0: // a vote
+		h.hard = h.newHard(1, h.hard.GetCommit())
+		err = h.d.keep(h.hard, nil, nil)
+	case kind == 1 && len(h.entries) > 40:
+		h.snapshot = h.newSnapshot(h.hard.GetCommit())
+		upTo := max(h.snapshot.GetMetadata().GetIndex(), 20) - 20
+		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() <= upTo })
+		err = h.d.compact(h.hard, h.snapshot, upTo)
+	case kind == 2 && h.rng.IntN(5) == 0: // of another seed
+		h.snapshot = h.newSnapshot(h.last() + 1 + h.rng.Uint64N(50))
+		h.entries = nil
+		h.hard = h.newHard(0, h.last())
+		err = h.d.keep(h.hard, nil, h.snapshot)
+	default:
+		from := h.last() + 1
+		if kind == 3 { // entries that no leader has committed are replaced
+			from -= h.rng.Uint64N(min(5, from-h.hard.GetCommit()))
+		}
+		var list []*raftpb.Entry
+		size := 1500
+		if h.small {
+			size = 60
+		}
+		for i := range 1 + h.rng.Uint64N(5) {
+			list = append(list, &raftpb.Entry{Index: proto.Uint64(from + i), Term: h.hard.Term, Data: h.bytes(h.rng.IntN(size))})
+		}
+		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() >= from })
+		h.entries = append(h.entries, list...)
+		h.hard = h.newHard(0, h.hard.GetCommit()+h.rng.Uint64N(h.last()-h.hard.GetCommit()+1))
+		err = h.d.keep(h.hard, list, nil)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) newHard(terms, commit uint64) *raftpb.HardState {
+	return &raftpb.HardState{Term: proto.Uint64(h.hard.GetTerm() + terms), Vote: proto.Uint64(h.cfg.Self), Commit: &commit}
+}
+
+func (h *history) newSnapshot(index uint64) *raftpb.Snapshot {
+	return &raftpb.Snapshot{Data: h.bytes(h.rng.IntN(6000)), Metadata: &raftpb.SnapshotMetadata{
+		ConfState: &raftpb.ConfState{Voters: h.cfg.Seeds}, Index: &index, Term: h.hard.Term,
+	}}
+}
+
+func (h *history) bytes(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(h.rng.Uint32())
+	}
+	return b
+}
+
+// opened opens some files as a seed does. If that succeeds, further transactions must
+// succeed, too, and be there after the next start.
+func (h *history) opened(f files) (c *contents, err error) {
+	h.t.Helper()
+	cfg := h.cfg
+	cfg.Dir = filepath.Join(h.t.TempDir(), "state")
+	if err := os.Mkdir(cfg.Dir, 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+	defer os.RemoveAll(cfg.Dir)
+	f.write(h.t, cfg.Dir)
+	d, c, err := openDisk(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	m := &model{proto.CloneOf(&c.hard), proto.CloneOf(&c.snapshot), slices.Clone(c.entries)}
+	next := &raftpb.Entry{Index: proto.Uint64(m.last() + 1), Term: m.hard.Term, Data: h.bytes(200)}
+	m.entries = append(m.entries, next)
+	for range 4 { // They write to pages that were free, or that others of them have freed.
+		if err := d.keep(m.hard, []*raftpb.Entry{next}, nil); err != nil {
+			h.t.Errorf("a transaction after the start: %v", err)
+		}
+	}
+	if err := d.close(); err != nil {
+		h.t.Error(err)
+	}
+	if d, again, err := openDisk(&cfg); err != nil {
+		h.t.Errorf("a second start: %v", err)
+	} else {
+		if diff := m.differs(again); diff != "" {
+			h.t.Errorf("a second start: %s", diff)
+		}
+		d.close()
+	}
+	return c, nil
+}

@@ -1,0 +1,223 @@
+package quorum
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// A seed without its state has also forgotten its votes and the entries that it has
+// acknowledged. So it does not come back as the same member of the log, but as a new one:
+// it asks the leader, which removes the old member, adds the new one as a learner, and
+// makes that a voter when it has caught up. A majority of the voters without the old member
+// agrees on each step, so that no leader can be elected with a vote that the old one has
+// given, and the new one has not.
+//
+// The ID of a member is that of its seed, and in its lower half a number that no other
+// member of this seed has had: 0 for the first one, random for others.
+const generationMask = 1<<32 - 1
+
+func seedOf(member uint64) uint64 { return member &^ generationMask }
+
+func newMember(seed uint64) uint64 {
+	var b [4]byte
+	rand.Read(b[:])
+	return seed | uint64(max(1, binary.LittleEndian.Uint32(b[:])))
+}
+
+// check refuses a Config that makes no sense.
+func (cfg *Config) check() error {
+	if cfg.Self == 0 || !slices.Contains(cfg.Seeds, cfg.Self) {
+		return fmt.Errorf("seed %x is none of %x", cfg.Self, cfg.Seeds)
+	}
+	for _, s := range cfg.Seeds {
+		if seedOf(s) != s || s == 0 {
+			return fmt.Errorf("the ID of seed %x is 0 in its upper half, or not in its lower half", s)
+		}
+	}
+	if cfg.ForgetState && len(cfg.Seeds) == 1 {
+		return errors.New("a seed that has no others cannot forget its state and learn it again: start a new world in an empty state directory")
+	}
+	return nil
+}
+
+// joinTicks is how often a member that does not vote yet asks to, and how long a leader
+// waits for a change of the members before it proposes one again.
+const joinTicks = electionTicks
+
+// joining holds the requests of members that want to vote.
+type joining struct {
+	ticks    int                // until this seed asks, or proposes a change, again
+	requests map[uint64]request // by seed
+}
+
+// A request expires: a later leader may admit the member, and the seed may then become yet
+// another one, which must not be removed for the sake of this request.
+type request struct {
+	member uint64
+	ticks  int // until it expires
+}
+
+func (j *joining) ask(member uint64) {
+	if j.requests == nil {
+		j.requests = make(map[uint64]request)
+	}
+	j.requests[seedOf(member)] = request{member, 2 * joinTicks}
+}
+
+// tick lets requests expire, and returns the members of the others.
+func (j *joining) tick() (members []uint64) {
+	for _, seed := range slices.Sorted(maps.Keys(j.requests)) {
+		r := j.requests[seed]
+		if r.ticks--; r.ticks <= 0 {
+			delete(j.requests, seed)
+			continue
+		}
+		j.requests[seed] = r
+		members = append(members, r.member)
+	}
+	return members
+}
+
+// isJoin reports whether a message is that of a member that asks to join. It has the
+// form of a proposal; seeds forward no proposals to each other.
+func isJoin(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgProp && m.GetTerm() == 0 && m.GetFrom() != seedOf(m.GetFrom()) && len(m.GetEntries()) == 0
+}
+
+func (l *Log) votes() bool { return slices.Contains(l.members.GetVoters(), l.self) }
+
+// isMember reports whether this seed votes or learns.
+func (l *Log) isMember() bool { return l.votes() || slices.Contains(l.members.GetLearners(), l.self) }
+
+// join asks all other seeds to make this one a voter. Only the leader answers.
+func (l *Log) join() {
+	if l.votes() {
+		return
+	}
+	if l.joining.ticks--; l.joining.ticks > 0 {
+		return
+	}
+	l.joining.ticks = joinTicks
+	for _, seed := range l.cfg.Seeds {
+		if seed == l.cfg.Self {
+			continue
+		}
+		b, err := proto.Marshal(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: &l.self, To: &seed})
+		if err == nil {
+			l.cfg.Send(seed, b)
+		}
+	}
+}
+
+// admit proposes the next change for a member that has asked, if this seed leads. There
+// is one change at a time, and it depends on those that were applied only: so another
+// leader goes on where this one has ended.
+func (l *Log) admit() error {
+	if l.raft.BasicStatus().RaftState != raft.StateLeader {
+		clear(l.joining.requests)
+		return nil
+	}
+	members := l.joining.tick()
+	if l.joining.ticks--; l.joining.ticks > 0 {
+		return nil
+	}
+	for _, member := range members {
+		change := l.nextChange(member)
+		if change == nil {
+			continue
+		}
+		l.cfg.Log.Info("a seed that has forgotten its state joins", "member", member, "change", change.GetType(), "of", change.GetNodeId())
+		l.joining.ticks = joinTicks
+		if err := l.raft.ProposeConfChange(change); err != nil && !errors.Is(err, raft.ErrProposalDropped) {
+			return fmt.Errorf("proposing a change of the members: %w", err)
+		}
+		break
+	}
+	return nil
+}
+
+// nextChange is the next one towards a member that votes, and nil if there is none, or not
+// yet.
+func (l *Log) nextChange(member uint64) *raftpb.ConfChange {
+	change := func(t raftpb.ConfChangeType, of uint64) *raftpb.ConfChange {
+		return &raftpb.ConfChange{Type: t.Enum(), NodeId: &of}
+	}
+	if slices.Contains(l.members.GetVoters(), member) {
+		return nil
+	}
+	for _, old := range slices.Concat(l.members.GetVoters(), l.members.GetLearners()) {
+		if seedOf(old) == seedOf(member) && old != member {
+			return change(raftpb.ConfChangeRemoveNode, old)
+		}
+	}
+	if !slices.Contains(l.members.GetLearners(), member) {
+		return change(raftpb.ConfChangeAddLearnerNode, member)
+	}
+	if l.hasCaughtUp(member) {
+		return change(raftpb.ConfChangeAddNode, member)
+	}
+	return nil
+}
+
+// hasCaughtUp reports whether a learner has all that was committed.
+func (l *Log) hasCaughtUp(member uint64) bool {
+	status := l.raft.Status()
+	progress, ok := status.Progress[member]
+	return ok && progress.RecentActive && progress.Match >= status.GetCommit()
+}
+
+// changeMembers applies a change of the members.
+func (l *Log) changeMembers(e *raftpb.Entry) error {
+	change := new(raftpb.ConfChange)
+	if err := proto.Unmarshal(e.GetData(), change); err != nil || e.GetType() != raftpb.EntryConfChange {
+		return fmt.Errorf("%w: entry %d is a change of the members that no seed makes", ErrDamaged, e.GetIndex())
+	}
+	if err := l.checkChange(change); err != nil {
+		return fmt.Errorf("%w: entry %d: %w", ErrDamaged, e.GetIndex(), err)
+	}
+	voted := l.votes()
+	l.members = l.raft.ApplyConfChange(change)
+	l.joining.ticks = 0
+	if change.GetNodeId() == l.self && change.GetType() == raftpb.ConfChangeRemoveNode {
+		return ErrLost // Another member has taken the place of this one.
+	}
+	if l.votes() && !voted {
+		l.cfg.Log.Info("this seed has caught up, and votes")
+	}
+	return nil
+}
+
+// checkChange refuses changes that no leader proposes. Raft would panic on some of them.
+func (l *Log) checkChange(change *raftpb.ConfChange) error {
+	id, t := change.GetNodeId(), change.GetType()
+	switch {
+	case !slices.Contains(l.cfg.Seeds, seedOf(id)):
+		return fmt.Errorf("member %x is of none of the seeds", id)
+	case t == raftpb.ConfChangeAddNode || t == raftpb.ConfChangeAddLearnerNode && !slices.Contains(l.members.GetVoters(), id):
+		return nil
+	case t == raftpb.ConfChangeRemoveNode && slices.ContainsFunc(l.members.GetVoters(), func(v uint64) bool { return v != id }):
+		return nil
+	}
+	return fmt.Errorf("change %v of member %x", t, id)
+}
+
+// misdirected takes a message to another member that this seed was or will be. A leader
+// that knows a later one than this, with which it is up to date, shows that this one has
+// come back by a directory that it had lost, or has lost it.
+func (l *Log) misdirected(m *raftpb.Message) error {
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		if m.GetTerm() >= l.raft.BasicStatus().GetTerm() && l.isMember() {
+			return ErrLost
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// A watch is the log of a seed, and notices that it votes.
+type watch struct {
+	slog.Handler
+	votes atomic.Bool
+}
+
+func (w *watch) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *watch) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "has caught up, and votes") {
+		w.votes.Store(true)
+	}
+	return nil
+}
+
+// forgetful starts a seed with ForgetState.
+func (g *group) forgetful(id uint64) {
+	g.t.Helper()
+	g.forget = map[uint64]bool{id: true}
+	g.start(id)
+	g.forget = nil
+}
+
+// follower is a seed that does not lead.
+func (g *group) follower() uint64 {
+	g.t.Helper()
+	leader, _ := g.leader()
+	return g.seeds[(slices.Index(g.seeds, leader)+1)%len(g.seeds)]
+}
+
+// caughtUp waits until a seed votes that has forgotten its state.
+func (g *group) caughtUp(id uint64) {
+	g.t.Helper()
+	g.mu.Lock()
+	w := g.caught[id]
+	g.mu.Unlock()
+	g.until("the seed votes again", w.votes.Load)
+}
+
+// A seed with a damaged state does not start. With ForgetState it learns the state from
+// the others, votes when it has caught up, and keeps that when it is started again.
+func TestForgetState(t *testing.T) {
+	// After more than keepEntries changes, it is sent a snapshot in the place of some.
+	for _, c := range []struct{ seeds, changes int }{{3, 5}, {5, 5}, {3, keepEntries + 20}} {
+		t.Run(fmt.Sprint(c.seeds, " seeds, ", c.changes, " changes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testForgetState(t, c.seeds, c.changes) })
+		})
+	}
+}
+
+func testForgetState(t *testing.T, seeds, changes int) {
+	g := newGroup(t, seeds)
+	for i := range changes {
+		g.propose(fmt.Sprint(i))
+	}
+	g.agree(changes, g.seeds...)
+	id := g.follower()
+	g.kill(id)
+	if err := os.Truncate(filepath.Join(g.path(id), databaseFile), 5000); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Config{Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: new(book), Send: func(uint64, []byte) {}})
+	if !errors.Is(err, ErrDamaged) {
+		t.Fatalf("a damaged state is used: %v", err)
+	}
+	g.forgetful(id)
+	g.caughtUp(id)
+	g.propose("after")
+	g.agree(changes+1, g.seeds...)
+
+	// Now it counts: with it half of the others may fail, and after another start, too.
+	g.kill(id)
+	g.start(id)
+	down := 0
+	for _, other := range g.seeds {
+		if other != id && down < seeds/2 {
+			g.kill(other)
+			down++
+		}
+	}
+	g.propose("with the seed that has forgotten")
+	alive := slices.DeleteFunc(slices.Clone(g.seeds), func(s uint64) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.logs[s] == nil
+	})
+	lines := g.agree(changes+2, alive...)
+	if len(lines) != changes+2 || string(lines[0]) != "0" {
+		t.Errorf("%d changes, want %d; the first is %q", len(lines), changes+2, lines[0])
+	}
+}
+
+// A seed that has forgotten its state does not vote: a change that it has agreed to could
+// be lost with it.
+func TestForgetfulSeedDoesNotVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 3)
+		g.propose("known to all")
+		g.agree(1, g.seeds...)
+		leader, _ := g.leader()
+		others := slices.DeleteFunc(slices.Clone(g.seeds), func(s uint64) bool { return s == leader })
+		lost, behind := others[0], others[1]
+		g.isolate(behind, true)
+		g.propose("known to two")
+		g.kill(leader)
+		g.kill(lost)
+		if err := os.RemoveAll(g.path(lost)); err != nil {
+			t.Fatal(err)
+		}
+		g.isolate(behind, false)
+		g.forgetful(lost)
+		time.Sleep(time.Minute)
+		g.mu.Lock()
+		books := []*book{g.books[lost], g.books[behind]}
+		g.mu.Unlock()
+		for _, b := range books {
+			if _, leads, _ := b.state(); leads != 0 {
+				t.Errorf("seed %x leads, elected by one that has forgotten its state", leads)
+			}
+		}
+		g.start(leader)
+		g.caughtUp(lost)
+		g.propose("last")
+		lines := g.agree(3, g.seeds...)
+		if len(lines) != 3 || string(lines[1]) != "known to two" {
+			t.Errorf("changes %q", lines)
+		}
+	})
+}
+
+// A seed may forget its state again and again, while it still learns as well, and while
+// the leader changes.
+func TestForgetStateAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 3)
+		n := 0
+		for round := range 6 {
+			g.propose(fmt.Sprint(round))
+			n++
+			id := g.seeds[round%3]
+			g.kill(id)
+			if err := os.RemoveAll(g.path(id)); err != nil {
+				t.Fatal(err)
+			}
+			g.forgetful(id)
+			time.Sleep(time.Duration(round) * 300 * time.Millisecond)
+			voted := &g.caught[id].votes
+			g.kill(id) // perhaps before it votes
+			if round%2 == 0 {
+				if err := os.RemoveAll(g.path(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.forgetful(id)
+			if round%2 == 0 || !voted.Load() {
+				g.caughtUp(id)
+			}
+		}
+		g.propose("last")
+		if lines := g.agree(n+1, g.seeds...); len(lines) != n+1 {
+			t.Errorf("%d changes, want %d", len(lines), n+1)
+		}
+	})
+}
+
+// A seed that comes back by a directory of an earlier time, or an empty one, when another
+// member has taken its place, ends with an error.
+func TestReplacedMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 3)
+		g.propose("something")
+		g.agree(1, g.seeds...)
+		id := g.follower()
+		g.kill(id)
+		old := g.path(id) + ".old"
+		if err := os.Rename(g.path(id), old); err != nil {
+			t.Fatal(err)
+		}
+		g.forgetful(id)
+		g.caughtUp(id)
+		for _, dir := range []string{old, t.TempDir()} {
+			g.kill(id)
+			if err := errors.Join(os.RemoveAll(g.path(id)), os.Rename(dir, g.path(id))); err != nil {
+				t.Fatal(err)
+			}
+			g.start(id)
+			g.mu.Lock()
+			l := g.logs[id]
+			g.mu.Unlock()
+			<-l.Done()
+			if !errors.Is(l.Err(), ErrLost) {
+				t.Errorf("error %v, want ErrLost", l.Err())
+			}
+		}
+	})
+}
+
+// Changes of the members that no seed makes are an error, and no panic.
+func TestStrangeMemberChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, change := range []*raftpb.ConfChange{
+			{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(99 << 50)},
+			{Type: raftpb.ConfChangeRemoveNode.Enum(), NodeId: proto.Uint64(1 << 40)},
+			{Type: raftpb.ConfChangeUpdateNode.Enum(), NodeId: proto.Uint64(1 << 40)},
+			{Type: raftpb.ConfChangeAddLearnerNode.Enum(), NodeId: proto.Uint64(1 << 40)},
+		} {
+			g := newGroup(t, 1)
+			g.propose("something")
+			l := g.logs[g.seeds[0]]
+			g.kill(g.seeds[0])
+			b, err := proto.Marshal(change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.changeMembers(&raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Index: proto.Uint64(3), Data: b}); !errors.Is(err, ErrDamaged) {
+				t.Errorf("%v: error %v", change, err)
+			}
+		}
+	})
+}
+
+// A request expires unless it is repeated, and a later one of the same seed replaces it.
+func TestJoinRequestsExpire(t *testing.T) {
+	var j joining
+	j.ask(1<<40 | 5)
+	j.ask(2<<40 | 6)
+	for range joinTicks {
+		if m := j.tick(); !slices.Equal(m, []uint64{1<<40 | 5, 2<<40 | 6}) {
+			t.Fatalf("members %x", m)
+		}
+	}
+	j.ask(1<<40 | 7)
+	for range joinTicks {
+		j.tick()
+	}
+	if m := j.tick(); !slices.Equal(m, []uint64{1<<40 | 7}) {
+		t.Errorf("members %x", m)
+	}
+}
