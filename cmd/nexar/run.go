@@ -38,9 +38,12 @@ func newRun(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			warnOfEnv(s.err, cmd.CommandPath())
 			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
-			return ranks.Run(cmd.Context(), cfg)
+			return guarded(s, cfg.Title, cfg.Grace, func(abandoned <-chan struct{}) error {
+				warnOfEnv(s.err, cfg.Title)
+				cfg.Abandoned = abandoned
+				return ranks.Run(cmd.Context(), cfg)
+			})
 		},
 	}
 	f.define(cmd)
