@@ -94,7 +94,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case !slices.Contains(benchTransports(), f.transport):
 		return usagef("--transport %q: not one of %s", f.transport, strings.Join(benchTransports(), ", "))
 	case partOfCluster && f.transport == "mem":
-		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%s) are not in one process", os.Getenv("NEXAR_SEEDS"))
+		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%q) are not in one process", os.Getenv("NEXAR_SEEDS"))
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}

@@ -183,7 +183,7 @@ func (f *runFlags) checkPart(given func(string) bool) error {
 		return usagef("--world %d has no room for %d processes from rank %d on", f.world, f.count, f.first)
 	}
 	if _, port, err := net.SplitHostPort(os.Getenv("NEXAR_LISTEN")); err == nil && port != "0" && port != "" && f.count > 1 {
-		return usagef("NEXAR_LISTEN=%s: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
+		return usagef("NEXAR_LISTEN=%q: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
 	}
 	return nil
 }
