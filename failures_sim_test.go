@@ -16,7 +16,8 @@ import (
 
 // simNodes runs f in fake time with whole nodes that have joined at a seed, in the
 // order of their ranks. Rank r is on the host that simHost names.
-func simNodes(t *testing.T, n int, recovery RecoveryPolicy, f func(t *testing.T, w *simWorld, nodes []*Node)) {
+// The context ends after some minutes of that time.
+func simNodes(t *testing.T, n int, recovery RecoveryPolicy, f func(ctx context.Context, t *testing.T, w *simWorld, nodes []*Node)) {
 	t.Helper()
 	noEnv(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +39,9 @@ func simNodes(t *testing.T, n int, recovery RecoveryPolicy, f func(t *testing.T,
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, w, nodes)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		f(ctx, t, w, nodes)
 	})
 }
 
@@ -78,12 +81,12 @@ func failureOf(err error, rank int, node NodeID) error {
 // the identity of the node, also in a loop that begins later. The loop ends when the
 // node is closed.
 func TestFailureWatchYields(t *testing.T) {
-	simNodes(t, 3, Automatic, func(t *testing.T, w *simWorld, nodes []*Node) {
+	simNodes(t, 3, Automatic, func(ctx context.Context, t *testing.T, w *simWorld, nodes []*Node) {
 		const victim = 1
 		began := time.Now()
 		w.network.Crash(simHost(victim))
 		watch := func(n *Node) error {
-			for p, err := range n.FailureWatch(t.Context()) {
+			for p, err := range n.FailureWatch(ctx) {
 				if err == nil {
 					err = failureOf(p, victim, nodes[victim].ID())
 				}
@@ -103,7 +106,7 @@ func TestFailureWatchYields(t *testing.T) {
 		counts := make(chan int)
 		go func() {
 			n := 0
-			for range nodes[0].FailureWatch(t.Context()) {
+			for range nodes[0].FailureWatch(ctx) {
 				n++
 			}
 			counts <- n
@@ -120,7 +123,7 @@ func TestFailureWatchYields(t *testing.T) {
 // Epochs of all others, with the failure of that node; none goes on in a smaller
 // world.
 func TestAbortEndToEnd(t *testing.T) {
-	simNodes(t, 4, Abort, func(t *testing.T, w *simWorld, nodes []*Node) {
+	simNodes(t, 4, Abort, func(ctx context.Context, t *testing.T, w *simWorld, nodes []*Node) {
 		const victim = 2
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { w.network.Crash(simHost(victim)) })
@@ -129,7 +132,7 @@ func TestAbortEndToEnd(t *testing.T) {
 				return nil
 			}
 			yields := 0
-			for c, err := range nodes[rank].Epochs(t.Context()) {
+			for c, err := range nodes[rank].Epochs(ctx) {
 				if err != nil {
 					if took := time.Since(began); took > time.Second+noticed {
 						return fmt.Errorf("rank %d: Epochs ended after %v, want at most %v", rank, took, time.Second+noticed)
@@ -139,7 +142,7 @@ func TestAbortEndToEnd(t *testing.T) {
 				if yields++; yields > 1 {
 					return fmt.Errorf("rank %d goes on in a world of %d", rank, c.Size())
 				}
-				if err := failureOf(sumUntilFailure(t.Context(), c), victim, nodes[victim].ID()); err != nil {
+				if err := failureOf(sumUntilFailure(ctx, c), victim, nodes[victim].ID()); err != nil {
 					return fmt.Errorf("rank %d: all-reduce: %w", rank, err)
 				}
 			}
@@ -155,7 +158,7 @@ func TestAbortEndToEnd(t *testing.T) {
 // exclude the rank that has failed and go on, with right results; they can do so
 // again.
 func TestExcludeAfterCrash(t *testing.T) {
-	simNodes(t, 5, Manual, func(t *testing.T, w *simWorld, nodes []*Node) {
+	simNodes(t, 5, Manual, func(ctx context.Context, t *testing.T, w *simWorld, nodes []*Node) {
 		left := []int{0, 1, 2, 3, 4} // the nodes of the world, by rank
 		for _, victim := range []int{2, 0} {
 			gone := slices.Index(left, victim)
@@ -169,10 +172,10 @@ func TestExcludeAfterCrash(t *testing.T) {
 			err := forEach(len(survivors), func(i int) error {
 				n := nodes[survivors[i]]
 				world := n.World()
-				if err := failureOf(sumUntilFailure(t.Context(), world), gone, nodes[victim].ID()); err != nil {
+				if err := failureOf(sumUntilFailure(ctx, world), gone, nodes[victim].ID()); err != nil {
 					return fmt.Errorf("all-reduce: %w", err)
 				}
-				for c, err := range n.Epochs(t.Context()) {
+				for c, err := range n.Epochs(ctx) {
 					if err != nil {
 						if err := failureOf(err, gone, nodes[victim].ID()); err != nil {
 							return fmt.Errorf("epochs: %w", err)
@@ -181,7 +184,7 @@ func TestExcludeAfterCrash(t *testing.T) {
 						return fmt.Errorf("Epochs makes a world of %d by itself", c.Size())
 					}
 				}
-				c, err := world.Exclude(t.Context(), []int{gone})
+				c, err := world.Exclude(ctx, []int{gone})
 				if err != nil {
 					return err
 				}
@@ -190,7 +193,7 @@ func TestExcludeAfterCrash(t *testing.T) {
 					return fmt.Errorf("recovery: %+v, want %+v", got, want)
 				}
 				x := []int64{int64(survivors[i])}
-				if err := AllReduce(t.Context(), c, x, Sum); err != nil {
+				if err := AllReduce(ctx, c, x, Sum); err != nil {
 					return err
 				}
 				if x[0] != sum {
@@ -206,8 +209,8 @@ func TestExcludeAfterCrash(t *testing.T) {
 	})
 }
 
-// TestBroadcastOfDeadRoot: a broadcast whose root is dead, or dies in it, fails on
-// all other ranks with the failure of the root, whichever algorithm carries it out.
+// TestBroadcastOfDeadRoot: a broadcast from a root that is dead, or dies in it, fails on
+// all other ranks with the failure of the root, with every algorithm.
 func TestBroadcastOfDeadRoot(t *testing.T) {
 	const ranks, root = 5, 3
 	for _, a := range plan.Algorithms(plan.Broadcast) {

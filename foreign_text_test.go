@@ -27,8 +27,8 @@ func checkPrintable(t *testing.T, what, text string) {
 	}
 }
 
-// TestForeignTextOfVariables: whatever a variable of the environment has, the error
-// about it can be printed.
+// TestForeignTextOfVariables: the error about a variable of the environment can be
+// printed, for any value.
 func TestForeignTextOfVariables(t *testing.T) {
 	noEnv(t)
 	refused := 0
@@ -54,7 +54,7 @@ func TestForeignTextOfVariables(t *testing.T) {
 	for _, p := range UnknownEnv([]string{"NEXAR_" + hostile + "=1"}) {
 		checkPrintable(t, "UnknownEnv", p.What+p.Mend)
 	}
-	// What the program sets itself comes into the same errors.
+	// Fields that the program sets come into the same errors.
 	for _, cfg := range []Config{
 		{Seeds: []string{hostile}}, {Listen: hostile}, {Advertise: hostile}, {Topology: hostile}, {Algorithms: []string{hostile}},
 		{Transports: []string{hostile}}, {Memory: hostile}, {Recovery: hostile}, {Token: hostile},
@@ -76,8 +76,8 @@ func TestForeignTextOfVariables(t *testing.T) {
 	}
 }
 
-// TestForeignTextOfRanks: what another rank says of its failure, and its functions of
-// theirs, can be printed.
+// TestForeignTextOfRanks: the texts with which another rank ends its calls and its
+// functions can be printed.
 func TestForeignTextOfRanks(t *testing.T) {
 	for _, m := range []medium{overMem, overQUIC} {
 		comms := m.cluster(t, 2, Config{})

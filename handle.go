@@ -59,7 +59,7 @@ func (h *Handle) Done() <-chan struct{} {
 	return h.done
 }
 
-// closedChannel stands for the channels of values that nobody has made.
+// closedChannel stands for the channel of a zero value.
 func closedChannel() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -65,7 +65,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails, and more join")
 	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
-	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure")
+	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure, and processes that ranks have left after a SIGTERM")
 }
 
 // config checks the flags; given reports whether one was given.

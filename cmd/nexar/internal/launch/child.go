@@ -103,8 +103,8 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 }
 
 // wait returns when the process has ended and has been waited for, and its
-// output is written, unless other processes hold that open. What remains of its
-// process group has then been asked to end.
+// output is written, unless other processes hold that open. The rest of its process
+// group has then been sent SIGTERM.
 func (c *child) wait() exit {
 	var when time.Time
 	if c.died != nil {

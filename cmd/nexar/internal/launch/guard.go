@@ -35,7 +35,7 @@ type Lifeline struct {
 	done chan struct{}
 }
 
-// Cut is closed when the guard has ended. It is nil if there is no guard.
+// Cut is closed when the guard has ended. It is nil without a guard.
 func (l *Lifeline) Cut() <-chan struct{} { return l.cut }
 
 // Close stops watching the guard.

@@ -13,8 +13,8 @@ import (
 // orphans are the descendants of this process that no [child] accounts for.
 //
 // While an orphans value is open, this process is a child subreaper: the kernel
-// makes it the parent of every descendant whose own parent ends, whichever
-// session or process group that descendant has moved to. The pid of a direct
+// makes it the parent of every descendant that loses its own parent, in any session
+// or process group. The pid of a direct
 // child stays reserved until this process has waited for it, so a signal to a
 // direct child cannot reach an unrelated process.
 type orphans struct {
@@ -159,7 +159,7 @@ func (o *orphans) among(all []process) []process {
 	return found
 }
 
-// A process is what /proc says of one.
+// A process is an entry of /proc.
 type process struct {
 	pid, parent, group int
 	start              uint64 // tells it from a later process with the same pid
@@ -207,7 +207,7 @@ func processes() []process {
 	return all
 }
 
-// readProcess reads /proc/PID/stat. It is false if there is no such process.
+// readProcess reads /proc/PID/stat. It is false if the process does not exist.
 func readProcess(pid string) (process, bool) {
 	if pid == "" || pid[0] < '0' || pid[0] > '9' {
 		return process{}, false

@@ -32,7 +32,7 @@ func marked(pair string) []process {
 }
 
 // script is a Child that runs a shell script, in which $0 is the script, and the
-// variable by which its descendants can be told.
+// variable that marks its descendants.
 func script(t *testing.T, text string) (c Child, mark string) {
 	t.Helper()
 	setsid, err := exec.LookPath("setsid")

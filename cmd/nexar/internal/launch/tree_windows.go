@@ -32,7 +32,7 @@ func startTree(cmd *exec.Cmd) (tree, error) {
 		windows.CloseHandle(job)
 		return tree{pidfd: -1}, os.NewSyscallError("SetInformationJobObject", err)
 	}
-	// It runs no instruction before it is in the job, so that whatever it starts
+	// It runs no instruction before it is in the job, so that all that it starts
 	// is in the job as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_SUSPENDED}
 	if err := cmd.Start(); err != nil {
