@@ -245,8 +245,8 @@ func (cfg *Config) check() error {
 	if err := settings.Check(*cfg); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	bad := func(field string, value any, why string) error {
-		return fmt.Errorf("%w: %s=%v: %s", ErrConfig, variable(field), value, why)
+	bad := func(field, value, why string) error {
+		return fmt.Errorf("%w: %s=%q: %s", ErrConfig, variable(field), value, why)
 	}
 	for _, seed := range cfg.Seeds {
 		if !host.IsAddr(seed, false) {
@@ -268,7 +268,7 @@ func (cfg *Config) check() error {
 	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
 	case cfg.ElasticMax > 0 && cfg.ElasticMin > cfg.ElasticMax:
-		return bad("ElasticMin", cfg.ElasticMin, fmt.Sprintf("more than %s, which is %d", variable("ElasticMax"), cfg.ElasticMax))
+		return fmt.Errorf("%w: %s=%d: more than %s, which is %d", ErrConfig, variable("ElasticMin"), cfg.ElasticMin, variable("ElasticMax"), cfg.ElasticMax)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/nexar-go/nexar/internal/settings"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // envPrefix is what the variables of this package begin with.
@@ -68,7 +69,7 @@ const logVariable = envPrefix + "LOG"
 func UnknownEnv(environ []string) []Problem {
 	var list []Problem
 	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
-		list = append(list, Problem{What: "unknown variable " + u.Name, Mend: u.Mend})
+		list = append(list, Problem{What: "unknown variable " + wire.Escape(u.Name), Mend: u.Mend})
 	}
 	return list
 }

@@ -1,6 +1,10 @@
 package nexar
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
 
 // A CallError says which call of a function has failed, and why: Err is
 // ErrUnknownFunction, a HandlerError, a PanicError, ErrTooLarge or ErrBusy, or
@@ -23,10 +27,12 @@ func (e *CallError) Unwrap() error { return e.Err }
 // it says, the first KiB of it: the value itself stays on the other rank.
 type HandlerError struct{ Text string }
 
-func (e *HandlerError) Error() string { return e.Text }
+// Error returns Text, with escapes for characters that a terminal would not show.
+func (e *HandlerError) Error() string { return wire.Escape(e.Text) }
 
 // A PanicError says that a called function has panicked, or has ended its
 // goroutine. Text is the value of the panic; the log of that rank has the stack.
 type PanicError struct{ Text string }
 
-func (e *PanicError) Error() string { return "it has panicked: " + e.Text }
+// Error contains Text, with escapes for characters that a terminal would not show.
+func (e *PanicError) Error() string { return "it has panicked: " + wire.Escape(e.Text) }

@@ -25,6 +25,9 @@ import (
 // The context of a Start is that of the whole operation: if it ends first, the
 // operation fails as the call that blocks does. A Handle that nobody waits for
 // does no harm; its operation goes on.
+//
+// A Handle that no Start has returned, such as new(Handle), stands for no
+// operation: it is done, and Wait returns an error that says so.
 type Handle struct {
 	done   chan struct{}
 	err    error
@@ -36,20 +39,37 @@ type Handle struct {
 // called by several goroutines, more than once, always with the same result.
 // If a function that combines has panicked, so does Wait.
 func (h *Handle) Wait() error {
-	<-h.done
+	<-h.Done()
+	if h.done == nil {
+		return errNoStart
+	}
 	if h.guard != nil {
 		h.guard.Check()
 	}
 	return h.err
 }
 
+var errNoStart = errors.New("nexar: wait: this Handle was not returned by a Start function: there is no operation to wait for")
+
 // Done is closed when the operation has ended.
-func (h *Handle) Done() <-chan struct{} { return h.done }
+func (h *Handle) Done() <-chan struct{} {
+	if h.done == nil {
+		return closedChannel()
+	}
+	return h.done
+}
+
+// closedChannel stands for the channel of a zero value.
+func closedChannel() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
 
 // Status is what a StartRecv or StartExchange has received, once that has ended
 // well.
 func (h *Handle) Status() Status {
-	<-h.done
+	<-h.Done()
 	return h.status
 }
 
@@ -60,7 +80,7 @@ func WaitAll(handles ...*Handle) error {
 	errs := make([]error, 0, len(handles))
 	for _, h := range handles {
 		if h != nil {
-			<-h.done
+			<-h.Done()
 		}
 	}
 	for _, h := range handles {

@@ -64,7 +64,7 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	return w
 }
 
-// newSimSeed starts a seed for a world of n nodes.
+// newSimSeed returns a simWorld of n nodes that has its seed, and no node yet.
 func newSimSeed(t *testing.T, chance uint64, n int) *simWorld {
 	w := &simWorld{
 		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),
@@ -117,21 +117,27 @@ func (w *simWorld) add() {
 	})
 }
 
-// live is the life of a node.
-func (w *simWorld) live(m *simMember) error {
-	packets, err := w.network.Host(m.host).PacketConn(nodePort)
+// join starts a node on a host.
+func (w *simWorld) join(host string, recovery RecoveryPolicy, rank *int) (*Node, error) {
+	packets, err := w.network.Host(host).PacketConn(nodePort)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg, err := Config{
 		Seeds: []string{w.end.Addr()}, Token: w.token.Reveal(), Transports: []string{"quic"}, FormTimeout: 5 * time.Minute,
+		Recovery: recovery, Rank: rank,
 		HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: time.Second,
 		RecoveryTimeout: 10 * time.Second, CheckpointTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
 	}.fill("Seeds")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n, err := join(w.run, cfg, packets)
+	return join(w.run, cfg, packets)
+}
+
+// live is the life of a node.
+func (w *simWorld) live(m *simMember) error {
+	n, err := w.join(m.host, Automatic, nil)
 	if err != nil {
 		return err
 	}

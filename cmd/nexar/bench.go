@@ -17,6 +17,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/report"
 )
@@ -50,7 +51,8 @@ func newBench(s streams) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
-			if os.Getenv("NEXAR_LOCAL_RANK") == "" { // Otherwise nexar run has done so.
+			// Otherwise nexar run has done so, or the guard of this process.
+			if os.Getenv("NEXAR_LOCAL_RANK") == "" && !launch.IsGuarded() {
 				warnOfEnv(s.err, cmd.CommandPath())
 			}
 			return f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
@@ -92,7 +94,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case !slices.Contains(benchTransports(), f.transport):
 		return usagef("--transport %q: not one of %s", f.transport, strings.Join(benchTransports(), ", "))
 	case partOfCluster && f.transport == "mem":
-		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%s) are not in one process", os.Getenv("NEXAR_SEEDS"))
+		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%q) are not in one process", os.Getenv("NEXAR_SEEDS"))
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}
@@ -106,9 +108,11 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	if err != nil {
 		return err
 	}
-	return ranks.Run(ctx, ranks.Config{
-		Program: append([]string{self}, os.Args[1:]...), Count: f.count, FirstOnly: true,
-		Title: title, Stdout: s.out, Stderr: s.err,
+	return guarded(s, title, launch.DefaultGrace, func(abandoned <-chan struct{}) error {
+		return ranks.Run(ctx, ranks.Config{
+			Program: append([]string{self}, os.Args[1:]...), Count: f.count, FirstOnly: true,
+			Title: title, Stdout: s.out, Stderr: s.err, Abandoned: abandoned,
+		})
 	})
 }
 

@@ -19,7 +19,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -77,7 +79,7 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 	}
 	// What the API says of itself is said already.
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nexar: "), called.Name()+": ")
-	fmt.Fprintf(w, "%s: %s\n", called.CommandPath(), text)
+	fmt.Fprintf(w, "%s: %s\n", called.CommandPath(), printable(text))
 	if missing, ok := errors.AsType[*launch.StartError](err); ok {
 		return missing.Code()
 	}
@@ -86,6 +88,20 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 		return statusUsage
 	}
 	return statusFailed
+}
+
+// printable replaces the characters of an error that are commands to a
+// terminal. Errors that are joined have a line each.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\n' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 func newRoot(s streams) *cobra.Command {

@@ -35,7 +35,7 @@ func (f *peerFlags) peerToken() (string, error) {
 	if token := strings.TrimSpace(string(b)); token != "" {
 		return token, nil
 	}
-	return "", usagef("--peer-token-file: %s is empty; 'nexar token' makes a token", f.tokenFile)
+	return "", usagef("--peer-token-file: %q is empty; 'nexar token' makes a token", f.tokenFile)
 }
 
 func (f *peerFlags) definePeers(cmd *cobra.Command) {

@@ -38,9 +38,12 @@ func newRun(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			warnOfEnv(s.err, cmd.CommandPath())
 			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
-			return ranks.Run(cmd.Context(), cfg)
+			return guarded(s, cfg.Title, cfg.Grace, func(abandoned <-chan struct{}) error {
+				warnOfEnv(s.err, cfg.Title)
+				cfg.Abandoned = abandoned
+				return ranks.Run(cmd.Context(), cfg)
+			})
 		},
 	}
 	f.define(cmd)
@@ -62,7 +65,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails, and more join")
 	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
-	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure")
+	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure, and processes that ranks have left after a SIGTERM")
 }
 
 // config checks the flags; given reports whether one was given.
@@ -180,7 +183,7 @@ func (f *runFlags) checkPart(given func(string) bool) error {
 		return usagef("--world %d has no room for %d processes from rank %d on", f.world, f.count, f.first)
 	}
 	if _, port, err := net.SplitHostPort(os.Getenv("NEXAR_LISTEN")); err == nil && port != "0" && port != "" && f.count > 1 {
-		return usagef("NEXAR_LISTEN=%s: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
+		return usagef("NEXAR_LISTEN=%q: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
 	}
 	return nil
 }

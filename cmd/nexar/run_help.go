@@ -36,7 +36,7 @@ first process.
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes; the third
 one that asks them to end kills them. When a process fails, the others, whom
 nexar tells of it, have the grace time to end by themselves, then again as
-long after a SIGTERM; then they are killed. No process outlives nexar run.
+long after a SIGTERM; then they are killed.
 
 With --elastic the others go on when a process fails after the world has
 formed, and more may join: run prints the command for that. Such a world has
@@ -45,10 +45,30 @@ cluster the seed is told so, with flags of the same names. This is for programs
 that follow Node.Epochs, and for joining also call Node.Checkpoint, as
 examples/elastic does.
 
+PROCESSES THAT THE PROGRAM STARTS
+  They do not outlive nexar run. When a rank has ended, the rest of its process
+  group gets a SIGTERM, and after the grace time a SIGKILL; when all ranks have
+  ended, so does every other process that they have left. How far this reaches
+  depends on the system:
+
+  Linux    all descendants, daemons in sessions of their own included. nexar run
+           is two processes: if either is killed, the other one ends all ranks
+           and descendants. If both are killed at the same instant, ranks end,
+           and descendants in other process groups go on.
+  Windows  all descendants, also if nexar run is killed; without a grace time
+  others   the process group of each rank; a process that leaves it goes on. If
+           nexar run is killed, FreeBSD ends the ranks, and on all of them the
+           second process of nexar run ends their groups.
+
+  A process that is to outlive the run has to be started by a service, whose
+  processes are not descendants: systemd-run, at, a container runtime. Processes
+  of another user (sudo) cannot be killed; run names them and ends.
+
 EXIT STATUS
   0      all processes exited with status 0; with --elastic, at least one did
   N      the process that failed first exited with status N
-  128+N  the process that failed first was killed by signal N
+  128+N  the process that failed first was killed by signal N, or one of the two
+         processes of nexar run was
   1      a process ended before the world had formed, while others waited
   2      nexar run was called wrongly
   126    PROGRAM cannot be executed

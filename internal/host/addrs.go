@@ -45,7 +45,8 @@ func Addrs(addr string) []string {
 	return list
 }
 
-// IsAddr reports whether addr is host:port; zero allows an empty host and the
+// IsAddr reports whether addr is host:port in printable ASCII, as names of hosts
+// are, so that it can be shown as it is; zero allows an empty host and the
 // port 0.
 func IsAddr(addr string, zero bool) bool {
 	host, port, err := net.SplitHostPort(addr)
@@ -53,7 +54,9 @@ func IsAddr(addr string, zero bool) bool {
 	if strings.Contains(host, ":") {
 		_, err = netip.ParseAddr(host)
 	}
-	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsAny(host, " /@")
+	return err == nil && bad == nil && (zero || host != "" && n != 0) && !strings.ContainsFunc(host, func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '/' || r == '@'
+	})
 }
 
 // Leads reports whether an address leads to a socket of this host that listens at

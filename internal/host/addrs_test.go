@@ -33,6 +33,7 @@ func TestIsAddr(t *testing.T) {
 		":7000": {true, false}, "host:0": {true, false}, ":0": {true, false},
 		"": {}, "host": {}, "host:": {}, "host:port": {}, "host:65536": {}, "host:-1": {}, "::1:7000": {},
 		"[a:b]:7000": {}, "a b:7000": {}, "http://host:7000": {}, "user@host:7000": {},
+		"\x1b[31m:7000": {}, "a\nb:7000": {}, "\xff:7000": {}, "[fe80::1%\x1b]:7000": {}, "h\u00f6st:7000": {}, "[fe80::1%eth0]:7000": {true, true},
 	} {
 		if got := [...]bool{IsAddr(addr, true), IsAddr(addr, false)}; got != want {
 			t.Errorf("%q: got %v, want %v", addr, got, want)

@@ -73,6 +73,7 @@ type Handler interface {
 	StepGrant(l *Link, s wire.Step)
 	Probe(l *Link, p wire.Probe)
 	Where(l *Link, w wire.Where)
+	// Text comes from the peer; [wire.Escape] has made it printable.
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)
 	Closed(l *Link, c wire.Closed)

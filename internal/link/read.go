@@ -317,14 +317,14 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Revoke(l, f, string(p)) })
+		r.expect(f.Length, func(p []byte) { l.handler.Revoke(l, f, wire.Escape(string(p))) })
 		return nil
 	case wire.TypeFailed:
 		f, err := wire.ParseFailed(b)
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, string(p)) })
+		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, wire.Escape(string(p))) })
 		return nil
 	default:
 		return fmt.Errorf("frame type %d on the control lane", t)

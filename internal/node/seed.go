@@ -123,7 +123,7 @@ const alone = "alone"
 func selfOf(seeds []string, advertise, listen string) (string, error) {
 	if advertise != "" {
 		if !slices.Contains(seeds, advertise) {
-			return "", fmt.Errorf("the seed is to be reached at %s, which is none of its peers %s; it is one of them itself", advertise, strings.Join(seeds, ", "))
+			return "", fmt.Errorf("the seed is to be reached at %q, which is none of its peers %s; it is one of them itself", advertise, strings.Join(seeds, ", "))
 		}
 		return advertise, nil
 	}

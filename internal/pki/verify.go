@@ -106,7 +106,7 @@ func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id member.Node
 		return id, errors.New("peer's certificate does not name a node")
 	}
 	if got := cert.URIs[0].Host; got != v.cluster {
-		return id, fmt.Errorf("peer is of cluster %s, this is cluster %s", got, v.cluster)
+		return id, fmt.Errorf("peer is of cluster %q, this is cluster %s", got, v.cluster)
 	}
 	id, err = member.ParseNodeID(strings.TrimPrefix(cert.URIs[0].Path, "/"))
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Mistakes of users, to be tested with errors.Is.
@@ -29,7 +31,7 @@ type UnknownError struct {
 func (e *UnknownError) Error() string { return fmt.Sprintf("rank %d has no function %q", e.Rank, e.Fn) }
 
 // A RemoteError says that a function has returned an error. Text is what that
-// error says, its first KiB.
+// error says, its first KiB, byte by byte; Error escapes it.
 type RemoteError struct {
 	Rank int
 	Fn   string
@@ -37,7 +39,7 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string {
-	return fmt.Sprintf("function %q of rank %d: %s", e.Fn, e.Rank, e.Text)
+	return fmt.Sprintf("function %q of rank %d: %s", e.Fn, e.Rank, wire.Escape(e.Text))
 }
 
 // A PanicError says that a function has panicked, or ended its goroutine. Text
@@ -49,7 +51,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("function %q of rank %d panicked: %s", e.Fn, e.Rank, e.Text)
+	return fmt.Sprintf("function %q of rank %d panicked: %s", e.Fn, e.Rank, wire.Escape(e.Text))
 }
 
 // A TooLargeError says that the arguments of a call, or its result, are longer

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -113,10 +114,14 @@ func bound(text string, t reflect.Type) int64 {
 	return n
 }
 
-// text is a value much as its variable would have it.
+// text is a value much as its variable would have it, quoted if it is one that
+// could contain anything.
 func text(v reflect.Value) string {
 	if list, ok := v.Interface().([]string); ok {
-		return strings.Join(list, ",")
+		return strconv.Quote(strings.Join(list, ","))
+	}
+	if v.Kind() == reflect.String {
+		return strconv.Quote(v.String())
 	}
 	return fmt.Sprint(v.Interface())
 }

@@ -42,7 +42,7 @@ func Opposite(value bool, name, opposite string, set map[string]string) (bool, e
 		return value, err
 	}
 	if set[name] != "" && value == on {
-		return false, fmt.Errorf("%s=%s contradicts %s=%s: set one of them", opposite, set[opposite], name, set[name])
+		return false, fmt.Errorf("%s=%q contradicts %s=%q: set one of them", opposite, set[opposite], name, set[name])
 	}
 	return !on, nil
 }
@@ -52,7 +52,7 @@ func Opposite(value bool, name, opposite string, set map[string]string) (bool, e
 func Overruled(program, environment bool, field, name, opposite string, set map[string]string) error {
 	for _, v := range []string{name, opposite} {
 		if set[v] != "" && program && !environment {
-			return fmt.Errorf("%s=%s: but the program sets %s", v, set[v], field)
+			return fmt.Errorf("%s=%q: but the program sets %s", v, set[v], field)
 		}
 	}
 	return nil

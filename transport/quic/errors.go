@@ -9,6 +9,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -36,7 +37,7 @@ func endReason(err error) error {
 		return transport.ErrClosed
 	}
 	// Without the chain of err, which says net.ErrClosed in any case.
-	return fmt.Errorf("%w: %s", transport.ErrPeerGone, err)
+	return fmt.Errorf("%w: %s", transport.ErrPeerGone, wire.Escape(err.Error()))
 }
 
 // closeReason says why one of the two sides has ended the connection.
@@ -44,7 +45,7 @@ func closeReason(err *quicgo.ApplicationError) error {
 	var kind error
 	switch code := err.ErrorCode; {
 	case code == codeGone && err.Remote:
-		return fmt.Errorf("%w: it gave this side up: %s", transport.ErrPeerGone, err.ErrorMessage)
+		return fmt.Errorf("%w: it gave this side up: %s", transport.ErrPeerGone, wire.Escape(err.ErrorMessage))
 	case code == codeGone:
 		kind = transport.ErrPeerGone
 	case code == codeLeft, err.Remote:
@@ -55,7 +56,7 @@ func closeReason(err *quicgo.ApplicationError) error {
 	if err.ErrorCode == codeClosed {
 		return kind
 	}
-	return fmt.Errorf("%w: %s", kind, err.ErrorMessage)
+	return fmt.Errorf("%w: %s", kind, wire.Escape(err.ErrorMessage))
 }
 
 // closedHere reports whether this side has closed the connection in order.
@@ -99,13 +100,13 @@ func handshakeError(err error) error {
 	switch {
 	case errors.As(err, &te) && certificateAlert(te.ErrorCode):
 		if te.Remote {
-			return fmt.Errorf("%w: the peer refuses our certificate: %s", transport.ErrIdentity, te)
+			return fmt.Errorf("%w: the peer refuses our certificate: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 		}
-		return fmt.Errorf("%w: %s", transport.ErrIdentity, te)
+		return fmt.Errorf("%w: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 	case errors.As(err, &te) && te.ErrorCode == quicgo.ConnectionRefused:
-		return fmt.Errorf("the peer is there, but takes no connections now: %s", te)
+		return fmt.Errorf("the peer is there, but takes no connections now: %s", wire.Escape(te.Error()))
 	case errors.As(err, &te):
-		return errors.New(te.Error())
+		return errors.New(wire.Escape(te.Error()))
 	case errors.As(err, &ae):
 		return closeReason(ae)
 	case errors.As(err, &idle), errors.As(err, &timeout):

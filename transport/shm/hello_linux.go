@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -125,9 +126,9 @@ func (h hello) check(kind byte, cluster, node, asked string) error {
 // refusal is the error that a refusal stands for.
 func (h hello) refusal() error {
 	if h.code == refusedIdentity {
-		return fmt.Errorf("%w: the peer refuses: %s", transport.ErrIdentity, h.text)
+		return fmt.Errorf("%w: the peer refuses: %s", transport.ErrIdentity, wire.Escape(h.text))
 	}
-	return fmt.Errorf("the peer refuses: %s", h.text)
+	return fmt.Errorf("the peer refuses: %s", wire.Escape(h.text))
 }
 
 // refuse is the refusal for an error.

@@ -69,6 +69,7 @@ func TestHelloCheck(t *testing.T) {
 		"another cluster": {func(h *hello) { h.cluster = "d" }, "b", true, `"d"`},
 		"another kind":    {func(h *hello) { h.kind = kindHello }, "b", false, "no hello"},
 		"refusal":         {func(h *hello) { *h = refuse(errors.New("full")) }, "b", false, "full"},
+		"hostile refusal": {func(h *hello) { *h = hello{kind: kindRefusal, code: refusedOther, text: "\x1b[31m\n\xff"} }, "b", false, `\x1b[31m\n\xff`},
 		"identity refusal": {func(h *hello) { *h = refuse(transport.ErrIdentity) }, "b", true,
 			"refuses"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nexar-go/nexar"
@@ -39,7 +40,7 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 }
 
 func examineVariable(ctx context.Context, name, value string) Finding {
-	f := Finding{About: "environment", Status: OK, What: name + "=" + value}
+	f := Finding{About: "environment", Status: OK, What: name + "=" + shown(value)}
 	for _, p := range nexar.UnknownEnv([]string{name + "=" + value}) {
 		f.Status, f.What, f.Mend = Warn, p.What, p.Mend
 		return f
@@ -53,6 +54,14 @@ func examineVariable(ctx context.Context, name, value string) Finding {
 		f.Status, f.What, f.Mend, f.variable = Fail, from(name, err), "correct it, or unset it", name
 	}
 	return f
+}
+
+// shown is a value, quoted unless a terminal and a shell take it as it is.
+func shown(value string) string {
+	if q := strconv.Quote(value); strings.Contains(value, " ") || q != `"`+value+`"` {
+		return q
+	}
+	return value
 }
 
 // from is the text of err from where it names the variable.

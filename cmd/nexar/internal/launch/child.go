@@ -15,6 +15,8 @@ type child struct {
 	outputs []*pipe
 	readers sync.WaitGroup
 	stdin   *feeder
+	drained chan struct{}    // closed when all output has been read, after wait
+	watcher sync.WaitGroup   // closes it
 	died    <-chan time.Time // gives when it ended; nil if that cannot be told
 	ended   bool             // belongs to the supervisor
 
@@ -100,7 +102,9 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 	return c, nil
 }
 
-// wait returns when the process has ended and its output is written.
+// wait returns when the process has ended and has been waited for, and its
+// output is written, unless other processes hold that open. The rest of its process
+// group has then been sent SIGTERM.
 func (c *child) wait() exit {
 	var when time.Time
 	if c.died != nil {
@@ -114,24 +118,29 @@ func (c *child) wait() exit {
 	for _, o := range c.outputs {
 		o.end()
 	}
-	drained := make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
+	c.drained = make(chan struct{})
+	c.watcher.Go(func() {
 		c.readers.Wait()
-		close(drained)
+		close(c.drained)
 	})
-	within(drained, drainMax)
+	within(c.drained, drainMax)
 	c.mu.Lock()
-	c.tree.kill()
+	c.tree.terminateRest()
 	c.gone = true
 	c.mu.Unlock()
 	if c.died != nil {
 		// Until now its number, which is that of its group, has been its own.
 		err = c.cmd.Wait()
 	}
-	watcher.Wait()
-	c.release()
 	return exit{child: c.index, state: c.cmd.ProcessState, err: err, when: when}
+}
+
+// finish comes after wait. It returns when the process group is empty, after
+// grace or once now is closed by force, and the output has been written.
+func (c *child) finish(grace time.Duration, now <-chan struct{}) {
+	c.tree.finish(grace, now)
+	c.watcher.Wait()
+	c.release()
 }
 
 // release gives up all that belongs to a process that has ended, or never

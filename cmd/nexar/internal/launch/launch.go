@@ -4,9 +4,13 @@
 //
 // Call Run. It returns when all children have ended, nil if every one of them
 // exited with status 0, and otherwise the *Failure of the one that failed
-// first. Nothing that a child has started in its process group outlives Run;
-// on Linux, FreeBSD and Windows the children also end if this process is
-// killed.
+// first.
+//
+// No process that a child has started outlives Run. On Linux this process
+// becomes a child subreaper and ends all its descendants, on Windows every child
+// is a job; on other systems a process that has left the child's process group
+// escapes. On Linux, FreeBSD and Windows the children also end if this process
+// is killed; [Guard] extends this to their descendants.
 package launch
 
 import (
@@ -52,6 +56,9 @@ type Config struct {
 	// failure.
 	Failed func()
 
+	// Abandoned, once closed, has Run kill everything: see [Lifeline].
+	Abandoned <-chan struct{}
+
 	// Survives, if not nil, says whether the other children go on when one has
 	// failed. Run then returns nil if one of them exits with status 0 in the
 	// end, and otherwise the first failure.
@@ -89,8 +96,11 @@ func Run(cfg Config) error {
 
 	order := newRegister()
 	defer order.close()
+	orphans := adoptOrphans()
+	defer orphans.close()
 	s := &supervisor{
-		cfg: cfg, out: out, order: order, exits: make(chan exit, len(cfg.Children)), timer: time.NewTimer(0), tell: time.NewTimer(0),
+		cfg: cfg, out: out, order: order, orphans: orphans, exits: make(chan exit, len(cfg.Children)),
+		timer: time.NewTimer(0), tell: time.NewTimer(0), killing: make(chan struct{}),
 	}
 	<-s.timer.C
 	<-s.tell.C
@@ -98,12 +108,17 @@ func Run(cfg Config) error {
 	defer s.tell.Stop()
 	for i := range cfg.Children {
 		if err := s.start(i); err != nil {
-			s.killAll()
+			s.killEverything()
+			for range s.running {
+				s.reaped(<-s.exits)
+			}
+			s.sweep()
 			s.await()
 			return err
 		}
 	}
 	s.supervise()
+	s.sweep()
 	s.await()
 	if s.first == nil {
 		return nil
@@ -116,9 +131,11 @@ type supervisor struct {
 	cfg     Config
 	out     *printer
 	order   *register
+	orphans *orphans
 	running []*child
 	waiters sync.WaitGroup
 	exits   chan exit
+	killing chan struct{} // closed by killEverything
 
 	stage     stage
 	timer     *time.Timer // ends the stage
@@ -149,6 +166,10 @@ const (
 // learn of these first.
 const settle = 100 * time.Millisecond
 
+// requestsMax is the number of signals that ask the children to end after
+// which they are killed.
+const requestsMax = 3
+
 // askAgain is how often Harmful is asked about children that have ended.
 const askAgain = time.Second
 
@@ -163,16 +184,54 @@ func (s *supervisor) start(i int) error {
 	}
 	c.died = s.order.add(c.tree.pidfd)
 	s.running = append(s.running, c)
-	s.waiters.Go(func() { s.exits <- c.wait() })
+	s.waiters.Go(func() {
+		s.exits <- c.wait()
+		c.finish(s.cfg.Grace, s.killing)
+	})
 	return nil
 }
 
 // await returns when the goroutines of all children have ended.
 func (s *supervisor) await() { s.waiters.Wait() }
 
+// sweep ends the processes that the children have left.
+func (s *supervisor) sweep() {
+	groups := make(map[int]bool)
+	for _, c := range s.running {
+		groups[c.cmd.Process.Pid] = true
+	}
+	rest := sweep{
+		orphans: s.orphans, grace: s.cfg.Grace, signals: s.cfg.Signals, abandoned: s.cfg.Abandoned,
+		requested: s.requested, told: groups, say: s.say,
+	}
+	rest.run(s.killed())
+}
+
+// killed reports whether nothing is given time any more.
+func (s *supervisor) killed() bool {
+	select {
+	case <-s.killing:
+		return true
+	default:
+		return false
+	}
+}
+
+// reap waits for orphans that have ended, so that a program that leaves many
+// in a long run does not use up the process numbers.
+func (s *supervisor) reap() {
+	running := make(map[int]bool)
+	for _, c := range s.running {
+		if !c.ended {
+			running[c.cmd.Process.Pid] = true
+		}
+	}
+	s.orphans.reap(running)
+}
+
 // supervise returns when all children have ended.
 func (s *supervisor) supervise() {
-	broken := s.out.broken
+	broken, abandoned := s.out.broken, s.cfg.Abandoned
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	for left := len(s.running); left > 0; {
@@ -189,7 +248,11 @@ func (s *supervisor) supervise() {
 			s.escalate()
 		case <-s.tell.C:
 			s.tellSurvived()
+		case <-abandoned:
+			abandoned = nil
+			s.killEverything()
 		case <-again.C:
+			s.reap()
 			for _, e := range s.well {
 				s.ask(e)
 			}
@@ -205,8 +268,11 @@ func (s *supervisor) supervise() {
 	}
 }
 
+// reaped notes that a child has been waited for.
+func (s *supervisor) reaped(e exit) { s.running[e.child].ended = true }
+
 func (s *supervisor) exited(e exit) {
-	s.running[e.child].ended = true
+	s.reaped(e)
 	f := e.failure()
 	if f == nil {
 		s.well = append(s.well, e)
@@ -302,9 +368,9 @@ func (s *supervisor) forward(sig os.Signal) {
 	if asksToEnd(sig) {
 		s.requested++
 	}
-	if s.requested >= 3 {
+	if s.requested >= requestsMax {
 		s.say("third request to end: killing " + s.names())
-		s.killAll()
+		s.killEverything()
 		return
 	}
 	for _, c := range s.running {
@@ -322,6 +388,14 @@ func (s *supervisor) terminateAll() {
 			c.terminate()
 		}
 	}
+}
+
+// killEverything kills the children, and leaves their orphans no time either.
+func (s *supervisor) killEverything() {
+	if !s.killed() {
+		close(s.killing)
+	}
+	s.killAll()
 }
 
 func (s *supervisor) killAll() {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // A tree is a process and those that it starts: a process group of their own,
@@ -35,6 +36,27 @@ func (t tree) signal(sig os.Signal) {
 func (t tree) terminate() { t.signal(syscall.SIGTERM) }
 func (t tree) kill()      { t.signal(syscall.SIGKILL) }
 func (t tree) release()   { closePidfd(t.pidfd) }
+
+// terminateRest asks the processes of the group to end that are left of it.
+func (t tree) terminateRest() { t.terminate() }
+
+// finish returns when no process of the group is left, its leader having been
+// waited for. It kills them after grace, or once now is closed.
+func (t tree) finish(grace time.Duration, now <-chan struct{}) {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for pause := time.Millisecond; groupLeft(t.group); pause = min(2*pause, sweepPauseMax) {
+		select {
+		case <-timer.C:
+			t.kill()
+			return
+		case <-now:
+			t.kill()
+			return
+		case <-time.After(pause):
+		}
+	}
+}
 
 // asksToEnd reports whether sig asks a process to end.
 func asksToEnd(sig os.Signal) bool {

@@ -1,9 +1,11 @@
 package launch
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -30,13 +32,19 @@ func startTree(cmd *exec.Cmd) (tree, error) {
 		windows.CloseHandle(job)
 		return tree{pidfd: -1}, os.NewSyscallError("SetInformationJobObject", err)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	// It runs no instruction before it is in the job, so that all that it starts
+	// is in the job as well.
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_SUSPENDED}
 	if err := cmd.Start(); err != nil {
 		windows.CloseHandle(job)
 		return tree{pidfd: -1}, err
 	}
 	t := tree{job, cmd.Process.Pid, -1}
-	if err := t.adopt(); err != nil {
+	err = t.adopt()
+	if err == nil {
+		err = resume(uint32(t.pid))
+	}
+	if err != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
 		windows.CloseHandle(job)
@@ -55,6 +63,35 @@ func (t tree) adopt() error {
 	return os.NewSyscallError("AssignProcessToJobObject", windows.AssignProcessToJobObject(t.job, h))
 }
 
+// resume has the threads of a process run that was created suspended. There is
+// one, but nothing says so.
+func resume(pid uint32) error {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
+	if err != nil {
+		return os.NewSyscallError("CreateToolhelp32Snapshot", err)
+	}
+	defer windows.CloseHandle(snapshot)
+	entry := windows.ThreadEntry32{Size: uint32(unsafe.Sizeof(windows.ThreadEntry32{}))}
+	for err = windows.Thread32First(snapshot, &entry); err == nil; err = windows.Thread32Next(snapshot, &entry) {
+		if entry.OwnerProcessID != pid {
+			continue
+		}
+		thread, err := windows.OpenThread(windows.THREAD_SUSPEND_RESUME, false, entry.ThreadID)
+		if err != nil {
+			return os.NewSyscallError("OpenThread", err)
+		}
+		_, err = windows.ResumeThread(thread)
+		windows.CloseHandle(thread)
+		if err != nil {
+			return os.NewSyscallError("ResumeThread", err)
+		}
+	}
+	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
+		return os.NewSyscallError("Thread32Next", err)
+	}
+	return nil
+}
+
 // signal sends the one signal that can be sent to a group of processes, which
 // Go programs receive as os.Interrupt.
 func (t tree) signal(os.Signal) {
@@ -70,6 +107,13 @@ func (t tree) kill() {
 		_ = windows.TerminateJobObject(t.job, 1)
 	}
 }
+
+// terminateRest ends the processes that are left of the job: they have no
+// signal that could ask them to.
+func (t tree) terminateRest() { t.kill() }
+
+// finish has nothing left to do.
+func (tree) finish(time.Duration, <-chan struct{}) {}
 
 func (t tree) release() {
 	if t.job != 0 {

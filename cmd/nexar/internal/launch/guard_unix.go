@@ -1,0 +1,116 @@
+//go:build unix
+
+package launch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Guard runs this program a second time, with the same arguments, and returns
+// the exit status of that process. It is for a program that calls [Run]:
+// a process that is killed cannot end its descendants, but two processes can
+// stand in for each other.
+//
+//	nexar run          the guard: passes on signals and terminal input
+//	└─ nexar run       calls TakeLifeline and Run
+//	   └─ rank 0 …
+//
+// If the guard is killed, the second process sees the end of its [Lifeline] and
+// kills all that it has started. If the second process is killed, its
+// descendants become children of the guard on Linux, and the guard ends them. The
+// second process has a session of its own: neither the signals of a terminal nor
+// those to the guard's process group reach it, except through the guard.
+//
+// Guard takes all children of this process for its own that it had not before.
+func Guard(cfg GuardConfig) (status int, err error) {
+	if cfg.Grace <= 0 {
+		cfg.Grace = DefaultGrace
+	}
+	orphans := adoptOrphans()
+	defer orphans.close()
+	path, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	end, hold, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer hold.Close()
+	input, err := feed(cfg.Stdin)
+	if err != nil {
+		end.Close()
+		return 0, err
+	}
+	cmd := &exec.Cmd{
+		Path: path, Args: os.Args, Env: append(os.Environ(), lifelineVariable+"="+strconv.Itoa(firstExtra)),
+		Stdin: input.out, Stdout: cfg.Stdout, Stderr: cfg.Stderr, ExtraFiles: []*os.File{end},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	err = cmd.Start()
+	end.Close()
+	if err != nil {
+		input.stop()
+		return 0, fmt.Errorf("starting %q a second time: %w", path, err)
+	}
+	input.started()
+	requested := passOn(cmd, cfg.Signals)
+	input.stop()
+
+	rest := sweep{
+		orphans: orphans, grace: cfg.Grace, signals: cfg.Signals, requested: requested,
+		say: func(text string) { fmt.Fprintf(cfg.Stderr, "%s: %s\n", cfg.Title, text) },
+	}
+	if signal, name := signalOf(cmd.ProcessState); signal != 0 {
+		rest.say(fmt.Sprintf("the process that runs the ranks (pid %d) was killed by signal %d (%s)", cmd.Process.Pid, signal, name))
+		rest.run(requested >= requestsMax)
+		return statusSignal + signal, nil
+	}
+	rest.run(true)
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// firstExtra is the descriptor of the first of exec.Cmd.ExtraFiles.
+const firstExtra = 3
+
+// passOn passes signals on until the process has ended and been waited for. It
+// returns how many of them asked the process to end.
+func passOn(cmd *exec.Cmd, signals <-chan os.Signal) (requested int) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // ProcessState says how it has ended.
+	}()
+	for {
+		select {
+		case <-ended:
+			return requested
+		case sig := <-signals:
+			if asksToEnd(sig) {
+				requested++
+			}
+			_ = cmd.Process.Signal(sig)
+		}
+	}
+}
+
+// TakeLifeline returns the Lifeline of this process if [Guard] has started it,
+// and otherwise nil: then this process is to call Guard. Processes that this one
+// starts do not inherit it.
+func TakeLifeline() *Lifeline {
+	fd, err := strconv.Atoi(os.Getenv(lifelineVariable))
+	if err != nil || fd < firstExtra {
+		return nil
+	}
+	os.Unsetenv(lifelineVariable)
+	syscall.CloseOnExec(fd)
+	// Non-blocking, so that Close ends the Read.
+	_ = syscall.SetNonblock(fd, true)
+	l := &Lifeline{file: os.NewFile(uintptr(fd), "lifeline"), cut: make(chan struct{}), done: make(chan struct{})}
+	go l.watch()
+	return l
+}

@@ -1,0 +1,289 @@
+package launch
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans are the descendants of this process that no [child] accounts for.
+//
+// While an orphans value is open, this process is a child subreaper: the kernel
+// makes it the parent of every descendant that loses its own parent, in any session
+// or process group. The pid of a direct
+// child stays reserved until this process has waited for it, so a signal to a
+// direct child cannot reach an unrelated process.
+type orphans struct {
+	kept  map[int]bool   // direct children from before; they and their descendants are left alone
+	asked map[int]uint64 // start times of the processes that were sent SIGTERM, by pid
+}
+
+// adoptOrphans makes this process a subreaper, until close.
+func adoptOrphans() *orphans {
+	o := &orphans{kept: make(map[int]bool), asked: make(map[int]uint64)}
+	for _, pid := range directChildren() {
+		o.kept[pid] = true
+	}
+	// Linux has had this since 3.4, and it needs no permission.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	return o
+}
+
+func (*orphans) close() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }
+
+// reap waits for direct children that have ended, except those in running,
+// which os/exec waits for. It does not block.
+func (o *orphans) reap(running map[int]bool) {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	if err != nil || info.Signo == 0 {
+		return
+	}
+	for _, pid := range directChildren() {
+		if !o.kept[pid] && !running[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil)
+		}
+	}
+}
+
+// none reports whether no orphan is left. It waits for those that have ended.
+// Every child of Run must have been waited for.
+func (o *orphans) none() bool {
+	o.reap(nil)
+	// Without any child there is no descendant. The kernel decides this under
+	// a lock that also guards forking, so no process can slip through.
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	if err == unix.ECHILD {
+		return true
+	}
+	return len(o.kept) > 0 && len(o.list()) == 0
+}
+
+// terminate sends SIGTERM to every orphan that has not been sent one, and
+// returns those that run. Members of the groups in told were sent one as such.
+func (o *orphans) terminate(told map[int]bool) []process {
+	running := o.list()
+	for _, p := range running {
+		if o.asked[p.pid] == p.start {
+			continue
+		}
+		o.asked[p.pid] = p.start
+		if !told[p.group] {
+			p.signal(unix.SIGTERM)
+		}
+	}
+	return running
+}
+
+// killTimeMax bounds kill: a process that hangs in the kernel does not end, and
+// one of another user cannot be killed.
+const killTimeMax = 10 * time.Second
+
+// kill ends all orphans and returns those that it could not end.
+//
+// Killing a direct child makes its children direct children in turn, so that
+// the next pass reaches them. A process that forks in the meantime is therefore
+// never lost, only found later.
+func (o *orphans) kill() []process {
+	end := time.Now().Add(killTimeMax)
+	for pass := 0; !o.none(); pass++ {
+		for _, pid := range directChildren() {
+			if o.kept[pid] {
+				continue
+			}
+			if group, err := unix.Getpgid(pid); err == nil && group == pid {
+				// One system call kills a whole group, forking or not.
+				_ = unix.Kill(-pid, unix.SIGKILL)
+			}
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if pass%16 == 15 {
+			o.killGroups()
+			time.Sleep(time.Millisecond) // for those that take a while to end
+		}
+		if time.Now().After(end) {
+			return o.list()
+		}
+	}
+	return nil
+}
+
+// killGroups kills all process groups that consist of orphans alone.
+func (o *orphans) killGroups() {
+	all := processes()
+	members := make(map[int]int)
+	for _, p := range all {
+		members[p.group]++
+	}
+	ours := make(map[int]int)
+	for _, p := range o.among(all) {
+		ours[p.group]++
+	}
+	for group, n := range ours {
+		if n == members[group] && group > 1 {
+			_ = unix.Kill(-group, unix.SIGKILL)
+		}
+	}
+}
+
+// list returns the orphans that run.
+func (o *orphans) list() []process {
+	var running []process
+	for _, p := range o.among(processes()) {
+		if !p.ended() {
+			running = append(running, p)
+		}
+	}
+	return running
+}
+
+// among returns the processes of all that are orphans, ended ones included.
+func (o *orphans) among(all []process) []process {
+	byParent := make(map[int][]process)
+	for _, p := range all {
+		byParent[p.parent] = append(byParent[p.parent], p)
+	}
+	var found []process
+	for next := byParent[os.Getpid()]; len(next) > 0; {
+		p := next[0]
+		next = next[1:]
+		if !o.kept[p.pid] {
+			found = append(found, p)
+			next = append(next, byParent[p.pid]...)
+		}
+	}
+	return found
+}
+
+// A process is an entry of /proc.
+type process struct {
+	pid, parent, group int
+	start              uint64 // tells it from a later process with the same pid
+	state              byte
+	name               string
+}
+
+// ended reports whether it has ended and is only to be waited for.
+func (p process) ended() bool { return p.state == 'Z' || p.state == 'X' }
+
+// signal sends a signal to the process, and to none that has its pid by now.
+func (p process) signal(s os.Signal) {
+	sig, ok := s.(unix.Signal)
+	if !ok {
+		return
+	}
+	if p.parent == os.Getpid() {
+		_ = unix.Kill(p.pid, sig)
+		return
+	}
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if now, ok := readProcess(strconv.Itoa(p.pid)); ok && now.start == p.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
+// processes returns all processes that /proc shows.
+func processes() []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	all := make([]process, 0, len(names))
+	for _, name := range names {
+		if p, ok := readProcess(name); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// readProcess reads /proc/PID/stat. It is false if the process does not exist.
+func readProcess(pid string) (process, bool) {
+	if pid == "" || pid[0] < '0' || pid[0] > '9' {
+		return process{}, false
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	return parseStat(stat)
+}
+
+// parseStat parses the contents of /proc/PID/stat, see proc_pid_stat(5). The
+// name of the program is in parentheses and may itself contain some.
+func parseStat(stat []byte) (p process, ok bool) {
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return p, false
+	}
+	fields := strings.Fields(string(stat[end+1:]))
+	const parent, group, start = 1, 2, 19
+	if len(fields) <= start {
+		return p, false
+	}
+	p.name, p.state = string(stat[open+1:end]), fields[0][0]
+	for field, text := range map[*int]string{
+		&p.pid: strings.TrimSpace(string(stat[:open])), &p.parent: fields[parent], &p.group: fields[group],
+	} {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return p, false
+		}
+		*field = n
+	}
+	n, err := strconv.ParseUint(fields[start], 10, 64)
+	p.start = n
+	return p, err == nil
+}
+
+// directChildren returns the pids of the children of this process, in a hurry:
+// /proc/self/task/TID/children is much shorter than /proc, but may miss a child
+// while others come and go. Kernels without CONFIG_PROC_CHILDREN lack it.
+func directChildren() []int {
+	tasks, _ := os.ReadDir("/proc/self/task")
+	var pids []int
+	known := false
+	for _, task := range tasks {
+		text, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		known = known || err == nil
+		for _, field := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	if known {
+		return pids
+	}
+	for _, p := range processes() {
+		if p.parent == os.Getpid() {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// groupLeft reports whether a process of the group of a child runs, after the
+// child itself has been waited for.
+func groupLeft(group int) bool {
+	if unix.Kill(-group, 0) != nil {
+		return false
+	}
+	// By now the number may be that of another process's group.
+	for _, p := range (&orphans{}).list() {
+		if p.group == group {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,235 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// ceiling is far above the time that anything here takes.
+const ceiling = time.Minute
+
+// marked returns the processes that have a variable in their environment, and
+// so descend from a process that was started with it.
+func marked(pair string) []process {
+	var found []process
+	for _, p := range processes() {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+		if err == nil && !p.ended() && bytes.Contains(env, []byte(pair+"\x00")) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// script is a Child that runs a shell script, in which $0 is the script, and the
+// variable that marks its descendants.
+func script(t *testing.T, text string) (c Child, mark string) {
+	t.Helper()
+	setsid, err := exec.LookPath("setsid")
+	require.Have(t, "setsid", err == nil && setsid != "", "there is no program setsid here")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "script")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mark = "LAUNCH_TEST_MARK=" + dir
+	return Child{
+		Name: func() string { return "rank 0" }, Path: "/bin/sh", Args: []string{"sh", path},
+		Env: append(os.Environ(), mark, "DIR="+dir),
+	}, mark
+}
+
+// until waits for a file that the script is to make.
+const until = `until test -f "$DIR/ready"; do sleep 0.01; done; `
+
+// No descendant of a child outlives Run.
+func TestNoDescendantOutlivesRun(t *testing.T) {
+	for _, test := range []struct{ name, text, said string }{
+		{"background", `sleep 77 >/dev/null 2>&1 &`, ""},
+		{"session", `setsid sleep 77 >/dev/null 2>&1 &`, ""},
+		{"session that holds the output", `setsid sleep 77 & echo started`, ""},
+		{"session that keeps writing", `setsid sh -c 'for i in $(seq 700); do echo on; sleep 0.1; done' &`, ""},
+		{"double fork", `(setsid sh -c '(setsid sh -c "sleep 77 & sleep 77" &) ; sleep 77' &) >/dev/null 2>&1`, ""},
+		{"ignores SIGTERM", `setsid sh -c 'trap "" TERM; >"$DIR/ready"; sleep 77' >/dev/null 2>&1 & ` + until, "left by the program, still running 200ms after SIGTERM: killing"},
+		{"ignores SIGTERM in the group", `sh -c 'trap "" TERM; >"$DIR/ready"; sleep 77' >/dev/null 2>&1 & ` + until, ""},
+		{"stopped", `setsid sh -c '>"$DIR/ready"; kill -STOP $$; sleep 77' >/dev/null 2>&1 & ` + until, ""},
+		{
+			"forks without end", `setsid sh -c 'trap "" TERM; >"$DIR/ready"; for i in $(seq 5000); do sleep 77 & done; wait' >/dev/null 2>&1 & ` + until,
+			"left by the program, still running 200ms after SIGTERM: killing",
+		},
+		{
+			// Each of these processes lives until it has started the next one.
+			"hops from session to session", `if test -z "$1"; then setsid sh "$0" 1 >/dev/null 2>&1 & ` + until + ` exit; fi
+trap "" TERM; >"$DIR/ready"; test "$1" -gt 5000 || setsid sh "$0" $(($1 + 1)) &`, "",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, mark := script(t, test.text)
+			var r run
+			began := time.Now()
+			r.do(Config{Children: []Child{c}, Grace: 200 * time.Millisecond})
+			if left := marked(mark); len(left) > 0 {
+				t.Errorf("%s outlive Run", describe(left))
+			}
+			for _, p := range marked(mark) {
+				p.signal(syscall.SIGKILL)
+			}
+			if r.failed != nil {
+				t.Errorf("Run: %v, want no error, since the child exited with status 0", r.failed)
+			}
+			if said := strings.Join(r.said, "\n"); !strings.Contains(said, test.said) {
+				t.Errorf("said %q, want %q", said, test.said)
+			}
+			if took := time.Since(began); took > ceiling {
+				t.Errorf("Run took %v", took)
+			}
+		})
+	}
+}
+
+// Orphans are asked to end before they are killed, and have the grace time.
+func TestOrphansEndInGoodOrder(t *testing.T) {
+	c, mark := script(t, `setsid sh -c 'trap ">\"$DIR/ended\"; exit" TERM; >"$DIR/ready"; while :; do sleep 0.01; done' >/dev/null 2>&1 & `+until)
+	var r run
+	r.do(Config{Children: []Child{c}, Grace: ceiling})
+	if _, err := os.Stat(strings.TrimPrefix(mark, "LAUNCH_TEST_MARK=") + "/ended"); err != nil {
+		t.Errorf("the orphan has not handled SIGTERM: %v", err)
+	}
+	if len(r.said) > 0 {
+		t.Errorf("said %q, want nothing", r.said)
+	}
+}
+
+// The third request to end also kills orphans that have time left, and so does
+// the end of the guard.
+func TestOrphansAreKilledOnRequest(t *testing.T) {
+	for _, abandoned := range []bool{false, true} {
+		c, mark := script(t, `setsid sh -c 'trap "" TERM INT; >"$DIR/ready"; sleep 77' >/dev/null 2>&1 & `+until)
+		signals, cut := make(chan os.Signal, requestsMax), make(chan struct{})
+		if abandoned {
+			close(cut)
+		}
+		for range requestsMax {
+			signals <- os.Interrupt
+		}
+		s := &sweep{orphans: adoptOrphans(), grace: time.Hour, say: func(text string) { t.Log(text) }}
+		cmd := exec.Command(c.Path, c.Args[1:]...)
+		cmd.Env = c.Env
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if abandoned {
+			s.abandoned = cut
+		} else {
+			s.signals = signals
+		}
+		s.run(false)
+		s.orphans.close()
+		if left := marked(mark); len(left) > 0 {
+			t.Errorf("%s is left", describe(left))
+		}
+	}
+}
+
+// An abandoned Run kills the children as well.
+func TestAbandonedRunKillsAll(t *testing.T) {
+	c, mark := script(t, `setsid sh -c 'trap "" TERM; >"$DIR/ready"; sleep 77' >/dev/null 2>&1 & `+until+`echo started; sleep 77`)
+	cut := make(chan struct{})
+	w := &watcher{want: "started", n: 1, seen: func() { close(cut) }}
+	var r run
+	r.do(Config{Children: []Child{c}, Stdout: w, Abandoned: cut, Grace: time.Hour})
+	if f := r.failure(t); f.Signal != int(syscall.SIGKILL) {
+		t.Errorf("Run: %v, want a child that was killed", f)
+	}
+	if left := marked(mark); len(left) > 0 {
+		t.Errorf("%s is left", describe(left))
+	}
+}
+
+// Children that this process had before Run, and their descendants, go on.
+func TestOtherChildrenGoOn(t *testing.T) {
+	before := exec.Command("/bin/sh", "-c", "sleep 77 & wait")
+	before.Env = append(os.Environ(), "LAUNCH_TEST_MARK=before-"+t.Name())
+	before.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = syscall.Kill(-before.Process.Pid, syscall.SIGKILL)
+		_ = before.Wait()
+	}()
+	for end := time.Now().Add(ceiling); len(marked("LAUNCH_TEST_MARK=before-"+t.Name())) < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the process did not start")
+		}
+	}
+	c, mark := script(t, `setsid sleep 77 >/dev/null 2>&1 &`)
+	var r run
+	r.do(Config{Children: []Child{c}})
+	if left := marked(mark); len(left) > 0 {
+		t.Errorf("%s outlive Run", describe(left))
+	}
+	if left := marked("LAUNCH_TEST_MARK=before-" + t.Name()); len(left) != 2 {
+		t.Errorf("%d processes of before go on, want 2", len(left))
+	}
+}
+
+// While Run runs, orphans that have ended are waited for, so that they do not
+// stay as zombies.
+func TestOrphansAreReaped(t *testing.T) {
+	c, _ := script(t, `(setsid sh -c 'echo orphan $$' &); read end || true`)
+	in, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer feed.Close()
+	w := new(watcher)
+	done := make(chan error, 1)
+	go func() { done <- Run(Config{Children: []Child{c}, Stdin: in, Stdout: w, Stderr: w}) }()
+	for end := time.Now().Add(ceiling); ; time.Sleep(10 * time.Millisecond) {
+		w.mu.Lock()
+		_, text, ok := strings.Cut(w.all, "orphan ")
+		w.mu.Unlock()
+		pid, _, whole := strings.Cut(text, "\n")
+		if ok && whole {
+			if _, exists := readProcess(pid); !exists {
+				break
+			}
+		}
+		if time.Now().After(end) {
+			t.Errorf("the orphan is still there: output %q", text)
+			break
+		}
+	}
+	feed.Close()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	p, ok := parseStat([]byte("77 (a) b) (c) S 5 6 7 0 -1 1 2 3 4 5 6 7 8 9 20 0 1 0 12345 1 2 3\n"))
+	if want := (process{pid: 77, parent: 5, group: 6, start: 12345, state: 'S', name: "a) b) (c"}); !ok || p != want {
+		t.Errorf("got %+v, %v, want %+v", p, ok, want)
+	}
+	for _, bad := range []string{"", "1", "1 (", "1 (a) S 1", "x (a) S 5 6 7 0 -1 1 2 3 4 5 6 7 8 9 20 0 1 0 12345"} {
+		if p, ok := parseStat([]byte(bad)); ok {
+			t.Errorf("parseStat(%q) = %+v, want false", bad, p)
+		}
+	}
+	self, ok := readProcess(strconv.Itoa(os.Getpid()))
+	if !ok || self.pid != os.Getpid() || self.parent != os.Getppid() {
+		t.Errorf("this process is %+v, %v", self, ok)
+	}
+}

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package launch
+
+import "os"
+
+// orphans are the descendants of this process that no [child] accounts for.
+// This system does not tell them: there are none.
+type orphans struct{}
+
+// A process is an orphan.
+type process struct {
+	pid  int
+	name string
+}
+
+func adoptOrphans() *orphans                      { return nil }
+func (*orphans) close()                           {}
+func (*orphans) reap(map[int]bool)                {}
+func (*orphans) none() bool                       { return true }
+func (*orphans) terminate(map[int]bool) []process { return nil }
+func (*orphans) kill() []process                  { return nil }
+func (process) signal(os.Signal)                  {}

@@ -1,0 +1,84 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// A sweep ends the orphans of a run: processes that children have started and
+// that have left the child's process group, as daemons do. They get SIGTERM,
+// the grace time, and SIGKILL.
+type sweep struct {
+	orphans   *orphans
+	grace     time.Duration
+	signals   <-chan os.Signal
+	abandoned <-chan struct{}
+	requested int          // signals that asked the run to end
+	told      map[int]bool // process groups that were sent SIGTERM before
+	say       func(string)
+}
+
+// run returns when no orphan is left. If now is true they get SIGKILL at once.
+func (s *sweep) run(now bool) {
+	if s.orphans.none() {
+		return
+	}
+	if !now {
+		s.ask()
+	}
+	if left := s.orphans.kill(); len(left) > 0 {
+		s.say("could not kill " + describe(left) + ", left by the program")
+	}
+}
+
+// ask sends SIGTERM to all orphans, those that appear later included, and
+// returns when none is left or the rest is to be killed.
+func (s *sweep) ask() {
+	timer := time.NewTimer(s.grace)
+	defer timer.Stop()
+	pause := time.Millisecond
+	for !s.orphans.none() {
+		running := s.orphans.terminate(s.told)
+		select {
+		case <-timer.C:
+			if len(running) > 0 {
+				s.say(fmt.Sprintf("%s, left by the program, still running %v after SIGTERM: killing", describe(running), s.grace))
+			}
+			return
+		case <-s.abandoned:
+			return
+		case sig := <-s.signals:
+			if asksToEnd(sig) {
+				s.requested++
+			}
+			if s.requested >= requestsMax {
+				return
+			}
+			for _, p := range running {
+				p.signal(sig)
+			}
+		case <-time.After(pause):
+			pause = min(2*pause, sweepPauseMax)
+		}
+	}
+}
+
+// sweepPauseMax is how often ask looks for orphans, once it has waited a while.
+const sweepPauseMax = 50 * time.Millisecond
+
+// describe names processes, at most three of them.
+func describe(list []process) string {
+	const most = 3
+	var names []string
+	for _, p := range list[:min(most, len(list))] {
+		// A program chooses its name itself.
+		names = append(names, fmt.Sprintf("%q (pid %d)", p.name, p.pid))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(list) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

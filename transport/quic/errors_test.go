@@ -1,0 +1,35 @@
+package quic
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// The reasons that a peer gives for ending a connection have escapes for bytes that
+// a terminal would not show.
+func TestReasonsOfAPeerAreEscaped(t *testing.T) {
+	const hostile, want = "\x1b[31mred\n\xff", `\x1b[31mred\n\xff`
+	for name, err := range map[string]error{
+		"gone":      &quicgo.ApplicationError{Remote: true, ErrorCode: codeGone, ErrorMessage: hostile},
+		"refused":   &quicgo.ApplicationError{Remote: true, ErrorCode: codeRefused, ErrorMessage: hostile},
+		"unknown":   &quicgo.ApplicationError{Remote: true, ErrorCode: 99, ErrorMessage: hostile},
+		"protocol":  &quicgo.TransportError{Remote: true, ErrorCode: quicgo.ProtocolViolation, ErrorMessage: hostile},
+		"busy":      &quicgo.TransportError{Remote: true, ErrorCode: quicgo.ConnectionRefused, ErrorMessage: hostile},
+		"identity":  &quicgo.TransportError{Remote: true, ErrorCode: 0x100 + 42, ErrorMessage: hostile},
+		"our alert": &quicgo.TransportError{ErrorCode: 0x100 + 42, ErrorMessage: hostile},
+	} {
+		for what, got := range map[string]error{"end": endError(err), "dial": dialError("host:1", err), "pipe": pipeError(err)} {
+			if text := got.Error(); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\n\xff") {
+				t.Errorf("%s, %s: error %q, want one with %s", name, what, text, want)
+			}
+		}
+	}
+	if err := endError(&quicgo.ApplicationError{Remote: true, ErrorCode: codeGone}); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("error %v, want %v", err, transport.ErrPeerGone)
+	}
+}
