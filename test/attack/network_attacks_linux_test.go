@@ -1,0 +1,4 @@
+package attack
+
+// networkAttacks are those on networks between hosts.
+func networkAttacks() []attack { return nil }
