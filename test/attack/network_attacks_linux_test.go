@@ -45,16 +45,19 @@ func (w *world) onHosts(n *testhost.Network, args arguments) {
 	w.progress(1)
 }
 
-// rules loads rules of nft on a host.
+// rules puts rules of nft on a host in the place of those before.
 func rules(t *testing.T, h *testhost.Host, text string) {
 	t.Helper()
-	_, err := h.Try("table inet attack\ndelete table inet attack\n"+text, "nft", "-f", "-")
+	_, err := h.Try("add table inet attack\ndelete table inet attack\n", "nft", "-f", "-")
 	require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be dropped: %v", err))
+	if _, err := h.Try(text, "nft", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// dropping are the rules that drop what matches.
+// dropping are the rules that drop what matches when it comes in.
 func dropping(match string) string {
-	return fmt.Sprintf("table inet attack { chain in { type filter hook input priority 0; %s drop; } }", match)
+	return fmt.Sprintf("table inet attack {\nchain in {\ntype filter hook input priority 0\n%s drop\n}\n}\n", match)
 }
 
 // attackOneWay cuts one direction of one pair of hosts.
@@ -62,38 +65,15 @@ func attackOneWay(t *testing.T, rng *rand.Rand) {
 	n := testhost.New(t, 4, testhost.IPv4)
 	w := newWorld(t, rng, farTransports(rng))
 	w.onHosts(n, arguments{})
-	pair := rng.Perm(3)[:2] // not with the seed's host alone: hosts 1 to 3
+	pair := rng.Perm(3)[:2] // of hosts 1 to 3: the link to the seed stays
 	from, to := pair[0]+1, pair[1]+1
-	for _, i := range []int{from, to} {
-		w.ranks[i].harm()
-	}
 	rules(t, n.Hosts[to], dropping(fmt.Sprintf("ip saddr %v", n.Hosts[from].V4)))
-	w.size(3)
-	stays := w.ranks[from]
-	if e, ok := stays.find(evOut); ok || w.gone(stays) {
-		t.Logf("rank %d goes: %s", from, e.Text)
-		stays = w.ranks[to]
+	w.settle(w.ranks[from], w.ranks[to])
+	if len(w.alive()) != 3 {
+		t.Errorf("%d ranks are left, want 3 of 4", len(w.alive()))
 	}
-	stays.spare()
 	w.progress(5)
 	w.finish()
-}
-
-// gone waits until it is known which of two ranks has gone, and reports whether
-// it is p.
-func (w *world) gone(p *process) bool {
-	w.t.Helper()
-	e := p.await(bound, "removal or a world of three", func(e event) bool {
-		return e.Kind == evOut || e.Kind == evError || e.Kind == evStep && e.Size == 3
-	})
-	return e.Kind != evStep
-}
-
-// spare takes harm back.
-func (p *process) spare() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.harmed = false
 }
 
 // attackFlap takes the link of a host down and up, for a second at a time and then

@@ -86,6 +86,7 @@ type process struct {
 	events  []event
 	over    bool // its output has ended
 	harmed  bool // it may end as it likes
+	suspect bool // errors may name it: one of its links was attacked
 	reaped  bool
 }
 
@@ -173,6 +174,20 @@ func (p *process) isHarmed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.harmed
+}
+
+// accuse marks the process as the end of a link that is attacked: errors may name
+// it whether or not it stays in the world.
+func (p *process) accuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.suspect = true
+}
+
+func (p *process) isSuspect() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.harmed || p.suspect
 }
 
 // history is all events so far, and a channel that is closed when there is another.

@@ -122,7 +122,7 @@ func (w *world) size(n int) {
 
 // finish has the world stop and checks what has become of every rank: those that
 // are no victims have the same state, which only right results lead to, they are
-// all in the last world, their errors name victims alone, and they leak nothing.
+// all in the last world, their errors name victims and ends of attacked links alone, and they leak nothing.
 func (w *world) finish() {
 	w.t.Helper()
 	alive := w.alive()
@@ -156,12 +156,12 @@ func (w *world) finish() {
 	}
 }
 
-// culprits checks that the errors of ranks that are no victims name victims.
+// culprits checks whom the errors of ranks that are no victims name.
 func (w *world) culprits() {
 	w.t.Helper()
 	victims := make(map[string]bool)
 	for _, p := range w.ranks {
-		if e, ok := p.find(evJoined); ok && p.isHarmed() {
+		if e, ok := p.find(evJoined); ok && p.isSuspect() {
 			victims[e.Node] = true
 		}
 	}
@@ -182,4 +182,36 @@ func (w *world) removed(p *process) {
 	p.await(bound, "end of the victim's membership", func(e event) bool {
 		return e.Kind == evOut || e.Kind == evError
 	})
+}
+
+// settle finds out which end of an attacked link has left the world, if either
+// has, and marks it as a victim.
+func (w *world) settle(ends ...*process) {
+	w.t.Helper()
+	for _, p := range ends {
+		p.accuse()
+	}
+	time.Sleep(heartbeatTimeout + time.Second)
+	for deadline := time.Now().Add(bound); ; {
+		sizes := make(map[int]bool)
+		for _, p := range w.alive() {
+			if e, ok := p.find(evOut); ok && slices.Contains(ends, p) {
+				w.t.Logf("%s is not in the world any more: %s", p.name, e.Text)
+				p.harm()
+				continue
+			}
+			e, _ := p.find(evStep)
+			sizes[e.Size] = true
+		}
+		if len(sizes) == 1 && sizes[len(w.alive())] {
+			break
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("the ranks have not agreed on a world within %v: sizes %v, %d ranks alive", bound, sizes, len(w.alive()))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if n := len(w.ranks) - len(w.alive()); n > 1 {
+		w.t.Errorf("%d ranks have left the world, want at most one end of the link", n)
+	}
 }
