@@ -68,6 +68,9 @@ func (m *memory) own(part int) []byte {
 	return own
 }
 
+// reserveCounters has the system provide memory for the counters of a part.
+func (m *memory) reserveCounters(part int) error { return m.some.Reserve(part, board.CounterBytes) }
+
 func (m *memory) level() uint8 {
 	if m == nil {
 		return apart
@@ -79,7 +82,8 @@ func (m *memory) level() uint8 {
 func (m *memory) config(cfg Config, part, processors int) board.Config {
 	c := board.Config{
 		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
-		Stream: kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
+		Reserve: func() error { return m.some.Reserve(part, len(m.own(part))) },
+		Stream:  kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
 	}
 	c.Areas[cfg.Rank] = m.own(part)
 	for rank, areas := range m.areas {
