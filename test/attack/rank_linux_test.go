@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime/pprof"
@@ -46,10 +47,21 @@ func runSeed(args arguments) error {
 		return err
 	}
 	newReporter().emit(event{Kind: evReady, Addr: seed.Addr()})
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		io.Copy(io.Discard, os.Stdin)
+	}()
+	select {
+	case <-told:
+	case <-seed.Done():
+		if seed.Err() == nil {
+			<-told
+		}
 	}
-	if err := seed.Close(); err != nil {
-		return fmt.Errorf("close: %w", err)
+	// An operator would start a seed again that has ended so.
+	if err := errors.Join(seed.Err(), seed.Close()); err != nil {
+		return err
 	}
 	return goleak.Find()
 }
