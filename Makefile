@@ -11,6 +11,9 @@ PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
+ATTACK_TIME ?= 20m
+ATTACK_SEED ?=
+ATTACK_ONLY ?=
 RACELESS := internal/(arch|bucket|kernel|match|member|plan|settings/table)|examples(/train/(curve|digits|mlp|sgd))?
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
@@ -22,7 +25,7 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns attack attack-ci kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -65,6 +68,12 @@ cover: ## how much of each package its tests reach
 
 netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
+
+attack: ## attacks on worlds for ATTACK_TIME=20m, and docs/results/attack.txt: run it as root; ATTACK_SEED repeats a run, ATTACK_ONLY=regexp picks attacks
+	@cd test/attack && ATTACK=$(ATTACK_TIME) ATTACK_SEED=$(ATTACK_SEED) ATTACK_ONLY='$(ATTACK_ONLY)' REPORT=$(CURDIR)/docs/results/attack.txt go test -count=1 -timeout 2h -v -run '^TestAttack$$' | grep -vE '^(=== |    --- PASS)'
+
+attack-ci: ## two minutes of attacks, without a report
+	@cd test/attack && ATTACK=2m ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 10m -v -run '^TestAttack$$' | grep -vE '^(=== |    --- PASS)'
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
 	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
