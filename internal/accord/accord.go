@@ -208,12 +208,9 @@ const (
 // the vote, for whom a communicator has come and gone meanwhile.
 func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (took, all bool, err error) {
 	isClean, took := cfg.Shelf.Take(part, nodes)
-	if took {
-		if err := mem.reserveCounters(part); err != nil {
-			cfg.Log.Warn("a communicator goes without shared memory", "reason", err)
-			cfg.Shelf.Undo(part)
-			took = false
-		}
+	if took && !mem.reserveCounters(part, cfg.Log) {
+		cfg.Shelf.Undo(part)
+		took = false
 	}
 	worst := []uint8{missed}
 	switch {

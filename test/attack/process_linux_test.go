@@ -35,8 +35,7 @@ type arguments struct {
 	PeerToken string
 	Advertise string
 	// Of a rank:
-	MemoryLimit uint64 // of RLIMIT_AS, in bytes; 0: none
-	Vector      int    // further elements in each all-reduce
+	Vector int // further elements in each all-reduce
 }
 
 // An event is what a process reports: a line of JSON on standard output.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/raft"
@@ -110,11 +109,6 @@ var errWrong = errors.New("wrong result")
 
 // runRank is the role of a rank.
 func runRank(args arguments) error {
-	if n := args.MemoryLimit; n > 0 {
-		if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: n, Max: n}); err != nil {
-			return fmt.Errorf("limit the address space to %d bytes: %w", n, err)
-		}
-	}
 	before, err := files()
 	if err != nil {
 		return err
@@ -172,6 +166,12 @@ func (r *rank) listen(ctx context.Context) {
 		switch lines.Text() {
 		case "stop":
 			r.stop.Store(true)
+		case "eat":
+			go eat()
+		case "exhaust":
+			if err := exhaust(); err != nil {
+				r.emit(event{Kind: evError, Text: err.Error()})
+			}
 		case "leave":
 			go func() {
 				if err := r.node.Leave(ctx); err != nil {

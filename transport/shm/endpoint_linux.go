@@ -247,6 +247,16 @@ func (e *endpoint) adopt(m *meeting) (*conn, error) {
 	return c, nil
 }
 
+// endAll ends all conns for a reason. The endpoint stays open.
+func (e *endpoint) endAll(reason error) {
+	e.mu.Lock()
+	conns := slices.Collect(maps.Keys(e.conns))
+	e.mu.Unlock()
+	for _, c := range conns {
+		c.end(reason)
+	}
+}
+
 func (e *endpoint) forget(c *conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

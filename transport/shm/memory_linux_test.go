@@ -46,12 +46,15 @@ func TestNoMemoryForPipe(t *testing.T) {
 	pass(t, pipe, r, 10)
 }
 
-// TestNoMemoryForBytes: a write that finds no memory ends the conn with an error that
-// says so. What was written before arrives.
+// TestNoMemoryForBytes: a write that finds no memory ends all conns of the node with an
+// error that says so. What was written before arrives.
 func TestNoMemoryForBytes(t *testing.T) {
 	for name, before := range map[string]int{"first page": 0, "next page": 5000, "whole ring": fillAfter} {
 		t.Run(name, func(t *testing.T) {
-			a, b := newPair(t, Config{})
+			cluster := uniqueCluster()
+			hub := newNode(t, Config{Cluster: cluster, Node: "hub"})
+			a, b := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "b"}))
+			_, other := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "c"}))
 			s, r := newPipe(t, a, b)
 			pass(t, s, r, before)
 			exhaust(a)
@@ -61,13 +64,15 @@ func TestNoMemoryForBytes(t *testing.T) {
 			_, err := s.Write(make([]byte, 8000))
 			wantMemoryError(t, err)
 			wantMemoryError(t, a.Err())
-			select {
-			case <-b.Done():
-			case <-time.After(time.Minute):
-				t.Fatal("the peer does not learn that the conn has ended")
-			}
-			if !errors.Is(b.Err(), transport.ErrPeerGone) {
-				t.Errorf("the peer gets %v, want %v", b.Err(), transport.ErrPeerGone)
+			for _, peer := range []*conn{b, other} {
+				select {
+				case <-peer.Done():
+				case <-time.After(time.Minute):
+					t.Fatal("a peer does not learn that the conn has ended")
+				}
+				if !errors.Is(peer.Err(), transport.ErrPeerGone) {
+					t.Errorf("a peer gets %v, want %v", peer.Err(), transport.ErrPeerGone)
+				}
 			}
 		})
 	}

@@ -189,14 +189,15 @@ func (s *sender) giveBack() bool {
 }
 
 // explain is what Write says of an error. Nonsense in the ring ends the conn, and
-// so does a lack of memory: the peer waits for bytes that cannot be sent.
+// a lack of memory ends all conns of the node: peers wait for bytes that cannot be sent,
+// and those who decide which node to remove must see that it is this one, not its peer.
 func (s *sender) explain(err error) error {
 	if err == errHead {
 		s.conn.broken(err)
 		return s.whyStopped()
 	}
 	if _, ok := errors.AsType[*memoryError](err); ok {
-		s.conn.end(fmt.Errorf("%w: nothing more can be sent to it: %w", transport.ErrPeerGone, err))
+		s.conn.owner.endAll(fmt.Errorf("%w: nothing more can be sent to it: %w", transport.ErrPeerGone, err))
 		return s.whyStopped()
 	}
 	return err
