@@ -117,7 +117,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	peerToken, err := (&Config{Token: cfg.PeerToken}).token()
+	peerToken, err := cfg.peerToken(token)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,21 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	return &Seed{s}, nil
+}
+
+// peerToken parses PeerToken, which must not be the token of the cluster.
+func (cfg *SeedConfig) peerToken(cluster pki.Token) (t pki.Token, err error) {
+	const name = "the token of the seeds (PeerToken, --peer-token-file)"
+	if cfg.PeerToken == "" {
+		return t, nil
+	}
+	if t, err = pki.ParseToken(cfg.PeerToken); err != nil {
+		return t, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
+	}
+	if t == cluster {
+		return t, fmt.Errorf("%w: %s is that of the cluster, which every node has: \"nexar token\" makes another", ErrConfig, name)
+	}
+	return t, nil
 }
 
 // follow reports progress.
