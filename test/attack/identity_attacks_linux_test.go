@@ -88,12 +88,16 @@ func freePort(t *testing.T) string {
 // endpoint is a QUIC socket of the test.
 func endpoint(t *testing.T) *quic.Endpoint {
 	t.Helper()
-	end, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1, NoWatch: true})
+	end, err := newEndpoint()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { end.Close() })
 	return end
+}
+
+func newEndpoint() (*quic.Endpoint, error) {
+	return quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1, NoWatch: true})
 }
 
 // overQUIC shows a certificate to a QUIC port and returns how that ends.
