@@ -27,7 +27,7 @@ type attack struct {
 
 // attacks are all attacks, in the order of the report.
 func attacks() []attack {
-	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks())
+	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks(), clockAttacks())
 }
 
 // A tally is what has become of an attack.
