@@ -70,10 +70,10 @@ netns: ## the tests of whole clusters, some on hosts of their own (network names
 	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
 
 attack: ## attacks on worlds for ATTACK_TIME=20m, and docs/results/attack.txt: run it as root; ATTACK_SEED repeats a run, ATTACK_ONLY=regexp picks attacks
-	@cd test/attack && ATTACK=$(ATTACK_TIME) ATTACK_SEED=$(ATTACK_SEED) ATTACK_ONLY='$(ATTACK_ONLY)' REPORT=$(CURDIR)/docs/results/attack.txt go test -count=1 -timeout 2h -v -run '^TestAttack$$' | grep -vE '^(=== |    --- PASS)'
+	@cd test/attack && ATTACK=$(ATTACK_TIME) ATTACK_SEED=$(ATTACK_SEED) ATTACK_ONLY='$(ATTACK_ONLY)' REPORT=$(CURDIR)/docs/results/attack.txt go test -count=1 -timeout 2h -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
 attack-ci: ## two minutes of attacks with what it takes to build them, without a report
-	@cd test/attack && ATTACK=100s ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 10m -v -run '^TestAttack$$' | grep -vE '^(=== |    --- PASS)'
+	@cd test/attack && ATTACK=100s ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 10m -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
 	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
