@@ -117,9 +117,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	peerToken, err := cfg.peerToken(token)
+	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s, err := node.StartSeed(node.SeedConfig{
 		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
@@ -130,21 +130,6 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	return &Seed{s}, nil
-}
-
-// peerToken parses PeerToken, which must not be the token of the cluster.
-func (cfg *SeedConfig) peerToken(cluster pki.Token) (t pki.Token, err error) {
-	const name = "the token of the seeds (PeerToken, --peer-token-file)"
-	if cfg.PeerToken == "" {
-		return t, nil
-	}
-	if t, err = pki.ParseToken(cfg.PeerToken); err != nil {
-		return t, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
-	}
-	if t == cluster {
-		return t, fmt.Errorf("%w: %s is that of the cluster, which every node has: \"nexar token\" makes another", ErrConfig, name)
-	}
-	return t, nil
 }
 
 // follow reports progress.
