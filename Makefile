@@ -12,6 +12,9 @@ KILLS ?= 200
 SURVIVALS ?= 100
 CHANGES ?= 320
 DAMAGES ?= 1000
+ATTACK_TIME ?= 20m
+ATTACK_SEED ?=
+ATTACK_ONLY ?=
 RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage)$$
@@ -33,7 +36,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate vet staticcheck cross static 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 kills footprint conformance worlds survivals changes damage proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes damage proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -85,6 +88,12 @@ netns: ## the tests of whole clusters, some on hosts of their own (network names
 
 arm64: ## the packages with code for a processor, and those below the API, on an emulated arm64: qemu-aarch64-static
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)
+
+attack: ## attacks on worlds for ATTACK_TIME=20m, and docs/results/attack.txt: run it as root; ATTACK_SEED repeats a run, ATTACK_ONLY=regexp picks attacks
+	@cd test/attack && ATTACK=$(ATTACK_TIME) ATTACK_SEED=$(ATTACK_SEED) ATTACK_ONLY='$(ATTACK_ONLY)' REPORT=$(CURDIR)/docs/results/attack.txt go test -count=1 -timeout 2h -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
+
+attack-ci: ## two minutes of attacks with what it takes to build them, without a report
+	@cd test/attack && ATTACK=100s ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 10m -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
 	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'

@@ -65,7 +65,8 @@ type Config struct {
 	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic" one:"shm,tcp,quic"`
 
 	// PlainBulk leaves what goes over TCP unprotected: whoever is on the way
-	// can read and change it. Who the nodes are is proved all the same. Either
+	// can read and change it, and the checksum of TCP is all that detects
+	// damaged packets. Who the nodes are is proved all the same. Either
 	// all nodes have it or none; between two that do not agree everything goes
 	// over QUIC. NEXAR_PLAIN_BULK=1 or NEXAR_ENCRYPT_BULK_TRANSPORT=0; by default
 	// they are 0 and 1, and payloads are protected. It is an error if they

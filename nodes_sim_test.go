@@ -68,7 +68,7 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 func newSimSeed(t *testing.T, chance uint64, n int) *simWorld {
 	w := &simWorld{
 		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),
-		network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond}),
+		network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
 		ranks:   make(map[[2]uint64]NodeID), sizes: make(map[uint64]int),
 	}
 	w.run, w.stop = context.WithCancel(t.Context())

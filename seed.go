@@ -129,9 +129,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	peerToken, err := (&Config{Token: cfg.PeerToken}).token()
+	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s, err := node.StartSeed(node.SeedConfig{
 		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,

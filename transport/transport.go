@@ -252,6 +252,10 @@ type Areas interface {
 	// its Transport, and that of the peer, which must not be written to. They
 	// are zero at first, and aligned to pages.
 	Area(i int) (own, peer []byte)
+	// Reserve has the system provide memory for the first n bytes of area i of
+	// this node. It returns an error where there is none; without Reserve, a
+	// store to the area, or a load by the peer, would end the process.
+	Reserve(i, n int) error
 	// Release ends that. It may be called more than once.
 	Release()
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -28,9 +30,17 @@ func (f *peerFlags) peerToken() (string, error) {
 	if len(f.peers) == 0 {
 		return "", usagef("--peer-token-file is for several seeds: it needs --peers")
 	}
+	info, err := os.Stat(f.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--peer-token-file: %w: 'nexar token' makes a token, the same file belongs on the host of every seed", err)
+	}
+	// Windows keeps permissions elsewhere and reports every file as open.
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
+		return "", usagef("--peer-token-file: other users can read or change %q (mode %04o): chmod 600 makes it safe", f.tokenFile, mode)
+	}
 	b, err := os.ReadFile(f.tokenFile)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("--peer-token-file: %w", err)
 	}
 	if token := strings.TrimSpace(string(b)); token != "" {
 		return token, nil

@@ -208,6 +208,10 @@ const (
 // the vote, for whom a communicator has come and gone meanwhile.
 func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (took, all bool, err error) {
 	isClean, took := cfg.Shelf.Take(part, nodes)
+	if took && !mem.reserveCounters(part, cfg.Log) {
+		cfg.Shelf.Undo(part)
+		took = false
+	}
 	worst := []uint8{missed}
 	switch {
 	case took && isClean:

@@ -1,6 +1,8 @@
 package accord
 
 import (
+	"log/slog"
+
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
@@ -19,6 +21,8 @@ type memory struct {
 	areas []transport.Areas // this rank's and those of every other one; nil: this one
 	some  transport.Areas   // one of them
 	via   transport.Sharer  // a conn that can sleep on them
+
+	lacking bool // reserveCounters has failed
 }
 
 // memoryOf is nil if not all ranks share memory with this one, or are gone by now.
@@ -68,6 +72,17 @@ func (m *memory) own(part int) []byte {
 	return own
 }
 
+// reserveCounters has the system provide memory for the counters of a part, and reports
+// whether it has. The first failure goes to log.
+func (m *memory) reserveCounters(part int, log *slog.Logger) bool {
+	err := m.some.Reserve(part, board.CounterBytes)
+	if err != nil && !m.lacking {
+		m.lacking = true
+		log.Warn("a communicator goes without shared memory", "reason", err)
+	}
+	return err == nil
+}
+
 func (m *memory) level() uint8 {
 	if m == nil {
 		return apart
@@ -79,7 +94,8 @@ func (m *memory) level() uint8 {
 func (m *memory) config(cfg Config, part, processors int) board.Config {
 	c := board.Config{
 		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
-		Stream: kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
+		Reserve: func() error { return m.some.Reserve(part, len(m.own(part))) },
+		Stream:  kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
 	}
 	c.Areas[cfg.Rank] = m.own(part)
 	for rank, areas := range m.areas {

@@ -28,8 +28,6 @@ func rooms() []room {
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
-		{"internal/clustertest", "", ". raft internal/require internal/pki internal/wire transport transport/quic transport/tcp",
-			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/accord internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/board internal/recipe " +
@@ -86,7 +84,18 @@ func rooms() []room {
 	for _, name := range []string{"match", "topo", "bufpool", "guard", "host", "overlap", "pen", "yield", "require"} {
 		list = append(list, room{"internal/" + name, "", "", apart})
 	}
-	return list
+	return append(testRooms(), list...)
+}
+
+// testRooms are those of tests that are above all other rooms.
+func testRooms() []room {
+	return []room{
+		{"test/attack", "", ". raft internal/require internal/testhost internal/pki internal/member internal/seed internal/wire transport transport/quic transport/tcp transport/shm",
+			"it attacks clusters from outside: with processes, networks and peers that speak the protocol"},
+		{"internal/clustertest", "", ". raft internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
+			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
+		{"internal/testhost", "internal/require", "", "it makes networks for tests, whatever runs on them"},
+	}
 }
 
 const apart = "it stands at the bottom of the house and knows the standard library only, so that everyone can use it"

@@ -81,6 +81,10 @@ const shortMax = line - shortAt
 // the payloads of a piece.
 func AreaSize(pieceBytes int) int { return ringAt + ringPieces*pieceBytes }
 
+// CounterBytes is how many bytes at the beginning of an area hold counters. All
+// ranks may read them from the start.
+const CounterBytes = ringAt
+
 // Clear makes an area that was used before ready for another Board. Payloads may stay.
 func Clear(area []byte) { clear(area[:min(ringAt, len(area))]) }
 
@@ -99,6 +103,10 @@ type Config struct {
 	// most. It may return early. Wake wakes all that sleep on word.
 	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
 	Wake  func(word *atomic.Uint32)
+	// Reserve, if not nil, has the system provide memory for the whole area of
+	// Rank. It is called before the first payload that does not fit beside a
+	// counter; memory for the counters must be there from the start.
+	Reserve func() error
 	// Release, if not nil, is called when Areas are no longer needed.
 	Release func()
 	// Stream, if not nil, copies past the caches of the processor. What is stored
@@ -246,26 +254,35 @@ func (b *Board) slot(piece uint32) int { return slotsAt + int(piece%Depth)*line 
 // turn finds room in every area for the payloads of a piece, where those of the piece
 // before are not, which slower ranks may still read. When the ring comes round, these
 // lie in its second half.
-func (b *Board) turn(room int) {
+func (b *Board) turn(room int) error {
 	b.pen.Turn()
 	if !b.touched {
-		b.touch()
+		if err := b.touch(); err != nil {
+			return &MemoryError{err}
+		}
 	}
 	if b.ring+room > ringPieces*b.pieceBytes {
 		b.ring = 0
 	}
 	b.body = ringAt + b.ring
 	b.ring += (room + line - 1) / line * line
+	return nil
 }
 
 // touch has the system find memory for the ring, of which nobody reads anything yet:
 // it takes longer to do so page by page, for this rank and for all readers.
-func (b *Board) touch() {
+func (b *Board) touch() error {
+	if b.cfg.Reserve != nil {
+		if err := b.cfg.Reserve(); err != nil {
+			return err
+		}
+	}
 	ring := b.cfg.Areas[b.cfg.Rank][ringAt:]
 	for i := 0; i < len(ring); i += pageBytes {
 		ring[i] = 0
 	}
 	b.touched = true
+	return nil
 }
 
 // Progress is a number that changes as Run makes progress.

@@ -54,6 +54,15 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("board: rank %d carries out another call", e.Rank)
 }
 
+// A MemoryError says that this rank has no memory for payloads: Run has posted
+// nothing of the piece, and the others wait for it.
+type MemoryError struct{ Err error }
+
+func (e *MemoryError) Error() string {
+	return "no memory for payloads that others read: " + e.Err.Error()
+}
+func (e *MemoryError) Unwrap() error { return e.Err }
+
 // A strip is the operands of a step, of which the same part is worked on.
 type strip struct {
 	kind      kind
@@ -159,7 +168,9 @@ func (b *Board) free(ctx context.Context, w *Work, pieces uint32) error {
 func (b *Board) piece(ctx context.Context, w *Work, piece int) error {
 	slot := b.slot(b.pieces)
 	if b.body = slot + shortAt; b.room > shortMax {
-		b.turn(b.room)
+		if err := b.turn(b.room); err != nil {
+			return err
+		}
 	}
 	steps := w.Program.steps
 	for i := 0; i < len(steps); {

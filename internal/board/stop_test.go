@@ -133,3 +133,18 @@ func TestLeave(t *testing.T) {
 		t.Errorf("released %d times", released)
 	}
 }
+
+// TestNoMemory: a rank that has no memory for payloads posts nothing, and says why.
+func TestNoMemory(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	cause := errors.New("no pages")
+	boards[0].cfg.Reserve = func() error { return cause }
+	err := boards[0].Run(t.Context(), &Work{
+		Program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), Buffers: newVectors(1, func(int, int) int { return 100 }),
+		Pieces: 1, Unit: 800, Elem: 8, Poll: func(context.Context) error { return nil },
+	})
+	_, isMemory := errors.AsType[*MemoryError](err)
+	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
+		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)
+	}
+}

@@ -119,6 +119,7 @@ func (op *Op) played(err error) (well bool) {
 	op.busy--
 	well = err == nil && !op.failing
 	odd, isOdd := errors.AsType[*board.MismatchError](err)
+	_, noMemory := errors.AsType[*board.MemoryError](err)
 	var gone *PeerError
 	switch {
 	case well:
@@ -138,7 +139,7 @@ func (op *Op) played(err error) (well bool) {
 	case isOdd:
 		// It has made another call, and will say so.
 		c.links[odd.Rank].Probe(wire.Probe{Call: op.call})
-	case err == errPanicked:
+	case err == errPanicked || noMemory:
 		c.cancel(nil, err)
 	}
 	return well

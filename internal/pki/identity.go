@@ -58,6 +58,12 @@ func (i *Identity) Replace(cert []byte) error {
 	if !i.key.private.PublicKey.Equal(parsed.PublicKey) {
 		return errors.New("certificate of this node: it is for another key")
 	}
+	if now := i.now(); checkTime(parsed.NotBefore, parsed.NotAfter, now) != nil {
+		// The seed has just made it, so its clock or this one is wrong.
+		return untrusted(fmt.Errorf("certificate of this node: it is valid from %s to %s, by this clock it is %s: "+
+			"the clocks of this host and of the seed must not differ by more than %v, set both by NTP",
+			parsed.NotBefore.Format(time.RFC3339), parsed.NotAfter.Format(time.RFC3339), now.Format(time.RFC3339), skew))
+	}
 	if _, err := i.peers.node(parsed, i.now()); err != nil {
 		return fmt.Errorf("certificate of this node: %w", err)
 	}

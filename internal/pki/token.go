@@ -64,6 +64,22 @@ func ParseToken(text string) (Token, error) {
 	return Token{text}, nil
 }
 
+// ParsePeerToken reads the token that seeds prove to each other, which must not be the
+// one of the cluster. Empty text is no token.
+func ParsePeerToken(text string, cluster Token) (t Token, err error) {
+	const name = "the token of the seeds (PeerToken, --peer-token-file)"
+	if text == "" {
+		return Token{}, nil
+	}
+	if t, err = ParseToken(text); err != nil {
+		return Token{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if t == cluster {
+		return Token{}, fmt.Errorf("%s is that of the cluster, which every node has: \"nexar token\" makes another", name)
+	}
+	return t, nil
+}
+
 // IsZero reports whether there is no token.
 func (t Token) IsZero() bool { return t.text == "" }
 

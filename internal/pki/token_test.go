@@ -135,3 +135,24 @@ func TestProofNeedsTokenAndSession(t *testing.T) {
 		t.Error("a token is proved without a session")
 	}
 }
+
+// TestParsePeerToken: seeds need a token that nodes do not have, and an error says what
+// is wrong with another one.
+func TestParsePeerToken(t *testing.T) {
+	cluster := NewToken()
+	for name, test := range map[string]struct{ text, want string }{
+		"none":           {"", ""},
+		"another":        {"another", ""},
+		"the cluster's":  {" " + cluster.Reveal() + "\n", "every node has"},
+		"with a newline": {"two\nlines", "white space"},
+		"only a newline": {"\n", "empty"},
+	} {
+		got, err := ParsePeerToken(test.text, cluster)
+		switch {
+		case test.want == "" && (err != nil || got.Reveal() != test.text):
+			t.Errorf("%s: %q, %v", name, got.Reveal(), err)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "--peer-token-file")):
+			t.Errorf("%s: error %v, want one that says %q", name, err, test.want)
+		}
+	}
+}

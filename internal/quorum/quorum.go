@@ -336,6 +336,10 @@ func (l *Log) step(m *raftpb.Message) error {
 	if m.GetType() == raftpb.MsgHeartbeat && m.GetCommit() > last {
 		return ErrLost
 	}
+	if err := l.refuse(m, last); err != nil {
+		l.cfg.Log.Warn("message of another seed is refused", "seed", m.GetFrom(), "err", err)
+		return nil
+	}
 	if err := l.raft.Step(m); err != nil {
 		l.cfg.Log.Debug("message of another seed is of no use", "seed", m.GetFrom(), "err", err)
 	}

@@ -431,6 +431,21 @@ func (m machine) Snapshot() []byte {
 	return b
 }
 
+// Check reports why Restore would not take a state, or why this seed must not: it has
+// handed out a later view.
+func (m machine) Check(b []byte) error {
+	r, err := parseRecord(b)
+	if err != nil {
+		return err
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	if ours, theirs := m.s.record.state.View().Epoch, r.state.View().Epoch; theirs < ours {
+		return fmt.Errorf("it ends with view %d, and this seed knows view %d", theirs, ours)
+	}
+	return nil
+}
+
 func (m machine) Restore(b []byte) error {
 	r, err := parseRecord(b)
 	if err != nil {

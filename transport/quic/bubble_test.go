@@ -58,3 +58,42 @@ func TestBubble(t *testing.T) {
 		b.Close()
 	})
 }
+
+// A narrowConn drops what does not fit a link of 1,280 bytes, without a word.
+type narrowConn struct{ net.PacketConn }
+
+func (c narrowConn) WriteTo(p []byte, addr net.Addr) (int, error) {
+	const headers = 40 + 8 // of IPv6 and UDP
+	if len(p)+headers > 1280 {
+		return len(p), nil
+	}
+	return c.PacketConn.WriteTo(p, addr)
+}
+
+// TestNarrowPath: nodes connect over a path of 1,280 bytes that drops longer
+// packets silently, as tunnels do, and what they send arrives.
+func TestNarrowPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &simnet.Simnet{Router: &simnet.PerfectRouter{}}
+		socket := func(host byte) net.PacketConn {
+			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 0, host).To4(), Port: 7000}
+			return narrowConn{network.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{Latency: time.Millisecond})}
+		}
+		ca := testpeer.NewCA(t)
+		a := newTestNode(t, Config{PacketConn: socket(1)}, ca.Node(t, "a"))
+		b := newTestNode(t, Config{PacketConn: socket(2)}, ca.Node(t, "b"))
+		if err := network.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer network.Close()
+		dialed, accepted := connect(t, a, b)
+		s, r := pipeBetween(t, dialed, accepted)
+		const size = 1 << 20
+		go s.Write(make([]byte, size))
+		if n, err := r.ReadFunc(size, func([]byte) {}); n != size || err != nil {
+			t.Errorf("read %d bytes, %v, want %d", n, err, size)
+		}
+		a.Close()
+		b.Close()
+	})
+}

@@ -93,9 +93,10 @@ type Config struct {
 	// eighth of it on, clients must prove their address. Default 512.
 	MaxHandshakes int
 
-	// PacketSize is the size of the first packets of a connection. A path
-	// that cannot carry them fails to connect. Default: 1452, the largest,
-	// on loopback, else 1280. Larger ones are found by probing.
+	// PacketSize is the size of the first packets of a connection, without
+	// the headers of UDP and IP. A path that cannot carry them fails to
+	// connect. Default: 1452, the largest, on loopback, else 1200, the
+	// smallest. Larger ones are found by probing.
 	PacketSize int
 }
 
@@ -306,8 +307,12 @@ func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 		EnableDatagrams:       true, // for doubt alone
 		InitialPacketSize:     uint16(e.cfg.PacketSize),
 	}
-	if conf.InitialPacketSize == 0 && remote.Addr().IsLoopback() {
+	switch {
+	case conf.InitialPacketSize != 0:
+	case remote.Addr().IsLoopback():
 		conf.InitialPacketSize = largestPacket
+	default:
+		conf.InitialPacketSize = smallestPacket
 	}
 	if e.cfg.Heartbeat > 0 && (e.cfg.Heartbeats == nil || e.cfg.Heartbeats(remote.String())) {
 		conf.KeepAlivePeriod = e.cfg.Heartbeat
@@ -319,6 +324,12 @@ func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 const (
 	// forever is the idle timeout of connections without heartbeats.
 	forever = 10 * 365 * 24 * time.Hour
+
+	// smallestPacket is the smallest first packet that QUIC allows. It fits
+	// links of 1,280 bytes, the least that IPv6 demands of a link, with the
+	// headers of UDP and IPv6. Tunnels are that narrow, and many of them drop
+	// what is longer without an ICMP message.
+	smallestPacket = 1200
 
 	// largestPacket is the largest packet that quic-go sends: what fits an
 	// Ethernet frame over IPv6.

@@ -29,6 +29,8 @@ type areas struct {
 	size  int // of all together; 0 if there are none
 	fd    int // of own, to be sent to peers
 
+	reserve func(b []byte) error // reserveMemory, unless a test replaces it
+
 	mu    sync.Mutex
 	own   *mapping // nil after close; who holds it has it as well
 	peers map[fileID]*mapping
@@ -54,7 +56,7 @@ func newAreas(count, each int) (*areas, error) {
 	}
 	a := &areas{
 		count: count, each: each, apart: apart, size: count * apart, fd: -1,
-		own: &mapping{holders: 1}, peers: make(map[fileID]*mapping),
+		own: &mapping{holders: 1}, peers: make(map[fileID]*mapping), reserve: reserveMemory,
 	}
 	if a.size == 0 {
 		return a, nil
@@ -144,6 +146,15 @@ func (h *holding) again() *holding {
 func (h *holding) Area(i int) (own, peer []byte) {
 	from, to := i*h.areas.apart, i*h.areas.apart+h.areas.each
 	return h.own.mem[from:to:to], h.peer.mem[from:to:to]
+}
+
+// Reserve implements transport.Areas.
+func (h *holding) Reserve(i, n int) error {
+	own, _ := h.Area(i)
+	if err := h.areas.reserve(own[:n]); err != nil {
+		return fmt.Errorf("shm: an area that others read: %w", err)
+	}
+	return nil
 }
 
 // Release implements transport.Areas. It does nothing for nil.

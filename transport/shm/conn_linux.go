@@ -105,6 +105,10 @@ func (c *conn) newPipe(size int) (*sender, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	if err := c.owner.reserve(memory[:os.Getpagesize()]); err != nil { // the indexes
+		unix.Munmap(memory)
+		return nil, err
+	}
 	s := newSender(c, memory)
 	if !c.add(&s.end) {
 		return nil, c.err

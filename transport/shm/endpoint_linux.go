@@ -37,6 +37,7 @@ type endpoint struct {
 	roomyBytes int           // of those with more room
 	spinMax    time.Duration // how long its pipes spin
 	spinners   spinners
+	reserve    func(b []byte) error // reserveMemory, unless a test replaces it
 	ln         *net.UnixListener
 	areas      *areas
 	keeper     keeper
@@ -65,6 +66,7 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 		ringBytes:  ringBytes,
 		roomyBytes: roomyBytes,
 		spinMax:    spinMax,
+		reserve:    reserveMemory,
 		spinners:   spinners{most: int32(runtime.GOMAXPROCS(0))},
 		backlog:    make(chan *conn, connsMax),
 		guests:     make(chan struct{}, guestsMax),
@@ -243,6 +245,16 @@ func (e *endpoint) adopt(m *meeting) (*conn, error) {
 		}
 	})
 	return c, nil
+}
+
+// endAll ends all conns for a reason. The endpoint stays open.
+func (e *endpoint) endAll(reason error) {
+	e.mu.Lock()
+	conns := slices.Collect(maps.Keys(e.conns))
+	e.mu.Unlock()
+	for _, c := range conns {
+		c.end(reason)
+	}
 }
 
 func (e *endpoint) forget(c *conn) {

@@ -47,6 +47,37 @@ func fillMemory(fd, size, seals int) ([]byte, error) {
 	return mem, nil
 }
 
+// A memoryError says that the system has no memory for pages that were mapped.
+type memoryError struct {
+	bytes int
+	err   error
+}
+
+func (e *memoryError) Error() string {
+	return fmt.Sprintf("the system has no memory for %d bytes that are shared (%v): raise the limit of memory (cgroup, vm.overcommit_memory), "+
+		"run fewer ranks on this host, or leave \"shm\" out of NEXAR_TRANSPORTS", e.bytes, e.err)
+}
+
+func (e *memoryError) Unwrap() error { return e.err }
+
+// reserveMemory has the system provide memory for b, which begins a page. A file in
+// memory has none until its pages are touched, and touching them raises SIGBUS where
+// there is no memory left, as under strict overcommit. Before Linux 5.14 memory cannot
+// be reserved so, and reserveMemory does nothing.
+func reserveMemory(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	switch err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); {
+	case err == nil || errors.Is(err, unix.EINVAL):
+		return nil
+	case errors.Is(err, unix.EFAULT): // where touching the memory raises SIGBUS
+		return &memoryError{len(b), unix.ENOMEM}
+	default:
+		return &memoryError{len(b), err}
+	}
+}
+
 // mapMemory maps a file of a peer, which must have this size and these seals.
 // The file remains the caller's.
 func mapMemory(fd, size, seals, protection int) ([]byte, error) {

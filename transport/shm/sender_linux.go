@@ -1,7 +1,9 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -30,7 +32,8 @@ type sender struct {
 	ring ringWriter
 	full bool   // the ring has all of its memory
 	from uint64 // bytes that had been written when it had none
-	seen uint64 // those when giveBack looked last
+	has  uint64 // it has memory for the bytes up to this one, counted like from
+	seen uint64 // bytes written when giveBack looked last
 }
 
 func newSender(c *conn, memory []byte) *sender {
@@ -84,7 +87,9 @@ func (s *sender) copyIn(p []byte) (n int, word uint64, err error) {
 		return 0, word, err
 	}
 	n = min(len(p), room)
-	s.use()
+	if err := s.reserve(n); err != nil {
+		return 0, 0, err
+	}
 	s.ring.write(p[:n])
 	return n, word, nil
 }
@@ -122,10 +127,9 @@ func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
 		return 0
 	}
 	room, _, err := s.ring.room(size)
-	if err != nil || room < least {
-		return 0
+	if err != nil || room < least || s.reserve(min(size, room)) != nil {
+		return 0 // the next Write reports the error
 	}
-	s.use()
 	s.ring.writeAll(pieces, min(size, room), s.alert)
 	return min(size, room)
 }
@@ -135,13 +139,28 @@ func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
 // less has gone keeps the little that it has.
 const fillAfter = 64 << 10
 
-// use sees to it that a ring that is used has memory. The lock is held.
-func (s *sender) use() {
-	if !s.full && s.ring.written-s.from >= fillAfter {
-		s.full = true
-		unix.Madvise(s.ring.data, unix.MADV_POPULATE_WRITE) // before Linux 5.14 it comes page by page
-		s.conn.owner.keeper.start()
+// reserve provides the ring with memory for the next n bytes, for which there is
+// room. The lock is held.
+func (s *sender) reserve(n int) error {
+	if s.full {
+		return nil
 	}
+	if s.ring.written-s.from >= fillAfter {
+		if err := s.conn.owner.reserve(s.ring.data); err != nil {
+			return err
+		}
+		s.full = true
+		s.conn.owner.keeper.start()
+		return nil
+	}
+	page := uint64(os.Getpagesize())
+	for at := s.has &^ (page - 1); s.has < s.ring.written+uint64(n); at += page {
+		if err := s.conn.owner.reserve(s.ring.data[s.ring.at(at):][:page]); err != nil {
+			return err
+		}
+		s.has = at + page
+	}
+	return nil
 }
 
 // giveBack gives the memory of a full ring back through which little has gone since
@@ -165,15 +184,20 @@ func (s *sender) giveBack() bool {
 	if err := unix.Madvise(s.ring.data, unix.MADV_REMOVE); err != nil {
 		return false
 	}
-	s.full, s.from = false, s.ring.written
+	s.full, s.from, s.has = false, s.ring.written, s.ring.written
 	return false
 }
 
-// explain is what Write says of an error. Nonsense in the ring is the end of
-// the conn.
+// explain is what Write says of an error. Nonsense in the ring ends the conn, and
+// a lack of memory ends all conns of the node: peers wait for bytes that cannot be sent,
+// and those who decide which node to remove must see that it is this one, not its peer.
 func (s *sender) explain(err error) error {
 	if err == errHead {
 		s.conn.broken(err)
+		return s.whyStopped()
+	}
+	if _, ok := errors.AsType[*memoryError](err); ok {
+		s.conn.owner.endAll(fmt.Errorf("%w: nothing more can be sent to it: %w", transport.ErrPeerGone, err))
 		return s.whyStopped()
 	}
 	return err

@@ -24,7 +24,7 @@ func (n *Network) link(a, b *Host) *link {
 	if l == nil {
 		l = &link{network: n, from: a, to: b}
 		if c := n.config; a != b {
-			l.Link = Link{Delay: c.Delay, Jitter: c.Jitter, Rate: c.Rate, Loss: c.Loss, Reorder: c.Reorder, Queue: c.Queue}
+			l.Link = Link{Delay: c.Delay, Jitter: c.Jitter, Rate: c.Rate, Loss: c.Loss, Reorder: c.Reorder, Corrupt: c.Corrupt, Queue: c.Queue}
 		}
 		n.byEnds[ends] = l
 		n.links = append(n.links, l)
@@ -118,12 +118,12 @@ func (l *lane) send(size int, deliver func()) {
 	l.schedule()
 }
 
-// arrival returns when a piece arrives that is sent now. Each loss costs it
-// the time in which the loss is noticed and repaired.
+// arrival returns when a piece arrives that is sent now. Each loss, and each
+// corruption, costs it the time in which it is noticed and repaired.
 func (l *lane) arrival(size int) time.Time {
 	k := l.link
 	t := k.transmit(size).Add(k.Delay + upTo(k.Jitter, l.chance.Float64()))
-	for l.chance.Float64() < k.Loss {
+	for l.chance.Float64() < k.Loss+(1-k.Loss)*k.Corrupt {
 		t = t.Add(2*(k.Delay+k.Jitter) + time.Millisecond)
 	}
 	return t

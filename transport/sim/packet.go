@@ -101,6 +101,9 @@ func (c *packetConn) send(data []byte, to netip.AddrPort) {
 	if loss < l.Loss {
 		return
 	}
+	if l.Corrupt > 0 && f.chance.Float64() < l.Corrupt && len(data) > 0 {
+		data[f.chance.IntN(len(data))] ^= 1 << f.chance.IntN(8)
+	}
 	if reorder < l.Reorder {
 		arrival = arrival.Add(l.Delay + time.Millisecond)
 	} else {

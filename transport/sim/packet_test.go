@@ -3,6 +3,7 @@ package sim_test
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"net"
 	"os"
 	"slices"
@@ -212,6 +213,38 @@ func TestPacketConnDeadlines(t *testing.T) {
 		}
 		if err := a.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("SetDeadline on a closed socket: %v", err)
+		}
+	})
+}
+
+// TestCorrupt: the given part of the datagrams arrives with exactly one flipped bit.
+func TestCorrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count, size = 5000, 100
+		_, a, b := sockets(t, sim.Config{Seed: 1, Delay: time.Millisecond, Corrupt: 0.02})
+		go func() {
+			for range count {
+				a.WriteTo(make([]byte, size), b.LocalAddr())
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		damaged := 0
+		for range count {
+			p := make([]byte, size)
+			if n, _, err := b.ReadFrom(p); n != size || err != nil {
+				t.Fatalf("read %d bytes, %v", n, err)
+			}
+			flipped := 0
+			for _, x := range p {
+				flipped += bits.OnesCount8(x)
+			}
+			if flipped > 1 {
+				t.Fatalf("%d bits of a datagram are flipped, want at most one", flipped)
+			}
+			damaged += flipped
+		}
+		if damaged < count/100 || damaged > count*3/100 {
+			t.Errorf("%d of %d datagrams were corrupted, want about 2 %%", damaged, count)
 		}
 	})
 }

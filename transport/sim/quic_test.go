@@ -114,3 +114,38 @@ func serveQUIC(t *testing.T, listener *quic.Listener, data []byte) error {
 	<-conn.Context().Done()
 	return nil
 }
+
+// TestQUICOverDamage has quic-go carry a mebibyte over a link that corrupts, reorders
+// and loses packets. QUIC authenticates each packet, so damage looks like loss.
+func TestQUICOverDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := sockets(t, sim.Config{
+			Seed: 2, Delay: 5 * time.Millisecond, Jitter: time.Millisecond, Loss: 0.01, Reorder: 0.05, Corrupt: 0.02,
+		})
+		serverTLS, clientTLS := quicTLS(t)
+		want := make([]byte, 1<<20)
+		rand.Read(want)
+		listener, err := quic.Listen(b, serverTLS, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		sent := make(chan error, 1)
+		go func() { sent <- serveQUIC(t, listener, want) }()
+		conn, err := quic.Dial(t.Context(), a, b.LocalAddr(), clientTLS, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := conn.AcceptUniStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(stream); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("read %d bytes, %v, want the %d that were sent", len(got), err, len(want))
+		}
+		conn.CloseWithError(0, "")
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -82,6 +82,7 @@ type Config struct {
 	Rate    int64
 	Loss    float64
 	Reorder float64
+	Corrupt float64
 	Queue   int
 
 	// Window is how many bytes a pipe holds that are written but not read.
@@ -101,6 +102,11 @@ type Link struct {
 	// long as two delays and a millisecond. Otherwise datagrams between two
 	// addresses keep their order. Pipes always do.
 	Reorder float64
+
+	// Corrupt is the part of the datagrams that arrive with one flipped bit, as
+	// if the checksum of UDP had missed it. Pipes stand for transports that
+	// verify what they carry, so a corrupted piece of a pipe counts as lost.
+	Corrupt float64
 
 	// Queue is how many bytes may wait at a link of limited rate before
 	// datagrams are dropped. The default is 256 KiB.

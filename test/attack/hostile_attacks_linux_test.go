@@ -1,0 +1,244 @@
+package attack
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// hostileAttacks are those of programs that connect to a world, or reach into it.
+func hostileAttacks() []attack {
+	return []attack{
+		{"hostile connections", "garbage, wrong tokens, and nonsense behind the right token change nothing, while ranks fail and join", 20 * time.Second, false, attackHostile},
+		{"scribble", "random writes into the shared memory of a rank end no other process and hang none", 20 * time.Second, false, attackScribble},
+		{"seed killed in a write", "seeds that are killed at any moment of a change of the world come back with what was agreed on", 30 * time.Second, false, attackSeedKill},
+		{"peer tokens", "seeds with different peer tokens say of each other that the token is wrong", 10 * time.Second, false, attackPeerTokens},
+	}
+}
+
+// attackHostile has many clients do harm, while the world changes.
+func attackHostile(t *testing.T, rng *mathrand.Rand) {
+	w := newIdentified(t, rng, 3, arguments{Elastic: true}, transports(rng, "shm", "tcp,quic", "shm,tcp,quic"))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	addrs := append([]string{w.seedAddr}, w.listen...)
+	for i := range 6 {
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				addr := addrs[(i+n)%len(addrs)]
+				switch (i + n) % 3 {
+				case 0:
+					garbage(addr, "udp")
+				case 1:
+					garbage(addr, "tcp")
+				case 2:
+					w.nonsense(ctx, n%2 == 0)
+				}
+			}
+		})
+	}
+	for range 2 {
+		w.progress(10)
+		alive := w.alive()
+		alive[rng.IntN(len(alive))].signal(os.Kill)
+		w.size(2)
+		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.size(3)
+	}
+	cancel()
+	all.Wait()
+	w.finish()
+}
+
+// garbage sends random bytes to a port.
+func garbage(addr, network string) {
+	c, err := net.DialTimeout(network, addr, time.Second)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	b := make([]byte, 1200)
+	rand.Read(b)
+	if network == "udp" {
+		b[0] |= 0xc0 // a long header, as of the first packet of a connection
+	}
+	c.SetDeadline(time.Now().Add(time.Second))
+	c.Write(b)
+	if network == "tcp" {
+		io.Copy(io.Discard, c)
+	}
+}
+
+// nonsense connects to the seed, with the right token or a wrong one, and says what
+// makes no sense there.
+func (w *identified) nonsense(ctx context.Context, right bool) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	with := *w.world
+	if !right {
+		with.token = nexar.NewToken()
+	}
+	end, err := newEndpoint()
+	if err != nil {
+		return
+	}
+	defer end.Close()
+	v, err := (&identified{world: &with, seedAddr: w.seedAddr}).knock(ctx, end)
+	if err != nil {
+		return
+	}
+	defer v.conn.Close()
+	stop := context.AfterFunc(ctx, func() { v.conn.Close() })
+	defer stop()
+	junk := make([]byte, 300)
+	rand.Read(junk)
+	for _, m := range []wire.JoinMessage{
+		wire.JoinReady{Epoch: 1 << 40}, wire.JoinRequest{CSR: junk, Rank: wire.AnyRank, Name: "nonsense"}, wire.JoinLeave{},
+		wire.JoinLog{Data: junk}, wire.JoinPeer{Seed: 7, World: 3},
+	}[int(junk[0])%5:] {
+		if v.say(m) != nil {
+			return
+		}
+	}
+	v.out.Write(junk)
+	v.hear()
+}
+
+// attackScribble has a process of the same user write into the shared memory of a
+// rank. What ranks compute with altered memory can be wrong: whoever may write there
+// could alter their own memory as well. They must not crash or hang by it.
+func attackScribble(t *testing.T, rng *mathrand.Rand) {
+	const ranks = 3
+	w := newWorld(t, rng, "NEXAR_TRANSPORTS=shm", "NEXAR_COLLECTIVE_TIMEOUT_SECS=10", "NEXAR_BARRIER_TIMEOUT_SECS=10")
+	w.local(ranks, arguments{})
+	victim := w.ranks[rng.IntN(ranks)]
+	for _, p := range w.ranks {
+		p.harm() // results and memberships do not count
+	}
+	writes := 0
+	for range 200 {
+		n, err := scribble(victim.cmd.Process.Pid, rng)
+		writes += n
+		if err != nil {
+			break // it has ended
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Logf("%d writes", writes)
+	if writes == 0 {
+		t.Error("nothing was written")
+	}
+	for _, p := range w.ranks {
+		p.tell("stop")
+		p.in.Close()
+	}
+	for _, p := range w.ranks {
+		began := time.Now()
+		p.reap()
+		if took := time.Since(began); took > bound {
+			t.Errorf("%s took %v to end", p.name, took)
+		}
+		for _, sign := range []string{"panic:", "fatal error:", "SIGBUS", "SIGSEGV"} {
+			if strings.Contains(p.log.String(), sign) {
+				t.Errorf("%s: its log has %q:\n%s", p.name, sign, p.log.tail(4000))
+			}
+		}
+	}
+}
+
+// scribble writes random bytes to random places of the pipes and areas that a process
+// has mapped, and returns how often.
+func scribble(pid int, rng *mathrand.Rand) (writes int, err error) {
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return 0, err
+	}
+	defer maps.Close()
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_WRONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer mem.Close()
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		var from, to int64
+		line := lines.Text()
+		if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil || !strings.Contains(line, "memfd:nexar") || !strings.Contains(line, "rw-s") {
+			continue
+		}
+		for range 4 {
+			b := make([]byte, 1+rng.IntN(16))
+			for i := range b {
+				b[i] = byte(rng.Int())
+			}
+			at := from + rng.Int64N(to-from-int64(len(b)))
+			if rng.IntN(2) == 0 {
+				at = from + rng.Int64N(512) // where counters are
+			}
+			if _, err := mem.WriteAt(b, at); err == nil {
+				writes++
+			}
+		}
+	}
+	return writes, nil
+}
+
+// attackSeedKill kills seeds while the world changes.
+func attackSeedKill(t *testing.T, rng *mathrand.Rand) {
+	const ranks = 3
+	c := newCouncil(t, rng, ranks)
+	for range ranks {
+		c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+	}
+	c.progress(1)
+	for range 4 {
+		alive := c.alive()
+		alive[rng.IntN(len(alive))].signal(os.Kill)
+		i := rng.IntN(councilSize)
+		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
+		c.members[i].signal(os.Kill)
+		c.members[i].reap()
+		c.size(ranks - 1)
+		c.start(i, ranks)
+		c.members[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
+		c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		c.size(ranks)
+	}
+	c.finish()
+}
+
+// attackPeerTokens gives two seeds different peer tokens.
+func attackPeerTokens(t *testing.T, rng *mathrand.Rand) {
+	w := newWorld(t, rng)
+	dir, addrs := t.TempDir(), []string{freePort(t), freePort(t)}
+	var seeds []*process
+	for i, addr := range addrs {
+		args := arguments{World: 1, Listen: addr, Peers: addrs, PeerToken: pki.NewToken().Reveal(), StateDir: filepath.Join(dir, fmt.Sprint(i))}
+		p := start(t, nil, "seed", fmt.Sprint("seed ", i), args, "NEXAR_CLUSTER_TOKEN="+w.token)
+		p.await(bound, "seed that listens", func(e event) bool { return e.Kind == evReady })
+		seeds = append(seeds, p)
+	}
+	for i, p := range seeds {
+		want := fmt.Sprintf("seed %s does not hold the token of the seeds (--peer-token-file)", addrs[1-i])
+		for began := time.Now(); !strings.Contains(p.log.String(), want); time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > bound {
+				t.Fatalf("seed %d does not say %q:\n%s", i, want, p.log.tail(3000))
+			}
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// roleVariable turns the test binary into a process of the given role, and
+// argsVariable has the arguments of the role as JSON.
+const (
+	roleVariable = "ATTACK_ROLE"
+	argsVariable = "ATTACK_ARGS"
+)
+
+// roles are what a process that a test starts can be.
+func roles() map[string]func(args arguments) error {
+	return map[string]func(arguments) error{"rank": runRank, "seed": runSeed}
+}
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	var args arguments
+	err := json.Unmarshal([]byte(os.Getenv(argsVariable)), &args)
+	if run := roles()[role]; err == nil && run != nil {
+		err = run(args)
+	} else if err == nil {
+		err = fmt.Errorf("unknown role %q", role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, role+":", err)
+		os.Exit(1)
+	}
+}

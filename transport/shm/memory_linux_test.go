@@ -1,0 +1,91 @@
+package shm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// exhaust has a node find no memory from now on, as under strict overcommit.
+func exhaust(c *conn) {
+	none := func(b []byte) error { return &memoryError{len(b), unix.ENOMEM} }
+	c.owner.reserve, c.owner.areas.reserve = none, none
+}
+
+// wantMemoryError fails the test unless err says how much memory is missing and what to do.
+func wantMemoryError(t *testing.T, err error) {
+	t.Helper()
+	if _, ok := errors.AsType[*memoryError](err); !ok {
+		t.Errorf("error %v, want a lack of memory", err)
+		return
+	}
+	for _, text := range []string{"bytes", "cgroup", "NEXAR_TRANSPORTS"} {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error does not say %q: %v", text, err)
+		}
+	}
+}
+
+// TestNoMemoryForPipe: a pipe whose indexes have no memory is not opened. The conn
+// goes on.
+func TestNoMemoryForPipe(t *testing.T) {
+	a, b := newPair(t, Config{})
+	before := mappings(t)
+	reserve := a.owner.reserve
+	exhaust(a)
+	_, err := a.OpenPipe(t.Context())
+	wantMemoryError(t, err)
+	wantMappings(t, before)
+	a.owner.reserve = reserve
+	pipe, r := newPipe(t, a, b)
+	pass(t, pipe, r, 10)
+}
+
+// TestNoMemoryForBytes: a write that finds no memory ends all conns of the node with an
+// error that says so. What was written before arrives.
+func TestNoMemoryForBytes(t *testing.T) {
+	for name, before := range map[string]int{"first page": 0, "next page": 5000, "whole ring": fillAfter} {
+		t.Run(name, func(t *testing.T) {
+			cluster := uniqueCluster()
+			hub := newNode(t, Config{Cluster: cluster, Node: "hub"})
+			a, b := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "b"}))
+			_, other := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "c"}))
+			s, r := newPipe(t, a, b)
+			pass(t, s, r, before)
+			exhaust(a)
+			if s.TryWrite(make([]byte, 8000)) || s.TryWritePart([][]byte{make([]byte, 8000)}) != 0 {
+				t.Error("bytes were written without memory")
+			}
+			_, err := s.Write(make([]byte, 8000))
+			wantMemoryError(t, err)
+			wantMemoryError(t, a.Err())
+			for _, peer := range []*conn{b, other} {
+				select {
+				case <-peer.Done():
+				case <-time.After(time.Minute):
+					t.Fatal("a peer does not learn that the conn has ended")
+				}
+				if !errors.Is(peer.Err(), transport.ErrPeerGone) {
+					t.Errorf("a peer gets %v, want %v", peer.Err(), transport.ErrPeerGone)
+				}
+			}
+		})
+	}
+}
+
+// TestNoMemoryForArea: areas are reserved where there is memory, and an error says so
+// where there is none.
+func TestNoMemoryForArea(t *testing.T) {
+	a, _ := newPair(t, Config{Areas: 2, AreaSize: 100_000})
+	areas := hold(t, a)
+	if err := areas.Reserve(1, 100_000); err != nil {
+		t.Error(err)
+	}
+	exhaust(a)
+	wantMemoryError(t, areas.Reserve(0, 256))
+}
