@@ -53,7 +53,9 @@ func TestIdentity(t *testing.T) {
 	if n := len(server.backlog); n != 0 {
 		t.Errorf("%d clients that were refused wait to be accepted", n)
 	}
-	eventually(t, "the end of all handshakes", func() bool { return server.end.gate.pending.Load() == 0 })
+	eventually(t, "the end of all handshakes", func() bool {
+		return server.end.handshakes.pending.Load() == 0 && server.end.handshakes.admission.Len() == 0
+	})
 }
 
 // TestJoin: who has no certificate yet dials with a configuration of its own.
