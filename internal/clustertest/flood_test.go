@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
@@ -21,8 +20,6 @@ import (
 type flooder struct {
 	from net.IP
 	addr string
-	send func(ctx context.Context) // begins one connection
-	sent atomic.Int64
 	stop []func()
 
 	mu      sync.Mutex
@@ -35,7 +32,8 @@ type flooder struct {
 func floodKinds() []string { return []string{"initial", "handshake", "connect", "hello"} }
 
 // flood makes so many silent handshakes a second, of one kind or of all kinds in turn, from
-// an address of its own until ctx ends. It reports how many they were.
+// an address of its own until ctx ends. It reports how many they were. With a slot, it does
+// so in each other slot of the clock, those that are even or odd as the tag is.
 func flood(ctx context.Context, _ *desk, o order, r *report) error {
 	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr}
 	defer f.close()
@@ -54,19 +52,26 @@ func flood(ctx context.Context, _ *desk, o order, r *report) error {
 	const tick = 5 * time.Millisecond
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	began := time.Now()
+	due, last := 0.0, time.Now()
 	for ctx.Err() == nil {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
-		for due := int64(time.Since(began).Seconds() * float64(o.N)); f.sent.Load() < due && ctx.Err() == nil; f.sent.Add(1) {
-			sends[f.sent.Load()%int64(len(sends))](ctx)
+		now := time.Now()
+		if o.Slot == 0 || slotOf(now, o.Slot)%2 == o.Tag%2 {
+			due += now.Sub(last).Seconds() * float64(o.N)
+		}
+		for last = now; due >= 1 && ctx.Err() == nil; due-- {
+			sends[r.Rounds%len(sends)](ctx)
+			r.Rounds++
 		}
 	}
-	r.Rounds = int(f.sent.Load())
 	return nil
 }
+
+// slotOf is the number of a slot of time, the same in all processes.
+func slotOf(at time.Time, length time.Duration) int { return int(at.UnixNano() / int64(length)) }
 
 func (f *flooder) close() {
 	for _, stop := range f.stop {

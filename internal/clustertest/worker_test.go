@@ -30,6 +30,7 @@ type order struct {
 	For  time.Duration // how long a job may take, or a seed may wait; 0: for ever
 	Addr string        // for a seed to listen at, or to be flooded
 	From string        // address of a flooder
+	Slot time.Duration // of a flooder
 	// Of a seed that is one of several:
 	Peers []string
 	Dir   string
