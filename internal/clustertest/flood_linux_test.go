@@ -12,8 +12,8 @@ const (
 	floodFrom = "127.0.0.2" // where they come from; all others are at 127.0.0.1
 )
 
-// TestFlood: while one address makes a thousand silent handshakes a second of all kinds,
-// at the seed and at a rank, nodes of another address join at the first attempt, the
+// TestFlood: while one address makes a thousand silent handshakes a second
+// at the seed, and as many at a rank, nodes of another address join, the
 // status is told, and ranks go on.
 func TestFlood(t *testing.T) {
 	c := newCrew(t)
@@ -23,7 +23,7 @@ func TestFlood(t *testing.T) {
 	ok(t, []report{r})
 	addr := r.Text
 	const lasts = 12 * time.Second
-	floods := []<-chan report{flooders[0].start(order{Do: "flood", What: "all", N: floodRate, For: lasts, Addr: addr, From: floodFrom})}
+	floods := []<-chan report{flooders[0].start(order{Do: "flood", What: "handshake", N: floodRate, For: lasts, Addr: addr, From: floodFrom})}
 	time.Sleep(4 * time.Second) // it takes that long until the sender has prepared, and all places are taken
 
 	port := freePort(t)

@@ -2,7 +2,9 @@ package seed
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/pki"
@@ -45,6 +47,51 @@ func TestOverQUIC(t *testing.T) {
 	req.Token = pki.NewToken()
 	_, err = Join(t.Context(), conn, req)
 	says(t, err, ErrToken, "wrong cluster token")
+}
+
+// TestCrowdOverQUIC has 256 nodes of one address join at once: at most a tenth of their
+// attempts is refused, and all get in.
+func TestCrowdOverQUIC(t *testing.T) {
+	const world = 256
+	ca := newAuthority(t)
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := listenQUIC(t).Transport(joining)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOver(t, tr, ca, nil, world, nil)
+	e := listenQUIC(t)
+	var refused atomic.Int64
+	d := Seeds{Addrs: []string{s.addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+		c, err := e.Dial(ctx, addr, pki.Joining{}.Client(""))
+		if errors.Is(err, transport.ErrBusy) {
+			refused.Add(1)
+		}
+		return c, err
+	}}
+	var wg sync.WaitGroup
+	for i := range world {
+		wg.Go(func() {
+			req := s.request(i)
+			req.Candidates = nil
+			session, err := d.Join(t.Context(), req)
+			if err != nil {
+				t.Errorf("node %d: %v", i, err)
+				return
+			}
+			t.Cleanup(func() { session.Close() })
+		})
+	}
+	wg.Wait()
+	if n := refused.Load(); n > world/10 {
+		t.Errorf("%d attempts of %d nodes were refused", n, world)
+	}
+	if joined := s.Status().Joined; joined != world {
+		t.Errorf("%d of %d nodes have joined", joined, world)
+	}
 }
 
 func listenQUIC(t testing.TB) *quic.Endpoint {

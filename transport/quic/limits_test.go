@@ -201,7 +201,7 @@ func TestSlowClients(t *testing.T) {
 
 // TestBurst: when many dial at once, every dial that succeeds is accepted.
 func TestBurst(t *testing.T) {
-	const dials = 150 // far more than quic-go lets wait, and enough for Retry
+	const dials = 256 // far more than quic-go lets wait, and enough for Retry
 	nodes := newTestNodes(t, 2, Config{})
 	conns := make(chan transport.Conn, dials)
 	for range dials {
