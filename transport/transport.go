@@ -230,11 +230,12 @@ type Secured interface {
 	ConnectionState() tls.ConnectionState
 }
 
-// A Prover is an accepted Conn whose peer may have no identity and has to prove by other
-// means what it is. Until it has, its Transport may close the Conn for the sake of others.
+// A Prover is an accepted Conn that can be without an identity of its peer, which has to
+// authenticate itself by other means. Until then the Transport may close the Conn to admit
+// another one.
 type Prover interface {
-	// Proved says that the peer has proved what it is. It reports false if the Conn was
-	// given up before.
+	// Proved notes that the peer has authenticated itself. It reports false if the Conn
+	// was closed before.
 	Proved() bool
 }
 

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Why a connection is refused. Both pass.
+// Reasons to refuse a connection. Both are temporary.
 var (
-	// ErrFull says that there is no room for a connection of any source.
-	ErrFull = errors.New("too many connections have proved nothing yet")
-	// ErrLimited says that there are no connections for one source.
-	ErrLimited = errors.New("too many connections from this address have ended without a proof of late")
+	// ErrFull: all places are taken, and none can be vacated yet.
+	ErrFull = errors.New("too many unauthenticated connections")
+	// ErrLimited: too many connections of the source have failed.
+	ErrLimited = errors.New("too many connections from this address have failed to authenticate")
 )
 
 // A RefusedError is ErrFull or ErrLimited, with the source that is refused.
@@ -25,7 +25,7 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("source %v refused: %
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // A Gate is a Table for several goroutines. A transport has one for all connections
-// of a port, whatever they are for.
+// of a port, over UDP and TCP.
 type Gate struct {
 	freed chan struct{} // one token: a connection has left
 
@@ -60,7 +60,7 @@ func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, erro
 	return t, nil
 }
 
-// Enter is TryEnter for a listener whose connections can wait in the kernel: while the
+// Enter is TryEnter for listeners of TCP, where connections can wait in the kernel: while the
 // Gate is full it blocks, for Limits.MinAge at most, or until done is closed. Sources
 // that are limited do not make it block.
 func (g *Gate) Enter(done <-chan struct{}, from Source, evict func()) (*Ticket, error) {
@@ -118,8 +118,8 @@ func (t *Ticket) Verify() {
 	t.gate.table.Verify(t.conn)
 }
 
-// Prove gives the place back, because the peer has proved what it is: it will not be
-// evicted. It reports false if it has been evicted before.
+// Prove gives the place back, because the peer has authenticated itself: the connection
+// cannot be evicted any more. It reports false if it has been evicted before.
 func (t *Ticket) Prove() bool { return t.gate.leave((*Table).Prove, t.conn) }
 
 // Leave gives the place back, because the connection has ended. It does nothing after

@@ -2,7 +2,7 @@ package admission
 
 import "net/netip"
 
-// A Source is what connections are counted by: an IPv4 address, or the /64 of an
+// Connections are counted by Source: an IPv4 address, or the /64 of an
 // IPv6 address, since a host can use any address of its /64. The zero Source stands
 // for all peers that have no IP address.
 type Source struct{ prefix netip.Prefix }

@@ -16,12 +16,12 @@ type Limits struct {
 	// makes up for two failures, and so does the time of two Intervals. Default 256.
 	Burst int
 
-	// Interval is the time in which one failure is forgotten. Default 100 ms.
+	// One failure is forgotten per Interval. Default 100 ms.
 	Interval time.Duration
 
 	// MinAge is how long a connection cannot be evicted, unless its source has at
-	// least twice as many as the source of the newcomer: most peers that mean to
-	// prove what they are do so within it. Default one second.
+	// least twice as many as the source of the newcomer: honest peers mostly
+	// authenticate themselves within it. Default one second.
 	MinAge time.Duration
 }
 
@@ -36,7 +36,7 @@ func (l Limits) withDefaults() Limits {
 
 // proofForgives is how many failures of its source a proof makes up for. It is more
 // than one, so that the joiners of a large cluster behind one address recover from
-// failures under load as fast as they prove what they are.
+// failures under load as fast as they authenticate themselves.
 const proofForgives = 2
 
 // idleMax is how many sources without connections a Table remembers because of their
@@ -80,7 +80,7 @@ type Conn struct {
 // Source is where the connection comes from.
 func (c *Conn) Source() Source { return c.source.key }
 
-// A Verdict is what becomes of a newcomer.
+// A Verdict is the outcome for a newcomer.
 type Verdict int
 
 const (
@@ -167,7 +167,7 @@ func (t *Table) heaviest() (most *source) {
 // Verify notes that the peer of a connection receives packets at its address.
 func (t *Table) Verify(c *Conn) { c.verified = true }
 
-// Prove removes the entry of a connection whose peer has proved what it is. It reports
+// Prove removes the entry of a connection after its peer has authenticated itself. It reports
 // false if there is no entry any more: the connection was evicted, or has ended.
 func (t *Table) Prove(now time.Time, c *Conn) bool {
 	s := c.source
@@ -243,7 +243,7 @@ func (t *Table) drop(s *source) {
 	t.idle--
 }
 
-// compare orders sources by what is lost with their records.
+// compare orders sources by the value of their records, the least valuable first.
 func (s *source) compare(other *source) int {
 	return cmp.Or(
 		cmp.Compare(s.failures, other.failures),

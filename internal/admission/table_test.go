@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A world is a Table in fake time, with what has happened to its connections.
+// A world is a Table in fake time.
 type world struct {
 	t     *testing.T
 	table *Table
@@ -72,15 +72,15 @@ func TestFloodOfOneSource(t *testing.T) {
 			w.table.Fail(w.now, silent[0])
 			silent = silent[1:]
 		}
-		if tick%100 == 0 { // an honest peer, which proves what it is after 20 ms
+		if tick%100 == 0 { // an honest peer, which authenticates itself after 20 ms
 			c := w.want(addr(2+tick), Admitted).Conn
 			w.pass(20 * time.Millisecond)
 			w.prove(c)
 		}
 		w.pass(time.Millisecond)
 	}
-	// The table once, as many failures as are allowed, and what time makes up for:
-	// 30 s and the 20 ms of each honest peer.
+	// The table once, as many failures as are allowed, and one per interval for 30 s and
+	// the 20 ms of each honest peer.
 	if most := 64 + 32 + 360 + 1; admitted > most {
 		t.Errorf("%d of %d connections of the flood were admitted, want %d at most", admitted, admitted+refused, most)
 	}
@@ -139,7 +139,7 @@ func TestMinAge(t *testing.T) {
 	w := newWorld(t, Limits{Max: 4})
 	first := w.flood(addr(1), 2)
 	w.flood(addr(2), 2)
-	// addr(1) has two, which is twice what the newcomer will have.
+	// addr(1) has two, twice as many as the newcomer will have.
 	if d := w.want(addr(3), Admitted); d.Evicted != first[0] {
 		t.Fatalf("evicted %+v", d.Evicted)
 	}
@@ -153,8 +153,8 @@ func TestMinAge(t *testing.T) {
 	}
 }
 
-// TestProvedIsNeverEvicted: whoever has proved what it is has no entry to be evicted,
-// and an entry goes once.
+// TestProvedIsNeverEvicted: an authenticated connection has no entry to be evicted,
+// and an entry is removed once.
 func TestProvedIsNeverEvicted(t *testing.T) {
 	w := newWorld(t, Limits{Max: 2})
 	proved := w.flood(addr(1), 1)[0]
@@ -173,8 +173,8 @@ func TestProvedIsNeverEvicted(t *testing.T) {
 	}
 }
 
-// TestHonestBehindOneAddress: 256 joiners of one address come at once and prove what
-// they are one after the other. All are admitted, also beside a flood of another
+// TestHonestBehindOneAddress: 256 joiners of one address come at once and
+// authenticate themselves one after the other. All are admitted, also beside a flood of another
 // address, and a thousand of them are as long as they come back when they are refused.
 func TestHonestBehindOneAddress(t *testing.T) {
 	const proofTime = 2 * time.Millisecond
@@ -225,8 +225,8 @@ func TestHonestBehindOneAddress(t *testing.T) {
 	}
 }
 
-// TestForgedSource: connections whose address is not verified do not count as failures
-// of that address.
+// TestForgedSource: connections from unverified addresses do not count as failures
+// of these addresses.
 func TestForgedSource(t *testing.T) {
 	w := newWorld(t, Limits{Burst: 4})
 	for range 100 {
@@ -279,7 +279,7 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
-// TestRandom does at random what is possible and compares with what must hold.
+// TestRandom performs random operations and checks the invariants after each.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))

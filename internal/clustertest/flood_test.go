@@ -16,7 +16,7 @@ import (
 )
 
 // A flooder begins connections and then says nothing more. Its sender costs as little as
-// possible, since it shares the processors with what it floods.
+// possible, since it shares the processors with its target.
 type flooder struct {
 	from net.IP
 	addr string
@@ -172,7 +172,7 @@ func (f *flooder) keep(sock net.Conn) {
 	}
 }
 
-// recordFlights returns what n clients send first: one or two packets each.
+// recordFlights returns the first packets of n clients: one or two each.
 func recordFlights(n int) (flights [][][]byte, err error) {
 	rec := &recorder{closed: make(chan struct{}), flights: make(map[string][][]byte)}
 	end, err := quic.Listen(quic.Config{PacketConn: rec, Heartbeat: -1, HandshakeTimeout: time.Second})
@@ -200,8 +200,8 @@ func recordFlights(n int) (flights [][][]byte, err error) {
 	return flights, nil
 }
 
-// A recorder is a socket that keeps what is sent, by the connection ID that the client
-// has chosen for the server, and receives nothing.
+// A recorder is a socket that keeps all packets written to it, by the connection ID that
+// the client has chosen for the server, and receives nothing.
 type recorder struct {
 	closed chan struct{}
 	once   sync.Once
@@ -245,7 +245,7 @@ func (r *recorder) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// recordHello is what a node says first on a TCP control socket of transport/tcp.
+// recordHello returns the first bytes of a node on a TCP control socket of transport/tcp.
 func recordHello() ([]byte, error) {
 	here, there := net.Pipe()
 	defer there.Close()

@@ -15,18 +15,18 @@ import (
 // floodVariable has TestFloodCost measure, so many rounds of each kind.
 const floodVariable = "NEXAR_MEASURE_FLOOD"
 
-// A floodCost is what one round has taken.
+// A floodCost is the result of one round.
 type floodCost struct {
 	join, status time.Duration // the slowest
 }
 
-// A floodSlot is what was done in one slot of time.
+// A floodSlot is the work done in one slot of time.
 type floodSlot struct {
 	reduces float64       // a second
 	cpu     time.Duration // of the seed, a second
 }
 
-// TestFloodCost measures what a flood of the seed costs others, against the same sender
+// TestFloodCost measures the cost of a flood of the seed for others, against the same sender
 // that floods sockets that nobody reads: the processors are shared with it either way.
 func TestFloodCost(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv(floodVariable))
@@ -58,7 +58,7 @@ func TestFloodCost(t *testing.T) {
 }
 
 // measureWork has two ranks reduce while a sender floods in turn a socket that discards,
-// and the seed, and returns what was done in each pair of slots.
+// and the seed, and returns the work done in each pair of slots.
 func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodSlot) {
 	const slot = time.Second
 	c := &crew{t: t, token: nexar.NewToken()}
@@ -148,7 +148,7 @@ func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
 }
 
 // discardAll returns the address of a UDP socket that is never read, and of a TCP port
-// that closes what it accepts.
+// that closes all connections it accepts.
 func discardAll(t *testing.T) string {
 	t.Helper()
 	packets, err := net.ListenPacket("udp", freePort(t))

@@ -13,7 +13,7 @@ import (
 
 var errTestBusy = fmt.Errorf("dial: %w: it answers, but takes no connection now", transport.ErrBusy)
 
-// TestBusySeedIsAskedAgain: whoever joins or asks for the status comes back to a seed
+// TestBusySeedIsAskedAgain: nodes that join, and status queries, come back to a seed
 // that refuses connections for a while.
 func TestBusySeedIsAskedAgain(t *testing.T) {
 	s := newSeed(t, 1, nil)

@@ -45,7 +45,7 @@ type Seeds struct {
 
 // Join joins at the first seed that answers. It goes on as long as seeds
 // cannot be reached or are busy, until ctx ends or Timeout is over, and then
-// returns an error that says of each seed what it was. A seed that answers and
+// returns an error with the reason for each seed. A seed that answers and
 // refuses, or that turns out to be false, is the end of it.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	req.seeds = d
@@ -149,8 +149,8 @@ func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, tra
 		err = f(ctx, conn)
 	}
 	if errors.Is(err, transport.ErrBusy) {
-		// It refuses connections before it knows whose they are, or has evicted this one
-		// for the sake of others.
+		// It refuses connections before they are authenticated, or has evicted this one
+		// to admit another.
 		return fmt.Errorf("seed %s is %w: %w", addr, ErrBusy, err)
 	}
 	return err
@@ -208,7 +208,7 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 }
 
-// A busyError says of several seeds what they were, at least one of them busy.
+// A busyError lists the reasons of several seeds, at least one of them busy.
 type busyError string
 
 func (e busyError) Error() string { return string(e) }

@@ -54,7 +54,7 @@ func (c *Conn) RemoteAddr() string { return c.remote }
 // ConnectionState is the state of the TLS session.
 func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
 
-// Proved says that the peer has proved by other means what it is: see transport.Prover.
+// Proved implements [transport.Prover].
 func (c *Conn) Proved() bool { return c.probation == nil || c.probation.proved() }
 
 // Done is closed when the connection has ended.

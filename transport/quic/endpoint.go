@@ -91,8 +91,8 @@ type Config struct {
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many incoming connections, over UDP and TCP together, may
-	// be there whose peer has proved nothing yet. Beyond it the address with the most
-	// of them loses its oldest one (internal/admission). From an eighth of it on, QUIC
+	// be unauthenticated. Beyond it the address with the most of them loses its oldest
+	// one (internal/admission). From an eighth of it on, QUIC
 	// clients must prove their address. Default 512.
 	MaxHandshakes int
 

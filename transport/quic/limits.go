@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// handshakes admits incoming connections before their TLS handshake, so that clients
-// that have proved nothing yet cost a bounded amount of memory and time, and those of
+// handshakes admits incoming connections before their TLS handshake, so that
+// unauthenticated clients cost a bounded amount of memory and time, and those of
 // one address do not keep out those of others.
 type handshakes struct {
 	admission *admission.Gate
@@ -34,13 +34,13 @@ type handshakes struct {
 var errTooManyHandshakes = errors.New("quic: too many handshakes are under way")
 
 // needsRetry makes clients prove their address first, with a Retry packet (RFC 9000,
-// section 8.1.2), while many connections have proved nothing: those of a flood from
+// section 8.1.2), while many connections are unauthenticated: those of a flood from
 // forged addresses never get past it, and a Retry costs no state.
 func (g *handshakes) needsRetry(net.Addr) bool { return g.admission.Pressed() }
 
 type probationKey struct{}
 
-// A probation is an incoming connection until its peer has proved what it is.
+// A probation is an incoming connection until its peer has authenticated itself.
 type probation struct {
 	gate   *handshakes
 	ticket *admission.Ticket
@@ -53,7 +53,7 @@ type probation struct {
 	conn    *quicgo.Conn // nil until the ClientHello has been read
 }
 
-// enter admits a connection, on the goroutine on which quic-go reads all Initial
+// enter admits a connection, on the goroutine of quic-go that reads all Initial
 // packets. With an error, quic-go answers CONNECTION_REFUSED and keeps no state.
 func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (context.Context, error) {
 	pending := g.pending.Add(1)
@@ -103,7 +103,7 @@ func (p *probation) attach(qc *quicgo.Conn) {
 // closeBusy is called with the lock held and before end, so tasks is not zero.
 func (p *probation) closeBusy() {
 	p.gate.tasks.Go(func() {
-		p.conn.CloseWithError(codeBusy, "too many connections have proved nothing yet")
+		p.conn.CloseWithError(codeBusy, "too many unauthenticated connections")
 	})
 }
 

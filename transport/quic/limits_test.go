@@ -112,8 +112,8 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.pending.Load() == 0 })
 }
 
-// TestProbation: a client without identity is counted until it is said to have proved
-// what it is, and never evicted after that.
+// TestProbation: a client without identity is counted until its proof is reported,
+// and never evicted after that.
 func TestProbation(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	seed := newTestNode(t, Config{MaxHandshakes: 2}, ca.Node(t, "seed"))

@@ -28,8 +28,8 @@ type listener struct {
 // connections that peers open there for another purpose than to watch this
 // process. Their first byte must not be 'n'. One that sends nothing is closed
 // after two seconds, or earlier if it stands in the way of others, and holds
-// up nobody until then. A connection carries its place among those that have proved
-// nothing yet (internal/admission) until it is closed or transport/tcp knows the peer.
+// up nobody until then. A connection carries its place among the
+// unauthenticated ones (internal/admission) until it is closed or transport/tcp knows the peer.
 //
 // An Endpoint has at most one Listener at a time. While it has none such
 // connections are closed at once. The Listener is closed with the Endpoint.
@@ -116,7 +116,7 @@ type visitor struct {
 	ticket *admission.Ticket
 }
 
-// Ticket is the connection's place among those that have proved nothing yet.
+// Ticket is the connection's place among the unauthenticated ones.
 func (v *visitor) Ticket() *admission.Ticket { return v.ticket }
 
 // Close also gives the place back.

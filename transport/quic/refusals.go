@@ -24,7 +24,7 @@ func (r *refusals) note(err error) {
 	defer r.mu.Unlock()
 	r.count++
 	if now := time.Now(); now.Sub(r.logged) >= refusalsEvery {
-		r.log.Warn("quic: refusing connections that have proved nothing yet", "refused", r.count, "last", err)
+		r.log.Warn("quic: refusing unauthenticated connections", "refused", r.count, "last", err)
 		r.logged, r.count = now, 0
 	}
 }

@@ -28,7 +28,7 @@ type watchServer struct {
 	mu    sync.Mutex
 	over  bool
 	conns map[watchID]*Conn
-	open  map[net.Conn]struct{} // those that have not said what they want
+	open  map[net.Conn]struct{} // those that have not sent a hello yet
 
 	shared *listener // for other purposes; nil if nobody has asked
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// A gate holds the accepted sockets that have not proved yet what they are. How many
-// there may be is up to an admission.Gate: that of the port, if a quic.Endpoint shares
+// A gate holds the accepted sockets that are not authenticated yet. Their number is
+// bounded by an admission.Gate: that of the port, if a quic.Endpoint shares
 // it, or else one of the Transport's own.
 type gate struct {
 	own *admission.Gate
@@ -16,7 +16,7 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside map[net.Conn]*admission.Ticket
-	known  map[net.Conn]struct{} // have proved what they are, and are not evicted
+	known  map[net.Conn]struct{} // authenticated, and not evicted any more
 }
 
 // A ticketed socket has been admitted before Accept returned it.
@@ -60,7 +60,7 @@ func reset(sock net.Conn) {
 	sock.Close()
 }
 
-// knows notes that a socket has proved what it is, so that it takes no room of others.
+// knows notes that a socket is authenticated, so that it takes no place of others.
 // It reports false if the socket was evicted before, and is closed.
 func (g *gate) knows(sock net.Conn) bool {
 	g.mu.Lock()
@@ -77,8 +77,7 @@ func (g *gate) knows(sock net.Conn) bool {
 	return true
 }
 
-// leave ends the concern of the gate with a socket that has proved what it is. It
-// reports false if it was evicted before, or the gate was closed.
+// leave removes an authenticated socket. It reports false if it was evicted before, or the gate was closed.
 func (g *gate) leave(sock net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +90,7 @@ func (g *gate) leave(sock net.Conn) bool {
 	return inside && ticket.Prove()
 }
 
-// drop ends the concern of the gate with a socket that is given up.
+// drop removes a socket that is given up.
 func (g *gate) drop(sock net.Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

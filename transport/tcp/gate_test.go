@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// A closableSock is a socket of which only the end is of interest.
+// A closableSock is a socket that records its end.
 type closableSock struct {
 	net.Conn
 	closed bool
@@ -17,7 +17,7 @@ type closableSock struct {
 func (s *closableSock) Close() error         { s.closed = true; return nil }
 func (s *closableSock) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 
-// A ticketedSock has been admitted by somebody else.
+// A ticketedSock has been admitted by its listener.
 type ticketedSock struct {
 	closableSock
 	ticket *admission.Ticket
@@ -25,7 +25,7 @@ type ticketedSock struct {
 
 func (s *ticketedSock) Ticket() *admission.Ticket { return s.ticket }
 
-// TestGate: a socket has a place until it has proved what it is, is given up or evicted.
+// TestGate: a socket has a place until it is authenticated, given up or evicted.
 func TestGate(t *testing.T) {
 	var g gate
 	g.init(admission.Limits{Max: 3})
@@ -56,7 +56,7 @@ func TestGate(t *testing.T) {
 		t.Error("a socket that was given up is known")
 	}
 	if !g.knows(socks[2]) || g.knows(socks[2]) || !g.leave(socks[2]) {
-		t.Error("a socket that has proved what it is is not known, or twice")
+		t.Error("an authenticated socket is not known, or twice")
 	}
 	want(0)
 
