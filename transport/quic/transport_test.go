@@ -259,7 +259,7 @@ func TestBacklog(t *testing.T) {
 		awaitDone(t, second)
 		err = second.Err()
 	}
-	if !errors.Is(err, transport.ErrPeerClosed) || !strings.Contains(err.Error(), "too many") {
+	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("the connection beyond the backlog ends with %v, want a refusal that says why", err)
 	}
 	if err := first.Err(); err != nil {
