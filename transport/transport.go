@@ -36,6 +36,9 @@ var (
 	// ErrPeerGone says that the peer's process or host is gone, or that it
 	// can no longer be reached.
 	ErrPeerGone = errors.New("transport: peer is gone")
+	// ErrBusy says that the peer's host answers, but takes no further connection at
+	// present: dial again after a pause.
+	ErrBusy = errors.New("transport: peer is busy")
 	// ErrIdentity says that the peer proved to be someone other than the one
 	// asked for, or could not prove to be anyone.
 	ErrIdentity = errors.New("transport: peer has the wrong identity")
@@ -225,6 +228,15 @@ type Secured interface {
 	// ConnectionState is the state of the TLS session, from which keying
 	// material can be exported (RFC 9266).
 	ConnectionState() tls.ConnectionState
+}
+
+// A Prover is an accepted Conn that can be without an identity of its peer, which has to
+// authenticate itself by other means. Until then the Transport may close the Conn to admit
+// another one.
+type Prover interface {
+	// Proved notes that the peer has authenticated itself. It reports false if the Conn
+	// was closed before.
+	Proved() bool
 }
 
 // A Sharer is a Conn to a peer that can read this node's memory.

@@ -55,7 +55,7 @@ func rooms() []room {
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
 		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
-		{"transport/...", "transport internal/wire internal/pen internal/dl", "transport/transporttest transport/... internal/require internal/testpeer",
+		{"transport/...", "transport internal/wire internal/pen internal/dl internal/admission", "transport/transporttest transport/... internal/require internal/testpeer",
 			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
 		{"internal/testpeer", "transport", "", "it makes peers for the tests of transports, whichever they are"},
 		{"transport", "", "", "it is a contract: " + apart},
@@ -81,7 +81,7 @@ func rooms() []room {
 		{"internal/dl", "", "internal/require", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
 	}
-	for _, name := range []string{"match", "topo", "bufpool", "guard", "host", "overlap", "pen", "yield", "require"} {
+	for _, name := range []string{"admission", "match", "topo", "bufpool", "guard", "host", "overlap", "pen", "yield", "require"} {
 		list = append(list, room{"internal/" + name, "", "", apart})
 	}
 	return append(testRooms(), list...)

@@ -28,7 +28,9 @@ type order struct {
 	Tag  int           // of a message
 	Sets int           // rounds of a loop, or messages
 	For  time.Duration // how long a job may take, or a seed may wait; 0: for ever
-	Addr string        // for a seed to listen at
+	Addr string        // for a seed to listen at, or to be flooded
+	From string        // address of a flooder
+	Slot time.Duration // of a flooder
 	// Of a seed that is one of several:
 	Peers []string
 	Dir   string
@@ -105,7 +107,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive, "outlast": outlast,
+		"peers": peers, "survive": survive, "outlast": outlast, "flood": flood,
 		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }

@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,8 @@ import (
 )
 
 // serve is the life of one conn.
-func (s *Server) serve(conn transport.Conn, place *stranger) {
+func (s *Server) serve(conn transport.Conn) {
 	defer conn.Close()
-	defer s.gate.leave(place)
 	stop := context.AfterFunc(s.open, func() { conn.Close() })
 	defer stop()
 
@@ -27,7 +27,6 @@ func (s *Server) serve(conn transport.Conn, place *stranger) {
 		s.turnAway(l, err)
 		return
 	}
-	s.gate.leave(place)
 	m, err := l.read(time.Now().Add(s.lim.step), wire.JoinBytesMax)
 	if err != nil {
 		s.turnAway(l, readError(err))
@@ -91,6 +90,9 @@ func (s *Server) authenticate(l *line, deadline time.Time) error {
 		if answer.Proof, err = token.Proof(pki.SeedRole, state); err != nil {
 			return err
 		}
+	}
+	if p, ok := l.conn.(transport.Prover); ok && !p.Proved() {
+		return cmp.Or(l.conn.Err(), transport.ErrClosed) // It was evicted a moment ago.
 	}
 	ctx, cancel := context.WithDeadline(s.open, deadline)
 	defer cancel()

@@ -307,22 +307,3 @@ func TestSilentAndSlowClients(t *testing.T) {
 	close(stop)
 	<-done
 }
-
-// More strangers than there are places: the oldest go, nodes come in.
-func TestManyStrangers(t *testing.T) {
-	s := newSeed(t, 3, func(c *Config) {
-		c.limits.strangers = 4
-		c.limits.hello = time.Minute
-		c.limits.grace = 50 * time.Millisecond
-	})
-	var strangers []*tls.Conn
-	for range 12 {
-		strangers = append(strangers, dialRaw(t, s.addr))
-	}
-	s.form(t, s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2))
-	strangers[0].SetReadDeadline(time.Now().Add(patience))
-	if n, err := strangers[0].Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read %d bytes, error %v, want the oldest closed", n, err)
-	}
-	s.log.wait(t, "client pushed out", strangers[0].LocalAddr().String())
-}

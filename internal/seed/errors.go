@@ -23,7 +23,8 @@ var (
 	ErrRequest = errors.New("bad request to join")
 	// ErrSeedGone says that the seed went away, or fell silent.
 	ErrSeedGone = errors.New("went away")
-	// ErrBusy says that a seed has no time to answer now.
+	// ErrBusy says that a seed answers, but not the request, because it has too many
+	// others at present or is changing. It is worth asking again after a pause.
 	ErrBusy = errors.New("busy")
 	// ErrLeft says that this node has left the world in good order.
 	ErrLeft = errors.New("has left the world")

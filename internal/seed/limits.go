@@ -4,18 +4,16 @@ import "time"
 
 // limits are what one side allows the other. Tests make them shorter.
 type limits struct {
-	hello     time.Duration // from the conn to a proof of the token
-	step      time.Duration // for each later step of being admitted
-	write     time.Duration // for one message to be taken by the peer
-	linger    time.Duration // for the peer to read a last message
-	ping      time.Duration // between two pings of the seed
-	silence   time.Duration // without a message: the peer is gone
-	tell      time.Duration // for nodes to say where they are
-	pause     time.Duration // between two questions where they are
-	away      time.Duration // for one node to be back, before it counts as gone
-	back      time.Duration // for nodes that have no conn to the seed to be back, before the world is over
-	grace     time.Duration // a stranger of this age may be pushed out by a new one
-	strangers int           // conns without a proof, at one time
+	hello   time.Duration // from the conn to a proof of the token
+	step    time.Duration // for each later step of being admitted
+	write   time.Duration // for one message to be taken by the peer
+	linger  time.Duration // for the peer to read a last message
+	ping    time.Duration // between two pings of the seed
+	silence time.Duration // without a message: the peer is gone
+	tell    time.Duration // for nodes to say where they are
+	pause   time.Duration // between two questions where they are
+	away    time.Duration // for one node to be back, before it counts as gone
+	back    time.Duration // for nodes that have no conn to the seed to be back, before the world is over
 }
 
 // lastingSilence is how long a seed that lasts, or a node of one, may be silent.
@@ -41,13 +39,9 @@ func (l limits) withDefaults(lasting bool) limits {
 	set(&l.silence, 30*time.Second)
 	set(&l.tell, 2*time.Second)
 	set(&l.pause, 250*time.Millisecond)
-	set(&l.grace, time.Second)
 	// A node may find out only by its silence that the seed has gone, and then has to
 	// find another.
 	set(&l.away, 3*lastingSilence)
 	set(&l.back, 30*time.Second)
-	if l.strangers == 0 {
-		l.strangers = 256
-	}
 	return l
 }

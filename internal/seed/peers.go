@@ -200,8 +200,12 @@ func (p *peers) keep(id uint64) {
 	}
 }
 
-// lost tells the log that a seed has died, if that is why a conn has ended.
+// lost tells the log that a seed has died, if that is why a conn has ended. One that is
+// busy lives.
 func (p *peers) lost(id uint64, err error) {
+	if errors.Is(err, transport.ErrBusy) {
+		return
+	}
 	if errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrPeerClosed) {
 		p.ledger().Gone(id)
 	}

@@ -2,7 +2,9 @@ package seed
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/pki"
@@ -47,9 +49,61 @@ func TestOverQUIC(t *testing.T) {
 	says(t, err, ErrToken, "wrong cluster token")
 }
 
+// TestCrowdOverQUIC has 256 nodes of one address join at once: at most a tenth of their
+// attempts is refused, and all get in.
+func TestCrowdOverQUIC(t *testing.T) {
+	world := 256
+	if raceEnabled {
+		world = 64 // It takes ten times as long.
+	}
+	ca := newAuthority(t)
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Handshakes take as long as the machine needs: it is no matter here.
+	cfg := quic.Config{Addr: "127.0.0.1:0", HandshakeTimeout: patience, Heartbeat: -1}
+	tr, err := openQUIC(t, cfg).Transport(joining)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOver(t, tr, ca, nil, world, func(c *Config) { c.limits.hello, c.limits.step = patience, patience })
+	e := openQUIC(t, cfg)
+	var refused atomic.Int64
+	d := Seeds{Addrs: []string{s.addr}, Timeout: 2 * patience, Attempt: 2 * patience, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+		c, err := e.Dial(ctx, addr, pki.Joining{}.Client(""))
+		if errors.Is(err, transport.ErrBusy) {
+			refused.Add(1)
+		}
+		return c, err
+	}}
+	var wg sync.WaitGroup
+	for i := range world {
+		wg.Go(func() {
+			req := s.request(i)
+			req.Candidates = nil
+			session, err := d.Join(t.Context(), req)
+			if err != nil {
+				t.Errorf("node %d: %v", i, err)
+				return
+			}
+			t.Cleanup(func() { session.Close() })
+		})
+	}
+	wg.Wait()
+	if n := refused.Load(); n > int64(world/10) {
+		t.Errorf("%d attempts of %d nodes were refused", n, world)
+	}
+}
+
 func listenQUIC(t testing.TB) *quic.Endpoint {
 	t.Helper()
-	e, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0"})
+	return openQUIC(t, quic.Config{Addr: "127.0.0.1:0"})
+}
+
+func openQUIC(t testing.TB, cfg quic.Config) *quic.Endpoint {
+	t.Helper()
+	e, err := quic.Listen(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

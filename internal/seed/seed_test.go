@@ -30,7 +30,6 @@ var quick = limits{
 	linger:  2 * time.Second,
 	ping:    50 * time.Millisecond,
 	silence: 10 * time.Second,
-	grace:   200 * time.Millisecond,
 }
 
 // A logbook keeps what is logged, for tests of what operators are told.

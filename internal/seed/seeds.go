@@ -38,13 +38,15 @@ type Seeds struct {
 	once bool
 
 	// first and longest are the bounds of the pause between two rounds,
-	// which doubles from one to the other: 50 ms and 2 s.
+	// which doubles from one to the other: 50 ms and 2 s. Half of each pause
+	// is random.
 	first, longest time.Duration
 }
 
 // Join joins at the first seed that answers. It goes on as long as seeds
-// cannot be reached, and returns an error that names each of them. A seed that
-// answers and refuses, or that turns out to be false, is the end of it.
+// cannot be reached or are busy, until ctx ends or Timeout is over, and then
+// returns an error with the reason for each seed. A seed that answers and
+// refuses, or that turns out to be false, is the end of it.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	req.seeds = d
 	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
@@ -143,10 +145,15 @@ func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, tra
 	ctx, cancel := context.WithTimeout(ctx, d.Attempt)
 	defer cancel()
 	conn, err := d.Dial(ctx, addr)
-	if err != nil {
-		return err
+	if err == nil {
+		err = f(ctx, conn)
 	}
-	return f(ctx, conn)
+	if errors.Is(err, transport.ErrBusy) {
+		// It refuses connections before they are authenticated, or has evicted this one
+		// to admit another.
+		return fmt.Errorf("seed %s is %w: %w", addr, ErrBusy, err)
+	}
+	return err
 }
 
 // isFinal reports whether err will be the same at the next attempt.
@@ -189,6 +196,9 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 		what = "no seed has let this node in%s: %s"
 	}
 	err := fmt.Errorf(what, in, strings.Join(tried, ", "))
+	if slices.ContainsFunc(last, func(err error) bool { return errors.Is(err, ErrBusy) }) {
+		err = busyError(err.Error())
+	}
 	if ctx.Err() == nil {
 		return err
 	}
@@ -197,6 +207,12 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	}
 	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 }
+
+// A busyError lists the reasons of several seeds, at least one of them busy.
+type busyError string
+
+func (e busyError) Error() string { return string(e) }
+func (e busyError) Unwrap() error { return ErrBusy }
 
 // answered reports whether it is a seed that says so.
 func answered(err error) bool {

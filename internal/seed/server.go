@@ -52,7 +52,9 @@ const FormTimeout = 5 * time.Minute
 type Config struct {
 	// Transport is where nodes arrive. Its conns must be transport.Secured,
 	// under the credentials of Authority.Joining. It stays the caller's, who
-	// closes it after the Server.
+	// closes it after the Server. The Server gives every conn a few seconds to
+	// prove the token; how many have not done so yet is for the Transport to
+	// bound, which learns of the proof if its conns are transport.Provers.
 	Transport transport.Transport
 
 	// Authority signs the nodes' certificates.
@@ -98,7 +100,6 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	lim     limits
-	gate    *gate
 	open    context.Context // ends when Close is called
 	close   context.CancelFunc
 	began   time.Time
@@ -162,7 +163,6 @@ func Serve(cfg Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.gate = newGate(s.lim.strangers, s.lim.grace)
 	s.open, s.close = context.WithCancel(context.Background())
 	if err := s.constitute(); err != nil {
 		s.close()
@@ -268,15 +268,7 @@ func (s *Server) acceptAll() {
 			}
 			return
 		}
-		place, pushed, err := s.gate.enter(s.open, conn)
-		if err != nil {
-			conn.Close()
-			return
-		}
-		if pushed != nil {
-			s.warnOfStranger("client pushed out", pushed.conn.RemoteAddr(), "too many have not shown a token, and this was the oldest")
-		}
-		s.wg.Go(func() { s.serve(conn, place) })
+		s.wg.Go(func() { s.serve(conn) })
 	}
 }
 

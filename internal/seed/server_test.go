@@ -65,7 +65,7 @@ func TestWorldForms(t *testing.T) {
 // Many that come at once, as a launcher starts them.
 func TestLargerWorld(t *testing.T) {
 	const world = 64
-	s := newSeed(t, world, func(c *Config) { c.limits.strangers = 8 })
+	s := newSeed(t, world, nil)
 	sessions := make([]*Session, world)
 	var wg sync.WaitGroup
 	for i := range world {

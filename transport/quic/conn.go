@@ -13,7 +13,7 @@ import (
 )
 
 // A Conn is a connection to one peer. It implements transport.Conn and
-// transport.Secured, and its pipes transport.TryWriter and
+// transport.Secured and transport.Prover, and its pipes transport.TryWriter and
 // transport.Prioritizer.
 type Conn struct {
 	end    *Endpoint
@@ -27,6 +27,8 @@ type Conn struct {
 	// several that wait, however many streams have come.
 	accepting chan struct{}
 
+	probation *probation // of a peer that was accepted without an identity; else nil
+
 	watching atomic.Bool
 	read     atomic.Int64 // bytes taken from pipes
 
@@ -38,6 +40,7 @@ type Conn struct {
 var (
 	_ transport.Conn    = (*Conn)(nil)
 	_ transport.Secured = (*Conn)(nil)
+	_ transport.Prover  = (*Conn)(nil)
 )
 
 // Peer is the identity that the peer has proved, or its address after
@@ -50,6 +53,9 @@ func (c *Conn) RemoteAddr() string { return c.remote }
 
 // ConnectionState is the state of the TLS session.
 func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
+
+// Proved implements [transport.Prover].
+func (c *Conn) Proved() bool { return c.probation == nil || c.probation.proved() }
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.qc.Context().Done() }

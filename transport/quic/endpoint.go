@@ -39,6 +39,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -89,8 +90,10 @@ type Config struct {
 	// moves may take twice as long. Default 5 s.
 	HandshakeTimeout time.Duration
 
-	// MaxHandshakes is how many incoming handshakes may be under way. From an
-	// eighth of it on, clients must prove their address. Default 512.
+	// MaxHandshakes is how many incoming connections, over UDP and TCP together, may
+	// be unauthenticated. Beyond it the address with the most of them loses its oldest
+	// one (internal/admission). From an eighth of it on, QUIC
+	// clients must prove their address. Default 512.
 	MaxHandshakes int
 
 	// PacketSize is the size of the first packets of a connection, without
@@ -133,9 +136,10 @@ type Endpoint struct {
 	packets net.PacketConn
 	quic    *quicgo.Transport
 	watch   *watchServer // nil without a TCP port
-	gate    gate
 	dials   dials
 	scratch sync.Pool // *[scratchBytes]byte, held only while a pipe is read
+
+	handshakes handshakes
 
 	acceptorIdle time.Duration // how long a goroutine waits for a connection
 
@@ -168,17 +172,19 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.scratch.New = func() any { return new([scratchBytes]byte) }
-	e.gate.max = int64(cfg.MaxHandshakes)
+	e.handshakes.admission = admission.NewGate(admission.Limits{Max: cfg.MaxHandshakes})
+	e.handshakes.refusals = &refusals{log: cfg.Log}
+	e.handshakes.max = 2 * int64(cfg.MaxHandshakes)
 	e.packets = e.prepare(packets)
 	e.quic = &quicgo.Transport{
 		Conn:                e.packets,
 		StatelessResetKey:   new(quicgo.StatelessResetKey),
-		VerifySourceAddress: e.gate.suspicious,
-		ConnContext:         e.gate.enter,
+		VerifySourceAddress: e.handshakes.needsRetry,
+		ConnContext:         e.handshakes.enter,
 	}
 	rand.Read(e.quic.StatelessResetKey[:])
 	if listener != nil {
-		e.watch = serveWatch(listener, cfg.Log)
+		e.watch = serveWatch(listener, e.handshakes.admission, e.handshakes.refusals, cfg.Log)
 	}
 	return e, nil
 }
@@ -231,7 +237,7 @@ func (e *Endpoint) shutdown() error {
 	if cerr := e.packets.Close(); err == nil && !errors.Is(cerr, net.ErrClosed) {
 		err = cerr
 	}
-	e.gate.wait()
+	e.handshakes.wait()
 	return err
 }
 

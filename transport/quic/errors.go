@@ -19,7 +19,7 @@ const (
 	codeClosed  quicgo.ApplicationErrorCode = 0 // in good order
 	codeGone    quicgo.ApplicationErrorCode = 1 // the peer counts as gone
 	codeRefused quicgo.ApplicationErrorCode = 2 // by its identity
-	codeBusy    quicgo.ApplicationErrorCode = 3 // too many wait to be accepted
+	codeBusy    quicgo.ApplicationErrorCode = 3 // too many wait to be accepted, or have proved nothing
 	codeLeft    quicgo.ApplicationErrorCode = 4 // the peer closed, but only its TCP connection could say so
 )
 
@@ -53,8 +53,11 @@ func closeReason(err *quicgo.ApplicationError) error {
 	default:
 		kind = transport.ErrClosed
 	}
-	if err.ErrorCode == codeClosed {
+	switch {
+	case err.ErrorCode == codeClosed:
 		return kind
+	case err.ErrorCode == codeBusy && err.Remote:
+		return fmt.Errorf("%w: %w: %s", kind, transport.ErrBusy, wire.Escape(err.ErrorMessage))
 	}
 	return fmt.Errorf("%w: %s", kind, wire.Escape(err.ErrorMessage))
 }
@@ -103,8 +106,12 @@ func handshakeError(err error) error {
 			return fmt.Errorf("%w: the peer refuses our certificate: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 		}
 		return fmt.Errorf("%w: %s", transport.ErrIdentity, wire.Escape(te.Error()))
-	case errors.As(err, &te) && te.ErrorCode == quicgo.ConnectionRefused:
-		return fmt.Errorf("the peer is there, but takes no connections now: %s", wire.Escape(te.Error()))
+	case errors.As(err, &te) && te.Remote && (te.ErrorCode == quicgo.ConnectionRefused || te.ErrorCode == quicgo.ApplicationErrorErrorCode):
+		// A connection that is evicted during its handshake can be told no more than
+		// that it was the application that ended it (RFC 9000, section 10.2.3).
+		return fmt.Errorf("%w: it answers, but takes no connection now: %s", transport.ErrBusy, wire.Escape(te.Error()))
+	case errors.As(err, &ae) && ae.Remote && ae.ErrorCode == codeBusy:
+		return fmt.Errorf("%w: %s", transport.ErrBusy, wire.Escape(ae.ErrorMessage))
 	case errors.As(err, &te):
 		return errors.New(wire.Escape(te.Error()))
 	case errors.As(err, &ae):

@@ -9,11 +9,20 @@ import (
 	"time"
 
 	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// A gate counts the incoming handshakes under way, so that clients who have
-// proved nothing yet cost a bounded amount of memory.
-type gate struct {
+// handshakes admits incoming connections before their TLS handshake, so that
+// unauthenticated clients cost a bounded amount of memory and time, and those of
+// one address do not keep out those of others.
+type handshakes struct {
+	admission *admission.Gate
+	refusals  *refusals
+
+	// max bounds the handshakes under way. They are more than the admission lets in:
+	// quic-go cannot end a handshake before it has read the whole ClientHello, so one
+	// that is evicted before that lasts until its timeout.
 	max     int64
 	pending atomic.Int64
 	tasks   sync.WaitGroup
@@ -22,51 +31,105 @@ type gate struct {
 	staff atomic.Pointer[func(int64)]
 }
 
-var errGateFull = errors.New("quic: too many handshakes are under way")
+var errTooManyHandshakes = errors.New("quic: too many handshakes are under way")
 
-// suspicious makes clients prove their address first, with a Retry packet
-// (RFC 9000, section 8.1.2), while many handshakes are under way: those of a
-// flood from forged addresses never get past it.
-func (g *gate) suspicious(net.Addr) bool { return g.pending.Load() >= g.max/8 }
+// needsRetry makes clients prove their address first, with a Retry packet (RFC 9000,
+// section 8.1.2), while many connections are unauthenticated: those of a flood from
+// forged addresses never get past it, and a Retry costs no state.
+func (g *handshakes) needsRetry(net.Addr) bool { return g.admission.Pressed() }
 
-type halfOpenKey struct{}
+type probationKey struct{}
 
-// A halfOpen is a handshake that counts.
-type halfOpen struct {
-	once sync.Once
-	stop func() bool
+// A probation is an incoming connection until its peer has authenticated itself.
+type probation struct {
+	gate   *handshakes
+	ticket *admission.Ticket
+	once   sync.Once   // ends the handshake
+	stop   func() bool // keeps the end of the connection from ending the probation
+
+	mu      sync.Mutex
+	evicted bool
+	ended   bool
+	conn    *quicgo.Conn // nil until the ClientHello has been read
 }
 
-// enter counts a handshake until leave, or until its connection has failed.
-func (g *gate) enter(ctx context.Context, _ *quicgo.ClientInfo) (context.Context, error) {
+// enter admits a connection, on the goroutine of quic-go that reads all Initial
+// packets. With an error, quic-go answers CONNECTION_REFUSED and keeps no state.
+func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (context.Context, error) {
 	pending := g.pending.Add(1)
 	if pending > g.max {
 		g.pending.Add(-1)
-		return nil, errGateFull
+		return nil, errTooManyHandshakes
+	}
+	p := &probation{gate: g}
+	var err error
+	p.ticket, err = g.admission.TryEnter(admission.SourceOf(addrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
+	if err != nil {
+		g.pending.Add(-1)
+		g.refusals.note(err)
+		return nil, err
 	}
 	(*g.staff.Load())(pending)
-	h := new(halfOpen)
 	g.tasks.Add(1)
-	h.stop = context.AfterFunc(ctx, func() { g.release(h) })
-	return context.WithValue(ctx, halfOpenKey{}, h), nil
+	p.stop = context.AfterFunc(ctx, p.end)
+	return context.WithValue(ctx, probationKey{}, p), nil
 }
 
-// leave ends the count of a handshake that has succeeded.
-func (g *gate) leave(ctx context.Context) {
-	if h, ok := ctx.Value(halfOpenKey{}).(*halfOpen); ok {
-		h.stop()
-		g.release(h)
+// probationOf is that of an incoming connection.
+func probationOf(qc *quicgo.Conn) *probation {
+	return qc.Context().Value(probationKey{}).(*probation)
+}
+
+// evict closes the connection for the sake of another one. It does not block.
+func (p *probation) evict() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.evicted = true
+	if p.conn != nil && !p.ended {
+		p.closeBusy()
 	}
 }
 
-func (g *gate) release(h *halfOpen) {
-	h.once.Do(func() {
-		g.pending.Add(-1)
-		g.tasks.Done()
+// attach takes the connection, which can be closed from now on.
+func (p *probation) attach(qc *quicgo.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn = qc
+	if p.evicted && !p.ended {
+		p.closeBusy()
+	}
+}
+
+// closeBusy is called with the lock held and before end, so tasks is not zero.
+func (p *probation) closeBusy() {
+	p.gate.tasks.Go(func() {
+		p.conn.CloseWithError(codeBusy, "too many unauthenticated connections")
 	})
 }
 
-func (g *gate) wait() { g.tasks.Wait() }
+// handshakeOver ends the count of a handshake.
+func (p *probation) handshakeOver() { p.once.Do(func() { p.gate.pending.Add(-1) }) }
+
+// proved ends the probation. It reports false if the connection was evicted before.
+func (p *probation) proved() bool {
+	ok := p.ticket.Prove()
+	if p.stop() {
+		p.end()
+	}
+	return ok
+}
+
+// end runs once, when the probation or the connection has ended.
+func (p *probation) end() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.handshakeOver()
+	p.ticket.Leave()
+	p.gate.tasks.Done()
+}
+
+func (g *handshakes) wait() { g.tasks.Wait() }
 
 // For so long, a client without identity may send no more than so much that
 // nobody reads. The windows of a connection are open from the start, but a

@@ -3,6 +3,7 @@ package quic
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -74,44 +75,107 @@ func sendGarbage(addr string, packets int) error {
 	return nil
 }
 
-// TestHandshakeLimit: clients that stand still in their handshakes are counted,
-// must prove their address, and are refused beyond the limit.
+// TestHandshakeLimit: clients that stand still in their handshakes are counted, must
+// prove their address, and make way once they are old. Until then others of the same
+// address are told that the server is busy.
 func TestHandshakeLimit(t *testing.T) {
 	const limit = 8
 	ca := testpeer.NewCA(t)
 	server := newTestNode(t, Config{MaxHandshakes: limit}, ca.Node(t, "server"))
 	client := newTestNode(t, Config{}, ca.Node(t, "client"))
-	if server.end.gate.suspicious(nil) {
+	h := &server.end.handshakes
+	if h.needsRetry(nil) {
 		t.Error("clients must prove their address to an idle server")
 	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	failed := make(chan error, limit)
-	for range limit {
-		go func() { failed <- dialStalled(ctx, client, server.Addr()) }()
-	}
-	eventually(t, "the stalled handshakes", func() bool { return server.end.gate.pending.Load() == limit })
-	if !server.end.gate.suspicious(nil) {
+	stop := stall(t, client, server, limit)
+	if !h.needsRetry(nil) {
 		t.Error("clients need not prove their address to a busy server")
 	}
 	_, err := client.Dial(t.Context(), server.Addr(), "server")
-	if err == nil || !strings.Contains(err.Error(), "takes no connections now") {
+	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "takes no connection now") {
 		t.Errorf("dial beyond the limit: %v", err)
 	}
-	cancel()
-	for range limit {
-		if err := <-failed; err == nil {
-			t.Error("a stalled handshake has succeeded")
-		}
-	}
-	eventually(t, "room for a client", func() bool {
+	eventually(t, "an old one to be evicted", func() bool {
 		_, err := client.Dial(t.Context(), server.Addr(), "server")
+		if err != nil && !errors.Is(err, transport.ErrBusy) {
+			t.Fatal(err)
+		}
 		return err == nil
 	})
 	if _, err := server.Accept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if n := h.admission.Len(); n != limit-1 {
+		t.Errorf("%d of %d stalled clients are left, want one less", n, limit)
+	}
+	stop()
+	eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.pending.Load() == 0 })
+}
+
+// TestProbation: a client without identity is counted until its proof is reported,
+// and never evicted after that.
+func TestProbation(t *testing.T) {
+	ca := testpeer.NewCA(t)
+	seed := newTestNode(t, Config{MaxHandshakes: 2}, ca.Node(t, "seed"))
+	end := newTestNode(t, Config{}, ca.Node(t, "client")).end
+	conf := &tls.Config{RootCAs: ca.Pool, ServerName: "seed", NextProtos: []string{testpeer.JoinALPN}}
+	join := func() (dialed, accepted *Conn) {
+		t.Helper()
+		eventually(t, "a place", func() bool {
+			var err error
+			dialed, err = end.Dial(t.Context(), seed.Addr(), conf)
+			if err != nil && !errors.Is(err, transport.ErrBusy) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		c, err := seed.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dialed, c.(*Conn)
+	}
+	dialed, proved := join()
+	if !proved.Proved() || seed.end.handshakes.admission.Len() != 0 {
+		t.Error("a client that has proved what it is still counts")
+	}
+	silent, evicted := join()
+	join()
+	join()
+	awaitDone(t, silent)
+	if err := silent.Err(); !errors.Is(err, transport.ErrBusy) || !errors.Is(err, transport.ErrPeerClosed) {
+		t.Errorf("a client that was evicted gets %v", err)
+	}
+	if evicted.Proved() {
+		t.Error("a client that was evicted has proved what it is")
+	}
+	if err := errors.Join(dialed.Err(), proved.Err()); err != nil {
+		t.Errorf("a client that has proved what it is has lost its connection: %v", err)
+	}
+}
+
+// stall has n clients stop in the middle of their handshakes with a server until stop is
+// called, which returns when they have ended.
+func stall(t *testing.T, from, to *testNode, n int) (stop func()) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(to.Addr())
+	addr := net.JoinHostPort("127.0.0.1", port)
+	ctx, cancel := context.WithCancel(t.Context())
+	var stalled sync.WaitGroup
+	for range n {
+		stalled.Go(func() {
+			if dialStalled(ctx, from, addr) == nil {
+				t.Error("a stalled handshake has succeeded")
+			}
+		})
+	}
+	stop = func() {
+		cancel()
+		stalled.Wait()
+	}
+	t.Cleanup(stop)
+	eventually(t, "the stalled handshakes", func() bool { return to.end.handshakes.admission.Len() == n })
+	return stop
 }
 
 // dialStalled stops in the middle of a handshake until ctx ends.
@@ -128,27 +192,17 @@ func dialStalled(ctx context.Context, from *testNode, addr string) error {
 // TestSlowClients: clients that stand still delay no one.
 func TestSlowClients(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	failed := make(chan error, 20)
-	for range cap(failed) {
-		go func() { failed <- dialStalled(ctx, nodes[0], nodes[1].Addr()) }()
-	}
-	eventually(t, "the stalled handshakes", func() bool {
-		return nodes[1].end.gate.pending.Load() == int64(cap(failed))
-	})
+	stop := stall(t, nodes[0], nodes[1], 20)
 	start := time.Now()
 	connect(t, nodes[0], nodes[1])
 	t.Logf("connected in %v", time.Since(start))
-	cancel()
-	for range cap(failed) {
-		<-failed
-	}
+	stop()
 }
 
 // TestBurst: when many dial at once, every dial that succeeds is accepted.
 func TestBurst(t *testing.T) {
 	const dials = 150 // far more than quic-go lets wait, and enough for Retry
-	nodes := newTestNodes(t, 2, Config{})
+	nodes := newTestNodes(t, 2, Config{HandshakeTimeout: 2 * soon, Heartbeat: -1})
 	conns := make(chan transport.Conn, dials)
 	for range dials {
 		go func() {
@@ -162,7 +216,7 @@ func TestBurst(t *testing.T) {
 	var wg sync.WaitGroup
 	for range dials {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 			defer cancel()
 			if _, err := nodes[1].Accept(ctx); err != nil {
 				t.Errorf("Accept: %v", err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -27,7 +28,8 @@ type listener struct {
 // connections that peers open there for another purpose than to watch this
 // process. Their first byte must not be 'n'. One that sends nothing is closed
 // after two seconds, or earlier if it stands in the way of others, and holds
-// up nobody until then.
+// up nobody until then. A connection carries its place among the
+// unauthenticated ones (internal/admission) until it is closed or transport/tcp knows the peer.
 //
 // An Endpoint has at most one Listener at a time. While it has none such
 // connections are closed at once. The Listener is closed with the Endpoint.
@@ -58,19 +60,20 @@ func (s *watchServer) share() (net.Listener, error) {
 
 // handOver gives a connection to the one who listens, if there is one, and
 // closes it otherwise.
-func (s *watchServer) handOver(sock net.Conn, first byte) {
+func (s *watchServer) handOver(sock net.Conn, first byte, ticket *admission.Ticket) {
 	tcp, ok := sock.(*net.TCPConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ok && s.shared != nil {
 		sock.SetDeadline(time.Time{})
 		select {
-		case s.shared.waiting <- &visitor{TCPConn: tcp, first: first, unread: true}:
+		case s.shared.waiting <- &visitor{TCPConn: tcp, first: first, unread: true, ticket: ticket}:
 			return
 		default:
 		}
 	}
-	sock.Close()
+	ticket.Leave()
+	reset(sock)
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -110,6 +113,16 @@ type visitor struct {
 	*net.TCPConn
 	first  byte
 	unread bool
+	ticket *admission.Ticket
+}
+
+// Ticket is the connection's place among the unauthenticated ones.
+func (v *visitor) Ticket() *admission.Ticket { return v.ticket }
+
+// Close also gives the place back.
+func (v *visitor) Close() error {
+	v.ticket.Leave()
+	return v.TCPConn.Close()
 }
 
 func (v *visitor) Read(p []byte) (int, error) {

@@ -134,34 +134,40 @@ func TestListenerEndsWithEndpoint(t *testing.T) {
 	}
 }
 
-// TestListenerAndStrangers: clients that say nothing make way for those that
-// do, and no more wait than there is room for.
+// TestListenerAndStrangers: clients that say nothing make way for those that do.
 func TestListenerAndStrangers(t *testing.T) {
-	node := newTestNodes(t, 1, unwatched())[0]
+	cfg := unwatched()
+	cfg.MaxHandshakes = 64
+	node := newTestNode(t, cfg, testpeer.NewCA(t).Node(t, "n"))
 	l := share(t, node)
 	var first net.Conn
-	for i := range strangersMax {
+	for i := range cfg.MaxHandshakes {
 		sock := visit(t, node, "")
 		if i == 0 {
 			first = sock
 		}
 	}
-	s := node.end.watch
-	eventually(t, "the strangers", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.open) == strangersMax
-	})
-	time.Sleep(silenceMax)
+	eventually(t, "the strangers", func() bool { return node.end.handshakes.admission.Len() == cfg.MaxHandshakes })
 	visit(t, node, "x")
-	if _, err := l.Accept(); err != nil {
+	accepted, err := l.Accept()
+	if err != nil {
 		t.Fatal(err)
 	}
-	wantCut(t, first, watchTimeout)
+	wantCut(t, first, soon)
+	if !accepted.(*visitor).Ticket().Prove() {
+		t.Error("a client that has just come was evicted")
+	}
+}
 
+// TestListenerBacklog: when nobody accepts, no more wait than there is room for.
+func TestListenerBacklog(t *testing.T) {
+	node := newTestNodes(t, 1, unwatched())[0]
+	l := share(t, node)
 	for range visitorsMax {
 		visit(t, node, "x")
 	}
 	eventually(t, "a full backlog", func() bool { return len(l.(*listener).waiting) == visitorsMax })
-	wantCut(t, visit(t, node, "x"), watchTimeout)
+	wantCut(t, visit(t, node, "x"), soon)
+	l.Close()
+	eventually(t, "the end of the visitors", func() bool { return node.end.handshakes.admission.Len() == 0 })
 }

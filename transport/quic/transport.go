@@ -42,7 +42,7 @@ const backlogMax = 1024
 type Transport struct {
 	end     *Endpoint
 	creds   Credentials
-	ln      *quicgo.Listener
+	ln      *quicgo.EarlyListener
 	backlog chan *Conn
 	life    context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -79,8 +79,10 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 		return nil, errors.New("quic: the endpoint has a transport already")
 	}
 	staff := t.staff
-	e.gate.staff.Store(&staff)
-	ln, err := e.quic.Listen(creds.Server(), conf)
+	e.handshakes.staff.Store(&staff)
+	// An early listener hands connections over as soon as their ClientHello has been
+	// read, so that they can be evicted during the handshake. There is no 0-RTT.
+	ln, err := e.quic.ListenEarly(creds.Server(), conf)
 	if err != nil {
 		return nil, fmt.Errorf("quic: listen at %s: %w", e.addr, err)
 	}
@@ -192,15 +194,14 @@ func (t *Transport) acceptLoop() {
 		cancel()
 		switch {
 		case err == nil:
-			t.admit(qc)
-			t.end.gate.leave(qc.Context())
+			t.welcome(qc)
 		case !idle:
 			return // the listener is closed
 		default:
 			// A handshake that has begun meanwhile either sees that this one
 			// leaves, or is seen here.
 			t.acceptors.Add(-1)
-			if t.acceptors.Load() >= t.end.gate.pending.Load() {
+			if t.acceptors.Load() >= t.end.handshakes.pending.Load() {
 				return
 			}
 			t.acceptors.Add(1)
@@ -208,7 +209,24 @@ func (t *Transport) acceptLoop() {
 	}
 }
 
-func (t *Transport) admit(qc *quicgo.Conn) {
+// welcome waits for the end of a handshake, during which the connection may be evicted.
+func (t *Transport) welcome(qc *quicgo.Conn) {
+	p := probationOf(qc)
+	defer p.handshakeOver()
+	p.attach(qc)
+	select {
+	case <-qc.HandshakeComplete():
+		p.ticket.Verify()
+		t.admit(qc, p)
+	case <-qc.Context().Done():
+	case <-t.life.Done():
+		qc.CloseWithError(codeClosed, "closed")
+	}
+}
+
+// admit hands a connection to Accept if its peer has proved an identity, or may do so
+// later by other means: then it stays on probation.
+func (t *Transport) admit(qc *quicgo.Conn, p *probation) {
 	log := t.end.cfg.Log
 	peer, err := t.creds.Peer(qc.ConnectionState().TLS)
 	if err != nil {
@@ -216,11 +234,15 @@ func (t *Transport) admit(qc *quicgo.Conn) {
 		qc.CloseWithError(codeRefused, "refused")
 		return
 	}
+	if peer != "" && !p.proved() {
+		return
+	}
 	c, err := t.end.adopt(qc, t, peer, false)
 	if err != nil {
 		return
 	}
 	if peer == "" {
+		c.probation = p
 		c.spawn(c.restrain)
 	}
 	select {

@@ -53,7 +53,9 @@ func TestIdentity(t *testing.T) {
 	if n := len(server.backlog); n != 0 {
 		t.Errorf("%d clients that were refused wait to be accepted", n)
 	}
-	eventually(t, "the end of all handshakes", func() bool { return server.end.gate.pending.Load() == 0 })
+	eventually(t, "the end of all handshakes", func() bool {
+		return server.end.handshakes.pending.Load() == 0 && server.end.handshakes.admission.Len() == 0
+	})
 }
 
 // TestJoin: who has no certificate yet dials with a configuration of its own.
@@ -257,7 +259,7 @@ func TestBacklog(t *testing.T) {
 		awaitDone(t, second)
 		err = second.Err()
 	}
-	if !errors.Is(err, transport.ErrPeerClosed) || !strings.Contains(err.Error(), "too many") {
+	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("the connection beyond the backlog ends with %v, want a refusal that says why", err)
 	}
 	if err := first.Err(); err != nil {

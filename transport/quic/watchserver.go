@@ -6,42 +6,42 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
-)
-
-// strangersMax is how many TCP connections may be open that have not said yet
-// what they want. Then a new one takes the place of the oldest that has kept
-// silent for longer than a stranger may; else it is closed at once.
-const (
-	strangersMax = 256
-	silenceMax   = 500 * time.Millisecond
 )
 
 // A watchServer answers the peers that ask about connections, at the TCP port
 // of an Endpoint.
 type watchServer struct {
-	log      *slog.Logger
-	listener net.Listener
-	files    transport.Files
-	tasks    sync.WaitGroup
+	log       *slog.Logger
+	listener  net.Listener
+	admission *admission.Gate
+	refusals  *refusals
+	files     transport.Files
+	ending    chan struct{} // closed by close
+	tasks     sync.WaitGroup
 
 	mu    sync.Mutex
 	over  bool
 	conns map[watchID]*Conn
-	open  map[net.Conn]time.Time // those that have not said what they want, and since when
+	open  map[net.Conn]struct{} // those that have not sent a hello yet
 
 	shared *listener // for other purposes; nil if nobody has asked
 }
 
-func serveWatch(listener net.Listener, log *slog.Logger) *watchServer {
+func serveWatch(listener net.Listener, admission *admission.Gate, refusals *refusals, log *slog.Logger) *watchServer {
 	s := &watchServer{
-		log:      log,
-		listener: listener,
-		conns:    make(map[watchID]*Conn),
-		open:     make(map[net.Conn]time.Time),
+		log:       log,
+		listener:  listener,
+		admission: admission,
+		refusals:  refusals,
+		ending:    make(chan struct{}),
+		conns:     make(map[watchID]*Conn),
+		open:      make(map[net.Conn]struct{}),
 	}
 	s.tasks.Go(s.acceptLoop)
 	return s
@@ -65,6 +65,7 @@ func (s *watchServer) remove(c *Conn) {
 func (s *watchServer) close() {
 	s.mu.Lock()
 	s.over = true
+	close(s.ending)
 	for sock := range s.open {
 		sock.Close()
 	}
@@ -94,37 +95,42 @@ func (s *watchServer) acceptLoop() {
 			continue
 		}
 		failing = false
-		if !s.enter(sock) {
-			sock.Close()
+		// While there is no room for a source that is not limited, connections wait in
+		// the kernel: a crowd of peers that dial at once loses none.
+		ticket, err := s.admission.Enter(s.ending, admission.SourceOf(tcpAddr(sock)), func() { reset(sock) })
+		if err != nil {
+			s.refusals.note(err)
+		}
+		if err != nil || !s.enter(sock) {
+			reset(sock)
 			continue
 		}
-		s.tasks.Go(func() { s.serve(sock) })
+		s.tasks.Go(func() { s.serve(sock, ticket) })
 	}
+}
+
+// reset closes a connection so that the kernel keeps nothing of it.
+func reset(sock net.Conn) {
+	if tcp, ok := sock.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	sock.Close()
+}
+
+func tcpAddr(sock net.Conn) netip.Addr {
+	if a, ok := sock.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr()
+	}
+	return netip.Addr{}
 }
 
 func (s *watchServer) enter(sock net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || len(s.open) >= strangersMax && !s.makeRoom() {
+	if s.over {
 		return false
 	}
-	s.open[sock] = time.Now()
-	return true
-}
-
-// makeRoom closes the oldest stranger, unless it has only just come.
-func (s *watchServer) makeRoom() bool {
-	var oldest net.Conn
-	for sock, since := range s.open {
-		if oldest == nil || since.Before(s.open[oldest]) {
-			oldest = sock
-		}
-	}
-	if time.Since(s.open[oldest]) < silenceMax {
-		return false
-	}
-	oldest.Close()
-	delete(s.open, oldest)
+	s.open[sock] = struct{}{}
 	return true
 }
 
@@ -135,20 +141,21 @@ func (s *watchServer) leave(sock net.Conn) {
 }
 
 // serve finds out whether a stranger wants to watch.
-func (s *watchServer) serve(sock net.Conn) {
+func (s *watchServer) serve(sock net.Conn, ticket *admission.Ticket) {
 	sock.SetDeadline(time.Now().Add(watchTimeout))
 	var first [1]byte
 	_, err := io.ReadFull(sock, first[:])
 	if err == nil && first[0] != watchMagic[0] {
 		s.leave(sock)
-		s.handOver(sock, first[0])
+		s.handOver(sock, first[0], ticket)
 		return
 	}
 	defer sock.Close()
+	defer ticket.Leave()
 	var c *Conn
 	var stay bool
 	if err == nil {
-		c, stay = s.answer(io.MultiReader(bytes.NewReader(first[:]), sock), sock)
+		c, stay = s.answer(io.MultiReader(bytes.NewReader(first[:]), sock), sock, ticket)
 	}
 	s.leave(sock)
 	if stay {
@@ -158,7 +165,7 @@ func (s *watchServer) serve(sock net.Conn) {
 }
 
 // answer reads from r what a stranger wants and answers it.
-func (s *watchServer) answer(r io.Reader, sock net.Conn) (c *Conn, stay bool) {
+func (s *watchServer) answer(r io.Reader, sock net.Conn, ticket *admission.Ticket) (c *Conn, stay bool) {
 	hello, err := readWatchHello(r)
 	if err != nil {
 		return nil, false
@@ -169,6 +176,7 @@ func (s *watchServer) answer(r io.Reader, sock net.Conn) (c *Conn, stay bool) {
 
 	var word watchProof // of zeros: unknown
 	if c != nil && hello.word.equal(c.keys.hello) {
+		ticket.Prove()
 		word = c.keys.known
 		stay = hello.want == askStay
 	}

@@ -33,8 +33,13 @@ func (t *Transport) acceptLoop() {
 		}
 		failing = false
 		sock, ok := raw.(socket)
-		if !ok || !t.gate.enter(sock, t.life.Done()) {
+		if !ok {
 			raw.Close()
+			continue
+		}
+		if err := t.gate.enter(sock, t.life.Done()); err != nil {
+			t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
+			reset(sock)
 			continue
 		}
 		t.tasks.Go(func() { t.serve(sock) })
@@ -58,7 +63,7 @@ func (t *Transport) serve(sock socket) {
 	}
 	t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
 	t.dismiss(sock)
-	t.gate.leave(sock)
+	t.gate.drop(sock)
 }
 
 // dismiss closes a socket so that the other side can read why. To close it
@@ -83,10 +88,8 @@ func (t *Transport) welcome(sock socket) error {
 	}
 	switch kind := string(magic[:]); {
 	case kind == magicControl:
-		t.gate.talks(sock)
 		return t.welcomeConn(sock)
 	case kind == magicSealed && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
-		t.gate.talks(sock)
 		return t.welcomePipe(sock)
 	default:
 		return fmt.Errorf("it begins with %q", kind)

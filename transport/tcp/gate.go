@@ -3,131 +3,102 @@ package tcp
 import (
 	"net"
 	"sync"
-	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// patience is how long a handshake may take before it has to make way for
-// others that wait.
-const patience = time.Second
-
-// A gate holds the sockets that have not proved yet what they are, so that
-// strangers cost a bounded amount of memory. When it is full, one that has
-// said nothing yet is closed, or else one that has been there for long; only
-// while there are neither, new sockets wait in the kernel.
+// A gate holds the accepted sockets that are not authenticated yet. Their number is
+// bounded by an admission.Gate: that of the port, if a quic.Endpoint shares
+// it, or else one of the Transport's own.
 type gate struct {
-	max  int
-	left chan struct{} // has something after a socket has left
+	own *admission.Gate
 
 	mu     sync.Mutex
 	closed bool
-	inside map[net.Conn]*guest
-	known  map[net.Conn]struct{} // have proved what they are, and make way for nobody
+	inside map[net.Conn]*admission.Ticket
+	known  map[net.Conn]struct{} // authenticated, and not evicted any more
 }
 
-type guest struct {
-	since time.Time
-	talks bool
+// A ticketed socket has been admitted before Accept returned it.
+type ticketed interface{ Ticket() *admission.Ticket }
+
+func (g *gate) init(l admission.Limits) {
+	g.own = admission.NewGate(l)
+	g.inside, g.known = make(map[net.Conn]*admission.Ticket), make(map[net.Conn]struct{})
 }
 
-func (g *gate) init(most int) {
-	g.max = most
-	g.left = make(chan struct{}, 1)
-	g.inside, g.known = make(map[net.Conn]*guest), make(map[net.Conn]struct{})
-}
-
-// enter lets a socket in, waiting for room if it must. It reports false if the
-// gate has been closed.
-func (g *gate) enter(sock net.Conn, over <-chan struct{}) bool {
-	for {
-		wait, ok := g.tryEnter(sock, time.Now())
-		if ok {
-			return true
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-g.left:
-		case <-timer.C:
-		case <-over:
-			timer.Stop()
-			return false
-		}
-		timer.Stop()
+// enter admits a socket. While there is no room for a source that is not limited it
+// blocks: other sockets wait in the kernel then, and a crowd of peers that dial at once
+// loses none.
+func (g *gate) enter(sock net.Conn, over <-chan struct{}) error {
+	ticket, err := g.admit(sock, over)
+	if err != nil {
+		return err
 	}
-}
-
-// tryEnter lets a socket in, or says how long to wait before it is worth to
-// try again.
-func (g *gate) tryEnter(sock net.Conn, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return patience, false
+		ticket.Leave()
+		return errTransportClosed
 	}
-	if len(g.inside) >= g.max {
-		oldest := g.oldest(func(v *guest) bool { return !v.talks })
-		if oldest == nil {
-			oldest = g.oldest(func(*guest) bool { return true })
-			if age := now.Sub(g.inside[oldest].since); age < patience {
-				return patience - age, false
-			}
-		}
-		oldest.Close()
-		delete(g.inside, oldest)
-	}
-	g.inside[sock] = &guest{since: now}
-	return 0, true
+	g.inside[sock] = ticket
+	return nil
 }
 
-// oldest is the one that has been inside for longest of those that which says.
-func (g *gate) oldest(which func(*guest) bool) (sock net.Conn) {
-	for s, v := range g.inside {
-		if which(v) && (sock == nil || v.since.Before(g.inside[sock].since)) {
-			sock = s
-		}
+func (g *gate) admit(sock net.Conn, over <-chan struct{}) (*admission.Ticket, error) {
+	if t, ok := sock.(ticketed); ok {
+		return t.Ticket(), nil
 	}
-	return sock
+	return g.own.Enter(over, admission.SourceOf(addrPort(sock.RemoteAddr()).Addr()), func() { reset(sock) })
 }
 
-// talks notes that a socket has begun as one of this transport does.
-func (g *gate) talks(sock net.Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v := g.inside[sock]; v != nil {
-		v.talks = true
+// reset closes a socket so that the kernel keeps nothing of it.
+func reset(sock net.Conn) {
+	if s, ok := sock.(interface{ SetLinger(seconds int) error }); ok {
+		s.SetLinger(0)
 	}
+	sock.Close()
 }
 
-// knows notes that a socket has proved what it is, so that it takes no room of others.
-// It reports whether it was still inside: if not, it is closed.
+// knows notes that a socket is authenticated, so that it takes no place of others.
+// It reports false if the socket was evicted before, and is closed.
 func (g *gate) knows(sock net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := g.inside[sock]
-	if ok {
-		g.known[sock] = struct{}{}
-		g.remove(sock)
+	ticket, inside := g.inside[sock]
+	if !inside {
+		return false
 	}
-	return ok
+	delete(g.inside, sock)
+	if !ticket.Prove() {
+		return false
+	}
+	g.known[sock] = struct{}{}
+	return true
 }
 
-// leave reports whether the socket was still there: if not, it is closed.
+// leave removes an authenticated socket. It reports false if it was evicted before, or the gate was closed.
 func (g *gate) leave(sock net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := g.inside[sock]
-	_, known := g.known[sock]
-	delete(g.known, sock)
-	g.remove(sock)
-	return ok || known && !g.closed
+	if _, known := g.known[sock]; known {
+		delete(g.known, sock)
+		return !g.closed
+	}
+	ticket, inside := g.inside[sock]
+	delete(g.inside, sock)
+	return inside && ticket.Prove()
 }
 
-// remove makes room for another. It is called with the lock held.
-func (g *gate) remove(sock net.Conn) {
-	delete(g.inside, sock)
-	select {
-	case g.left <- struct{}{}:
-	default:
+// drop removes a socket that is given up.
+func (g *gate) drop(sock net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ticket, inside := g.inside[sock]; inside {
+		ticket.Leave()
 	}
+	delete(g.inside, sock)
+	delete(g.known, sock)
 }
 
 // close closes the sockets that are inside, and lets no more in.

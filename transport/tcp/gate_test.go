@@ -1,65 +1,90 @@
 package tcp
 
 import (
+	"errors"
 	"net"
 	"testing"
-	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// A guestSock is a socket of which only the end is of interest.
-type guestSock struct {
+// A closableSock is a socket that records its end.
+type closableSock struct {
 	net.Conn
 	closed bool
 }
 
-func (s *guestSock) Close() error { s.closed = true; return nil }
+func (s *closableSock) Close() error         { s.closed = true; return nil }
+func (s *closableSock) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 
+// A ticketedSock has been admitted by its listener.
+type ticketedSock struct {
+	closableSock
+	ticket *admission.Ticket
+}
+
+func (s *ticketedSock) Ticket() *admission.Ticket { return s.ticket }
+
+// TestGate: a socket has a place until it is authenticated, given up or evicted.
 func TestGate(t *testing.T) {
 	var g gate
-	g.init(3)
-	now := time.Now()
-	enter := func(s *guestSock, at time.Duration, want bool) (wait time.Duration) {
+	g.init(admission.Limits{Max: 3})
+	enter := func(sock net.Conn) {
 		t.Helper()
-		// Those that are inside have come as time went by.
-		wait, ok := g.tryEnter(s, now.Add(at))
-		if ok != want {
-			t.Errorf("at %v: let in = %v, want %v", at, ok, want)
+		if err := g.enter(sock, nil); err != nil {
+			t.Fatal(err)
 		}
-		return wait
 	}
-	socks := make([]*guestSock, 7)
+	want := func(places int) {
+		t.Helper()
+		if n := g.own.Len(); n != places {
+			t.Errorf("%d places are taken, want %d", n, places)
+		}
+	}
+	socks := make([]*closableSock, 6)
 	for i := range socks {
-		socks[i] = new(guestSock)
+		socks[i] = new(closableSock)
 	}
-	ms := time.Millisecond
-	enter(socks[0], 0, true)
-	enter(socks[1], 1*ms, true)
-	enter(socks[2], 2*ms, true)
-	g.talks(socks[0])
+	enter(socks[0])
+	enter(socks[1])
+	enter(socks[2])
+	want(3)
+	if !g.leave(socks[0]) || g.leave(socks[0]) {
+		t.Error("leave does not tell which socket was inside")
+	}
+	if g.drop(socks[1]); g.leave(socks[1]) {
+		t.Error("a socket that was given up is known")
+	}
+	if !g.knows(socks[2]) || g.knows(socks[2]) || !g.leave(socks[2]) {
+		t.Error("an authenticated socket is not known, or twice")
+	}
+	want(0)
 
-	// Who says nothing makes way, the oldest first.
-	enter(socks[3], 3*ms, true)
-	if !socks[1].closed || socks[0].closed || socks[2].closed {
-		t.Error("not the oldest of those that are silent was closed")
+	enter(socks[3])
+	g.inside[socks[3]].Leave() // as if evicted
+	if g.knows(socks[3]) || g.leave(socks[3]) {
+		t.Error("an evicted socket is known")
 	}
-	// When all talk, new ones wait until the oldest has taken too long.
-	g.talks(socks[2])
-	g.talks(socks[3])
-	if wait := enter(socks[4], 100*ms, false); wait != patience-100*ms {
-		t.Errorf("it is to wait %v, want %v", wait, patience-100*ms)
+
+	shared := admission.NewGate(admission.Limits{})
+	ticket, err := shared.Enter(nil, admission.Source{}, func() {})
+	if err != nil {
+		t.Fatal(err)
 	}
-	enter(socks[4], patience, true)
-	if !socks[0].closed {
-		t.Error("the oldest was not closed")
+	sock := &ticketedSock{ticket: ticket}
+	enter(sock)
+	want(0)
+	if !g.leave(sock) || shared.Len() != 0 {
+		t.Error("a place of another gate is not given back")
 	}
-	// Who leaves makes room.
-	if !g.leave(socks[2]) || g.leave(socks[0]) {
-		t.Error("leave does not tell who was inside")
-	}
-	enter(socks[5], patience, true)
-	g.close()
-	if !socks[3].closed || !socks[4].closed || !socks[5].closed || socks[2].closed {
+
+	enter(socks[4])
+	if g.close(); !socks[4].closed || socks[2].closed {
 		t.Error("close closes all that are inside, and only those")
 	}
-	enter(socks[6], 2*patience, false)
+	if err := g.enter(socks[5], nil); !errors.Is(err, errTransportClosed) {
+		t.Errorf("a closed gate says %v", err)
+	}
+	g.drop(socks[4])
+	want(0)
 }

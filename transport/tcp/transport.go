@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -90,12 +91,15 @@ type Config struct {
 	// Default 10 s.
 	HandshakeTimeout time.Duration
 
-	// MaxHandshakes is how many accepted sockets may be about to do so.
-	// Default 256.
+	// MaxHandshakes is how many accepted sockets may be about to do so. Beyond it the
+	// address with the most of them loses its oldest one (internal/admission). If
+	// Listener is that of a quic.Endpoint, its limit holds for both instead. Default 256.
 	MaxHandshakes int
 
 	// Log gets what an operator should know. Nil discards it.
 	Log *slog.Logger
+
+	minAge time.Duration // of a socket that is evicted; 0 is the default
 }
 
 func (cfg Config) withDefaults() Config {
@@ -178,7 +182,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
-	t.gate.init(cfg.MaxHandshakes)
+	t.gate.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
 	t.views.New = func() any { return new([viewBytes]byte) }
 	t.sealed.New = func() any { b := make([]byte, 0, sealedBytes); return &b }
 	t.life, t.cancel = context.WithCancelCause(context.Background())

@@ -1,0 +1,138 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Reasons to refuse a connection. Both are temporary.
+var (
+	// ErrFull: all places are taken, and none can be vacated yet.
+	ErrFull = errors.New("too many unauthenticated connections")
+	// ErrLimited: too many connections of the source have failed.
+	ErrLimited = errors.New("too many connections from this address have failed to authenticate")
+)
+
+// A RefusedError is ErrFull or ErrLimited, with the source that is refused.
+type RefusedError struct {
+	Source Source
+	Err    error
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("source %v refused: %v", e.Source, e.Err) }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// A Gate is a Table for several goroutines. A transport has one for all connections
+// of a port, over UDP and TCP.
+type Gate struct {
+	freed chan struct{} // one token: a connection has left
+
+	mu    sync.Mutex
+	table *Table
+}
+
+// NewGate returns a Gate through which no connection has come.
+func NewGate(l Limits) *Gate {
+	return &Gate{freed: make(chan struct{}, 1), table: NewTable(l)}
+}
+
+// A Ticket is the place of an unproved connection. Prove or Leave gives it back.
+type Ticket struct {
+	gate *Gate
+	conn *Conn
+}
+
+// TryEnter takes a place for a connection, or returns a *RefusedError. verified says
+// that the peer receives packets at its address.
+//
+// evict closes the connection, to make room for another one. It is called at most
+// once, on the goroutine of the other one, and must neither block nor call the Gate.
+func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, error) {
+	t, d := g.enter(from, verified, evict)
+	switch d.Verdict {
+	case Full:
+		return nil, &RefusedError{from, ErrFull}
+	case Limited:
+		return nil, &RefusedError{from, ErrLimited}
+	}
+	return t, nil
+}
+
+// Enter is TryEnter for listeners of TCP, where connections can wait in the kernel: while the
+// Gate is full it blocks, for Limits.MinAge at most, or until done is closed. Sources
+// that are limited do not make it block.
+func (g *Gate) Enter(done <-chan struct{}, from Source, evict func()) (*Ticket, error) {
+	for {
+		t, d := g.enter(from, true, evict)
+		switch d.Verdict {
+		case Admitted:
+			return t, nil
+		case Limited:
+			return nil, &RefusedError{from, ErrLimited}
+		}
+		timer := time.NewTimer(d.Wait)
+		select {
+		case <-g.freed:
+		case <-timer.C:
+		case <-done:
+			timer.Stop()
+			return nil, &RefusedError{from, ErrFull}
+		}
+		timer.Stop()
+	}
+}
+
+func (g *Gate) enter(from Source, verified bool, evict func()) (*Ticket, Decision) {
+	g.mu.Lock()
+	d := g.table.Admit(time.Now(), from, verified)
+	if d.Conn != nil {
+		d.Conn.evict = evict
+	}
+	g.mu.Unlock()
+	if d.Evicted != nil {
+		d.Evicted.evict()
+	}
+	return &Ticket{g, d.Conn}, d
+}
+
+// Len is how many connections have a place.
+func (g *Gate) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Len()
+}
+
+// Pressed reports whether an eighth of all places are taken.
+func (g *Gate) Pressed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Len() >= g.table.limits.Max/8
+}
+
+// Verify notes that the peer receives packets at its address.
+func (t *Ticket) Verify() {
+	t.gate.mu.Lock()
+	defer t.gate.mu.Unlock()
+	t.gate.table.Verify(t.conn)
+}
+
+// Prove gives the place back, because the peer has authenticated itself: the connection
+// cannot be evicted any more. It reports false if it has been evicted before.
+func (t *Ticket) Prove() bool { return t.gate.leave((*Table).Prove, t.conn) }
+
+// Leave gives the place back, because the connection has ended. It does nothing after
+// Prove, or if the connection was evicted.
+func (t *Ticket) Leave() { t.gate.leave((*Table).Fail, t.conn) }
+
+func (g *Gate) leave(how func(*Table, time.Time, *Conn) bool, c *Conn) bool {
+	g.mu.Lock()
+	ok := how(g.table, time.Now(), c)
+	g.mu.Unlock()
+	select {
+	case g.freed <- struct{}{}:
+	default:
+	}
+	return ok
+}

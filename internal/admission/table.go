@@ -1,0 +1,263 @@
+package admission
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Limits are the bounds of a Table. Zero fields mean the defaults.
+type Limits struct {
+	// Max is how many unproved connections there are at one time. Default 512.
+	Max int
+
+	// Burst is how many connections of one source may fail, which is to end without
+	// a proof, before the source is limited to one connection per Interval. Each proof
+	// makes up for two failures, and so does the time of two Intervals. Default 256.
+	Burst int
+
+	// One failure is forgotten per Interval. Default 100 ms.
+	Interval time.Duration
+
+	// MinAge is how long a connection cannot be evicted, unless its source has at
+	// least twice as many as the source of the newcomer: honest peers mostly
+	// authenticate themselves within it. Default one second.
+	MinAge time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Max:      cmp.Or(l.Max, 512),
+		Burst:    cmp.Or(l.Burst, 256),
+		Interval: cmp.Or(l.Interval, 100*time.Millisecond),
+		MinAge:   cmp.Or(l.MinAge, time.Second),
+	}
+}
+
+// proofForgives is how many failures of its source a proof makes up for. It is more
+// than one, so that the joiners of a large cluster behind one address recover from
+// failures under load as fast as they authenticate themselves.
+const proofForgives = 2
+
+// idleMax is how many sources without connections a Table remembers because of their
+// failures. Beyond it, the source with the fewest failures is forgotten.
+const idleMax = 1024
+
+// A Table holds the unproved connections, at most [Limits.Max] of them.
+//
+// A newcomer is admitted as long as there is room. Otherwise the oldest connection of
+// the source with the most connections is evicted for it, so a source that floods
+// takes places from itself, and a source with few connections loses none. A source of
+// which [Limits.Burst] connections have failed is refused even if there is room: within
+// any time, Max + Burst of its connections can fail, and one more per [Limits.Interval].
+//
+// Memory: a Table keeps Max connections, and one small record for each source that
+// has a connection and for up to 1,024 other sources.
+type Table struct {
+	limits  Limits
+	sources map[Source]*source
+	conns   int
+	idle    int    // sources without connections
+	serial  uint64 // of the last connection
+}
+
+type source struct {
+	key      Source
+	conns    []*Conn // in order of admission
+	failures int
+	settled  time.Time // up to when failures have been forgotten
+}
+
+// A Conn is the entry of a connection in a Table.
+type Conn struct {
+	source   *source
+	since    time.Time
+	serial   uint64 // in the order of admission
+	verified bool
+	evict    func() // for Gate
+}
+
+// Source is where the connection comes from.
+func (c *Conn) Source() Source { return c.source.key }
+
+// A Verdict is the outcome for a newcomer.
+type Verdict int
+
+const (
+	// Admitted says that the newcomer has an entry.
+	Admitted Verdict = iota
+	// Full says that no connection may be evicted yet. It is worth waiting.
+	Full
+	// Limited says that too many connections of the source have failed of late.
+	Limited
+)
+
+func (v Verdict) String() string {
+	return [...]string{"admitted", "full", "limited"}[v]
+}
+
+// A Decision is the result of [Table.Admit].
+type Decision struct {
+	Verdict
+	Conn    *Conn         // the entry of the newcomer, if Admitted
+	Evicted *Conn         // the connection to be closed, or nil
+	Wait    time.Duration // unless Admitted: when to try again at the latest
+}
+
+// NewTable returns an empty Table.
+func NewTable(l Limits) *Table {
+	return &Table{limits: l.withDefaults(), sources: make(map[Source]*source)}
+}
+
+// Len is the number of unproved connections.
+func (t *Table) Len() int { return t.conns }
+
+// Admit decides about a newcomer. verified says that the peer receives packets at its
+// address. A failure is charged to verified sources only, so that nobody can have
+// another host limited by forging its address.
+func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
+	s := t.sources[from]
+	own := 0
+	if s != nil {
+		own = len(s.conns)
+		if s.forget(now, t.limits.Interval); s.failures >= t.limits.Burst {
+			return Decision{Verdict: Limited, Wait: t.limits.Interval - now.Sub(s.settled)}
+		}
+	}
+	var evicted *Conn
+	if t.conns >= t.limits.Max {
+		heaviest := t.heaviest()
+		victim := heaviest.conns[0]
+		age := now.Sub(victim.since)
+		if age < t.limits.MinAge && len(heaviest.conns) < 2*(own+1) {
+			return Decision{Verdict: Full, Wait: t.limits.MinAge - age}
+		}
+		t.Fail(now, victim)
+		evicted = victim
+	}
+	if s = t.sources[from]; s == nil { // also if its only connection was evicted
+		s = &source{key: from, settled: now}
+		t.sources[from] = s
+		t.idle++
+	}
+	if len(s.conns) == 0 {
+		t.idle--
+	}
+	t.serial++
+	c := &Conn{source: s, since: now, serial: t.serial, verified: verified}
+	s.conns = append(s.conns, c)
+	t.conns++
+	return Decision{Conn: c, Evicted: evicted}
+}
+
+// heaviest is the source with the most connections; of several, the one that has the
+// oldest connection.
+func (t *Table) heaviest() (most *source) {
+	for _, s := range t.sources {
+		switch {
+		case len(s.conns) == 0:
+		case most == nil, len(s.conns) > len(most.conns),
+			len(s.conns) == len(most.conns) && s.conns[0].serial < most.conns[0].serial:
+			most = s
+		}
+	}
+	return most
+}
+
+// Verify notes that the peer of a connection receives packets at its address.
+func (t *Table) Verify(c *Conn) { c.verified = true }
+
+// Prove removes the entry of a connection after its peer has authenticated itself. It reports
+// false if there is no entry any more: the connection was evicted, or has ended.
+func (t *Table) Prove(now time.Time, c *Conn) bool {
+	s := c.source
+	if !t.remove(c) {
+		return false
+	}
+	s.forget(now, t.limits.Interval)
+	s.failures = max(s.failures-proofForgives, 0)
+	t.sweep(now, s)
+	return true
+}
+
+// Fail removes the entry of a connection that has ended without a proof. It reports
+// false if there is none any more.
+func (t *Table) Fail(now time.Time, c *Conn) bool {
+	s := c.source
+	if !t.remove(c) {
+		return false
+	}
+	s.forget(now, t.limits.Interval)
+	if c.verified {
+		s.failures++
+	}
+	t.sweep(now, s)
+	return true
+}
+
+func (t *Table) remove(c *Conn) bool {
+	s := c.source
+	i := slices.Index(s.conns, c)
+	if i < 0 {
+		return false
+	}
+	s.conns = slices.Delete(s.conns, i, i+1)
+	t.conns--
+	if len(s.conns) == 0 {
+		t.idle++
+	}
+	return true
+}
+
+// sweep drops the record of s if nothing is left to be remembered, and bounds the
+// number of records.
+func (t *Table) sweep(now time.Time, s *source) {
+	if len(s.conns) > 0 {
+		return
+	}
+	if s.failures == 0 {
+		t.drop(s)
+	}
+	if t.idle <= idleMax {
+		return
+	}
+	var least *source
+	for _, s := range t.sources {
+		if len(s.conns) > 0 {
+			continue
+		}
+		if s.forget(now, t.limits.Interval); s.failures == 0 {
+			t.drop(s)
+		} else if least == nil || s.compare(least) < 0 {
+			least = s
+		}
+	}
+	if t.idle > idleMax {
+		t.drop(least)
+	}
+}
+
+// drop forgets a source without connections.
+func (t *Table) drop(s *source) {
+	delete(t.sources, s.key)
+	t.idle--
+}
+
+// compare orders sources by the value of their records, the least valuable first.
+func (s *source) compare(other *source) int {
+	return cmp.Or(
+		cmp.Compare(s.failures, other.failures),
+		s.settled.Compare(other.settled),
+		s.key.prefix.Addr().Compare(other.key.prefix.Addr()),
+	)
+}
+
+// forget lets time make up for failures.
+func (s *source) forget(now time.Time, interval time.Duration) {
+	if n := int(now.Sub(s.settled) / interval); n >= s.failures {
+		s.failures, s.settled = 0, now
+	} else if n > 0 {
+		s.failures -= n
+		s.settled = s.settled.Add(time.Duration(n) * interval)
+	}
+}
