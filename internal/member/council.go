@@ -23,6 +23,8 @@ type Ruling struct {
 	Invitation *Invitation
 	// Dismissed are candidates who go, and why.
 	Dismissed map[NodeID]string
+	// Forgotten are candidates that others were told to expect, and that will not enter.
+	Forgotten []NodeID
 	// Call asks all nodes to come to rest, so that candidates can enter.
 	Call bool
 	// Held, if not 0, says that the next view would have too few nodes: so many.
@@ -136,8 +138,18 @@ func (c *Council) Missed() (expect []Node, called bool) {
 	return expect, c.called
 }
 
-// Linked says that a candidate has linked itself to all whom an invitation named,
-// and reports whether that is the invitation that counts.
+// Link says that a node has a link to a candidate, or a candidate to another, or that it
+// has lost it. It reports whether that counts for anything.
+func (c *Council) Link(by, to NodeID, up bool) bool {
+	if by == to || !c.lobby.report(by, to, up) {
+		return false
+	}
+	c.held = false
+	return true
+}
+
+// Linked says that a candidate has linked itself to all nodes of the world that an
+// invitation named, and reports whether that is the invitation that counts.
 func (c *Council) Linked(id NodeID, number uint64) bool {
 	linked := c.lobby.link(id, number)
 	if linked {
@@ -230,7 +242,9 @@ func (c *Council) isGone(link [2]NodeID) bool {
 
 // Tick decides, as far as it is time to. It is called again after a ruling.
 func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
+	c.lobby.confirm(now, c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone }))
 	r.Dismissed = c.lobby.dismiss(now, c.view)
+	r.Forgotten, c.lobby.forgotten = c.lobby.forgotten, nil
 	if due, ok := c.deadline(); ok && !now.Before(due) {
 		c.change(now, &r)
 		if len(r.Entries) > 0 {
@@ -241,13 +255,13 @@ func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
 	r.Reasons, r.Left = nil, nil
 	if stay.Size() == 0 {
 		c.lobby.close(r.Dismissed)
-		return r, len(r.Dismissed) > 0
+		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
 	}
 	if enter := c.lobby.ready(stay); len(enter) > 0 && !c.called {
 		c.called, r.Call = true, true
 	}
 	r.Invitation = c.lobby.invite(now, stay)
-	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || r.Held > 0
+	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.Held > 0
 }
 
 // change makes the next view, unless that would be too small. Then there are
@@ -357,7 +371,7 @@ func (c *Council) Adopt(v View) {
 		c.fresh[v.Nodes[rank].ID] = 1
 	}
 	c.view = v.clone()
-	c.lobby.enter(v)
+	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone })
 	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
 	maps.DeleteFunc(c.strikes, func(id NodeID, _ int) bool { return !c.has(id) })
 	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })

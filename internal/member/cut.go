@@ -140,23 +140,32 @@ func (c *Council) matures(link [2]NodeID, l loss) time.Time {
 }
 
 // isTied reports whether both nodes of a lost link have answered since the loss, and
-// have been in the world for equally long, as far as that counts.
+// are of the same class.
 func (c *Council) isTied(link [2]NodeID, l loss) bool {
-	return !c.alive[link[0]].Before(l.at) && !c.alive[link[1]].Before(l.at) && c.fresh[link[0]] == c.fresh[link[1]]
+	return c.bothAnswered(link, l) && c.isProven(link[0]) == c.isProven(link[1])
 }
+
+func (c *Council) bothAnswered(link [2]NodeID, l loss) bool {
+	return !c.alive[link[0]].Before(l.at) && !c.alive[link[1]].Before(l.at)
+}
+
+// isProven reports whether a node was in the view before and has not made an accusation
+// that nothing confirmed.
+func (c *Council) isProven(id NodeID) bool { return c.fresh[id] == 0 && c.strikes[id] == 0 }
 
 // The classes of nodes are the first components of a cost.
 const (
-	provenClass = iota // has answered, and was in the view before
-	freshClass         // has answered, and has only just entered
+	provenClass = iota // has answered, and isProven
+	doubtClass         // has answered, and not isProven
 	silentClass        // has not answered
 )
 
 // costs returns what the removal of each node costs, by rank. In this order count: how
 // many nodes go that have answered and know what the world has done; that have answered
-// and have only just entered; that have not answered. Among sets of as many nodes the one
-// goes with more unconfirmed accusations from earlier views; with more losses whose
-// nodes may still answer; the accused rather than those that accuse; the higher ranks.
+// and have only just entered, or have accused others without confirmation; that have not
+// answered. Among sets of as many nodes the one goes whose accusers have made more
+// unconfirmed accusations before; with more losses whose nodes may still answer; the accused rather than those that
+// accuse; the higher ranks.
 //
 // Each component is counted down from the largest value, so that none is negative. That
 // changes nothing between sets of as many nodes.
@@ -164,20 +173,16 @@ func (c *Council) costs(now time.Time, pairs []lostPair) []cost {
 	n := c.view.Size()
 	strikes, young, accused := make([]int, n), make([]int, n), make([]int, n)
 	for _, p := range pairs {
-		for _, rank := range p.ends {
-			strikes[rank] = c.strikes[c.view.Nodes[rank].ID]
+		for i, rank := range p.ends {
 			if !p.known {
 				young[rank]++
 			}
-		}
-		a, b := c.view.Nodes[p.ends[0]].ID, c.view.Nodes[p.ends[1]].ID
-		if _, by := c.lost[[2]NodeID{a, b}]; by {
-			accused[p.ends[0]]--
-			accused[p.ends[1]]++
-		}
-		if _, by := c.lost[[2]NodeID{b, a}]; by {
-			accused[p.ends[0]]++
-			accused[p.ends[1]]--
+			id, other := c.view.Nodes[rank].ID, p.ends[1-i]
+			if _, accuses := c.lost[[2]NodeID{id, c.view.Nodes[other].ID}]; accuses {
+				accused[rank]--
+				accused[other]++
+				strikes[rank] = c.strikes[id]
+			}
 		}
 	}
 	mostStrikes, mostYoung, mostAccused := slices.Max(strikes), slices.Max(young), slices.Max(accused)
@@ -188,8 +193,8 @@ func (c *Council) costs(now time.Time, pairs []lostPair) []cost {
 		switch {
 		case silent[node.ID]:
 			class = silentClass
-		case c.fresh[node.ID] > 0:
-			class = freshClass
+		case !c.isProven(node.ID):
+			class = doubtClass
 		}
 		costs[rank][class] = 1
 		costs[rank][3] = mostStrikes - strikes[rank]
@@ -232,16 +237,16 @@ func (c *Council) why(id NodeID) string {
 	return ""
 }
 
-// strike counts, before the next view is adopted, who has had another node removed by an
-// accusation that nothing confirms: the accused had answered, was in the world for as
-// long, and has lost no link with a third node. The next tie decides against the accuser,
-// so that a node that lies has one other removed at most.
+// strike counts, before the next view is adopted, which nodes have had another one removed
+// by an accusation that nothing confirms: the accused had answered, and has lost no link
+// with a third node. From then on ties are decided against the accuser, also with nodes
+// that have only just entered, so that one that lies has one other removed at most.
 func (c *Council) strike(next View) {
 	for link, l := range c.lost {
 		by, to := link[0], link[1]
 		_, stays := next.Rank(by)
 		_, kept := next.Rank(to)
-		if stays && !kept && !c.isGone(link) && c.isTied(link, l) && !c.hasOtherLoss(to, by) {
+		if stays && !kept && !c.isGone(link) && c.bothAnswered(link, l) && !c.hasOtherLoss(to, by) {
 			c.strikes[by]++
 		}
 	}

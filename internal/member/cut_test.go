@@ -166,7 +166,7 @@ func TestBothAccuse(t *testing.T) {
 }
 
 // TestConfirmedAccusations: an accuser is not held to account if a third node has lost the
-// accused as well, if the accused does not answer, or if it has only just entered.
+// accused as well, or if the accused does not answer.
 func TestConfirmedAccusations(t *testing.T) {
 	for name, first := range map[string]func(tr *trial){
 		"a third node": func(tr *trial) {
@@ -180,10 +180,6 @@ func TestConfirmedAccusations(t *testing.T) {
 		"it is gone": func(tr *trial) {
 			tr.council.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
 			tr.council.Gone(tr.now, node(4).ID, false, "it is gone")
-		},
-		"a newcomer": func(tr *trial) {
-			tr.council.fresh = map[NodeID]int{node(4).ID: 1}
-			tr.lose(1, 4)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,4 +229,16 @@ func TestManyLosses(t *testing.T) {
 		t.Errorf("%d of %d stay after %v", n-len(goes), n, took)
 	}
 	t.Logf("%d of %d stay, %v", n-len(goes), n, took)
+}
+
+// TestNewcomersAreAccused: a node of the world has one newcomer removed, but not another.
+func TestNewcomersAreAccused(t *testing.T) {
+	tr := newTrial(t, 5)
+	for _, want := range []int{4, 1} {
+		tr.council.fresh = map[NodeID]int{node(4 - tr.views).ID: 1}
+		tr.lose(1, 4-tr.views)
+		if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
+			t.Fatalf("%v go, want node %d", gone, want)
+		}
+	}
 }
