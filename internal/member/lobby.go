@@ -12,7 +12,7 @@ const (
 	linkTimeout = 45 * time.Second
 	// confirmTimeout is how long the nodes that would watch a candidate may take to
 	// confirm its links, when it says that they stand.
-	confirmTimeout = 10 * time.Second
+	confirmTimeout = 5 * time.Second
 	// unlinkedTimeout is how long a candidate may have lost a node that the world
 	// has not.
 	unlinkedTimeout = time.Second
