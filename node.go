@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/epoch"
@@ -88,8 +87,8 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	n.node, err = node.Join(ctx, node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
 		Areas: accord.Areas, AreaSize: accord.AreaSize(), PlainBulk: cfg.PlainBulk,
-		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout,
-		SettleTimeout: cfg.settleTimeout(), Log: cfg.Log,
+		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
+		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
 	})
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}
@@ -154,19 +153,6 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 // whose contexts end. Peers that still wait for this node in an operation get a
 // PeerError that says that it has left.
 func (n *Node) Close() error { return n.close() }
-
-// settleTimeout is how long the links of a node that has just entered may be missing: as
-// long as a peer may be silent, and no longer than half of what others wait for this node,
-// which must not be taken for the one that is late.
-func (cfg *Config) settleTimeout() time.Duration {
-	var least time.Duration
-	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
-		if d > 0 && (least == 0 || d < least) {
-			least = d
-		}
-	}
-	return least
-}
 
 // request is what the node asks of the seed, save for its addresses.
 func (cfg *Config) request() (seed.Request, error) {

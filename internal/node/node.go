@@ -55,9 +55,10 @@ type Config struct {
 	PlainBulk bool
 	// HeartbeatInterval and HeartbeatTimeout are those of the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// SettleTimeout is how long the links of a node that is new in a view may be missing.
-	SettleTimeout time.Duration
-	Log           *slog.Logger
+	// RecoveryTimeout and CollectiveTimeout are for how long others wait for this node
+	// before they take it for the one that is late; 0 or less is for ever.
+	RecoveryTimeout, CollectiveTimeout time.Duration
+	Log                                *slog.Logger
 }
 
 // A Node is this process in a cluster.
@@ -235,7 +236,7 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		SettleTimeout: n.cfg.SettleTimeout, Linked: n.Session.Link,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.note,
 	})
 	if err != nil {
@@ -338,6 +339,18 @@ func (n *Node) abandon() {
 	if n.endpoint != nil {
 		n.endpoint.Close()
 	}
+}
+
+// settleTimeout is how long the links of a node that has just entered may be missing: as
+// long as a peer may be silent, and no longer than half of what others wait for this node.
+// 0 leaves it to the mesh.
+func (cfg *Config) settleTimeout() (least time.Duration) {
+	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
 }
 
 // may reports whether the node may use a transport.
