@@ -118,7 +118,7 @@ func TestHostileCandidate(t *testing.T) {
 	}
 }
 
-// A logText is what was logged.
+// A logText collects the text of a log.
 type logText struct {
 	mu   sync.Mutex
 	text strings.Builder

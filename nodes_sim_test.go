@@ -60,7 +60,7 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
 }
 
-// newSlowSimWorld makes a world whose nodes have a given heartbeat interval.
+// newSlowSimWorld makes a world with a given heartbeat interval.
 func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
 	w := &simWorld{
 		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),

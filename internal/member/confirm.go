@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// report says that a node has a link to another, or has lost it, of which one at least is
-// a candidate.
+// report notes that a node has a link to another, or has lost it. At least one of them
+// has to be a candidate.
 func (l *Lobby) report(by, to NodeID, up bool) (known bool) {
 	set := func(m map[NodeID]struct{}, id NodeID) {
 		if known = true; up {
@@ -40,8 +40,9 @@ func (c *candidate) isLinkedTo(id NodeID) bool {
 	return slices.Contains(c.circle, id) || c.isPaired(id)
 }
 
-// unconfirmed returns which nodes of a world do not confirm their links to a candidate
-// that would watch it as the given rank of so many nodes, of which the first are the world.
+// unconfirmed returns the ranks of the nodes of a world that would watch a candidate and
+// have not confirmed their links to it. The candidate would have the given rank in a view
+// of the given size, behind the world.
 func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 	for _, r := range neighbours(size, rank, 0, -1) {
 		if r >= world.Size() {
@@ -57,7 +58,7 @@ func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 	return ranks
 }
 
-// confirm finds out which linked candidates have their links confirmed: each by the nodes
+// confirm updates which linked candidates have their links confirmed: each by the nodes
 // that would watch it if it entered a view alone.
 func (l *Lobby) confirm(now time.Time, v View) {
 	l.ticked = now

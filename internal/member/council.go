@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// settle is how long nothing new is heard before a Council decides: nodes
-// that die together are to go together.
+// settle is the quiet time before a decision: nodes that die together are to go
+// together.
 const settle = 10 * time.Millisecond
 
 // A Ruling is what a Council has decided.
@@ -41,9 +41,9 @@ type Ruling struct {
 // "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
 // has lost neither of the two, it waits a while; then one that has not answered it
 // since goes, and otherwise as few nodes as possible, so that all that stay are
-// linked to each other: nodes that have only just entered before those that know
-// what the world has done; and of two that live, the accused and not the accuser, which
-// may have waited for the other in vain. That works once for each accuser: the next
+// linked to each other: nodes that have only just entered before those that have the
+// state of the program; and of two that live, the accused and not the accuser, because
+// the accuser may have waited in vain. That works once for each accuser: the next
 // time a tie decides against it (see cut).
 //
 // A node that only the Council has lost stays until there is another reason for

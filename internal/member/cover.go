@@ -10,7 +10,7 @@ import (
 // count, and not the clock, bounds it, so that the result depends on the graph alone.
 const coverWork = 1 << 23
 
-// exactMax is the number of nodes up to which the search always runs to its end.
+// exactMax is the largest number of nodes with a search that always runs to its end.
 const exactMax = 16
 
 // A cost is the price of removing a node. Costs add up component by component and
@@ -26,11 +26,11 @@ func (c cost) plus(d cost) cost {
 
 func (c cost) less(d cost) bool { return slices.Compare(c[:], d[:]) < 0 }
 
-// cheapestRemovals returns nodes whose removal leaves no edge, at the lowest total
+// cheapestRemovals returns nodes that touch all edges, at the lowest total
 // cost, in rising order: a minimum weighted vertex cover. The nodes that stay are
 // pairwise linked if the edges are the lost links. It is exact if the search ends within
 // coverWork, which is certain up to exactMax nodes with edges per connected component,
-// and otherwise the best of what was found. No component of a cost may be negative.
+// and otherwise the best that was found. No component of a cost may be negative.
 func cheapestRemovals(costs []cost, edges [][2]int) (removed []int) {
 	for _, nodes := range components(len(costs), edges) {
 		c := newCover(nodes, costs, edges)
@@ -136,9 +136,9 @@ func (c *cover) set(depth int) set {
 	return c.undecided[depth]
 }
 
-// search decides the nodes of a set, after others whose removal has cost so much. The
-// first descent takes the node of the highest degree each time, and always ends, so
-// that there is a solution however little work is left.
+// search decides the nodes of a set, given the cost of the removals before. The first
+// descent takes the node of the highest degree each time and always ends, so that a
+// solution exists however little work is left.
 func (c *cover) search(depth int, sofar cost, open set) {
 	var gone []int // nodes that reduce removes, to be restored on return
 	defer func() {
@@ -190,7 +190,7 @@ func (c *cover) search(depth int, sofar cost, open set) {
 	}
 }
 
-// reduce decides what needs no search: nodes without neighbours stay, and the only
+// reduce decides the nodes that need no search: nodes without neighbours stay, and the only
 // neighbour of a node goes if it costs no more than that. It returns the node with the
 // most neighbours, the cheapest of these, or -1 if none is left.
 func (c *cover) reduce(open set, remove func(i int)) (worst int) {
@@ -229,7 +229,7 @@ func (c *cover) degree(open set, i int) (n, last int) {
 	return n, last
 }
 
-// bound returns what the removals in a set cost at least: the cheaper end of each edge
+// bound returns a lower bound of the cost of the removals in a set: the cheaper end of each edge
 // of a matching.
 func (c *cover) bound(open set) (least cost) {
 	free := slices.Clone(open)

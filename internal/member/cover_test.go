@@ -49,7 +49,7 @@ func exhaustive(costs []cost, edges [][2]int) (least cost) {
 	return least
 }
 
-// randomGraph returns a graph in which each edge is present with a probability.
+// randomGraph returns a graph with each edge present at the given probability.
 func randomGraph(rng *rand.Rand, n int, p float64) (edges [][2]int) {
 	for a := range n {
 		for b := range a {
@@ -61,8 +61,7 @@ func randomGraph(rng *rand.Rand, n int, p float64) (edges [][2]int) {
 	return edges
 }
 
-// TestCoverIsExact: up to 16 nodes no cheaper removals exist, whatever the graph and
-// the costs.
+// TestCoverIsExact: up to 16 nodes no cheaper removals exist, for random graphs and costs.
 func TestCoverIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for trial := range 400 {
@@ -166,7 +165,7 @@ func TestCoverIsBounded(t *testing.T) {
 	}
 }
 
-// regular returns a graph in which each node has about the same number of neighbours.
+// regular returns a graph of nodes with about the same number of neighbours.
 func regular(rng *rand.Rand, n, degree int) (edges [][2]int) {
 	for range degree {
 		order := rng.Perm(n)

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// patience is how long a Council waits for the end of one of two nodes that have
-	// lost each other, or for signs of life of both.
+	// patience is the time for the end of one of two nodes that have lost each other to
+	// be noticed, or for both to answer.
 	patience = 200 * time.Millisecond
-	// cutPatience is how long a Council waits, counted from the loss, if both nodes have
-	// answered and nothing but a tie decides between them. One cut of a network is
+	// cutPatience takes the place of patience if both nodes have answered and nothing but a
+	// tie decides between them. One cut of a network is
 	// reported over a heartbeat interval, and the fewest nodes go only if all of it is
 	// known.
 	cutPatience = time.Second
 )
 
-// A lostPair is two nodes, by rank, of which at least one has lost the other.
+// A lostPair is two nodes, by rank, that have lost each other, or one of them the other.
 type lostPair struct {
 	ends  [2]int // the lower rank first
 	known bool   // both nodes have answered, or had time to
@@ -80,8 +80,8 @@ func removals(costs []cost, pairs []lostPair) []bool {
 	return removed
 }
 
-// tiedGroups returns, by rank, which of n nodes are in a connected group of pairs of which
-// one is due as a tie.
+// tiedGroups returns, by rank, whether each of n nodes is in a connected group of pairs with
+// a pair that is due as a tie.
 func tiedGroups(n int, pairs []lostPair) []bool {
 	var edges [][2]int
 	tied := make([]bool, n)
@@ -160,12 +160,12 @@ const (
 	silentClass        // has not answered
 )
 
-// costs returns what the removal of each node costs, by rank. In this order count: how
-// many nodes go that have answered and know what the world has done; that have answered
-// and have only just entered, or have accused others without confirmation; that have not
-// answered. Among sets of as many nodes the one goes whose accusers have made more
-// unconfirmed accusations before; with more losses whose nodes may still answer; the accused rather than those that
-// accuse; the higher ranks.
+// costs returns the costs of removing the nodes, by rank. Their components count, in this
+// order: nodes that have answered and are proven; nodes that have answered and have only
+// just entered, or have accused others without confirmation; nodes that have not answered.
+// Of sets of equal size that one is the cheapest with accusers that have made more
+// unconfirmed accusations before; with more losses that are not known yet; with the
+// accused rather than the accusers; with the higher ranks.
 //
 // Each component is counted down from the largest value, so that none is negative. That
 // changes nothing between sets of as many nodes.
@@ -219,8 +219,8 @@ func (c *Council) silent(now time.Time) map[NodeID]bool {
 	return out
 }
 
-// why returns which links a node has lost: what the first of the others, by rank, says of
-// it, or else what it says itself.
+// why returns the reason for the removal of a node: the report of the first of the others,
+// by rank, that has lost it, or else its own report.
 func (c *Council) why(id NodeID) string {
 	for rank, n := range c.view.Nodes {
 		link := [2]NodeID{n.ID, id}

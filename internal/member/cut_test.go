@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A trial is a council whose nodes all answer at once.
+// A trial is a Council of nodes that answer at once.
 type trial struct {
 	*testing.T
 	council *Council
@@ -26,7 +26,7 @@ func newTrial(t *testing.T, n int) *trial {
 	return tr
 }
 
-// lose reports a loss, to which both nodes answer.
+// lose reports a loss, and has both nodes answer.
 func (tr *trial) lose(by, to int) {
 	tr.tick()
 	tr.council.Lost(tr.now, node(by).ID, node(to).ID, "no answer")
@@ -69,8 +69,8 @@ func (tr *trial) settle() (gone []NodeID) {
 	}
 }
 
-// TestOneWayRing: six nodes of which none hears the one before it, reported over one
-// heartbeat interval in any order. Three stay, whatever the order.
+// TestOneWayRing: six nodes do not hear their predecessors, and report that over one
+// heartbeat interval in any order. Three stay.
 func TestOneWayRing(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -207,7 +207,7 @@ func TestQuickAccusations(t *testing.T) {
 	}
 }
 
-// TestManyLosses: 300 nodes, each of which has lost a third of the others. The decision
+// TestManyLosses: each of 300 nodes has lost a third of the others. The decision
 // takes less than a second of CPU; the limit here leaves room for a loaded machine.
 func TestManyLosses(t *testing.T) {
 	const n = 300

@@ -163,8 +163,8 @@ func (w *simWorld) isCutOff(id NodeID) bool {
 	return false
 }
 
-// receiveInvitation has a candidate give up the links that it has, of which the other
-// ends tell the seed, and make others.
+// receiveInvitation has a candidate give up the links that it has, and make others. The
+// other ends tell the seed.
 func (w *simWorld) receiveInvitation(v *Invitation) {
 	i := w.index(v.Node.ID)
 	if w.nodes[i].term != w.term {
@@ -272,7 +272,7 @@ func (w *simWorld) checkRuling(r Ruling, v View) {
 // checkLinks looks at the links of a newcomer: those that watch it have their ends, and it
 // has its own, or had them a moment ago.
 func (w *simWorld) checkLinks(v View, rank int) {
-	const moment = 200 * time.Millisecond // for what is said and agreed on meanwhile
+	const moment = 200 * time.Millisecond // for messages and agreement on their way
 	stands := func(at, other int) bool {
 		link := [2]int{at, other}
 		ended, ok := w.unlinked[link]

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// A lie is what a candidate with the token does that is up to no good.
+// A lie is the behaviour of a hostile candidate that holds the token.
 type lie int
 
 const (
@@ -25,13 +25,13 @@ const (
 	// liesEnd is when all lies end, so that the world becomes calm.
 	liesEnd = 40 * time.Second
 	// progressMax is how long an honest candidate may have to wait until its links are
-	// confirmed, whatever others do.
+	// confirmed.
 	progressMax = 20 * time.Second
 	// quitsMax is how many invitations one origin gets for candidates that quit.
 	quitsMax = 20
 )
 
-// plantInCouncil changes what is inside of the council, for faults that are there.
+// plantInCouncil plants the faults that are inside of the Council and its Lobby.
 func (w *simWorld) plantInCouncil() {
 	switch w.fault {
 	case trustsCandidates:
@@ -75,7 +75,7 @@ func (w *simWorld) comeAgain(i int) {
 	w.after(w.ms(100), func() { w.apply(again) })
 }
 
-// lieAboutLinks is what a candidate that lies does with an invitation.
+// lieAboutLinks handles an invitation of a candidate that lies.
 func (w *simWorld) lieAboutLinks(v *Invitation) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
@@ -168,8 +168,8 @@ func (w *simWorld) blame(r Ruling) {
 	}
 }
 
-// halfOpenLink has an honest candidate come, of whose links one never stands at the other
-// end, or only for a moment.
+// halfOpenLink adds an honest candidate with a link that never stands at the other end, or
+// only for a moment.
 func (w *simWorld) halfOpenLink() {
 	j := w.rng.IntN(len(w.nodes))
 	i := len(w.nodes)

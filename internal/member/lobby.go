@@ -36,7 +36,7 @@ type Terms struct {
 	Min int
 }
 
-// A Lobby holds the candidates for a world that has formed. Each is invited to link
+// A Lobby keeps the candidates for a world that has formed. Each is invited to link
 // itself to all nodes of the world. It may enter when it says that it has, and when the
 // nodes that would watch it confirm their ends of the links: its own word is not enough.
 // Two candidates may enter together only if both confirm the link between them.
@@ -47,7 +47,7 @@ type Terms struct {
 // others only for moments. They are dismissed in the end, and held off.
 type Lobby struct {
 	terms     Terms
-	list      []*candidate // in the order in which they came
+	list      []*candidate // in the order of their arrival
 	number    uint64       // of the last invitation
 	stall     time.Duration
 	failures  *holdoff
@@ -66,13 +66,13 @@ type candidate struct {
 	number  uint64    // of the invitation
 	invited time.Time // when
 	linked  bool      // as it says itself
-	// confirmed is set by Lobby.confirm, which notes in lacks whose confirmations are not
-	// there, and in missing since when that is so for a linked candidate.
+	// confirmed is set by Lobby.confirm. It lists in lacks the nodes that have not confirmed
+	// the links, and keeps in missing since when a linked candidate lacks some.
 	confirmed bool
 	lacks     []NodeID
 	missing   time.Time
 	proven    bool                // it was confirmed before
-	lost      map[NodeID]loss     // links, by to whom
+	lost      map[NodeID]loss     // lost links, by the other node
 	reports   map[NodeID]struct{} // nodes that have a link to it, as these say
 	claims    map[NodeID]struct{} // nodes that it has a link to, as it says, besides circle
 }
@@ -351,8 +351,8 @@ func (l *Lobby) close(out map[NodeID]string) {
 }
 
 // ready returns the candidates that would enter a world besides the nodes that stay in
-// it, in the order in which they came. One that is linked but not to all of these, because
-// some were about to come or go when it was invited, is invited again.
+// it, in the order of their arrival. A candidate that is linked, but not to all of these,
+// is invited again: some were about to enter or go when it was invited.
 func (l *Lobby) ready(stay View) (nodes []Node) {
 	var enter []*candidate
 	for _, c := range l.list {

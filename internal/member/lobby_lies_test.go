@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A lobbyTrial is a council of a world and the candidates in front of it.
+// A lobbyTrial is a Council and the candidates that wait for its world.
 type lobbyTrial struct {
 	*testing.T
 	council *Council
@@ -39,7 +39,7 @@ func (tr *lobbyTrial) admit(i int, origin string) {
 	tr.tick()
 }
 
-// tick takes note of what the council decides.
+// tick applies the rulings that are due.
 func (tr *lobbyTrial) tick() {
 	for range 10_000 {
 		r, ok := tr.council.Tick(tr.now)
@@ -59,7 +59,7 @@ func (tr *lobbyTrial) tick() {
 	tr.Fatal("the council rules for ever")
 }
 
-// pass lets time pass, and the council decide when it is due.
+// pass lets time pass, and applies rulings when they are due.
 func (tr *lobbyTrial) pass(d time.Duration) {
 	tr.Helper()
 	end := tr.now.Add(d)
@@ -271,8 +271,7 @@ func TestHoldoffIsBounded(t *testing.T) {
 	}
 }
 
-// TestFullOfOneOrigin: candidates from one place cannot take all places in which others
-// could wait.
+// TestFullOfOneOrigin: candidates from one place cannot keep others from waiting.
 func TestFullOfOneOrigin(t *testing.T) {
 	tr := newLobbyTrial(t, 1)
 	for i := range waitingMax {

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/member"
 )
 
-// reports is what a node tells of its links to nodes that it expects.
+// reports collects the calls of Config.Linked.
 type reports struct {
 	mu  sync.Mutex
 	ups []bool
@@ -54,8 +54,8 @@ func TestLinksAreReported(t *testing.T) {
 	})
 }
 
-// TestForget: what a node has of newcomers that never enter does not grow with their number.
-// The seat of one is used by the next, whose link serves the right node.
+// TestForget: the memory for newcomers that never enter does not grow with their number.
+// The next newcomer reuses the entry, and its link serves the right node.
 func TestForget(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
@@ -95,8 +95,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestSeatOfAnother: a link that a forgotten node has begun does not get the seat that
-// another node has by then.
+// TestSeatOfAnother: a link that a forgotten node has begun does not serve another node that
+// has taken its number.
 func TestSeatOfAnother(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.form()

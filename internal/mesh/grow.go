@@ -63,9 +63,9 @@ func (m *Mesh) Expect(nodes []member.Node) {
 	}
 }
 
-// Forget undoes Expect for a node that does not come: its link ends, and its seat is for
+// Forget undoes Expect for a node that does not come: its link ends, and its number is for
 // another one, so that nodes that never enter take no memory. A node that has been in a
-// view keeps its seat.
+// view keeps its number.
 func (m *Mesh) Forget(id member.NodeID) {
 	m.mu.Lock()
 	seat, known := m.seatOf(id)
@@ -124,7 +124,7 @@ func (m *Mesh) report(seat int) {
 	}
 }
 
-// Beside returns the nodes that join as this one does, and to which it has links.
+// Beside returns the nodes that join as this one does and that it has links to.
 func (m *Mesh) Beside() (ids []member.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *Mesh) adopt(seat int, v member.View) {
 	n, l, expected, failed := m.nodes[seat], m.links[seat], m.expected[seat], m.failed[seat]
 	if n.ID == (member.NodeID{}) {
 		m.mu.Unlock()
-		return // The seat is free.
+		return // nobody has this number now
 	}
 	_, stays := v.Rank(n.ID)
 	if stays {

@@ -53,7 +53,7 @@ func (b *lobby) put(id member.NodeID, c transport.Conn) {
 	}
 }
 
-// take returns the connection of a node, for which it waits until ctx ends.
+// take returns the connection of a node. It waits for one until ctx ends.
 func (b *lobby) take(ctx context.Context, id member.NodeID) (transport.Conn, error) {
 	for {
 		b.mu.Lock()
@@ -76,7 +76,7 @@ func (b *lobby) take(ctx context.Context, id member.NodeID) (transport.Conn, err
 	}
 }
 
-// remove takes the guest of a node out. It is called with the lock held.
+// remove takes the entry of a node out. It is called with the lock held.
 func (b *lobby) remove(id member.NodeID) *guest {
 	g := b.guests[id]
 	if g != nil {

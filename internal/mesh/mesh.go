@@ -42,8 +42,8 @@ type Config struct {
 	// SettleTimeout is how long Adopt waits for links to nodes that are new in a view. 0
 	// is HeartbeatTimeout, or else settleDefault.
 	SettleTimeout time.Duration
-	// Linked is called when a link to a node that is expected stands, or is lost, with
-	// what is so when it is called. It must not block; nil ignores.
+	// Linked is called when the link to an expected node stands, or is lost. The last call
+	// has the present state. It must not block; nil ignores.
 	Linked func(id member.NodeID, up bool)
 	// Lost is called when this node has lost its link to another, but not when
 	// others have. It must not block; nil ignores.
@@ -76,7 +76,8 @@ type Mesh struct {
 	// telling is held while this node makes a failure known, to others and to its own
 	// operations: who hears of it from elsewhere meanwhile must not act as if all knew.
 	telling sync.Mutex
-	// reporting is held while cfg.Linked is called, so that the last call tells what is so.
+	// reporting is held while cfg.Linked is called, so that the last call has the present
+	// state.
 	reporting sync.Mutex
 
 	mu       sync.Mutex
@@ -331,7 +332,7 @@ func (m *Mesh) uses(l *link.Link) bool {
 func (m *Mesh) add(l *link.Link, r *route) error {
 	seat := l.Peer
 	m.mu.Lock()
-	// The seat may belong to another node by now.
+	// The number may belong to another node by now.
 	refuse := m.closing || m.formed && !m.expected[seat] || r.peer != (member.NodeID{}) && r.peer != m.nodes[seat].ID
 	old, expected := m.links[seat], m.expected[seat]
 	if !refuse {

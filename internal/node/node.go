@@ -342,8 +342,8 @@ func (n *Node) abandon() {
 }
 
 // settleTimeout is how long the links of a node that has just entered may be missing: as
-// long as a peer may be silent, and no longer than half of what others wait for this node.
-// 0 leaves it to the mesh.
+// long as a peer may be silent, and at most half of the time that others wait for this
+// node. 0 leaves it to the mesh.
 func (cfg *Config) settleTimeout() (least time.Duration) {
 	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
 		if d > 0 && (least == 0 || d < least) {

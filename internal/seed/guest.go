@@ -105,7 +105,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 	}
 }
 
-// linked notes that a guest says that it is linked to the world. The lock is held.
+// linked notes that a node says that it is linked to the world. The lock is held.
 func (s *Server) linked(g *guest, number uint64) {
 	if s.council.Linked(g.node.ID, number) {
 		s.log.Info("node says that it is linked to the world, and may take a place when others confirm it", "node", g.node.ID, "name", g.node.Name, "spare", g.spare)

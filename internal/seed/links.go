@@ -75,8 +75,8 @@ func (s *Session) setEntered(v member.View) {
 // 64 bits at most.
 const ipv6HostBits = 64
 
-// originOf is what a node cannot choose of the address that the seed sees it at: no port,
-// and of an IPv6 address the network.
+// originOf returns the part of an observed address that a node cannot choose: no port, and
+// the network of an IPv6 address.
 func originOf(observed string) string {
 	host := hostOf(observed)
 	a, err := netip.ParseAddr(host)

@@ -307,7 +307,7 @@ func (s *Server) end() {
 // lookAround ends the world if all its nodes have gone. If they have not all left in
 // good order, where seeds last, they get time to come back. The lock is held.
 func (s *Server) lookAround(g *guest, left bool) {
-	if _, in := s.record.view.Rank(g.node.ID); in { // Others are no part of what is decided here.
+	if _, in := s.record.view.Rank(g.node.ID); in { // The end of other nodes ends no world.
 		s.office.left[g.node.ID] = left
 	}
 	if !s.office.held || !s.record.begun || s.record.over || s.office.ending || len(s.guests) > 0 {
