@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,12 @@ func (g *guests) add(nodes []member.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.list = append(g.list, nodes...)
+}
+
+func (g *guests) remove(id member.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = slices.DeleteFunc(g.list, func(n member.Node) bool { return n.ID == id })
 }
 
 func (g *guests) has(id member.NodeID) bool {
