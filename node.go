@@ -88,6 +88,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
 		Areas: accord.Areas, AreaSize: accord.AreaSize(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
+		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
 	})
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}

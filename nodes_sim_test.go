@@ -28,6 +28,7 @@ type simWorld struct {
 	server  *seed.Server
 	end     *quic.Endpoint
 	token   pki.Token
+	beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
 	run     context.Context // ends with the world
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -57,7 +58,13 @@ const nodePort = 7000
 
 // newSimWorld starts a seed for a world of n nodes, and so many nodes.
 func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
+	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
+}
+
+// newSlowSimWorld is newSimWorld with a given heartbeat interval.
+func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
 	w := newSimSeed(t, chance, n)
+	w.beat = beat
 	for range n {
 		w.add()
 	}
@@ -69,7 +76,7 @@ func newSimSeed(t *testing.T, chance uint64, n int) *simWorld {
 	w := &simWorld{
 		T: t, rng: rand.New(rand.NewPCG(chance, 3)), token: pki.NewToken(),
 		network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
-		ranks:   make(map[[2]uint64]NodeID), sizes: make(map[uint64]int),
+		ranks:   make(map[[2]uint64]NodeID), sizes: make(map[uint64]int), beat: 100 * time.Millisecond,
 	}
 	w.run, w.stop = context.WithCancel(t.Context())
 	ca, err := pki.NewAuthority()
@@ -126,7 +133,7 @@ func (w *simWorld) join(host string, recovery RecoveryPolicy, rank *int) (*Node,
 	cfg, err := Config{
 		Seeds: []string{w.end.Addr()}, Token: w.token.Reveal(), Transports: []string{"quic"}, FormTimeout: 5 * time.Minute,
 		Recovery: recovery, Rank: rank,
-		HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: time.Second,
+		HeartbeatInterval: w.beat, HeartbeatTimeout: 10 * w.beat,
 		RecoveryTimeout: 10 * time.Second, CheckpointTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
 	}.fill("Seeds")
 	if err != nil {
@@ -327,4 +334,51 @@ func TestWorldsOfNodes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOneWayRingOfNodes: each of six nodes stops hearing the one before it. They notice
+// that over a heartbeat interval, and three of them, which is the most, go on.
+func TestOneWayRingOfNodes(t *testing.T) {
+	noEnv(t)
+	for _, chance := range []uint64{1, 2, 3} {
+		t.Run(fmt.Sprint(chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSlowSimWorld(t, chance, 6, 500*time.Millisecond)
+				defer w.close()
+				time.Sleep(10 * time.Second)
+				w.mu.Lock()
+				hosts := make([]string, 6)
+				for _, m := range w.nodes {
+					m.harmed = true
+					hosts[w.ranked(m)] = m.host
+				}
+				w.mu.Unlock()
+				for i, host := range hosts {
+					w.network.SetOneWay(host, hosts[(i+1)%6], sim.Link{Down: true})
+				}
+				w.calm()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				left := 0
+				for _, m := range w.nodes {
+					if !m.ended {
+						left++
+					}
+				}
+				if left != 3 {
+					t.Errorf("%d nodes go on, want 3", left)
+				}
+			})
+		})
+	}
+}
+
+// ranked is the rank that a node has. The lock is held.
+func (w *simWorld) ranked(m *simMember) int {
+	for key, id := range w.ranks {
+		if id == m.node.ID() && key[0] == m.epoch {
+			return int(key[1])
+		}
+	}
+	return -1
 }

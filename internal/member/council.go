@@ -1,21 +1,13 @@
 package member
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
-	"slices"
 	"time"
 )
 
-const (
-	// settle is how long nothing new is heard before a Council decides: nodes
-	// that die together are to go together.
-	settle = 10 * time.Millisecond
-	// patience is how long a Council waits for the end of one of two nodes that
-	// have lost each other, or for signs of life of both.
-	patience = 200 * time.Millisecond
-)
+// settle is the quiet time before a decision: nodes that die together are to go
+// together.
+const settle = 10 * time.Millisecond
 
 // A Ruling is what a Council has decided.
 type Ruling struct {
@@ -31,6 +23,8 @@ type Ruling struct {
 	Invitation *Invitation
 	// Dismissed are candidates who go, and why.
 	Dismissed map[NodeID]string
+	// Forgotten are candidates that others were told to expect, and that will not enter.
+	Forgotten []NodeID
 	// Call asks all nodes to come to rest, so that candidates can enter.
 	Call bool
 	// Held, if not 0, says that the next view would have too few nodes: so many.
@@ -46,10 +40,11 @@ type Ruling struct {
 // moment: then all who have gone together are in one ruling (Suresh et al.,
 // "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
 // has lost neither of the two, it waits a while; then one that has not answered it
-// since goes, and otherwise as few nodes as it finds, so that all who stay are
-// linked to each other: first those that have only just entered, as the others know
-// what the world has done; and of two that live, the one that is accused and not the
-// one that accuses, which may have waited for the other in vain.
+// since goes, and otherwise as few nodes as possible, so that all that stay are
+// linked to each other: nodes that have only just entered before those that have the
+// state of the program; and of two that live, the accused and not the accuser, because
+// the accuser may have waited in vain. That works once for each accuser: the next
+// time a tie decides against it (see cut).
 //
 // A node that only the Council has lost stays until there is another reason for
 // a new view, of which it would not hear.
@@ -65,11 +60,12 @@ type Council struct {
 	alive map[NodeID]time.Time // when nodes were last alive for sure
 	news  time.Time            // when something new was last heard
 
-	fresh  map[NodeID]int  // 1 for nodes that have entered with this view
-	rest   map[NodeID]bool // nodes that are at rest, and whether they leave
-	due    time.Time       // when all nodes have to be, if one is
-	called bool            // nodes were asked to
-	held   bool            // there are too few for a view
+	fresh   map[NodeID]int  // 1 for nodes that have entered with this view
+	strikes map[NodeID]int  // unconfirmed accusations that had another node removed
+	rest    map[NodeID]bool // nodes that are at rest, and whether they leave
+	due     time.Time       // when all nodes have to be, if one is
+	called  bool            // nodes were asked to
+	held    bool            // there are too few for a view
 }
 
 // A loss is that of a link.
@@ -89,7 +85,7 @@ type departure struct {
 func NewCouncil(v View, l *Lobby) *Council {
 	return &Council{
 		view: v.clone(), lobby: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
-		rest: make(map[NodeID]bool),
+		rest: make(map[NodeID]bool), strikes: make(map[NodeID]int),
 	}
 }
 
@@ -142,8 +138,18 @@ func (c *Council) Missed() (expect []Node, called bool) {
 	return expect, c.called
 }
 
-// Linked says that a candidate has linked itself to all whom an invitation named,
-// and reports whether that is the invitation that counts.
+// Link says that a node has a link to a candidate, or a candidate to another, or that it
+// has lost it. It reports whether that counts for anything.
+func (c *Council) Link(by, to NodeID, up bool) bool {
+	if by == to || !c.lobby.report(by, to, up) {
+		return false
+	}
+	c.held = false
+	return true
+}
+
+// Linked says that a candidate has linked itself to all nodes of the world that an
+// invitation named, and reports whether that is the invitation that counts.
 func (c *Council) Linked(id NodeID, number uint64) bool {
 	linked := c.lobby.link(id, number)
 	if linked {
@@ -201,7 +207,7 @@ func (c *Council) deadline() (due time.Time, ok bool) {
 		}
 	}
 	for link, l := range c.lost {
-		late := l.at.Add(patience)
+		late := c.matures(link, l)
 		if c.isGone(link) || late.Before(settled) {
 			late = settled
 		}
@@ -236,7 +242,9 @@ func (c *Council) isGone(link [2]NodeID) bool {
 
 // Tick decides, as far as it is time to. It is called again after a ruling.
 func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
+	c.lobby.confirm(now, c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone }))
 	r.Dismissed = c.lobby.dismiss(now, c.view)
+	r.Forgotten, c.lobby.forgotten = c.lobby.forgotten, nil
 	if due, ok := c.deadline(); ok && !now.Before(due) {
 		c.change(now, &r)
 		if len(r.Entries) > 0 {
@@ -247,13 +255,13 @@ func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
 	r.Reasons, r.Left = nil, nil
 	if stay.Size() == 0 {
 		c.lobby.close(r.Dismissed)
-		return r, len(r.Dismissed) > 0
+		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
 	}
 	if enter := c.lobby.ready(stay); len(enter) > 0 && !c.called {
 		c.called, r.Call = true, true
 	}
 	r.Invitation = c.lobby.invite(now, stay)
-	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || r.Held > 0
+	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.Held > 0
 }
 
 // change makes the next view, unless that would be too small. Then there are
@@ -355,80 +363,17 @@ func (c *Council) entries(r *Ruling, enter []Node) (entries []Entry) {
 	return entries
 }
 
-// cut is who has to go, besides those that are gone, for all others to be linked
-// to each other, as far as that has waited long enough, and why: again and again
-// the worst of those that have lost links.
-func (c *Council) cut(now time.Time) map[NodeID]string {
-	links := maps.Clone(c.lost)
-	maps.DeleteFunc(links, func(link [2]NodeID, _ loss) bool { return c.isGone(link) })
-	out := make(map[NodeID]string)
-	for {
-		others := make(map[NodeID]map[NodeID]bool) // whom each is not linked to
-		accused := make(map[NodeID]int)            // by how many, less those that it accuses itself
-		candidates := make(map[NodeID]bool)
-		for link, l := range links {
-			accused[link[0]]--
-			accused[link[1]]++
-			for i, id := range link {
-				if others[id] == nil {
-					others[id] = make(map[NodeID]bool)
-				}
-				others[id][link[1-i]] = true
-				if !now.Before(l.at.Add(patience)) {
-					candidates[id] = true
-				}
-			}
-		}
-		if len(candidates) == 0 {
-			return out
-		}
-		worst := slices.MaxFunc(slices.Collect(maps.Keys(candidates)), func(a, b NodeID) int {
-			x, _ := c.view.Rank(a)
-			y, _ := c.view.Rank(b)
-			return cmp.Or(cmp.Compare(c.silence(a, now), c.silence(b, now)), cmp.Compare(c.fresh[a], c.fresh[b]), cmp.Compare(len(others[a]), len(others[b])),
-				cmp.Compare(accused[a], accused[b]), cmp.Compare(x, y))
-		})
-		out[worst] = c.why(worst, links)
-		maps.DeleteFunc(links, func(link [2]NodeID, _ loss) bool { return link[0] == worst || link[1] == worst })
-	}
-}
-
-// silence is 1 if a node has answered nothing that it was asked since one of its
-// links was lost that has waited long enough, and otherwise 0.
-func (c *Council) silence(id NodeID, now time.Time) int {
-	for link, l := range c.lost {
-		if (link[0] == id || link[1] == id) && !now.Before(l.at.Add(patience)) && c.alive[id].Before(l.at) {
-			return 1
-		}
-	}
-	return 0
-}
-
-// why says which links a node has lost: what the first of the others, by rank,
-// says of it, or if none does, what it says itself.
-func (c *Council) why(id NodeID, links map[[2]NodeID]loss) string {
-	for rank, n := range c.view.Nodes {
-		if l, ok := links[[2]NodeID{n.ID, id}]; ok {
-			return fmt.Sprintf("rank %d has lost it: %s", rank, l.reason)
-		}
-	}
-	for rank, n := range c.view.Nodes {
-		if l, ok := links[[2]NodeID{id, n.ID}]; ok {
-			return fmt.Sprintf("it has lost rank %d: %s", rank, l.reason)
-		}
-	}
-	return ""
-}
-
 // Adopt goes on with the next view.
 func (c *Council) Adopt(v View) {
+	c.strike(v)
 	c.fresh = make(map[NodeID]int)
 	for _, rank := range v.Without(c.view) {
 		c.fresh[v.Nodes[rank].ID] = 1
 	}
 	c.view = v.clone()
-	c.lobby.enter(v)
+	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone })
 	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
+	maps.DeleteFunc(c.strikes, func(id NodeID, _ int) bool { return !c.has(id) })
 	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })
 	maps.DeleteFunc(c.gone, func(id NodeID, _ departure) bool { return !c.has(id) })
 	maps.DeleteFunc(c.lost, func(link [2]NodeID, _ loss) bool { return !c.has(link[0]) || !c.has(link[1]) })

@@ -126,6 +126,11 @@ func (w *simWorld) comeBack(i int) {
 	if w.fault == forgetsReports {
 		return
 	}
+	for j, other := range w.nodes {
+		if w.linked[[2]int{i, j}] && !other.entered {
+			w.tell(i, func() { w.say(i, j, true) })
+		}
+	}
 	for _, j := range s.noticed {
 		w.tell(i, func() { w.hear(func() { w.report(i, j) }) })
 	}

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -33,9 +34,10 @@ func (w *simWorld) lobbyTerms() Terms {
 func (w *simWorld) arrive() {
 	i := len(w.nodes)
 	n := node(i)
-	s := &simNode{id: n.ID, alive: true, attached: true, spare: w.rng.IntN(3) == 0, term: w.term}
+	s := &simNode{id: n.ID, alive: true, attached: true, spare: w.rng.IntN(3) == 0, term: w.term, origin: fmt.Sprint(i)}
 	w.nodes = append(w.nodes, s)
 	w.apply(i)
+	w.expectProgress(i)
 }
 
 // apply has a candidate ask for a place.
@@ -47,7 +49,7 @@ func (w *simWorld) apply(i int) {
 	}
 	w.tell(i, func() {
 		w.hear(func() {
-			if err := w.lobby.Admit(n, AnyRank, s.spare); err != nil {
+			if err := w.lobby.Admit(n, AnyRank, s.spare, s.origin); err != nil {
 				s.refused = true
 				if s.spare || w.terms.Elastic {
 					w.failf("node %d is refused: %v", i, err)
@@ -101,9 +103,17 @@ func (w *simWorld) rest(i int, epoch uint64) {
 
 // welcome does what a ruling says of candidates.
 func (w *simWorld) welcome(r Ruling) {
+	if w.fault != neverForgets {
+		for _, id := range r.Forgotten {
+			for _, s := range w.nodes {
+				delete(s.expected, w.index(id))
+			}
+		}
+	}
 	for id := range r.Dismissed {
 		s := w.nodes[w.index(id)]
 		s.refused, s.attached = true, false
+		w.comeAgain(w.index(id))
 		if !w.harmed[w.index(id)] && !w.isCutOff(id) && w.isPopulated() {
 			w.failf("node %d is dismissed, and nothing was wrong with it: %s", w.index(id), r.Dismissed[id])
 		}
@@ -118,9 +128,13 @@ func (w *simWorld) welcome(r Ruling) {
 	}
 	if v := r.Invitation; v != nil {
 		w.invited++
+		w.expect(v)
 		switch {
 		case w.fault == trustsAnyone:
 			w.council.Linked(v.Node.ID, v.Number)
+			for _, n := range v.Circle {
+				w.council.Link(n.ID, v.Node.ID, true)
+			}
 			fallthrough
 		case w.fault == forgetsInvitation && w.invited > 1:
 		default:
@@ -149,8 +163,8 @@ func (w *simWorld) isCutOff(id NodeID) bool {
 	return false
 }
 
-// receiveInvitation has a candidate give up the links that it has, which candidates
-// that have linked themselves to it take for a failure, and make others.
+// receiveInvitation has a candidate give up the links that it has, and make others. The
+// other ends tell the seed.
 func (w *simWorld) receiveInvitation(v *Invitation) {
 	i := w.index(v.Node.ID)
 	if w.nodes[i].term != w.term {
@@ -160,28 +174,67 @@ func (w *simWorld) receiveInvitation(v *Invitation) {
 		return // An older one has been overtaken.
 	}
 	w.nodes[i].invited = v.Number
-	for j, s := range w.nodes {
-		if w.linked[[2]int{j, i}] && s.alive && s.attached && !s.entered {
-			w.tell(j, func() { w.hear(func() { w.report(j, i) }) })
-		}
+	for j := range w.nodes {
 		delete(w.linked, [2]int{i, j})
-		delete(w.linked, [2]int{j, i})
+		if w.linked[[2]int{j, i}] {
+			w.endLink(j, i)
+		}
+	}
+	if w.nodes[i].lie != honest {
+		w.lieAboutLinks(v)
+		return
 	}
 	w.link(v, w.now.Add(30*time.Second))
 }
 
+// endLink has the end of a link be lost at one node, which tells the seed if the other one
+// is a candidate.
+func (w *simWorld) endLink(at, other int) {
+	link := [2]int{at, other}
+	delete(w.linked, link)
+	w.unlinked[link] = w.now
+	if s := w.nodes[at]; s.alive && s.attached && !w.nodes[other].entered {
+		w.tell(at, func() { w.say(at, other, false) })
+	}
+}
+
+// makeLink has one end of a link stand.
+func (w *simWorld) makeLink(at, other int) {
+	w.linked[[2]int{at, other}] = true
+	if s := w.nodes[at]; s.alive && s.attached {
+		w.tell(at, func() { w.say(at, other, true) })
+	}
+}
+
+// say tells the seed of one end of a link to a candidate.
+func (w *simWorld) say(at, other int, up bool) {
+	if w.fault == ignoresEnds && !up {
+		return
+	}
+	w.hear(func() { w.council.Link(w.nodes[at].id, w.nodes[other].id, up) })
+}
+
 // link has a candidate link itself to a circle, again and again until that works
-// or is too late.
+// or is too late. It need not reach other candidates.
 func (w *simWorld) link(v *Invitation, end time.Time) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
 	if !s.alive || !s.attached || s.entered || s.invited > v.Number || w.err != nil {
 		return
 	}
-	for _, n := range v.Circle[:len(v.Circle)-1] {
+	for k, n := range v.Circle[:len(v.Circle)-1] {
 		j := w.index(n.ID)
-		if w.nodes[j].alive && !w.lost[[2]int{min(i, j), max(i, j)}] {
-			w.linked[[2]int{i, j}] = true
+		link := [2]int{i, j}
+		if w.nodes[j].alive && !w.lost[[2]int{min(i, j), max(i, j)}] && !(w.nodes[j].lie != honest && k >= v.World) {
+			if w.linked[link] = true; k >= v.World {
+				w.makeLink(i, j)
+			}
+			if !w.linked[[2]int{j, i}] && !w.halfOpen[[2]int{j, i}] {
+				w.makeLink(j, i)
+			}
+			continue
+		}
+		if k >= v.World {
 			continue
 		}
 		if w.now.After(end) {
@@ -211,12 +264,29 @@ func (w *simWorld) checkRuling(r Ruling, v View) {
 			case !s.spare && w.terms.Max > 0 && rank >= w.terms.Max:
 				w.failf("view %d has %d nodes, at most %d", v.Epoch, v.Size(), w.terms.Max)
 			}
-			for _, other := range v.Nodes[:rank] {
-				i, j := w.index(other.ID), w.index(n.ID)
-				if !w.linked[[2]int{i, j}] && !w.linked[[2]int{j, i}] {
-					w.failf("view %d has nodes %d and %d, which were never linked", v.Epoch, i, j)
-				}
-			}
+			w.checkLinks(v, rank)
+		}
+	}
+}
+
+// checkLinks looks at the links of a newcomer: those that watch it have their ends, and it
+// has its own, or had them a moment ago.
+func (w *simWorld) checkLinks(v View, rank int) {
+	const moment = 200 * time.Millisecond // for messages and agreement on their way
+	stands := func(at, other int) bool {
+		link := [2]int{at, other}
+		ended, ok := w.unlinked[link]
+		return w.linked[link] || ok && w.now.Sub(ended) < moment
+	}
+	i := w.index(v.Nodes[rank].ID)
+	watchers := Watchers(v, rank, 0)
+	for r, other := range v.Nodes[:rank] {
+		j := w.index(other.ID)
+		if w.nodes[i].lie == honest && w.nodes[j].lie == honest && !stands(i, j) && !stands(j, i) {
+			w.failf("view %d has nodes %d and %d, which were never linked", v.Epoch, i, j)
+		}
+		if slices.Contains(watchers, r) && w.nodes[j].lie == honest && !stands(j, i) {
+			w.failf("view %d has node %d, which watches node %d and has no link to it", v.Epoch, j, i)
 		}
 	}
 }
@@ -225,7 +295,7 @@ func (w *simWorld) checkRuling(r Ruling, v View) {
 func (w *simWorld) checkCandidate(i int) {
 	s := w.nodes[i]
 	room := w.terms.Elastic && !s.spare && (w.terms.Max == 0 || w.view.Size() < w.terms.Max) || s.spare && w.view.Size() < w.terms.World
-	if !s.alive || !s.attached || s.refused || w.harmed[i] || !room || w.council.held {
+	if !s.alive || !s.attached || s.refused || w.harmed[i] || !room || w.council.held || s.lie != honest {
 		return
 	}
 	for _, n := range w.view.Nodes {

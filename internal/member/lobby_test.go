@@ -24,25 +24,25 @@ func TestLobbyAdmits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := NewLobby(test.terms, 0)
-			if err := l.Admit(node(5), test.wanted, test.spare); !errors.Is(err, test.err) || test.err == nil && err != nil {
+			if err := l.Admit(node(5), test.wanted, test.spare, ""); !errors.Is(err, test.err) || test.err == nil && err != nil {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
-			if err := l.Admit(node(5), test.wanted, test.spare); test.err == nil && !errors.Is(err, ErrReused) {
+			if err := l.Admit(node(5), test.wanted, test.spare, ""); test.err == nil && !errors.Is(err, ErrReused) {
 				t.Errorf("the second time: got error %v, want %v", err, ErrReused)
 			}
 		})
 	}
 	l := NewLobby(Terms{Elastic: true}, 0)
 	for i := range waitingMax {
-		if err := l.Admit(node(i), AnyRank, false); err != nil {
+		if err := l.Admit(node(i), AnyRank, false, ""); err != nil {
 			t.Fatalf("candidate %d: %v", i, err)
 		}
 	}
-	if err := l.Admit(node(waitingMax), AnyRank, false); !errors.Is(err, ErrFull) {
+	if err := l.Admit(node(waitingMax), AnyRank, false, ""); !errors.Is(err, ErrFull) {
 		t.Errorf("one more: got error %v, want %v", err, ErrFull)
 	}
 	l = NewLobby(Terms{Elastic: true}, 0)
-	if err := l.Admit(Node{ID: node(1).ID}, AnyRank, false); !errors.Is(err, ErrAddress) {
+	if err := l.Admit(Node{ID: node(1).ID}, AnyRank, false, ""); !errors.Is(err, ErrAddress) {
 		t.Errorf("a node without address: got error %v, want %v", err, ErrAddress)
 	}
 }
@@ -52,7 +52,7 @@ func enters(t *testing.T, terms Terms) (c *Council, l *Lobby) {
 	t.Helper()
 	l = NewLobby(terms, 0)
 	c = NewCouncil(View{Epoch: 1, Nodes: nodes(3)}, l)
-	if err := l.Admit(node(3), AnyRank, false); err != nil {
+	if err := l.Admit(node(3), AnyRank, false, ""); err != nil {
 		t.Fatal(err)
 	}
 	r, ok := c.Tick(start)
@@ -60,7 +60,15 @@ func enters(t *testing.T, terms Terms) (c *Council, l *Lobby) {
 		t.Fatalf("got ruling %+v, want an invitation to a circle of four", r)
 	}
 	c.Linked(node(3).ID, r.Invitation.Number)
+	confirmAll(c, 3, 3)
 	return c, l
+}
+
+// confirmAll has the first n nodes confirm their links to a candidate.
+func confirmAll(c *Council, n, candidate int) {
+	for i := range n {
+		c.Link(node(i).ID, node(candidate).ID, true)
+	}
 }
 
 // TestCandidateEnters: one links itself to all nodes, these are asked to come to
@@ -138,7 +146,7 @@ func TestSpareIsOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, spare := range []bool{true, false} {
-		if err := l.Admit(node(3+i), AnyRank, spare); err != nil {
+		if err := l.Admit(node(3+i), AnyRank, spare, ""); err != nil {
 			t.Fatal(err)
 		}
 		r, ok := c.Tick(start)
@@ -146,6 +154,10 @@ func TestSpareIsOvertaken(t *testing.T) {
 			t.Fatalf("got ruling %+v, want an invitation to three nodes and those that wait", r)
 		}
 		c.Linked(node(3+i).ID, r.Invitation.Number)
+		confirmAll(c, 3+i, 3+i)
+		if i == 1 {
+			c.Link(node(4).ID, node(3).ID, true) // Both ends say so.
+		}
 	}
 	c.Tick(start)
 	for i := range 3 {
@@ -187,7 +199,7 @@ func TestTooFew(t *testing.T) {
 	if due, ok := c.Deadline(); ok {
 		t.Fatalf("something is due at %v", due)
 	}
-	if err := l.Admit(node(3), AnyRank, true); err != nil {
+	if err := l.Admit(node(3), AnyRank, true, ""); err != nil {
 		t.Fatal(err)
 	}
 	r, ok := c.Tick(late)
@@ -195,6 +207,7 @@ func TestTooFew(t *testing.T) {
 		t.Fatalf("got ruling %+v, want an invitation to the two that are left", r)
 	}
 	c.Linked(node(3).ID, r.Invitation.Number)
+	confirmAll(c, 2, 3)
 	if r, ok := c.Tick(late); !ok || len(r.Entries) != 2 || r.Entries[0].Kind != Fail || r.Entries[1].Kind != Join {
 		t.Errorf("got ruling %+v, want that one goes and one joins", r)
 	}
@@ -255,7 +268,7 @@ func TestFewAtRest(t *testing.T) {
 func TestLostBeforeInvitation(t *testing.T) {
 	l := NewLobby(Terms{World: 1, Elastic: true}, 0)
 	for i := 1; i < 3; i++ {
-		if err := l.Admit(node(i), AnyRank, false); err != nil {
+		if err := l.Admit(node(i), AnyRank, false, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,15 +22,15 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 		if err != nil {
 			return
 		}
-		seat, ok := m.caller(c)
+		peer, seat, ok := m.caller(c)
 		switch {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
 		case p.Bulk:
-			m.lobby.put(seat, c)
+			m.lobby.put(peer, c)
 		default:
-			r := &route{path: p, conn: c}
+			r := &route{path: p, conn: c, peer: peer}
 			m.arrivals.enter(r, seat) // in the order in which they come
 			m.wg.Go(func() { m.welcome(ctx, r, seat) })
 		}
@@ -39,15 +39,15 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 
 // caller is the node that has connected: one behind this one in the first view, or
 // one that is expected.
-func (m *Mesh) caller(c transport.Conn) (seat int, ok bool) {
+func (m *Mesh) caller(c transport.Conn) (id member.NodeID, seat int, ok bool) {
 	id, err := member.ParseNodeID(c.Peer())
 	if err != nil {
-		return 0, false
+		return id, 0, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seat, ok = m.seatOf(id)
-	return seat, ok && !m.closing && (m.expected[seat] || seat > m.self && !m.formed)
+	return id, seat, ok && !m.closing && (m.expected[seat] || seat > m.self && !m.formed)
 }
 
 // welcome makes a link of a connection as soon as the peer begins one. A
@@ -63,7 +63,7 @@ func (m *Mesh) welcome(ctx context.Context, r *route, seat int) {
 		cfg.BulkOver, cfg.BulkPipes = bulk.name(), bulk.Pipes
 		cfg.Await = func(ctx context.Context) (transport.Conn, error) {
 			apart = true
-			return m.lobby.take(ctx, seat)
+			return m.lobby.take(ctx, r.peer)
 		}
 	}
 	l, err := m.newLink(ctx, r, seat, cfg)

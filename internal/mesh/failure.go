@@ -23,6 +23,7 @@ func (m *Mesh) lost(l *link.Link, err error) {
 	m.mu.Unlock()
 	if m.unlink(l) {
 		m.engine.Forget(l)
+		m.reportLink(l.Peer)
 		m.missed(l.Peer, err)
 		return
 	}

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -13,6 +14,12 @@ import (
 // seat gives a node a seat. It is called with the lock held, or before anyone else
 // has m.
 func (m *Mesh) seat(n member.Node, rank int) (seat int) {
+	if len(m.free) > 0 {
+		seat, m.free = m.free[0], m.free[1:]
+		m.nodes[seat], m.ranks[seat] = n, rank
+		m.states[seat], m.reports[seat] = member.PeerLinked, nil
+		return seat
+	}
 	m.nodes = append(m.nodes, n)
 	m.ranks = append(m.ranks, rank)
 	m.links = append(m.links, nil)
@@ -24,6 +31,9 @@ func (m *Mesh) seat(n member.Node, rank int) (seat int) {
 
 // seatOf is the seat of a node that has one. It is called with the lock held.
 func (m *Mesh) seatOf(id member.NodeID) (seat int, ok bool) {
+	if id == (member.NodeID{}) {
+		return 0, false // as seats that are free have it
+	}
 	return member.View{Nodes: m.nodes}.Rank(id)
 }
 
@@ -54,6 +64,79 @@ func (m *Mesh) Expect(nodes []member.Node) {
 	}
 }
 
+// Forget undoes Expect for a node that does not come: its link ends, and its number is for
+// another one, so that nodes that never enter take no memory. A node that has been in a
+// view keeps its number.
+func (m *Mesh) Forget(id member.NodeID) {
+	m.mu.Lock()
+	seat, known := m.seatOf(id)
+	forget := known && m.expected[seat] && m.ranks[seat] < 0
+	var l *link.Link
+	if forget {
+		l = m.links[seat]
+		delete(m.expected, seat)
+	}
+	m.mu.Unlock()
+	if !forget {
+		return
+	}
+	m.drop(seat, l)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.parted, seat)
+	m.nodes[seat] = member.Node{}
+	m.free = append(m.free, seat)
+}
+
+// dialBeside links this node to others that join as it does, before it. That one cannot be
+// reached matters only to it and to this node, which are not let in together then.
+func (m *Mesh) dialBeside(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, besidePatience)
+	defer cancel()
+	slots := make(chan struct{}, dialsMax)
+	var dials sync.WaitGroup
+	for seat := m.self - 1; seat >= 0 && !m.isRequired(seat); seat-- {
+		dials.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := m.dial(ctx, seat); err != nil {
+				m.log.Debug("no link to a node that joins as well", m.note(seat), "err", err)
+			}
+		})
+	}
+	dials.Wait()
+}
+
+// besidePatience is how long a node tries to reach others that join as it does.
+const besidePatience = 2 * time.Second
+
+// reportLink tells the session whether the link to a node that is expected stands.
+func (m *Mesh) reportLink(seat int) {
+	if m.cfg.Linked == nil {
+		return
+	}
+	m.reporting.Lock()
+	defer m.reporting.Unlock()
+	m.mu.Lock()
+	id, expected, up := m.nodes[seat].ID, m.expected[seat], m.links[seat] != nil
+	m.mu.Unlock()
+	if expected {
+		m.cfg.Linked(id, up)
+	}
+}
+
+// Beside returns the nodes that join as this one does and that it has links to.
+func (m *Mesh) Beside() (ids []member.NodeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for seat, l := range m.links {
+		if l != nil && seat != m.self && seat < m.cfg.View.Size() && !m.isRequired(seat) {
+			ids = append(ids, m.nodes[seat].ID)
+		}
+	}
+	return ids
+}
+
 var (
 	// errRemoved is why links to nodes end that are not in the view any more.
 	errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
@@ -62,15 +145,25 @@ var (
 	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
 )
 
-// settlePatience is how long a node that has made its links to the world may not be
-// linked for others, which learn of that a moment later: on a lossy network, when the
-// last packet of a handshake has come after several attempts. If the node dies
-// meanwhile there is another view.
-const settlePatience = 30 * time.Second
+// settleDefault is Config.SettleTimeout where neither that nor HeartbeatTimeout is set.
+const settleDefault = 5 * time.Second
+
+// adoptTimeout is how long a node of a view may not be linked to this one. Those that
+// watch it have confirmed their links before it was let in, so that others that wait are
+// few: on a lossy network, the last packet of a handshake may come after several attempts.
+func (m *Mesh) adoptTimeout() time.Duration {
+	switch {
+	case m.cfg.SettleTimeout > 0:
+		return m.cfg.SettleTimeout
+	case m.cfg.HeartbeatTimeout > 0:
+		return m.cfg.HeartbeatTimeout
+	}
+	return settleDefault
+}
 
 // Adopt goes on with the nodes of a later view: doubts about them are over, and
 // who was expected has come. Those of them that are not linked to this node, even
-// after a while, are lost. The links to all others end, but for nodes that are still
+// after SettleTimeout, are lost. The links to all others end, but for nodes that are still
 // expected. If ctx ends while they may still come, its cause is the error, and the
 // view is not adopted: that says nothing of them.
 func (m *Mesh) Adopt(ctx context.Context, v member.View) error {
@@ -97,7 +190,7 @@ func (m *Mesh) Adopt(ctx context.Context, v member.View) error {
 
 // settle waits for links to the nodes of a view that were expected.
 func (m *Mesh) settle(ctx context.Context, v member.View) error {
-	patience := time.NewTimer(settlePatience)
+	patience := time.NewTimer(m.adoptTimeout())
 	defer patience.Stop()
 	for {
 		m.mu.Lock()
@@ -125,6 +218,10 @@ func (m *Mesh) settle(ctx context.Context, v member.View) error {
 func (m *Mesh) adopt(seat int, v member.View) {
 	m.mu.Lock()
 	n, l, expected := m.nodes[seat], m.links[seat], m.expected[seat]
+	if n.ID == (member.NodeID{}) {
+		m.mu.Unlock()
+		return // no node has this seat now
+	}
 	m.mu.Unlock()
 	_, stays := v.Rank(n.ID)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -13,10 +14,10 @@ import (
 const lobbyTimeout = 30 * time.Second
 
 // A lobby is where connections for bulk wait for the links that they belong
-// to: one for each rank.
+// to: one for each node.
 type lobby struct {
 	mu      sync.Mutex
-	guests  map[int]*guest
+	guests  map[member.NodeID]*guest
 	changed chan struct{} // closed when someone comes
 	closed  bool
 }
@@ -27,19 +28,19 @@ type guest struct {
 }
 
 func newLobby() *lobby {
-	return &lobby{guests: make(map[int]*guest), changed: make(chan struct{})}
+	return &lobby{guests: make(map[member.NodeID]*guest), changed: make(chan struct{})}
 }
 
 // put lets a connection wait. A node that connects again has given up the
 // connection before.
-func (b *lobby) put(seat int, c transport.Conn) {
+func (b *lobby) put(id member.NodeID, c transport.Conn) {
 	g := &guest{conn: c}
 	b.mu.Lock()
-	old := b.remove(seat)
+	old := b.remove(id)
 	refused := b.closed
 	if !refused {
-		b.guests[seat] = g
-		g.timer = time.AfterFunc(lobbyTimeout, func() { b.forget(seat, g) })
+		b.guests[id] = g
+		g.timer = time.AfterFunc(lobbyTimeout, func() { b.forget(id, g) })
 		close(b.changed)
 		b.changed = make(chan struct{})
 	}
@@ -52,11 +53,11 @@ func (b *lobby) put(seat int, c transport.Conn) {
 	}
 }
 
-// take returns the connection of a seat, for which it waits until ctx ends.
-func (b *lobby) take(ctx context.Context, seat int) (transport.Conn, error) {
+// take returns the connection of a node. It waits for one until ctx ends.
+func (b *lobby) take(ctx context.Context, id member.NodeID) (transport.Conn, error) {
 	for {
 		b.mu.Lock()
-		g, changed, closed := b.remove(seat), b.changed, b.closed
+		g, changed, closed := b.remove(id), b.changed, b.closed
 		b.mu.Unlock()
 		if g != nil {
 			if g.conn.Err() == nil {
@@ -75,22 +76,22 @@ func (b *lobby) take(ctx context.Context, seat int) (transport.Conn, error) {
 	}
 }
 
-// remove takes the guest of a seat out. It is called with the lock held.
-func (b *lobby) remove(seat int) *guest {
-	g := b.guests[seat]
+// remove takes the entry of a node out. It is called with the lock held.
+func (b *lobby) remove(id member.NodeID) *guest {
+	g := b.guests[id]
 	if g != nil {
 		g.timer.Stop()
-		delete(b.guests, seat)
+		delete(b.guests, id)
 	}
 	return g
 }
 
 // forget closes the connection of a guest whom nobody has asked for.
-func (b *lobby) forget(seat int, g *guest) {
+func (b *lobby) forget(id member.NodeID, g *guest) {
 	b.mu.Lock()
-	mine := b.guests[seat] == g
+	mine := b.guests[id] == g
 	if mine {
-		delete(b.guests, seat)
+		delete(b.guests, id)
 	}
 	b.mu.Unlock()
 	if mine {

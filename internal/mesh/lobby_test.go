@@ -30,24 +30,24 @@ func isOpen(c transport.Conn) bool { return c.Err() == nil }
 func TestLobby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c := newLobby(), guests(t, 5)
-		b.put(1, c[0])
-		b.put(2, c[1])
-		if got, err := b.take(t.Context(), 2); got != c[1] || err != nil {
+		b.put(idOf(1), c[0])
+		b.put(idOf(2), c[1])
+		if got, err := b.take(t.Context(), idOf(2)); got != c[1] || err != nil {
 			t.Errorf("the connection of rank 2: %v", err)
 		}
-		b.put(1, c[2])
+		b.put(idOf(1), c[2])
 		if isOpen(c[0]) || !isOpen(c[2]) {
 			t.Error("a second connection has not taken the place of the first")
 		}
-		if got, err := b.take(t.Context(), 1); got != c[2] || err != nil {
+		if got, err := b.take(t.Context(), idOf(1)); got != c[2] || err != nil {
 			t.Errorf("the connection of rank 1: %v", err)
 		}
-		b.put(3, c[3])
+		b.put(idOf(3), c[3])
 		time.Sleep(lobbyTimeout + time.Second)
 		if isOpen(c[3]) || !isOpen(c[1]) || !isOpen(c[2]) {
 			t.Error("a connection that nobody has asked for is kept, or one that was taken is not")
 		}
-		b.put(4, c[4])
+		b.put(idOf(4), c[4])
 		b.close()
 		if isOpen(c[4]) {
 			t.Error("a connection outlives the lobby")
@@ -58,24 +58,24 @@ func TestLobby(t *testing.T) {
 func TestLobbyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c := newLobby(), guests(t, 4)
-		time.AfterFunc(time.Second, func() { b.put(2, c[0]) })
-		time.AfterFunc(2*time.Second, func() { b.put(1, c[1]) })
-		if got, err := b.take(t.Context(), 1); got != c[1] || err != nil {
+		time.AfterFunc(time.Second, func() { b.put(idOf(2), c[0]) })
+		time.AfterFunc(2*time.Second, func() { b.put(idOf(1), c[1]) })
+		if got, err := b.take(t.Context(), idOf(1)); got != c[1] || err != nil {
 			t.Errorf("a connection that comes late: %v", err)
 		}
 		// One that has ended meanwhile is of no use.
 		c[2].Close()
-		b.put(5, c[2])
+		b.put(idOf(5), c[2])
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := b.take(ctx, 5); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := b.take(ctx, idOf(5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 		b.close()
-		if _, err := b.take(t.Context(), 6); err == nil {
+		if _, err := b.take(t.Context(), idOf(6)); err == nil {
 			t.Error("a lobby that is closed makes its callers wait")
 		}
-		if b.put(6, c[3]); isOpen(c[3]) {
+		if b.put(idOf(6), c[3]); isOpen(c[3]) {
 			t.Error("a lobby that is closed keeps a connection")
 		}
 	})

@@ -27,7 +27,8 @@ import (
 // Config configures a Mesh.
 type Config struct {
 	// Self is this node, and View all nodes. World of them, the first ones, are in
-	// the world, and those behind them wait for it to let them in; 0 is all.
+	// the world; 0 is all. Those behind them wait for it to let them in, as this node
+	// does: Form links it to them as far as they can be reached soon.
 	Self  member.NodeID
 	View  member.View
 	World int
@@ -39,6 +40,12 @@ type Config struct {
 	// asked for a sign of life, and HeartbeatTimeout how long it may be
 	// silent. 0 means never.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
+	// SettleTimeout is how long Adopt waits for links to nodes that are new in a view. 0
+	// is HeartbeatTimeout, or else settleDefault.
+	SettleTimeout time.Duration
+	// Linked is called when the link to an expected node stands, or is lost. The last call
+	// has the present state. It must not block; nil ignores.
+	Linked func(id member.NodeID, up bool)
 	// Lost is called when this node has lost its link to another, but not when
 	// others have. It must not block; nil ignores.
 	Lost func(id member.NodeID, err error)
@@ -71,12 +78,16 @@ type Mesh struct {
 	// telling is held while apply changes the state of a peer and carries the
 	// effects out: an event that arrives meanwhile must find all of them done.
 	telling sync.Mutex
+	// reporting is held while cfg.Linked is called, so that the last call has the present
+	// state.
+	reporting sync.Mutex
 
 	mu       sync.Mutex
 	nodes    []member.Node // by seat, as are all that follow
 	ranks    []int         // the last that they had, -1: none yet
 	links    []*link.Link
 	routes   []*route
+	free     []int               // seats of nodes that did not come, to be used again
 	expected map[int]bool        // they are in no view yet
 	grown    chan struct{}       // closed when there is a link to one of these
 	states   []member.PeerState  // changed by apply, Expect and shut
@@ -85,7 +96,7 @@ type Mesh struct {
 
 	view    member.View   // the newest
 	loop    *link.Link    // the other end of the link to itself
-	missing int           // links to nodes of the first view
+	missing int           // links to nodes of the first view that are required
 	changed chan struct{} // gets a value when none is missing
 	formed  bool
 	redial  func(seat int) // makes a link again
@@ -135,11 +146,13 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
 		expected: make(map[int]bool), grown: make(chan struct{}), parted: make(map[int]func() bool),
-		missing: cfg.View.Size() - 1, changed: make(chan struct{}, 1),
+		changed:  make(chan struct{}, 1),
 		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
 	}
 	for rank, n := range cfg.View.Nodes {
-		m.seat(n, rank)
+		if m.seat(n, rank); rank != self && m.isRequired(rank) {
+			m.missing++
+		}
 	}
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log})
 	run, stop := context.WithCancel(context.Background())
@@ -166,12 +179,19 @@ func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	missing := m.missing
 	m.formed = missing == 0
+	var beside []int // nodes that join as this one does
 	for seat := m.cfg.World; m.formed && m.cfg.World > 0 && seat < m.cfg.View.Size(); seat++ {
-		m.expected[seat] = seat != m.self
+		if seat != m.self {
+			m.expected[seat] = true
+			beside = append(beside, seat)
+		}
 	}
 	m.mu.Unlock()
 	if missing > 0 {
 		return m.unlinked(transport.ErrPeerGone)
+	}
+	for _, seat := range beside {
+		m.reportLink(seat)
 	}
 	m.start()
 	return nil
@@ -207,6 +227,9 @@ func (m *Mesh) form(ctx, run context.Context) error {
 	defer func() { cancel(); dials.Wait() }()
 	slots := make(chan struct{}, dialsMax)
 	for seat := m.self - 1; seat >= 0; seat-- {
+		if !m.isRequired(seat) {
+			continue
+		}
 		dials.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
@@ -224,7 +247,13 @@ func (m *Mesh) form(ctx, run context.Context) error {
 			return m.unlinked(context.Cause(ctx))
 		}
 	}
+	m.dialBeside(dialing)
 	return nil
+}
+
+// isRequired reports whether Form fails without a link to a node of the first view.
+func (m *Mesh) isRequired(seat int) bool {
+	return seat < m.cfg.View.Size() && (m.cfg.World == 0 || seat < m.cfg.World)
 }
 
 func (m *Mesh) isComplete() bool {
@@ -238,7 +267,7 @@ func (m *Mesh) unlinked(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for seat, l := range m.links {
-		if l == nil && !m.expected[seat] {
+		if l == nil && !m.expected[seat] && m.isRequired(seat) {
 			n := m.nodes[seat]
 			err := &UnreachableError{Rank: m.ranks[seat], Node: n.ID, Addrs: n.Addrs, Err: cause}
 			if seat > m.self {
@@ -306,15 +335,17 @@ func (m *Mesh) uses(l *link.Link) bool {
 func (m *Mesh) add(l *link.Link, r *route) error {
 	seat := l.Peer
 	m.mu.Lock()
-	refuse := m.closing || m.formed && !m.expected[seat]
-	old := m.links[seat]
+	// The number may belong to another node by now.
+	refuse := m.closing || m.formed && !m.expected[seat] || r.peer != (member.NodeID{}) && r.peer != m.nodes[seat].ID
+	old, expected := m.links[seat], m.expected[seat]
 	if !refuse {
 		m.links[seat], m.routes[seat] = l, r
 		delete(m.parted, seat) // if it has come again
-		if m.expected[seat] {
+		switch {
+		case expected:
 			close(m.grown)
 			m.grown = make(chan struct{})
-		} else if old == nil {
+		case old == nil && m.isRequired(seat):
 			m.missing--
 		}
 		if m.missing == 0 {
@@ -331,6 +362,9 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 		return errors.New("mesh: a second connection")
 	case old != nil:
 		old.Abort() // Its other end has given it up.
+	}
+	if expected {
+		m.reportLink(seat)
 	}
 	i := r.info(seat, m.node(seat).ID)
 	m.log.Debug("linked a node", m.note(seat), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
@@ -356,7 +390,7 @@ func (m *Mesh) unlink(l *link.Link) bool {
 		return true
 	}
 	m.links[l.Peer], m.routes[l.Peer] = nil, nil
-	if expected {
+	if expected || !m.isRequired(l.Peer) {
 		return true // It makes another one, or does not come.
 	}
 	m.missing++

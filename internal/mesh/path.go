@@ -127,6 +127,7 @@ func Common(paths []PathInfo) (name string, encrypted bool) {
 
 // A route is the connections to a node.
 type route struct {
+	peer  member.NodeID // that has called this node; zero if this node has called
 	path  *Path
 	conn  transport.Conn
 	bulk  *Path          // nil if the bulk lane has no connection of its own

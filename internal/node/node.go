@@ -55,7 +55,10 @@ type Config struct {
 	PlainBulk bool
 	// HeartbeatInterval and HeartbeatTimeout are those of the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	Log                                 *slog.Logger
+	// RecoveryTimeout and CollectiveTimeout are for how long others wait for this node
+	// before they take it for the one that is late; 0 or less is for ever.
+	RecoveryTimeout, CollectiveTimeout time.Duration
+	Log                                *slog.Logger
 }
 
 // A Node is this process in a cluster.
@@ -130,7 +133,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 		return err
 	}
 	request := n.cfg.Request
-	request.Candidates, request.Expect = host.Addrs(n.endpoint.Addr()), n.expect
+	request.Candidates, request.Expect, request.Forget = host.Addrs(n.endpoint.Addr()), n.expect, n.forget
 	seeds := seed.Seeds{
 		Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
@@ -200,14 +203,18 @@ func (n *Node) enter(ctx context.Context, i seed.Invitation) (err error) {
 	}
 }
 
-// tryToEnter links this node to all whom an invitation names, and tells the seed
-// whether that has worked, unless there is another one by then.
+// tryToEnter links this node to the nodes of the world that an invitation names, and to
+// those that join beside it as far as they can be reached, and tells the seed whether that
+// has worked, unless there is another invitation by then.
 func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
 	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
 		n.Mesh = m // It is known whom to close.
+		for _, id := range m.Beside() {
+			n.Session.Link(id, true)
+		}
 		// What is said of links after that is of these, and not of those before.
 		n.Session.Linked(i.Number)
 		err = m.Formed()
@@ -229,6 +236,7 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.note,
 	})
 	if err != nil {
@@ -245,11 +253,24 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 func (n *Node) expect(nodes []member.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.inside {
-		n.expected = append(n.expected, nodes...)
+	for _, m := range nodes {
+		if _, known := (member.View{Nodes: n.expected}).Rank(m.ID); !known && !n.inside {
+			n.expected = append(n.expected, m)
+		}
 	}
 	if n.mesh != nil {
 		n.mesh.Expect(nodes)
+	}
+}
+
+// forget does not expect another node any more.
+func (n *Node) forget(id member.NodeID) {
+	n.mu.Lock()
+	n.expected = slices.DeleteFunc(n.expected, func(m member.Node) bool { return m.ID == id })
+	m := n.mesh
+	n.mu.Unlock()
+	if m != nil {
+		m.Forget(id)
 	}
 }
 
@@ -318,6 +339,18 @@ func (n *Node) abandon() {
 	if n.endpoint != nil {
 		n.endpoint.Close()
 	}
+}
+
+// settleTimeout is how long the links of a node that has just entered may be missing: as
+// long as a peer may be silent, and at most half of the time that others wait for this
+// node. 0 leaves it to the mesh.
+func (cfg *Config) settleTimeout() (least time.Duration) {
+	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
 }
 
 // may reports whether the node may use a transport.

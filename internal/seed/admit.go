@@ -149,7 +149,7 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{line: l, node: node, wanted: int(req.Rank), spare: req.Spare, out: newOutbox()}
+	g := &guest{line: l, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: newOutbox()}
 	g.out.post(admitted)
 	return g, s.takePlace(g, req.Again, req.Epoch)
 }
@@ -210,7 +210,7 @@ func (s *Server) takePlace(g *guest, again bool, epoch uint64) error {
 
 // takeSeat lets g wait in the lobby. The lock is held.
 func (s *Server) takeSeat(g *guest) error {
-	if err := s.lobby.Admit(g.node, g.wanted, g.spare); err != nil {
+	if err := s.lobby.Admit(g.node, g.wanted, g.spare, g.origin); err != nil {
 		return refusalOf(err)
 	}
 	s.guests[g.node.ID] = g

@@ -249,6 +249,7 @@ func (s *Session) take(next *Session) error {
 	for _, m := range s.said {
 		s.out.post(frame(m))
 	}
+	s.sayLinks()
 	if isClosed(s.closing) {
 		s.out.close(frame(wire.JoinLeave{}))
 	}

@@ -11,11 +11,11 @@ import (
 )
 
 // An Invitation asks a node to link itself to the nodes of a world that has formed,
-// and to others that join it: those of View, the last of which it is. Its epoch is
-// that of the world.
+// and to others that join it as far as it can reach them: those of View, the last of
+// which it is. Its epoch is that of the world.
 type Invitation struct {
 	Number uint64 // higher than those before; 0: none
-	World  int    // how many nodes of View are in the world, the first ones
+	World  int    // how many nodes of View are in the world, the first ones: it needs links to all of these
 	View   member.View
 }
 
@@ -58,8 +58,8 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 	}
 }
 
-// Linked says that this node is linked to all whom an invitation names. It does not
-// wait.
+// Linked says that this node is linked to all nodes of the world that an invitation
+// names. The seed believes it when these confirm it. It does not wait.
 func (s *Session) Linked(number uint64) { s.post(wire.JoinLinked{Number: number}) }
 
 // IsCalled reports whether the nodes of a view are called to rest, so that others
@@ -103,9 +103,9 @@ func (s *Session) handleGrowth(m wire.JoinMessage) error {
 		if err := (member.View{Nodes: nodes}).Check(); err != nil {
 			return fmt.Errorf("seed %s sent bad nodes: %w", s.seed, err)
 		}
-		if s.expect != nil {
-			s.expect(nodes)
-		}
+		s.setExpected(nodes, m.Whole)
+	case wire.JoinForget:
+		s.setForgotten(m.Peer)
 	case wire.JoinCall:
 		s.mu.Lock()
 		s.called = m.Epoch

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,12 @@ func (g *guests) add(nodes []member.Node) {
 	g.list = append(g.list, nodes...)
 }
 
+func (g *guests) remove(id member.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = slices.DeleteFunc(g.list, func(n member.Node) bool { return n.ID == id })
+}
+
 func (g *guests) has(id member.NodeID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,6 +84,13 @@ func begin(t *testing.T, s *Session, after uint64) Invitation {
 		t.Fatalf("got view %v, invitation %+v, %v", v, i, err)
 	}
 	return i
+}
+
+// confirm has nodes say that they have links to another one.
+func confirm(peer *Session, sessions ...*Session) {
+	for _, s := range sessions {
+		s.Link(peer.ID, true)
+	}
 }
 
 // next waits for the view after an epoch.
@@ -107,6 +121,12 @@ func TestJoinsAtRest(t *testing.T) {
 		}
 	}
 	late.Linked(i.Number)
+	confirm(late, sessions[0])
+	s.log.wait(t, "node says that it is linked")
+	if sessions[0].IsCalled(1) {
+		t.Error("nodes are called before all have confirmed the links of the newcomer")
+	}
+	confirm(late, sessions[1])
 	for _, session := range sessions {
 		until(t, "a node is called", func() bool { return session.IsCalled(1) }, s.log)
 		session.Rest(1, false, time.Minute)
@@ -146,6 +166,7 @@ func TestInvitedAgain(t *testing.T) {
 	<-ctx.Done()
 	late.Linked(first.Number) // which counts for nothing
 	late.Linked(second.Number)
+	confirm(late, sessions[0], sessions[2])
 	until(t, "it is in a view", func() bool {
 		for _, session := range []*Session{sessions[0], sessions[2]} {
 			if v, _ := session.latest(); session.IsCalled(v.Epoch) {
@@ -216,6 +237,7 @@ func TestSparesWait(t *testing.T) {
 	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
 	s.form(t, a, b)
 	spare.Linked(begin(t, spare, 0).Number)
+	confirm(spare, a, b)
 	time.Sleep(50 * time.Millisecond)
 	if a.IsCalled(1) {
 		t.Error("nodes are called for a spare that nobody needs")
@@ -242,6 +264,7 @@ func TestTooFewWait(t *testing.T) {
 	says(t, err, context.DeadlineExceeded, "the world has 1 of at least 2 nodes, and waits for others")
 	late := s.mustJoin(t, 2)
 	late.Linked(begin(t, late, 0).Number)
+	confirm(late, sessions[0])
 	if v := next(t, sessions[0], 1); v.Size() != 2 {
 		t.Errorf("there are %d nodes", v.Size())
 	}

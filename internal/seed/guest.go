@@ -19,6 +19,7 @@ type guest struct {
 	node   member.Node
 	wanted int // the rank it wants, or member.AnyRank
 	spare  bool
+	origin string // see originOf
 	out    *outbox
 }
 
@@ -85,6 +86,8 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			s.judge(func(now time.Time) { s.unable(now, g.node.ID, m) })
 		case wire.JoinLinked:
 			s.judge(func(time.Time) { s.linked(g, m.Number) })
+		case wire.JoinLink:
+			s.judge(func(time.Time) { s.council.Link(g.node.ID, m.Peer, m.Up) })
 		case wire.JoinRest:
 			within := time.Duration(m.Within) * time.Millisecond
 			s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Epoch, m.Leaves, within) })
@@ -102,10 +105,10 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 	}
 }
 
-// linked has a guest, which waits for its place, be linked to all. The lock is held.
+// linked notes that a node says that it is linked to the world. The lock is held.
 func (s *Server) linked(g *guest, number uint64) {
 	if s.council.Linked(g.node.ID, number) {
-		s.log.Info("node is linked to the world, and may take a place", "node", g.node.ID, "name", g.node.Name, "spare", g.spare)
+		s.log.Info("node says that it is linked to the world, and may take a place when others confirm it", "node", g.node.ID, "name", g.node.Name, "spare", g.spare)
 	}
 }
 
@@ -232,7 +235,7 @@ func (s *Server) takeBack(g *guest, epoch uint64) {
 // have been called to rest. The lock is held.
 func (s *Server) catchUp(g *guest) {
 	expect, called := s.council.Missed()
-	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect)}); err == nil && len(expect) > 0 {
+	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect), Whole: true}); err == nil {
 		g.out.post(b)
 	}
 	if called {

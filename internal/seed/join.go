@@ -45,9 +45,13 @@ type Request struct {
 	// Spare has the node wait until it can replace another that has gone.
 	Spare bool
 
-	// Expect is called with nodes that will connect themselves to this one, which is
-	// in the world. It must not block; nil ignores.
+	// Expect is called with nodes that will connect themselves to this one. It must not
+	// block; nil ignores.
 	Expect func(nodes []member.Node)
+
+	// Forget is called with nodes that it was called with, and that will not be in the
+	// world. It must not block; nil ignores.
+	Forget func(id member.NodeID)
 
 	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
 	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine

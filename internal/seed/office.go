@@ -307,7 +307,9 @@ func (s *Server) end() {
 // lookAround ends the world if all its nodes have gone. If they have not all left in
 // good order, where seeds last, they get time to come back. The lock is held.
 func (s *Server) lookAround(g *guest, left bool) {
-	s.office.left[g.node.ID] = left
+	if _, in := s.record.view.Rank(g.node.ID); in { // The end of other nodes ends no world.
+		s.office.left[g.node.ID] = left
+	}
 	if !s.office.held || !s.record.begun || s.record.over || s.office.ending || len(s.guests) > 0 {
 		return
 	}

@@ -81,6 +81,7 @@ func TestAllSeedsRestart(t *testing.T) {
 				t.Errorf("cluster %s after the seeds were started again, was %s", got, cluster)
 			}
 			late.Linked(begin(t, late, 0).Number)
+			confirm(late, sessions[:2]...)
 			for _, s := range sessions[:2] {
 				until(t, "the nodes are called to rest", func() bool { return s.IsCalled(2) }, c)
 				s.Rest(2, false, 0)

@@ -48,6 +48,7 @@ type Session struct {
 	err     error // why the conn ended
 
 	expect func(nodes []member.Node)
+	forget func(id member.NodeID)
 	status func() []byte
 
 	mu      sync.Mutex
@@ -63,6 +64,9 @@ type Session struct {
 	changed chan struct{}      // closed when there is a newer view or invitation
 	asked   uint64             // the newest question where this node is
 	telling bool               // a goroutine answers it
+
+	expected map[member.NodeID]bool // nodes that join, as the seed has told this one
+	links    map[member.NodeID]bool // to nodes that join, that stand
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -81,7 +85,10 @@ func newSession(conn transport.Conn, req Request) *Session {
 		closing: make(chan struct{}),
 		changed: make(chan struct{}),
 		expect:  req.Expect,
+		forget:  req.Forget,
 		status:  req.Status,
+
+		expected: make(map[member.NodeID]bool), links: make(map[member.NodeID]bool),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -295,7 +302,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		}
 		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", v.Size())
 		close(s.formed)
-	case wire.JoinInvite, wire.JoinExpect, wire.JoinCall:
+	case wire.JoinInvite, wire.JoinExpect, wire.JoinForget, wire.JoinCall:
 		return s.handleGrowth(m)
 	case wire.JoinAsk:
 		s.tell(m.Number)
@@ -362,6 +369,7 @@ func (s *Session) setView(m wire.JoinView) error {
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
 	s.view, s.few = v, nil
+	s.setEntered(v)
 	// What it has lost is lost in this view, too.
 	s.said = slices.DeleteFunc(s.said, func(m wire.JoinMessage) bool {
 		lost, is := m.(wire.JoinUnable)

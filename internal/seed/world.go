@@ -69,6 +69,11 @@ func (s *Server) rule(r member.Ruling) {
 		s.log.Warn("node is not let in", "node", id, "reason", why)
 		s.send(id, frame(wire.JoinFailed{Text: why}), true)
 	}
+	for _, id := range r.Forgotten {
+		for _, g := range s.guests {
+			g.out.post(frame(wire.JoinForget{Peer: id}))
+		}
+	}
 	if len(r.Entries) > 0 {
 		s.change(r)
 	}

@@ -267,7 +267,7 @@ func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
 		joinReadies, joinUnables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
 		joinInvites, joinExpects, joinLinkeds, joinCalls, joinRests,
-		[]JoinMessage{JoinStatus{}}, joinAsks, joinTells, joinReports, joinStandings, joinElsewheres, joinPeers, joinLogs)
+		[]JoinMessage{JoinStatus{}}, joinAsks, joinTells, joinReports, joinStandings, joinElsewheres, joinPeers, joinLogs, joinLinks, joinForgets)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()

@@ -72,6 +72,8 @@ const (
 	typeJoinElsewhere
 	typeJoinPeer
 	typeJoinLog
+	typeJoinLink
+	typeJoinForget
 )
 
 var (
@@ -116,7 +118,7 @@ func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(h[1:])
-	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinLog {
+	if t := joinType(h[0]); t < typeJoinHello || t > typeJoinForget {
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}
 	if n > uint32(min(limit, JoinBytesMax)) {
@@ -203,6 +205,10 @@ func decodeJoin(t joinType, d *decoder) (JoinMessage, error) {
 		return decodeJoinPeer(d), nil
 	case typeJoinLog:
 		return decodeJoinLog(d), nil
+	case typeJoinLink:
+		return decodeJoinLink(d), nil
+	case typeJoinForget:
+		return decodeJoinForget(d), nil
 	default:
 		return nil, fmt.Errorf("%w: %d", errUnknownType, t)
 	}

@@ -126,7 +126,7 @@ func TestReadJoinDoesNotTrustLengths(t *testing.T) {
 }
 
 func TestReadJoinUnknownTypes(t *testing.T) {
-	for _, typ := range []byte{0, byte(typeJoinLog) + 1, 'G', 0xff} {
+	for _, typ := range []byte{0, byte(typeJoinForget) + 1, 'G', 0xff} {
 		if _, err := ReadJoin(bytes.NewReader([]byte{typ, 0, 0, 0, 0}), 10); !errors.Is(err, errUnknownType) {
 			t.Errorf("type %d: error %v, want %v", typ, err, errUnknownType)
 		}

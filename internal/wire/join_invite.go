@@ -1,8 +1,8 @@
 package wire
 
-// A JoinInvite asks a node to connect itself to all others of a list, the last of
-// which it is: those of the view with Epoch, World of them, and then others that join
-// it. It takes the place of one with a lower number.
+// A JoinInvite asks a node, the last of a list, to connect itself to the others: the World
+// nodes of the view with Epoch, and then others that join it. The node may fail to reach
+// those. It takes the place of one with a lower number.
 type JoinInvite struct {
 	Number uint64
 	Epoch  uint64

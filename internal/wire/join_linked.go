@@ -1,7 +1,7 @@
 package wire
 
-// A JoinLinked says that the node is connected to all whom the invitation with
-// Number names.
+// A JoinLinked says that the node is connected to all nodes of the world that the
+// invitation with Number names. The seed believes it when these say so, too (JoinLink).
 type JoinLinked struct{ Number uint64 }
 
 func (JoinLinked) joinType() joinType { return typeJoinLinked }

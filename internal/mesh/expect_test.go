@@ -1,0 +1,185 @@
+package mesh
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/member"
+)
+
+// reports collects the calls of Config.Linked.
+type reports struct {
+	mu  sync.Mutex
+	ups []bool
+}
+
+func (r *reports) add(_ member.NodeID, up bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ups = append(r.ups, up)
+}
+
+func (r *reports) take() []bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ups := r.ups
+	r.ups = nil
+	return ups
+}
+
+// TestLinksAreReported: a node says when its end of the link to a newcomer stands, when it
+// is lost, and when it stands again.
+func TestLinksAreReported(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		var told reports
+		w.meshes[1].cfg.Linked = told.add
+		all := w.newcomers(1)
+		time.Sleep(time.Second)
+		if got := told.take(); !slices.Equal(got, []bool{true}) {
+			t.Errorf("when the newcomer has come: %v, want true", got)
+		}
+		w.meshes[3].Abort()
+		time.Sleep(time.Minute)
+		if got := told.take(); !slices.Equal(got, []bool{false}) {
+			t.Errorf("when it has gone: %v, want false", got)
+		}
+		w.come(all, 3)
+		time.Sleep(time.Second)
+		if got := told.take(); !slices.Equal(got, []bool{true}) {
+			t.Errorf("when it has come again: %v, want true", got)
+		}
+	})
+}
+
+// TestForget: the memory for newcomers that never enter does not grow with their number.
+// The next newcomer reuses the entry, and its link serves the right node.
+func TestForget(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		m := w.meshes[0]
+		for i := range 200 {
+			n := member.Node{ID: idOf(100), Addrs: []string{"nowhere"}}
+			n.ID[1] = byte(i)
+			m.Expect([]member.Node{n})
+			m.Forget(n.ID)
+			m.Forget(n.ID)
+		}
+		all := w.newcomers(1)
+		w.meshes[0].Forget(idOf(2)) // Its end of the link goes, too.
+		time.Sleep(time.Minute)
+		w.meshes[0].Expect(all.Nodes[2:])
+		w.meshes[2].Abort()
+		w.come(all, 2)
+		time.Sleep(time.Second)
+		m.mu.Lock()
+		seats, expected := len(m.nodes), len(m.expected)
+		m.mu.Unlock()
+		if seats > 3 || expected != 1 {
+			t.Errorf("%d seats, %d nodes expected, want 3 and 1", seats, expected)
+		}
+		for rank, err := range w.reduceIn(2, member.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		// One that is in the view is not forgotten.
+		m.Forget(idOf(2))
+		for rank, err := range w.reduceIn(3, member.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2) {
+			if err != nil {
+				t.Errorf("after it is in the view, rank %d: %v", rank, err)
+			}
+		}
+	})
+}
+
+// TestSeatOfAnother: a link that a forgotten node has begun does not serve another node that
+// has taken its number.
+func TestSeatOfAnother(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.form()
+		w.newcomers(1)
+		m := w.meshes[0]
+		m.mu.Lock()
+		l, r, seat := m.links[1], m.routes[1], 1
+		m.mu.Unlock()
+		other := member.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
+		m.Forget(idOf(1))
+		m.Expect([]member.Node{other})
+		if got := m.node(seat); got.ID != other.ID {
+			t.Fatalf("seat %d is of %v", seat, got)
+		}
+		if err := m.add(l, r); err == nil {
+			t.Error("the link is put to use for another node")
+		}
+	})
+}
+
+// TestAdoptWaitsForBoundedTime: a node of a view that has no link to this one is lost after
+// SettleTimeout.
+func TestAdoptWaitsForBoundedTime(t *testing.T) {
+	for name, test := range map[string]struct{ settle, heartbeat, want time.Duration }{
+		"set":         {2 * time.Second, timeout, 2 * time.Second},
+		"a heartbeat": {0, timeout, timeout},
+		"neither":     {0, 0, settleDefault},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, func(w *world) {
+				var lost []member.NodeID
+				w.lost = func(id member.NodeID, _ error) { lost = append(lost, id) }
+				w.form()
+				m := w.meshes[0]
+				m.cfg.SettleTimeout, m.cfg.HeartbeatTimeout = test.settle, test.heartbeat
+				next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+				m.Expect(next.Nodes[3:])
+				began := time.Now()
+				w.adopt(m, next)
+				if took := time.Since(began); took != test.want || !slices.Equal(lost, []member.NodeID{idOf(3)}) {
+					t.Errorf("after %v these are lost: %v, want the newcomer after %v", took, lost, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestBesideOneThatIsDeaf: a newcomer gets its links to the world although another that
+// joins beside it cannot be reached, and says which others it can reach.
+func TestBesideOneThatIsDeaf(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		w.newcomers(1)
+		view := member.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
+		deaf := member.Node{ID: idOf(9), Addrs: []string{"nowhere"}, Host: "nowhere"}
+		all := append(slices.Clone(view.Nodes), member.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()}, deaf)
+		rank := len(all)
+		id := idOf(4)
+		all = append(all, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
+		w.network.Host(id.String())
+		w.transports, w.meshes, w.comms = append(w.transports, nil), append(w.meshes, nil), append(w.comms, nil)
+		w.listen(4)
+		for _, m := range w.meshes[:4] {
+			m.Expect(all[rank:])
+		}
+		cfg := Config{
+			Self: id, View: member.View{Epoch: 1, Nodes: all}, World: 3, Paths: []Path{{Transport: w.transports[4]}}, Loop: w.config(0).Loop,
+		}
+		began := time.Now()
+		m, err := Form(w.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.meshes[4] = m
+		if err := m.Formed(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > besidePatience+time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if got := m.Beside(); !slices.Equal(got, []member.NodeID{idOf(3)}) {
+			t.Errorf("it is linked to %v beside it, want node 3", got)
+		}
+	})
+}
