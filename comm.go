@@ -62,7 +62,7 @@ func (c *Comm) Epoch() uint64 { return c.home.view.Epoch }
 // Stopped is closed when no operation may begin any more; Err says why.
 func (c *Comm) Stopped() <-chan struct{} {
 	if c.stopped == nil {
-		return closedChannel()
+		return ended(nil).done // a zero Comm has no communicator that could go on
 	}
 	return c.stopped
 }

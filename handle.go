@@ -54,16 +54,9 @@ var errNoStart = errors.New("nexar: wait: this Handle was not returned by a Star
 // Done is closed when the operation has ended.
 func (h *Handle) Done() <-chan struct{} {
 	if h.done == nil {
-		return closedChannel()
+		return ended(errNoStart).done
 	}
 	return h.done
-}
-
-// closedChannel stands for the channel of a zero value.
-func closedChannel() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }
 
 // Status is what a StartRecv or StartExchange has received, once that has ended

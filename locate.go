@@ -74,24 +74,18 @@ const (
 	maxLocName = "max_loc"
 )
 
-// A located element is one of a rank.
-type located[T Number] struct {
-	value T
-	rank  int32
-}
-
 // locateTask is an all-reduce of data with the ranks beside them.
 func locateTask[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) error {
-	pairs := make([]located[T], len(data))
+	pairs := make([]kernel.Located[T], len(data))
 	for i, v := range data {
-		pairs[i] = located[T]{v, int32(c.rank)}
+		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.rank)}
 	}
 	*t = task{
 		Task: recipe.Task{
 			Kind: plan.AllReduce, Op: minLocOp,
 			// Whole pairs are counted, which must not be cut, and the type is said to
 			// be that of data, which tells those of one from those of another.
-			Type: elementsOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(located[T]{})),
+			Type: elementsOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
 		},
 		label: minLocName, data: bytesOf(pairs),
 	}
@@ -102,39 +96,11 @@ func locateTask[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) erro
 	if err == nil && overlap.Two(bytesOf(data), bytesOf(ranks)) {
 		err = fmt.Errorf("%w: data and ranks share memory", ErrOverlap)
 	}
-	order := orderOf[T]()
-	t.reduce = kernel.Custom(func(dst, src []located[T]) {
-		for i, s := range src {
-			d := &dst[i]
-			c := order(s.value, d.value, op == Max)
-			if c < 0 || c == 0 && s.rank < d.rank {
-				*d = s
-			}
-		}
-	})
+	t.reduce = kernel.Locate[T](kernel.Type(t.Type), op == Max)
 	t.after = func() {
 		for i, p := range pairs {
-			data[i], ranks[i] = p.value, p.rank
+			data[i], ranks[i] = p.Value, p.Rank
 		}
 	}
 	return err
-}
-
-// orderOf is a function that compares elements, for Min or Max: it is less than
-// 0 if a is the result of both, and 0 if they are the same.
-func orderOf[T Number]() func(a, b T, most bool) int {
-	var order any
-	switch any((*T)(nil)).(type) {
-	case *float32:
-		order = kernel.Compare[float32]
-	case *float64:
-		order = kernel.Compare[float64]
-	case *Float16:
-		order = func(a, b Float16, most bool) int { return kernel.Compare(a.Float32(), b.Float32(), most) }
-	case *BFloat16:
-		order = func(a, b BFloat16, most bool) int { return kernel.Compare(a.Float32(), b.Float32(), most) }
-	default:
-		return kernel.Compare[T]
-	}
-	return order.(func(a, b T, most bool) int)
 }

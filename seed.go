@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
@@ -149,10 +150,8 @@ func (cfg *SeedConfig) checkAddrs() error {
 	if cfg.Listen != "" && !host.IsAddr(cfg.Listen, true) {
 		return fmt.Errorf("%w: Listen %q: not an address of the form host:port, :port or host:0", ErrConfig, cfg.Listen)
 	}
-	for _, peer := range cfg.Peers {
-		if !host.IsAddr(peer, false) {
-			return fmt.Errorf("%w: Peers: %q is not an address of the form host:port", ErrConfig, peer)
-		}
+	if i := slices.IndexFunc(cfg.Peers, func(p string) bool { return !host.IsAddr(p, false) }); i >= 0 {
+		return fmt.Errorf("%w: Peers: %q is not an address of the form host:port", ErrConfig, cfg.Peers[i])
 	}
 	return nil
 }

@@ -1,0 +1,37 @@
+package kernel
+
+// A Located is an element and the rank that it comes from.
+type Located[T any] struct {
+	Value T
+	Rank  int32
+}
+
+// number is the memory types of elements. Those of Float16 and BFloat16 are uint16.
+type number interface {
+	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
+}
+
+// Locate is the reduction of Located elements of type t to the smallest value, or to
+// the largest if most is set. Of equal values the one with the lowest rank is kept.
+func Locate[T number](t Type, most bool) func(dst, a, b []byte) {
+	compare := order[T](t)
+	return Custom(func(dst, src []Located[T]) {
+		for i, s := range src {
+			d := &dst[i]
+			if c := compare(s.Value, d.Value, most); c < 0 || c == 0 && s.Rank < d.Rank {
+				*d = s
+			}
+		}
+	})
+}
+
+// order is Compare for values of elements of type t.
+func order[T number](t Type) func(a, b T, most bool) int {
+	switch t {
+	case Float16:
+		return func(a, b T, most bool) int { return Compare(F16ToF32(uint16(a)), F16ToF32(uint16(b)), most) }
+	case BFloat16:
+		return func(a, b T, most bool) int { return Compare(BF16ToF32(uint16(a)), BF16ToF32(uint16(b)), most) }
+	}
+	return Compare[T]
+}
