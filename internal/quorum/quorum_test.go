@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -295,8 +296,9 @@ func TestLeaderDies(t *testing.T) {
 
 // A seed that most others do not reach ceases to lead, and what it proposes by then
 // is never made.
-func TestLeaderCutOff(t *testing.T) {
-	t.Parallel()
+func TestLeaderCutOff(t *testing.T) { synctest.Test(t, testLeaderCutOff) }
+
+func testLeaderCutOff(t *testing.T) {
 	g := newGroup(t, 3)
 	g.propose("before")
 	old, term := g.leader()
@@ -323,8 +325,9 @@ func TestLeaderCutOff(t *testing.T) {
 }
 
 // A seed that was away for long is sent a snapshot.
-func TestSeedCatchesUp(t *testing.T) {
-	t.Parallel()
+func TestSeedCatchesUp(t *testing.T) { synctest.Test(t, testSeedCatchesUp) }
+
+func testSeedCatchesUp(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, _ := g.leader()
 	late := g.seeds[0]
