@@ -48,12 +48,13 @@ func TestBusySeedUntilTheDeadline(t *testing.T) {
 			dials = append(dials, time.Now())
 			return nil, errTestBusy
 		}
-		start, token := time.Now(), pki.NewToken()
+		token := pki.NewToken()
 		for _, ask := range []func() error{
 			func() error { _, err := d.Join(t.Context(), Request{Token: token}); return err },
 			func() error { _, err := d.Status(t.Context(), token); return err },
 		} {
-			start, dials = time.Now(), nil
+			start := time.Now()
+			dials = nil
 			err := ask()
 			says(t, err, ErrBusy, "no seed has let this node in", "seed 10.0.0.1:7946 is busy", "takes no connection now")
 			if took := time.Since(start); took != time.Minute {
