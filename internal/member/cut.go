@@ -12,9 +12,8 @@ const (
 	// be noticed, or for both to answer.
 	patience = 200 * time.Millisecond
 	// cutPatience takes the place of patience if both nodes have answered and nothing but a
-	// tie decides between them. One cut of a network is
-	// reported over a heartbeat interval, and the fewest nodes go only if all of it is
-	// known.
+	// tie decides between them. One cut of a network is reported over a heartbeat interval,
+	// and the fewest nodes go only if all of it is known.
 	cutPatience = time.Second
 )
 
