@@ -55,7 +55,7 @@ func rules(t *testing.T, h *testhost.Host, text string) {
 	}
 }
 
-// dropping are the rules that drop what matches when it comes in.
+// dropping returns rules that drop incoming packets that match.
 func dropping(match string) string {
 	return fmt.Sprintf("table inet attack {\nchain in {\ntype filter hook input priority 0\n%s drop\n}\n}\n", match)
 }
@@ -121,12 +121,12 @@ func attackMTU(t *testing.T, rng *rand.Rand) {
 	w.finish()
 }
 
-// attackBlackHole makes the links between hosts short, of which these know nothing.
+// attackBlackHole shortens the links between hosts without telling the hosts.
 func attackBlackHole(t *testing.T, rng *rand.Rand) {
 	family := []testhost.Family{testhost.IPv4, testhost.IPv6}[rng.IntN(2)]
 	n := testhost.New(t, 3, family)
 	for i := range n.Hosts {
-		// A bridge port drops what is longer, as no router would.
+		// A bridge port drops longer frames and sends no ICMP message.
 		n.Bridge.Run("ip", "link", "set", fmt.Sprint("port", i), "mtu", "1280")
 	}
 	w := newWorld(t, rng, "NEXAR_TRANSPORTS=quic")

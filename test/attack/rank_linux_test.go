@@ -84,7 +84,7 @@ type rank struct {
 	emitted time.Time   // when the last step was reported
 }
 
-// A state is what the ranks of a world keep in common.
+// A state is replicated on all ranks of a world.
 type state struct {
 	Step int64
 	Sum  uint64
@@ -160,7 +160,7 @@ func leaks(before int) error {
 	return fmt.Errorf("%d files were open before the join, %d are after the close", before, after)
 }
 
-// listen carries out what the test says, until it says nothing more.
+// listen executes the commands of the test until standard input ends.
 func (r *rank) listen(ctx context.Context) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {

@@ -17,7 +17,7 @@ func exhaust(c *conn) {
 	c.owner.reserve, c.owner.areas.reserve = none, none
 }
 
-// wantMemoryError fails the test unless err says how much memory is missing and what to do.
+// wantMemoryError fails the test unless err names the size and a remedy.
 func wantMemoryError(t *testing.T, err error) {
 	t.Helper()
 	if _, ok := errors.AsType[*memoryError](err); !ok {
@@ -31,7 +31,7 @@ func wantMemoryError(t *testing.T, err error) {
 	}
 }
 
-// TestNoMemoryForPipe: a pipe whose indexes have no memory is not opened. The conn
+// TestNoMemoryForPipe: a pipe is not opened without memory for its indexes. The conn
 // goes on.
 func TestNoMemoryForPipe(t *testing.T) {
 	a, b := newPair(t, Config{})
@@ -47,7 +47,7 @@ func TestNoMemoryForPipe(t *testing.T) {
 }
 
 // TestNoMemoryForBytes: a write that finds no memory ends all conns of the node with an
-// error that says so. What was written before arrives.
+// error that says so. Earlier bytes arrive.
 func TestNoMemoryForBytes(t *testing.T) {
 	for name, before := range map[string]int{"first page": 0, "next page": 5000, "whole ring": fillAfter} {
 		t.Run(name, func(t *testing.T) {
