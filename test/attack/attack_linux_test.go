@@ -131,10 +131,19 @@ func (c *campaign) run() {
 func run(t *testing.T, a attack, seed uint64, round int) (skipped, ok bool) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d", a.name, round)
+	before, err := files()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ok = t.Run(fmt.Sprintf("%s/%d", a.name, round), func(t *testing.T) {
 		defer func() { skipped = t.Skipped() }()
 		a.round(t, rand.New(rand.NewPCG(seed, h.Sum64())))
 	})
+	// Namespaces live as long as the files that the test has open.
+	if err := moreFiles(before); err != nil {
+		t.Errorf("%s/%d: %v", a.name, round, err)
+		ok = false
+	}
 	return skipped, ok
 }
 

@@ -147,6 +147,12 @@ func leaks(before int) error {
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		return fmt.Errorf("goroutines left over: %w", err)
 	}
+	return moreFiles(before)
+}
+
+// moreFiles reports whether this process has more open files than before, after some
+// seconds.
+func moreFiles(before int) error {
 	// Network polling adds files of its own when the first socket is made.
 	const polling = 3
 	var after int
@@ -157,7 +163,7 @@ func leaks(before int) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("%d files were open before the join, %d are after the close", before, after)
+	return fmt.Errorf("%d files were open before, %d are now", before, after)
 }
 
 // listen executes the commands of the test until standard input ends.
