@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/testhost"
 )
 
-// A host is a testhost.Host on which workers are started.
+// A host is a testhost.Host that runs workers.
 type host struct {
 	*testhost.Host
 	v4, v6 netip.Addr

@@ -136,8 +136,8 @@ func TestProofNeedsTokenAndSession(t *testing.T) {
 	}
 }
 
-// TestParsePeerToken: seeds need a token that nodes do not have, and an error says what
-// is wrong with another one.
+// TestParsePeerToken: seeds need a token that nodes do not have, and an error
+// explains why another one is refused.
 func TestParsePeerToken(t *testing.T) {
 	cluster := NewToken()
 	for name, test := range map[string]struct{ text, want string }{

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// termLeap is the most by which the term of a message may exceed that of this
-	// seed. Terms grow by one in each election, and a seed that nobody hears does
+	// termLeap bounds the term of a message: it may exceed the term of this seed by
+	// so much. Terms grow by one in each election, and a seed that nobody hears does
 	// not raise its own; one that is far ahead was made up, and would bring the
 	// term of all seeds to where no election can raise it any more.
 	termLeap = 1 << 20
@@ -25,8 +25,8 @@ type Checker interface {
 }
 
 // refuse reports why a message is none that a seed sends. Raft trusts the numbers in
-// messages, and panics or forgets what was agreed on where they make no sense; but
-// messages come from whoever has the token of the seeds. Last is the index of the last
+// messages, and panics or forgets committed entries if they make no sense; but any
+// holder of the token of the seeds can send messages. Last is the index of the last
 // entry here.
 func (l *Log) refuse(m *raftpb.Message, last uint64) error {
 	status := l.raft.BasicStatus()
@@ -54,8 +54,8 @@ func (l *Log) refuse(m *raftpb.Message, last uint64) error {
 	return nil
 }
 
-// refuseEntries refuses entries that do not follow each other, or that contradict what
-// was agreed on.
+// refuseEntries refuses entries that do not follow each other, or that contradict
+// committed entries.
 func (l *Log) refuseEntries(m *raftpb.Message, commit uint64) error {
 	term := m.GetLogTerm()
 	for i, e := range m.GetEntries() {

@@ -46,8 +46,8 @@ func rogueMessage(rng *rand.Rand, from, to uint64) *raftpb.Message {
 	return m
 }
 
-// TestRogueMessages: whatever another seed sends, this one does not panic, keeps what was
-// agreed on, and ends with an error that says why if it ends. Its state works afterwards.
+// TestRogueMessages: no message of another seed makes this one panic or lose committed
+// entries, and ends with an error that says why if it ends. Its state works afterwards.
 func TestRogueMessages(t *testing.T) {
 	seeds := []uint64{1 << 40, 2 << 40, 3 << 40}
 	for trial := range uint64(20) {

@@ -19,7 +19,7 @@ import (
 // An attack is one way to attack a world.
 type attack struct {
 	name   string
-	checks string        // what a round asserts beyond what all do
+	checks string        // further assertions of a round, for the report
 	takes  time.Duration // a round on a busy machine, to plan with
 	short  bool          // without ATTACK a round of it runs as well
 	round  func(t *testing.T, rng *rand.Rand)
@@ -30,7 +30,7 @@ func attacks() []attack {
 	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks(), clockAttacks())
 }
 
-// A tally is what has become of an attack.
+// A tally counts the rounds of an attack.
 type tally struct {
 	rounds  int
 	failed  int
@@ -131,14 +131,23 @@ func (c *campaign) run() {
 func run(t *testing.T, a attack, seed uint64, round int) (skipped, ok bool) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d", a.name, round)
+	before, err := files()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ok = t.Run(fmt.Sprintf("%s/%d", a.name, round), func(t *testing.T) {
 		defer func() { skipped = t.Skipped() }()
 		a.round(t, rand.New(rand.NewPCG(seed, h.Sum64())))
 	})
+	// Namespaces live as long as the files that the test has open.
+	if err := moreFiles(before); err != nil {
+		t.Errorf("%s/%d: %v", a.name, round, err)
+		ok = false
+	}
 	return skipped, ok
 }
 
-// report is the table of what was attacked.
+// report is the table of all attacks.
 func (c *campaign) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Attacks on worlds of real processes, printed by \"make attack\".\n%s\ncommit %s, ATTACK_SEED=%d, %v of %v\n\n",

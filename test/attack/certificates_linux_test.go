@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 )
 
-// A forger makes certificates of a cluster whose authority it holds. It can sign
-// what the seed would not.
+// A forger holds the authority of a cluster and signs certificates that the seed
+// would refuse to sign.
 type forger struct {
 	t       *testing.T
 	cluster string
@@ -89,12 +89,12 @@ func client(cert tls.Certificate, protocol string) *tls.Config {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, InsecureSkipVerify: true,
 		CurvePreferences: []tls.CurveID{tls.X25519},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &cert, nil // shown whatever authorities the server asks for
+			return &cert, nil // for any authorities that the server asks for
 		},
 	}
 }
 
-// badCertificates are those that no node accepts, by what is wrong with them.
+// badCertificates are certificates that no node accepts, by their fault.
 // Victim is the identity of a node of the world.
 func badCertificates(t *testing.T, ours *pki.Authority, victim string) map[string]tls.Certificate {
 	t.Helper()

@@ -22,11 +22,11 @@ func clockAttacks() []attack {
 	}
 }
 
-// buildTime is what building the standard library anew can take on a busy machine.
+// buildTime is how long a busy machine can take to rebuild the standard library.
 const buildTime = 5 * time.Minute
 
-// clockVariable names the file from which a shifted program reads by how many
-// seconds its wall clock differs, in 8 bytes.
+// clockVariable names a file of 8 bytes: the number of seconds that a shifted
+// program adds to its wall clock.
 const clockVariable = "ATTACKED_CLOCK"
 
 // shiftSource is added to package time.
@@ -56,9 +56,9 @@ func mapClockShift() *int64 {
 }
 `
 
-// A shifted program is the test binary, built with a package time whose wall clock
-// differs from that of the system. Its monotonic clock does not, as on a host whose
-// clock is set.
+// A shifted program is the test binary, built with a package time that adds an
+// offset to the wall clock. The monotonic clock stays as it is, as on a host when an
+// operator sets the clock.
 type shifted struct {
 	t      *testing.T
 	binary string
@@ -159,7 +159,7 @@ func attackClockJumps(t *testing.T, rng *rand.Rand) {
 	w.finish()
 }
 
-// attackClockOff has nodes join whose wall clock is wrong.
+// attackClockOff has nodes with a wrong wall clock join.
 func attackClockOff(t *testing.T, rng *rand.Rand) {
 	program := newShifted(t)
 	w := newWorld(t, rng, transports(rng, "shm", "tcp,quic", "quic"))

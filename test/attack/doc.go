@@ -14,7 +14,7 @@
 //
 //	ATTACK=2m         how long to attack; empty: one round of the short attacks
 //	ATTACK_SEED=7     repeats a run; the default is random
-//	ATTACK_ONLY=flap  runs the attacks whose names match a regular expression
+//	ATTACK_ONLY=flap  runs the attacks with names that match a regular expression
 //	REPORT=file       where the report goes
 //
 // The suite needs Linux.

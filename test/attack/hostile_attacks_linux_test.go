@@ -85,8 +85,8 @@ func garbage(addr, network string) {
 	}
 }
 
-// nonsense connects to the seed, with the right token or a wrong one, and says what
-// makes no sense there.
+// nonsense connects to the seed, with the right token or a wrong one, and sends
+// messages that make no sense there.
 func (w *identified) nonsense(ctx context.Context, right bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -121,8 +121,8 @@ func (w *identified) nonsense(ctx context.Context, right bool) {
 }
 
 // attackScribble has a process of the same user write into the shared memory of a
-// rank. What ranks compute with altered memory can be wrong: whoever may write there
-// could alter their own memory as well. They must not crash or hang by it.
+// rank. Results computed from altered memory can be wrong: the same user could alter the
+// private memory of a rank as well. No rank may crash or hang.
 func attackScribble(t *testing.T, rng *mathrand.Rand) {
 	const ranks = 3
 	w := newWorld(t, rng, "NEXAR_TRANSPORTS=shm", "NEXAR_COLLECTIVE_TIMEOUT_SECS=10", "NEXAR_BARRIER_TIMEOUT_SECS=10")

@@ -22,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-// identityAttacks are those of peers that are not whom they claim to be.
+// identityAttacks are attacks with forged identities.
 func identityAttacks() []attack {
 	return []attack{
 		{"certificates", "every port refuses certificates that are wrong, expired or not yet valid, in a word of TLS, and at once", 15 * time.Second, true, attackCertificates},
@@ -33,7 +33,7 @@ func identityAttacks() []attack {
 // refusalBound is the longest that a port may take to refuse somebody.
 const refusalBound = 20 * time.Second
 
-// An identified world is one whose authority the test has, so that it can forge
+// In an identified world the test holds the authority, so that it can forge
 // certificates.
 type identified struct {
 	*world
@@ -65,7 +65,7 @@ func newIdentified(t *testing.T, rng *rand.Rand, ranks int, args arguments, vars
 	return w
 }
 
-// freePort is an address on loopback whose port is free for UDP and TCP.
+// freePort returns an address on loopback with a port that is free for UDP and TCP.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -115,7 +115,7 @@ func overQUIC(ctx context.Context, end *quic.Endpoint, addr string, conf *tls.Co
 	}
 }
 
-// errAccepted says that a port has not refused what it had to.
+// errAccepted says that a port accepted a connection that it had to refuse.
 var errAccepted = errors.New("it was accepted")
 
 // overTCP shows a certificate to the TCP port of a node, as the first bytes of the
@@ -137,15 +137,15 @@ func overTCP(ctx context.Context, addr string, conf *tls.Config) error {
 		return err
 	}
 	// In TLS 1.3 the client has done its part before the server has seen its
-	// certificate. What a server says first is 5 bytes.
+	// certificate. The first message of a server has 5 bytes.
 	if n, err := io.ReadFull(c, make([]byte, 5)); n == 0 {
 		return err
 	}
 	return errAccepted
 }
 
-// wantRefused checks the error of who was refused: it comes at once, and says that
-// this is because of the certificate.
+// wantRefused checks the error of a refused client: it comes at once and names the
+// certificate as the cause.
 func wantRefused(t *testing.T, what string, began time.Time, err error) {
 	t.Helper()
 	took := time.Since(began)
@@ -179,7 +179,7 @@ func attackCertificates(t *testing.T, rng *rand.Rand) {
 	w.finish()
 }
 
-// attackClaims has somebody who may join claim the identity of another.
+// attackClaims has a node with the token claim the identity of another.
 func attackClaims(t *testing.T, rng *rand.Rand) {
 	w := newIdentified(t, rng, 3, arguments{Elastic: true}, "NEXAR_TRANSPORTS=shm,tcp,quic")
 	end := endpoint(t)
@@ -239,20 +239,20 @@ func identityOf(key *pki.Key) []byte {
 	return id[:]
 }
 
-// A client of the seed that holds the token of the cluster.
-type visitor struct {
+// A seedClient is a connection to the seed that holds the token of the cluster.
+type seedClient struct {
 	conn *quic.Conn
 	in   transport.Receiver
 	out  transport.Sender
 }
 
 // knock connects to the seed and proves the token.
-func (w *identified) knock(ctx context.Context, end *quic.Endpoint) (*visitor, error) {
+func (w *identified) knock(ctx context.Context, end *quic.Endpoint) (*seedClient, error) {
 	token, err := pki.ParseToken(w.token)
 	if err != nil {
 		return nil, err
 	}
-	v := new(visitor)
+	v := new(seedClient)
 	if v.conn, err = end.Dial(ctx, w.seedAddr, pki.Joining{}.Client("")); err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func (w *identified) knock(ctx context.Context, end *quic.Endpoint) (*visitor, e
 	return v, nil
 }
 
-func (v *visitor) say(m wire.JoinMessage) error {
+func (v *seedClient) say(m wire.JoinMessage) error {
 	b, err := wire.AppendJoin(nil, m)
 	if err == nil {
 		_, err = v.out.Write(b)
@@ -285,13 +285,13 @@ func (v *visitor) say(m wire.JoinMessage) error {
 	return err
 }
 
-func (v *visitor) hear() (wire.JoinMessage, error) {
+func (v *seedClient) hear() (wire.JoinMessage, error) {
 	v.in.SetReadDeadline(time.Now().Add(refusalBound))
 	return wire.ReadJoin(v.in, wire.JoinBytesMax)
 }
 
 // ask sends a message and returns the answer to it, of a few that may come.
-func (v *visitor) ask(m wire.JoinMessage) (wire.JoinMessage, error) {
+func (v *seedClient) ask(m wire.JoinMessage) (wire.JoinMessage, error) {
 	if err := v.say(m); err != nil {
 		return nil, err
 	}

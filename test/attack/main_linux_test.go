@@ -16,7 +16,7 @@ const (
 	argsVariable = "ATTACK_ARGS"
 )
 
-// roles are what a process that a test starts can be.
+// roles are the main functions of the processes that tests start.
 func roles() map[string]func(args arguments) error {
 	return map[string]func(arguments) error{"rank": runRank, "seed": runSeed}
 }

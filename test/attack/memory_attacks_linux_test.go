@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -35,13 +36,15 @@ type cgroup struct{ dir string }
 func newCgroup(t *testing.T) *cgroup {
 	t.Helper()
 	var last error
-	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
-		c := &cgroup{filepath.Join(root, fmt.Sprintf("nexar-attack-%d-%d", os.Getpid(), time.Now().UnixNano()))}
+	for _, version := range []struct{ root, limit string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
+		c := &cgroup{filepath.Join(version.root, fmt.Sprintf("nexar-attack-%d-%d", os.Getpid(), time.Now().UnixNano()))}
 		if last = os.Mkdir(c.dir, 0o755); last != nil {
 			continue
 		}
 		t.Cleanup(func() { os.Remove(c.dir) })
-		if last = os.WriteFile(filepath.Join(c.dir, limit), []byte(strconv.Itoa(cgroupBytes)), 0o644); last == nil {
+		if last = c.write(version.limit, cgroupBytes); last == nil {
 			return c
 		}
 	}
@@ -55,7 +58,18 @@ func (c *cgroup) Start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(c.dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+	return c.write("cgroup.procs", cmd.Process.Pid)
+}
+
+// write sets a file of the cgroup, which must exist: a directory that is no cgroup has
+// none.
+func (c *cgroup) write(name string, value int) error {
+	f, err := os.OpenFile(filepath.Join(c.dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strconv.Itoa(value))
+	return errors.Join(err, f.Close())
 }
 
 // attackCgroup has a rank work in a small cgroup, and then allocate more.
@@ -103,11 +117,11 @@ func attackNoPages(t *testing.T, rng *rand.Rand) {
 	w.finish()
 }
 
-// eat allocates memory until there is none.
+// eat allocates many times the memory of the cgroup.
 func eat() {
 	const chunk = 4 << 20
 	var kept [][]byte
-	for range 4096 {
+	for range 8 * cgroupBytes / chunk {
 		b := make([]byte, chunk)
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1

@@ -104,6 +104,9 @@ func attackNAT(t *testing.T, rng *rand.Rand, ways string, stays bool) {
 		w.rank(h, arguments{}, "NEXAR_LISTEN=:"+nodePort, fmt.Sprint("NEXAR_RANK=", i))
 	}
 	w.progress(5)
+	for _, p := range w.ranks[:3] {
+		p.accuse() // each has a link to the rank behind the router
+	}
 	for range 3 {
 		r.rebind()
 		time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)

@@ -18,7 +18,7 @@ import (
 
 const (
 	// bound is the longest that any single operation of an attacked world may
-	// take. It is generous: what is checked is that nothing hangs.
+	// take. It is generous: it only has to prove that nothing hangs.
 	bound = time.Minute
 	// exitBound is the longest that a process may take to close its node.
 	exitBound = 30 * time.Second
@@ -38,7 +38,7 @@ type arguments struct {
 	Vector int // further elements in each all-reduce
 }
 
-// An event is what a process reports: a line of JSON on standard output.
+// An event is a report of a process: a line of JSON on standard output.
 type event struct {
 	Kind    string // see the constants below
 	At      time.Time
@@ -258,8 +258,7 @@ func (p *process) reap() {
 	inTime := late.Stop()
 	text := p.log.String()
 	for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault address"} {
-		// A process that was killed or whose memory was altered may end, but the
-		// others must not.
+		// A victim may end with any status; other processes must not crash.
 		if strings.Contains(text, sign) && (!p.isHarmed() || sign == "DATA RACE") {
 			p.t.Errorf("%s: its log has %q", p.name, sign)
 		}
@@ -275,7 +274,7 @@ func (p *process) reap() {
 	}
 }
 
-// A logBuffer keeps what is written to it.
+// A logBuffer keeps all that it receives.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

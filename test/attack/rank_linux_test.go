@@ -84,7 +84,7 @@ type rank struct {
 	emitted time.Time   // when the last step was reported
 }
 
-// A state is what the ranks of a world keep in common.
+// A state is replicated on all ranks of a world.
 type state struct {
 	Step int64
 	Sum  uint64
@@ -147,6 +147,12 @@ func leaks(before int) error {
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		return fmt.Errorf("goroutines left over: %w", err)
 	}
+	return moreFiles(before)
+}
+
+// moreFiles reports whether this process has more open files than before, after some
+// seconds.
+func moreFiles(before int) error {
 	// Network polling adds files of its own when the first socket is made.
 	const polling = 3
 	var after int
@@ -157,10 +163,10 @@ func leaks(before int) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("%d files were open before the join, %d are after the close", before, after)
+	return fmt.Errorf("%d files were open before, %d are now", before, after)
 }
 
-// listen carries out what the test says, until it says nothing more.
+// listen executes the commands of the test until standard input ends.
 func (r *rank) listen(ctx context.Context) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {

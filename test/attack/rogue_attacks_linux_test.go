@@ -38,7 +38,6 @@ type council struct {
 	dir       string
 	peerToken string
 	members   []*process
-	logs      []*logBuffer // of members before they were started again
 }
 
 func newCouncil(t *testing.T, rng *rand.Rand, ranks int) *council {
@@ -65,7 +64,7 @@ func (c *council) start(i, ranks int) {
 	c.members[i] = start(c.t, nil, "seed", fmt.Sprint("seed ", i), args, "NEXAR_CLUSTER_TOKEN="+c.token)
 }
 
-// raftID is what raft calls the seed of an address: see internal/seed.
+// raftID is the identity of a seed in raft, derived from its address as in internal/seed.
 func raftID(addr string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(addr))
@@ -99,7 +98,7 @@ func attackRogue(t *testing.T, rng *rand.Rand) {
 	t.Logf("%d rogue messages", sent)
 	c.progress(5)
 	c.start(rogue, ranks)
-	// The seeds agree on views as before, which have what those before had.
+	// The seeds still agree on views, and their next view follows the last one.
 	c.ranks[0].signal(os.Kill)
 	c.size(ranks - 1)
 	c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
@@ -163,7 +162,7 @@ func (c *council) intrude(as, to, ranks, round int) (sent int) {
 }
 
 // introduce connects to a seed as another one does, with both tokens.
-func (c *council) introduce(ctx context.Context, end *quic.Endpoint, as, to, ranks int) (*visitor, error) {
+func (c *council) introduce(ctx context.Context, end *quic.Endpoint, as, to, ranks int) (*seedClient, error) {
 	w := &identified{world: c.world, seedAddr: c.addrs[to]}
 	v, err := w.knock(ctx, end)
 	if err != nil {
@@ -203,20 +202,20 @@ func (c *council) message(as, to, round int) []byte {
 		Term: pick(), LogTerm: pick(), Index: pick(), Commit: pick(), Vote: pick(), RejectHint: pick(), Reject: proto.Bool(rng.IntN(2) == 0),
 	}
 	switch round % 6 {
-	case 0: // of every kind, with whatever numbers
+	case 0: // every kind, with random numbers
 	case 1: // votes for and by unknown seeds
 		m.Type = []raftpb.MessageType{raftpb.MsgVote, raftpb.MsgPreVote, raftpb.MsgVoteResp, raftpb.MsgPreVoteResp}[rng.IntN(4)].Enum()
 		if rng.IntN(2) == 0 {
 			m.From = proto.Uint64(rng.Uint64())
 		}
-	case 2: // entries that contradict what was agreed on
+	case 2: // entries that contradict committed ones
 		m.Type = raftpb.MsgApp.Enum()
 		for i := range uint64(1 + rng.IntN(4)) {
 			m.Entries = append(m.Entries, &raftpb.Entry{
 				Type: raftpb.EntryType(rng.IntN(3)).Enum(), Term: m.Term, Index: proto.Uint64(m.GetIndex() + 1 + i), Data: junk(200),
 			})
 		}
-	case 3: // snapshots that rewrite what was agreed on
+	case 3: // snapshots that rewrite committed entries
 		m.Type = raftpb.MsgSnap.Enum()
 		m.Snapshot = &raftpb.Snapshot{
 			Data:     junk(1000),
@@ -224,7 +223,7 @@ func (c *council) message(as, to, round int) []byte {
 		}
 	case 4: // signs of life of a leader that does not exist
 		m.Type = raftpb.MsgHeartbeat.Enum()
-	case 5: // what is no message, and long
+	case 5: // long garbage
 		return junk(4 << 20)
 	}
 	b, err := proto.Marshal(m)

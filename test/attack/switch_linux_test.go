@@ -37,7 +37,7 @@ type faultySwitch struct {
 type faults struct {
 	flip   float64 // one bit is flipped, which checksums of IP, UDP and TCP detect
 	forge  float64 // payload is altered and the checksum repaired, as an attacker would
-	late   float64 // it is overtaken by what is sent within the next 5 ms
+	late   float64 // later frames overtake it, by up to 5 ms
 	repeat float64 // it arrives twice
 	port   uint16  // only frames to or from this port are forged; 0: all
 	once   bool    // one frame is forged, after which forge is 0
@@ -82,8 +82,8 @@ func (s *faultySwitch) set(f faults) {
 	s.faults = f
 }
 
-// sendWhole has an interface compute checksums and cut segments itself: on a veth
-// they are left to hardware that there is none of.
+// sendWhole has an interface compute checksums and cut segments itself: a veth leaves
+// them to hardware that does not exist.
 func sendWhole(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -132,7 +132,7 @@ func openPort(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// forward passes on what comes in at a port.
+// forward passes on the frames of a port.
 func (s *faultySwitch) forward(from int) {
 	for b := make([]byte, 1<<16); ; {
 		n, err := s.ports[from].Read(b)
@@ -162,7 +162,8 @@ func (s *faultySwitch) forward(from int) {
 	}
 }
 
-// treat damages a frame, and says to which ports it goes, when, and how often.
+// treat damages a frame and returns its destination ports, its delay and the number of
+// copies.
 func (s *faultySwitch) treat(from int, frame []byte) (to []int, delay time.Duration, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type world struct {
 	vars  []string // of all ranks
 }
 
-// newWorld prepares a world whose ranks get further variables.
+// newWorld prepares a world and sets further variables for its ranks.
 func newWorld(t *testing.T, rng *rand.Rand, vars ...string) *world {
 	return &world{
 		t: t, rng: rng, token: nexar.NewToken(),
@@ -120,8 +120,8 @@ func (w *world) size(n int) {
 	}
 }
 
-// finish has the world stop and checks what has become of every rank: those that
-// are no victims have the same state, which only right results lead to, they are
+// finish stops the world and checks every rank: the ranks that are no victims
+// have the same state, which only right results lead to, they are
 // all in the last world, their errors name victims and ends of attacked links alone, and they leak nothing.
 func (w *world) finish() {
 	w.t.Helper()
@@ -156,7 +156,7 @@ func (w *world) finish() {
 	}
 }
 
-// culprits checks whom the errors of ranks that are no victims name.
+// culprits checks the nodes named by the errors of ranks that are no victims.
 func (w *world) culprits() {
 	w.t.Helper()
 	victims := make(map[string]bool)

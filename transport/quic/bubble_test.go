@@ -59,7 +59,7 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// A narrowConn drops what does not fit a link of 1,280 bytes, without a word.
+// A narrowConn silently drops packets that do not fit a link of 1,280 bytes.
 type narrowConn struct{ net.PacketConn }
 
 func (c narrowConn) WriteTo(p []byte, addr net.Addr) (int, error) {
@@ -71,7 +71,7 @@ func (c narrowConn) WriteTo(p []byte, addr net.Addr) (int, error) {
 }
 
 // TestNarrowPath: nodes connect over a path of 1,280 bytes that drops longer
-// packets silently, as tunnels do, and what they send arrives.
+// packets silently, as tunnels do, and their bytes arrive.
 func TestNarrowPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &simnet.Simnet{Router: &simnet.PerfectRouter{}}

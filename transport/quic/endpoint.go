@@ -334,7 +334,7 @@ const (
 	// smallestPacket is the smallest first packet that QUIC allows. It fits
 	// links of 1,280 bytes, the least that IPv6 demands of a link, with the
 	// headers of UDP and IPv6. Tunnels are that narrow, and many of them drop
-	// what is longer without an ICMP message.
+	// longer packets without an ICMP message.
 	smallestPacket = 1200
 
 	// largestPacket is the largest packet that quic-go sends: what fits an

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,13 +12,21 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// exhaust has a node find no memory from now on, as under strict overcommit.
-func exhaust(c *conn) {
-	none := func(b []byte) error { return &memoryError{len(b), unix.ENOMEM} }
-	c.owner.reserve, c.owner.areas.reserve = none, none
+// exhaustible lets a test take memory from a node, as strict overcommit does: there is
+// none while the result is set. It is called before the node has pipes.
+func exhaustible(e *endpoint) (exhausted *atomic.Bool) {
+	exhausted = new(atomic.Bool)
+	e.reserve = func(b []byte) error {
+		if exhausted.Load() {
+			return &memoryError{len(b), unix.ENOMEM}
+		}
+		return reserveMemory(b)
+	}
+	e.areas.reserve = e.reserve
+	return exhausted
 }
 
-// wantMemoryError fails the test unless err says how much memory is missing and what to do.
+// wantMemoryError fails the test unless err names the size and a remedy.
 func wantMemoryError(t *testing.T, err error) {
 	t.Helper()
 	if _, ok := errors.AsType[*memoryError](err); !ok {
@@ -31,33 +40,34 @@ func wantMemoryError(t *testing.T, err error) {
 	}
 }
 
-// TestNoMemoryForPipe: a pipe whose indexes have no memory is not opened. The conn
+// TestNoMemoryForPipe: a pipe is not opened without memory for its indexes. The conn
 // goes on.
 func TestNoMemoryForPipe(t *testing.T) {
 	a, b := newPair(t, Config{})
+	exhausted := exhaustible(a.owner)
 	before := mappings(t)
-	reserve := a.owner.reserve
-	exhaust(a)
+	exhausted.Store(true)
 	_, err := a.OpenPipe(t.Context())
 	wantMemoryError(t, err)
 	wantMappings(t, before)
-	a.owner.reserve = reserve
+	exhausted.Store(false)
 	pipe, r := newPipe(t, a, b)
 	pass(t, pipe, r, 10)
 }
 
 // TestNoMemoryForBytes: a write that finds no memory ends all conns of the node with an
-// error that says so. What was written before arrives.
+// error that says so. Earlier bytes arrive.
 func TestNoMemoryForBytes(t *testing.T) {
 	for name, before := range map[string]int{"first page": 0, "next page": 5000, "whole ring": fillAfter} {
 		t.Run(name, func(t *testing.T) {
 			cluster := uniqueCluster()
 			hub := newNode(t, Config{Cluster: cluster, Node: "hub"})
+			exhausted := exhaustible(hub)
 			a, b := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "b"}))
 			_, other := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "c"}))
 			s, r := newPipe(t, a, b)
 			pass(t, s, r, before)
-			exhaust(a)
+			exhausted.Store(true)
 			if s.TryWrite(make([]byte, 8000)) || s.TryWritePart([][]byte{make([]byte, 8000)}) != 0 {
 				t.Error("bytes were written without memory")
 			}
@@ -82,10 +92,11 @@ func TestNoMemoryForBytes(t *testing.T) {
 // where there is none.
 func TestNoMemoryForArea(t *testing.T) {
 	a, _ := newPair(t, Config{Areas: 2, AreaSize: 100_000})
+	exhausted := exhaustible(a.owner)
 	areas := hold(t, a)
 	if err := areas.Reserve(1, 100_000); err != nil {
 		t.Error(err)
 	}
-	exhaust(a)
+	exhausted.Store(true)
 	wantMemoryError(t, areas.Reserve(0, 256))
 }

@@ -139,8 +139,8 @@ func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
 // less has gone keeps the little that it has.
 const fillAfter = 64 << 10
 
-// reserve provides the ring with memory for the next n bytes, for which there is
-// room. The lock is held.
+// reserve provides memory for the next n bytes of the ring, which has room for them.
+// The lock is held.
 func (s *sender) reserve(n int) error {
 	if s.full {
 		return nil
@@ -188,9 +188,9 @@ func (s *sender) giveBack() bool {
 	return false
 }
 
-// explain is what Write says of an error. Nonsense in the ring ends the conn, and
+// explain returns the error that Write reports for err. Nonsense in the ring ends the conn, and
 // a lack of memory ends all conns of the node: peers wait for bytes that cannot be sent,
-// and those who decide which node to remove must see that it is this one, not its peer.
+// and the seed must remove this node, not one of its peers.
 func (s *sender) explain(err error) error {
 	if err == errHead {
 		s.conn.broken(err)

@@ -119,7 +119,7 @@ func (l *lane) send(size int, deliver func()) {
 }
 
 // arrival returns when a piece arrives that is sent now. Each loss, and each
-// corruption, costs it the time in which it is noticed and repaired.
+// corruption, delays it until the sender repairs it.
 func (l *lane) arrival(size int) time.Time {
 	k := l.link
 	t := k.transmit(size).Add(k.Delay + upTo(k.Jitter, l.chance.Float64()))

@@ -105,7 +105,7 @@ type Link struct {
 
 	// Corrupt is the part of the datagrams that arrive with one flipped bit, as
 	// if the checksum of UDP had missed it. Pipes stand for transports that
-	// verify what they carry, so a corrupted piece of a pipe counts as lost.
+	// verify their bytes, so a corrupted piece of a pipe counts as lost.
 	Corrupt float64
 
 	// Queue is how many bytes may wait at a link of limited rate before
