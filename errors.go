@@ -84,8 +84,8 @@ type PeerError struct {
 	Node NodeID
 	Addr string // where the node was
 	// Left says that the rank has closed the communicator or its node, in good
-	// order; otherwise it has failed. A rank whose goodbye does not reach all other
-	// ranks has failed for all of them: Err then says which rank has lost it.
+	// order; otherwise it has failed. If the goodbye does not reach all other ranks,
+	// the rank has failed for all of them, and Err says which rank has lost it.
 	Left bool
 	// Err is how it was noticed, for people: an error of package transport.
 	// What programs need to know is in the other fields.

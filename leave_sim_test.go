@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// An outcome is what a rank that stays sees of a leave.
+// An outcome is the course of a leave as a rank that stays sees it.
 type outcome struct {
 	err     error     // of its receive in the first epoch
 	ended   time.Time // when it had that
@@ -139,7 +139,7 @@ func TestLeaveHeardBySome(t *testing.T) {
 	}
 }
 
-// check checks what a rank has seen of the leave of rank 3.
+// check checks the outcome of the leave of rank 3.
 func (s outcome) check(t *testing.T, rank int, left time.Time, nodes []*Node) {
 	t.Helper()
 	const most = time.Second + time.Second // the heartbeat timeout and a second

@@ -240,7 +240,7 @@ func TestDeathWhileLinksAreMeasured(t *testing.T) {
 	const dead = 2
 	for round := range 10 {
 		w := unshared(t, 4)
-		w.hosts = []string{"a", "a", "b", "b"} // of which ranks 0 and 2 measure
+		w.hosts = []string{"a", "a", "b", "b"} // Ranks 0 and 2 measure.
 		var parties []*party
 		for rank := range 4 {
 			parties = append(parties, w.party(7, ranks(4), rank, tune.QUICAlone, slog.New(slog.DiscardHandler)))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A rank leaves in good order while its packets to rank 0 are lost. Two others, for which
-// it has left, wait for rank 0. They learn of its end when rank 0 does, from a report
+// A rank leaves in good order while its packets to rank 0 are lost. Two other ranks have read
+// its goodbye and wait for rank 0. They learn of its end when rank 0 does, from a report
 // that names rank 0, and all three go on together. Where the seed is at another
 // address than rank 0, it hears of the leave; otherwise it has to find out, too.
 func TestLeaveHeardBySome(t *testing.T) {
@@ -32,7 +32,7 @@ func leaveHeardBySome(t *testing.T, transports string, seedHears bool) {
 		leaver   = 3
 		seedAddr = "10.77.0.201"       // a second address of the first host
 		nobody   = "02:00:00:00:de:ad" // no host has it
-		ceiling  = time.Minute         // of the heartbeat timeout and what a busy machine adds to it
+		ceiling  = time.Minute         // of the heartbeat timeout and the delays of a busy machine
 	)
 	c := newCluster(t, 4, ipv4, func(w *network, rank int) []string {
 		vars := []string{

@@ -107,8 +107,8 @@ func (e *Engine) Left(l *link.Link) {
 	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
 }
 
-// Failed ignores what a peer says of a third node. It is for owners of an Engine
-// that follow such reports, which are the handlers of their links themselves.
+// Failed ignores the report of a peer about a third node. Owners of an Engine that
+// act on such reports handle them before the Engine does.
 func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
 
 // Doubt ends every communicator that contains a peer which another node has lost.

@@ -2,7 +2,7 @@ package member
 
 import "fmt"
 
-// A PeerState is what a node knows about the life of another node of its view.
+// A PeerState is the knowledge of a node about the life of another node of its view.
 //
 // "Left", "failed" and "doubted" are different states, because they call for
 // different actions: a peer that left in good order ends only the operations that
@@ -29,8 +29,8 @@ const (
 	// PeerLeftLost is the state of a peer that has said goodbye to this node, and
 	// was lost by another node, which its goodbye has not reached.
 	PeerLeftLost
-	// PeerFailed is the state of a peer to which this node has lost its link without a
-	// goodbye.
+	// PeerFailed is the state of a peer after this node has lost its link to it without
+	// a goodbye.
 	PeerFailed
 	// PeerRemoved is the state of a node that is not in the newest view.
 	PeerRemoved
@@ -73,8 +73,8 @@ const (
 	// DoubtsSelf says that the peer doubts this node, which another node has lost.
 	DoubtsSelf
 	// AdoptedIn and AdoptedOut say that this node has adopted a later view, which
-	// contains the peer or does not. AdoptedUnlinked is AdoptedIn for a peer to which
-	// there is no link.
+	// contains the peer or does not. AdoptedUnlinked is AdoptedIn for a peer without
+	// a link.
 	AdoptedIn
 	AdoptedOut
 	AdoptedUnlinked
@@ -135,14 +135,14 @@ const (
 // Has reports whether the set contains all of some.
 func (e PeerEffects) Has(some PeerEffects) bool { return e&some == some }
 
-// A PeerReport is what another node has said about a peer.
+// A PeerReport is the report of another node about a peer.
 type PeerReport struct {
-	Epoch  uint64 // of the view in which the peer was lost
+	Epoch  uint64 // of the reporter's view when it lost the peer
 	Closed bool   // the peer has closed the link
 	Self   bool   // the report is about this node, and the peer is its sender
 }
 
-// Event is the event that a report is on a node whose newest view has this epoch.
+// Event converts a report to an event, for a node that has adopted the view with this epoch.
 // A report about an earlier view is none: the peer may be in the newest one although
 // it was lost before, and the seed knows.
 func (r PeerReport) Event(epoch uint64) PeerEvent {
@@ -157,8 +157,7 @@ func (r PeerReport) Event(epoch uint64) PeerEvent {
 	return ReportedLost
 }
 
-// Next is the table of transitions: the state after an event, and what is to be
-// done. An event that the table does not list for a state changes nothing: its
+// Next is the table of transitions: the state after an event, and the effects. An event that the table does not list for a state changes nothing: its
 // consequences have been drawn before.
 func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 	switch {
@@ -228,8 +227,8 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 	return s, 0
 }
 
-// removed is Next for a node that is not in the view any more. What needs it has
-// ended if it has failed or left.
+// removed is Next for a node that is not in the view any more. If it has failed or
+// left, the operations that need it have ended before.
 func (s PeerState) removed() (PeerState, PeerEffects) {
 	switch s {
 	case PeerLinked, PeerSuspected, PeerDoubting:

@@ -41,7 +41,7 @@ func rumorAt(i int) rumor {
 	return rumor{i & 3, i >> 2 & 3, i >> 4 & 3, i >> 6 & 3, i>>8 == 1}
 }
 
-// A modelState is the joint state of all ranks and of what is on its way between
+// A modelState is the joint state of all ranks and of the messages between
 // them. Rows of grids are the ranks that know or do something, columns the ranks that
 // it is about.
 type modelState struct {
@@ -50,7 +50,7 @@ type modelState struct {
 	killed [modelRanks]bool
 	moved  [modelRanks]bool // to the next view
 	states [modelRanks][modelRanks]PeerState
-	down   grid // link ends of which the rank has learned
+	down   grid // link ends that the rank has noticed
 
 	// On their way:
 	lost, closed, bye grid
@@ -88,7 +88,7 @@ func (s *modelState) purge(a, b int) {
 	})
 }
 
-// A fate is what happens to a rank: it leaves, it dies, or it and another rank lose
+// A fate is an event in the life of a rank: it leaves, it dies, or it and another rank lose
 // their link.
 type fate struct {
 	kind  fateKind
@@ -114,7 +114,7 @@ func (f fate) String() string {
 	return fmt.Sprintf("ranks %d and %d lose their link", f.rank, f.other)
 }
 
-// A table is what the model runs: the one of the package, or one with a planted
+// A table is the subject of the model: the one of the package, or one with a planted
 // fault.
 type table struct {
 	next  func(s PeerState, e PeerEvent) (PeerState, PeerEffects)
@@ -123,8 +123,8 @@ type table struct {
 
 func soundTable() table { return table{PeerState.Next, PeerReport.Event} }
 
-// A scenario is a number of ranks, what happens to them, in any order, and what the
-// network may do: lose a single report on a link that stands, or deliver it twice.
+// A scenario is a number of ranks, their fates, in any order, and the faults of the
+// network: it may lose a single report on a link that stands, or deliver one twice.
 // Adopters may go on with the next view before the others have heard of
 // the end of this one.
 type scenario struct {

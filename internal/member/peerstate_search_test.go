@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// A search visits every joint state of a scenario once.
+// A search explores every joint state of a scenario once.
 type search struct {
 	scenario
 	table
-	seed    maphash.Seed
-	visited map[uint64]struct{}
-	stack   []modelState
-	err     error
+	seed  maphash.Seed
+	seen  map[uint64]struct{}
+	stack []modelState
+	err   error
 }
 
-// run returns how many states there are, and what is wrong with the first bad one.
+// run returns the number of states, and an error that describes the first bad one.
 func (c scenario) run(t table) (states int, err error) {
-	s := &search{scenario: c, table: t, seed: maphash.MakeSeed(), visited: make(map[uint64]struct{})}
+	s := &search{scenario: c, table: t, seed: maphash.MakeSeed(), seen: make(map[uint64]struct{})}
 	first := modelState{losses: c.losses, copies: c.copies, moves: c.adopters}
-	s.visit(first)
+	s.explore(first)
 	for len(s.stack) > 0 && s.err == nil {
 		last := len(s.stack) - 1
 		from := s.stack[last]
@@ -32,15 +32,15 @@ func (c scenario) run(t table) (states int, err error) {
 	if s.err != nil {
 		s.err = fmt.Errorf("%v: %w", c, s.err)
 	}
-	return len(s.visited), s.err
+	return len(s.seen), s.err
 }
 
-// visit puts a state on the stack that was not there before. States are told apart by a
+// explore puts a state on the stack that was not there before. States are told apart by a
 // hash of 64 bits: among a million, two are the same once in thirty million searches.
-func (s *search) visit(m modelState) {
+func (s *search) explore(m modelState) {
 	key := maphash.Comparable(s.seed, m)
-	if _, seen := s.visited[key]; !seen {
-		s.visited[key] = struct{}{}
+	if _, known := s.seen[key]; !known {
+		s.seen[key] = struct{}{}
 		s.stack = append(s.stack, m)
 	}
 }
@@ -51,7 +51,7 @@ func (s *search) failf(m *modelState, format string, args ...any) {
 	}
 }
 
-// step visits all states that follow, and reports whether nothing more has to happen.
+// step explores all successors of a state, and reports whether the state is terminal.
 func (s *search) step(from modelState) (calm bool) {
 	calm = true
 	if int(from.next) < len(s.fates) {
@@ -73,7 +73,7 @@ func (s *search) step(from modelState) (calm bool) {
 			m := from
 			m.moves--
 			s.move(&m, at)
-			s.visit(m)
+			s.explore(m)
 		}
 	}
 	from.each(func(r rumor) {
@@ -81,30 +81,30 @@ func (s *search) step(from modelState) (calm bool) {
 		m := from
 		m.pull(r)
 		s.hear(&m, r)
-		s.visit(m)
+		s.explore(m)
 		if from.copies > 0 {
 			m := from
 			m.copies--
 			s.hear(&m, r)
-			s.visit(m)
+			s.explore(m)
 		}
 		if from.losses > 0 {
 			m := from
 			m.losses--
 			m.pull(r)
-			s.visit(m)
+			s.explore(m)
 		}
 	})
 	return calm
 }
 
-// meet visits all states in which a fate has been met.
+// meet explores all states that a fate leads to.
 func (s *search) meet(from modelState, f fate) {
 	from.next++
 	switch f.kind {
 	case isCut:
 		if from.gone[f.rank] || from.gone[f.other] || from.down.has(f.rank, f.other) {
-			s.visit(from)
+			s.explore(from)
 			return
 		}
 		for _, seen := range []PeerEvent{LinkClosed, LinkLost} {
@@ -115,7 +115,7 @@ func (s *search) meet(from modelState, f fate) {
 			} else {
 				m.closed.add(f.other, f.rank)
 			}
-			s.visit(m)
+			s.explore(m)
 		}
 	case dies:
 		from.gone[f.rank], from.killed[f.rank] = true, true
@@ -125,18 +125,18 @@ func (s *search) meet(from modelState, f fate) {
 				from.lost.add(at, f.rank)
 			}
 		}
-		s.visit(from)
+		s.explore(from)
 	case leaves:
 		s.leave(from, f.rank, 0)
 	}
 }
 
-// leave has a rank leave the peers from at on, each of which reads its goodbye, or
+// leave has a rank leave the peers from at on. Each of them reads its goodbye, or
 // finds its link silent or closed.
 func (s *search) leave(from modelState, rank, at int) {
 	if at == s.ranks {
 		from.gone[rank] = true
-		s.visit(from)
+		s.explore(from)
 		return
 	}
 	state, effects := s.next(from.states[rank][at], SelfClosing)
@@ -164,7 +164,7 @@ func (s *search) leave(from modelState, rank, at int) {
 	}
 }
 
-// clear drops what is on its way to a rank that is gone, of its link to a peer.
+// clear drops the messages to a rank that is gone, and the events of its link to a peer.
 func (s *search) clear(m *modelState, rank, peer int) {
 	m.lost.remove(rank, peer)
 	m.closed.remove(rank, peer)
@@ -201,7 +201,7 @@ func (s *search) endLink(from modelState, at, peer int, e PeerEvent) (done bool)
 		}
 		s.apply(&from, at, peer, e, rumor{from: peer, to: at, peer: peer, by: at})
 	}
-	s.visit(from)
+	s.explore(from)
 	return true
 }
 
@@ -221,7 +221,7 @@ func (s *search) hear(m *modelState, r rumor) {
 	s.apply(m, r.to, about, s.event(PeerReport{Epoch: 1, Closed: r.closed, Self: r.peer == r.to}, epoch), r)
 }
 
-// apply has a rank learn something about a peer, and do what the table says.
+// apply has a rank learn something about a peer, and carries out the effects of the table.
 func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news rumor) {
 	before := m.states[at][peer]
 	after, effects := s.next(before, e)
@@ -280,8 +280,8 @@ func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news rumor) {
 	}
 }
 
-// tellOf has a rank tell others: for each other rank of what it has seen itself, and of
-// what it has heard, at most once of each kind.
+// tellOf has a rank tell others about a peer: once of its own loss, and once of each kind
+// of report that it repeats.
 func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news rumor) {
 	for _, t := range []struct {
 		effect PeerEffects
@@ -306,7 +306,7 @@ func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news r
 	}
 }
 
-// tell sends a report to all peers to which a rank has a link.
+// tell sends a report over all links of a rank.
 func (s *search) tell(m *modelState, at, peer int, news rumor) {
 	for to := range s.ranks {
 		if to != at && to != peer && to != news.from && !m.down.has(at, to) && !m.gone[to] {
@@ -315,8 +315,8 @@ func (s *search) tell(m *modelState, at, peer int, news rumor) {
 	}
 }
 
-// move has a rank adopt the next view, in which nobody is that is gone. Of two ranks
-// that have lost each other the second one is not in it.
+// move has a rank adopt the next view, without the ranks that are gone. Of two ranks
+// that have lost each other the view has only the first.
 func (s *search) move(m *modelState, at int) {
 	if slices.Contains(s.removed(m), at) {
 		return

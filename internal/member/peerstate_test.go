@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// check looks at a state in which nothing is on its way any more.
+// check checks a terminal state: nothing is on its way any more.
 func (s *search) check(m modelState) {
 	for set := range 1 << s.ranks {
 		s.checkComm(&m, set)
@@ -40,7 +40,7 @@ func (s *search) checkComm(m *modelState, set int) {
 	}
 }
 
-// checkPair checks what a rank that lives has done about another one.
+// checkPair checks the effects on a rank that lives of the end of another one.
 func (s *search) checkPair(m *modelState, at, peer int) {
 	if m.gone[at] || m.moved[at] {
 		return
@@ -103,7 +103,7 @@ func scenarios(all bool) (list []scenario) {
 		single := []fate{{kind: leaves, rank: last}, {kind: dies, rank: last}, {kind: isCut, rank: 0, other: last}}
 		for _, f := range single {
 			list = append(list, scenario{ranks: n, fates: []fate{f}, copies: 1, adopters: 1})
-			if n == modelRanks && f.kind != isCut { // Others repeat what gets lost.
+			if n == modelRanks && f.kind != isCut { // A lost report needs a third rank to repeat it.
 				list = append(list, scenario{ranks: n, fates: []fate{f}, losses: 1, copies: 1})
 			}
 		}
@@ -177,7 +177,7 @@ type mutant struct {
 	table
 }
 
-// mutants are tables of which each lacks an effect, or makes another mistake.
+// mutants are tables with one mistake each, most of them a missing effect.
 func mutants() (list []mutant) {
 	add := func(name string, change func(s PeerState, e PeerEvent, next PeerState, effects PeerEffects) (PeerState, PeerEffects)) {
 		m := mutant{name, soundTable()}

@@ -34,7 +34,7 @@ func (m *Mesh) lost(l *link.Link, err error) {
 	m.apply(l.Peer, event, news{err: err, from: l})
 }
 
-// left handles the goodbye of a peer, whose silence from now on is no failure.
+// left handles the goodbye of a peer. Its silence from now on is no failure.
 func (m *Mesh) left(l *link.Link) {
 	if l.Peer == m.self {
 		m.engine.Left(l)
@@ -113,8 +113,8 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 type reportedError struct {
 	by   int // the rank that has lost its link to the node, not the one that says so
 	text string
-	// Left says that the node has said goodbye to this one, and doubting that it is this
-	// node that was lost, for which the peer has ended its communicators.
+	// Left says that the node has said goodbye to this one, and doubting that this
+	// node was lost, so that the peer has ended its communicators.
 	left, doubting bool
 }
 
@@ -138,9 +138,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// News is what comes with an event.
+// News are the details of an event.
 type news struct {
-	err    error       // what is wrong with the peer; nil if nothing is
+	err    error       // why the peer is of no use; nil if it left or stays
 	from   *link.Link  // the link that has ended, or that has brought the report; nil if neither
 	report wire.Failed // of another node
 }
@@ -236,7 +236,7 @@ func (m *Mesh) tell(links []*link.Link, lost int, n news) {
 	}
 }
 
-// end ends what cannot go on without a peer.
+// end ends the communicators and operations that cannot go on without a peer.
 func (m *Mesh) end(seat int, l *link.Link, e member.PeerEvent, effects member.PeerEffects, err error) {
 	comms := effects.Has(member.EndComms)
 	switch {

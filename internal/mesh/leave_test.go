@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A partialLeave is a way in which rank 3 of four leaves so that ranks 1 and 2 read
+// A partialLeave makes rank 3 of four leave so that ranks 1 and 2 read
 // its goodbye and rank 0 does not.
 type partialLeave struct {
 	name string
@@ -74,8 +74,8 @@ func partialLeaves() []partialLeave {
 	return list
 }
 
-// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2, for which it
-// has left in good order, wait for rank 0. They hear within the heartbeat timeout and a
+// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2 have read its
+// goodbye, and wait for rank 0. They hear within the heartbeat timeout and a
 // second that the communicator has ended, which rank is gone and which has lost it; and
 // nobody loses a link to a rank that is there. Where the link of rank 0 breaks after the
 // goodbye was read, rank 3 has left for all, and all go on.
@@ -151,7 +151,7 @@ func (w *world) stateOf(of, rank int) member.PeerState {
 }
 
 // TestLeaveWithoutLoss: a rank that leaves in good order ends nothing that does not need
-// it, in whatever order its goodbyes arrive.
+// it, in any order of its goodbyes.
 func TestLeaveWithoutLoss(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -226,5 +226,45 @@ func TestRemovedRankEndsComms(t *testing.T) {
 		}
 		wantPeerError(t, comms[0].Err(), 2, false)
 		w.wantNoFailures()
+	})
+}
+
+// TestLeaveOfAnUnwatchedPeer: a rank leaves, and its goodbye does not reach a rank that
+// waits for it and is not among its watchers. The next view of the seed does.
+func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
+	const n, leaver = 10, 3
+	inBubble(t, n, func(w *world) {
+		far := w.ranks(append(member.Watchers(w.view, leaver, WatchedMax), leaver)...)[0]
+		next := w.view
+		var mu sync.Mutex
+		w.newest = func() member.View {
+			mu.Lock()
+			defer mu.Unlock()
+			return next
+		}
+		w.form()
+		time.Sleep(10 * time.Second)
+		w.network.SetOneWay(w.host(leaver), w.host(far), sim.Link{Down: true})
+		began := time.Now()
+		time.AfterFunc(20*time.Millisecond, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			next = member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(w.view.Nodes), leaver, leaver+1)}
+		})
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		go w.meshes[leaver].Close(ctx)
+		ctx, cancel = context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		_, err := w.comms[far].Recv(ctx, make([]byte, 8), 1, leaver, 5)
+		wantPeerError(t, err, leaver, false)
+		if took, most := time.Since(began), timeout+time.Second+delay; took > most {
+			t.Errorf("it took %v, at most %v was needed", took, most)
+		}
+		for rank := range n {
+			if got := w.notes[rank].all(); rank != far && len(got) > 0 {
+				t.Errorf("for rank %d these have failed: %v", rank, got)
+			}
+		}
 	})
 }

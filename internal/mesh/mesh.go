@@ -57,6 +57,10 @@ type Config struct {
 	// its goodbye does not reach another node, nor for one that is not in the next
 	// view for another reason. It must not block; nil ignores.
 	Failed func(rank int, n member.Node, err error)
+	// Newest returns the newest view that the seed has made, which this node may not have
+	// adopted. Peers that are not in it are watched. It must not block; nil is the view
+	// that this node has adopted.
+	Newest func() member.View
 	// EagerMax is that of the engine.
 	EagerMax int
 	// Log takes notes; nil discards them.
@@ -304,8 +308,8 @@ func (m *Mesh) newLink(ctx context.Context, r *route, seat int, cfg link.Config)
 }
 
 // A handler passes the frames of a link to the engine, and its end and reports of
-// failures to the mesh, which tells the engine what follows from them. It ignores the
-// ends of links that are not in use: for the engine, a seat has one link.
+// failures to the mesh, which tells the engine the consequences. It ignores the
+// ends of links that are not in use: for the engine, a node has one link.
 type handler struct {
 	*engine.Engine
 	mesh *Mesh

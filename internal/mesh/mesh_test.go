@@ -39,6 +39,7 @@ type world struct {
 	paths      func(rank int) []Path // in place of the transports alone
 	lost       func(id member.NodeID, err error)
 	lostBy     func(rank int, id member.NodeID) // in place of lost
+	newest     func() member.View               // that of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -100,7 +101,7 @@ func (w *world) config(rank int) Config {
 	}
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
-		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost,
+		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 	}
 }
 

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/member"
@@ -40,6 +41,28 @@ func (m *Mesh) newVigil(now time.Time) *vigil {
 	return v
 }
 
+// watchRemoved adds the peers that are not in the newest view of the seed. One of them may
+// have left, and its goodbye to this node been lost; if this node does not watch it, and
+// waits for it, nothing else would tell.
+func (m *Mesh) watchRemoved(v *vigil, now time.Time) {
+	if m.cfg.Newest == nil {
+		return
+	}
+	view := m.cfg.Newest()
+	if view.Epoch <= v.epoch {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for seat, l := range m.links {
+		_, in := view.Rank(m.nodes[seat].ID)
+		watched := slices.ContainsFunc(v.pulses, func(p *pulse) bool { return p.seat == seat })
+		if l != nil && !in && !watched && seat != m.self && !m.expected[seat] && !m.states[seat].IsGone() {
+			v.pulses = append(v.pulses, &pulse{seat: seat, at: now})
+		}
+	}
+}
+
 // newest is the newest view.
 func (m *Mesh) newest() member.View {
 	m.mu.Lock()
@@ -66,6 +89,7 @@ func (m *Mesh) watch(ctx context.Context) {
 			if m.newest().Epoch != v.epoch {
 				v = m.newVigil(time.Now()) // Others may have to be watched by now.
 			}
+			m.watchRemoved(v, time.Now())
 			m.look(v, time.Now())
 		}
 	}

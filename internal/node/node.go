@@ -237,7 +237,7 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.note,
+		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.note, Newest: n.Session.Newest,
 	})
 	if err != nil {
 		return nil, err

@@ -117,6 +117,12 @@ func (s *Session) latest() (v member.View, changed <-chan struct{}) {
 	return s.view, s.changed
 }
 
+// Newest is the newest view that the seed has sent. Its epoch is 0 if there is none.
+func (s *Session) Newest() member.View {
+	v, _ := s.latest()
+	return v
+}
+
 // Next waits for a view that is newer than epoch. A *RemovedError says that this
 // node is not in it, and ErrSeedGone that there will be none.
 func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {

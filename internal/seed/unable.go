@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// unable tells the council what a node says about another one: that it has lost it, or
-// that it has read its goodbye. A node that left has told the seed which led then,
+// unable handles the report of a node that it has lost another one, or
+// has read its goodbye. A node that left has told the seed which led then,
 // and has no conn to this one; a node that has a conn speaks for itself. The lock
 // is held.
 func (s *Server) unable(now time.Time, by member.NodeID, m wire.JoinUnable) {

@@ -3,7 +3,7 @@ package wire
 import "encoding/binary"
 
 // A Failed tells that the node By has lost its link to the node with identity Node
-// in the view with Epoch. Its sender is By, or a node that repeats what it has heard.
+// in the view with Epoch. Its sender is By, or a node that repeats the report.
 // Length bytes of text, the reason, follow.
 type Failed struct {
 	Node, By [16]byte
