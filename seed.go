@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
@@ -114,9 +113,6 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
 		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Log", ErrConfig)
 	}
-	if err := cfg.checkAddrs(); err != nil {
-		return nil, err
-	}
 	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
 	if err != nil {
 		return nil, err
@@ -134,19 +130,6 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	return &Seed{s}, nil
-}
-
-// checkAddrs finds addresses that cannot be meant, before they get into other errors.
-func (cfg *SeedConfig) checkAddrs() error {
-	if cfg.Listen != "" && !host.IsAddr(cfg.Listen, true) {
-		return fmt.Errorf("%w: Listen %q: not an address of the form host:port, :port or host:0", ErrConfig, cfg.Listen)
-	}
-	for _, peer := range cfg.Peers {
-		if !host.IsAddr(peer, false) {
-			return fmt.Errorf("%w: Peers: %q is not an address of the form host:port", ErrConfig, peer)
-		}
-	}
-	return nil
 }
 
 // follow reports progress.
