@@ -41,7 +41,7 @@ type Handle struct {
 func (h *Handle) Wait() error {
 	<-h.Done()
 	if h.done == nil {
-		return errNoStart
+		return errors.New("nexar: wait: this Handle was not returned by a Start function: there is no operation to wait for")
 	}
 	if h.guard != nil {
 		h.guard.Check()
@@ -49,15 +49,8 @@ func (h *Handle) Wait() error {
 	return h.err
 }
 
-var errNoStart = errors.New("nexar: wait: this Handle was not returned by a Start function: there is no operation to wait for")
-
 // Done is closed when the operation has ended.
-func (h *Handle) Done() <-chan struct{} {
-	if h.done == nil {
-		return ended(errNoStart).done
-	}
-	return h.done
-}
+func (h *Handle) Done() <-chan struct{} { return guard.Closed(h.done) }
 
 // Status is what a StartRecv or StartExchange has received, once that has ended
 // well.

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
@@ -123,9 +121,6 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if cfg.ForgetState && len(cfg.Peers) == 0 {
 		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
 	}
-	if err := cfg.checkAddrs(); err != nil {
-		return nil, err
-	}
 	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
 	if err != nil {
 		return nil, err
@@ -143,17 +138,6 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	return &Seed{s}, nil
-}
-
-// checkAddrs finds addresses that cannot be meant, before they get into other errors.
-func (cfg *SeedConfig) checkAddrs() error {
-	if cfg.Listen != "" && !host.IsAddr(cfg.Listen, true) {
-		return fmt.Errorf("%w: Listen %q: not an address of the form host:port, :port or host:0", ErrConfig, cfg.Listen)
-	}
-	if i := slices.IndexFunc(cfg.Peers, func(p string) bool { return !host.IsAddr(p, false) }); i >= 0 {
-		return fmt.Errorf("%w: Peers: %q is not an address of the form host:port", ErrConfig, cfg.Peers[i])
-	}
-	return nil
 }
 
 // follow reports progress.

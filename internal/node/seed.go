@@ -53,6 +53,9 @@ type Seed struct {
 
 // StartSeed starts a seed, which runs until it is closed.
 func StartSeed(cfg SeedConfig) (*Seed, error) {
+	if err := cfg.checkAddrs(); err != nil {
+		return nil, err
+	}
 	dir := cfg.StateDir
 	if len(cfg.Peers) > 0 {
 		dir = "" // The seeds agree on one.
@@ -136,6 +139,20 @@ func selfOf(seeds []string, advertise, listen string) (string, error) {
 		which = "several peers, " + strings.Join(here, ", ") + ", lead"
 	}
 	return "", fmt.Errorf("%s to the seed that listens at %s: say which one it is, by its address", which, listen)
+}
+
+// checkAddrs finds addresses that cannot be meant, before other errors contain
+// them.
+func (cfg *SeedConfig) checkAddrs() error {
+	if !host.IsAddr(cfg.Listen, true) {
+		return fmt.Errorf("listen address %q: not of the form host:port, :port or host:0", cfg.Listen)
+	}
+	for _, peer := range cfg.Peers {
+		if !host.IsAddr(peer, false) {
+			return fmt.Errorf("peer %q: not an address of the form host:port", peer)
+		}
+	}
+	return nil
 }
 
 func openAuthority(dir string) (*pki.Authority, error) {
