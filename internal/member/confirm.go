@@ -26,6 +26,14 @@ func (l *Lobby) report(by, to NodeID, up bool) (known bool) {
 	return known
 }
 
+// reports returns the nodes that have confirmed their links to a candidate.
+func (l *Lobby) reports(id NodeID) map[NodeID]struct{} {
+	if c := l.find(id); c != nil {
+		return c.reports
+	}
+	return nil
+}
+
 // isPaired reports whether both ends of the link between a candidate and another node say
 // that it stands.
 func (c *candidate) isPaired(id NodeID) bool {

@@ -60,18 +60,24 @@ type Council struct {
 	alive map[NodeID]time.Time // when nodes were last alive for sure
 	news  time.Time            // when something new was last heard
 
-	fresh   map[NodeID]int  // 1 for nodes that have entered with this view
-	strikes map[NodeID]int  // unconfirmed accusations that had another node removed
-	rest    map[NodeID]bool // nodes that are at rest, and whether they leave
-	due     time.Time       // when all nodes have to be, if one is
-	called  bool            // nodes were asked to
-	held    bool            // there are too few for a view
+	fresh   map[NodeID]newcomer // nodes that have entered with this view, or lately
+	strikes map[NodeID]int      // unconfirmed accusations that had another node removed
+	rest    map[NodeID]bool     // nodes that are at rest, and whether they leave
+	due     time.Time           // when all nodes have to be, if one is
+	called  bool                // nodes were asked to
+	held    bool                // there are too few for a view
 }
 
 // A loss is that of a link.
 type loss struct {
 	at     time.Time
 	reason string
+}
+
+// A newcomer is a node that has entered lately.
+type newcomer struct {
+	at    time.Time           // when
+	links map[NodeID]struct{} // nodes that had confirmed their links to it
 }
 
 // A departure is how a node ended its connection to the Council.
@@ -85,7 +91,7 @@ type departure struct {
 func NewCouncil(v View, l *Lobby) *Council {
 	return &Council{
 		view: v.clone(), lobby: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
-		rest: make(map[NodeID]bool), strikes: make(map[NodeID]int),
+		rest: make(map[NodeID]bool), strikes: make(map[NodeID]int), fresh: make(map[NodeID]newcomer),
 	}
 }
 
@@ -366,9 +372,11 @@ func (c *Council) entries(r *Ruling, enter []Node) (entries []Entry) {
 // Adopt goes on with the next view.
 func (c *Council) Adopt(v View) {
 	c.strike(v)
-	c.fresh = make(map[NodeID]int)
+	now := c.lobby.ticked // when this view was decided, or later
+	maps.DeleteFunc(c.fresh, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
 	for _, rank := range v.Without(c.view) {
-		c.fresh[v.Nodes[rank].ID] = 1
+		id := v.Nodes[rank].ID
+		c.fresh[id] = newcomer{at: now, links: c.lobby.reports(id)}
 	}
 	c.view = v.clone()
 	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone })

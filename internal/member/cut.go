@@ -15,6 +15,9 @@ const (
 	// tie decides between them. One cut of a network is reported over a heartbeat interval,
 	// and the fewest nodes go only if all of it is known.
 	cutPatience = time.Second
+	// probation is how long a node counts as one that has only just entered, at least. It is
+	// longer than other nodes wait for the links of a newcomer before they report it.
+	probation = 15 * time.Second
 )
 
 // A lostPair is two nodes, by rank, that have lost each other, or one of them the other.
@@ -148,9 +151,12 @@ func (c *Council) bothAnswered(link [2]NodeID, l loss) bool {
 	return !c.alive[link[0]].Before(l.at) && !c.alive[link[1]].Before(l.at)
 }
 
-// isProven reports whether a node was in the view before and has not made an accusation
-// that nothing confirmed.
-func (c *Council) isProven(id NodeID) bool { return c.fresh[id] == 0 && c.strikes[id] == 0 }
+// isProven reports whether a node has been in the world for longer than probation and has
+// not made an accusation that nothing confirmed.
+func (c *Council) isProven(id NodeID) bool {
+	_, fresh := c.fresh[id]
+	return !fresh && c.strikes[id] == 0
+}
 
 // The classes of nodes are the first components of a cost.
 const (
@@ -237,18 +243,26 @@ func (c *Council) why(id NodeID) string {
 }
 
 // strike counts, before the next view is adopted, which nodes have had another one removed
-// by an accusation that nothing confirms: the accused had answered, and has lost no link
-// with a third node. From then on ties are decided against the accuser, also with nodes
+// by an accusation that nothing confirms: the accused had answered, has lost no link with a
+// third node, and was linked to the accuser before. From then on ties are decided against the accuser, also with nodes
 // that have only just entered, so that one that lies has one other removed at most.
 func (c *Council) strike(next View) {
 	for link, l := range c.lost {
 		by, to := link[0], link[1]
 		_, stays := next.Rank(by)
 		_, kept := next.Rank(to)
-		if stays && !kept && !c.isGone(link) && c.bothAnswered(link, l) && !c.hasOtherLoss(to, by) {
+		if stays && !kept && !c.isGone(link) && c.bothAnswered(link, l) && !c.hasOtherLoss(to, by) && c.hadLink(by, to) {
 			c.strikes[by]++
 		}
 	}
+}
+
+// hadLink reports whether a node ever said that it had a link to another: only nodes that
+// have entered lately may have been let in without it.
+func (c *Council) hadLink(by, to NodeID) bool {
+	n, fresh := c.fresh[to]
+	_, linked := n.links[by]
+	return !fresh || linked
 }
 
 // hasOtherLoss reports whether a node has lost a link, whichever end says so, with

@@ -231,14 +231,21 @@ func TestManyLosses(t *testing.T) {
 	t.Logf("%d of %d stay, %v", n-len(goes), n, took)
 }
 
-// TestNewcomersAreAccused: a node of the world has one newcomer removed, but not another.
+// TestNewcomersAreAccused: a node of the world that had links to newcomers has one of them
+// removed, but not another. A node that never had the links is not to blame.
 func TestNewcomersAreAccused(t *testing.T) {
-	tr := newTrial(t, 5)
-	for _, want := range []int{4, 1} {
-		tr.council.fresh = map[NodeID]int{node(4 - tr.views).ID: 1}
-		tr.lose(1, 4-tr.views)
-		if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
-			t.Fatalf("%v go, want node %d", gone, want)
+	for linked, want := range map[bool][]int{true: {4, 1}, false: {4, 3}} {
+		tr := newTrial(t, 5)
+		for _, want := range want {
+			n := newcomer{at: tr.now}
+			if linked {
+				n.links = map[NodeID]struct{}{node(1).ID: {}}
+			}
+			tr.council.fresh = map[NodeID]newcomer{node(4 - tr.views).ID: n}
+			tr.lose(1, 4-tr.views)
+			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
+				t.Fatalf("linked before %v: %v go, want node %d", linked, gone, want)
+			}
 		}
 	}
 }

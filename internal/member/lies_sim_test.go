@@ -161,6 +161,9 @@ func (w *simWorld) blame(r Ruling) {
 			continue // If it has a strike, another node that lies has sacrificed itself before.
 		}
 		for liar := range w.accusers[i] {
+			if !w.council.hadLink(w.nodes[liar].id, id) {
+				continue // A node of the world can keep newcomers out in any case.
+			}
 			if w.victims[liar]++; w.victims[liar] > 1 {
 				w.failf("node %d has had %d nodes removed, the last is %d: %s", liar, w.victims[liar], i, r.Reasons[id])
 			}

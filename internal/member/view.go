@@ -23,6 +23,12 @@ func (v View) Rank(id NodeID) (rank int, ok bool) {
 	return 0, false
 }
 
+// has reports whether a node is in the view.
+func (v View) has(id NodeID) bool {
+	_, in := v.Rank(id)
+	return in
+}
+
 // Describe names a rank in messages to people.
 func (v View) Describe(rank int) string {
 	if rank < 0 || rank >= len(v.Nodes) {

@@ -120,28 +120,29 @@ func TestSeatOfAnother(t *testing.T) {
 // TestAdoptWaitsForBoundedTime: a node of a view that has no link to this one is lost after
 // SettleTimeout.
 func TestAdoptWaitsForBoundedTime(t *testing.T) {
-	for name, test := range map[string]struct{ settle, heartbeat, want time.Duration }{
-		"set":         {2 * time.Second, timeout, 2 * time.Second},
-		"a heartbeat": {0, timeout, timeout},
-		"neither":     {0, 0, settleDefault},
+	for _, test := range []struct{ settle, heartbeat, want time.Duration }{
+		{2 * time.Second, timeout, 2 * time.Second},
+		{0, timeout, timeout},
+		{0, 0, settleDefault},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, 3, func(w *world) {
-				var lost []member.NodeID
-				w.lost = func(id member.NodeID, _ error) { lost = append(lost, id) }
-				w.form()
-				m := w.meshes[0]
-				m.cfg.SettleTimeout, m.cfg.HeartbeatTimeout = test.settle, test.heartbeat
-				next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
-				m.Expect(next.Nodes[3:])
-				began := time.Now()
-				w.adopt(m, next)
-				if took := time.Since(began); took != test.want || !slices.Equal(lost, []member.NodeID{idOf(3)}) {
-					t.Errorf("after %v these are lost: %v, want the newcomer after %v", took, lost, test.want)
-				}
-			})
-		})
+		m := &Mesh{cfg: Config{SettleTimeout: test.settle, HeartbeatTimeout: test.heartbeat}}
+		if got := m.adoptTimeout(); got != test.want {
+			t.Errorf("set to %v, heartbeat timeout %v: got %v, want %v", test.settle, test.heartbeat, got, test.want)
+		}
 	}
+	inBubble(t, 3, func(w *world) {
+		var lost []member.NodeID
+		w.lost = func(id member.NodeID, _ error) { lost = append(lost, id) }
+		w.form()
+		m := w.meshes[0]
+		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		m.Expect(next.Nodes[3:])
+		began := time.Now()
+		w.adopt(m, next)
+		if took := time.Since(began); took != timeout || !slices.Equal(lost, []member.NodeID{idOf(3)}) {
+			t.Errorf("after %v these are lost: %v, want the newcomer after %v", took, lost, timeout)
+		}
+	})
 }
 
 // TestBesideOneThatIsDeaf: a newcomer gets its links to the world although another that
