@@ -33,6 +33,8 @@ type order struct {
 	Peers []string
 	Dir   string
 	Max   int // nodes
+	// Time is how long a job goes on that has no rounds.
+	Time time.Duration
 }
 
 // A report says how an order has ended: a line of JSON on standard output.
@@ -50,6 +52,7 @@ type report struct {
 	Later   []*failure // of calls after a failure
 	Epochs  []epoch
 	Ledger  ledger
+	Times   []time.Duration // of operations, one by one
 }
 
 // A failure is an error as it crosses from one process to another.
@@ -105,7 +108,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive,
+		"peers": peers, "survive": survive, "endure": endure,
 		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }

@@ -1,0 +1,59 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// endure makes all collectives and messages between all pairs of ranks until a time
+// has passed, and reports how long each of them took.
+func endure(ctx context.Context, d *desk, o order, r *report) error {
+	c := d.comm()
+	timed := func(what string, f operation, n int) error {
+		began := time.Now()
+		if err := f(ctx, c, n, r.Rounds); err != nil {
+			return fmt.Errorf("%s of %d elements after %v: %w", what, n, time.Since(began), err)
+		}
+		r.Times = append(r.Times, time.Since(began))
+		return nil
+	}
+	for began := time.Now(); ; r.Rounds++ {
+		for _, n := range []int{1, 1001, 20_011} {
+			for _, step := range everyOperation() {
+				if err := timed(step.name, step.do, n); err != nil {
+					return err
+				}
+			}
+		}
+		over := []int64{0}
+		if c.Rank() == 0 && time.Since(began) > o.Time {
+			over[0] = 1
+		}
+		if err := nexar.Broadcast(ctx, c, over, 0); err != nil {
+			return err
+		}
+		if over[0] == 1 {
+			return nil
+		}
+	}
+}
+
+// everyOperation is what checkWorld makes.
+func everyOperation() []struct {
+	name string
+	do   operation
+} {
+	return []struct {
+		name string
+		do   operation
+	}{
+		{"all_reduce", allReduce}, {"broadcast", broadcast}, {"reduce", reduce},
+		{"all_reduce_func", allReduceFunc}, {"gather", gather}, {"all_gather", allGather},
+		{"scatter", scatter}, {"reduce_scatter", reduceScatter}, {"all_to_all", allToAll},
+		{"scan", scan}, {"exclusive_scan", exclusiveScan}, {"barrier", operations()["barrier"]},
+		{"ping-pong", pingPong},
+	}
+}
