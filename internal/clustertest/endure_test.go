@@ -3,6 +3,7 @@ package clustertest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar"
@@ -56,4 +57,18 @@ func everyOperation() []struct {
 		{"scan", scan}, {"exclusive_scan", exclusiveScan}, {"barrier", operations()["barrier"]},
 		{"ping-pong", pingPong},
 	}
+}
+
+// askStatus reports what the seed knows of all nodes, as "nexar status" shows it.
+func askStatus(ctx context.Context, _ *desk, _ order, r *report) error {
+	s, err := nexar.AskStatus(ctx, nexar.Config{})
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	if _, err := s.WriteTo(&b); err != nil {
+		return err
+	}
+	r.Text = b.String()
+	return nil
 }

@@ -108,7 +108,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive, "endure": endure,
+		"peers": peers, "survive": survive, "endure": endure, "status": askStatus,
 		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }
