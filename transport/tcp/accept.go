@@ -89,6 +89,9 @@ func (t *Transport) welcome(sock socket) error {
 	case kind == magicSealed && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
 		t.gate.talks(sock)
 		return t.welcomePipe(sock)
+	case kind == magicMove:
+		t.gate.talks(sock)
+		return t.welcomeMove(sock)
 	default:
 		return fmt.Errorf("it begins with %q", kind)
 	}

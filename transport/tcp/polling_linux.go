@@ -150,13 +150,16 @@ func (r *receiver) tryFill(n int) error {
 
 // tryRead reads from the socket. It returns 0 and no error if there is nothing.
 func (k *polling) tryRead(p []byte) (int, error) {
+	if r := k.r; r.moving.Load() {
+		p = p[:min(len(p), r.turn())]
+	}
 	k.p = p
-	err := k.r.ch.raw.Control(k.try)
+	err := k.r.in.Load().raw.Control(k.try)
 	k.p = nil
 	if err != nil {
 		return 0, err
 	}
-	return k.n, k.err
+	return k.r.took(p[:k.n]), k.err
 }
 
 func (k *polling) trier() func(fd uintptr) {
@@ -213,7 +216,7 @@ func (r *receiver) Attend(attended bool) {
 func (k *polling) hush(on bool) {
 	if k.hushed != on && !k.deaf {
 		k.hushed = on
-		k.r.ch.raw.Control(k.lowater)
+		k.r.in.Load().raw.Control(k.lowater)
 	}
 }
 
@@ -261,17 +264,47 @@ func (k *polling) sleep() {
 func (k *polling) watch() {
 	k.mu.Lock()
 	k.inside = true
+	in := k.r.in.Load()
 	k.mu.Unlock()
 	k.peeked = false
-	k.r.ch.raw.Read(k.peek)
+	in.raw.Read(k.peek)
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.inside = false
 	if k.called.Load() {
-		k.r.ch.SetReadDeadline(k.despite)
+		in.setReadDeadline(k.despite)
 		k.called.Store(false)
 	}
+}
+
+// interrupt makes a read or a watch that waits return.
+func (k *polling) interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.inside {
+		k.called.Store(true)
+	}
+	k.r.in.Load().setReadDeadline(past())
+}
+
+// restore ends what interrupt has done. A watch that was called does so itself.
+func (k *polling) restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.called.Load() {
+		k.r.in.Load().setReadDeadline(k.despite)
+	}
+}
+
+// swap has the pipe read from another subflow, of which the kernel reports every
+// arrival. A watch of the one before has been interrupted.
+func (k *polling) swap(f *subflow) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.r.in.Store(f)
+	k.hushed = false
+	f.setReadDeadline(k.despite)
 }
 
 // peeker looks into the socket, for Go's poller only says what has come since
@@ -310,7 +343,7 @@ func (k *polling) call() {
 	defer k.mu.Unlock()
 	if k.inside && !k.called.Load() {
 		k.called.Store(true)
-		k.r.ch.SetReadDeadline(past())
+		k.r.in.Load().setReadDeadline(past())
 	}
 }
 
@@ -320,7 +353,7 @@ func (k *polling) limit(t time.Time) {
 	defer k.mu.Unlock()
 	k.despite = t
 	if !k.called.Load() {
-		k.r.ch.SetReadDeadline(t) // fails only if the pipe has ended
+		k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
 	}
 }
 

@@ -1,0 +1,107 @@
+package tcp
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// patrolTick is how often a Transport looks at sockets that something was
+	// written to.
+	patrolTick = 250 * time.Millisecond
+	// stallMin is how long a socket makes no progress before its pipe moves to
+	// another one: longer than a retransmission takes that is not lost as well.
+	stallMin = 500 * time.Millisecond
+	// stallTimeouts is how often in a row the retransmission timer of a stalled
+	// socket has run out. A slow path alone does not make it run out again.
+	stallTimeouts = 2
+	// lossMemory is how long after a retransmission a conn keeps copies of what it
+	// sends.
+	lossMemory = 10 * time.Second
+	// moveRetry is how long after an attempt to move a pipe the next one follows.
+	moveRetry = time.Second
+)
+
+// A socketProgress is what the kernel knows of the bytes written to a socket.
+type socketProgress struct {
+	inFlight      bool   // packets are unacknowledged
+	timeouts      int    // of the retransmission timer since the last acknowledgement
+	acked         uint64 // bytes
+	retransmitted uint32 // packets
+}
+
+// A health is what the patrol remembers of a sender. The patrol alone uses it.
+type health struct {
+	flow  *subflow
+	sent  uint64 // by the sender when the patrol looked last
+	last  socketProgress
+	since time.Time // when the last acknowledgement was seen
+	tried time.Time // when the pipe was to be moved last
+}
+
+// patrol looks for lost packets and for pipes whose socket stalls, until the
+// Transport is closed.
+func (t *Transport) patrol() {
+	tick := time.NewTicker(patrolTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.life.Done():
+			return
+		case now := <-tick.C:
+			t.mu.Lock()
+			conns := slices.Collect(maps.Keys(t.conns))
+			t.mu.Unlock()
+			for _, c := range conns {
+				c.inspect(now)
+			}
+		}
+	}
+}
+
+func (c *conn) inspect(now time.Time) {
+	c.mu.Lock()
+	senders := slices.Collect(maps.Values(c.outgoing))
+	c.mu.Unlock()
+	for _, s := range senders {
+		lost, stalled := s.inspect(now)
+		if lost {
+			c.lossyUntil = now.Add(lossMemory)
+			c.lossy.Store(true)
+		}
+		if stalled && now.Sub(s.health.tried) >= moveRetry {
+			s.health.tried = now
+			c.relieve(s)
+		}
+	}
+	if c.lossy.Load() && now.After(c.lossyUntil) {
+		c.lossy.Store(false)
+	}
+}
+
+// inspect reports whether packets were lost since the last call, and whether the
+// socket makes no progress. It asks the kernel only about sockets in use.
+func (s *sender) inspect(now time.Time) (lost, stalled bool) {
+	h := &s.health
+	s.mu.Lock()
+	flow, busy := s.out, s.writing || s.flusher != nil || s.sent != h.sent || h.last.inFlight
+	h.sent = s.sent
+	s.mu.Unlock()
+	if flow == nil || !busy {
+		return false, false
+	}
+	p, ok := progress(flow.raw)
+	if !ok {
+		return false, false
+	}
+	if flow != h.flow {
+		*h = health{flow: flow, sent: h.sent, tried: h.tried}
+	}
+	lost = p.retransmitted != h.last.retransmitted
+	if !p.inFlight || p.acked != h.last.acked || h.since.IsZero() {
+		h.since = now
+	}
+	h.last = p
+	return lost, p.timeouts >= stallTimeouts && now.Sub(h.since) >= stallMin
+}

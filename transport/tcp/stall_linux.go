@@ -1,0 +1,34 @@
+package tcp
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// queuedBytes is how many bytes of a socket have not been acknowledged, sent or not.
+func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
+	if raw == nil {
+		return 0, false
+	}
+	err := raw.Control(func(fd uintptr) {
+		var err error
+		n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		ok = err == nil
+	})
+	return n, ok && err == nil
+}
+
+// progress asks the kernel how a socket gets on with what was written to it.
+func progress(raw syscall.RawConn) (p socketProgress, ok bool) {
+	err := raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if ok = err == nil; ok {
+			p = socketProgress{
+				inFlight: info.Unacked > 0, timeouts: int(info.Retransmits),
+				acked: info.Bytes_acked, retransmitted: info.Total_retrans,
+			}
+		}
+	})
+	return p, ok && err == nil
+}
