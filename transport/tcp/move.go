@@ -100,9 +100,8 @@ func (c *conn) movesPeer(id uint32) error {
 			defer r.redials.Store(false)
 			f, err := c.redial(id)
 			if err == nil {
-				err = c.follow(r, f)
-			}
-			if err != nil {
+				c.follow(r, f)
+			} else {
 				c.t.cfg.Log.Debug("tcp: cannot move a pipe of the peer to another socket", "peer", c.peer, "pipe", id, "err", err)
 			}
 		})
@@ -111,17 +110,12 @@ func (c *conn) movesPeer(id uint32) error {
 }
 
 // follow has a pipe of the peer go on with another socket, of which the header was read.
-func (c *conn) follow(r *receiver, f *subflow) error {
+// It ends a socket that is of no use.
+func (c *conn) follow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
-	if _, err := f.sock.Write([]byte{yes}); err != nil {
-		f.sock.Close()
-		return err
-	}
 	if !r.attach(f) {
 		f.sock.Close()
-		return errPipeClosed
 	}
-	return nil
 }
 
 // redial connects another socket for a pipe. If that is one of the peer, it has got the
@@ -254,5 +248,6 @@ func (t *Transport) welcomeMove(sock socket) error {
 	if err := f.readHeader(); err != nil {
 		return err
 	}
-	return c.follow(r, f)
+	c.follow(r, f)
+	return nil
 }

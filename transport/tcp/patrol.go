@@ -10,12 +10,11 @@ const (
 	// patrolTick is how often a Transport looks at sockets that something was
 	// written to.
 	patrolTick = 250 * time.Millisecond
-	// stallMin is how long a socket makes no progress before its pipe moves to
-	// another one: longer than a retransmission takes that is not lost as well.
+	// A socket stalls if its retransmission timer has run out and it has made no
+	// progress for stallMax, or for stallMin and the timer has run out again since:
+	// then a retransmission was lost as well.
 	stallMin = 500 * time.Millisecond
-	// stallTimeouts is how often in a row the retransmission timer of a stalled
-	// socket has run out. A slow path alone does not make it run out again.
-	stallTimeouts = 2
+	stallMax = time.Second
 	// lossMemory is how long after a retransmission a conn keeps copies of what it
 	// sends.
 	lossMemory = 10 * time.Second
@@ -103,5 +102,6 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 		h.since = now
 	}
 	h.last = p
-	return lost, p.timeouts >= stallTimeouts && now.Sub(h.since) >= stallMin
+	still := now.Sub(h.since)
+	return lost, p.timeouts > 0 && still >= stallMax || p.timeouts > 1 && still >= stallMin
 }

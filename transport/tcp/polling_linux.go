@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"runtime"
@@ -150,16 +151,14 @@ func (r *receiver) tryFill(n int) error {
 
 // tryRead reads from the socket. It returns 0 and no error if there is nothing.
 func (k *polling) tryRead(p []byte) (int, error) {
-	if r := k.r; r.moving.Load() {
-		p = p[:min(len(p), r.turn())]
-	}
-	k.p = p
+	k.p, k.n, k.err = p[:min(len(p), k.r.room())], 0, nil
 	err := k.r.in.Load().raw.Control(k.try)
 	k.p = nil
-	if err != nil {
-		return 0, err
+	n, err := k.r.took(p[:k.n]), cmp.Or(err, k.err)
+	if err != nil && k.r.outdated(err) {
+		err = nil // The next call reads from another subflow.
 	}
-	return k.r.took(p[:k.n]), k.err
+	return n, err
 }
 
 func (k *polling) trier() func(fd uintptr) {

@@ -15,9 +15,10 @@ type moves struct {
 	redials atomic.Bool // this side dials for the sender
 
 	// Of the goroutine that reads.
-	read uint64 // bytes, from all subflows
-	skip uint64 // bytes of in to come that have been read from an earlier subflow
-	most int    // of fillView
+	read    uint64 // bytes, from all subflows
+	skip    uint64 // bytes of in to come that have been read from an earlier subflow
+	most    int    // of fillView
+	bounded bool   // another subflow follows where the last read had to end
 
 	next   []*subflow // follow in, in this order
 	parked []*subflow // follow one that has not come yet
@@ -26,16 +27,30 @@ type moves struct {
 // readFlow waits for bytes of the pipe, as the sender has written them to a socket.
 func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
-		q := p
-		if r.moving.Load() {
-			q = p[:min(len(p), r.turn())]
-		}
+		q := p[:min(len(p), r.room())]
 		n, err = r.in.Load().sock.Read(q)
 		n = r.took(q[:n])
-		if n > 0 || err != nil && (!isTimeout(err) || !r.moving.Load()) {
+		if n > 0 || err != nil && !r.outdated(err) {
 			return n, err
 		}
 	}
+}
+
+// room is how much may be read at most from the current subflow.
+func (r *receiver) room() int {
+	r.bounded = false
+	if !r.moving.Load() {
+		return math.MaxInt32
+	}
+	most := r.turn()
+	r.bounded = most < math.MaxInt32
+	return most
+}
+
+// outdated reports whether a read has failed only because another subflow follows:
+// it was interrupted, or the sender has closed the old one.
+func (r *receiver) outdated(err error) bool {
+	return r.moving.Load() && (isTimeout(err) || !r.bounded)
 }
 
 // took takes note of bytes that were read, and moves those of them to the front that
@@ -63,7 +78,7 @@ func (r *receiver) turn() (most int) {
 		if f.start > r.read {
 			// The kernel has these bytes: reading them does not wait.
 			r.poll.restore()
-			return int(min(f.start-r.read, math.MaxInt32))
+			return int(min(f.start-r.read, math.MaxInt32-1))
 		}
 		r.next = r.next[1:]
 		old := r.in.Load()
@@ -117,6 +132,9 @@ func (r *receiver) arrange() {
 			r.next = append(r.next, f)
 			r.moving.Store(true)
 			r.poll.interrupt()
+			// Now the end of the sockets before says nothing, and the sender may close
+			// them. The new one has room for a byte.
+			f.sock.Write([]byte{yes})
 		}
 	}
 	r.parked = parked

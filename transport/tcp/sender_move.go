@@ -34,7 +34,7 @@ func (s *sender) note(p []byte) {
 	}
 	s.kept = append(s.kept, p...)
 	if len(s.kept) >= s.trimAt {
-		n := s.out.unacked(len(s.kept))
+		n := s.unacked(len(s.kept))
 		copy(s.kept, s.kept[len(s.kept)-n:])
 		s.kept = s.kept[:n]
 		s.trimAt = 2*n + keepBytes
@@ -139,7 +139,7 @@ func (s *sender) move() {
 	}
 	defer func() { s.out.setWriteDeadline(s.deadline) }()
 	old := s.out
-	unacked := old.unacked(int(s.wrote - old.start))
+	unacked := s.unacked(int(s.wrote - old.start))
 	if unacked > len(s.kept) || unacked > 0 && !s.keeps {
 		f.sock.Close() // Some was written before packets were lost: there is no copy of it.
 		return
@@ -159,6 +159,16 @@ func (s *sender) move() {
 	s.olds = append(s.olds, old)
 	s.out = f
 	s.conn.t.cfg.Log.Debug("tcp: moved a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "at", f.start, "again", unacked)
+}
+
+// unacked is how many of the last bytes written, at most most, the peer's kernel may
+// not have.
+func (s *sender) unacked(most int) int {
+	n := s.out.unacked(most)
+	if f := s.conn.t.understate; f != nil {
+		n = f(n, most)
+	}
+	return n
 }
 
 // confirm is called when the peer reads from a subflow. Those before it are not needed

@@ -11,18 +11,14 @@ import (
 // that has read before holds one: idle pipes have none.
 func (r *receiver) fillView() (int, error) {
 	for {
-		r.most = viewBytes
-		if r.moving.Load() {
-			r.most = min(r.turn(), viewBytes)
-		}
-		err := r.in.Load().raw.Read(r.readOnce)
+		r.most = min(r.room(), viewBytes)
+		n, err := 0, r.in.Load().raw.Read(r.readOnce)
 		if err == nil {
-			n, err := r.took(r.has), r.readErr
-			if r.has = r.has[:n]; n > 0 || err != nil {
-				return n, err
-			}
-		} else if !isTimeout(err) || !r.moving.Load() {
-			return 0, err
+			n, err = r.took(r.has), r.readErr
+			r.has = r.has[:n]
+		}
+		if n > 0 || err != nil && !r.outdated(err) {
+			return n, err
 		}
 	}
 }

@@ -142,6 +142,10 @@ type Transport struct {
 	// says nothing any more.
 	verdictMax time.Duration
 
+	// understate, set by tests only, makes senders take more bytes for unacknowledged
+	// than are.
+	understate func(unacked, most int) int
+
 	tasks sync.WaitGroup
 	shut  sync.Once
 

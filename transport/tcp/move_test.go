@@ -1,0 +1,221 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport/transporttest"
+)
+
+// A hole is a socket that takes all bytes and passes on only so many of them, as one
+// does whose packets are lost.
+type hole struct {
+	socket
+	raw    syscall.RawConn
+	passes int // bytes
+
+	mu        sync.Mutex
+	swallowed int
+}
+
+func (h *hole) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := min(len(p), h.passes)
+	h.passes -= n
+	h.swallowed += len(p) - n
+	if n > 0 {
+		if _, err := h.socket.Write(p[:n]); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+func (h *hole) unacked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, ok := queuedBytes(h.raw)
+	if !ok {
+		return math.MaxInt32
+	}
+	return h.swallowed + n
+}
+
+// A noRaw is the raw connection of a hole: nothing goes past its Write.
+type noRaw struct{}
+
+var errNoRaw = errors.New("a hole has no file descriptor")
+
+func (noRaw) Control(func(uintptr)) error    { return errNoRaw }
+func (noRaw) Read(func(uintptr) bool) error  { return errNoRaw }
+func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
+
+var _ syscall.RawConn = noRaw{}
+
+// dig makes the socket of a pipe a hole.
+func (s *sender) dig(passes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.sock, s.out.raw = &hole{socket: s.out.sock, raw: s.out.raw, passes: passes}, noRaw{}
+}
+
+// TestMoveFromHole: whatever a socket has swallowed comes out of the next one, once and
+// in order, whichever side has dialed and whether or not pipes share a socket.
+func TestMoveFromHole(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		for _, dialer := range []bool{true, false} {
+			for _, paired := range []bool{true, false} {
+				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
+					nodes := newTestNodes(t, 2, cfg)
+					from, to := connect(t, nodes[0], nodes[1])
+					if !dialer {
+						from, to = to, from
+					}
+					var s *sender
+					var r *receiver
+					if paired {
+						s = openPaired(t, from, 1)
+						r = acceptPipe(t, to, 1)
+						openPaired(t, to, 2)
+						acceptPipe(t, from, 2)
+					} else {
+						s, r = pipeBetween(t, from, to)
+					}
+					testHoles(t, from, s, r)
+				})
+			}
+		}
+	})
+}
+
+func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
+	c.lossyUntil = time.Now().Add(time.Hour)
+	c.lossy.Store(true)
+	next, expect := counting(), counting()
+	const rounds = 8
+	sizes := make([]int, rounds)
+	total := 0
+	for i := range sizes {
+		sizes[i] = 1 + rand.N(100_000)
+		total += sizes[i]
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		r.SetReadDeadline(time.Now().Add(soon))
+		n, err := r.ReadFunc(total, func(p []byte) {
+			if !bytes.Equal(p, expect(len(p))) {
+				t.Error("the bytes are wrong")
+			}
+		})
+		if n != total || err != nil {
+			t.Errorf("read %d bytes of %d, %v", n, total, err)
+		}
+	})
+	for _, n := range sizes {
+		s.dig(rand.N(2 * n))
+		if m, err := s.Write(next(n)); m != n || err != nil {
+			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
+		}
+		before := s.wroteTo()
+		eventually(t, "a move", func() bool {
+			c.relieve(s)
+			return s.wroteTo() != before
+		})
+	}
+	reading.Wait()
+	if err := c.Err(); err != nil {
+		t.Fatalf("the conn has ended: %v", err)
+	}
+	before := s.wroteTo()
+	s.dig(0)
+	s.Close() // also the end has to get through
+	eventually(t, "a move", func() bool {
+		c.relieve(s)
+		return s.wroteTo() != before
+	})
+	r.SetReadDeadline(time.Now().Add(soon))
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("at the end: read %d bytes, %v", n, err)
+	}
+}
+
+// wroteTo is the subflow that the pipe is on.
+func (s *sender) wroteTo() *subflow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out
+}
+
+// restless is a listener of a conformance test, whose transport moves its pipes all the time.
+func restless(t testing.TB, node *testNode) {
+	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		close(done)
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(rand.N(4 * time.Millisecond)):
+			}
+			node.mu.Lock()
+			conns := slices.Collect(maps.Keys(node.conns))
+			node.mu.Unlock()
+			for _, c := range conns {
+				c.lossy.Store(true)
+				c.mu.Lock()
+				senders := slices.Collect(maps.Values(c.outgoing))
+				c.mu.Unlock()
+				if len(senders) > 0 {
+					c.relieve(senders[rand.N(len(senders))])
+				}
+			}
+		}
+	})
+}
+
+// TestConformanceOnTheMove: pipes that move all the time keep all promises of a transport.
+func TestConformanceOnTheMove(t *testing.T) {
+	for name, cfg := range variants() {
+		for _, paired := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, paired: %t", name, paired), func(t *testing.T) {
+				transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+					ca := newTestCA(tb)
+					nodes := make([]*testNode, n)
+					for i := range nodes {
+						l, err := net.Listen("tcp", "127.0.0.1:0")
+						if err != nil {
+							tb.Fatal(err)
+						}
+						cfg.Listener = smallBuffers{l}
+						nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
+						restless(tb, nodes[i])
+					}
+					made := conforming(nodes)
+					for i, of := range made.Transports {
+						if paired {
+							made.Transports[i] = pairing{of}
+						}
+					}
+					return made
+				})
+			})
+		}
+	}
+}
