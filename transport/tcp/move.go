@@ -80,11 +80,10 @@ func (c *conn) relieve(s *sender) {
 }
 
 // handOver gives a pipe of this side another socket, and waits until the peer reads
-// from it.
+// from it, or the pipe ends.
 func (c *conn) handOver(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	s.takeOver(f)
-	f.sock.SetReadDeadline(time.Now().Add(moveTimeout))
 	if readYes(f.sock) == nil {
 		s.confirm(f)
 	}
@@ -149,7 +148,7 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 			}
 		case <-timer.C:
 			if tries++; !c.spawn(try) {
-				return nil, c.Err()
+				return nil, errConnClosed
 			}
 			if tries < moveTries {
 				timer.Reset(moveDelay)

@@ -85,6 +85,7 @@ func (r *receiver) turn() (most int) {
 		r.skip = r.read - f.start
 		r.poll.swap(f)
 		old.endRead()
+		f.sock.Write([]byte{yes}) // has room for a byte
 	}
 	r.moving.Store(false)
 	return math.MaxInt32
@@ -132,9 +133,6 @@ func (r *receiver) arrange() {
 			r.next = append(r.next, f)
 			r.moving.Store(true)
 			r.poll.interrupt()
-			// Now the end of the sockets before says nothing, and the sender may close
-			// them. The new one has room for a byte.
-			f.sock.Write([]byte{yes})
 		}
 	}
 	r.parked = parked

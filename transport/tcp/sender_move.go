@@ -1,5 +1,9 @@
 package tcp
 
+// oldsMax is how many sockets of a pipe the peer may still have to read from: each can
+// hold as much as its kernel takes.
+const oldsMax = 4
+
 // keepBytes is how much a sender keeps before it looks what has been acknowledged.
 const keepBytes = 256 << 10
 
@@ -95,7 +99,7 @@ func (s *sender) wantMove() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.wants
-	s.wants = s.spare == nil && s.out != nil
+	s.wants = s.spare == nil && s.out != nil && len(s.olds) < oldsMax
 	return s.wants && !was
 }
 
