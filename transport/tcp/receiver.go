@@ -68,7 +68,9 @@ func (r *receiver) bind(ch *channel) {
 	r.locator.init()
 	if r.over != nil {
 		ch.endRead()
+		return
 	}
+	r.arrange()
 }
 
 // announce notes the end of the pipe.

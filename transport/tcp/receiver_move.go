@@ -96,7 +96,7 @@ func (r *receiver) turn() (most int) {
 func (r *receiver) attach(f *subflow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over != nil || r.in.Load() == nil {
+	if r.over != nil {
 		return false
 	}
 	for _, other := range r.parked {
@@ -106,7 +106,9 @@ func (r *receiver) attach(f *subflow) bool {
 	}
 	r.parked = append(r.parked, f)
 	slices.SortFunc(r.parked, func(a, b *subflow) int { return int(int64(a.serial) - int64(b.serial)) })
-	r.arrange()
+	if r.ch != nil {
+		r.arrange() // otherwise bind does
+	}
 	return true
 }
 
