@@ -37,7 +37,7 @@ func (t *Transport) acceptLoop() {
 			raw.Close()
 			continue
 		}
-		tune(sock)
+		t.tune(sock)
 		t.tasks.Go(func() { t.serve(sock) })
 	}
 }

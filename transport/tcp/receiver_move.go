@@ -50,7 +50,13 @@ func (r *receiver) room() int {
 // outdated reports whether a read has failed only because another subflow follows:
 // it was interrupted, or the sender has closed the old one.
 func (r *receiver) outdated(err error) bool {
-	return r.moving.Load() && (isTimeout(err) || !r.bounded)
+	switch {
+	case !r.moving.Load():
+		return false
+	case isTimeout(err):
+		return r.ready() == nil
+	}
+	return !r.bounded
 }
 
 // took takes note of bytes that were read, and moves those of them to the front that

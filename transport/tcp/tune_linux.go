@@ -20,14 +20,27 @@ const (
 	rtoMin = 20 * time.Millisecond
 	// delayAckMax is the longest delay of an acknowledgement; Linux uses 40 to 200 ms.
 	delayAckMax = 10 * time.Millisecond
-	// rtoMax is the longest retransmission timeout, however often it has been doubled.
-	// The kernel accepts no less; without the option it is 120 s.
-	rtoMax = time.Second
+	// rtoMaxMin is the least that the kernel takes as the longest retransmission
+	// timeout; its own is 120 s.
+	rtoMaxMin = time.Second
+	// retries is what the longest retransmission timeout is multiplied with, roughly,
+	// to get how long the kernel goes on (net.ipv4.tcp_retries2).
+	retries = 13
 )
+
+// rtoMax is the longest retransmission timeout of a socket, however often it has been
+// doubled: as short as it can be where the kernel must not give the socket up before
+// idle is over. Zero leaves it to the kernel.
+func rtoMax(idle time.Duration) time.Duration {
+	if idle < 0 {
+		return 0
+	}
+	return max(rtoMaxMin, (idle/retries + time.Millisecond).Truncate(time.Millisecond))
+}
 
 // tune shortens the waits for retransmissions on a socket. A kernel that lacks an
 // option refuses it, and the socket works without it.
-func tune(sock socket) {
+func (t *Transport) tune(sock socket) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		return
@@ -39,7 +52,9 @@ func tune(sock socket) {
 		// With fewer than four packets in flight the first six timeouts are not
 		// doubled. Older kernels have no other of these options.
 		set(unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
-		set(optRTOMax, rtoMax.Milliseconds())
+		if most := rtoMax(t.cfg.IdleTimeout); most > 0 {
+			set(optRTOMax, most.Milliseconds())
+		}
 		set(optRTOMin, rtoMin.Microseconds())
 		set(optDelayAck, delayAckMax.Microseconds())
 	})

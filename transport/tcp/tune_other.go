@@ -3,4 +3,4 @@
 package tcp
 
 // tune does nothing: the options that it sets are those of Linux.
-func tune(socket) {}
+func (*Transport) tune(socket) {}

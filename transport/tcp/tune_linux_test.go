@@ -1,0 +1,52 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTune: all sockets have short timeouts, as far as the kernel has options for
+// that, and the kernel goes on for as long as IdleTimeout says.
+func TestTune(t *testing.T) {
+	for name, test := range map[string]struct {
+		idle time.Duration
+		most int // ms
+	}{
+		"default": {0, 1154},
+		"short":   {time.Second, 1000},
+		"longer":  {60 * time.Second, 4616},
+		"never":   {-1, 120_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newTestNodes(t, 2, Config{IdleTimeout: test.idle})
+			dialed, accepted := connect(t, nodes[0], nodes[1])
+			s, r := pipeBetween(t, dialed, accepted)
+			for _, sock := range []socket{dialed.sock, accepted.sock, s.ch.socket, r.ch.socket} {
+				wantOption(t, "TCP_THIN_LINEAR_TIMEOUTS", sock, unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
+				if hasOption(t, sock, optRTOMax) {
+					wantOption(t, "TCP_RTO_MAX_MS", sock, unix.IPPROTO_TCP, optRTOMax, test.most)
+				}
+				if hasOption(t, sock, optRTOMin) {
+					wantOption(t, "TCP_RTO_MIN_US", sock, unix.IPPROTO_TCP, optRTOMin, int(rtoMin.Microseconds()))
+					wantOption(t, "TCP_DELACK_MAX_US", sock, unix.IPPROTO_TCP, optDelayAck, int(delayAckMax.Microseconds()))
+				}
+			}
+		})
+	}
+}
+
+// hasOption reports whether the kernel has an option of TCP: it is new in Linux 6.15.
+func hasOption(t *testing.T, sock socket, option int) (ok bool) {
+	t.Helper()
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option)
+		ok = err == nil
+	})
+	return ok
+}
