@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -38,13 +37,6 @@ func (h *host) drop(percent int) {
 			}
 		}`, percent), "nft", "-f", "-")
 	require.Have(h.t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
-}
-
-// setting writes a setting of the kernel that each network namespace has of its own.
-func (h *host) setting(name, value string) error {
-	return h.in(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0)
-	})
 }
 
 // A stallWatch samples the TCP sockets of hosts and keeps the longest time that
@@ -177,7 +169,6 @@ func TestLossyTCP(t *testing.T) {
 			t.Fatalf("%s=%q, want a duration", lossesVariable, long)
 		}
 	}
-	control := cmp.Or(os.Getenv("LOSSES_CONGESTION"), "cubic")
 	for name, plain := range map[string]bool{"TLS": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,9 +177,6 @@ func TestLossyTCP(t *testing.T) {
 			})
 			for _, h := range c.hosts {
 				h.drop(10)
-				if err := h.setting("tcp_congestion_control", control); err != nil {
-					t.Logf("congestion control stays as it is: %v", err)
-				}
 			}
 			c.join()
 			stalls := watchStalls(c.hosts)
@@ -255,4 +243,39 @@ func TestStatusNamesLink(t *testing.T) {
 	}
 	rules("delete table inet nexar")
 	ok(t, await(c.team, running))
+}
+
+// A rank that is killed counts as failed as soon as without loss: the others do not
+// need its packets to know.
+func TestKillUnderLoss(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"tcp", "quic"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=" + way} })
+			for _, h := range c.hosts {
+				h.drop(10)
+			}
+			c.join()
+			ids := all(c.team, order{Do: "id"})
+			running := make([]<-chan report, len(c.team))
+			for rank, w := range c.team {
+				running[rank] = w.start(order{Do: "loop", What: "all_reduce", N: 10_000})
+			}
+			time.Sleep(300 * time.Millisecond)
+			const victim = 1
+			killed := c.team[victim].kill(os.Kill)
+			for rank, r := range await(c.team, running) {
+				if rank == victim {
+					continue
+				}
+				checkLost(t, rank, r.Failure, victim, ids[victim].Text)
+				took := r.At.Sub(killed)
+				t.Logf("rank %d knew after %v", rank, took)
+				if took > slowMax {
+					t.Errorf("rank %d knew after %v, want at most %v", rank, took, slowMax)
+				}
+			}
+		})
+	}
 }
