@@ -10,6 +10,7 @@ BENCH ?= .
 PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
+LOSSES ?= 5m
 CHANGES ?= 320
 RACELESS := internal/(arch|bucket|kernel|match|member|plan|settings/table)|examples(/train/(curve|digits|mlp|sgd))?
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
@@ -22,7 +23,7 @@ STEPS := tidy fmt generate vet staticcheck cross static race
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals changes proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race fuzz bench bench-peers cover netns kills footprint conformance worlds survivals changes losses proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -81,6 +82,9 @@ survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survi
 changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarter as many with seeds; docs/results/changes.txt and seeds.txt
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
+
+losses: ## all collectives over TCP for LOSSES=5m where 10 % of the packets get lost: run it as root
+	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./internal/clustertest
 
 proofs: ## all algorithms for every size up to 130 at every root, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h -run '^TestEveryAlgorithmIsRight$$' ./internal/plan

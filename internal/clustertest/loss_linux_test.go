@@ -70,9 +70,9 @@ func (w *stallWatch) end() {
 
 // A stalled is a socket that has unacknowledged bytes.
 type stalled struct {
-	acked string
-	since time.Time
-	line  string
+	acked       string
+	since, seen time.Time // first and last in this state
+	line        string
 }
 
 func (w *stallWatch) watch(number int, h *host) {
@@ -96,7 +96,7 @@ func (w *stallWatch) watch(number int, h *host) {
 			if len(fields) < 4 || !strings.Contains(line, " unacked:") || !strings.Contains(line, "timer:(on") {
 				continue
 			}
-			s := stalled{since: now, line: line}
+			s := stalled{since: now, seen: now, line: line}
 			for _, f := range fields {
 				if strings.HasPrefix(f, "bytes_acked:") {
 					s.acked = f
@@ -113,7 +113,7 @@ func (w *stallWatch) watch(number int, h *host) {
 			if s, ok := after[key]; ok && s.since.Equal(old.since) {
 				continue
 			}
-			w.count(now.Sub(old.since), fmt.Sprintf("host %d: %s", number, old.line))
+			w.count(old.seen.Sub(old.since), fmt.Sprintf("host %d: %s", number, old.line))
 		}
 		w.mu.Unlock()
 		before = after

@@ -158,7 +158,7 @@ func (s *sender) wroteTo() *subflow {
 	return s.out
 }
 
-// restless is a listener of a conformance test, whose transport moves its pipes all the time.
+// restless moves the pipes of a node all the time, and understates what has arrived.
 func restless(t testing.TB, node *testNode) {
 	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
 	done := make(chan struct{})
@@ -193,29 +193,120 @@ func restless(t testing.TB, node *testNode) {
 // TestConformanceOnTheMove: pipes that move all the time keep all promises of a transport.
 func TestConformanceOnTheMove(t *testing.T) {
 	for name, cfg := range variants() {
-		for _, paired := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, paired: %t", name, paired), func(t *testing.T) {
-				transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
-					ca := newTestCA(tb)
-					nodes := make([]*testNode, n)
-					for i := range nodes {
-						l, err := net.Listen("tcp", "127.0.0.1:0")
-						if err != nil {
-							tb.Fatal(err)
-						}
-						cfg.Listener = smallBuffers{l}
-						nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
-						restless(tb, nodes[i])
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+				ca := newTestCA(tb)
+				nodes := make([]*testNode, n)
+				for i := range nodes {
+					l, err := net.Listen("tcp", "127.0.0.1:0")
+					if err != nil {
+						tb.Fatal(err)
 					}
-					made := conforming(nodes)
+					cfg.Listener = smallBuffers{l}
+					nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
+					restless(tb, nodes[i])
+				}
+				made := conforming(nodes)
+				if !cfg.Plain {
 					for i, of := range made.Transports {
-						if paired {
-							made.Transports[i] = pairing{of}
-						}
+						made.Transports[i] = pairing{of}
 					}
-					return made
-				})
+				}
+				return made
 			})
+		})
+	}
+}
+
+// TestMoveImpostor: a process that has seen a claim cannot move a pipe, nor can one that
+// passes on what both sides say and changes where the stream goes on.
+func TestMoveImpostor(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	from, to := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, from, to)
+	magicAnd := func(c claim) []byte { return c.append([]byte(magicMove)) }
+	for name, said := range map[string]claim{
+		"unknown conn": {pipe: s.id},
+		"no proof":     {conn: from.keys.id, pipe: s.id},
+	} {
+		sock, err := net.Dial("tcp", nodes[1].Addr())
+		if err != nil {
+			t.Fatal(err)
 		}
+		sock.SetDeadline(time.Now().Add(soon))
+		sock.Write(append(magicAnd(said), make([]byte, 1000)...)) // more than a proof
+		if _, err := io.Copy(io.Discard, sock); isTimeout(err) {
+			t.Errorf("%s: the socket stays open", name)
+		}
+		sock.Close()
+	}
+	f := &subflow{serial: 2, after: 1, start: 5, prover: &prover{key: from.keys.proof}}
+	for i := range headerBytes {
+		b := f.header()
+		b[i] ^= 1
+		got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(b)}}
+		if err := got.readHeader(); err == nil {
+			t.Errorf("a header with byte %d changed is accepted", i)
+		}
+	}
+	got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(f.header())}}
+	if err := got.readHeader(); err != nil || got.serial != 2 || got.after != 1 || got.start != 5 {
+		t.Errorf("the header is read as %+v, %v", got, err)
+	}
+	if _, err := s.Write([]byte("still here")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.ReadFunc(10, func([]byte) {}); n != 10 || err != nil {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+}
+
+// A heard is a socket on which so much is said.
+type heard struct {
+	socket
+	bytes *bytes.Reader
+}
+
+func (s heard) Read(p []byte) (int, error) { return s.bytes.Read(p) }
+
+// TestPatrol: a socket without progress counts as stalled when its timer has run out
+// again, or after a while. One whose peer does not read never does.
+func TestPatrol(t *testing.T) {
+	began := time.Now()
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	for name, test := range map[string]struct {
+		seen []socketProgress // every 250 ms
+		want []bool
+	}{
+		"nothing under way": {[]socketProgress{{}, {}, {}, {}, {}}, []bool{false, false, false, false, false}},
+		"a window that is closed": {
+			[]socketProgress{{acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}},
+			[]bool{false, false, false, false, false, false},
+		},
+		"progress": {
+			[]socketProgress{{true, 1, 1, 1}, {true, 2, 2, 2}, {true, 2, 3, 3}, {true, 3, 4, 4}, {true, 2, 5, 5}},
+			[]bool{false, false, false, false, false},
+		},
+		"two timeouts": {
+			[]socketProgress{{true, 0, 1, 0}, {true, 1, 1, 1}, {true, 2, 1, 2}, {true, 2, 1, 2}, {true, 0, 9, 2}},
+			[]bool{false, false, true, true, false},
+		},
+		"one long timeout": {
+			[]socketProgress{{true, 0, 1, 0}, {true, 1, 1, 1}, {true, 1, 1, 1}, {true, 1, 1, 1}, {true, 1, 1, 1}},
+			[]bool{false, false, false, false, true},
+		},
+		"slow, without a timeout": {
+			[]socketProgress{{true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}},
+			[]bool{false, false, false, false, false, false},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h health
+			for i, p := range test.seen {
+				if _, got := h.see(p, at(250*i)); got != test.want[i] {
+					t.Errorf("look %d: stalled: %t, want %t", i, got, test.want[i])
+				}
+			}
+		})
 	}
 }

@@ -97,6 +97,11 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 	if flow != h.flow {
 		*h = health{flow: flow, sent: h.sent, tried: h.tried}
 	}
+	return h.see(p, now)
+}
+
+// see takes in how a socket gets on at a time, and reports what inspect does.
+func (h *health) see(p socketProgress, now time.Time) (lost, stalled bool) {
 	lost = p.retransmitted != h.last.retransmitted
 	if !p.inFlight || p.acked != h.last.acked || h.since.IsZero() {
 		h.since = now
