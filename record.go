@@ -20,8 +20,8 @@ import (
 // and, if it is under way or has failed, for which ranks it waits. Ranks are those
 // of the world, whichever communicator it is.
 //
-// A RecordLink is the link to another rank, and how many bytes of payloads and of
-// what announces them have gone over it, both ways.
+// A RecordLink is the link to another rank, with the bytes that went over its data and
+// bulk lanes, both ways.
 type (
 	Record     = record.Snapshot
 	Operation  = record.Operation

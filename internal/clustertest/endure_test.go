@@ -42,7 +42,7 @@ func endure(ctx context.Context, d *desk, o order, r *report) error {
 	}
 }
 
-// everyOperation is what checkWorld makes.
+// everyOperation lists the operations of checkWorld.
 func everyOperation() []struct {
 	name string
 	do   operation
@@ -59,7 +59,7 @@ func everyOperation() []struct {
 	}
 }
 
-// askStatus reports what the seed knows of all nodes, as "nexar status" shows it.
+// askStatus reports the status of the cluster, as "nexar status" shows it.
 func askStatus(ctx context.Context, _ *desk, _ order, r *report) error {
 	s, err := nexar.AskStatus(ctx, nexar.Config{})
 	if err != nil {

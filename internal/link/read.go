@@ -40,7 +40,7 @@ type reader struct {
 	buf      [readBuffer]byte
 	lo, hi   int
 	some     bool           // something has come
-	received *atomic.Uint64 // counts what is read; nil on the control lane
+	received *atomic.Uint64 // counts bytes; nil on the control lane
 
 	// The payload of the frame in hand: how long it is, what to do with it, and
 	// the first part of it, if it does not fit into buf.

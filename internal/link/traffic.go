@@ -1,18 +1,18 @@
 package link
 
 // Traffic counts the bytes on the data and bulk lanes of a link. The control lane does
-// not count: heartbeats and probes go on whatever the application does.
+// not count: heartbeats and probes go on while the application stands still.
 type Traffic struct {
-	// Sent is what this node has given to the transport, or is about to. It also
-	// counts bytes that still wait for room in a pipe.
+	// Sent counts the bytes given to the transport, and those that still wait for
+	// room in a pipe.
 	Sent uint64
-	// Received is what this node has read. As long as it is less than Sent of the
-	// peer, the difference is in flight.
+	// Received counts the bytes read. As long as it is less than Sent of the peer,
+	// the difference is in flight.
 	Received uint64
 }
 
-// Traffic returns what has gone over the link in both directions. The two counts are
-// not of the same instant.
+// Traffic returns the bytes that went over the link in both directions. The two counts
+// are not of the same instant.
 func (l *Link) Traffic() Traffic {
 	t := Traffic{Received: l.received.Load()}
 	o := &l.data

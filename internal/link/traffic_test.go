@@ -22,7 +22,7 @@ func agree(t *testing.T, from, to *Link) {
 	}
 }
 
-// Whatever is sent is counted on both sides, and only what has arrived by the second.
+// The sender counts all bytes, and the receiver those that have arrived.
 func TestTraffic(t *testing.T) {
 	x := newApart(t)
 	var bulk *valve

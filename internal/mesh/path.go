@@ -108,8 +108,8 @@ func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
 	return links, nil
 }
 
-// Traffic is what has gone over the links to the other nodes of a view, in the order
-// of their ranks there.
+// Traffic returns the byte counts of the links to the other nodes of a view, in the
+// order of their ranks there.
 func (m *Mesh) Traffic(v member.View) (list []record.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

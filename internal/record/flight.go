@@ -22,8 +22,8 @@ func (f flight) String() string {
 	return fmt.Sprintf("in flight%s: data of rank %d for rank %d, %d bytes sent and %d received", over, f.from, f.to, f.sent, f.received)
 }
 
-// flights finds what is in flight to ranks from those that they wait for, and marks
-// these ranks as delayed: they wait for the network, and not for another rank.
+// flights finds the links with bytes in flight to a rank from one that it waits for, and
+// marks that rank as delayed: it waits for the network, and not for another rank.
 //
 // The snapshots are not of the same instant. Where operations go on that may show
 // flights that have landed, but where they stand still the counts of both sides are
@@ -45,7 +45,7 @@ func (a *world) flights(waits map[int][]int) (list []flight, delayed map[int]boo
 	return list, delayed
 }
 
-// link is what a rank says of its link to another one, or nil.
+// link returns the link of a rank to another one, as the former has recorded it, or nil.
 func (a *world) link(rank, peer int) *Link {
 	s := a.ranks[rank]
 	if s == nil {

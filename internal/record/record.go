@@ -45,7 +45,7 @@ type Snapshot struct {
 	Links      []Link      `json:"links,omitempty"`
 }
 
-// A Link is the connection to another rank and what has gone over it by then.
+// A Link is the connection to another rank, and the bytes that went over it so far.
 // Bytes that one side has sent and the other has not received are in flight.
 type Link struct {
 	Rank     int    `json:"rank"`

@@ -184,7 +184,7 @@ func (a *world) where(rank int) string {
 }
 
 // ends are the ranks that a rank waits for in the end: those of whom it waits for,
-// or they wait for, and so on, who wait for nobody, or for bytes that are in flight.
+// or they wait for, and so on, that wait for no rank, or for bytes in flight.
 func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
 	seen := map[int]bool{rank: true}
 	for next := []int{rank}; len(next) > 0; {

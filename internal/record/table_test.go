@@ -116,7 +116,7 @@ func over(s Snapshot, links ...Link) Snapshot {
 	return s
 }
 
-// A circle counts only where both sides of every link agree on what has gone over it.
+// A circle counts only where both sides of every link agree on its bytes.
 // Otherwise the link that holds the bytes is named.
 func TestTableInFlight(t *testing.T) {
 	in := func(waiting ...int) Operation { return late(reduction(7, 7), waiting...) }

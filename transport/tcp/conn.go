@@ -63,7 +63,7 @@ type conn struct {
 	queue    []byte              // messages for the peer
 	fault    error               // why this side has cut the control socket
 
-	lossy      atomic.Bool // senders keep copies of what may not have arrived
+	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
 	lossyUntil time.Time   // of the patrol
 }
 

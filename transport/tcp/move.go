@@ -13,7 +13,7 @@ import (
 )
 
 // When packets are lost, and their retransmissions too, a socket stands still for
-// longer and longer. A new one does not. So a pipe whose socket stalls moves: its
+// longer and longer. A new one does not. So the pipe of a stalled socket moves: its
 // sender goes on with another socket from the first byte that the peer's kernel has
 // not acknowledged, and the receiver reads the old socket up to there. The bytes are
 // those that the old socket has got, records of TLS included, so that its session
@@ -36,7 +36,7 @@ const (
 	headerBytes = 4 + 4 + 8 + len(proof{})
 )
 
-// header is what a sender says first on a subflow.
+// header returns the first bytes of a sender on a subflow.
 func (f *subflow) header() []byte {
 	b := binary.BigEndian.AppendUint32(nil, f.serial)
 	b = binary.BigEndian.AppendUint32(b, f.after)
@@ -108,7 +108,7 @@ func (c *conn) movesPeer(id uint32) error {
 	return nil
 }
 
-// follow has a pipe of the peer go on with another socket, of which the header was read.
+// follow has a pipe of the peer go on with another socket, after its header was read.
 // It ends a socket that is of no use.
 func (c *conn) follow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})

@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// A hole is a socket that takes all bytes and passes on only so many of them, as one
-// does whose packets are lost.
+// A hole is a socket that takes all bytes and passes on only so many of them, as if
+// its packets were lost.
 type hole struct {
 	socket
 	raw    syscall.RawConn
@@ -71,7 +71,7 @@ func (s *sender) dig(passes int) {
 	s.out.sock, s.out.raw = &hole{socket: s.out.sock, raw: s.out.raw, passes: passes}, noRaw{}
 }
 
-// TestMoveFromHole: whatever a socket has swallowed comes out of the next one, once and
+// TestMoveFromHole: the bytes that a socket has swallowed come out of the next one, once and
 // in order, whichever side has dialed and whether or not pipes share a socket.
 func TestMoveFromHole(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
@@ -158,7 +158,8 @@ func (s *sender) wroteTo() *subflow {
 	return s.out
 }
 
-// restless moves the pipes of a node all the time, and understates what has arrived.
+// restless moves the pipes of a node all the time, and makes more bytes count as lost
+// than are.
 func restless(t testing.TB, node *testNode) {
 	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
 	done := make(chan struct{})
@@ -218,8 +219,8 @@ func TestConformanceOnTheMove(t *testing.T) {
 	}
 }
 
-// TestMoveImpostor: a process that has seen a claim cannot move a pipe, nor can one that
-// passes on what both sides say and changes where the stream goes on.
+// TestMoveImpostor: a process that has seen a claim cannot move a pipe, and a header
+// that was changed on the way is refused.
 func TestMoveImpostor(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
@@ -261,7 +262,7 @@ func TestMoveImpostor(t *testing.T) {
 	}
 }
 
-// A heard is a socket on which so much is said.
+// A heard is a socket with bytes to be read.
 type heard struct {
 	socket
 	bytes *bytes.Reader
@@ -270,7 +271,7 @@ type heard struct {
 func (s heard) Read(p []byte) (int, error) { return s.bytes.Read(p) }
 
 // TestPatrol: a socket without progress counts as stalled when its timer has run out
-// again, or after a while. One whose peer does not read never does.
+// again, or after a while. A closed window does not count.
 func TestPatrol(t *testing.T) {
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }

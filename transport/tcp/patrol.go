@@ -15,14 +15,14 @@ const (
 	// then a retransmission was lost as well.
 	stallMin = 500 * time.Millisecond
 	stallMax = time.Second
-	// lossMemory is how long after a retransmission a conn keeps copies of what it
-	// sends.
+	// lossMemory is how long after a retransmission a conn keeps copies of
+	// unacknowledged bytes.
 	lossMemory = 10 * time.Second
 	// moveRetry is how long after an attempt to move a pipe the next one follows.
 	moveRetry = time.Second
 )
 
-// A socketProgress is what the kernel knows of the bytes written to a socket.
+// A socketProgress is the kernel's view of the bytes written to a socket.
 type socketProgress struct {
 	inFlight      bool   // packets are unacknowledged
 	timeouts      int    // of the retransmission timer since the last acknowledgement
@@ -30,7 +30,7 @@ type socketProgress struct {
 	retransmitted uint32 // packets
 }
 
-// A health is what the patrol remembers of a sender. The patrol alone uses it.
+// A health is the patrol's memory of a sender. Nothing else uses it.
 type health struct {
 	flow  *subflow
 	sent  uint64 // by the sender when the patrol looked last
@@ -39,8 +39,7 @@ type health struct {
 	tried time.Time // when the pipe was to be moved last
 }
 
-// patrol looks for lost packets and for pipes whose socket stalls, until the
-// Transport is closed.
+// patrol looks for lost packets and for stalled sockets, until the Transport is closed.
 func (t *Transport) patrol() {
 	tick := time.NewTicker(patrolTick)
 	defer tick.Stop()
@@ -100,7 +99,7 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 	return h.see(p, now)
 }
 
-// see takes in how a socket gets on at a time, and reports what inspect does.
+// see takes note of the progress of the socket, and returns the results of inspect.
 func (h *health) see(p socketProgress, now time.Time) (lost, stalled bool) {
 	lost = p.retransmitted != h.last.retransmitted
 	if !p.inFlight || p.acked != h.last.acked || h.since.IsZero() {

@@ -287,7 +287,7 @@ func (k *polling) interrupt() {
 	k.r.in.Load().setReadDeadline(past())
 }
 
-// restore ends what interrupt has done. A watch that was called does so itself.
+// restore sets the deadline of the pipe again. A watch that was called does so itself.
 func (k *polling) restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -296,8 +296,8 @@ func (k *polling) restore() {
 	}
 }
 
-// swap has the pipe read from another subflow, of which the kernel reports every
-// arrival. A watch of the one before has been interrupted.
+// swap has the pipe read from another subflow. That one is not hushed, and a watch of
+// the one before has been interrupted.
 func (k *polling) swap(f *subflow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -21,7 +21,7 @@ func (k *polling) init(r *receiver) {
 	}
 }
 
-// A flowReader is what a tls.Conn reads from.
+// A flowReader gives a tls.Conn the bytes of the current subflow.
 type flowReader struct{ r *receiver }
 
 func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
@@ -41,7 +41,7 @@ func (k *polling) interrupt() {
 	k.r.in.Load().setReadDeadline(past())
 }
 
-// restore ends what interrupt has done.
+// restore sets the deadline of the pipe again.
 func (k *polling) restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

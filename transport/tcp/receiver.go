@@ -48,7 +48,7 @@ type receiver struct {
 	locator locator
 
 	moves
-	mu   sync.Mutex // guards what follows, and next and parked of moves
+	mu   sync.Mutex // guards over, and next and parked of moves
 	over error
 }
 

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// A moves is what a receiver needs to go on with another socket. All offsets are those
+// A moves is the state of a receiver that goes on with another socket. All offsets are those
 // of the stream of the pipe, as the sender counts them.
 type moves struct {
-	in     atomic.Pointer[subflow] // what is read from; the goroutine that reads changes it
+	in     atomic.Pointer[subflow] // the current subflow; the goroutine that reads changes it
 	moving atomic.Bool             // there is something in next
 
 	redials atomic.Bool // this side dials for the sender

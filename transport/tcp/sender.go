@@ -24,7 +24,7 @@ type sender struct {
 	opened  chan struct{} // closed by open
 	openErr error         // why there is no pipe; set before opened is closed
 	ch      *channel      // set before opened is closed
-	out     *subflow      // what is written to; set before opened is closed, and by the user of the socket with mu held
+	out     *subflow      // the current subflow; set before opened is closed, and by the user of the socket with mu held
 	gone    chan struct{} // closed by shut
 	broke   time.Time     // when the socket has failed without a word
 	offered bool          // the peer has offered to share a socket; of who hears it

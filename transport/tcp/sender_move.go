@@ -4,11 +4,11 @@ package tcp
 // hold as much as its kernel takes.
 const oldsMax = 4
 
-// keepBytes is how much a sender keeps before it looks what has been acknowledged.
+// keepBytes is how much a sender keeps before it drops acknowledged bytes.
 const keepBytes = 256 << 10
 
-// A moved is what a sender needs to go on with another socket. All offsets are those
-// of the stream of the pipe: of what is written to sockets, TLS records included.
+// A moved is the state of a sender that goes on with another socket. All offsets are
+// those of the stream of the pipe: of the bytes written to sockets, TLS records included.
 //
 // Only the user of the socket, one Write, Try or flusher at a time, uses wrote, kept
 // and trimAt. The lock of the sender guards all else.
@@ -20,7 +20,7 @@ type moved struct {
 
 	wants   bool       // to be given another socket
 	spare   *subflow   // to be used from now on; nil if there is none
-	olds    []*subflow // from which the peer may still have to read
+	olds    []*subflow // the peer may still have bytes of these to read
 	serial  uint32     // of the last move
 	saidEnd bool
 }
@@ -80,7 +80,7 @@ func (s *sender) write(p []byte) (n int, err error) {
 }
 
 // goesOn reports whether a write was interrupted only because there is a spare subflow.
-// The pipe has then moved to it, and what has to be sent again is in rest.
+// The pipe has then moved to it, and rest begins with the bytes to be sent again.
 func (s *sender) goesOn(err error) bool {
 	if !isTimeout(err) {
 		return false
@@ -121,15 +121,15 @@ func (s *sender) takeOver(f *subflow) {
 	}
 	s.wants, s.spare = false, f
 	if s.writing || s.flusher != nil {
-		s.out.setWriteDeadline(past()) // Whoever writes moves the pipe.
+		s.out.setWriteDeadline(past()) // The interrupted Write or flusher moves the pipe.
 		return
 	}
 	s.move()
 	s.settle()
 }
 
-// move makes the spare subflow the one that is written to, if there is one. What the
-// peer's kernel may not have is sent again, before rest. The user of the socket calls
+// move makes the spare subflow the current one, if there is a spare. Bytes that the
+// peer's kernel may not have are sent again, before rest. The user of the socket calls
 // it with s.mu held, and finds the deadline of the pipe set.
 func (s *sender) move() {
 	f := s.spare
@@ -176,7 +176,7 @@ func (s *sender) unacked(most int) int {
 }
 
 // confirm is called when the peer reads from a subflow. Those before it are not needed
-// any more: what it still reads from them its kernel has.
+// any more: the peer's kernel has all that it still reads from them.
 func (s *sender) confirm(f *subflow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *sender) confirm(f *subflow) {
 	s.olds = keep
 }
 
-// endMoves ends what shut does not know. It is called with s.mu held.
+// endMoves closes the sockets besides the current one. It is called with s.mu held.
 func (s *sender) endMoves() {
 	for _, f := range s.olds {
 		f.endWrite()

@@ -19,7 +19,7 @@ func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
 	return n, ok && err == nil
 }
 
-// progress asks the kernel how a socket gets on with what was written to it.
+// progress asks the kernel how far the bytes written to a socket have come.
 func progress(raw syscall.RawConn) (p socketProgress, ok bool) {
 	err := raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)

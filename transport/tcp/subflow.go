@@ -11,7 +11,7 @@ import (
 type subflow struct {
 	sock socket
 	raw  syscall.RawConn
-	ch   *channel // whose half it is; nil if the socket carries nothing but this pipe
+	ch   *channel // that it is a half of; nil if the socket carries only this pipe
 
 	// Of subflows that a pipe has moved to:
 	serial uint32  // counts the moves of the pipe
@@ -67,7 +67,7 @@ func (f *subflow) closeWrite() {
 type unacker interface{ unacked() int }
 
 // unacked is how many of the last bytes written the peer's kernel may not have; at most
-// most. What it has acknowledged it keeps until its process has read it.
+// most. Acknowledged bytes it keeps until its process has read them.
 func (f *subflow) unacked(most int) int {
 	n := most
 	if u, ok := f.sock.(unacker); ok {

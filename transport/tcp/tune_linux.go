@@ -23,8 +23,8 @@ const (
 	// rtoMaxMin is the least that the kernel takes as the longest retransmission
 	// timeout; its own is 120 s.
 	rtoMaxMin = time.Second
-	// retries is what the longest retransmission timeout is multiplied with, roughly,
-	// to get how long the kernel goes on (net.ipv4.tcp_retries2).
+	// retries is roughly the number of longest timeouts after which the kernel gives a
+	// socket up (net.ipv4.tcp_retries2).
 	retries = 13
 )
 
