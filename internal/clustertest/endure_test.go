@@ -18,7 +18,10 @@ func endure(ctx context.Context, d *desk, o order, r *report) error {
 		if err := f(ctx, c, n, r.Rounds); err != nil {
 			return fmt.Errorf("%s of %d elements after %v: %w", what, n, time.Since(began), err)
 		}
-		r.Times = append(r.Times, time.Since(began))
+		took := time.Since(began)
+		if r.Times = append(r.Times, took); took > 2*time.Second {
+			r.Text += fmt.Sprintf("%s of %d elements in %v; ", what, n, took.Round(time.Millisecond))
+		}
 		return nil
 	}
 	for began := time.Now(); ; r.Rounds++ {

@@ -186,6 +186,9 @@ func TestLossyTCP(t *testing.T) {
 				ok(t, reports)
 				for rank, r := range reports {
 					times[rank] = append(times[rank], r.Times...)
+					if r.Text != "" {
+						t.Logf("rank %d: slow: %s", rank, r.Text)
+					}
 				}
 			}
 			stalls.end()

@@ -116,14 +116,15 @@ func over(s Snapshot, links ...Link) Snapshot {
 	return s
 }
 
-// A circle counts only where both sides of every link agree on its bytes.
-// Otherwise the link that holds the bytes is named.
-func TestTableInFlight(t *testing.T) {
+// A flightCase is the snapshots of ranks that wait for each other.
+type flightCase struct {
+	snapshots    []Snapshot
+	want, lacked []string
+}
+
+func flightCases() map[string]flightCase {
 	in := func(waiting ...int) Operation { return late(reduction(7, 7), waiting...) }
-	for name, test := range map[string]struct {
-		snapshots    []Snapshot
-		want, lacked []string
-	}{
+	return map[string]flightCase{
 		"all has arrived": {
 			[]Snapshot{
 				over(of(0, in(1)), Link{1, "tcp", 500, 700}, Link{2, "tcp", 300, 100}),
@@ -178,7 +179,13 @@ func TestTableInFlight(t *testing.T) {
 			[]Snapshot{over(of(0, in(1)), Link{1, "tcp", 0, 9}), of(1, in(0)), of(2), of(3)},
 			[]string{"in a circle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
 		},
-	} {
+	}
+}
+
+// A circle counts only where both sides of every link agree on its bytes.
+// Otherwise the link that holds the bytes is named.
+func TestTableInFlight(t *testing.T) {
+	for name, test := range flightCases() {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			if err := Table(&b, test.snapshots); err != nil {
