@@ -272,7 +272,7 @@ func (k *polling) watch() {
 	defer k.mu.Unlock()
 	k.inside = false
 	if k.called.Load() {
-		in.setReadDeadline(k.despite)
+		k.r.in.Load().setReadDeadline(k.despite) // The pipe may have moved meanwhile.
 		k.called.Store(false)
 	}
 }
