@@ -275,6 +275,11 @@ func (s heard) Read(p []byte) (int, error) { return s.bytes.Read(p) }
 func TestPatrol(t *testing.T) {
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	fly := func(acked uint64, repairs bool) socketProgress {
+		return socketProgress{inFlight: true, repairs: repairs, acked: acked}
+	}
+	far := fly(1, true)
+	far.trip = 200 * time.Millisecond
 	for name, test := range map[string]struct {
 		seen []socketProgress // every 250 ms
 		want []bool
@@ -285,20 +290,24 @@ func TestPatrol(t *testing.T) {
 			[]bool{false, false, false, false, false, false},
 		},
 		"progress": {
-			[]socketProgress{{true, 1, 1, 1}, {true, 2, 2, 2}, {true, 2, 3, 3}, {true, 3, 4, 4}, {true, 2, 5, 5}},
+			[]socketProgress{fly(1, false), fly(2, true), fly(3, false), fly(4, true), fly(5, false)},
 			[]bool{false, false, false, false, false},
 		},
-		"two timeouts": {
-			[]socketProgress{{true, 0, 1, 0}, {true, 1, 1, 1}, {true, 2, 1, 2}, {true, 2, 1, 2}, {true, 0, 9, 2}},
+		"retransmissions are lost": {
+			[]socketProgress{fly(1, false), fly(1, true), fly(1, true), fly(1, true), fly(9, false)},
+			[]bool{false, false, true, true, false},
+		},
+		"a packet with each timeout": {
+			[]socketProgress{fly(1, false), fly(2, true), fly(3, true), fly(4, true), fly(9, false)},
 			[]bool{false, false, true, true, false},
 		},
 		"one long timeout": {
-			[]socketProgress{{true, 0, 1, 0}, {true, 1, 1, 1}, {true, 1, 1, 1}, {true, 1, 1, 1}, {true, 1, 1, 1}},
-			[]bool{false, false, false, false, true},
+			[]socketProgress{fly(1, false), fly(1, false), fly(1, false), fly(1, false), fly(2, false)},
+			[]bool{false, false, false, true, false},
 		},
-		"slow, without a timeout": {
-			[]socketProgress{{true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}, {true, 0, 1, 0}},
-			[]bool{false, false, false, false, false, false},
+		"far away": {
+			[]socketProgress{far, far, far, far, far, far, far, far, far, far},
+			[]bool{false, false, false, false, false, false, false, false, false, true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,11 +10,13 @@ const (
 	// patrolTick is how often a Transport looks at sockets that something was
 	// written to.
 	patrolTick = 250 * time.Millisecond
-	// A socket stalls if its retransmission timer has run out and it has made no
-	// progress for stallMax, or for stallMin and the timer has run out again since:
-	// then a retransmission was lost as well.
-	stallMin = 500 * time.Millisecond
-	stallMax = time.Second
+	// A socket stalls if it has made no progress for stallMax, or if for stallMin it has
+	// been repairing losses by timeouts: then retransmissions were lost as well, or it
+	// gets on by one packet with each timeout. Where the round trip takes long, both
+	// times are longer by stallTrips of them.
+	stallMin   = 500 * time.Millisecond
+	stallMax   = 750 * time.Millisecond
+	stallTrips = 8
 	// lossMemory is how long after a retransmission a conn keeps copies of
 	// unacknowledged bytes.
 	lossMemory = 10 * time.Second
@@ -25,9 +27,10 @@ const (
 // A socketProgress is the kernel's view of the bytes written to a socket.
 type socketProgress struct {
 	inFlight      bool   // packets are unacknowledged
-	timeouts      int    // of the retransmission timer since the last acknowledgement
+	repairs       bool   // the retransmission timer has run out; until all sent before is acknowledged
 	acked         uint64 // bytes
 	retransmitted uint32 // packets
+	trip          time.Duration
 }
 
 // A health is the patrol's memory of a sender. Nothing else uses it.
@@ -36,6 +39,7 @@ type health struct {
 	sent  uint64 // by the sender when the patrol looked last
 	last  socketProgress
 	since time.Time // when the last acknowledgement was seen
+	sound time.Time // when the socket was last seen without repairs
 	tried time.Time // when the pipe was to be moved last
 }
 
@@ -105,7 +109,10 @@ func (h *health) see(p socketProgress, now time.Time) (lost, stalled bool) {
 	if !p.inFlight || p.acked != h.last.acked || h.since.IsZero() {
 		h.since = now
 	}
+	if !p.inFlight || !p.repairs || h.sound.IsZero() {
+		h.sound = now
+	}
 	h.last = p
-	still := now.Sub(h.since)
-	return lost, p.timeouts > 0 && still >= stallMax || p.timeouts > 1 && still >= stallMin
+	slack := stallTrips * p.trip
+	return lost, now.Sub(h.since) >= stallMax+slack || now.Sub(h.sound) >= stallMin+slack
 }

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +20,18 @@ func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
 	return n, ok && err == nil
 }
 
+// stateLoss is TCP_CA_Loss of linux/tcp.h.
+const stateLoss = 4
+
 // progress asks the kernel how far the bytes written to a socket have come.
 func progress(raw syscall.RawConn) (p socketProgress, ok bool) {
 	err := raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if ok = err == nil; ok {
 			p = socketProgress{
-				inFlight: info.Unacked > 0, timeouts: int(info.Retransmits),
+				inFlight: info.Unacked > 0, repairs: info.Ca_state == stateLoss,
 				acked: info.Bytes_acked, retransmitted: info.Total_retrans,
+				trip: time.Duration(info.Min_rtt) * time.Microsecond,
 			}
 		}
 	})
