@@ -64,11 +64,20 @@ func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
 
 var _ syscall.RawConn = noRaw{}
 
-// dig makes the socket of a pipe a hole.
-func (s *sender) dig(passes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.out.sock, s.out.raw = &hole{socket: s.out.sock, raw: s.out.raw, passes: passes}, noRaw{}
+// dig makes the socket of a pipe a hole, when the pipe has sent what it has to.
+func (s *sender) dig(t *testing.T, passes int) {
+	t.Helper()
+	eventually(t, "the end of the flusher", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.flusher != nil {
+			return false
+		}
+		f := *s.out
+		f.sock, f.raw = &hole{socket: f.sock, raw: f.raw, passes: passes}, noRaw{}
+		s.out = &f
+		return true
+	})
 }
 
 // TestMoveFromHole: the bytes that a socket has swallowed come out of the next one, once and
@@ -124,7 +133,7 @@ func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
 		}
 	})
 	for _, n := range sizes {
-		s.dig(rand.N(2 * n))
+		s.dig(t, rand.N(2*n))
 		if m, err := s.Write(next(n)); m != n || err != nil {
 			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
 		}
@@ -139,7 +148,7 @@ func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
 		t.Fatalf("the conn has ended: %v", err)
 	}
 	before := s.wroteTo()
-	s.dig(0)
+	s.dig(t, 0)
 	s.Close() // also the end has to get through
 	eventually(t, "a move", func() bool {
 		c.relieve(s)
