@@ -79,11 +79,18 @@ func (c *conn) relieve(s *sender) {
 	})
 }
 
-// handOver gives a pipe of this side another socket, and waits until the peer reads
-// from it, or the pipe ends.
+// handOver gives a pipe of this side another socket, and waits until the peer has it and
+// then reads from it, or the pipe ends. Before the first the peer may drop it with all
+// that its kernel has acknowledged; then the patrol has the pipe move again.
 func (c *conn) handOver(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
+	f.unsure.Store(true)
 	s.takeOver(f)
+	if readYes(f.sock) != nil {
+		f.failed.Store(true)
+		return
+	}
+	f.unsure.Store(false)
 	if readYes(f.sock) == nil {
 		s.confirm(f)
 	}

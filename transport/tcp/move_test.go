@@ -70,12 +70,14 @@ func (s *sender) dig(t *testing.T, passes int) {
 	eventually(t, "the end of the flusher", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.flusher != nil {
+		f := s.out
+		if s.flusher != nil || f.unsure.Load() {
 			return false
 		}
-		f := *s.out
-		f.sock, f.raw = &hole{socket: f.sock, raw: f.raw, passes: passes}, noRaw{}
-		s.out = &f
+		s.out = &subflow{
+			sock: &hole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
+			ch: f.ch, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
+		}
 		return true
 	})
 }

@@ -90,7 +90,15 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 	flow, busy := s.out, s.writing || s.flusher != nil || s.sent != h.sent || h.last.inFlight
 	h.sent = s.sent
 	s.mu.Unlock()
-	if flow == nil || !busy {
+	switch {
+	case flow == nil:
+		return false, false
+	case flow.unsure.Load():
+		if flow != h.flow {
+			*h = health{flow: flow, sent: h.sent, tried: h.tried, since: now}
+		}
+		return true, flow.failed.Load() || now.Sub(h.since) >= moveRetry
+	case !busy:
 		return false, false
 	}
 	p, ok := progress(flow.raw)

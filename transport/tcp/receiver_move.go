@@ -91,7 +91,7 @@ func (r *receiver) turn() (most int) {
 		r.skip = r.read - f.start
 		r.poll.swap(f)
 		old.endRead()
-		f.sock.Write([]byte{yes}) // has room for a byte
+		f.sock.Write([]byte{yes})
 	}
 	r.moving.Store(false)
 	return math.MaxInt32
@@ -141,6 +141,7 @@ func (r *receiver) arrange() {
 			r.next = append(r.next, f)
 			r.moving.Store(true)
 			r.poll.interrupt()
+			f.sock.Write([]byte{yes}) // has room for two bytes: this is the first
 		}
 	}
 	r.parked = parked

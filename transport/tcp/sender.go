@@ -239,6 +239,14 @@ func (s *sender) flush(done chan struct{}) {
 		s.note(s.rest[:n])
 		s.mu.Lock()
 		s.rest = s.rest[n:]
+		if err != nil && !isTimeout(err) && s.out.unsure.Load() {
+			s.mu.Unlock()
+			moved := s.awaitSpare(func() bool { return s.writing })
+			s.mu.Lock()
+			if moved {
+				err = os.ErrDeadlineExceeded
+			}
+		}
 		if !isTimeout(err) || s.writing || s.over != nil {
 			s.flushed(err)
 			s.mu.Unlock()

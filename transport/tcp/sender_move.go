@@ -1,8 +1,13 @@
 package tcp
 
+import "time"
+
+// spareTick is how often a write that waits for a spare subflow looks for it.
+const spareTick = 5 * time.Millisecond
+
 // oldsMax is how many sockets of a pipe the peer may still have to read from: each can
 // hold as much as its kernel takes.
-const oldsMax = 4
+const oldsMax = 8
 
 // keepBytes is how much a sender keeps before it drops acknowledged bytes.
 const keepBytes = 256 << 10
@@ -29,7 +34,7 @@ type moved struct {
 // packets it keeps a copy until they are acknowledged.
 func (s *sender) note(p []byte) {
 	s.wrote += uint64(len(p))
-	if !s.conn.lossy.Load() {
+	if !s.keepsCopies() {
 		s.keeps, s.kept = false, nil
 		return
 	}
@@ -45,9 +50,12 @@ func (s *sender) note(p []byte) {
 	}
 }
 
+// keepsCopies reports whether bytes must be kept that are written.
+func (s *sender) keepsCopies() bool { return s.conn.lossy.Load() || s.out.unsure.Load() }
+
 // notePieces is note of the first n bytes of pieces.
 func (s *sender) notePieces(pieces [][]byte, n int) {
-	if !s.conn.lossy.Load() {
+	if !s.keepsCopies() {
 		s.forget(n)
 		return
 	}
@@ -79,11 +87,14 @@ func (s *sender) write(p []byte) (n int, err error) {
 	}
 }
 
-// goesOn reports whether a write was interrupted only because there is a spare subflow.
-// The pipe has then moved to it, and rest begins with the bytes to be sent again.
+// goesOn reports whether a write was interrupted only because there is a spare subflow,
+// or there will be one because the peer has dropped the current one. The pipe has then
+// moved to it, and rest begins with the bytes to be sent again.
 func (s *sender) goesOn(err error) bool {
 	if !isTimeout(err) {
-		return false
+		return s.out.unsure.Load() && s.awaitSpare(func() bool {
+			return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +103,22 @@ func (s *sender) goesOn(err error) bool {
 	}
 	s.move()
 	return true
+}
+
+// awaitSpare moves the pipe when there is a spare subflow. It returns false if the pipe
+// has ended before, or enough, which it calls with s.mu held.
+func (s *sender) awaitSpare(enough func() bool) bool {
+	for ; ; time.Sleep(spareTick) {
+		s.mu.Lock()
+		over, spare := s.over != nil || enough(), s.spare != nil
+		if spare && !over {
+			s.move()
+		}
+		s.mu.Unlock()
+		if over || spare {
+			return spare && !over
+		}
+	}
 }
 
 // wantMove has takeOver accept a socket, once. It reports false if that was so before.
@@ -168,6 +195,9 @@ func (s *sender) move() {
 // unacked is how many of the last bytes written, at most most, the peer's kernel may
 // not have.
 func (s *sender) unacked(most int) int {
+	if s.out.unsure.Load() {
+		return most
+	}
 	n := s.out.unacked(most)
 	if f := s.conn.t.understate; f != nil {
 		n = f(n, most)

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,11 +15,13 @@ type subflow struct {
 	ch   *channel // that it is a half of; nil if the socket carries only this pipe
 
 	// Of subflows that a pipe has moved to:
-	serial uint32  // counts the moves of the pipe
-	after  uint32  // the serial of the subflow with the bytes before start
-	start  uint64  // the offset of the first byte in the stream of the pipe
-	prover *prover // signs the header
-	ended  bool    // the sender has shut the direction down, which counts as a byte
+	serial uint32      // counts the moves of the pipe
+	after  uint32      // the serial of the subflow with the bytes before start
+	start  uint64      // the offset of the first byte in the stream of the pipe
+	prover *prover     // signs the header
+	unsure atomic.Bool // the receiver has not said yet that it has the socket
+	failed atomic.Bool // and will not
+	ended  bool        // the sender has shut the direction down, which counts as a byte
 }
 
 // half is the subflow of a pipe on its channel.

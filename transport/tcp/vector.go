@@ -25,7 +25,7 @@ func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 // writeVector writes the pieces as they are. Where copies are kept it writes one after
 // the other.
 func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
-	if !s.conn.lossy.Load() {
+	if !s.keepsCopies() {
 		s.vector = pieces
 		sent, err := s.vector.WriteTo(s.out.sock)
 		pieces, s.vector = s.vector, nil
