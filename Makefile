@@ -10,6 +10,7 @@ BENCH ?= .
 PEERS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
+LOSSES ?= 5m
 CHANGES ?= 320
 DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
@@ -36,7 +37,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate vet staticcheck cross static 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes damage proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -110,6 +111,9 @@ survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survi
 changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarter as many with seeds; docs/results/changes.txt and seeds.txt
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
+
+losses: ## all collectives over TCP for LOSSES=5m where 10 % of the packets get lost: run it as root
+	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./internal/clustertest
 
 damage: ## DAMAGES=1000 random damages of the files of a seed: an error or the right state; DAMAGE_SEED=n repeats a run
 	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/quorum

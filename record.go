@@ -19,9 +19,13 @@ import (
 // ended (End, which is empty for one under way), how far it has come (Round, Bytes)
 // and, if it is under way or has failed, for which ranks it waits. Ranks are those
 // of the world, whichever communicator it is.
+//
+// A RecordLink is the link to another rank, with the bytes that went over its data and
+// bulk lanes, both ways.
 type (
-	Record    = record.Snapshot
-	Operation = record.Operation
+	Record     = record.Snapshot
+	Operation  = record.Operation
+	RecordLink = record.Link
 )
 
 // Record says what this node has done of late, and is doing. It may be called at
@@ -36,7 +40,7 @@ func (c *Comm) Record() Record {
 	list := append(operations(h.mesh.Engine().Traces()), h.record.Operations()...)
 	return Record{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: h.view.Size(), Epoch: h.view.Epoch,
-		Time: time.Now(), Operations: record.Last(list, record.Length),
+		Time: time.Now(), Operations: record.Last(list, record.Length), Links: h.mesh.Traffic(h.view),
 	}
 }
 

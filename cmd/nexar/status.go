@@ -43,7 +43,9 @@ The table has a line for each operation that a rank is in:
 
 Below it stands who is late: a rank that others wait for, be it through others,
 and that itself waits for nobody; and which ranks have called different
-operations, or wait for each other in a circle. Nodes of which there is no
+operations, or wait for each other in a circle. If a rank waits for data that
+another one has sent and that has not arrived, the link is named in place of a
+circle, with the bytes sent and received. Nodes of which there is no
 record come last, with the reason: such as one that does not answer the seed
 within 2 seconds, as its process was stopped, or its host is gone.
 

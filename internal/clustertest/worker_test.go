@@ -35,6 +35,8 @@ type order struct {
 	Peers []string
 	Dir   string
 	Max   int // nodes
+	// Time is how long a job goes on that has no rounds.
+	Time time.Duration
 }
 
 // A report says how an order has ended: a line of JSON on standard output.
@@ -52,6 +54,7 @@ type report struct {
 	Later   []*failure // of calls after a failure
 	Epochs  []epoch
 	Ledger  ledger
+	Times   []time.Duration // of operations, one by one
 }
 
 // A failure is an error as it crosses from one process to another.
@@ -107,7 +110,7 @@ func jobs() map[string]job {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "later": later,
 		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive, "outlast": outlast, "flood": flood,
+		"peers": peers, "survive": survive, "outlast": outlast, "flood": flood, "endure": endure, "status": askStatus,
 		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
 	}
 }

@@ -38,7 +38,8 @@ type courier struct {
 
 	// What is left of the segment, or whatever else, that is being written.
 	head, body []byte
-	size       int // of the body, when it began
+	size       int    // of the body, when it began
+	sent       uint64 // bytes that the pipe has taken
 
 	room   [wire.FrameSizeMax]byte // for head
 	pieces [2][]byte
@@ -51,6 +52,7 @@ func newCourier(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *couri
 	c.wake.L = &b.mu
 	c.head = pre.Append(c.room[:0])
 	if try, ok := p.(transport.TryWriter); ok && try.TryWrite(c.head) {
+		c.sent = uint64(len(c.head))
 		c.head = nil
 		return c
 	}
@@ -192,6 +194,7 @@ func (c *courier) push() (n int, sent *Transfer, more bool) {
 // wrote takes n bytes off what has begun. If the transfer was recalled meanwhile
 // the rest of the segment is sent from a copy.
 func (c *courier) wrote(n int) {
+	c.sent += uint64(n)
 	k := min(n, len(c.head))
 	c.head, c.body = c.head[k:], c.body[n-k:]
 	if c.current != nil && c.current.recalled {

@@ -40,6 +40,10 @@ const idleMax = 4
 // readFrames handles the frames of a lane until the peer has said goodbye.
 func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher) error {
 	k := &desk{link: l, lane: pre.Lane, reader: reader{pipe: p}, dispatcher: d}
+	if pre.Lane != wire.Control {
+		k.received = &l.received
+		l.received.Add(wire.PreambleSize) // Its reader was acceptLane.
+	}
 	switch d := d.(type) {
 	case bulkReader:
 		k.flow, k.segments = d.flow, true

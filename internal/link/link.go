@@ -132,6 +132,8 @@ type Link struct {
 	owed   [wire.Classes]atomic.Int64 // consumed, but not yet given back
 	heard  atomic.Uint64              // frames received
 
+	received atomic.Uint64 // bytes on the data and bulk lanes
+
 	desks     [desksMax]atomic.Pointer[desk] // of lanes that can be visited, the bulk lane last
 	bulkDesks atomic.Int32                   // of them
 	visitors  atomic.Int32

@@ -31,6 +31,7 @@ type outbox struct {
 	wake    sync.Cond
 	pending []byte   // frames that wait
 	spare   []byte   // the other buffer
+	sent    uint64   // bytes given to the pipe
 	pieces  [][]byte // memory for commitWith
 	started bool     // the goroutine runs
 	writing bool     // it is in Write
@@ -67,6 +68,7 @@ func (o *outbox) commit(b []byte) {
 		o.pending = o.pending[:0]
 	case o.writing || o.pipe == nil:
 	case o.try != nil && o.try.TryWrite(b):
+		o.sent += uint64(len(b))
 		o.pending = keep(b)
 	default:
 		if !o.started {
@@ -87,6 +89,7 @@ func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
 		sent := o.vec.TryWriteVectored(o.pieces)
 		clear(o.pieces)
 		if sent {
+			o.sent += uint64(len(b) + size(payload, more))
 			o.pending = keep(b)
 			o.mu.Unlock()
 			return
@@ -109,6 +112,7 @@ func (o *outbox) run() {
 		}
 		b := o.pending
 		o.pending, o.spare, o.writing = o.spare[:0], nil, true
+		o.sent += uint64(len(b))
 		o.mu.Unlock()
 		_, err := o.pipe.Write(b)
 		o.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -38,7 +39,8 @@ type reader struct {
 	payloads payloads
 	buf      [readBuffer]byte
 	lo, hi   int
-	some     bool // something has come
+	some     bool           // something has come
+	received *atomic.Uint64 // counts bytes; nil on the control lane
 
 	// The payload of the frame in hand: how long it is, what to do with it, and
 	// the first part of it, if it does not fit into buf.
@@ -53,25 +55,35 @@ type reader struct {
 
 func (r *reader) read(p []byte) (n int, err error) {
 	if r.poll == nil {
-		return r.pipe.Read(p)
+		n, err = r.pipe.Read(p)
+	} else {
+		if n, err = r.poll.TryRead(p); n == 0 && err == nil {
+			err = errLater
+		}
+		r.some = r.some || n > 0
 	}
-	if n, err = r.poll.TryRead(p); n == 0 && err == nil {
-		err = errLater
-	}
-	r.some = r.some || n > 0
+	r.count(n)
 	return n, err
 }
 
 // readFunc is read with the ReadFunc of the pipe.
 func (r *reader) readFunc(n int, view func(p []byte)) (got int, err error) {
 	if r.poll == nil {
-		return r.pipe.ReadFunc(n, view)
+		got, err = r.pipe.ReadFunc(n, view)
+	} else {
+		if got, err = r.poll.TryReadFunc(n, view); got == 0 && err == nil {
+			err = errLater
+		}
+		r.some = r.some || got > 0
 	}
-	if got, err = r.poll.TryReadFunc(n, view); got == 0 && err == nil {
-		err = errLater
-	}
-	r.some = r.some || got > 0
+	r.count(got)
 	return got, err
+}
+
+func (r *reader) count(n int) {
+	if n > 0 && r.received != nil {
+		r.received.Add(uint64(n))
+	}
 }
 
 // fill reads until n bytes lie in the buffer. n is at most its length.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -105,6 +106,24 @@ func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
 		}
 	}
 	return links, nil
+}
+
+// Traffic returns the byte counts of the links to the other nodes of a view, in the
+// order of their ranks there.
+func (m *Mesh) Traffic(v member.View) (list []record.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rank, n := range v.Nodes {
+		i, ok := m.seatOf(n.ID)
+		if !ok || i == m.self || m.links[i] == nil || m.routes[i] == nil {
+			continue
+		}
+		t := m.links[i].Traffic()
+		list = append(list, record.Link{
+			Rank: rank, Over: m.routes[i].info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
+		})
+	}
+	return list
 }
 
 // Common is what the ways to all other nodes have in common: their name, or

@@ -67,6 +67,10 @@ const EncodedMax = 32 << 10
 func Encode(s Snapshot) []byte {
 	s.Name = printable(s.Name, nameMax)
 	s.Operations = slices.Clone(s.Operations)
+	s.Links = slices.Clone(s.Links[:min(len(s.Links), encodedLinks)])
+	for i := range s.Links {
+		s.Links[i].Over = printable(s.Links[i].Over, overMax)
+	}
 	late := 0
 	for i := range s.Operations {
 		o := &s.Operations[i]
@@ -84,6 +88,14 @@ func Encode(s Snapshot) []byte {
 		}
 	}
 }
+
+const (
+	// encodedLinks is the number of links that an encoded snapshot has at most: they
+	// leave most of the room to operations.
+	encodedLinks = 128
+	// overMax is the length of the name of a transport, in bytes.
+	overMax = 16
+)
 
 // encodedOperations is how many operations an encoded snapshot has at the most.
 const encodedOperations = 32
@@ -109,10 +121,16 @@ const nameMax = 256
 
 // check finds what Encode would not have written.
 func (s *Snapshot) check() error {
-	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations {
-		return fmt.Errorf("record: rank %d of %d, with %d operations", s.Rank, s.Size, len(s.Operations))
+	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations || len(s.Links) > encodedLinks {
+		return fmt.Errorf("record: rank %d of %d, with %d operations and %d links", s.Rank, s.Size, len(s.Operations), len(s.Links))
 	}
 	texts := []string{s.Node, s.Name}
+	for _, l := range s.Links {
+		if l.Rank < 0 {
+			return fmt.Errorf("record: a link to rank %d", l.Rank)
+		}
+		texts = append(texts, l.Over)
+	}
 	for i := range s.Operations {
 		o := &s.Operations[i]
 		if !o.sound() {

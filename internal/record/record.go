@@ -42,6 +42,16 @@ type Snapshot struct {
 	Epoch      uint64      `json:"epoch"`
 	Time       time.Time   `json:"time"`       // when it was made, by the clock of the node
 	Operations []Operation `json:"operations"` // in the order in which they began
+	Links      []Link      `json:"links,omitempty"`
+}
+
+// A Link is the connection to another rank, and the bytes that went over it so far.
+// Bytes that one side has sent and the other has not received are in flight.
+type Link struct {
+	Rank     int    `json:"rank"`
+	Over     string `json:"over,omitempty"` // the transport that carries payloads
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
 }
 
 // An Operation is a collective, a message or a call of a function, under way or

@@ -128,15 +128,18 @@ func (a *world) verdict() (lines []string) {
 			waits[rank] = append(waits[rank], o.Waiting...)
 		}
 	}
+	flights, delayed := a.flights(waits)
 	late := make(map[int]int) // of ranks that wait for nobody, how many wait for them
 	var stuck []int
 	for _, rank := range slices.Sorted(maps.Keys(waits)) {
-		if len(waits[rank]) == 0 {
+		if len(waits[rank]) == 0 || delayed[rank] {
 			continue
 		}
-		ends := ends(waits, rank)
+		ends := ends(waits, delayed, rank)
 		for _, end := range ends {
-			late[end]++
+			if !delayed[end] {
+				late[end]++
+			}
 		}
 		if len(ends) == 0 {
 			stuck = append(stuck, rank)
@@ -144,6 +147,9 @@ func (a *world) verdict() (lines []string) {
 	}
 	for _, rank := range slices.Sorted(maps.Keys(late)) {
 		lines = append(lines, fmt.Sprintf("late: rank %d, for which %s: %s", rank, waiting(late[rank]), a.where(rank)))
+	}
+	for _, f := range flights {
+		lines = append(lines, f.String())
 	}
 	if len(stuck) > 0 {
 		lines = append(lines, fmt.Sprintf("in a circle: %s wait for each other", ranks(stuck, 0)))
@@ -178,14 +184,15 @@ func (a *world) where(rank int) string {
 }
 
 // ends are the ranks that a rank waits for in the end: those of whom it waits for,
-// or they wait for, and so on, who wait for nobody.
-func ends(waits map[int][]int, rank int) (ends []int) {
+// or they wait for, and so on, that wait for no rank, or for bytes in flight.
+func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
 	seen := map[int]bool{rank: true}
 	for next := []int{rank}; len(next) > 0; {
 		r := next[0]
 		next = next[1:]
-		if len(waits[r]) == 0 {
+		if len(waits[r]) == 0 || delayed[r] {
 			ends = append(ends, r)
+			continue
 		}
 		for _, w := range waits[r] {
 			if !seen[w] {

@@ -109,3 +109,116 @@ func TestTableNewest(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+// over adds links to a snapshot.
+func over(s Snapshot, links ...Link) Snapshot {
+	s.Links = links
+	return s
+}
+
+// A flightCase is the snapshots of ranks that wait for each other.
+type flightCase struct {
+	snapshots    []Snapshot
+	want, lacked []string
+}
+
+func flightCases() map[string]flightCase {
+	in := func(waiting ...int) Operation { return late(reduction(7, 7), waiting...) }
+	return map[string]flightCase{
+		"all has arrived": {
+			[]Snapshot{
+				over(of(0, in(1)), Link{1, "tcp", 500, 700}, Link{2, "tcp", 300, 100}),
+				over(of(1, in(2)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
+				over(of(2, in(0)), Link{0, "tcp", 100, 300}, Link{1, "tcp", 50, 40}),
+				of(3),
+			},
+			[]string{"in a circle: ranks 0, 1 and 2 wait for each other"}, []string{"in flight", "late"},
+		},
+		"one link holds bytes": {
+			[]Snapshot{
+				over(of(0, in(1)), Link{1, "tcp", 500, 640}),
+				over(of(1, in(2)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
+				over(of(2, in(0)), Link{1, "tcp", 50, 40}),
+				of(3),
+			},
+			[]string{"in flight on tcp: data of rank 1 for rank 0, 700 bytes sent and 640 received"}, []string{"in a circle", "late"},
+		},
+		"bytes that nobody waits for": {
+			[]Snapshot{
+				over(of(0, in(1)), Link{1, "tcp", 500, 700}),
+				over(of(1, in(0)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
+				over(of(2), Link{1, "tcp", 50, 30}),
+				of(3),
+			},
+			[]string{"in a circle: ranks 0 and 1 wait for each other"}, []string{"in flight", "late"},
+		},
+		"a circle beside it": {
+			[]Snapshot{
+				over(of(0, in(1)), Link{1, "quic", 0, 9}),
+				over(of(1, in(0)), Link{0, "quic", 10, 0}),
+				over(of(2, in(3)), Link{3, "quic", 5, 6}),
+				over(of(3, in(2)), Link{2, "quic", 6, 5}),
+			},
+			[]string{
+				"in flight on quic: data of rank 1 for rank 0, 10 bytes sent and 9 received",
+				"in a circle: ranks 2 and 3 wait for each other",
+			}, []string{"late"},
+		},
+		"a rank is late and another link holds bytes": {
+			[]Snapshot{
+				over(of(0, in(1)), Link{1, "", 0, 9}),
+				over(of(1, in(0)), Link{0, "", 10, 0}),
+				of(2), of(3, in(2)),
+			},
+			[]string{
+				"late: rank 2, for which 1 rank waits",
+				"in flight: data of rank 1 for rank 0, 10 bytes sent and 9 received",
+			}, []string{"in a circle"},
+		},
+		"one side does not say": {
+			[]Snapshot{over(of(0, in(1)), Link{1, "tcp", 0, 9}), of(1, in(0)), of(2), of(3)},
+			[]string{"in a circle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
+		},
+	}
+}
+
+// A circle counts only where both sides of every link agree on its bytes.
+// Otherwise the link that holds the bytes is named.
+func TestTableInFlight(t *testing.T) {
+	for name, test := range flightCases() {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := Table(&b, test.snapshots); err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range test.want {
+				if !strings.Contains(b.String(), text) {
+					t.Errorf("no %q in\n%s", text, b.String())
+				}
+			}
+			for _, text := range test.lacked {
+				if strings.Contains(b.String(), text) {
+					t.Errorf("%q in\n%s", text, b.String())
+				}
+			}
+		})
+	}
+}
+
+// Links of other nodes are bounded, and checked as all else is.
+func TestDecodeLinks(t *testing.T) {
+	many := snapshot()
+	for i := range 1000 {
+		many.Links = append(many.Links, Link{i, strings.Repeat("\x1b", 100), 1 << 60, 1 << 60})
+	}
+	s, err := Decode(Encode(many))
+	if err != nil || len(s.Links) != encodedLinks {
+		t.Errorf("%d links, %v; want %d", len(s.Links), err, encodedLinks)
+	}
+	for _, links := range []string{`[{"rank":-1}]`, `[{"rank":0,"over":"\u001b"}]`, `[{"rank":0,"sent":-1}]`} {
+		b := []byte(`{"node":"a","rank":0,"size":1,"epoch":1,"time":"2020-01-01T00:00:00Z","operations":[],"links":` + links + `}`)
+		if _, err := Decode(b); err == nil {
+			t.Errorf("links %s are accepted", links)
+		}
+	}
+}

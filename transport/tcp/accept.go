@@ -42,6 +42,7 @@ func (t *Transport) acceptLoop() {
 			reset(sock)
 			continue
 		}
+		t.tune(sock)
 		t.tasks.Go(func() { t.serve(sock) })
 	}
 }
@@ -91,6 +92,8 @@ func (t *Transport) welcome(sock socket) error {
 		return t.welcomeConn(sock)
 	case kind == magicSealed && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
 		return t.welcomePipe(sock)
+	case kind == magicMove:
+		return t.welcomeMove(sock)
 	default:
 		return fmt.Errorf("it begins with %q", kind)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/transport"
@@ -61,6 +62,9 @@ type conn struct {
 	offers   map[uint32]*channel // halves for pipes of which the peer has to answer
 	queue    []byte              // messages for the peer
 	fault    error               // why this side has cut the control socket
+
+	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
+	lossyUntil time.Time   // of the patrol
 }
 
 // A secured is a conn whose pipes are protected as well.
@@ -432,6 +436,8 @@ func (c *conn) handle(m message) error {
 			c.removeSender(s)
 			s.open(nil, errNoSocket)
 		}
+	case msgMove:
+		return c.movesPeer(m.pipe)
 	case msgEnd:
 		if r := c.receiver(m.pipe); r != nil {
 			return r.announce(m.n)

@@ -165,6 +165,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 		raw.Close()
 		return nil, fmt.Errorf("%T is no TCP connection", raw)
 	}
+	t.tune(sock)
 	sock.SetDeadline(limit)
 	a := &attempt{sock: sock, ctx: ctx}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })

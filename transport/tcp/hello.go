@@ -18,6 +18,7 @@ const (
 	magicControl = "tnexar1c" // TLS follows, and a Conn
 	magicSealed  = "tnexar1t" // TLS follows, and a pipe
 	magicPlain   = "tnexar1p" // a pipe in the clear
+	magicMove    = "tnexar1m" // a pipe goes on that had another socket
 )
 
 // A greeting is what both sides of a control socket say first, the one that
@@ -144,18 +145,19 @@ type prover struct {
 	session []byte // exported from the TLS session of the socket; nil if it is plain
 }
 
-func (p *prover) of(role string) (sum proof) {
+func (p *prover) of(role string, more []byte) (sum proof) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(role))
 	mac.Write(p.claim.append(nil))
 	mac.Write(p.nonce[:])
 	mac.Write(p.session)
+	mac.Write(more)
 	mac.Sum(sum[:0])
 	return sum
 }
 
-func (p *prover) accepting() proof { return p.of("accepting ") }
-func (p *prover) dialing() proof   { return p.of("dialing   ") }
+func (p *prover) accepting() proof { return p.of("accepting ", nil) }
+func (p *prover) dialing() proof   { return p.of("dialing   ", nil) }
 
 func (p proof) equal(q proof) bool { return hmac.Equal(p[:], q[:]) }
 
@@ -175,6 +177,7 @@ const (
 	msgShare  = 's' // the pipe shares the socket of the other one of its two
 	msgTake   = 't' // I use it
 	msgEnd    = 'e' // my pipe has ended, after n bytes
+	msgMove   = 'm' // dial another socket for my pipe, as the one that it has stalls
 	msgDrop   = 'd' // I have read your pipe to its end, or will not read the rest
 	msgBye    = 'b' // I close the Conn
 )

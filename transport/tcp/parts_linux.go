@@ -33,7 +33,8 @@ func (k *parting) init() {
 func (s *sender) tryParts(pieces [][]byte) int {
 	k := &s.parting
 	k.pieces, k.done = pieces, 0
-	s.ch.raw.Control(k.once)
+	s.out.raw.Control(k.once)
+	s.notePieces(pieces, k.done)
 	k.pieces = nil
 	return k.done
 }

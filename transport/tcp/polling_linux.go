@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"runtime"
@@ -150,13 +151,14 @@ func (r *receiver) tryFill(n int) error {
 
 // tryRead reads from the socket. It returns 0 and no error if there is nothing.
 func (k *polling) tryRead(p []byte) (int, error) {
-	k.p = p
-	err := k.r.ch.raw.Control(k.try)
+	k.p, k.n, k.err = p[:min(len(p), k.r.room())], 0, nil
+	err := k.r.in.Load().raw.Control(k.try)
 	k.p = nil
-	if err != nil {
-		return 0, err
+	n, err := k.r.took(p[:k.n]), cmp.Or(err, k.err)
+	if err != nil && k.r.outdated(err) {
+		err = nil // The next call reads from another subflow.
 	}
-	return k.n, k.err
+	return n, err
 }
 
 func (k *polling) trier() func(fd uintptr) {
@@ -213,7 +215,7 @@ func (r *receiver) Attend(attended bool) {
 func (k *polling) hush(on bool) {
 	if k.hushed != on && !k.deaf {
 		k.hushed = on
-		k.r.ch.raw.Control(k.lowater)
+		k.r.in.Load().raw.Control(k.lowater)
 	}
 }
 
@@ -261,17 +263,47 @@ func (k *polling) sleep() {
 func (k *polling) watch() {
 	k.mu.Lock()
 	k.inside = true
+	in := k.r.in.Load()
 	k.mu.Unlock()
 	k.peeked = false
-	k.r.ch.raw.Read(k.peek)
+	in.raw.Read(k.peek)
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.inside = false
 	if k.called.Load() {
-		k.r.ch.SetReadDeadline(k.despite)
+		k.r.in.Load().setReadDeadline(k.despite) // The pipe may have moved meanwhile.
 		k.called.Store(false)
 	}
+}
+
+// interrupt makes a read or a watch that waits return.
+func (k *polling) interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.inside {
+		k.called.Store(true)
+	}
+	k.r.in.Load().setReadDeadline(past())
+}
+
+// restore sets the deadline of the pipe again. A watch that was called does so itself.
+func (k *polling) restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.called.Load() {
+		k.r.in.Load().setReadDeadline(k.despite)
+	}
+}
+
+// swap has the pipe read from another subflow. That one is not hushed, and a watch of
+// the one before has been interrupted.
+func (k *polling) swap(f *subflow) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.r.in.Store(f)
+	k.hushed = false
+	f.setReadDeadline(k.despite)
 }
 
 // peeker looks into the socket, for Go's poller only says what has come since
@@ -310,7 +342,7 @@ func (k *polling) call() {
 	defer k.mu.Unlock()
 	if k.inside && !k.called.Load() {
 		k.called.Store(true)
-		k.r.ch.SetReadDeadline(past())
+		k.r.in.Load().setReadDeadline(past())
 	}
 }
 
@@ -320,7 +352,7 @@ func (k *polling) limit(t time.Time) {
 	defer k.mu.Unlock()
 	k.despite = t
 	if !k.called.Load() {
-		k.r.ch.SetReadDeadline(t) // fails only if the pipe has ended
+		k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
 	}
 }
 

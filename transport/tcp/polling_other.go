@@ -2,15 +2,59 @@
 
 package tcp
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // A polling would let somebody look for bytes without waiting.
-type polling struct{ r *receiver }
+type polling struct {
+	r       *receiver
+	mu      sync.Mutex
+	despite time.Time // the deadline of the pipe
+}
 
-func (k *polling) init(r *receiver) { k.r = r }
+func (k *polling) init(r *receiver) {
+	k.r = r
+	if r.ch.held != nil {
+		r.ch.held.putBefore(flowReader{r})
+	}
+}
+
+// A flowReader gives a tls.Conn the bytes of the current subflow.
+type flowReader struct{ r *receiver }
+
+func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
 
 // limit sets the deadline of the socket.
-func (k *polling) limit(t time.Time) { k.r.ch.SetReadDeadline(t) } // fails only if the pipe has ended
+func (k *polling) limit(t time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.despite = t
+	k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
+}
+
+// interrupt makes a read that waits return.
+func (k *polling) interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.r.in.Load().setReadDeadline(past())
+}
+
+// restore sets the deadline of the pipe again.
+func (k *polling) restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.r.in.Load().setReadDeadline(k.despite)
+}
+
+// swap has the pipe read from another subflow.
+func (k *polling) swap(f *subflow) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.r.in.Store(f)
+	f.setReadDeadline(k.despite)
+}
 
 func (*polling) rest() {}
 

@@ -47,7 +47,8 @@ type receiver struct {
 	poll    polling
 	locator locator
 
-	mu   sync.Mutex
+	moves
+	mu   sync.Mutex // guards over, and next and parked of moves
 	over error
 }
 
@@ -58,12 +59,18 @@ func (r *receiver) bind(ch *channel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ch = ch
+	r.in.Store(ch.half())
+	if ch.held != nil {
+		r.read = ch.held.taken
+	}
 	r.readOnce = r.reader()
 	r.poll.init(r)
 	r.locator.init()
 	if r.over != nil {
 		ch.endRead()
+		return
 	}
+	r.arrange()
 }
 
 // announce notes the end of the pipe.
@@ -89,8 +96,12 @@ func (r *receiver) shut(reason error) bool {
 	r.stopped.Store(true)
 	close(r.gone)
 	if r.ch != nil {
-		r.ch.endRead()
+		r.in.Load().endRead()
 	}
+	for _, f := range append(r.next, r.parked...) {
+		f.sock.Close()
+	}
+	r.next, r.parked = nil, nil
 	return true
 }
 
@@ -178,7 +189,7 @@ func (r *receiver) direct(p []byte) (n int, err error) {
 	}
 	r.poll.rest()
 	if r.ch.tls == nil {
-		n, err = r.ch.Read(p)
+		n, err = r.readFlow(p)
 	} else {
 		n, err = r.decrypt(p)
 	}

@@ -24,6 +24,7 @@ type sender struct {
 	opened  chan struct{} // closed by open
 	openErr error         // why there is no pipe; set before opened is closed
 	ch      *channel      // set before opened is closed
+	out     *subflow      // the current subflow; set before opened is closed, and by the user of the socket with mu held
 	gone    chan struct{} // closed by shut
 	broke   time.Time     // when the socket has failed without a word
 	offered bool          // the peer has offered to share a socket; of who hears it
@@ -45,6 +46,8 @@ type sender struct {
 	buf      *[]byte       // of Transport.sealed, while there is something in it
 	rest     []byte        // accepted, and not yet sent; in buf
 	flusher  chan struct{} // closed when the flusher has returned; nil if there is none
+	moved                  // to other sockets
+	health   health
 }
 
 var (
@@ -97,7 +100,11 @@ func (s *sender) open(ch *channel, err error) {
 	defer s.mu.Unlock()
 	s.openErr = err
 	if ch != nil {
-		s.ch = ch
+		s.ch, s.out = ch, ch.half()
+		if ch.held != nil {
+			s.wrote = ch.held.written
+		}
+		s.out.start = s.wrote
 		s.tryOnce = s.trier()
 		s.parting.init()
 		if s.over != nil {
@@ -116,9 +123,10 @@ func (s *sender) shut(reason error) {
 	}
 	s.over = reason
 	close(s.gone)
-	if s.ch != nil {
-		s.ch.endWrite()
+	if s.out != nil {
+		s.out.endWrite()
 	}
+	s.endMoves()
 }
 
 func (s *sender) Write(p []byte) (n int, err error) {
@@ -133,7 +141,7 @@ func (s *sender) Write(p []byte) (n int, err error) {
 		n, err = s.sendSealed(s.single[:])
 		s.single[0] = nil
 	default:
-		n, err = s.ch.Write(p)
+		n, err = s.write(p)
 	}
 	return n, s.finish(n, len(p), err)
 }
@@ -155,14 +163,15 @@ func (s *sender) begin() error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.ch.SetWriteDeadline(past())
+	s.out.setWriteDeadline(past())
 	s.mu.Unlock()
 	<-flusher
 
 	s.mu.Lock()
 	s.flusher = nil
 	closed := s.closed
-	s.ch.SetWriteDeadline(s.deadline)
+	s.move()
+	s.out.setWriteDeadline(s.deadline)
 	s.mu.Unlock()
 	if closed {
 		return s.finish(0, -1, os.ErrDeadlineExceeded)
@@ -172,12 +181,15 @@ func (s *sender) begin() error {
 
 // sendRest sends what an earlier call has left.
 func (s *sender) sendRest() error {
-	if len(s.rest) == 0 {
-		return nil
+	for len(s.rest) > 0 {
+		n, err := s.out.sock.Write(s.rest)
+		s.note(s.rest[:n])
+		s.rest = s.rest[n:]
+		if err != nil && !s.goesOn(err) {
+			return err
+		}
 	}
-	n, err := s.ch.Write(s.rest)
-	s.rest = s.rest[n:]
-	return err
+	return nil
 }
 
 // late reports whether the deadline has passed.
@@ -202,7 +214,7 @@ func (s *sender) interrupted() error {
 // the only user of the socket, as it leaves.
 func (s *sender) settle() {
 	if len(s.rest) > 0 {
-		s.ch.SetWriteDeadline(time.Time{})
+		s.out.setWriteDeadline(time.Time{})
 		done := make(chan struct{})
 		s.flusher = done
 		if !s.conn.spawn(func() { s.flush(done) }) {
@@ -222,16 +234,39 @@ func (s *sender) settle() {
 
 func (s *sender) flush(done chan struct{}) {
 	defer close(done)
-	n, err := s.ch.Write(s.rest)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rest = s.rest[n:]
+	for {
+		n, err := s.out.sock.Write(s.rest)
+		s.note(s.rest[:n])
+		s.mu.Lock()
+		s.rest = s.rest[n:]
+		if err != nil && !isTimeout(err) && s.out.unsure.Load() {
+			s.mu.Unlock()
+			moved := s.awaitSpare(func() bool { return s.writing })
+			s.mu.Lock()
+			if moved {
+				err = os.ErrDeadlineExceeded
+			}
+		}
+		if !isTimeout(err) || s.writing || s.over != nil {
+			s.flushed(err)
+			s.mu.Unlock()
+			return
+		}
+		s.move() // That is why it was interrupted.
+		s.out.setWriteDeadline(time.Time{})
+		s.mu.Unlock()
+	}
+}
+
+// flushed ends the flusher. It is called with s.mu held.
+func (s *sender) flushed(err error) {
 	if err != nil {
 		return // a Write takes over, or reports the same error
 	}
 	s.flusher = nil
-	s.ch.SetWriteDeadline(s.deadline)
+	s.out.setWriteDeadline(s.deadline)
 	if !s.writing {
+		s.move()
 		s.settle()
 	}
 }
@@ -247,6 +282,7 @@ func (s *sender) finish(n, want int, err error) error {
 	s.writing = false
 	s.sent += uint64(n)
 	if err == nil || late {
+		s.move()
 		s.settle()
 	}
 	closed, over := s.closed, s.over
@@ -334,8 +370,8 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 		return errPipeClosed
 	}
 	s.deadline = t
-	if s.flusher == nil {
-		s.ch.SetWriteDeadline(t) // fails only if the pipe has ended
+	if s.flusher == nil && s.spare == nil {
+		s.out.setWriteDeadline(t) // fails only if the pipe has ended
 	}
 	return nil
 }
@@ -350,7 +386,7 @@ func (s *sender) Close() error {
 	s.closed = true
 	switch {
 	case s.writing:
-		s.ch.SetWriteDeadline(past())
+		s.out.setWriteDeadline(past())
 	case s.flusher == nil && s.over == nil:
 		s.sayEnd()
 	}
@@ -360,6 +396,9 @@ func (s *sender) Close() error {
 // sayEnd tells the peer how long the pipe was, which also takes the place of the
 // close_notify of TLS. The socket stays until the peer has read it.
 func (s *sender) sayEnd() {
-	s.conn.say(message{kind: msgEnd, pipe: s.id, n: s.sent})
-	s.ch.CloseWrite()
+	if !s.saidEnd {
+		s.saidEnd = true
+		s.conn.say(message{kind: msgEnd, pipe: s.id, n: s.sent})
+	}
+	s.out.closeWrite()
 }

@@ -52,6 +52,10 @@ type holder struct {
 	socket
 	given records // to tls
 
+	// How many bytes of the streams of TLS the handshake has taken. Pipes count on
+	// from there.
+	taken, written uint64
+
 	mu    sync.Mutex
 	under io.Reader // the socket, or what stands before it
 	holds bool
@@ -98,6 +102,7 @@ func (h *holder) silence() {
 func (h *holder) Read(p []byte) (n int, err error) {
 	n, err = h.stands().Read(p)
 	h.given.count(p[:n])
+	h.taken += uint64(n)
 	return n, err
 }
 
@@ -113,7 +118,9 @@ func (h *holder) Write(p []byte) (int, error) {
 	if mute {
 		return len(p), nil
 	}
-	return h.socket.Write(p)
+	n, err := h.socket.Write(p)
+	h.written += uint64(n)
+	return n, err
 }
 
 // seal makes TLS of a channel, as side says: tls.Client or tls.Server.

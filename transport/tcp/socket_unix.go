@@ -10,10 +10,17 @@ import (
 // fillView reads into a buffer. While there is nothing to be read, only a call
 // that has read before holds one: idle pipes have none.
 func (r *receiver) fillView() (int, error) {
-	if err := r.ch.raw.Read(r.readOnce); err != nil {
-		return 0, err
+	for {
+		r.most = min(r.room(), viewBytes)
+		n, err := 0, r.in.Load().raw.Read(r.readOnce)
+		if err == nil {
+			n, err = r.took(r.has), r.readErr
+			r.has = r.has[:n]
+		}
+		if n > 0 || err != nil && !r.outdated(err) {
+			return n, err
+		}
 	}
-	return r.readN, r.readErr
 }
 
 func (r *receiver) reader() func(fd uintptr) bool {
@@ -22,9 +29,9 @@ func (r *receiver) reader() func(fd uintptr) bool {
 		if idle {
 			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
 		}
-		n, err := syscall.Read(int(fd), r.view[:])
+		n, err := syscall.Read(int(fd), r.view[:r.most])
 		for err == syscall.EINTR {
-			n, err = syscall.Read(int(fd), r.view[:])
+			n, err = syscall.Read(int(fd), r.view[:r.most])
 		}
 		r.readN, r.readErr = max(n, 0), err
 		r.has = r.view[:r.readN]
@@ -41,9 +48,11 @@ func (r *receiver) reader() func(fd uintptr) bool {
 // try writes as much of p as the socket takes, and reports whether it takes
 // nothing now.
 func (s *sender) try(p []byte) (n int, full bool) {
-	s.tryRest, s.tryDone = p, 0
-	err := s.ch.raw.Control(s.tryOnce)
+	s.tryRest = p
+	s.tryDone = 0
+	err := s.out.raw.Control(s.tryOnce)
 	s.tryRest = nil
+	s.note(p[:s.tryDone])
 	return s.tryDone, err != nil || s.tryDone == 0
 }
 

@@ -76,7 +76,7 @@ func (t *taster) Read(p []byte) (n int, err error) {
 	case t.end != nil:
 		return 0, t.end
 	case !t.hasty:
-		return t.r.ch.socket.Read(p)
+		return t.r.readFlow(p)
 	}
 	n, err = t.tryRead(p)
 	if n == 0 && err == nil {

@@ -146,6 +146,10 @@ type Transport struct {
 	// says nothing any more.
 	verdictMax time.Duration
 
+	// understate, set by tests only, makes senders take more bytes for unacknowledged
+	// than are.
+	understate func(unacked, most int) int
+
 	tasks sync.WaitGroup
 	shut  sync.Once
 
@@ -187,6 +191,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	t.sealed.New = func() any { b := make([]byte, 0, sealedBytes); return &b }
 	t.life, t.cancel = context.WithCancelCause(context.Background())
 	t.tasks.Go(t.acceptLoop)
+	t.tasks.Go(t.patrol)
 	return t, nil
 }
 

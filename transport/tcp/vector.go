@@ -17,12 +17,33 @@ func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 	case s.ch.tls != nil:
 		n, err = s.sendSealed(pieces)
 	default:
-		s.vector = pieces
-		var sent int64
-		sent, err = s.vector.WriteTo(s.ch.socket)
-		n, s.vector = int(sent), nil
+		n, err = s.writeVector(pieces)
 	}
 	return n, s.finish(n, want, err)
+}
+
+// writeVector writes the pieces as they are. Where copies are kept it writes one after
+// the other.
+func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
+	if !s.keepsCopies() {
+		s.vector = pieces
+		sent, err := s.vector.WriteTo(s.out.sock)
+		pieces, s.vector = s.vector, nil
+		s.forget(int(sent))
+		if n = int(sent); err == nil || !s.goesOn(err) {
+			return n, err
+		}
+		if err := s.sendRest(); err != nil {
+			return n, err
+		}
+	}
+	for _, p := range pieces {
+		m, err := s.write(p)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // advance is what is left of the pieces after n bytes. It does not begin with

@@ -1,0 +1,29 @@
+package link
+
+// Traffic counts the bytes on the data and bulk lanes of a link. The control lane does
+// not count: heartbeats and probes go on while the application stands still.
+type Traffic struct {
+	// Sent counts the bytes given to the transport, and those that still wait for
+	// room in a pipe.
+	Sent uint64
+	// Received counts the bytes read. As long as it is less than Sent of the peer,
+	// the difference is in flight.
+	Received uint64
+}
+
+// Traffic returns the bytes that went over the link in both directions. The two counts
+// are not of the same instant.
+func (l *Link) Traffic() Traffic {
+	t := Traffic{Received: l.received.Load()}
+	o := &l.data
+	o.mu.Lock()
+	t.Sent = o.sent + uint64(len(o.pending))
+	o.mu.Unlock()
+	b := &l.bulk
+	b.mu.Lock()
+	for _, c := range b.couriers {
+		t.Sent += c.sent + uint64(len(c.head)+len(c.body))
+	}
+	b.mu.Unlock()
+	return t
+}

@@ -1,0 +1,65 @@
+package link
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// agree waits until both sides of a direction count the same.
+func agree(t *testing.T, from, to *Link) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		sent, received := from.Traffic().Sent, to.Traffic().Received
+		if sent == received {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("%d bytes sent and %d received, want the same", sent, received)
+		}
+	}
+}
+
+// The sender counts all bytes, and the receiver those that have arrived.
+func TestTraffic(t *testing.T) {
+	x := newApart(t)
+	var bulk *valve
+	x.ba = &workshop{Conn: x.ba, make: func(i int, s transport.Sender) transport.Sender {
+		if i == 0 {
+			return s // of the data lane
+		}
+		bulk = newValve(s, wire.PreambleSize)
+		return bulk
+	}}
+	x.start(1, 1)
+	t.Cleanup(func() { bulk.allow(1 << 40) })
+	agree(t, x.a, x.b)
+	agree(t, x.b, x.a)
+	before := x.a.Traffic().Sent
+	for _, n := range []int{0, 100, 10_000, wire.PayloadMax} {
+		for _, l := range []*Link{x.a, x.b} {
+			if !l.TakeCredit(wire.Messages, n) {
+				t.Fatal("no credit")
+			}
+			l.SendMessage(wire.Message{}, filler(n, n))
+		}
+	}
+	agree(t, x.a, x.b)
+	agree(t, x.b, x.a)
+	if n := x.a.Traffic().Sent - before; n < 10_100+wire.PayloadMax {
+		t.Errorf("four messages count as %d bytes", n)
+	}
+
+	const held = 5000
+	load := send(x.a, x.b, held, 1)
+	for limit := time.Now().Add(time.Minute); x.a.Traffic().Sent-x.b.Traffic().Received < held; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%+v sent, %+v received, want %d bytes between them", x.a.Traffic(), x.b.Traffic(), held)
+		}
+	}
+	bulk.allow(1 << 40)
+	load.wait(t)
+	agree(t, x.a, x.b)
+}

@@ -1,0 +1,59 @@
+package record
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// A flight is bytes that a rank has sent and another one, which waits for it, has not
+// received.
+type flight struct {
+	from, to       int
+	over           string
+	sent, received uint64
+}
+
+func (f flight) String() string {
+	over := ""
+	if f.over != "" {
+		over = " on " + f.over
+	}
+	return fmt.Sprintf("in flight%s: data of rank %d for rank %d, %d bytes sent and %d received", over, f.from, f.to, f.sent, f.received)
+}
+
+// flights finds the links with bytes in flight to a rank from one that it waits for, and
+// marks that rank as delayed: it waits for the network, and not for another rank.
+//
+// The snapshots are not of the same instant. Where operations go on that may show
+// flights that have landed, but where they stand still the counts of both sides are
+// final.
+func (a *world) flights(waits map[int][]int) (list []flight, delayed map[int]bool) {
+	delayed = make(map[int]bool)
+	for _, to := range slices.Sorted(maps.Keys(waits)) {
+		sources := slices.Clone(waits[to])
+		slices.Sort(sources)
+		for _, from := range slices.Compact(sources) {
+			out, in := a.link(from, to), a.link(to, from)
+			if out == nil || in == nil || out.Sent <= in.Received {
+				continue
+			}
+			list = append(list, flight{from, to, out.Over, out.Sent, in.Received})
+			delayed[to] = true
+		}
+	}
+	return list, delayed
+}
+
+// link returns the link of a rank to another one, as the former has recorded it, or nil.
+func (a *world) link(rank, peer int) *Link {
+	s := a.ranks[rank]
+	if s == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Links, func(l Link) bool { return l.Rank == peer })
+	if i < 0 {
+		return nil
+	}
+	return &s.Links[i]
+}

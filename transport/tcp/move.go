@@ -1,0 +1,259 @@
+package tcp
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// When packets are lost, and their retransmissions too, a socket stands still for
+// longer and longer. A new one does not. So the pipe of a stalled socket moves: its
+// sender goes on with another socket from the first byte that the peer's kernel has
+// not acknowledged, and the receiver reads the old socket up to there. The bytes are
+// those that the old socket has got, records of TLS included, so that its session
+// goes on.
+//
+// The side that has dialed the conn dials. If the sender is the other one it asks for
+// that (msgMove). Both prove themselves as for a pipe in the clear. Then the sender
+// says where the stream goes on (the header), and the receiver that it reads from
+// there. Before the header nothing has changed, so several sockets may be tried at once.
+
+const (
+	// moveDelay is how long a socket for a pipe may take to be connected before
+	// another one is tried beside it.
+	moveDelay = 300 * time.Millisecond
+	// moveTries is how many are tried.
+	moveTries = 4
+	// moveTimeout is how long an attempt to move a pipe goes on.
+	moveTimeout = 30 * time.Second
+
+	headerBytes = 4 + 4 + 8 + len(proof{})
+)
+
+// header returns the first bytes of a sender on a subflow.
+func (f *subflow) header() []byte {
+	b := binary.BigEndian.AppendUint32(nil, f.serial)
+	b = binary.BigEndian.AppendUint32(b, f.after)
+	b = binary.BigEndian.AppendUint64(b, f.start)
+	sum := f.prover.of("header    ", b)
+	return append(b, sum[:]...)
+}
+
+// readHeader reads where the sender goes on.
+func (f *subflow) readHeader() error {
+	var b [headerBytes]byte
+	if _, err := io.ReadFull(f.sock, b[:]); err != nil {
+		return err
+	}
+	f.serial, f.after, f.start = binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
+	if sum := f.prover.of("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
+		return errors.New("it does not prove where the pipe goes on")
+	}
+	return nil
+}
+
+// relieve has a pipe of this side move to another socket. It does not wait.
+func (c *conn) relieve(s *sender) {
+	begun := s.wantMove()
+	switch {
+	case !c.dialed:
+		c.say(message{kind: msgMove, pipe: s.id}) // for another time, if the peer could not
+		return
+	case !begun:
+		return // The attempt goes on.
+	}
+	c.spawn(func() {
+		f, err := c.redial(s.id)
+		if err != nil {
+			s.unwantMove()
+			c.t.cfg.Log.Debug("tcp: cannot move a pipe to another socket", "peer", c.peer, "pipe", s.id, "err", err)
+			return
+		}
+		c.handOver(s, f)
+	})
+}
+
+// handOver gives a pipe of this side another socket, and waits until the peer has it and
+// then reads from it, or the pipe ends. Before the first the peer may drop it with all
+// that its kernel has acknowledged; then the patrol has the pipe move again.
+func (c *conn) handOver(s *sender, f *subflow) {
+	f.sock.SetDeadline(time.Time{})
+	f.unsure.Store(true)
+	s.takeOver(f)
+	if readYes(f.sock) != nil {
+		f.failed.Store(true)
+		return
+	}
+	f.unsure.Store(false)
+	if readYes(f.sock) == nil {
+		s.confirm(f)
+	}
+}
+
+// movesPeer is called when the peer asks for another socket for its pipe.
+func (c *conn) movesPeer(id uint32) error {
+	if !c.dialed || c.owns(id) {
+		return errors.New("it asks for a socket that it has to dial itself")
+	}
+	if r := c.receiver(id); r != nil && r.redials.CompareAndSwap(false, true) {
+		c.spawn(func() {
+			defer r.redials.Store(false)
+			f, err := c.redial(id)
+			if err == nil {
+				c.follow(r, f)
+			} else {
+				c.t.cfg.Log.Debug("tcp: cannot move a pipe of the peer to another socket", "peer", c.peer, "pipe", id, "err", err)
+			}
+		})
+	}
+	return nil
+}
+
+// follow has a pipe of the peer go on with another socket, after its header was read.
+// It ends a socket that is of no use.
+func (c *conn) follow(r *receiver, f *subflow) {
+	f.sock.SetDeadline(time.Time{})
+	if !r.attach(f) {
+		f.sock.Close()
+	}
+}
+
+// redial connects another socket for a pipe. If that is one of the peer, it has got the
+// header on it.
+func (c *conn) redial(id uint32) (*subflow, error) {
+	ctx, cancel := context.WithTimeout(c.life, moveTimeout)
+	defer cancel()
+	var taken atomic.Bool
+	won := make(chan *subflow, 1)
+	lost := make(chan error, moveTries)
+	try := func() {
+		f, err := c.tryMove(ctx, id)
+		switch {
+		case err != nil:
+			lost <- err
+		case taken.CompareAndSwap(false, true):
+			won <- f
+		default:
+			f.sock.Close()
+		}
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for tries, failures := 0, 0; ; {
+		select {
+		case f := <-won:
+			return f, nil
+		case err := <-lost:
+			if failures++; failures == tries && tries == moveTries || ctx.Err() != nil {
+				return nil, err
+			}
+		case <-timer.C:
+			if tries++; !c.spawn(try) {
+				return nil, errConnClosed
+			}
+			if tries < moveTries {
+				timer.Reset(moveDelay)
+			}
+		case <-ctx.Done():
+			if !taken.CompareAndSwap(false, true) {
+				return <-won, nil
+			}
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tryMove is one attempt of redial.
+func (c *conn) tryMove(ctx context.Context, id uint32) (f *subflow, err error) {
+	limit, _ := ctx.Deadline()
+	a, err := c.t.attempt(ctx, c.remote, magicMove, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			a.fail()
+		}
+	}()
+	f = &subflow{sock: a.sock, prover: &prover{key: c.keys.proof, claim: claim{conn: c.keys.id, pipe: id}}}
+	if f.raw, err = a.sock.SyscallConn(); err != nil {
+		return nil, err
+	}
+	rand.Read(f.prover.claim.nonce[:])
+	if _, err := a.sock.Write(f.prover.claim.append(nil)); err != nil {
+		return nil, err
+	}
+	got, err := readChallenge(a.sock)
+	if err != nil {
+		return nil, err
+	}
+	f.prover.nonce = got.nonce
+	if !got.proof.equal(f.prover.of("move to   ", nil)) {
+		return nil, errors.New("it does not prove that it is the process of this conn")
+	}
+	mine := f.prover.of("move from ", nil)
+	if _, err := a.sock.Write(mine[:]); err != nil {
+		return nil, err
+	}
+	if !c.owns(id) {
+		if err := f.readHeader(); err != nil {
+			return nil, err
+		}
+	}
+	return f, a.commit()
+}
+
+// welcomeMove finds the pipe that is to move to a socket.
+func (t *Transport) welcomeMove(sock socket) error {
+	said, err := readClaim(sock)
+	if err != nil {
+		return err
+	}
+	c := t.find(said.conn)
+	if c == nil {
+		return errors.New("it claims to belong to a conn that is not known")
+	}
+	f := &subflow{sock: sock, prover: &prover{key: c.keys.proof, claim: said}}
+	if f.raw, err = sock.SyscallConn(); err != nil {
+		return err
+	}
+	rand.Read(f.prover.nonce[:])
+	if _, err := sock.Write(challenge{f.prover.nonce, f.prover.of("move to   ", nil)}.append(nil)); err != nil {
+		return err
+	}
+	var got proof
+	if _, err := io.ReadFull(sock, got[:]); err != nil {
+		return err
+	}
+	if !got.equal(f.prover.of("move from ", nil)) {
+		return errors.New("it does not prove that it belongs to the conn that it claims")
+	}
+	if !t.gate.leave(sock) {
+		return errEvicted
+	}
+	defer context.AfterFunc(c.life, func() { sock.SetReadDeadline(past()) })()
+	if c.owns(said.pipe) {
+		s := c.sender(said.pipe)
+		if s == nil {
+			return fmt.Errorf("it is for pipe %d, which has ended", said.pipe)
+		}
+		c.handOver(s, f)
+		return nil
+	}
+	r := c.receiver(said.pipe)
+	if r == nil {
+		return fmt.Errorf("it is for pipe %d, which has ended", said.pipe)
+	}
+	sock.SetReadDeadline(time.Now().Add(moveTimeout))
+	if err := f.readHeader(); err != nil {
+		return err
+	}
+	c.follow(r, f)
+	return nil
+}

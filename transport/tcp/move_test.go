@@ -1,0 +1,333 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport/transporttest"
+)
+
+// A hole is a socket that takes all bytes and passes on only so many of them, as if
+// its packets were lost.
+type hole struct {
+	socket
+	raw    syscall.RawConn
+	passes int // bytes
+
+	mu        sync.Mutex
+	swallowed int
+}
+
+func (h *hole) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := min(len(p), h.passes)
+	h.passes -= n
+	h.swallowed += len(p) - n
+	if n > 0 {
+		if _, err := h.socket.Write(p[:n]); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+func (h *hole) unacked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, ok := queuedBytes(h.raw)
+	if !ok {
+		return math.MaxInt32
+	}
+	return h.swallowed + n
+}
+
+// A noRaw is the raw connection of a hole: nothing goes past its Write.
+type noRaw struct{}
+
+var errNoRaw = errors.New("a hole has no file descriptor")
+
+func (noRaw) Control(func(uintptr)) error    { return errNoRaw }
+func (noRaw) Read(func(uintptr) bool) error  { return errNoRaw }
+func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
+
+var _ syscall.RawConn = noRaw{}
+
+// dig makes the socket of a pipe a hole, when the pipe has sent what it has to.
+func (s *sender) dig(t *testing.T, passes int) {
+	t.Helper()
+	eventually(t, "the end of the flusher", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f := s.out
+		if s.flusher != nil || f.unsure.Load() {
+			return false
+		}
+		s.out = &subflow{
+			sock: &hole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
+			ch: f.ch, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
+		}
+		return true
+	})
+}
+
+// TestMoveFromHole: the bytes that a socket has swallowed come out of the next one, once and
+// in order, whichever side has dialed and whether or not pipes share a socket.
+func TestMoveFromHole(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		for _, dialer := range []bool{true, false} {
+			for _, paired := range []bool{true, false} {
+				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
+					nodes := newTestNodes(t, 2, cfg)
+					from, to := connect(t, nodes[0], nodes[1])
+					if !dialer {
+						from, to = to, from
+					}
+					var s *sender
+					var r *receiver
+					if paired {
+						s = openPaired(t, from, 1)
+						r = acceptPipe(t, to, 1)
+						openPaired(t, to, 2)
+						acceptPipe(t, from, 2)
+					} else {
+						s, r = pipeBetween(t, from, to)
+					}
+					testHoles(t, from, s, r)
+				})
+			}
+		}
+	})
+}
+
+func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
+	c.lossyUntil = time.Now().Add(time.Hour)
+	c.lossy.Store(true)
+	next, expect := counting(), counting()
+	const rounds = 8
+	sizes := make([]int, rounds)
+	total := 0
+	for i := range sizes {
+		sizes[i] = 1 + rand.N(100_000)
+		total += sizes[i]
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		r.SetReadDeadline(time.Now().Add(soon))
+		n, err := r.ReadFunc(total, func(p []byte) {
+			if !bytes.Equal(p, expect(len(p))) {
+				t.Error("the bytes are wrong")
+			}
+		})
+		if n != total || err != nil {
+			t.Errorf("read %d bytes of %d, %v", n, total, err)
+		}
+	})
+	for _, n := range sizes {
+		s.dig(t, rand.N(2*n))
+		if m, err := s.Write(next(n)); m != n || err != nil {
+			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
+		}
+		before := s.wroteTo()
+		eventually(t, "a move", func() bool {
+			c.relieve(s)
+			return s.wroteTo() != before
+		})
+	}
+	reading.Wait()
+	if err := c.Err(); err != nil {
+		t.Fatalf("the conn has ended: %v", err)
+	}
+	before := s.wroteTo()
+	s.dig(t, 0)
+	s.Close() // also the end has to get through
+	eventually(t, "a move", func() bool {
+		c.relieve(s)
+		return s.wroteTo() != before
+	})
+	r.SetReadDeadline(time.Now().Add(soon))
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("at the end: read %d bytes, %v", n, err)
+	}
+}
+
+// wroteTo is the subflow that the pipe is on.
+func (s *sender) wroteTo() *subflow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out
+}
+
+// restless moves the pipes of a node all the time, and makes more bytes count as lost
+// than are.
+func restless(t testing.TB, node *testNode) {
+	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		close(done)
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(rand.N(4 * time.Millisecond)):
+			}
+			node.mu.Lock()
+			conns := slices.Collect(maps.Keys(node.conns))
+			node.mu.Unlock()
+			for _, c := range conns {
+				c.lossy.Store(true)
+				c.mu.Lock()
+				senders := slices.Collect(maps.Values(c.outgoing))
+				c.mu.Unlock()
+				if len(senders) > 0 {
+					c.relieve(senders[rand.N(len(senders))])
+				}
+			}
+		}
+	})
+}
+
+// TestConformanceOnTheMove: pipes that move all the time keep all promises of a transport.
+func TestConformanceOnTheMove(t *testing.T) {
+	for name, cfg := range variants() {
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+				ca := newTestCA(tb)
+				nodes := make([]*testNode, n)
+				for i := range nodes {
+					l, err := net.Listen("tcp", "127.0.0.1:0")
+					if err != nil {
+						tb.Fatal(err)
+					}
+					cfg.Listener = smallBuffers{l}
+					nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
+					restless(tb, nodes[i])
+				}
+				made := conforming(nodes)
+				if !cfg.Plain {
+					for i, of := range made.Transports {
+						made.Transports[i] = pairing{of}
+					}
+				}
+				return made
+			})
+		})
+	}
+}
+
+// TestMoveImpostor: a process that has seen a claim cannot move a pipe, and a header
+// that was changed on the way is refused.
+func TestMoveImpostor(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	from, to := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, from, to)
+	magicAnd := func(c claim) []byte { return c.append([]byte(magicMove)) }
+	for name, said := range map[string]claim{
+		"unknown conn": {pipe: s.id},
+		"no proof":     {conn: from.keys.id, pipe: s.id},
+	} {
+		sock, err := net.Dial("tcp", nodes[1].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sock.SetDeadline(time.Now().Add(soon))
+		sock.Write(append(magicAnd(said), make([]byte, 1000)...)) // more than a proof
+		if _, err := io.Copy(io.Discard, sock); isTimeout(err) {
+			t.Errorf("%s: the socket stays open", name)
+		}
+		sock.Close()
+	}
+	f := &subflow{serial: 2, after: 1, start: 5, prover: &prover{key: from.keys.proof}}
+	for i := range headerBytes {
+		b := f.header()
+		b[i] ^= 1
+		got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(b)}}
+		if err := got.readHeader(); err == nil {
+			t.Errorf("a header with byte %d changed is accepted", i)
+		}
+	}
+	got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(f.header())}}
+	if err := got.readHeader(); err != nil || got.serial != 2 || got.after != 1 || got.start != 5 {
+		t.Errorf("the header is read as %+v, %v", got, err)
+	}
+	if _, err := s.Write([]byte("still here")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.ReadFunc(10, func([]byte) {}); n != 10 || err != nil {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+}
+
+// A heard is a socket with bytes to be read.
+type heard struct {
+	socket
+	bytes *bytes.Reader
+}
+
+func (s heard) Read(p []byte) (int, error) { return s.bytes.Read(p) }
+
+// TestPatrol: a socket without progress counts as stalled when its timer has run out
+// again, or after a while. A closed window does not count.
+func TestPatrol(t *testing.T) {
+	began := time.Now()
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	fly := func(acked uint64, repairs bool) socketProgress {
+		return socketProgress{inFlight: true, repairs: repairs, acked: acked}
+	}
+	far := fly(1, true)
+	far.trip = 200 * time.Millisecond
+	for name, test := range map[string]struct {
+		seen []socketProgress // every 250 ms
+		want []bool
+	}{
+		"nothing under way": {[]socketProgress{{}, {}, {}, {}, {}}, []bool{false, false, false, false, false}},
+		"a window that is closed": {
+			[]socketProgress{{acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}},
+			[]bool{false, false, false, false, false, false},
+		},
+		"progress": {
+			[]socketProgress{fly(1, false), fly(2, true), fly(3, false), fly(4, true), fly(5, false)},
+			[]bool{false, false, false, false, false},
+		},
+		"retransmissions are lost": {
+			[]socketProgress{fly(1, false), fly(1, true), fly(1, true), fly(1, true), fly(9, false)},
+			[]bool{false, false, true, true, false},
+		},
+		"a packet with each timeout": {
+			[]socketProgress{fly(1, false), fly(2, true), fly(3, true), fly(4, true), fly(9, false)},
+			[]bool{false, false, true, true, false},
+		},
+		"one long timeout": {
+			[]socketProgress{fly(1, false), fly(1, false), fly(1, false), fly(1, false), fly(2, false)},
+			[]bool{false, false, false, true, false},
+		},
+		"far away": {
+			[]socketProgress{far, far, far, far, far, far, far, far, far, far},
+			[]bool{false, false, false, false, false, false, false, false, false, true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h health
+			for i, p := range test.seen {
+				if _, got := h.see(p, at(250*i)); got != test.want[i] {
+					t.Errorf("look %d: stalled: %t, want %t", i, got, test.want[i])
+				}
+			}
+		})
+	}
+}

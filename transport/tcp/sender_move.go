@@ -1,0 +1,234 @@
+package tcp
+
+import "time"
+
+// spareTick is how often a write that waits for a spare subflow looks for it.
+const spareTick = 5 * time.Millisecond
+
+// oldsMax is how many sockets of a pipe the peer may still have to read from: each can
+// hold as much as its kernel takes.
+const oldsMax = 8
+
+// keepBytes is how much a sender keeps before it drops acknowledged bytes.
+const keepBytes = 256 << 10
+
+// A moved is the state of a sender that goes on with another socket. All offsets are
+// those of the stream of the pipe: of the bytes written to sockets, TLS records included.
+//
+// Only the user of the socket, one Write, Try or flusher at a time, uses wrote, kept
+// and trimAt. The lock of the sender guards all else.
+type moved struct {
+	wrote  uint64 // bytes
+	kept   []byte // the last of them, which may be unacknowledged
+	keeps  bool   // kept has all bytes written since it was set
+	trimAt int    // length of kept at which acknowledged bytes are dropped
+
+	wants   bool       // to be given another socket
+	spare   *subflow   // to be used from now on; nil if there is none
+	olds    []*subflow // the peer may still have bytes of these to read
+	serial  uint32     // of the last move
+	saidEnd bool
+}
+
+// note takes note of bytes that were written to the socket. On a path that loses
+// packets it keeps a copy until they are acknowledged.
+func (s *sender) note(p []byte) {
+	s.wrote += uint64(len(p))
+	if !s.keepsCopies() {
+		s.keeps, s.kept = false, nil
+		return
+	}
+	if !s.keeps {
+		s.keeps, s.trimAt = true, keepBytes
+	}
+	s.kept = append(s.kept, p...)
+	if len(s.kept) >= s.trimAt {
+		n := s.unacked(len(s.kept))
+		copy(s.kept, s.kept[len(s.kept)-n:])
+		s.kept = s.kept[:n]
+		s.trimAt = 2*n + keepBytes
+	}
+}
+
+// keepsCopies reports whether bytes must be kept that are written.
+func (s *sender) keepsCopies() bool { return s.conn.lossy.Load() || s.out.unsure.Load() }
+
+// notePieces is note of the first n bytes of pieces.
+func (s *sender) notePieces(pieces [][]byte, n int) {
+	if !s.keepsCopies() {
+		s.forget(n)
+		return
+	}
+	for _, p := range pieces {
+		k := min(n, len(p))
+		s.note(p[:k])
+		n -= k
+	}
+}
+
+// forget is note of n bytes that are not kept.
+func (s *sender) forget(n int) {
+	s.wrote += uint64(n)
+	s.keeps, s.kept = false, nil
+}
+
+// write writes p, and goes on with it if the pipe moves meanwhile.
+func (s *sender) write(p []byte) (n int, err error) {
+	for {
+		m, err := s.out.sock.Write(p[n:])
+		s.note(p[n : n+m])
+		n += m
+		if err == nil || !s.goesOn(err) {
+			return n, err
+		}
+		if err := s.sendRest(); err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+// goesOn reports whether a write was interrupted only because there is a spare subflow,
+// or there will be one because the peer has dropped the current one. The pipe has then
+// moved to it, and rest begins with the bytes to be sent again.
+func (s *sender) goesOn(err error) bool {
+	if !isTimeout(err) {
+		return s.out.unsure.Load() && s.awaitSpare(func() bool {
+			return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
+		})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.over != nil || s.spare == nil {
+		return false
+	}
+	s.move()
+	return true
+}
+
+// awaitSpare moves the pipe when there is a spare subflow. It returns false if the pipe
+// has ended before, or enough, which it calls with s.mu held.
+func (s *sender) awaitSpare(enough func() bool) bool {
+	for ; ; time.Sleep(spareTick) {
+		s.mu.Lock()
+		over, spare := s.over != nil || enough(), s.spare != nil
+		if spare && !over {
+			s.move()
+		}
+		s.mu.Unlock()
+		if over || spare {
+			return spare && !over
+		}
+	}
+}
+
+// wantMove has takeOver accept a socket, once. It reports false if that was so before.
+func (s *sender) wantMove() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.wants
+	s.wants = s.spare == nil && s.out != nil && len(s.olds) < oldsMax
+	return s.wants && !was
+}
+
+// unwantMove ends that.
+func (s *sender) unwantMove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wants = false
+}
+
+// takeOver gives the pipe another socket. The caller waits for the peer's word on it,
+// and calls confirm.
+func (s *sender) takeOver(f *subflow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil || !s.wants {
+		f.sock.Close() // Another socket was quicker.
+		return
+	}
+	s.wants, s.spare = false, f
+	if s.writing || s.flusher != nil {
+		s.out.setWriteDeadline(past()) // The interrupted Write or flusher moves the pipe.
+		return
+	}
+	s.move()
+	s.settle()
+}
+
+// move makes the spare subflow the current one, if there is a spare. Bytes that the
+// peer's kernel may not have are sent again, before rest. The user of the socket calls
+// it with s.mu held, and finds the deadline of the pipe set.
+func (s *sender) move() {
+	f := s.spare
+	s.spare = nil
+	if f == nil {
+		return
+	}
+	if s.over != nil {
+		f.sock.Close()
+		return
+	}
+	defer func() { s.out.setWriteDeadline(s.deadline) }()
+	old := s.out
+	unacked := s.unacked(int(s.wrote - old.start))
+	if unacked > len(s.kept) || unacked > 0 && !s.keeps {
+		f.sock.Close() // Some was written before packets were lost: there is no copy of it.
+		return
+	}
+	s.serial++
+	f.serial, f.after, f.start = s.serial, old.serial, s.wrote-uint64(unacked)
+	if old.serial > 0 && f.start == old.start {
+		f.after = old.after // Nothing of it counts.
+	}
+	if _, err := f.sock.Write(f.header()); err != nil {
+		f.sock.Close()
+		return
+	}
+	again := s.kept[len(s.kept)-unacked:]
+	s.rest = append(append(make([]byte, 0, len(again)+len(s.rest)), again...), s.rest...)
+	s.kept, s.trimAt, s.wrote = s.kept[:0], keepBytes, f.start
+	s.olds = append(s.olds, old)
+	s.out = f
+	s.conn.t.cfg.Log.Debug("tcp: moved a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "at", f.start, "again", unacked)
+}
+
+// unacked is how many of the last bytes written, at most most, the peer's kernel may
+// not have.
+func (s *sender) unacked(most int) int {
+	if s.out.unsure.Load() {
+		return most
+	}
+	n := s.out.unacked(most)
+	if f := s.conn.t.understate; f != nil {
+		n = f(n, most)
+	}
+	return n
+}
+
+// confirm is called when the peer reads from a subflow. Those before it are not needed
+// any more: the peer's kernel has all that it still reads from them.
+func (s *sender) confirm(f *subflow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keep := s.olds[:0]
+	for _, old := range s.olds {
+		if old.serial < f.serial {
+			old.endWrite()
+		} else {
+			keep = append(keep, old)
+		}
+	}
+	s.olds = keep
+}
+
+// endMoves closes the sockets besides the current one. It is called with s.mu held.
+func (s *sender) endMoves() {
+	for _, f := range s.olds {
+		f.endWrite()
+	}
+	s.olds = nil
+	if s.spare != nil {
+		s.spare.sock.Close()
+		s.spare = nil
+	}
+}
