@@ -39,7 +39,8 @@ func (c *Comm) Recovery() RecoveryEvent {
 
 // FailureWatch yields each failure of another node of the world that this one learns
 // of, from the beginning on, as the PeerError that operations get which need that
-// node; its rank is the one that the node had. It is for programs that log or count
+// node; its rank is the one that the node had. A node that leaves is none, unless its
+// goodbye does not reach all others: see PeerError. It is for programs that log or count
 // failures: who goes on after one, Epochs says.
 //
 // The loop ends with an error if ctx ends, and without one when the node has left or

@@ -83,8 +83,6 @@ const (
 	Expected
 	// SelfClosing says that this node closes.
 	SelfClosing
-
-	peerEvents
 )
 
 // PeerEffects are the actions that a transition calls for, a set of flags. They are
