@@ -235,7 +235,7 @@ func (c *Conn) firstWatch() net.Conn {
 // watchAgain opens a watch after one was cut, or ends the connection.
 func (c *Conn) watchAgain() net.Conn {
 	for cuts := 0; ; {
-		got, sock := c.ask(askStay)
+		got, sock := c.askAgain(askStay)
 		pause := watchRest
 		switch got {
 		case answerKnown:
@@ -254,6 +254,16 @@ func (c *Conn) watchAgain() net.Conn {
 	}
 }
 
+// askAgain is ask that asks a second time before it reports answerUnknown. Questions and
+// answers go in the clear, so a single damaged segment looks like an unknown connection.
+func (c *Conn) askAgain(want byte) (answer, net.Conn) {
+	got, sock := c.ask(want)
+	if got == answerUnknown && c.pause(cutPause) {
+		got, sock = c.ask(want)
+	}
+	return got, sock
+}
+
 // A dying process may hang up before its kernel begins to refuse.
 const (
 	cutsMax  = 100
@@ -263,7 +273,7 @@ const (
 // judge asks once about the peer, and ends the connection if it is gone.
 func (c *Conn) judge() {
 	for range cutsMax {
-		got, _ := c.ask(askOnce)
+		got, _ := c.askAgain(askOnce)
 		switch got {
 		case answerRefused, answerUnknown:
 			c.declareGone(got)

@@ -210,3 +210,39 @@ func FuzzWatchHello(f *testing.F) {
 		}
 	})
 }
+
+// TestDamagedAnswer: one damaged answer is no proof that the peer's process has been
+// replaced; two are.
+func TestDamagedAnswer(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
+	dialed, _ := connect(t, nodes[0], nodes[1])
+	for damaged, want := range map[int]answer{1: answerKnown, 2: answerUnknown} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			for i := range 2 {
+				sock, err := l.Accept()
+				if err != nil {
+					return
+				}
+				readWatchHello(sock)
+				word := dialed.keys.known
+				if i < damaged {
+					word[3] ^= 1
+				}
+				sock.Write(word[:])
+				sock.Close()
+			}
+		}()
+		c := &Conn{qc: dialed.qc, end: dialed.end, keys: dialed.keys, remote: l.Addr().String()}
+		if got, _ := c.askAgain(askOnce); got != want {
+			t.Errorf("after %d damaged answers: %v, want %v", damaged, got, want)
+		}
+		<-served
+		l.Close()
+	}
+}
