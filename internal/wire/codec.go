@@ -12,7 +12,7 @@ import (
 
 // Version is the version of everything in this package. Both sides of a
 // conn must have the same.
-const Version = 1
+const Version = 2
 
 var (
 	errShort    = errors.New("wire: truncated")

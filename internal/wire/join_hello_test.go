@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func TestJoinHelloOfAnotherVersion(t *testing.T) {
 		b := append([]byte{byte(typeJoinHello), 0, 0, 0, byte(len(fields))}, fields...)
 		_, err := ReadJoin(bytes.NewReader(b), HelloBytesMax)
 		v, ok := errors.AsType[*VersionError](err)
-		if !ok || v.Theirs != Version+1 || v.Ours != Version || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "version 1") {
+		if !ok || v.Theirs != Version+1 || v.Ours != Version || !strings.Contains(err.Error(), fmt.Sprintf("version %d", Version+1)) || !strings.Contains(err.Error(), fmt.Sprintf("version %d", Version)) {
 			t.Errorf("error %v, want one that names both versions", err)
 		}
 	}
