@@ -57,7 +57,7 @@ func TestAttack(t *testing.T) {
 	if err != nil || limit <= 0 {
 		t.Fatalf("ATTACK=%q: want a positive duration such as 2m", text)
 	}
-	c := &campaign{t: t, seed: runSeedOf(t), limit: limit, began: time.Now(), list: list, tallies: make(map[string]*tally)}
+	c := &campaign{t: t, seed: runSeedOf(t), limit: limit, began: time.Now(), commit: commit(), list: list, tallies: make(map[string]*tally)}
 	c.run()
 	report := c.report()
 	fmt.Print(report)
@@ -87,6 +87,7 @@ type campaign struct {
 	seed    uint64
 	limit   time.Duration
 	began   time.Time
+	commit  string // that was built
 	list    []attack
 	tallies map[string]*tally
 }
@@ -151,7 +152,7 @@ func run(t *testing.T, a attack, seed uint64, round int) (skipped, ok bool) {
 func (c *campaign) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Attacks on worlds of real processes, printed by \"make attack\".\n%s\ncommit %s, ATTACK_SEED=%d, %v of %v\n\n",
-		machine(), commit(), c.seed, time.Since(c.began).Round(time.Second), c.limit)
+		machine(), c.commit, c.seed, time.Since(c.began).Round(time.Second), c.limit)
 	b.WriteString("Every round checks that all collectives had the right elements, that every operation ended within a\n" +
 		"minute, that errors name attacked nodes alone, that no other node was removed, and that processes left\nno goroutines and no files behind. Further checks are in the table.\n\n")
 	fmt.Fprintf(&b, "%-22s %6s %6s %8s  %-7s %s\n", "attack", "rounds", "failed", "time", "verdict", "further checks")
