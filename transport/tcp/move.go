@@ -119,7 +119,7 @@ func (c *conn) movesPeer(id uint32) error {
 // It ends a socket that is of no use.
 func (c *conn) follow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
-	if !r.attach(f) {
+	if drop := c.t.drop; drop != nil && drop() || !r.attach(f) {
 		f.sock.Close()
 	}
 }

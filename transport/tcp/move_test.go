@@ -90,6 +90,9 @@ func TestMoveFromHole(t *testing.T) {
 			for _, paired := range []bool{true, false} {
 				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
 					nodes := newTestNodes(t, 2, cfg)
+					for _, n := range nodes {
+						n.drop = func() bool { return rand.N(4) == 0 }
+					}
 					from, to := connect(t, nodes[0], nodes[1])
 					if !dialer {
 						from, to = to, from
