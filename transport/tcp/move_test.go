@@ -64,7 +64,7 @@ func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
 
 var _ syscall.RawConn = noRaw{}
 
-// dig makes the socket of a pipe a hole, when the pipe has sent what it has to.
+// dig makes the socket of a pipe a hole, when nothing is being sent on it.
 func (s *sender) dig(t *testing.T, passes int) {
 	t.Helper()
 	eventually(t, "the end of the flusher", func() bool {
