@@ -199,7 +199,7 @@ func TestLossyTCP(t *testing.T) {
 					t.Errorf("rank %d: an operation took %v, want at most %v", rank, longest, lossCeiling)
 				}
 			}
-			t.Logf("stalls of sockets: %v", stalls)
+			t.Logf("stalls of sockets, of which none should last %v: %v", lossWaitMax, stalls)
 		})
 	}
 }

@@ -21,8 +21,9 @@ import (
 //
 // The side that has dialed the conn dials. If the sender is the other one it asks for
 // that (msgMove). Both prove themselves as for a pipe in the clear. Then the sender
-// says where the stream goes on (the header), and the receiver that it reads from
-// there. Before the header nothing has changed, so several sockets may be tried at once.
+// says where the stream goes on (the header), and the receiver that it has the socket,
+// and later that it reads from it. Before the header nothing has changed, so several
+// sockets may be tried at once.
 
 const (
 	// moveDelay is how long a socket for a pipe may take to be connected before
@@ -119,7 +120,7 @@ func (c *conn) movesPeer(id uint32) error {
 // It ends a socket that is of no use.
 func (c *conn) follow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
-	if !r.attach(f) {
+	if drop := c.t.drop; drop != nil && drop() || !r.attach(f) {
 		f.sock.Close()
 	}
 }

@@ -64,7 +64,7 @@ func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
 
 var _ syscall.RawConn = noRaw{}
 
-// dig makes the socket of a pipe a hole, when the pipe has sent what it has to.
+// dig makes the socket of a pipe a hole, when nothing is being sent on it.
 func (s *sender) dig(t *testing.T, passes int) {
 	t.Helper()
 	eventually(t, "the end of the flusher", func() bool {
@@ -90,6 +90,9 @@ func TestMoveFromHole(t *testing.T) {
 			for _, paired := range []bool{true, false} {
 				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
 					nodes := newTestNodes(t, 2, cfg)
+					for _, n := range nodes {
+						n.drop = func() bool { return rand.N(4) == 0 }
+					}
 					from, to := connect(t, nodes[0], nodes[1])
 					if !dialer {
 						from, to = to, from

@@ -149,6 +149,9 @@ type Transport struct {
 	// understate, set by tests only, makes senders take more bytes for unacknowledged
 	// than are.
 	understate func(unacked, most int) int
+	// drop, set by tests only, reports whether a socket that a pipe of the peer has
+	// moved to is to be lost before it is used.
+	drop func() bool
 
 	tasks sync.WaitGroup
 	shut  sync.Once
