@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -198,11 +199,11 @@ func TestOtherVersion(t *testing.T) {
 	c.SetDeadline(time.Now().Add(patience))
 	m, err := wire.ReadJoin(c, wire.JoinBytesMax)
 	r, ok := m.(wire.JoinRefusal)
-	if err != nil || !ok || r.Code != wire.RefusedVersion || !strings.Contains(r.Text, "version 2") || !strings.Contains(r.Text, "version 1") {
+	if err != nil || !ok || r.Code != wire.RefusedVersion || !strings.Contains(r.Text, fmt.Sprintf("version %d", wire.Version+1)) || !strings.Contains(r.Text, fmt.Sprintf("version %d", wire.Version)) {
 		t.Errorf("got %#v (%v), want a refusal that names both versions", m, err)
 	}
 	// The node's side of it.
-	says(t, &RefusedError{Seed: "10.0.0.1:7946", Code: r.Code, Text: r.Text}, ErrVersion, "seed 10.0.0.1:7946 refused this node: the node speaks version 2")
+	says(t, &RefusedError{Seed: "10.0.0.1:7946", Code: r.Code, Text: r.Text}, ErrVersion, fmt.Sprintf("seed 10.0.0.1:7946 refused this node: the node speaks version %d", wire.Version+1))
 }
 
 // Clients that send what they should not are told so, where there is a point
