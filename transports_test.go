@@ -28,11 +28,11 @@ func TestPlainBulk(t *testing.T) {
 		{"0", "1", false, false, ""},
 		{"true", "false", true, true, ""},
 		{"", "0", true, true, ""},
-		{"1", "1", false, false, encrypt + "=1 contradicts " + plain + "=1"},
-		{"0", "0", false, false, encrypt + "=0 contradicts " + plain + "=0"},
-		{"1", "1", true, false, encrypt + "=1 contradicts " + plain + "=1"},
-		{"", "1", true, false, encrypt + "=1: but the program sets PlainBulk"},
-		{"0", "", true, false, plain + "=0: but the program sets PlainBulk"},
+		{"1", "1", false, false, encrypt + `="1" contradicts ` + plain + `="1"`},
+		{"0", "0", false, false, encrypt + `="0" contradicts ` + plain + `="0"`},
+		{"1", "1", true, false, encrypt + `="1" contradicts ` + plain + `="1"`},
+		{"", "1", true, false, encrypt + `="1": but the program sets PlainBulk`},
+		{"0", "", true, false, plain + `="0": but the program sets PlainBulk`},
 	} {
 		t.Setenv(plain, test.plain)
 		t.Setenv(encrypt, test.encrypt)

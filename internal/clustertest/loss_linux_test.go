@@ -27,8 +27,8 @@ const (
 )
 
 // drop makes a host lose some of the packets that it receives.
-func (h *host) drop(percent int) {
-	h.t.Helper()
+func (h *host) drop(t *testing.T, percent int) {
+	t.Helper()
 	_, err := h.try(fmt.Sprintf(`
 		table inet nexar {
 			chain in {
@@ -36,7 +36,7 @@ func (h *host) drop(percent int) {
 				iifname "eth0" numgen random mod 100 < %d counter drop
 			}
 		}`, percent), "nft", "-f", "-")
-	require.Have(h.t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+	require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
 }
 
 // A stallWatch samples the TCP sockets of hosts and keeps the longest time that
@@ -176,7 +176,7 @@ func TestLossyTCP(t *testing.T) {
 				return []string{"NEXAR_TRANSPORTS=tcp", fmt.Sprint("NEXAR_PLAIN_BULK=", plainBit(plain))}
 			})
 			for _, h := range c.hosts {
-				h.drop(10)
+				h.drop(t, 10)
 			}
 			c.join()
 			stalls := watchStalls(c.hosts)
@@ -257,7 +257,7 @@ func TestKillUnderLoss(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=" + way} })
 			for _, h := range c.hosts {
-				h.drop(10)
+				h.drop(t, 10)
 			}
 			c.join()
 			ids := all(c.team, order{Do: "id"})

@@ -379,7 +379,7 @@ func (c *Council) Adopt(v View) {
 		c.fresh[id] = newcomer{at: now, links: c.lobby.reports(id)}
 	}
 	c.view = v.clone()
-	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone })
+	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone || c.rest[id] })
 	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
 	maps.DeleteFunc(c.strikes, func(id NodeID, _ int) bool { return !c.has(id) })
 	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })

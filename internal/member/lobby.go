@@ -384,9 +384,9 @@ func (l *Lobby) again(c *candidate) {
 	}
 }
 
-// enter takes those out that have entered the world. Gone reports whether a node has
-// ended its connection: one that has not, and was in the world for one view only, has not
-// come through.
+// enter removes the candidates that have entered the world. gone reports whether a node has
+// left or has ended its connection: one that did neither, and was in the world for one view
+// only, was removed and counts as a failure.
 func (l *Lobby) enter(v View, gone func(id NodeID) bool) {
 	in := func(id NodeID) bool { _, ok := v.Rank(id); return ok }
 	for id, origin := range l.entered {

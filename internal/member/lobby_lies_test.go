@@ -291,3 +291,40 @@ func TestFullOfOneOrigin(t *testing.T) {
 		t.Errorf("dismissed: %v, want the last one that came", tr.dismissed)
 	}
 }
+
+// TestLeaversAreNotHeldOff: nodes of one address that enter and leave again in good order
+// have come through, however many they are.
+func TestLeaversAreNotHeldOff(t *testing.T) {
+	l := NewLobby(Terms{World: 2, Elastic: true}, 0)
+	var s State
+	v, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewCouncil(v, l)
+	next := func(leaver NodeID) {
+		t.Helper()
+		for _, n := range v.Nodes {
+			c.Rest(start, n.ID, v.Epoch, n.ID == leaver, time.Minute)
+		}
+		r, ok := c.Tick(start)
+		if v, err = s.ApplyAll(r.Entries); !ok || err != nil {
+			t.Fatalf("got ruling %+v (%v), want a view", r, err)
+		}
+		c.Adopt(v)
+	}
+	for i := 2; i < 10; i++ {
+		if err := l.Admit(node(i), AnyRank, false, "address"); err != nil {
+			t.Fatal(err)
+		}
+		r, ok := c.Tick(start)
+		if !ok || r.Invitation == nil {
+			t.Fatalf("node %d: got ruling %+v, want an invitation at once", i, r)
+		}
+		c.Linked(node(i).ID, r.Invitation.Number)
+		confirmAll(c, 2, i)
+		c.Tick(start) // calls all nodes to rest
+		next(NodeID{})
+		next(node(i).ID)
+	}
+}
