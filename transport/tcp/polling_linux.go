@@ -308,7 +308,8 @@ func (k *polling) swap(f *subflow) {
 
 // peeker looks into the socket, for Go's poller only says what has come since
 // it has been asked. It looks at buffered afterwards: bytes that have just been
-// taken from the socket are seen there, or note sees that somebody is inside.
+// taken from the socket are seen there, or note sees that somebody is inside. If
+// another socket follows, only the next read finds out where the next bytes are.
 func (k *polling) peeker() func(fd uintptr) bool {
 	var b [1]byte
 	return func(fd uintptr) bool {
@@ -317,7 +318,7 @@ func (k *polling) peeker() func(fd uintptr) bool {
 		}
 		k.peeked = true
 		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load()
+		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load() || k.r.moving.Load()
 	}
 }
 

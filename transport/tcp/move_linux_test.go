@@ -1,0 +1,53 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAwaitAfterMove: when all bytes of a socket have been read, Await returns for those on
+// the next one. Readers do not look for more before they await the pipe.
+func TestAwaitAfterMove(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		from, to := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, from, to)
+		const size = 100
+		next, expect := counting(), counting()
+		write := func() {
+			t.Helper()
+			if n, err := s.Write(next(size)); n != size || err != nil {
+				t.Fatalf("wrote %d bytes of %d, %v", n, size, err)
+			}
+		}
+		buf := make([]byte, viewBytes)
+		read := func() (some bool) {
+			t.Helper()
+			n, err := r.TryRead(buf)
+			if n > 0 && string(buf[:n]) != string(expect(size)) || err != nil {
+				t.Fatalf("read %d bytes of %d, %v, or other bytes", n, size, err)
+			}
+			return n > 0
+		}
+		write()
+		old := s.wroteTo()
+		eventually(t, "an acknowledgement of all bytes", func() bool { return old.unacked(size) == 0 })
+		from.relieve(s)
+		eventually(t, "a move", func() bool { return s.wroteTo() != old && r.moving.Load() })
+		write()
+		eventually(t, "the bytes of the old socket", read)
+		awaited := make(chan struct{})
+		go func() {
+			defer close(awaited)
+			r.Await()
+		}()
+		select {
+		case <-awaited:
+		case <-time.After(soon):
+			r.Close()
+			<-awaited
+			t.Fatal("Await has not returned")
+		}
+		eventually(t, "the bytes of the new socket", read)
+	})
+}
