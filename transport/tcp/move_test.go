@@ -334,3 +334,20 @@ func TestPatrol(t *testing.T) {
 		})
 	}
 }
+
+// TestPatrolAfterIdleTime: the time in which a socket was not in use does not count when
+// bytes are under way again.
+func TestPatrolAfterIdleTime(t *testing.T) {
+	s := &sender{out: new(subflow)}
+	began := time.Now()
+	s.health.flow = s.out
+	s.health.see(socketProgress{acked: 1}, began)
+	for now := began; now.Sub(began) < time.Minute; now = now.Add(patrolTick) {
+		if _, stalled := s.inspect(now); stalled {
+			t.Fatal("a socket that is not in use counts as stalled")
+		}
+	}
+	if _, stalled := s.health.see(socketProgress{inFlight: true, acked: 1}, began.Add(time.Minute)); stalled {
+		t.Error("a socket counts as stalled at the first look after a pause")
+	}
+}

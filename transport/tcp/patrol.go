@@ -38,7 +38,7 @@ type health struct {
 	flow  *subflow
 	sent  uint64 // by the sender when the patrol looked last
 	last  socketProgress
-	since time.Time // when the last acknowledgement was seen
+	since time.Time // when the last acknowledgement was seen, or the socket not in use
 	sound time.Time // when the socket was last seen without repairs
 	tried time.Time // when the pipe was to be moved last
 }
@@ -99,6 +99,7 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 		}
 		return true, flow.failed.Load() || now.Sub(h.since) >= moveRetry
 	case !busy:
+		h.since, h.sound = now, now
 		return false, false
 	}
 	p, ok := progress(flow.raw)
