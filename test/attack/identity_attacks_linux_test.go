@@ -341,7 +341,7 @@ func ended(ctx context.Context, c transport.Conn) error {
 // claimPipe claims a pipe of a connection of others at the TCP port of a node.
 func (w *identified) claimPipe(addr string) {
 	w.t.Helper()
-	for _, magic := range []string{"tnexar1p", "tnexar1c", "tnexar1t", "nexarw1\n"} {
+	for _, magic := range []string{"tnexar1p", "tnexar1c", "tnexar1t", "tnexar1m", "nexarw1\n"} {
 		sock, err := net.Dial("tcp", addr)
 		if err != nil {
 			w.t.Fatal(err)
