@@ -351,3 +351,46 @@ func TestPatrolAfterIdleTime(t *testing.T) {
 		t.Error("a socket counts as stalled at the first look after a pause")
 	}
 }
+
+// TestDeadlineDuringMove: a deadline that is set before a read has noticed that another
+// socket follows does not keep it on the old one.
+func TestDeadlineDuringMove(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{Plain: true})
+	from, to := connect(t, nodes[0], nodes[1])
+	_, r := pipeBetween(t, from, to)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	other, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	sock, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &subflow{sock: sock.(socket), serial: 1, start: 1} // behind the byte of pipeBetween
+	if f.raw, err = f.sock.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := r.ReadFunc(5, func([]byte) {})
+		read <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // most likely it waits by now
+	r.mu.Lock()
+	r.next = append(r.next, f)
+	r.moving.Store(true) // and interrupt, of which nothing is left after this:
+	r.mu.Unlock()
+	r.SetReadDeadline(time.Now().Add(soon))
+	if _, err := other.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("the bytes of the new socket: %v", err)
+	}
+}

@@ -347,11 +347,15 @@ func (k *polling) call() {
 	}
 }
 
-// limit sets the deadline of the socket.
+// limit sets the deadline of the socket. If another one follows, it interrupts a read as
+// interrupt does, which the read may not have noticed yet; turn restores the deadline.
 func (k *polling) limit(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.despite = t
+	if k.r.moving.Load() {
+		t = past()
+	}
 	if !k.called.Load() {
 		k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
 	}

@@ -26,11 +26,15 @@ type flowReader struct{ r *receiver }
 
 func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
 
-// limit sets the deadline of the socket.
+// limit sets the deadline of the socket. If another one follows, it interrupts a read as
+// interrupt does, which the read may not have noticed yet; turn restores the deadline.
 func (k *polling) limit(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.despite = t
+	if k.r.moving.Load() {
+		t = past()
+	}
 	k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
 }
 

@@ -94,6 +94,7 @@ func (r *receiver) turn() (most int) {
 		f.sock.Write([]byte{yes})
 	}
 	r.moving.Store(false)
+	r.poll.restore() // for limit
 	return math.MaxInt32
 }
 
