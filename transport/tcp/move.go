@@ -144,6 +144,13 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 			f.sock.Close()
 		}
 	}
+	// giveUp returns err, unless an attempt has won by now.
+	giveUp := func(err error) (*subflow, error) {
+		if !taken.CompareAndSwap(false, true) {
+			return <-won, nil
+		}
+		return nil, err
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for tries, failures := 0, 0; ; {
@@ -152,20 +159,17 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 			return f, nil
 		case err := <-lost:
 			if failures++; failures == tries && tries == moveTries || ctx.Err() != nil {
-				return nil, err
+				return giveUp(err)
 			}
 		case <-timer.C:
 			if tries++; !c.spawn(try) {
-				return nil, errConnClosed
+				return giveUp(errConnClosed)
 			}
 			if tries < moveTries {
 				timer.Reset(moveDelay)
 			}
 		case <-ctx.Done():
-			if !taken.CompareAndSwap(false, true) {
-				return <-won, nil
-			}
-			return nil, context.Cause(ctx)
+			return giveUp(context.Cause(ctx))
 		}
 	}
 }
@@ -238,6 +242,7 @@ func (t *Transport) welcomeMove(sock socket) error {
 	if !t.gate.leave(sock) {
 		return errEvicted
 	}
+	sock.SetReadDeadline(time.Now().Add(moveTimeout))
 	defer context.AfterFunc(c.life, func() { sock.SetReadDeadline(past()) })()
 	if c.owns(said.pipe) {
 		s := c.sender(said.pipe)
@@ -251,7 +256,6 @@ func (t *Transport) welcomeMove(sock socket) error {
 	if r == nil {
 		return fmt.Errorf("it is for pipe %d, which has ended", said.pipe)
 	}
-	sock.SetReadDeadline(time.Now().Add(moveTimeout))
 	if err := f.readHeader(); err != nil {
 		return err
 	}

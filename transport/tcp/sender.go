@@ -289,6 +289,7 @@ func (s *sender) finish(n, want int, err error) error {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
+		s.broke = time.Time{} // The pipe has moved to another socket since.
 		return nil
 	case closed:
 		return errPipeClosed
