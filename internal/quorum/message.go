@@ -83,15 +83,11 @@ func (l *Log) refuseSnapshot(m *raftpb.Message) error {
 	if data.GetIndex() == 0 || data.GetIndex() > indexMax || data.GetTerm() == 0 || data.GetTerm() > m.GetTerm() {
 		return fmt.Errorf("snapshot of entry %d and term %d in a message of term %d", data.GetIndex(), data.GetTerm(), m.GetTerm())
 	}
-	const seed uint64 = 0xffffffff_00000000 // the part of an identity that all members of one seed share
-	isSeed := func(id uint64) bool {
-		return slices.ContainsFunc(l.cfg.Seeds, func(s uint64) bool { return s&seed == id&seed })
-	}
 	conf := data.GetConfState()
 	for _, ids := range [][]uint64{conf.GetVoters(), conf.GetLearners(), conf.GetVotersOutgoing(), conf.GetLearnersNext()} {
 		for _, id := range ids {
-			if !isSeed(id) {
-				return fmt.Errorf("snapshot with the member %x, which is none of the seeds %x", id, l.cfg.Seeds)
+			if !slices.Contains(l.cfg.Seeds, seedOf(id)) {
+				return fmt.Errorf("snapshot with the member %x, which is of none of the seeds %x", id, l.cfg.Seeds)
 			}
 		}
 	}
