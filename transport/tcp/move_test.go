@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -392,5 +393,27 @@ func TestDeadlineDuringMove(t *testing.T) {
 	}
 	if err := <-read; err != nil {
 		t.Errorf("the bytes of the new socket: %v", err)
+	}
+}
+
+// TestManyLostSockets: however many sockets are lost before the peer has them, the pipe
+// moves to the next one.
+func TestManyLostSockets(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	var lost atomic.Int64
+	nodes[1].drop = func() bool { return lost.Add(1) <= 2*oldsMax }
+	from, to := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, from, to)
+	eventually(t, "a socket that the peer has", func() bool {
+		from.relieve(s)
+		f := s.wroteTo()
+		return f.serial > 0 && !f.unsure.Load()
+	})
+	if _, err := s.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	r.SetReadDeadline(time.Now().Add(soon))
+	if n, err := r.ReadFunc(5, func([]byte) {}); n != 5 || err != nil {
+		t.Errorf("read %d bytes, %v", n, err)
 	}
 }

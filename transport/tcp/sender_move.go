@@ -1,6 +1,9 @@
 package tcp
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // spareTick is how often a write that waits for a spare subflow looks for it.
 const spareTick = 5 * time.Millisecond
@@ -126,6 +129,14 @@ func (s *sender) wantMove() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.wants
+	// Nothing counts of those that the peer never had.
+	s.olds = slices.DeleteFunc(s.olds, func(old *subflow) bool {
+		failed := old.failed.Load()
+		if failed {
+			old.endWrite()
+		}
+		return failed
+	})
 	s.wants = s.spare == nil && s.out != nil && len(s.olds) < oldsMax
 	return s.wants && !was
 }
