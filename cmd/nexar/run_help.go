@@ -60,6 +60,8 @@ PROCESSES THAT THE PROGRAM STARTS
            nexar run is killed, FreeBSD ends the ranks, and on all of them the
            second process of nexar run ends their groups.
 
+  Ranks have no controlling terminal, and Ctrl-Z does not stop them.
+
   A process that is to outlive the run has to be started by a service, whose
   processes are not descendants: systemd-run, at, a container runtime. Processes
   of another user (sudo) cannot be killed; run names them and ends.

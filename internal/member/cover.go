@@ -92,7 +92,7 @@ func (s set) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 type cover struct {
 	costs     []cost
 	near      []set // neighbours of each node
-	work      int   // that is left
+	work      int64 // that is left
 	removed   []bool
 	best      []bool // the cheapest so far, nil: none yet
 	bestCost  cost
@@ -197,7 +197,7 @@ func (c *cover) reduce(open set, remove func(i int)) (worst int) {
 	for again := true; again; {
 		again, worst = false, -1
 		most := 0
-		c.work -= len(c.costs)
+		c.work -= int64(len(c.costs))
 		for i := range c.costs {
 			if !open.has(i) {
 				continue
@@ -219,7 +219,7 @@ func (c *cover) reduce(open set, remove func(i int)) (worst int) {
 
 // degree returns the number of neighbours of a node in a set, and the last one.
 func (c *cover) degree(open set, i int) (n, last int) {
-	c.work -= len(open)
+	c.work -= int64(len(open))
 	for w, x := range c.near[i] {
 		if x &= open[w]; x != 0 {
 			n += bits.OnesCount64(x)
@@ -233,12 +233,12 @@ func (c *cover) degree(open set, i int) (n, last int) {
 // of a matching.
 func (c *cover) bound(open set) (least cost) {
 	free := slices.Clone(open)
-	c.work -= len(c.costs)
+	c.work -= int64(len(c.costs))
 	for i := range c.costs {
 		if !free.has(i) {
 			continue
 		}
-		c.work -= len(open)
+		c.work -= int64(len(open))
 		for w, x := range c.near[i] {
 			if x &= free[w]; x == 0 {
 				continue

@@ -54,7 +54,7 @@ type Lobby struct {
 	ticked    time.Time         // the last time that is known
 	entered   map[NodeID]string // origins of the nodes that entered with the newest view
 	displaced map[NodeID]string // removed by Admit, and why
-	forgotten []NodeID          // have been invited, and will not enter
+	forgotten []NodeID          // invited candidates that do not enter
 }
 
 // A candidate is a node in a Lobby.

@@ -37,7 +37,7 @@ func createState(dir string, cfg *Config) error {
 		return err
 	}
 	if b, err := os.ReadFile(counterPath); err == nil && cfg.ForgetState {
-		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // for people; nothing depends on it
+		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // a copy for the operator, so that an error here does not matter
 	}
 	if err := createFile(counterPath+newSuffix, encodeCounter(id.file, s)); err != nil {
 		return err

@@ -35,7 +35,7 @@ const hushBytes = 2 << 20
 type polling struct {
 	r      *receiver
 	taster taster
-	token  chan struct{} // for who is asleep
+	token  chan struct{} // wakes a goroutine in sleep
 
 	// Of the goroutine that reads or attends.
 	try     func(fd uintptr) // reads into p without waiting, and sets n and err
@@ -58,7 +58,7 @@ type polling struct {
 
 	mu      sync.Mutex
 	inside  bool        // who awaits the pipe waits for the socket
-	called  atomic.Bool // he is to come out, for which the deadline was changed
+	called  atomic.Bool // watch is to return, and the deadline was changed for that
 	despite time.Time   // the right deadline
 }
 

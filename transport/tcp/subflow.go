@@ -21,7 +21,7 @@ type subflow struct {
 	prover *prover     // signs the header
 	unsure atomic.Bool // the receiver has not said yet that it has the socket
 	failed atomic.Bool // and will not
-	ended  bool        // the sender has shut the direction down, which counts as a byte
+	ended  bool        // the sender has shut the direction down; FIN takes a sequence number, as a byte does
 }
 
 // half is the subflow of a pipe on its channel.
