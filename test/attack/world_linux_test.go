@@ -184,14 +184,15 @@ func (w *world) removed(p *process) {
 	})
 }
 
-// settle finds out which end of an attacked link has left the world, if either
-// has, and marks it as a victim.
+// settle waits until the world has dealt with an attacked link, and marks the end that has
+// left the world, if either has, as a victim. If a rank has reported a failure, one end
+// has to leave: a seed takes its time to decide which, where both are alive.
 func (w *world) settle(ends ...*process) {
 	w.t.Helper()
 	for _, p := range ends {
 		p.accuse()
 	}
-	time.Sleep(heartbeatTimeout + time.Second)
+	time.Sleep(heartbeatTimeout + 2*time.Second)
 	for deadline := time.Now().Add(bound); ; {
 		sizes := make(map[int]bool)
 		for _, p := range w.alive() {
@@ -203,7 +204,8 @@ func (w *world) settle(ends ...*process) {
 			e, _ := p.find(evStep)
 			sizes[e.Size] = true
 		}
-		if len(sizes) == 1 && sizes[len(w.alive())] {
+		left := len(w.ranks) - len(w.alive())
+		if len(sizes) == 1 && sizes[len(w.alive())] && (left > 0 || !w.hasFailures()) {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -214,4 +216,12 @@ func (w *world) settle(ends ...*process) {
 	if n := len(w.ranks) - len(w.alive()); n > 1 {
 		w.t.Errorf("%d ranks have left the world, want at most one end of the link", n)
 	}
+}
+
+// hasFailures reports whether a rank has reported that another one failed.
+func (w *world) hasFailures() bool {
+	return slices.ContainsFunc(w.ranks, func(p *process) bool {
+		_, ok := p.find(evPeer)
+		return ok
+	})
 }
