@@ -16,9 +16,9 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar/internal/report
+RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage)$$
+RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes)$$
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
@@ -56,9 +56,10 @@ test: ## all tests
 	go test ./...
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
-# source, or neither they nor their tests start a goroutine, or, as clustertest and attack do,
-# they start processes: "make race-clusters" takes that one. RACELESSTESTS compile programs
-# without the race detector, or mostly copy gigabytes. A process under the race detector ends
+# source, or neither they nor their tests start a goroutine, or, as cmd/nexar, clustertest and
+# attack do, they start processes: "make race-clusters" takes the tests of clusters.
+# RACELESSTESTS compile programs without the race detector, mostly copy gigabytes, or repeat
+# what others do in many orders. A process under the race detector ends
 # atexit_sleep_ms later than it could, for other threads to report; the default is a second.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m -skip='$(RACELESSTESTS)' \
