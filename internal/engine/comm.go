@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -314,7 +315,21 @@ func (c *Comm) peerFailed(peer int, cause error) {
 	if !ok || c.err != nil {
 		return
 	}
+	var b Blamer
+	if errors.As(cause, &b) {
+		if blamed, ok := c.rankOf[b.Blames()]; ok {
+			rank = blamed
+		}
+	}
 	c.fail(&PeerError{Rank: rank, Err: cause})
+}
+
+// A Blamer is the reason why a peer ends its communicators with this node, if another
+// peer is the cause. Communicators that contain that one name it in their errors.
+type Blamer interface {
+	error
+	// Blames returns the number of the other peer.
+	Blames() int
 }
 
 // peerRemoved is peerFailed on all ranks.

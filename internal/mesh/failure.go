@@ -98,10 +98,10 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	}
 	report := member.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
 	event := report.Event(m.view.Epoch)
-	err := &reportedError{by: m.ranks[by], text: text}
+	err := &reportedError{by: m.ranks[by], text: text, lostBy: -1}
 	switch {
 	case report.Self:
-		seat, err.doubting = l.Peer, true
+		seat, err.doubting, err.lostBy = l.Peer, true, by
 	case m.states[seat] == member.PeerLeft:
 		err.left = true
 	}
@@ -116,6 +116,7 @@ type reportedError struct {
 	// Left says that the node has said goodbye to this one, and doubting that this
 	// node was lost, so that the peer has ended its communicators.
 	left, doubting bool
+	lostBy         int // the seat of the node that has lost this one, if doubting
 }
 
 func (e *reportedError) Error() string {
@@ -129,6 +130,10 @@ func (e *reportedError) Error() string {
 }
 
 func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
+
+// Blames implements [engine.Blamer]: a peer that doubts this node believes the node that
+// has lost it, which is the one to name.
+func (e *reportedError) Blames() int { return e.lostBy }
 
 // reason is what to tell others of an error.
 func reason(err error) string {
@@ -171,7 +176,7 @@ func (m *Mesh) apply(seat int, e member.PeerEvent, n news) {
 		m.reports[seat] = cmp.Or(m.reports[seat], n.err)
 	case member.Goodbye:
 		if r, ok := m.reports[seat].(*reportedError); ok {
-			n.err = &reportedError{by: r.by, text: r.text, left: true}
+			n.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
 		}
 	case member.AdoptedIn, member.AdoptedOut, member.AdoptedUnlinked:
 		m.reports[seat] = nil
