@@ -47,3 +47,23 @@ func TestDoubtOutlivesGoodbye(t *testing.T) {
 	}
 	c.Close()
 }
+
+type blames int
+
+func (b blames) Error() string { return "it takes this node for failed" }
+func (b blames) Blames() int   { return int(b) }
+
+// TestDoubtNamesTheCause: a peer ends its communicators with this node because another peer
+// has lost it. The error names the other peer, unless the communicator does not contain it.
+func TestDoubtNamesTheCause(t *testing.T) {
+	w, _, _ := onStage(t, 3)
+	e := w.engines[0]
+	c, d := e.NewComm(1, 0, w.links[0]), e.NewComm(2, 0, w.links[0][:2])
+	e.Doubt(w.links[0][1], blames(w.links[0][2].Peer))
+	for want, comm := range map[int]*Comm{2: c, 1: d} {
+		if p, ok := errors.AsType[*PeerError](comm.Err()); !ok || p.Rank != want {
+			t.Errorf("communicator of %d ranks: got error %v, want one that names rank %d", comm.Size(), comm.Err(), want)
+		}
+		comm.Close()
+	}
+}
