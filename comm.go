@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/guard"
 	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/rpc"
@@ -38,7 +38,7 @@ type Comm struct {
 	nodes     []member.Node
 	transport string
 	encrypted bool
-	reached   accord.Accord
+	reached   negotiate.Accord
 	children  atomic.Uint64
 	stopped   chan struct{} // closed when no operation may begin any more
 

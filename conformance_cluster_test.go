@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
@@ -140,7 +140,7 @@ func hostOf(rank int) string {
 }
 
 func listenMem(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenWithin(n, accord.AreaSize())
+	return listenWithin(n, negotiate.AreaSize())
 }
 
 // listenLinks makes what listenMem does without memory to share, so that all
@@ -154,7 +154,7 @@ func listenWithin(n, areaSize int) (view member.View, list []transport.Transport
 		return view, nil, nil, err
 	}
 	network := mem.NewNetwork()
-	network.Share(accord.Areas, areaSize)
+	network.Share(negotiate.Areas, areaSize)
 	for _, node := range view.Nodes {
 		tr, err := network.Listen(node.ID.String())
 		if err != nil {

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/require"
@@ -61,12 +61,12 @@ func pathsOf(t transport.Transport) []mesh.Path {
 
 // within makes the path between the nodes of a host.
 func within(host string, id member.NodeID, areaSize int) (mesh.Path, error) {
-	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: accord.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
+	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: negotiate.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
 	return mesh.Path{Transport: t, NotHere: shm.ErrNotHere}, err
 }
 
 func listenShared(n int) (view member.View, list []transport.Transport, end func() error, err error) {
-	return listenSHM(n, accord.AreaSize())
+	return listenSHM(n, negotiate.AreaSize())
 }
 
 // listenRings makes what listenShared does without areas, so that all goes
@@ -115,7 +115,7 @@ func beside(e *quic.Endpoint, identity *pki.Identity, plain bool) ([]mesh.Path, 
 // clusters do not meet in memory.
 func listenMixed(n int) (view member.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		p, err := within(hostOf(rank), identity.ID(), accord.AreaSize())
+		p, err := within(hostOf(rank), identity.ID(), negotiate.AreaSize())
 		if err != nil {
 			return nil, err
 		}

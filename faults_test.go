@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
@@ -280,7 +280,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		links, err := meshes[rank].Links(view)
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
-			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, reached: accord.Accord{Part: accord.NoPart},
+			book: recipe.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, reached: negotiate.Accord{Part: negotiate.NoPart},
 		}
 		return err
 	})

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -19,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/record"
@@ -50,7 +50,7 @@ type lasting struct {
 
 	// found is by the first world: so it is the same on all nodes of each later
 	// view that know anything of it.
-	found accord.Finding
+	found negotiate.Finding
 	mesh  *mesh.Mesh
 	net   tune.Network // where nothing better is known
 	shelf *board.Shelf
@@ -129,7 +129,7 @@ func (h *home) world(ctx context.Context, id uint64) (*Comm, error) {
 // which this node is one. All of them make it at the same time.
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
-		rank: rank, ranks: ranks, home: h, reached: accord.Accord{Part: accord.NoPart}, stopped: make(chan struct{}),
+		rank: rank, ranks: ranks, home: h, reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
 	for _, world := range ranks {
@@ -152,7 +152,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	if trial != nil {
 		defer trial.Close()
 	}
-	c.reached, err = accord.Reach(ctx, accord.Config{
+	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
 		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
 		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Gone: h.mesh.Gone(), Log: h.log,
 		Pool: newPool(""), // What the votes need is not kept.
@@ -176,7 +176,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 // trialComm makes a communicator of the ranks that measure links, or nil where
 // this is none of them.
 func (h *home) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
-	ranks := accord.TrialRanks(hosts)
+	ranks := negotiate.TrialRanks(hosts)
 	i := slices.Index(ranks, rank)
 	if i < 0 {
 		return nil
@@ -202,7 +202,7 @@ func (c *Comm) shut() {
 		c.carrier.Close()
 		c.home.settle(c.calls)
 	}
-	if c.reached.Part != accord.NoPart {
+	if c.reached.Part != negotiate.NoPart {
 		c.home.shelf.Return(c.reached.Part)
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/tune"
@@ -29,7 +29,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 		return nil, opError("local", err)
 	}
 	network := mem.NewNetwork()
-	network.Share(accord.Areas, accord.AreaSize())
+	network.Share(negotiate.Areas, negotiate.AreaSize())
 	view := member.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nexar-go/nexar/internal/accord"
 	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/seed"
@@ -86,7 +86,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
-		Areas: accord.Areas, AreaSize: accord.AreaSize(), PlainBulk: cfg.PlainBulk,
+		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
 	})

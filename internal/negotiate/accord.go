@@ -1,4 +1,4 @@
-// Package accord has the ranks of a communicator find out what they have in
+// Package negotiate has the ranks of a communicator find out what they have in
 // common, so that all of them carry collectives out alike.
 //
 // Most callers make a communicator and call Reach before its first operation.
@@ -12,7 +12,7 @@
 // ends, or the process of a rank does. All ranks call it for the same
 // communicators at the same time; calls for several communicators may run at
 // once.
-package accord
+package negotiate
 
 import (
 	"context"

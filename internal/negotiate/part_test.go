@@ -1,4 +1,4 @@
-package accord
+package negotiate
 
 import (
 	"context"
