@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/host"
@@ -23,6 +22,7 @@ import (
 	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -53,7 +53,7 @@ type lasting struct {
 	found negotiate.Finding
 	mesh  *mesh.Mesh
 	net   tune.Network // where nothing better is known
-	shelf *board.Shelf
+	shelf *shmcoll.Shelf
 	pool  *bufpool.Pool
 	pins  map[plan.Collective]recipe.Pin
 	log   *slog.Logger
@@ -73,7 +73,7 @@ func newHome(m *mesh.Mesh, net tune.Network, cfg Config) (*home, error) {
 	pins, err := recipe.ParsePins(cfg.Algorithms)
 	return &home{lasting: &lasting{
 		services: make(map[*rpc.Service]bool),
-		mesh:     m, net: net, shelf: new(board.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
+		mesh:     m, net: net, shelf: new(shmcoll.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
 		checkpointTimeout: max(0, cfg.CheckpointTimeout),
 		callTimeout:       max(0, cfg.CallTimeout), callsInFlight: cfg.CallsInFlight,

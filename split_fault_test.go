@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -318,7 +318,7 @@ func TestCancelledSplits(t *testing.T) {
 	}
 	onAll(t, world, func(_ int, c *Comm) error {
 		var shared []bool
-		for range board.ShelfSize {
+		for range shmcoll.ShelfSize {
 			child, err := c.Dup(t.Context())
 			if err != nil {
 				return err
@@ -330,7 +330,7 @@ func TestCancelledSplits(t *testing.T) {
 			}
 			shared = append(shared, on)
 		}
-		if i := slices.Index(shared, false); i != board.ShelfSize-1 { // The world has a part, too.
+		if i := slices.Index(shared, false); i != shmcoll.ShelfSize-1 { // The world has a part, too.
 			return fmt.Errorf("%d communicators have shared memory", i)
 		}
 		return nil

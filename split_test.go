@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -280,7 +280,7 @@ func onBoard(c *Comm) (bool, error) {
 // there, the others over links, and all of them work at the same time. When they
 // have been closed there is room again.
 func TestMoreThanShelf(t *testing.T) {
-	const all, most = board.ShelfSize + 8, board.ShelfSize - 1 // The world has a part, too.
+	const all, most = shmcoll.ShelfSize + 8, shmcoll.ShelfSize - 1 // The world has a part, too.
 	world := overMem.cluster(t, 3, Config{})
 	for range 2 {
 		onAll(t, world, func(_ int, c *Comm) error {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -58,7 +58,7 @@ func TestUneven(t *testing.T) {
 type unevenBook struct {
 	n     int
 	kinds []*kind
-	board *board.Board
+	board *shmcoll.Board
 	drawn uint64
 }
 

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -64,7 +64,7 @@ func (w way) take(c *Comm, k plan.Collective) (undo func(), err error) {
 // algorithm pinned, in shared memory or on several numbers of channels, those
 // among them that are not for blocks of different lengths; and on a board, if
 // there is one.
-func waysOf(k plan.Collective, n int, b *board.Board) []way {
+func waysOf(k plan.Collective, n int, b *shmcoll.Board) []way {
 	ways := []way{{name: "as the tuner says"}}
 	for i, a := range (&book{n: n}).algorithms(k) {
 		if !a.Fits(n) {

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // A Layout says where the chunks of a plan lie in the vectors of a call. Every
@@ -158,10 +158,10 @@ func (l Layout) unit(chunks, pieces int) int {
 
 // Pieces is into how many pieces a vector has to be cut so that those that a
 // program puts on a board fit into room.
-func (l Layout) Pieces(p *board.Program, room int) int {
+func (l Layout) Pieces(p *shmcoll.Program, room int) int {
 	pieces := 1
 	for {
-		w := board.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
+		w := shmcoll.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
 		need := w.Room()
 		if need <= room {
 			return pieces

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // TestChannelsAndChunksPartition: for every length the chunks of all channels
@@ -185,18 +185,18 @@ func TestPiecesFit(t *testing.T) {
 	const room, ranks = 64 << 10, 4
 	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {
 		for _, a := range plan.Algorithms(c) {
-			p := board.Compile(a.Plans(ranks, 0), 0)
+			p := shmcoll.Compile(a.Plans(ranks, 0), 0)
 			if !p.Single {
 				continue
 			}
 			for _, count := range []int{0, 1, 1000, 100_003, 10 << 20} {
 				l := Layout{Elem: 4, Count: count, Blocks: c != plan.AllReduce}
 				pieces := l.Pieces(p, room)
-				w := board.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
+				w := shmcoll.Work{Program: p, Unit: l.unit(p.Chunks, pieces)}
 				if w.Room() > room {
 					t.Errorf("%v %s: %d elements in %d pieces need %d bytes", c, a.Name, count, pieces, w.Room())
 				}
-				whole := board.Work{Program: p, Unit: l.unit(p.Chunks, 1)}
+				whole := shmcoll.Work{Program: p, Unit: l.unit(p.Chunks, 1)}
 				if least := whole.Room() / room; pieces > 2+least*5/4 {
 					t.Errorf("%v %s: %d elements go in %d pieces, of which %d would do", c, a.Name, count, pieces, least)
 				}

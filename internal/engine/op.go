@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -21,7 +21,7 @@ type Recipe struct {
 	// runs on the board of the communicator, Channels times one after the
 	// other.
 	Program  *Program
-	Shared   *board.Program
+	Shared   *shmcoll.Program
 	Channels int
 	Layout   Layout
 	// Pool lends the memory for Temp.

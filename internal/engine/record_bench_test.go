@@ -3,8 +3,8 @@ package engine
 import (
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -19,7 +19,7 @@ func BenchmarkNote(b *testing.B) {
 			c := newComm(e, commID, -1)
 			c.about = about
 			op := &Op{comm: c}
-			op.work = Work{Recipe: &Recipe{Shared: new(board.Program)}, Data: make([]byte, 8)}
+			op.work = Work{Recipe: &Recipe{Shared: new(shmcoll.Program)}, Data: make([]byte, 8)}
 			op.channels = 1
 			b.ReportAllocs()
 			for b.Loop() {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/nexar-go/nexar/internal/board"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -13,7 +13,7 @@ import (
 // the operation carries it out: to hand it over would take longer than many an
 // operation does. Operations on a board come one after the other.
 type shared struct {
-	work    board.Work
+	work    shmcoll.Work
 	mark    uint32        // what ranks have finished when they have finished this
 	before  chan struct{} // closed when the operation before has ended; nil if it had
 	next    *Op           // the operation that waits for this one
@@ -23,7 +23,7 @@ type shared struct {
 
 // UseBoard lets collectives run on a board, which all ranks do or none, until the
 // communicator is closed. It is called before the first one.
-func (c *Comm) UseBoard(b *board.Board) {
+func (c *Comm) UseBoard(b *shmcoll.Board) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.board, c.place = b, b.Place()
@@ -33,7 +33,7 @@ func (c *Comm) UseBoard(b *board.Board) {
 }
 
 // Board is the board of the communicator, or nil.
-func (c *Comm) Board() *board.Board { return c.board }
+func (c *Comm) Board() *shmcoll.Board { return c.board }
 
 // share prepares an operation for the board. It is called with the lock held.
 func (op *Op) share() {
@@ -118,8 +118,8 @@ func (op *Op) played(err error) (well bool) {
 	c.mu.Lock()
 	op.busy--
 	well = err == nil && !op.failing
-	odd, isOdd := errors.AsType[*board.MismatchError](err)
-	_, noMemory := errors.AsType[*board.MemoryError](err)
+	odd, isOdd := errors.AsType[*shmcoll.MismatchError](err)
+	_, noMemory := errors.AsType[*shmcoll.MemoryError](err)
 	var gone *PeerError
 	switch {
 	case well:
@@ -156,7 +156,7 @@ func (op *Op) needsShared(rank int) bool {
 // failed or its context has ended.
 func (op *Op) poll(ctx context.Context) error {
 	if op.shared.stopped.Load() {
-		return board.ErrStopped
+		return shmcoll.ErrStopped
 	}
 	return ctx.Err()
 }

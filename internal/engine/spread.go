@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/place"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // sightings is how often in a row a rank has to hear that it is beside another one:
@@ -16,7 +16,7 @@ func (c *Comm) Spread(machine []int) {
 	before, ranks := giveWay(c.rank, machine, func(rank int) bool {
 		return c.links[rank] != nil && c.links[rank].Locates()
 	})
-	processors := board.Processors()
+	processors := shmcoll.Processors()
 	if c.board != nil || len(before) == 0 || ranks > visitsMax || processors == 1 {
 		return
 	}

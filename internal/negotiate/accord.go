@@ -22,13 +22,13 @@ import (
 	"math"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -41,10 +41,10 @@ const NoPart = -1
 
 // Areas is how many areas of memory a node shares with others of its host, one for each
 // communicator. What none uses costs nothing.
-const Areas = board.ShelfSize
+const Areas = shmcoll.ShelfSize
 
 // AreaSize is the length of each in bytes.
-func AreaSize() int { return board.AreaSize(PieceBytes) }
+func AreaSize() int { return shmcoll.AreaSize(PieceBytes) }
 
 // Config is what a rank knows of a communicator.
 type Config struct {
@@ -67,7 +67,7 @@ type Config struct {
 	// Shelf is that of the node, and SameProcess says that its memory is shared
 	// by goroutines of this process alone. Gone are the numbers of nodes that use no
 	// memory of others any more.
-	Shelf       *board.Shelf
+	Shelf       *shmcoll.Shelf
 	SameProcess bool
 	Gone        []int
 	Pool        *bufpool.Pool // lends memory for the votes
@@ -125,7 +125,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 			}
 		}()
 	}
-	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(board.Processors()), mem.level())
+	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(shmcoll.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
@@ -153,7 +153,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if a.Part == NoPart {
 		return a, nil
 	}
-	b := board.New(mem.config(cfg, a.Part, int(tune.Scarcity(int(scarcity)))))
+	b := shmcoll.New(mem.config(cfg, a.Part, int(tune.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
 	return a, nil
@@ -169,9 +169,9 @@ const sharings = 8
 // the same memory.
 func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, mem *memory) (part int, err error) {
 	for try := range sharings {
-		part, ok := board.Choose(votes, int(cfg.Comm.ID()>>(8*try)%board.ShelfSize)*min(1, try))
+		part, ok := shmcoll.Choose(votes, int(cfg.Comm.ID()>>(8*try)%shmcoll.ShelfSize)*min(1, try))
 		if !ok {
-			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", board.ShelfSize)
+			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", shmcoll.ShelfSize)
 			return NoPart, nil
 		}
 		took, all, err := v.take(ctx, cfg, part, nodes, mem)
@@ -223,7 +223,7 @@ func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem
 		return took, worst[0] == tookClean, err
 	}
 	if !isClean {
-		board.Clear(mem.own(part))
+		shmcoll.Clear(mem.own(part))
 	}
 	return took, true, v.most(ctx, worst)
 }

@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
@@ -23,6 +22,7 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
 )
@@ -34,7 +34,7 @@ type world struct {
 	meshes  []*mesh.Mesh
 	links   [][]*link.Link // of each node
 	hosts   []string       // of each node
-	shelves []board.Shelf
+	shelves []shmcoll.Shelf
 	pool    *bufpool.Pool
 }
 
@@ -42,7 +42,7 @@ type world struct {
 func newWorld(t *testing.T, sizes ...int) *world {
 	t.Helper()
 	n := len(sizes)
-	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]board.Shelf, n)}
+	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]shmcoll.Shelf, n)}
 	var err error
 	if w.pool, err = bufpool.New(bufpool.Config{}); err != nil {
 		t.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -70,7 +70,7 @@ type Book struct {
 
 	mu       sync.Mutex // also of changes of how
 	programs map[programKey]*engine.Program
-	shared   map[programKey]*board.Program
+	shared   map[programKey]*shmcoll.Program
 }
 
 // New makes the Book of a rank. The Tuner says how tasks are carried out over
@@ -78,7 +78,7 @@ type Book struct {
 func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
 	b := &Book{
 		rank: rank, size: size, pool: pool,
-		programs: make(map[programKey]*engine.Program), shared: make(map[programKey]*board.Program),
+		programs: make(map[programKey]*engine.Program), shared: make(map[programKey]*shmcoll.Program),
 	}
 	b.how.Store(&settings{tuner: t})
 	return b
@@ -143,7 +143,7 @@ func (b *Book) fits(how *settings, t Task, c tune.Choice) bool {
 }
 
 // pieces is into how many pieces a vector is cut for the board.
-func (b *Book) pieces(how *settings, t Task, p *board.Program) int {
+func (b *Book) pieces(how *settings, t Task, p *shmcoll.Program) int {
 	return t.layout().Pieces(p, how.board.PieceBytes())
 }
 
@@ -183,13 +183,13 @@ func (b *Book) program(t Task, choice tune.Choice) *engine.Program {
 }
 
 // sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Book) sharedProgram(t Task, choice tune.Choice) *board.Program {
+func (b *Book) sharedProgram(t Task, choice tune.Choice) *shmcoll.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.shared[key]
 	if p == nil {
-		p = board.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
+		p = shmcoll.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
 		b.shared[key] = p
 	}
 	return p

@@ -3,9 +3,9 @@ package recipe
 import (
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -19,14 +19,14 @@ func newBook(t *testing.T, size int) *Book {
 }
 
 // newBoard is a board of processes that nobody else uses.
-func newBoard(size int) *board.Board { return boardOf(size, false) }
+func newBoard(size int) *shmcoll.Board { return boardOf(size, false) }
 
-func boardOf(size int, within bool) *board.Board {
+func boardOf(size int, within bool) *shmcoll.Board {
 	areas := make([][]byte, size)
 	for i := range areas {
-		areas[i] = make([]byte, board.AreaSize(64<<10))
+		areas[i] = make([]byte, shmcoll.AreaSize(64<<10))
 	}
-	return board.New(board.Config{Areas: areas, SameProcess: within})
+	return shmcoll.New(shmcoll.Config{Areas: areas, SameProcess: within})
 }
 
 func sum(count int) Task {

@@ -3,8 +3,8 @@ package recipe
 import (
 	"math"
 
-	"github.com/nexar-go/nexar/internal/board"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -36,7 +36,7 @@ func (f Chooser) Way(n tune.Need, index, channels int) (c tune.Choice, ok bool) 
 type settings struct {
 	tuner Tuner
 	links Tuner // where tuner is for the board
-	board *board.Board
+	board *shmcoll.Board
 	bare  int // bytes from which links may be chosen although there is a board
 	hosts plan.Hosts
 	pins  map[plan.Collective]Pin
@@ -64,7 +64,7 @@ const bareMin = 1 << 20
 // UseBoard has tasks carried out on a board from now on, save for vectors that
 // are too long for it. Ranks of one process have those of bareMin and more carried out
 // over links where that is cheaper.
-func (b *Book) UseBoard(shared *board.Board) {
+func (b *Book) UseBoard(shared *shmcoll.Board) {
 	b.change(func(s *settings) {
 		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Processors())), shared
 		if s.bare = math.MaxInt; shared.Within() {

@@ -1,4 +1,4 @@
-// Package board carries plans out in memory that all ranks of a host share.
+// Package shmcoll carries plans out in memory that all ranks of a host share.
 //
 // A Board is that memory: each rank has an area that it alone writes and all
 // others read. Instead of sending a message, a rank puts the payload on its own
@@ -20,7 +20,7 @@
 // What a rank reads of the areas of others is counters, which it compares, and
 // payloads of lengths that it has computed itself: a rank that writes nonsense
 // makes results wrong or others wait, and nothing else.
-package board
+package shmcoll
 
 import (
 	"math"
