@@ -55,7 +55,7 @@ func rooms() []room {
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
 		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
-		{"transport/...", "transport internal/wire internal/pen internal/dl internal/admission", "transport/transporttest transport/... internal/require internal/testpeer",
+		{"transport/...", "transport internal/wire internal/ntstore internal/dl internal/admission", "transport/transporttest transport/... internal/require internal/testpeer",
 			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
 		{"internal/testpeer", "transport", "", "it makes peers for the tests of transports, whichever they are"},
 		{"transport", "", "", "it is a contract: " + apart},
@@ -66,7 +66,7 @@ func rooms() []room {
 		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
 
 		{"internal/tune", "internal/plan internal/shmcoll", "", "it computes the cost of a plan from numbers it is given"},
-		{"internal/shmcoll", "internal/plan internal/place internal/pen internal/yield", "",
+		{"internal/shmcoll", "internal/plan internal/place internal/ntstore internal/yield", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
 		{"internal/quorum", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},
 		{"internal/rpc", "internal/wire internal/bufpool", "", "it matches calls and answers, whoever carries the messages"},

@@ -31,7 +31,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/pen"
+	"github.com/nexar-go/nexar/internal/ntstore"
 	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/yield"
 )
@@ -147,7 +147,7 @@ type Board struct {
 	body    int // where those of this piece do
 	stride  int // how far apart they lie
 	room    int // for all of them
-	pen     pen.Pen
+	pen     ntstore.Pen
 	touched bool // the ring has memory
 	left    bool
 
@@ -179,7 +179,7 @@ func New(cfg Config) *Board {
 		b.yield, b.yields = yield.Across(), yieldsAcross
 		b.place = b.newPlace()
 	}
-	b.pen = pen.New(cfg.Stream)
+	b.pen = ntstore.New(cfg.Stream)
 	b.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {
 		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/pen"
+	"github.com/nexar-go/nexar/internal/ntstore"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -14,7 +14,7 @@ func TestPensPastCaches(t *testing.T) {
 	var past atomic.Int64
 	boards, _ := newBoards(n, 256<<10)
 	for _, b := range boards {
-		b.pen = pen.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
+		b.pen = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
 		b.pen.Pass(1 << 30)
 	}
 	print := uint32(0)

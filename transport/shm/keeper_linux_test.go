@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nexar-go/nexar/internal/pen"
+	"github.com/nexar-go/nexar/internal/ntstore"
 )
 
 // pages is how many pages of a ring have memory, and how many there are.
@@ -127,7 +127,7 @@ func TestPastCaches(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
 	var past atomic.Int64
-	s.ring.pen = pen.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
+	s.ring.pen = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
 	s.ring.pen.Pass(1 << 30)
 	for range 200 {
 		pass(t, s, r, 1+rand.IntN(100_000))

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/pen"
+	"github.com/nexar-go/nexar/internal/ntstore"
 )
 
 const (
@@ -85,7 +85,7 @@ type ringWriter struct {
 	ring
 	written uint64
 	read    uint64 // at least so many, when last looked
-	pen     pen.Pen
+	pen     ntstore.Pen
 }
 
 // isRead reports whether all has been read that was written.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nexar-go/nexar/internal/pen"
+	"github.com/nexar-go/nexar/internal/ntstore"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -37,7 +37,7 @@ type sender struct {
 }
 
 func newSender(c *conn, memory []byte) *sender {
-	s := &sender{ring: ringWriter{ring: newRing(memory), pen: pen.New(c.owner.cfg.Stream)}}
+	s := &sender{ring: ringWriter{ring: newRing(memory), pen: ntstore.New(c.owner.cfg.Stream)}}
 	s.init(c, &s.ring.ring, s.ring.writerAsleep, s.ring.readerAsleep)
 	s.rest = s.giveBack
 	return s

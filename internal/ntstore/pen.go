@@ -1,4 +1,4 @@
-// Package pen writes to memory that others read.
+// Package ntstore writes to memory that others read.
 //
 // The lines there lie in caches of those who have read them last. If these are far
 // away, as those of another socket or another group of cores are, an ordinary store
@@ -8,7 +8,7 @@
 //
 // Most callers keep a Pen for a place that is written in a round, call Turn before
 // each part of it, and Write. A Pen is for one goroutine at a time.
-package pen
+package ntstore
 
 import "time"
 

@@ -1,4 +1,4 @@
-package pen
+package ntstore
 
 import (
 	"testing"
