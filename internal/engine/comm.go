@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
-	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -48,10 +48,10 @@ type Comm struct {
 	freeBytes int // capacity of their payloads
 	freeOps   []*Op
 
-	board  *shmcoll.Board // memory that all ranks share; nil if they do not
-	place  *place.Place   // among those of this machine; nil if that does not matter
-	pieces uint32         // of all collectives that were begun on it
-	last   *Op            // the last that was begun on it, until it ends
+	board  *shmcoll.Board  // memory that all ranks share; nil if they do not
+	place  *affinity.Place // among those of this machine; nil if that does not matter
+	pieces uint32          // of all collectives that were begun on it
+	last   *Op             // the last that was begun on it, until it ends
 
 	messages  match.Matcher[*Receive, arrival]
 	receives  sync.Pool // of Receives for later ones

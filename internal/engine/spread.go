@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/nexar-go/nexar/internal/place"
+	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
@@ -20,7 +20,7 @@ func (c *Comm) Spread(machine []int) {
 	if c.board != nil || len(before) == 0 || ranks > visitsMax || processors == 1 {
 		return
 	}
-	c.place = place.New(place.Config{
+	c.place = affinity.New(affinity.Config{
 		Ranks: ranks, Processors: processors, Others: len(before), Sightings: sightings,
 		Where: func(on []int) {
 			for i, rank := range before {

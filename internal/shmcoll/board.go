@@ -31,8 +31,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/ntstore"
-	"github.com/nexar-go/nexar/internal/place"
 	"github.com/nexar-go/nexar/internal/yield"
 )
 
@@ -130,7 +130,7 @@ type Board struct {
 	alone      bool   // this rank seems to have a processor for itself
 	waits      int    // that were longer than a few looks
 	yieldTime  time.Duration
-	place      *place.Place // nil if all ranks are in this process
+	place      *affinity.Place // nil if all ranks are in this process
 
 	taken, asleep *atomic.Uint32   // this rank's
 	takens        []*atomic.Uint32 // of all ranks
@@ -198,11 +198,11 @@ func (b *Board) find() {
 }
 
 // newPlace makes the place of this rank. All ranks show theirs to each other.
-func (b *Board) newPlace() *place.Place {
+func (b *Board) newPlace() *affinity.Place {
 	others := b.words(runsAt)
 	own := others[b.cfg.Rank]
 	others = slices.Delete(others, b.cfg.Rank, b.cfg.Rank+1)
-	return place.New(place.Config{
+	return affinity.New(affinity.Config{
 		Ranks: b.n, Processors: b.cfg.Processors, Others: len(others),
 		Show: func(cpu int) {
 			if shown := uint32(cpu + 1); own.Load() != shown {
@@ -218,7 +218,7 @@ func (b *Board) newPlace() *place.Place {
 }
 
 // Place is that of this rank, or nil if all ranks are in this process.
-func (b *Board) Place() *place.Place { return b.place }
+func (b *Board) Place() *affinity.Place { return b.place }
 
 // call is where a rank shows the fingerprint of its so many-th call.
 func (b *Board) call(rank int, number uint32) *atomic.Uint64 {

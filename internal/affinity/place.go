@@ -1,11 +1,11 @@
-// Package place spreads ranks of one machine over its processors. Those on one
+// Package affinity spreads ranks of one machine over its processors. Those on one
 // processor cannot wait for each other without giving it away, which takes longer
 // than most of what they wait for.
 //
 // Who waits for other ranks calls Judge every time, and Settle when the wait takes
 // more than a few looks. Both may be called from any goroutine, and do nothing on a
 // nil Place.
-package place
+package affinity
 
 import (
 	"sync"
