@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/yield"
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 const (
@@ -76,7 +76,7 @@ type Place struct {
 func New(cfg Config) *Place {
 	return &Place{
 		cfg: cfg, most: (cfg.Ranks + cfg.Processors - 1) / cfg.Processors, on: make([]int, cfg.Others),
-		pause: hopPause, regret: regretPause, hop: yield.Hop, back: yield.Return, delays: yield.Delay,
+		pause: hopPause, regret: regretPause, hop: spin.Hop, back: spin.Return, delays: spin.Delay,
 	}
 }
 
@@ -88,7 +88,7 @@ func (p *Place) Settle() {
 	}
 	defer p.mu.Unlock()
 	if p.waits++; p.waits%lookEvery == 0 && !p.left {
-		p.see(yield.Processor())
+		p.see(spin.Processor())
 	}
 }
 

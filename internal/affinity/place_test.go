@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/yield"
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 // newPlace makes the place of one of the ranks that show theirs to each other.
@@ -108,7 +108,7 @@ func TestPlaceIsShown(t *testing.T) {
 	for range lookEvery {
 		p.Settle()
 	}
-	if got, known := shown[1].Load(), yield.Processor() >= 0; (got > 0) != known {
+	if got, known := shown[1].Load(), spin.Processor() >= 0; (got > 0) != known {
 		t.Errorf("shows %d, want a processor: %v", got, known)
 	}
 	if p.Away(); shown[1].Load() != 0 {

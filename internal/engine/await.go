@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
-	"github.com/nexar-go/nexar/internal/yield"
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 const (
@@ -125,7 +125,7 @@ func (c *Comm) visit(visits []link.Visit, peers []int) (v []link.Visit, busy boo
 // lasts. It reports whether ended has something.
 func (c *Comm) look(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
 	c.place.Judge()
-	var turns yield.Turns
+	var turns spin.Turns
 	var start time.Time
 	first := glances
 	for i := range visits {

@@ -33,7 +33,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/ntstore"
-	"github.com/nexar-go/nexar/internal/yield"
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 // Depth is how many pieces a rank may be ahead of its readers.
@@ -170,13 +170,13 @@ func (b *Board) setAwaited(a awaited) {
 
 // New makes a Board. All ranks make theirs of the same memory.
 func New(cfg Config) *Board {
-	b := &Board{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: yield.Within, yields: yieldsWithin, yieldTime: yieldTime}
+	b := &Board{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime}
 	if b.cfg.Processors == 0 {
 		b.cfg.Processors = Processors()
 	}
 	b.crowded = b.n > b.cfg.Processors
 	if !cfg.SameProcess {
-		b.yield, b.yields = yield.Across(), yieldsAcross
+		b.yield, b.yields = spin.Across(), yieldsAcross
 		b.place = b.newPlace()
 	}
 	b.pen = ntstore.New(cfg.Stream)

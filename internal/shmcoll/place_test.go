@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/yield"
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 // TestSettle: whoever waits by other means says where it runs, too, from several
@@ -25,7 +25,7 @@ func TestSettle(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got, known := word(cfg.Areas[0], runsAt).Load(), yield.Processor() >= 0; (got > 0) != known {
+	if got, known := word(cfg.Areas[0], runsAt).Load(), spin.Processor() >= 0; (got > 0) != known {
 		t.Errorf("shows %d, want a processor: %v", got, known)
 	}
 }

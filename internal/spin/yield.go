@@ -1,9 +1,9 @@
-// Package yield gives the processor to others for a moment. That suits waits
+// Package spin gives the processor to others for a moment. That suits waits
 // that are shorter than it takes to go to sleep and to be woken.
 //
 // Most callers that wait for another process take the function that Across
 // returns, and call it between two looks.
-package yield
+package spin
 
 import "runtime"
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package yield
+package spin
 
 import "time"
 
