@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // An Algorithm is a way to carry out a collective. Pin takes its Name in shared
@@ -24,7 +24,7 @@ type Algorithm struct {
 // way. All ranks get the same list. The name of the collective is that of errors:
 // "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
-	kind, err := recipe.Collective(collective)
+	kind, err := selector.Collective(collective)
 	if err == nil && bytes < 0 {
 		err = fmt.Errorf("%w: %d bytes", ErrInvalidLength, bytes)
 	}
@@ -43,7 +43,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 // Config.Algorithms; without arguments the model decides. All ranks pin the same
 // between the same calls, or these end with a MismatchError.
 func (c *Comm) Pin(algorithms ...string) error {
-	pins, err := recipe.ParsePins(algorithms)
+	pins, err := selector.ParsePins(algorithms)
 	if err != nil {
 		return opError("pin", fmt.Errorf("%w: %w", ErrConfig, err))
 	}

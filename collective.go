@@ -6,13 +6,13 @@ import (
 
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // Barrier returns when every rank has called it. If ctx ends first, the
 // communicator is revoked on all ranks.
 func (c *Comm) Barrier(ctx context.Context) error {
-	return c.run(ctx, &task{Task: recipe.Task{Kind: plan.Barrier, Elem: 1}}, nil)
+	return c.run(ctx, &task{Task: selector.Task{Kind: plan.Barrier, Elem: 1}}, nil)
 }
 
 // Broadcast copies data of root to data of all ranks. All have the same

@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/overlap"
-	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -42,7 +42,7 @@ type Comm struct {
 	children  atomic.Uint64
 	stopped   chan struct{} // closed when no operation may begin any more
 
-	book    *recipe.Book
+	book    *selector.Book
 	calls   *rpc.Service
 	carrier *engine.Comm // of the calls
 	home    *home

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/settings"
 )
 
@@ -257,7 +257,7 @@ func (cfg *Config) check() error {
 	if _, err := cfg.token(); err != nil {
 		return err
 	}
-	if _, err := recipe.ParsePins(cfg.Algorithms); err != nil {
+	if _, err := selector.ParsePins(cfg.Algorithms); err != nil {
 		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
 	}
 	if why := mesh.RefusedTopology(cfg.Topology); why != "" {

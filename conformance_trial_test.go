@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -77,7 +77,7 @@ func (tr trial) begin(ctx context.Context, c *Comm) (end func() ([]byte, error))
 	if tr.algorithm >= 0 {
 		tuner := c.book.Tuner()
 		defer func() { c.book.SetTuner(tuner) }()
-		c.book.SetTuner(recipe.Chooser(func(tune.Need) tune.Choice {
+		c.book.SetTuner(selector.Chooser(func(tune.Need) tune.Choice {
 			a := plan.AlgorithmsOn(tr.collective, c.hosts())[tr.algorithm]
 			choice := tune.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
 			if c.comm.Board() != nil {

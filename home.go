@@ -19,9 +19,9 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
 	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
@@ -55,7 +55,7 @@ type lasting struct {
 	net   tune.Network // where nothing better is known
 	shelf *shmcoll.Shelf
 	pool  *bufpool.Pool
-	pins  map[plan.Collective]recipe.Pin
+	pins  map[plan.Collective]selector.Pin
 	log   *slog.Logger
 
 	collectiveTimeout time.Duration // 0 is none
@@ -70,7 +70,7 @@ type lasting struct {
 
 // newHome makes the home of a node that is in no view yet.
 func newHome(m *mesh.Mesh, net tune.Network, cfg Config) (*home, error) {
-	pins, err := recipe.ParsePins(cfg.Algorithms)
+	pins, err := selector.ParsePins(cfg.Algorithms)
 	return &home{lasting: &lasting{
 		services: make(map[*rpc.Service]bool),
 		mesh:     m, net: net, shelf: new(shmcoll.Shelf), pool: newPool(cfg.Memory), pins: pins, log: cfg.Log,
@@ -130,7 +130,7 @@ func (h *home) world(ctx context.Context, id uint64) (*Comm, error) {
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
 		rank: rank, ranks: ranks, home: h, reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
-		book: recipe.New(rank, len(ranks), h.pool, tune.New(h.net)),
+		book: selector.New(rank, len(ranks), h.pool, tune.New(h.net)),
 	}
 	for _, world := range ranks {
 		c.nodes = append(c.nodes, h.view.Nodes[world])

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // MinLoc leaves in data of every rank the smallest of all ranks' elements, for
@@ -81,7 +81,7 @@ func locateTask[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) erro
 		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.rank)}
 	}
 	*t = task{
-		Task: recipe.Task{
+		Task: selector.Task{
 			Kind: plan.AllReduce, Op: minLocOp,
 			// Whole pairs are counted, which must not be cut, and the type is said to
 			// be that of data, which tells those of one from those of another.

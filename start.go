@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // StartBarrier begins a Barrier.
 func (c *Comm) StartBarrier(ctx context.Context) *Handle {
-	return c.start(ctx, &task{Task: recipe.Task{Kind: plan.Barrier, Elem: 1}}, nil)
+	return c.start(ctx, &task{Task: selector.Task{Kind: plan.Barrier, Elem: 1}}, nil)
 }
 
 // StartBroadcast begins a Broadcast; see Handle.

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // What is in fingerprints in place of a kernel.Op.
@@ -35,7 +35,7 @@ const opaque = 255
 
 // A task is a collective to run, with its parameters checked.
 type task struct {
-	recipe.Task
+	selector.Task
 	label   string // of the call, if that is not the kind's
 	data    []byte
 	input   []byte

@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -185,7 +185,7 @@ func describe(c wire.Call) Call {
 	if kind.Rooted() {
 		d.Root = int(c.Root)
 	}
-	d.Plan = recipe.PlanName(kind, int(c.Plan), int(c.Channels))
+	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
 	return d
 }
 

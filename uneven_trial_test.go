@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
@@ -41,7 +41,7 @@ type way struct {
 func (w way) take(c *Comm, k plan.Collective) (undo func(), err error) {
 	if w.choice != nil {
 		before := c.book.Tuner()
-		c.book.SetTuner(recipe.Chooser(func(n tune.Need) tune.Choice {
+		c.book.SetTuner(selector.Chooser(func(n tune.Need) tune.Choice {
 			if n.Collective == k {
 				return *w.choice
 			}

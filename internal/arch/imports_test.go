@@ -30,16 +30,16 @@ func rooms() []room {
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
 		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
-		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/shmcoll internal/recipe " +
+		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/shmcoll internal/selector " +
 			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/guard internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/member internal/record internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
-		{"internal/negotiate", "internal/recipe internal/engine internal/link internal/tune internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
+		{"internal/negotiate", "internal/selector internal/engine internal/link internal/tune internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
 		{"internal/epoch", "internal/member", "", "it follows views, whatever a communicator is and wherever they come from"},
-		{"internal/recipe", "internal/engine internal/tune internal/shmcoll internal/plan internal/wire internal/bufpool", "",
+		{"internal/selector", "internal/engine internal/tune internal/shmcoll internal/plan internal/wire internal/bufpool", "",
 			"it says how a collective is carried out, whoever the ranks are and whatever the transport is"},
 		{"internal/engine", "internal/link internal/record internal/shmcoll internal/affinity internal/spin internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
 			fakes, "it carries plans out over links, whatever the nodes, the view and the transport are"},

@@ -27,7 +27,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 )
@@ -63,7 +63,7 @@ type Config struct {
 	// named in an engine.TimeoutError. 0 is for ever.
 	Timeout time.Duration
 	// Book is told how collectives are carried out.
-	Book *recipe.Book
+	Book *selector.Book
 	// Shelf is that of the node, and SameProcess says that its memory is shared
 	// by goroutines of this process alone. Gone are the numbers of nodes that use no
 	// memory of others any more.
@@ -115,7 +115,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if size == 1 {
 		return a, nil
 	}
-	v := voters{comm: cfg.Vote, book: recipe.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+	v := voters{comm: cfg.Vote, book: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 	cfg.Shelf.Forget(cfg.Gone)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	if mem != nil {
@@ -258,15 +258,15 @@ func nodesOf(links []*link.Link) (nodes []int) {
 // voters are the ranks that vote, on a communicator of their own.
 type voters struct {
 	comm    *engine.Comm
-	book    *recipe.Book
+	book    *selector.Book
 	timeout time.Duration
 }
 
 // fixed always chooses the all-reduce of an index. The first one is sound for
 // short vectors, and needs no model of what all would cost, which takes its
 // time with many ranks.
-func fixed(index int) recipe.Tuner {
-	return recipe.Chooser(func(n tune.Need) tune.Choice {
+func fixed(index int) selector.Tuner {
+	return selector.Chooser(func(n tune.Need) tune.Choice {
 		return tune.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
 	})
 }
@@ -277,7 +277,7 @@ func (v voters) most(ctx context.Context, votes []uint8) error {
 }
 
 func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
-	task := recipe.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
+	task := selector.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
 	return v.run(ctx, engine.Work{Recipe: v.book.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
 }
 

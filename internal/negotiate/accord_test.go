@@ -21,7 +21,7 @@ import (
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -164,7 +164,7 @@ func (w *world) party(id uint64, nodes []int, rank int, way tune.Way, log *slog.
 	}
 	p.Rank, p.Hosts, p.Shelf, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.shelves[p.node], w.pool, log
 	p.SameProcess = true
-	p.Book = recipe.New(rank, len(nodes), w.pool, tune.New(tune.QUIC()))
+	p.Book = selector.New(rank, len(nodes), w.pool, tune.New(tune.QUIC()))
 	return p
 }
 
@@ -216,7 +216,7 @@ func closeAll(parties []*party) {
 
 // sum adds the ranks' vectors of count elements up, and checks the result.
 func (p *party) sum(ctx context.Context, count int) error {
-	task := recipe.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
+	task := selector.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
 	work := engine.Work{
 		Recipe: p.Book.Recipe(&task),
 		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recipe"
+	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -40,7 +40,7 @@ func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Lin
 	}
 	var least [2]float64
 	if cfg.Trial != nil {
-		t := voters{comm: cfg.Trial, book: recipe.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+		t := voters{comm: cfg.Trial, book: selector.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 		if least, err = t.measure(ctx); err != nil {
 			err = amongAll(err, ranks)
 			v.comm.Cancel(err) // Others wait there for this rank.

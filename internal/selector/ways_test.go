@@ -1,4 +1,4 @@
-package recipe
+package selector
 
 import (
 	"fmt"

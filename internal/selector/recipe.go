@@ -1,4 +1,4 @@
-// Package recipe knows how the collectives of a communicator are carried out:
+// Package selector knows how the collectives of a communicator are carried out:
 // by which algorithm, on how many channels, over links or on a board.
 //
 // Most callers make a Book for a communicator and ask it for the Recipe of each
@@ -9,7 +9,7 @@
 // A Book may be used by several goroutines. Settings that change while one asks
 // for a Recipe count for it or not; it is for the caller to see to it that they
 // change between the same calls on all ranks.
-package recipe
+package selector
 
 import (
 	"math"
