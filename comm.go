@@ -6,8 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/guard"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -61,7 +61,7 @@ func (c *Comm) Size() int { return len(c.nodes) }
 func (c *Comm) Epoch() uint64 { return c.home.view.Epoch }
 
 // Stopped is closed when no operation may begin any more; Err says why.
-func (c *Comm) Stopped() <-chan struct{} { return guard.Closed(c.stopped) }
+func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
 
 // Transport is the name of what connects this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/internal/bufpool"
-	"github.com/nexar-go/nexar/internal/guard"
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -78,7 +78,7 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 		defer t.free()
 		defer func() {
 			if v := recover(); v != nil {
-				h.guard = guard.Of(guard.New(compressedName, v))
+				h.guard = callback.Of(callback.New(compressedName, v))
 			}
 		}()
 		if err := gather.Wait(); err != nil {
@@ -163,7 +163,7 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 	defer func() {
 		switch v := recover(); {
 		case v != nil:
-			err = guard.New(compressedName, v)
+			err = callback.New(compressedName, v)
 		case !returned:
 			t.comm.comm.Cancel(errGoexit)
 		}
@@ -230,7 +230,7 @@ const (
 )
 
 func stateOf(err error) state {
-	_, isPanic := errors.AsType[*guard.Panic](err)
+	_, isPanic := errors.AsType[*callback.Panic](err)
 	switch {
 	case err == nil:
 		return encoded

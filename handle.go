@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nexar-go/nexar/internal/guard"
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
@@ -32,7 +32,7 @@ type Handle struct {
 	done   chan struct{}
 	err    error
 	status Status
-	guard  *guard.Guard
+	guard  *callback.Guard
 }
 
 // Wait waits for the end of the operation and returns its error. It may be
@@ -50,7 +50,7 @@ func (h *Handle) Wait() error {
 }
 
 // Done is closed when the operation has ended.
-func (h *Handle) Done() <-chan struct{} { return guard.Closed(h.done) }
+func (h *Handle) Done() <-chan struct{} { return callback.Closed(h.done) }
 
 // Status is what a StartRecv or StartExchange has received, once that has ended
 // well.
@@ -92,7 +92,7 @@ func (c *Comm) start(ctx context.Context, t *task, bad error) *Handle {
 	c.comm.Go(func() {
 		defer close(h.done)
 		defer c.flights.Leave(id)
-		h.err = guard.ErrExited // in end, if that does not return
+		h.err = callback.ErrExited // in end, if that does not return
 		h.err = c.end(ctx, t, op)
 	})
 	return h
@@ -110,7 +110,7 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 	h := &Handle{done: make(chan struct{})}
 	c.comm.Go(func() {
 		defer close(h.done)
-		h.err = guard.ErrExited // in f, if that does not return
+		h.err = callback.ErrExited // in f, if that does not return
 		h.err = f(h)
 	})
 	return h

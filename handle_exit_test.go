@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/guard"
+	"github.com/nexar-go/nexar/internal/callback"
 )
 
 // TestHandleOfFunctionThatExits: a function that ends its goroutine counts as one
@@ -30,7 +30,7 @@ func TestHandleOfFunctionThatExits(t *testing.T) {
 		}
 		defer func() {
 			v := recover()
-			if e, ok := v.(error); rank == 0 && !(ok && errors.Is(e, guard.ErrExited) && strings.Contains(e.Error(), "all_reduce_func")) || rank > 0 && v != nil {
+			if e, ok := v.(error); rank == 0 && !(ok && errors.Is(e, callback.ErrExited) && strings.Contains(e.Error(), "all_reduce_func")) || rank > 0 && v != nil {
 				t.Errorf("rank %d: recovered %v", rank, v)
 			}
 			if again := StartAllReduce(t.Context(), c, x, Sum).Wait(); !errors.Is(again, ErrRevoked) {
@@ -78,7 +78,7 @@ func TestFollowerThatExits(t *testing.T) {
 		runtime.Goexit()
 		return nil
 	})
-	if err := h.Wait(); !errors.Is(err, guard.ErrExited) {
-		t.Errorf("got %v, want %v", err, guard.ErrExited)
+	if err := h.Wait(); !errors.Is(err, callback.ErrExited) {
+		t.Errorf("got %v, want %v", err, callback.ErrExited)
 	}
 }

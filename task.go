@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/guard"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -42,10 +42,10 @@ type task struct {
 	first   int // chunk that data begins with
 	inFirst int // chunk that input begins with
 	reduce  func(dst, a, b []byte)
-	reads   bool         // data is not written
-	ranks   int          // by which the result is divided in the end, for Avg
-	guard   *guard.Guard // of a function of the caller
-	after   func()       // what else is to be done when all has gone well
+	reads   bool            // data is not written
+	ranks   int             // by which the result is divided in the end, for Avg
+	guard   *callback.Guard // of a function of the caller
+	after   func()          // what else is to be done when all has gone well
 }
 
 // elements are those of a vector, whatever their type is. They fit into
@@ -166,7 +166,7 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	if combine == nil {
 		return fmt.Errorf("%w: the function is nil", ErrInvalidOp)
 	}
-	g := &guard.Guard{Label: label, Failed: c.comm.Cancel}
+	g := &callback.Guard{Label: label, Failed: c.comm.Cancel}
 	t.guard = g
 	t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
 	return nil

@@ -31,7 +31,7 @@ func rooms() []room {
 		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/shmcoll internal/selector " +
-			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/guard internal/host internal/inspect internal/overlap internal/settings " +
+			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/record internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},

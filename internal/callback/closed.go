@@ -1,4 +1,4 @@
-package guard
+package callback
 
 // Closed returns c, or a closed channel if c is nil: a method of a zero value
 // returns it, so that a caller's receive does not block for ever.

@@ -1,10 +1,10 @@
-// Package guard calls functions of the user's on goroutines that must not end with
+// Package callback calls functions of the user's on goroutines that must not end with
 // them.
 //
 // Most callers make a Guard for a call of theirs, have it Call the function, as often
 // as it is needed and from any goroutine, and Check when the call has ended: that
 // panics as the function did, on the goroutine of whoever has made the call.
-package guard
+package callback
 
 import (
 	"errors"
