@@ -14,7 +14,7 @@
 package raft
 
 import (
-	"github.com/nexar-go/nexar/internal/quorum"
+	"github.com/nexar-go/nexar/internal/raftlog"
 	"github.com/nexar-go/nexar/internal/seed"
 )
 
@@ -24,7 +24,7 @@ import (
 // than the last change that this seed has acknowledged, is an error that names the file. A
 // log that cannot be written, or does not fit those of the others, ends the seed (Seed.Err).
 func Log(cfg seed.LogConfig) (seed.Log, error) {
-	l, err := quorum.Open(quorum.Config{
+	l, err := raftlog.Open(raftlog.Config{
 		Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState,
 	})
 	if err != nil {

@@ -28,7 +28,7 @@ func rooms() []room {
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
-		{"raft", "internal/quorum internal/seed", ".", "it brings two packages together that do not know each other"},
+		{"raft", "internal/raftlog internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/shmcoll internal/selector " +
 			"internal/record internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
@@ -50,7 +50,7 @@ func rooms() []room {
 		{"internal/staging", "device", "device/devicetest device/host internal/require",
 			"it brings what is on devices to the host and back, whatever it is for"},
 		{"internal/seed", "internal/pki internal/member internal/wire transport",
-			fakes + " transport/quic internal/quorum", "the seed is never on the data path"},
+			fakes + " transport/quic internal/raftlog", "the seed is never on the data path"},
 		{"internal/pki", "internal/member transport",
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
@@ -68,7 +68,7 @@ func rooms() []room {
 		{"internal/tune", "internal/plan internal/shmcoll", "", "it computes the cost of a plan from numbers it is given"},
 		{"internal/shmcoll", "internal/plan internal/affinity internal/ntstore internal/spin", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
-		{"internal/quorum", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},
+		{"internal/raftlog", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},
 		{"internal/rpc", "internal/wire internal/bufpool", "", "it matches calls and answers, whoever carries the messages"},
 		{"internal/member", "", "", "it is a pure state machine: " + apart},
 		{"internal/settings/table", "internal/settings", "", "it reads the source of settings and must work while their package does not compile"},

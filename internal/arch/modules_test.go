@@ -25,9 +25,9 @@ func dependencies() []dependency {
 	return []dependency{
 		{"github.com/quic-go/quic-go", "transport/quic", ". transport/sim", "QUIC is one transport among several"},
 		{"github.com/caarlos0/env/v11", "internal/settings", "", "only the root package reads the environment, through one package; below it, settings are values"},
-		{"go.etcd.io/raft/v3", "internal/quorum", "test/attack", "how seeds agree is the matter of one package"},
-		{"google.golang.org/protobuf/proto", "internal/quorum", "test/attack", "it is how raft writes its messages; ours are those of internal/wire"},
-		{"go.etcd.io/bbolt", "internal/quorum", "", "what seeds agree on is kept by one package"},
+		{"go.etcd.io/raft/v3", "internal/raftlog", "test/attack", "how seeds agree is the matter of one package"},
+		{"google.golang.org/protobuf/proto", "internal/raftlog", "test/attack", "it is how raft writes its messages; ours are those of internal/wire"},
+		{"go.etcd.io/bbolt", "internal/raftlog", "", "what seeds agree on is kept by one package"},
 		{"golang.org/x/tools", "tools/...", "", "only tools look at source; they have a module of their own"},
 		{"golang.org/x/sys/cpu", "internal/kernel", "", "only the kernels choose code by what the processor can do"},
 		{"github.com/mmcloughlin/avo", "internal/kernel/_asm/...", "", "what writes assembly is not part of what users build: it has a module of its own"},

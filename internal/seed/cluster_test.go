@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/quorum"
+	"github.com/nexar-go/nexar/internal/raftlog"
 )
 
 // A testCluster is several seeds.
@@ -49,7 +49,7 @@ func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testClust
 }
 
 func openLog(cfg LogConfig) (Log, error) {
-	return quorum.Open(quorum.Config{Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState})
+	return raftlog.Open(raftlog.Config{Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState})
 }
 
 func (c *testCluster) listen(addr string) *tlsTransport {

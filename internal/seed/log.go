@@ -3,7 +3,7 @@ package seed
 import "log/slog"
 
 // A Log is what several seeds agree by. What is proposed either comes back to the
-// Machines of all seeds, in the same order everywhere, or is lost. internal/quorum has
+// Machines of all seeds, in the same order everywhere, or is lost. internal/raftlog has
 // one, where the methods are explained; programs whose seeds agree with nobody do not
 // carry it.
 type Log interface {
@@ -15,7 +15,7 @@ type Log interface {
 	Close() error
 }
 
-// A Machine is what a Log is about. It is internal/quorum's, where its methods are
+// A Machine is what a Log is about. It is internal/raftlog's, where its methods are
 // explained.
 type Machine interface {
 	Apply(change []byte)
@@ -24,7 +24,7 @@ type Machine interface {
 	Restore(state []byte) error
 }
 
-// LogConfig is what a Log needs: the Config of internal/quorum.
+// LogConfig is what a Log needs: the Config of internal/raftlog.
 type LogConfig struct {
 	Self    uint64
 	Seeds   []uint64

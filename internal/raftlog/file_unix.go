@@ -1,6 +1,6 @@
 //go:build !windows
 
-package quorum
+package raftlog
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build !windows && !linux
 
-package quorum
+package raftlog
 
 import "os"
 

@@ -1,4 +1,4 @@
-// Package quorum keeps a log alike on several seeds, so that what most of them
+// Package raftlog keeps a log alike on several seeds, so that what most of them
 // have agreed on outlives any of them.
 //
 // Most callers call Open with a Machine, hand what other seeds send to Step, and
@@ -16,7 +16,7 @@
 //
 // A Log may be used by several goroutines. It calls a Machine on one of its own, save
 // for a Restore by Open.
-package quorum
+package raftlog
 
 import (
 	"errors"

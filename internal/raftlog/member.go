@@ -1,4 +1,4 @@
-package quorum
+package raftlog
 
 import (
 	"crypto/rand"
