@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // Conditions that errors of this package report. Test for them with
@@ -133,7 +133,7 @@ func (c Call) String() string {
 		ranks = fmt.Sprintf("ranks %v", c.Ranks)
 	}
 	o := Operation{Op: c.Op, Number: c.Number, Type: c.Type, Length: c.Length, Reduce: c.Reduce, Root: c.Root}
-	return record.Collective(&o, ranks)
+	return trace.Collective(&o, ranks)
 }
 
 // A MismatchError says that two ranks made different calls as their n-th

@@ -19,10 +19,10 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/rpc"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -46,7 +46,7 @@ type lasting struct {
 	node   *Node       // nil for Local
 	whole  atomic.Bool // this node has the state of the world, for Sync
 	last   member.View // of the newest communicator of the world
-	record record.Log  // of the calls of functions
+	record trace.Log   // of the calls of functions
 
 	// found is by the first world: so it is the same on all nodes of each later
 	// view that know anything of it.

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/tune"
 )
 
@@ -108,7 +108,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	})
 	quit := func() {}
 	if cfg.DumpOnQuit {
-		quit = record.OnQuit(func() { n.Record().WriteTo(os.Stderr) })
+		quit = trace.OnQuit(func() { n.Record().WriteTo(os.Stderr) })
 	}
 	n.close = sync.OnceValue(func() error {
 		defer quit()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // A Record is what a node has done of late, and is doing: its last few hundred
@@ -23,9 +23,9 @@ import (
 // A RecordLink is the link to another rank, with the bytes that went over its data and
 // bulk lanes, both ways.
 type (
-	Record     = record.Snapshot
-	Operation  = record.Operation
-	RecordLink = record.Link
+	Record     = trace.Snapshot
+	Operation  = trace.Operation
+	RecordLink = trace.Link
 )
 
 // Record says what this node has done of late, and is doing. It may be called at
@@ -40,7 +40,7 @@ func (c *Comm) Record() Record {
 	list := append(operations(h.mesh.Engine().Traces()), h.record.Operations()...)
 	return Record{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: h.view.Size(), Epoch: h.view.Epoch,
-		Time: time.Now(), Operations: record.Last(list, record.Length), Links: h.mesh.Traffic(h.view),
+		Time: time.Now(), Operations: trace.Last(list, trace.Length), Links: h.mesh.Traffic(h.view),
 	}
 }
 
@@ -64,8 +64,8 @@ func operations(traces []engine.Trace) []Operation {
 
 // recorded has the operations of a new communicator recorded.
 func (c *Comm) recorded(vote *engine.Comm) {
-	vote.Record(&record.Comm{Epoch: c.Epoch(), Ranks: c.ranks, Use: "setup"}, nil)
-	c.comm.Record(&record.Comm{Epoch: c.Epoch(), Ranks: c.ranks}, func(err error, last []engine.Trace) {
-		record.Report(c.home.log, engine.Outcome(err), cmp.Or(c.translate(err), err), operations(last))
+	vote.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.ranks, Use: "setup"}, nil)
+	c.comm.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.ranks}, func(err error, last []engine.Trace) {
+		trace.Report(c.home.log, engine.Outcome(err), cmp.Or(c.translate(err), err), operations(last))
 	})
 }

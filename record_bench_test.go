@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // BenchmarkRecord shows what the record costs an all-reduce of 8 bytes between two
@@ -18,7 +18,7 @@ func BenchmarkRecord(b *testing.B) {
 	round := func(on bool) float64 {
 		for _, c := range comms {
 			if on {
-				c.comm.Record(&record.Comm{Epoch: 1, Ranks: c.ranks}, nil)
+				c.comm.Record(&trace.Comm{Epoch: 1, Ranks: c.ranks}, nil)
 			} else {
 				c.comm.Record(nil, nil)
 			}

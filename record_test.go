@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // find waits until a rank's record has an operation for which is holds.
@@ -48,7 +48,7 @@ func TestRecordStuck(t *testing.T) {
 					})
 				}
 			}
-			var snapshots []record.Snapshot
+			var snapshots []trace.Snapshot
 			for rank, c := range comms {
 				if rank != missing {
 					o := find(t, c, func(o Operation) bool { return o.UnderWay() && len(o.Waiting) > 0 })
@@ -59,12 +59,12 @@ func TestRecordStuck(t *testing.T) {
 				snapshots = append(snapshots, c.Record())
 			}
 			for _, o := range snapshots[missing].Operations {
-				if o.UnderWay() || o.End != record.OK {
+				if o.UnderWay() || o.End != trace.OK {
 					t.Errorf("rank %d, which is in nothing, has %v", missing, o)
 				}
 			}
 			var b strings.Builder
-			if err := record.Table(&b, snapshots); err != nil {
+			if err := trace.Table(&b, snapshots); err != nil {
 				t.Fatal(err)
 			}
 			if table := b.String(); !strings.Contains(table, "late: rank 2, for which 3 ranks wait: nothing, for ") {
@@ -78,7 +78,7 @@ func TestRecordStuck(t *testing.T) {
 				o := find(t, c, func(o Operation) bool {
 					return o.Number == snapshots[0].Operations[len(snapshots[0].Operations)-1].Number && o.Use == ""
 				})
-				if o.UnderWay() || o.End != record.OK || o.Bytes == 0 || o.Round != o.Rounds {
+				if o.UnderWay() || o.End != trace.OK || o.Bytes == 0 || o.Round != o.Rounds {
 					t.Errorf("rank %d: in the end it is %+v", c.Rank(), o)
 				}
 			}
@@ -131,7 +131,7 @@ func TestRecordMessages(t *testing.T) {
 		{0, `call of "wait" at rank 1, took`, 7},
 	} {
 		o := find(t, comms[test.rank], func(o Operation) bool { return strings.HasPrefix(o.String(), test.want) })
-		if o.Bytes != test.bytes || o.End != record.OK {
+		if o.Bytes != test.bytes || o.End != trace.OK {
 			t.Errorf("%v: %d bytes, want %d", o, o.Bytes, test.bytes)
 		}
 	}
@@ -152,7 +152,7 @@ func TestRecordSplit(t *testing.T) {
 	})
 	for rank, c := range comms {
 		o := find(t, c, func(o Operation) bool { return o.Op == "broadcast" && o.Use == "" && o.Comm != "1" })
-		if want := rank/2*2 + 1; o.Root != want || o.End != record.OK {
+		if want := rank/2*2 + 1; o.Root != want || o.End != trace.OK {
 			t.Errorf("rank %d: root %d of %v, want %d", rank, o.Root, o, want)
 		}
 	}
@@ -175,7 +175,7 @@ func TestRecordLogged(t *testing.T) {
 			if h.Wait() == nil || other.Wait() == nil {
 				t.Fatal("an operation that nobody else has called has ended well")
 			}
-			o := find(t, comms[0], func(o Operation) bool { return o.End == record.Timeout })
+			o := find(t, comms[0], func(o Operation) bool { return o.End == trace.Timeout })
 			if o.Waiting == nil || o.Waiting[0] != 1 {
 				t.Errorf("it was waiting for %v: %v", o.Waiting, o)
 			}

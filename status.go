@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // A ClusterStatus is where all nodes of a cluster are: how far its world has come,
@@ -13,8 +13,8 @@ import (
 // for people, which says who is late and who waits for whom, and encoding/json for
 // programs. Nothing in it can command a terminal, whatever nodes say.
 type (
-	ClusterStatus = record.Cluster
-	NodeStatus    = record.ClusterNode
+	ClusterStatus = trace.Cluster
+	NodeStatus    = trace.ClusterNode
 )
 
 // AskStatus asks a seed of cfg where all nodes of its cluster are. This process needs
@@ -48,5 +48,5 @@ func (n *Node) status() []byte {
 	if n.World() == nil {
 		return nil
 	}
-	return record.Encode(n.Record())
+	return trace.Encode(n.Record())
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/match"
-	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/shmcoll"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -65,9 +65,9 @@ type Comm struct {
 	lastSend  uint64
 	freeing   int // sends and receives that have failed but still use their buffers
 
-	about        *record.Comm // nil if the operations are not recorded
+	about        *trace.Comm // nil if the operations are not recorded
 	bequeath     func(err error, last []Trace)
-	pastMessages record.Ring[pastMessage]
+	pastMessages trace.Ring[pastMessage]
 }
 
 func newComm(e *Engine, id uint64, maker int) *Comm {

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -52,10 +52,10 @@ type Engine struct {
 	closed map[uint64]bool      // comms that were, the last of them
 
 	closedIDs []uint64 // of closed, in order
-	archive   record.Ring[Trace]
+	archive   trace.Ring[Trace]
 	over      bool // by Close
 
-	clock *record.Clock
+	clock *trace.Clock
 
 	active atomic.Int64  // collectives that run
 	begun  atomic.Uint64 // operations, ever
@@ -76,7 +76,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[int]int),
 		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: record.NewClock(),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: trace.NewClock(),
 	}
 	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
 	return e

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -15,7 +15,7 @@ import (
 // called and with which parameters, and of a message the type of its elements and,
 // as Count, their bytes.
 type Trace struct {
-	record.Operation
+	trace.Operation
 	Call wire.Call
 }
 
@@ -32,7 +32,7 @@ const (
 // what it is said to be. If ended is not nil it is called when no operation may
 // begin any more, unless this rank has closed it, with the reason and the
 // operations as they were, on a goroutine of its own. Nil ends the record.
-func (c *Comm) Record(as *record.Comm, ended func(err error, last []Trace)) {
+func (c *Comm) Record(as *trace.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.about, c.bequeath = as, ended
@@ -213,8 +213,8 @@ func (c *Comm) traces() (list []Trace) {
 
 // newTrace is what all operations of the communicator have in common.
 func (c *Comm) newTrace(begun, ended int64) Trace {
-	return Trace{Operation: record.Operation{
-		Comm: record.CommName(c.id), Epoch: c.about.Epoch, Use: c.about.Use, Root: -1, Peer: -1,
+	return Trace{Operation: trace.Operation{
+		Comm: trace.CommName(c.id), Epoch: c.about.Epoch, Use: c.about.Use, Root: -1, Peer: -1,
 		Began: c.engine.clock.Time(begun), Took: time.Duration(max(0, ended-begun)),
 	}}
 }
@@ -223,7 +223,7 @@ func (c *Comm) newTrace(begun, ended int64) Trace {
 func (c *Comm) pastTrace(p *past) Trace {
 	t := c.newTrace(p.begun, p.ended)
 	c.setCall(&t, p.call)
-	t.Round, t.Rounds, t.Bytes, t.End = int(p.rounds), int(p.rounds), p.bytes, record.OK
+	t.Round, t.Rounds, t.Bytes, t.End = int(p.rounds), int(p.rounds), p.bytes, trace.OK
 	if p.failed {
 		t.Round, t.End = int(p.round), Outcome(c.err)
 		if p.waiting >= 0 {
@@ -274,33 +274,33 @@ func (c *Comm) world(ranks ...int) []int {
 // package or of a context.
 func Outcome(err error) string {
 	if err == nil {
-		return record.OK
+		return trace.OK
 	}
 	if e, ok := errors.AsType[*PeerError](err); ok && e.Left {
-		return record.PeerLeft
+		return trace.PeerLeft
 	} else if ok {
-		return record.PeerFailed
+		return trace.PeerFailed
 	}
 	if e, ok := errors.AsType[*RevokedError](err); ok {
 		switch e.Cause {
 		case wire.CauseTimeout:
-			return record.Timeout
+			return trace.Timeout
 		case wire.CauseFailed:
-			return record.PeerLeft
+			return trace.PeerLeft
 		}
-		return record.Revoked
+		return trace.Revoked
 	}
 	if _, ok := errors.AsType[*TimeoutError](err); ok || errors.Is(err, context.DeadlineExceeded) {
-		return record.Timeout
+		return trace.Timeout
 	}
 	if _, ok := errors.AsType[*MismatchError](err); ok {
-		return record.Mismatch
+		return trace.Mismatch
 	}
 	switch {
 	case errors.Is(err, ErrClosed):
-		return record.Closed
+		return trace.Closed
 	case errors.Is(err, context.Canceled):
-		return record.Cancelled
+		return trace.Cancelled
 	}
-	return record.Failed
+	return trace.Failed
 }

@@ -3,15 +3,15 @@ package engine
 import (
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/shmcoll"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // BenchmarkNote is what the record of an operation on a board takes: its own part,
 // without what the operation does otherwise.
 func BenchmarkNote(b *testing.B) {
-	for name, about := range map[string]*record.Comm{"recorded": {Epoch: 1}, "not": nil} {
+	for name, about := range map[string]*trace.Comm{"recorded": {Epoch: 1}, "not": nil} {
 		b.Run(name, func(b *testing.B) {
 			e := New(Config{})
 			defer e.Close()

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -86,7 +86,7 @@ func (c *Comm) messageTrace(m *pastMessage) Trace {
 func messageOutcome(err error) string {
 	switch err.(type) {
 	case *SizeError, *TypeError, *RefusedError:
-		return record.Refused
+		return trace.Refused
 	}
 	return Outcome(err)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/match"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -17,7 +17,7 @@ import (
 func recorded(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {
-		c.Record(&record.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
+		c.Record(&trace.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
 	}
 	return w
 }
@@ -29,8 +29,8 @@ func ranksFrom(first, n int) (ranks []int) {
 	return ranks
 }
 
-// trace is the only one of an engine for which is holds.
-func trace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
+// onlyTrace is the only one of an engine for which is holds.
+func onlyTrace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
 	t.Helper()
 	list := slices.DeleteFunc(e.Traces(), func(t Trace) bool { return !is(t) })
 	if len(list) != 1 {
@@ -59,13 +59,13 @@ func TestTraceCollective(t *testing.T) {
 			}
 			var got Trace
 			until(t, "what rank 1 waits for", func() bool {
-				got = trace(t, w.engines[1], underWay)
+				got = onlyTrace(t, w.engines[1], underWay)
 				return got.Round == in.round && slices.Contains(got.Waiting, in.waits)
 			})
-			if got.Comm != record.CommName(commID) || got.Epoch != 3 || got.Number != 1 || got.Rounds != 4 || got.Call.Count != uint64(count) {
+			if got.Comm != trace.CommName(commID) || got.Epoch != 3 || got.Number != 1 || got.Rounds != 4 || got.Call.Count != uint64(count) {
 				t.Errorf("rank 1 is in %+v", got)
 			}
-			if got := trace(t, w.engines[0], underWay); got.Round != 1 || !slices.Contains(got.Waiting, 12) {
+			if got := onlyTrace(t, w.engines[0], underWay); got.Round != 1 || !slices.Contains(got.Waiting, 12) {
 				t.Errorf("rank 0 is in %+v", got)
 			}
 			op, err := w.comms[2].start(w.work(2, ring, vector(2, count)))
@@ -77,9 +77,9 @@ func TestTraceCollective(t *testing.T) {
 				if err := op.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				got := trace(t, w.engines[rank], func(Trace) bool { return true })
+				got := onlyTrace(t, w.engines[rank], func(Trace) bool { return true })
 				// Four rounds, in each of which about a third is sent and another received.
-				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.End != record.OK || got.Round != 4 || got.Waiting != nil || got.Took <= 0 {
+				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.End != trace.OK || got.Round != 4 || got.Waiting != nil || got.Took <= 0 {
 					t.Errorf("rank %d: %+v, want %d bytes", rank, got, want)
 				}
 			}
@@ -96,7 +96,7 @@ func TestTraceFailure(t *testing.T) {
 		last []Trace
 	}
 	ends := make(chan end, 10)
-	w.comms[0].Record(&record.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
+	w.comms[0].Record(&trace.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
 	op, err := w.comms[0].start(w.work(0, ring, vector(0, 100)))
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +106,8 @@ func TestTraceFailure(t *testing.T) {
 	if err := op.Wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	got := trace(t, w.engines[0], func(Trace) bool { return true })
-	if got.End != record.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
+	got := onlyTrace(t, w.engines[0], func(Trace) bool { return true })
+	if got.End != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
 		t.Errorf("recorded %+v", got)
 	}
 	e := <-ends
@@ -115,7 +115,7 @@ func TestTraceFailure(t *testing.T) {
 		t.Errorf("passed on %v and %+v", e.err, e.last)
 	}
 	w.comms[0].Close()
-	if got := trace(t, w.engines[0], func(Trace) bool { return true }); got.End != record.Cancelled {
+	if got := onlyTrace(t, w.engines[0], func(Trace) bool { return true }); got.End != trace.Cancelled {
 		t.Errorf("after Close there is %+v", got)
 	}
 	if len(ends) > 0 {
@@ -132,14 +132,14 @@ func TestTraceMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := trace(t, w.engines[1], underWay); got.Op != "recv" || got.Peer != -1 || got.Tag != 5 || got.Waiting != nil {
+	if got := onlyTrace(t, w.engines[1], underWay); got.Op != "recv" || got.Peer != -1 || got.Tag != 5 || got.Waiting != nil {
 		t.Errorf("a receive is %+v", got)
 	}
 	large, err := a.StartSend(Bytes(make([]byte, 1<<20)), 2, 1, 6)
 	if err != nil || large == nil {
 		t.Fatal(err)
 	}
-	if got := trace(t, w.engines[0], underWay); got.Op != "send" || got.Peer != 11 || got.Tag != 6 || got.Call.Count != 1<<20 || !slices.Equal(got.Waiting, []int{11}) {
+	if got := onlyTrace(t, w.engines[0], underWay); got.Op != "send" || got.Peer != 11 || got.Tag != 6 || got.Call.Count != 1<<20 || !slices.Equal(got.Waiting, []int{11}) {
 		t.Errorf("a send is %+v", got)
 	}
 	noError(t, []error{a.Send(ctx, make([]byte, 8), 1, 1, 5)})
@@ -172,13 +172,13 @@ func TestTraceMessages(t *testing.T) {
 		bytes int64
 		end   string
 	}{
-		{0, "send", 11, 5, 8, record.OK},
-		{0, "send", 11, 6, 1 << 20, record.Refused},
-		{1, "recv", 10, 5, 8, record.OK},
-		{1, "recv", 10, 6, 1 << 20, record.Refused},
-		{1, "recv", 10, 8, 0, record.Cancelled},
+		{0, "send", 11, 5, 8, trace.OK},
+		{0, "send", 11, 6, 1 << 20, trace.Refused},
+		{1, "recv", 10, 5, 8, trace.OK},
+		{1, "recv", 10, 6, 1 << 20, trace.Refused},
+		{1, "recv", 10, 8, 0, trace.Cancelled},
 	} {
-		got := trace(t, w.engines[want.rank], func(t Trace) bool { return t.Op == want.op && t.Tag == want.tag })
+		got := onlyTrace(t, w.engines[want.rank], func(t Trace) bool { return t.Op == want.op && t.Tag == want.tag })
 		if got.Peer != want.peer || got.Bytes != want.bytes || got.End != want.end {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -211,11 +211,11 @@ func TestTraceBounds(t *testing.T) {
 		t.Errorf("%d operations are recorded of a communicator that is not", len(list))
 	}
 	for _, c := range w.comms {
-		c.Record(&record.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
+		c.Record(&trace.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
 	}
 	run(2 * historyMax)
-	if n := len(w.engines[0].Traces()); n != historyMax+record.Length {
-		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, record.Length)
+	if n := len(w.engines[0].Traces()); n != historyMax+trace.Length {
+		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, trace.Length)
 	}
 	w.comms[0].Close()
 	w.comms[0].Close()
@@ -249,15 +249,15 @@ func TestNoteAllocations(t *testing.T) {
 
 func TestOutcome(t *testing.T) {
 	for want, errs := range map[string][]error{
-		record.OK:         {nil},
-		record.PeerFailed: {&PeerError{}, &EndedError{&PeerError{}}, fmt.Errorf("x: %w", &PeerError{})},
-		record.PeerLeft:   {&PeerError{Left: true}, &RevokedError{Cause: wire.CauseFailed}},
-		record.Mismatch:   {&MismatchError{}},
-		record.Timeout:    {&TimeoutError{}, &RevokedError{Cause: wire.CauseTimeout}, context.DeadlineExceeded},
-		record.Revoked:    {&RevokedError{Cause: wire.CauseCancelled}, &RevokedError{Cause: wire.CauseClosed}},
-		record.Cancelled:  {context.Canceled},
-		record.Closed:     {ErrClosed},
-		record.Failed:     {errPanicked},
+		trace.OK:         {nil},
+		trace.PeerFailed: {&PeerError{}, &EndedError{&PeerError{}}, fmt.Errorf("x: %w", &PeerError{})},
+		trace.PeerLeft:   {&PeerError{Left: true}, &RevokedError{Cause: wire.CauseFailed}},
+		trace.Mismatch:   {&MismatchError{}},
+		trace.Timeout:    {&TimeoutError{}, &RevokedError{Cause: wire.CauseTimeout}, context.DeadlineExceeded},
+		trace.Revoked:    {&RevokedError{Cause: wire.CauseCancelled}, &RevokedError{Cause: wire.CauseClosed}},
+		trace.Cancelled:  {context.Canceled},
+		trace.Closed:     {ErrClosed},
+		trace.Failed:     {errPanicked},
 	} {
 		for _, err := range errs {
 			if got := Outcome(err); got != want {
@@ -265,7 +265,7 @@ func TestOutcome(t *testing.T) {
 			}
 		}
 	}
-	if got := messageOutcome(&TypeError{}); got != record.Refused {
+	if got := messageOutcome(&TypeError{}); got != trace.Refused {
 		t.Errorf("a message of another type is %q", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/record"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -110,7 +110,7 @@ func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
 
 // Traffic returns the byte counts of the links to the other nodes of a view, in the
 // order of their ranks there.
-func (m *Mesh) Traffic(v member.View) (list []record.Link) {
+func (m *Mesh) Traffic(v member.View) (list []trace.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
@@ -119,7 +119,7 @@ func (m *Mesh) Traffic(v member.View) (list []record.Link) {
 			continue
 		}
 		t := m.links[i].Traffic()
-		list = append(list, record.Link{
+		list = append(list, trace.Link{
 			Rank: rank, Over: m.routes[i].info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
 		})
 	}

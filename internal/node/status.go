@@ -8,8 +8,8 @@ import (
 
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/record"
 	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -23,7 +23,7 @@ const (
 
 // Status asks the first of some seeds that answers where all nodes of its cluster
 // are. This process is no node of it.
-func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logger) (c record.Cluster, err error) {
+func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logger) (c trace.Cluster, err error) {
 	endpoint, err := quic.Listen(quic.Config{Addr: ":0", Log: log, Heartbeat: -1})
 	if err != nil {
 		return c, err
@@ -39,13 +39,13 @@ func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logg
 	if err != nil {
 		return c, err
 	}
-	c = record.Cluster{
+	c = trace.Cluster{
 		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
 		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
-		Nodes: []record.ClusterNode{}, // In JSON, too, it is a list.
+		Nodes: []trace.ClusterNode{}, // In JSON, too, it is a list.
 	}
 	for _, n := range r.Nodes {
-		c.Add(record.ClusterNode{
+		c.Add(trace.ClusterNode{
 			Rank: int(n.Rank), Node: member.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
 		}, n.Record)
 	}

@@ -1,4 +1,4 @@
-package record
+package trace
 
 // A Ring keeps the last Length of what is put into it. Its zero value is empty. It
 // takes more memory as it fills; once it is full, nothing is allocated any more.

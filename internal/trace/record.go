@@ -1,4 +1,4 @@
-// Package record is the flight recorder of a node: what its last operations
+// Package trace is the flight recorder of a node: what its last operations
 // were, which of them are under way, how far they have come, and whom they wait
 // for.
 //
@@ -11,7 +11,7 @@
 //
 // A Snapshot is a copy: it belongs to whoever asked for it. A Clock and a Log may be
 // used by several goroutines, a Ring by one at a time.
-package record
+package trace
 
 import (
 	"slices"
