@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -28,17 +28,17 @@ const patience = 60 * time.Second
 // A medium makes transports that reach each other.
 type medium struct {
 	name    string
-	network tune.Network
+	network cost.Network
 	// listen returns the view of n nodes and the transport of each. What it
 	// needs besides them is closed by end.
 	listen func(n int) (view member.View, list []transport.Transport, end func() error, err error)
 }
 
 var (
-	overMem   = medium{"mem", tune.Local(), listenMem} // what Local makes
-	overLinks = medium{"mem without areas", tune.Local(), listenLinks}
-	overSim   = medium{"sim", tune.QUIC(), listenSim}
-	overQUIC  = medium{"quic", tune.QUIC(), listenQUIC}
+	overMem   = medium{"mem", cost.Local(), listenMem} // what Local makes
+	overLinks = medium{"mem without areas", cost.Local(), listenLinks}
+	overSim   = medium{"sim", cost.QUIC(), listenSim}
+	overQUIC  = medium{"quic", cost.QUIC(), listenQUIC}
 )
 
 // cluster makes a world of n ranks, which is closed at the end of the test.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -13,7 +14,6 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/require"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 	"github.com/nexar-go/nexar/transport/shm"
@@ -21,11 +21,11 @@ import (
 )
 
 var (
-	overShared   = medium{"shm", tune.QUIC(), listenShared}
-	overRings    = medium{"shm without areas", tune.QUIC(), listenRings}
-	overTCP      = medium{"tcp+tls", tune.QUIC(), listenTCP}
-	overPlainTCP = medium{"tcp", tune.QUIC(), listenPlainTCP}
-	overMixed    = medium{"mixed", tune.QUIC(), listenMixed}
+	overShared   = medium{"shm", cost.QUIC(), listenShared}
+	overRings    = medium{"shm without areas", cost.QUIC(), listenRings}
+	overTCP      = medium{"tcp+tls", cost.QUIC(), listenTCP}
+	overPlainTCP = medium{"tcp", cost.QUIC(), listenPlainTCP}
+	overMixed    = medium{"mixed", cost.QUIC(), listenMixed}
 )
 
 // needs skips a test where the machine lacks what the medium needs.
@@ -170,7 +170,7 @@ func TestHostsAreChosenFor(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/ranks=%d", test.name, test.ranks), func(t *testing.T) {
 			test.needs(t)
 			comms := test.cluster(t, test.ranks, Config{})
-			need := tune.Need{Collective: plan.AllReduce, Size: test.ranks, Bytes: 1 << 20}
+			need := cost.Need{Collective: plan.AllReduce, Size: test.ranks, Bytes: 1 << 20}
 			first := comms[0].book.Tuner().Choose(need)
 			if got := first.Index >= len(plan.Algorithms(need.Collective)); got != test.want {
 				t.Errorf("an all-reduce of 1 MiB by %s", first.Algorithm.Name)

@@ -5,9 +5,9 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -66,7 +66,7 @@ func TestConformance(t *testing.T) {
 type book struct {
 	n       int
 	kinds   []*kind
-	network tune.Network
+	network cost.Network
 	drawn   uint64 // how many trials have been made
 }
 
@@ -180,7 +180,7 @@ func (b *book) custom() (list []trial) {
 // switches are vectors of the lengths at which the tuner chooses another
 // algorithm or number of channels, and the next shorter ones.
 func (b *book) switches() (list []trial) {
-	tuner := tune.New(b.network)
+	tuner := cost.New(b.network)
 	most := 22
 	if b.n > 5 {
 		most = 17
@@ -188,7 +188,7 @@ func (b *book) switches() (list []trial) {
 	for _, c := range plan.Collectives() {
 		last := ""
 		for exponent := range most {
-			need := tune.Need{
+			need := cost.Need{
 				Collective: c, Size: b.n, Bytes: 1 << exponent, Blocks: inBlocks(c),
 				Ordered: c == plan.Scan || c == plan.ExclusiveScan,
 			}

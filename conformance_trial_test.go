@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // A trial is one collective to try on all ranks.
@@ -77,11 +77,11 @@ func (tr trial) begin(ctx context.Context, c *Comm) (end func() ([]byte, error))
 	if tr.algorithm >= 0 {
 		tuner := c.book.Tuner()
 		defer func() { c.book.SetTuner(tuner) }()
-		c.book.SetTuner(selector.Chooser(func(tune.Need) tune.Choice {
+		c.book.SetTuner(selector.Chooser(func(cost.Need) cost.Choice {
 			a := plan.AlgorithmsOn(tr.collective, c.hosts())[tr.algorithm]
-			choice := tune.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
+			choice := cost.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
 			if c.comm.Board() != nil {
-				choice.Shared = tune.Cuttable(a, tune.Need{Collective: tr.collective, Size: c.Size()})
+				choice.Shared = cost.Cuttable(a, cost.Need{Collective: tr.collective, Size: c.Size()})
 			}
 			return choice
 		}))

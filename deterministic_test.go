@@ -8,16 +8,16 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // overHosts is overLinks for ranks of which each two that follow each other are on
 // one host.
 func overHosts() medium {
-	return medium{"links between hosts", tune.Local(), func(n int) (member.View, []transport.Transport, func() error, error) {
+	return medium{"links between hosts", cost.Local(), func(n int) (member.View, []transport.Transport, func() error, error) {
 		view, list, end, err := listenLinks(n)
 		for rank := range view.Nodes {
 			view.Nodes[rank].Host = fmt.Sprint("host ", rank/2)

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -54,8 +54,8 @@ func reduceRamps(t *testing.T, comms []*Comm, count int, counts []int) {
 			tuner := c.book.Tuner()
 			defer func() { c.book.SetTuner(tuner) }()
 			if channels > 0 {
-				c.book.SetTuner(selector.Chooser(func(tune.Need) tune.Choice {
-					return tune.Choice{Index: ring, Algorithm: plan.Algorithms(plan.AllReduce)[ring], Channels: channels}
+				c.book.SetTuner(selector.Chooser(func(cost.Need) cost.Choice {
+					return cost.Choice{Index: ring, Algorithm: plan.Algorithms(plan.AllReduce)[ring], Channels: channels}
 				}))
 			}
 			if err := AllReduce(t.Context(), c, x, Sum); err != nil {
@@ -104,7 +104,7 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 				onAll(t, comms, func(rank int, c *Comm) error {
 					tuner := c.book.Tuner()
 					defer func() { c.book.SetTuner(tuner) }()
-					c.book.SetTuner(selector.Chooser(func(tune.Need) tune.Choice { return tune.Choice{Index: i, Algorithm: a, Channels: 1} }))
+					c.book.SetTuner(selector.Chooser(func(cost.Need) cost.Choice { return cost.Choice{Index: i, Algorithm: a, Channels: 1} }))
 					src, dst := make([]int32, n*count), make([]int32, count)
 					for k := range src {
 						src[k] = int32(k / count * 1000) // the block that it is in
@@ -280,7 +280,7 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 		links, err := meshes[rank].Links(view)
 		b[rank] = &Comm{
 			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
-			book: selector.New(rank, n, newPool(cfg.Memory), tune.New(m.network)), home: a[rank].home, reached: negotiate.Accord{Part: negotiate.NoPart},
+			book: selector.New(rank, n, newPool(cfg.Memory), cost.New(m.network)), home: a[rank].home, reached: negotiate.Accord{Part: negotiate.NoPart},
 		}
 		return err
 	})

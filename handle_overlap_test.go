@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/member"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -18,7 +18,7 @@ import (
 func inBubble(t *testing.T, n int, f func(t *testing.T, comms []*Comm, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
-		slow := medium{"slow", tune.QUIC(), func(n int) (member.View, []transport.Transport, func() error, error) {
+		slow := medium{"slow", cost.QUIC(), func(n int) (member.View, []transport.Transport, func() error, error) {
 			return listenOn(network, n)
 		}}
 		f(t, slow.cluster(t, n, Config{}), network)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/link"
@@ -23,7 +24,6 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/trace"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // worldComm is the id of the first communicator of a view. Those of others are
@@ -52,7 +52,7 @@ type lasting struct {
 	// view that know anything of it.
 	found negotiate.Finding
 	mesh  *mesh.Mesh
-	net   tune.Network // where nothing better is known
+	net   cost.Network // where nothing better is known
 	shelf *shmcoll.Shelf
 	pool  *bufpool.Pool
 	pins  map[plan.Collective]selector.Pin
@@ -69,7 +69,7 @@ type lasting struct {
 }
 
 // newHome makes the home of a node that is in no view yet.
-func newHome(m *mesh.Mesh, net tune.Network, cfg Config) (*home, error) {
+func newHome(m *mesh.Mesh, net cost.Network, cfg Config) (*home, error) {
 	pins, err := selector.ParsePins(cfg.Algorithms)
 	return &home{lasting: &lasting{
 		services: make(map[*rpc.Service]bool),
@@ -130,7 +130,7 @@ func (h *home) world(ctx context.Context, id uint64) (*Comm, error) {
 func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
 		rank: rank, ranks: ranks, home: h, reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
-		book: selector.New(rank, len(ranks), h.pool, tune.New(h.net)),
+		book: selector.New(rank, len(ranks), h.pool, cost.New(h.net)),
 	}
 	for _, world := range ranks {
 		c.nodes = append(c.nodes, h.view.Nodes[world])
@@ -259,10 +259,10 @@ func (c *Comm) hosts() plan.Hosts {
 }
 
 // ways are those in which this rank reaches the others.
-func (c *Comm) ways() (w tune.Ways) {
+func (c *Comm) ways() (w cost.Ways) {
 	hosts := c.hosts()
 	for _, p := range c.paths() {
-		w.Add(tune.WayOf(p.Link, p.Bulk), hosts.Same(c.rank, p.Rank))
+		w.Add(cost.WayOf(p.Link, p.Bulk), hosts.Same(c.rank, p.Rank))
 	}
 	return w
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/member"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -77,12 +77,12 @@ func localRank(ctx context.Context, network *mem.Network, view member.View, rank
 	if err != nil {
 		return nil, err
 	}
-	return rankOver(ctx, []mesh.Path{{Transport: t}}, view, rank, tune.Local(), cfg)
+	return rankOver(ctx, []mesh.Path{{Transport: t}}, view, rank, cost.Local(), cfg)
 }
 
 // rankOver makes the communicator of one rank of a view, over paths on which
 // the others reach it. Closing it closes their transports.
-func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int, net tune.Network, cfg Config) (*Comm, error) {
+func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int, net cost.Network, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: view.Nodes[rank].ID, View: view, Paths: paths, Loop: mem.Loop, Log: cfg.Log,
 	})
@@ -106,7 +106,7 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 
 // newWorld makes the communicator of all ranks of a view, when all of them
 // have made their links.
-func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net tune.Network, cfg Config) (*Comm, error) {
+func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net cost.Network, cfg Config) (*Comm, error) {
 	if err := m.Formed(); err != nil {
 		return nil, err
 	}

@@ -10,13 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/internal/trace"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // A Node is this process in a cluster.
@@ -122,7 +122,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 
 // open makes the communicator of the world.
 func (n *Node) open(ctx context.Context, cfg Config) (err error) {
-	if n.home, err = newHome(n.node.Mesh, tune.QUIC(), cfg); err != nil {
+	if n.home, err = newHome(n.node.Mesh, cost.QUIC(), cfg); err != nil {
 		return err
 	}
 	n.home.node = n

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // isOf checks what a communicator says of itself: it has these ranks of the
@@ -308,7 +308,7 @@ func TestMoreThanShelf(t *testing.T) {
 func TestSplitOverHosts(t *testing.T) {
 	overMixed.needs(t)
 	world := overMixed.cluster(t, 6, Config{}) // Ranks 0, 2 and 5 are on one host, 1, 3 and 4 on another.
-	need := tune.Need{Collective: plan.AllReduce, Bytes: 1 << 20}
+	need := cost.Need{Collective: plan.AllReduce, Bytes: 1 << 20}
 	for _, test := range []struct {
 		ranks                []int
 		shared, hierarchical bool

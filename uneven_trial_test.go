@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // An unevenTrial is one collective to try on all ranks whose blocks are of
@@ -34,14 +34,14 @@ func (u unevenTrial) String() string {
 type way struct {
 	name   string
 	pin    string
-	choice *tune.Choice
+	choice *cost.Choice
 }
 
 // take has a rank carry a collective out this way, until it is undone.
 func (w way) take(c *Comm, k plan.Collective) (undo func(), err error) {
 	if w.choice != nil {
 		before := c.book.Tuner()
-		c.book.SetTuner(selector.Chooser(func(n tune.Need) tune.Choice {
+		c.book.SetTuner(selector.Chooser(func(n cost.Need) cost.Choice {
 			if n.Collective == k {
 				return *w.choice
 			}
@@ -77,12 +77,12 @@ func waysOf(k plan.Collective, n int, b *shmcoll.Board) []way {
 				ways = append(ways, way{name: "pinned " + pin, pin: pin})
 			}
 		}
-		if b == nil || !a.Uneven || !tune.Cuttable(a, tune.Need{Collective: k, Size: n}) {
+		if b == nil || !a.Uneven || !cost.Cuttable(a, cost.Need{Collective: k, Size: n}) {
 			continue
 		}
 		ways = append(ways, way{
 			name:   a.Name + " in shared memory",
-			choice: &tune.Choice{Index: i, Algorithm: a, Channels: 1, Shared: true},
+			choice: &cost.Choice{Index: i, Algorithm: a, Channels: 1, Shared: true},
 		})
 	}
 	return ways

@@ -30,16 +30,16 @@ func rooms() []room {
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
 		{"raft", "internal/raftlog internal/seed", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
-		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/tune internal/shmcoll internal/selector " +
+		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/member internal/cost internal/shmcoll internal/selector " +
 			"internal/trace internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 		{"internal/node", "internal/mesh internal/seed internal/pki internal/member internal/trace internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/member internal/trace internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
-		{"internal/negotiate", "internal/selector internal/engine internal/link internal/tune internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
+		{"internal/negotiate", "internal/selector internal/engine internal/link internal/cost internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/member transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
 		{"internal/epoch", "internal/member", "", "it follows views, whatever a communicator is and wherever they come from"},
-		{"internal/selector", "internal/engine internal/tune internal/shmcoll internal/plan internal/wire internal/bufpool", "",
+		{"internal/selector", "internal/engine internal/cost internal/shmcoll internal/plan internal/wire internal/bufpool", "",
 			"it says how a collective is carried out, whoever the ranks are and whatever the transport is"},
 		{"internal/engine", "internal/link internal/trace internal/shmcoll internal/affinity internal/spin internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
 			fakes, "it carries plans out over links, whatever the nodes, the view and the transport are"},
@@ -65,7 +65,7 @@ func rooms() []room {
 		{"device", "", "", "it is a contract: " + apart},
 		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
 
-		{"internal/tune", "internal/plan internal/shmcoll", "", "it computes the cost of a plan from numbers it is given"},
+		{"internal/cost", "internal/plan internal/shmcoll", "", "it computes the cost of a plan from numbers it is given"},
 		{"internal/shmcoll", "internal/plan internal/affinity internal/ntstore internal/spin", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
 		{"internal/raftlog", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},

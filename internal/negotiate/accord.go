@@ -23,13 +23,13 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // PieceBytes is how much of a vector a rank shows at a time: enough for ranks that
@@ -54,7 +54,7 @@ type Config struct {
 	Vote, Trial *engine.Comm
 	Rank        int
 	Hosts       plan.Hosts // of the ranks
-	Ways        tune.Ways  // to all others
+	Ways        cost.Ways  // to all others
 	// Known is what ranks have found that include those of this communicator: the
 	// same on all of them, but for ranks that know nothing, where it is the zero
 	// value.
@@ -76,8 +76,8 @@ type Config struct {
 
 // A Finding is what the links between hosts are like.
 type Finding struct {
-	Way   tune.Way // the slowest between two of them
-	Links tune.Links
+	Way   cost.Way // the slowest between two of them
+	Links cost.Links
 }
 
 // ballot is f as votes, so that the largest are of those that know something.
@@ -90,7 +90,7 @@ func (f Finding) ballot() []uint8 {
 }
 
 func parseFinding(votes []uint8) (f Finding) {
-	f.Way = tune.Way(votes[0])
+	f.Way = cost.Way(votes[0])
 	for i, x := range [...]*float64{&f.Links.Delay, &f.Links.Work, &f.Links.Byte} {
 		*x = math.Float64frombits(binary.BigEndian.Uint64(votes[1+8*i:]))
 	}
@@ -125,14 +125,14 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 			}
 		}()
 	}
-	ballot := append(cfg.Ways.Ballot(), tune.Scarcity(shmcoll.Processors()), mem.level())
+	ballot := append(cfg.Ways.Ballot(), cost.Scarcity(shmcoll.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
 	if err := v.most(ctx, ballot); err != nil {
 		return a, cfg.failed(ctx, err)
 	}
-	ways, scarcity, level, parts := tune.CountWays(ballot), ballot[3], ballot[4], ballot[5:known]
+	ways, scarcity, level, parts := cost.CountWays(ballot), ballot[3], ballot[4], ballot[5:known]
 	a.Known = parseFinding(ballot[known:])
 	a.Found.Way = ways.Far
 	if a.Known.Way == ways.Far {
@@ -153,7 +153,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if a.Part == NoPart {
 		return a, nil
 	}
-	b := shmcoll.New(mem.config(cfg, a.Part, int(tune.Scarcity(int(scarcity)))))
+	b := shmcoll.New(mem.config(cfg, a.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
 	return a, nil
@@ -266,8 +266,8 @@ type voters struct {
 // short vectors, and needs no model of what all would cost, which takes its
 // time with many ranks.
 func fixed(index int) selector.Tuner {
-	return selector.Chooser(func(n tune.Need) tune.Choice {
-		return tune.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
+	return selector.Chooser(func(n cost.Need) cost.Choice {
+		return cost.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
 	})
 }
 

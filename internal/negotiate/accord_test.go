@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
@@ -23,7 +24,6 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -142,7 +142,7 @@ type party struct {
 
 // party makes the communicator with this id of some nodes, on the one of them
 // that is rank, and what is needed to agree on it.
-func (w *world) party(id uint64, nodes []int, rank int, way tune.Way, log *slog.Logger) *party {
+func (w *world) party(id uint64, nodes []int, rank int, way cost.Way, log *slog.Logger) *party {
 	links := make([]*link.Link, len(nodes))
 	hosts := make([]string, len(nodes))
 	p := &party{node: nodes[rank], part: NoPart}
@@ -164,12 +164,12 @@ func (w *world) party(id uint64, nodes []int, rank int, way tune.Way, log *slog.
 	}
 	p.Rank, p.Hosts, p.Shelf, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.shelves[p.node], w.pool, log
 	p.SameProcess = true
-	p.Book = selector.New(rank, len(nodes), w.pool, tune.New(tune.QUIC()))
+	p.Book = selector.New(rank, len(nodes), w.pool, cost.New(cost.QUIC()))
 	return p
 }
 
 // reach has the nodes agree, all in the same way.
-func (w *world) reach(t *testing.T, id uint64, nodes []int, way tune.Way) []*party {
+func (w *world) reach(t *testing.T, id uint64, nodes []int, way cost.Way) []*party {
 	t.Helper()
 	parties := make([]*party, len(nodes))
 	for rank := range nodes {
@@ -260,10 +260,10 @@ func ranks(n int) (list []int) {
 }
 
 // needs are what parties choose a way for.
-func needs(size int) (list []tune.Need) {
+func needs(size int) (list []cost.Need) {
 	for _, c := range plan.Collectives() {
 		for _, n := range []int{0, 8, 1 << 10, 64 << 10, 1 << 20, 64 << 20} {
-			list = append(list, tune.Need{Collective: c, Size: size, Bytes: n})
+			list = append(list, cost.Need{Collective: c, Size: size, Bytes: n})
 		}
 	}
 	return list
@@ -303,20 +303,20 @@ func TestReach(t *testing.T) {
 	full := AreaSize()
 	for name, test := range map[string]struct {
 		sizes   []int
-		way     tune.Way
+		way     cost.Way
 		onBoard bool
 	}{
-		"memory, 2 ranks":         {[]int{full, full}, tune.Memory, true},
-		"memory, 5 ranks":         {[]int{full, full, full, full, full}, tune.Memory, true},
-		"links, 2 ranks":          {[]int{0, 0}, tune.Memory, false},
-		"links, 5 ranks":          {[]int{0, 0, 0, 0, 0}, tune.Memory, false},
-		"one without memory":      {[]int{full, full, 0}, tune.Memory, false},
-		"one with less memory":    {[]int{full / 2, full, full}, tune.Memory, false},
-		"too little memory":       {[]int{100, 100}, tune.Memory, false},
-		"over TCP":                {[]int{0, 0, 0}, tune.PlainTCP, false},
-		"over QUIC":               {[]int{0, 0, 0}, tune.QUICAlone, false},
-		"in a way nobody knows":   {[]int{0, 0, 0}, tune.Unknown, false},
-		"memory and unknown ways": {[]int{full, full, full}, tune.Unknown, true},
+		"memory, 2 ranks":         {[]int{full, full}, cost.Memory, true},
+		"memory, 5 ranks":         {[]int{full, full, full, full, full}, cost.Memory, true},
+		"links, 2 ranks":          {[]int{0, 0}, cost.Memory, false},
+		"links, 5 ranks":          {[]int{0, 0, 0, 0, 0}, cost.Memory, false},
+		"one without memory":      {[]int{full, full, 0}, cost.Memory, false},
+		"one with less memory":    {[]int{full / 2, full, full}, cost.Memory, false},
+		"too little memory":       {[]int{100, 100}, cost.Memory, false},
+		"over TCP":                {[]int{0, 0, 0}, cost.PlainTCP, false},
+		"over QUIC":               {[]int{0, 0, 0}, cost.QUICAlone, false},
+		"in a way nobody knows":   {[]int{0, 0, 0}, cost.Unknown, false},
+		"memory and unknown ways": {[]int{full, full, full}, cost.Unknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.sizes...)
@@ -331,7 +331,7 @@ func TestReach(t *testing.T) {
 // TestReachAlone: a single rank has nobody to ask, and nothing to share.
 func TestReachAlone(t *testing.T) {
 	w := shared(t, 2)
-	parties := w.reach(t, 7, []int{1}, tune.Memory)
+	parties := w.reach(t, 7, []int{1}, cost.Memory)
 	alike(t, parties, false)
 	sumAll(t, parties)
 }
@@ -340,17 +340,17 @@ func TestReachAlone(t *testing.T) {
 // all choose for the slowest way.
 func TestSlowestWayCounts(t *testing.T) {
 	w := unshared(t, 3)
-	all := func(way tune.Way) []*party {
+	all := func(way cost.Way) []*party {
 		parties := w.reach(t, uint64(10+way), ranks(3), way)
 		alike(t, parties, false)
 		return parties
 	}
-	tcp, quic := choicesOf(all(tune.PlainTCP)[0]), choicesOf(all(tune.QUICAlone)[0])
+	tcp, quic := choicesOf(all(cost.PlainTCP)[0]), choicesOf(all(cost.QUICAlone)[0])
 	if slices.Equal(tcp, quic) {
 		t.Fatal("nothing is carried out in another way: the test shows nothing")
 	}
 	parties := make([]*party, 3)
-	for rank, way := range []tune.Way{tune.PlainTCP, tune.QUICAlone, tune.Memory} {
+	for rank, way := range []cost.Way{cost.PlainTCP, cost.QUICAlone, cost.Memory} {
 		parties[rank] = w.party(30, ranks(3), rank, way, slog.New(slog.DiscardHandler))
 	}
 	reachAll(t, parties)
@@ -386,7 +386,7 @@ func measured(t *testing.T, parties []*party) (lines []string) {
 }
 
 // parties are those of a communicator of all nodes.
-func (w *world) parties(id uint64, way tune.Way) (list []*party) {
+func (w *world) parties(id uint64, way cost.Way) (list []*party) {
 	for rank := range w.meshes {
 		list = append(list, w.party(id, ranks(len(w.meshes)), rank, way, slog.New(slog.DiscardHandler)))
 	}
@@ -405,7 +405,7 @@ func TestMeasuredLinksAreVotedOn(t *testing.T) {
 			w := unshared(t, test.ranks)
 			w.spread(test.hosts)
 			for round := range uint64(5) {
-				parties := w.parties(100+round, tune.QUICAlone)
+				parties := w.parties(100+round, cost.QUICAlone)
 				lines := measured(t, parties)
 				for rank, got := range lines {
 					if got == "" || got != lines[0] {
@@ -424,13 +424,13 @@ func TestMeasuredLinksAreVotedOn(t *testing.T) {
 func TestMeasuredOnce(t *testing.T) {
 	w := unshared(t, 4)
 	w.spread(2)
-	known := Finding{Way: tune.QUICAlone, Links: tune.Links{Delay: 0.01}}
+	known := Finding{Way: cost.QUICAlone, Links: cost.Links{Delay: 0.01}}
 	for id, test := range []struct {
-		way   tune.Way
+		way   cost.Way
 		again bool
 	}{
-		{tune.QUICAlone, false},
-		{tune.TLS, true},
+		{cost.QUICAlone, false},
+		{cost.TLS, true},
 	} {
 		parties := w.parties(uint64(100+id), test.way)
 		for _, p := range parties {
@@ -452,7 +452,7 @@ func TestMeasuredOnce(t *testing.T) {
 // them where there are more ranks than processors tells something else.
 func TestOneHostIsNotMeasured(t *testing.T) {
 	w := unshared(t, 3)
-	for rank, line := range measured(t, w.parties(100, tune.TLS)) {
+	for rank, line := range measured(t, w.parties(100, cost.TLS)) {
 		if line != "" {
 			t.Errorf("rank %d has measured %q", rank, line)
 		}

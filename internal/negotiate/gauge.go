@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // trialRanks is how many ranks measure links at most. More of them would tell
@@ -33,7 +33,7 @@ const hurry = 50 * time.Millisecond
 
 // gauge has all ranks find out how fast the links between hosts are, where that
 // is not what their way lets expect.
-func (v voters) gauge(ctx context.Context, way tune.Way, cfg Config) (l tune.Links, err error) {
+func (v voters) gauge(ctx context.Context, way cost.Way, cfg Config) (l cost.Links, err error) {
 	ranks := TrialRanks(cfg.Hosts)
 	if _, known := way.Network(); !known || len(ranks) < 2 {
 		return l, nil
@@ -77,10 +77,10 @@ func amongAll(err error, ranks []int) error {
 
 // measure is how many seconds a short and a long all-reduce take.
 func (v voters) measure(ctx context.Context) (least [2]float64, err error) {
-	short, long := tune.Trials()
+	short, long := cost.Trials()
 	once := long
 	once.Times, once.Rows = 1, 1
-	for i, t := range []tune.Trial{short, once} {
+	for i, t := range []cost.Trial{short, once} {
 		if least[i], err = v.try(ctx, t); err != nil {
 			return least, err
 		}
@@ -95,7 +95,7 @@ func (v voters) measure(ctx context.Context) (least [2]float64, err error) {
 
 // try is how many seconds a trial takes. A single all-reduce tells little: a rank
 // that is late finds that others have done their part.
-func (v voters) try(ctx context.Context, t tune.Trial) (float64, error) {
+func (v voters) try(ctx context.Context, t cost.Trial) (float64, error) {
 	before := v.book.Tuner()
 	defer v.book.SetTuner(before)
 	v.book.SetTuner(fixed(t.Index))

@@ -3,10 +3,10 @@ package negotiate
 import (
 	"log/slog"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -27,7 +27,7 @@ type memory struct {
 
 // memoryOf is nil if not all ranks share memory with this one, or are gone by now.
 func memoryOf(links []*link.Link, own int) *memory {
-	if len(links) > tune.SharedRanksMax {
+	if len(links) > cost.SharedRanksMax {
 		return nil
 	}
 	m := &memory{areas: make([]transport.Areas, len(links))}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // sharedPlan marks the number of a plan that runs on a board in a fingerprint.
@@ -66,8 +66,8 @@ func ParsePin(s string) (plan.Collective, Pin, error) {
 	}
 	if several {
 		n, err := strconv.Atoi(channels)
-		if err != nil || n < 1 || n > tune.ChannelsMax {
-			return 0, Pin{}, fmt.Errorf("%q channels: want a number from 1 to %d", channels, tune.ChannelsMax)
+		if err != nil || n < 1 || n > cost.ChannelsMax {
+			return 0, Pin{}, fmt.Errorf("%q channels: want a number from 1 to %d", channels, cost.ChannelsMax)
 		}
 		if list[p.Index].Shared {
 			return 0, Pin{}, fmt.Errorf("%s is for shared memory, where there are no channels", algorithm)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // index is the number of an algorithm in fingerprints.
@@ -47,7 +47,7 @@ func TestPinsOverLinks(t *testing.T) {
 	}
 	pin(t, b, "all_reduce=circulant")
 	circulant := index(t, plan.AllReduce, "circulant")
-	best, ok := tune.New(tune.Local()).Way(tune.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
+	best, ok := cost.New(cost.Local()).Way(cost.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
 	if w := b.Recipe(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}

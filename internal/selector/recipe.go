@@ -17,10 +17,10 @@ import (
 	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -125,7 +125,7 @@ func (b *Book) prepare(how *settings, t Task) engine.Recipe {
 
 // choose is what the settings say of a task, but over links if the vector is too
 // long for the board.
-func (b *Book) choose(how *settings, t Task) tune.Choice {
+func (b *Book) choose(how *settings, t Task) cost.Choice {
 	need := b.need(t)
 	c := how.choose(need)
 	if c.Shared && !b.fits(how, t, c) {
@@ -136,7 +136,7 @@ func (b *Book) choose(how *settings, t Task) tune.Choice {
 
 // fits reports whether a fingerprint has room for the number of pieces in which
 // a task is carried out on the board.
-func (b *Book) fits(how *settings, t Task, c tune.Choice) bool {
+func (b *Book) fits(how *settings, t Task, c cost.Choice) bool {
 	p := b.sharedProgram(t, c)
 	pieces := b.pieces(how, t, p)
 	return pieces <= math.MaxUint16
@@ -147,8 +147,8 @@ func (b *Book) pieces(how *settings, t Task, p *shmcoll.Program) int {
 	return t.layout().Pieces(p, how.board.PieceBytes())
 }
 
-func (b *Book) need(t Task) tune.Need {
-	n := tune.Need{
+func (b *Book) need(t Task) cost.Need {
+	n := cost.Need{
 		Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem,
 		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
 	}
@@ -166,7 +166,7 @@ func (t Task) layout() engine.Layout {
 }
 
 // program returns the plan of this rank, compiled for links.
-func (b *Book) program(t Task, choice tune.Choice) *engine.Program {
+func (b *Book) program(t Task, choice cost.Choice) *engine.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,7 +183,7 @@ func (b *Book) program(t Task, choice tune.Choice) *engine.Program {
 }
 
 // sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Book) sharedProgram(t Task, choice tune.Choice) *shmcoll.Program {
+func (b *Book) sharedProgram(t Task, choice cost.Choice) *shmcoll.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()

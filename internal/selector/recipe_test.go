@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 func newBook(t *testing.T, size int) *Book {
@@ -15,7 +15,7 @@ func newBook(t *testing.T, size int) *Book {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(0, size, pool, tune.New(tune.Local()))
+	return New(0, size, pool, cost.New(cost.Local()))
 }
 
 // newBoard is a board of processes that nobody else uses.

@@ -3,30 +3,30 @@ package selector
 import (
 	"math"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/shmcoll"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // A Tuner says how tasks can be carried out, the same on all ranks: see
-// tune.Tuner.
+// cost.Tuner.
 type Tuner interface {
-	Choose(n tune.Need) tune.Choice
-	Ways(n tune.Need) []tune.Choice
-	Way(n tune.Need, index, channels int) (c tune.Choice, ok bool)
+	Choose(n cost.Need) cost.Choice
+	Ways(n cost.Need) []cost.Choice
+	Way(n cost.Need, index, channels int) (c cost.Choice, ok bool)
 }
 
 // A Chooser is a Tuner that knows of nothing but its choice.
-type Chooser func(tune.Need) tune.Choice
+type Chooser func(cost.Need) cost.Choice
 
 // Choose calls f.
-func (f Chooser) Choose(n tune.Need) tune.Choice { return f(n) }
+func (f Chooser) Choose(n cost.Need) cost.Choice { return f(n) }
 
 // Ways are the choice alone.
-func (f Chooser) Ways(n tune.Need) []tune.Choice { return []tune.Choice{f(n)} }
+func (f Chooser) Ways(n cost.Need) []cost.Choice { return []cost.Choice{f(n)} }
 
 // Way is the choice, if it is of this index and so many channels.
-func (f Chooser) Way(n tune.Need, index, channels int) (c tune.Choice, ok bool) {
+func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) {
 	c = f(n)
 	return c, c.Index == index && (channels == 0 || c.Channels == channels)
 }
@@ -66,7 +66,7 @@ const bareMin = 1 << 20
 // over links where that is cheaper.
 func (b *Book) UseBoard(shared *shmcoll.Board) {
 	b.change(func(s *settings) {
-		s.links, s.tuner, s.board = s.tuner, tune.NewShared(tune.Host(shared.PieceBytes(), shared.Processors())), shared
+		s.links, s.tuner, s.board = s.tuner, cost.NewShared(cost.Host(shared.PieceBytes(), shared.Processors())), shared
 		if s.bare = math.MaxInt; shared.Within() {
 			s.bare = bareMin
 		}
@@ -83,7 +83,7 @@ func (b *Book) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h
 func (b *Book) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
 
 // choose says how something is carried out.
-func (s *settings) choose(n tune.Need) tune.Choice {
+func (s *settings) choose(n cost.Need) cost.Choice {
 	if p, ok := s.pins[n.Collective]; ok && s.board != nil && p.Channels == 0 {
 		if c, ok := s.tuner.Way(n, p.Index, 0); ok {
 			return c
@@ -102,7 +102,7 @@ func (s *settings) choose(n tune.Need) tune.Choice {
 }
 
 // chooseLinks says so for what has to go over links.
-func (s *settings) chooseLinks(n tune.Need) tune.Choice {
+func (s *settings) chooseLinks(n cost.Need) cost.Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
 	}
@@ -117,10 +117,10 @@ func (s *settings) overLinks() Tuner {
 }
 
 // pinnedLinks is what is pinned, over links, where that can be.
-func (s *settings) pinnedLinks(n tune.Need) (c tune.Choice, ok bool) {
+func (s *settings) pinnedLinks(n cost.Need) (c cost.Choice, ok bool) {
 	p, ok := s.pins[n.Collective]
 	if !ok {
-		return tune.Choice{}, false
+		return cost.Choice{}, false
 	}
 	if c, ok := s.overLinks().Way(n, p.Index, p.Channels); ok {
 		return c, true
@@ -129,10 +129,10 @@ func (s *settings) pinnedLinks(n tune.Need) (c tune.Choice, ok bool) {
 	// all the same.
 	a := plan.AlgorithmsOn(n.Collective, s.hosts)[p.Index]
 	if a.Shared || !n.Allows(a) {
-		return tune.Choice{}, false
+		return cost.Choice{}, false
 	}
-	c = tune.Choice{Index: p.Index, Algorithm: a, Channels: max(1, p.Channels)}
-	if n.Blocks && !tune.Cuttable(a, n) {
+	c = cost.Choice{Index: p.Index, Algorithm: a, Channels: max(1, p.Channels)}
+	if n.Blocks && !cost.Cuttable(a, n) {
 		c.Channels = 1
 	}
 	return c, true

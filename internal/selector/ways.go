@@ -4,27 +4,27 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // Ways are all ways to carry out a collective of so many bytes, of the vector or
 // of all blocks together: first what becomes of such a Task, with regard to
 // pins, then the others, on the board and over links, the cheapest by the model
 // first. Every one can be pinned. Canonical is that of the Task.
-func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []tune.Choice {
+func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice {
 	t := b.taskOf(k, bytes)
 	t.Canonical = canonical
 	how, need := b.how.Load(), b.need(t)
-	var ways []tune.Choice
+	var ways []cost.Choice
 	if how.board != nil {
-		ways = slices.DeleteFunc(how.tuner.Ways(need), func(c tune.Choice) bool { return !b.fits(how, t, c) })
+		ways = slices.DeleteFunc(how.tuner.Ways(need), func(c cost.Choice) bool { return !b.fits(how, t, c) })
 	}
 	ways = append(ways, how.overLinks().Ways(need)...)
-	slices.SortStableFunc(ways, func(a, b tune.Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	slices.SortStableFunc(ways, func(a, b cost.Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
 
 	first := b.choose(how, t)
-	i := slices.IndexFunc(ways, func(c tune.Choice) bool { return c.Index == first.Index && c.Shared == first.Shared })
+	i := slices.IndexFunc(ways, func(c cost.Choice) bool { return c.Index == first.Index && c.Shared == first.Shared })
 	if i >= 0 {
 		if ways[i].Channels == first.Channels {
 			first = ways[i] // Its time is that of this length, and not of one like it.

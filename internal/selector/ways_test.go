@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/tune"
 )
 
 // taskFor is a call of so many bytes, as users make it.
@@ -21,7 +21,7 @@ func taskFor(k plan.Collective, bytes, size int) Task {
 }
 
 // nameOf is a way as a pin has it.
-func nameOf(w tune.Choice) string {
+func nameOf(w cost.Choice) string {
 	if w.Shared {
 		return w.Algorithm.Name
 	}
@@ -60,7 +60,7 @@ func TestWaysBeginWithWhatIsDone(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, number uint8, way tune.Choice) {
+func compare(t *testing.T, number uint8, way cost.Choice) {
 	t.Helper()
 	want := way.Index
 	if way.Shared {

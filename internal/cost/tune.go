@@ -1,4 +1,4 @@
-// Package tune chooses how a collective is carried out: which algorithm, and
+// Package cost chooses how a collective is carried out: which algorithm, and
 // on how many channels.
 //
 // A Tuner computes the cost of every plan that fits from the plan's own data
@@ -6,7 +6,7 @@
 // Network, number of ranks and length give the same choice on every rank,
 // which the ranks rely on. Most callers make a Tuner of the Ways in which ranks
 // reach each other.
-package tune
+package cost
 
 import (
 	"sync"
