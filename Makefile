@@ -104,7 +104,7 @@ conformance: ## all trials of the tests of collectives, of which others make a p
 	TRIALS=all go test -count=1 -timeout 2h .
 
 worlds: ## a million simulated worlds in which nodes, hosts and links fail
-	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/member
+	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership
 
 survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
 	@cd internal/clustertest && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/rpc"
@@ -20,7 +20,7 @@ import (
 type NodeID [16]byte
 
 // String is the form in which a NodeID is written: 32 hexadecimal digits.
-func (id NodeID) String() string { return member.NodeID(id).String() }
+func (id NodeID) String() string { return membership.NodeID(id).String() }
 
 // A Comm is a communicator: an ordered set of ranks, of which this node is
 // one, that exchange messages and take part in collectives.
@@ -35,7 +35,7 @@ type Comm struct {
 	comm      *engine.Comm
 	rank      int
 	ranks     []int // of the view, by rank
-	nodes     []member.Node
+	nodes     []membership.Node
 	transport string
 	encrypted bool
 	reached   negotiate.Accord

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -31,7 +31,7 @@ type medium struct {
 	network cost.Network
 	// listen returns the view of n nodes and the transport of each. What it
 	// needs besides them is closed by end.
-	listen func(n int) (view member.View, list []transport.Transport, end func() error, err error)
+	listen func(n int) (view membership.View, list []transport.Transport, end func() error, err error)
 }
 
 var (
@@ -118,7 +118,7 @@ func onAll(t testing.TB, comms []*Comm, f func(rank int, c *Comm) error) {
 }
 
 // names gives n nodes their identities.
-func names(n int) (view member.View, keys []*pki.Key, err error) {
+func names(n int) (view membership.View, keys []*pki.Key, err error) {
 	view.Epoch = 7
 	for rank := range n {
 		key, err := pki.NewKey()
@@ -126,7 +126,7 @@ func names(n int) (view member.View, keys []*pki.Key, err error) {
 			return view, nil, err
 		}
 		keys = append(keys, key)
-		view.Nodes = append(view.Nodes, member.Node{
+		view.Nodes = append(view.Nodes, membership.Node{
 			ID: key.ID(), Addrs: []string{key.ID().String()}, Host: hostOf(rank), Name: fmt.Sprintf("test rank %d", rank),
 		})
 	}
@@ -139,17 +139,17 @@ func hostOf(rank int) string {
 	return fmt.Sprint("host ", [...]int{0, 1, 0, 1, 1, 0, 2, 0, 2}[rank%9])
 }
 
-func listenMem(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenMem(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenWithin(n, negotiate.AreaSize())
 }
 
 // listenLinks makes what listenMem does without memory to share, so that all
 // goes over links.
-func listenLinks(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenLinks(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenWithin(n, 0)
 }
 
-func listenWithin(n, areaSize int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenWithin(n, areaSize int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	if view, _, err = names(n); err != nil {
 		return view, nil, nil, err
 	}
@@ -167,7 +167,7 @@ func listenWithin(n, areaSize int) (view member.View, list []transport.Transport
 
 // listenSim makes pipes of little room that take their time, some of which
 // lose pieces, so that nothing can rely on buffers or on speed.
-func listenSim(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenSim(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	if view, _, err = names(n); err != nil {
 		return view, nil, nil, err
 	}
@@ -214,13 +214,13 @@ type namedConn struct{ transport.Conn }
 func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simSuffix) }
 
 // listenQUIC makes nodes with certificates on the loopback interface.
-func listenQUIC(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenQUIC(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) { return nil, nil })
 }
 
 // listenAt is listenQUIC with further paths, which more makes.
 func listenAt(n int, more func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error)) (
-	view member.View, list []transport.Transport, end func() error, err error,
+	view membership.View, list []transport.Transport, end func() error, err error,
 ) {
 	authority, err := pki.NewAuthority()
 	if err != nil {

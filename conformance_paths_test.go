@@ -8,7 +8,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/kernel"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -60,22 +60,22 @@ func pathsOf(t transport.Transport) []mesh.Path {
 }
 
 // within makes the path between the nodes of a host.
-func within(host string, id member.NodeID, areaSize int) (mesh.Path, error) {
+func within(host string, id membership.NodeID, areaSize int) (mesh.Path, error) {
 	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: negotiate.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
 	return mesh.Path{Transport: t, NotHere: shm.ErrNotHere}, err
 }
 
-func listenShared(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenShared(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenSHM(n, negotiate.AreaSize())
 }
 
 // listenRings makes what listenShared does without areas, so that all goes
 // over links.
-func listenRings(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenRings(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenSHM(n, 0)
 }
 
-func listenSHM(n, areaSize int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenSHM(n, areaSize int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	if view, _, err = names(n); err != nil {
 		return view, nil, nil, err
 	}
@@ -89,13 +89,13 @@ func listenSHM(n, areaSize int) (view member.View, list []transport.Transport, e
 	return view, list, func() error { return nil }, nil
 }
 
-func listenTCP(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenTCP(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(_ int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
 		return beside(e, identity, false)
 	})
 }
 
-func listenPlainTCP(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenPlainTCP(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(_ int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
 		return beside(e, identity, true)
 	})
@@ -113,7 +113,7 @@ func beside(e *quic.Endpoint, identity *pki.Identity, plain bool) ([]mesh.Path, 
 
 // listenMixed makes nodes of the hosts that hostOf tells: nodes of different
 // clusters do not meet in memory.
-func listenMixed(n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenMixed(n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
 		p, err := within(hostOf(rank), identity.ID(), negotiate.AreaSize())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -17,7 +17,7 @@ import (
 // overHosts is overLinks for ranks of which each two that follow each other are on
 // one host.
 func overHosts() medium {
-	return medium{"links between hosts", cost.Local(), func(n int) (member.View, []transport.Transport, func() error, error) {
+	return medium{"links between hosts", cost.Local(), func(n int) (membership.View, []transport.Transport, func() error, error) {
 		view, list, end, err := listenLinks(n)
 		for rank := range view.Nodes {
 			view.Nodes[rank].Host = fmt.Sprint("host ", rank/2)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/epoch"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/seed"
 )
 
@@ -80,7 +80,7 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration
 			p, ok := errors.AsType[*PeerError](err)
 			return ok && !p.Left
 		},
-		Make: func(ctx context.Context, old *Comm, v member.View) (*Comm, error) {
+		Make: func(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
 			n.resting.Store(0) // There is a view, whatever becomes of the seed.
 			if old != nil {
 				old.Close()
@@ -88,7 +88,7 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration
 			c, err := n.home.next(ctx, v, max(0, timeout))
 			if late, ok := errors.AsType[*TimeoutError](err); ok {
 				for _, l := range late.Late {
-					n.node.Session.Lost(member.NodeID(l.Node), late)
+					n.node.Session.Lost(membership.NodeID(l.Node), late)
 				}
 			}
 			return c, err

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -18,14 +18,14 @@ import (
 func inBubble(t *testing.T, n int, f func(t *testing.T, comms []*Comm, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
-		slow := medium{"slow", cost.QUIC(), func(n int) (member.View, []transport.Transport, func() error, error) {
+		slow := medium{"slow", cost.QUIC(), func(n int) (membership.View, []transport.Transport, func() error, error) {
 			return listenOn(network, n)
 		}}
 		f(t, slow.cluster(t, n, Config{}), network)
 	})
 }
 
-func listenOn(network *sim.Network, n int) (view member.View, list []transport.Transport, end func() error, err error) {
+func listenOn(network *sim.Network, n int) (view membership.View, list []transport.Transport, end func() error, err error) {
 	if view, _, err = names(n); err != nil {
 		return view, nil, nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -33,9 +33,9 @@ const worldComm = 1
 // A home is what all communicators of a node in one view have in common.
 type home struct {
 	*lasting
-	view     member.View
-	before   member.View   // that of the communicator of the world before
-	patience time.Duration // for ranks that do not come; 0 is none
+	view     membership.View
+	before   membership.View // that of the communicator of the world before
+	patience time.Duration   // for ranks that do not come; 0 is none
 }
 
 // lasting is what homes have in common, from view to view.
@@ -43,10 +43,10 @@ type lasting struct {
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
 
-	node   *Node       // nil for Local
-	whole  atomic.Bool // this node has the state of the world, for Sync
-	last   member.View // of the newest communicator of the world
-	record trace.Log   // of the calls of functions
+	node   *Node           // nil for Local
+	whole  atomic.Bool     // this node has the state of the world, for Sync
+	last   membership.View // of the newest communicator of the world
+	record trace.Log       // of the calls of functions
 
 	// found is by the first world: so it is the same on all nodes of each later
 	// view that know anything of it.
@@ -82,7 +82,7 @@ func newHome(m *mesh.Mesh, net cost.Network, cfg Config) (*home, error) {
 }
 
 // first makes the communicator of all ranks of a view with which a world forms.
-func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
+func (h *home) first(ctx context.Context, view membership.View) (*Comm, error) {
 	world, err := (&home{lasting: h.lasting, view: view}).world(ctx, worldComm)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (h *home) first(ctx context.Context, view member.View) (*Comm, error) {
 
 // next makes the communicator of all ranks of a later view. Ranks that do not
 // take part for so long are named in the error.
-func (h *home) next(ctx context.Context, view member.View, patience time.Duration) (*Comm, error) {
+func (h *home) next(ctx context.Context, view membership.View, patience time.Duration) (*Comm, error) {
 	if err := h.mesh.Adopt(ctx, view); err != nil {
 		return nil, err // There is a later view, or the caller may come again.
 	}
@@ -136,7 +136,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 		c.nodes = append(c.nodes, h.view.Nodes[world])
 	}
 	e := h.mesh.Engine()
-	links, err := h.mesh.Links(member.View{Nodes: c.nodes})
+	links, err := h.mesh.Links(membership.View{Nodes: c.nodes})
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		h.decline(id)
 		return nil, &PeerError{Rank: u.Rank, Node: NodeID(u.Node), Addr: c.nodes[u.Rank].Addr(), Err: u.Err}
@@ -236,7 +236,7 @@ func (h *home) settleAll() {
 const settleTimeout = time.Second
 
 // paths are the ways to the other ranks.
-func (c *Comm) paths() []mesh.PathInfo { return c.home.mesh.Paths(member.View{Nodes: c.nodes}) }
+func (c *Comm) paths() []mesh.PathInfo { return c.home.mesh.Paths(membership.View{Nodes: c.nodes}) }
 
 // machine are the ranks that are on this machine, this one among them.
 func (c *Comm) machine() (ranks []int) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
@@ -30,14 +30,14 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	}
 	network := mem.NewNetwork()
 	network.Share(negotiate.Areas, negotiate.AreaSize())
-	view := member.View{Epoch: 1}
+	view := membership.View{Epoch: 1}
 	for rank := range n {
 		key, err := pki.NewKey()
 		if err != nil {
 			return nil, opError("local", err)
 		}
 		id := key.ID()
-		view.Nodes = append(view.Nodes, member.Node{
+		view.Nodes = append(view.Nodes, membership.Node{
 			ID: id, Addrs: []string{id.String()}, Host: "local", Name: fmt.Sprintf("local rank %d", rank),
 		})
 	}
@@ -72,7 +72,7 @@ func (cfg Config) forLocal() (Config, error) {
 }
 
 // localRank makes the communicator of one rank of a world in this process.
-func localRank(ctx context.Context, network *mem.Network, view member.View, rank int, cfg Config) (*Comm, error) {
+func localRank(ctx context.Context, network *mem.Network, view membership.View, rank int, cfg Config) (*Comm, error) {
 	t, err := network.Listen(view.Nodes[rank].ID.String())
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func localRank(ctx context.Context, network *mem.Network, view member.View, rank
 
 // rankOver makes the communicator of one rank of a view, over paths on which
 // the others reach it. Closing it closes their transports.
-func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int, net cost.Network, cfg Config) (*Comm, error) {
+func rankOver(ctx context.Context, paths []mesh.Path, view membership.View, rank int, net cost.Network, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: view.Nodes[rank].ID, View: view, Paths: paths, Loop: mem.Loop, Log: cfg.Log,
 	})
@@ -106,7 +106,7 @@ func rankOver(ctx context.Context, paths []mesh.Path, view member.View, rank int
 
 // newWorld makes the communicator of all ranks of a view, when all of them
 // have made their links.
-func newWorld(ctx context.Context, m *mesh.Mesh, view member.View, net cost.Network, cfg Config) (*Comm, error) {
+func newWorld(ctx context.Context, m *mesh.Mesh, view membership.View, net cost.Network, cfg Config) (*Comm, error) {
 	if err := m.Formed(); err != nil {
 		return nil, err
 	}

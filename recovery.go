@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // A RecoveryEvent says how the world has changed with the epoch of a communicator,
@@ -85,7 +85,7 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 		}
 	}
 	return c.rebuild(ctx, "exclude", func(n *Node) (*Comm, error) {
-		var out []member.NodeID
+		var out []membership.NodeID
 		for _, r := range ranks {
 			out = append(out, c.nodes[r].ID)
 			n.node.Session.Lost(c.nodes[r].ID, fmt.Errorf("excluded by rank %d", c.rank))

@@ -12,7 +12,7 @@ import (
 // and out of which messages and deadlines come as results. The same calls give
 // the same results, in a simulation and on every node.
 func pure() []string {
-	return []string{"internal/plan", "internal/cost", "internal/match", "internal/member", "internal/topo"}
+	return []string{"internal/plan", "internal/cost", "internal/match", "internal/membership", "internal/topo"}
 }
 
 // impure are the imports that a pure package has no use for, and why.
@@ -111,8 +111,8 @@ func TestPureFinds(t *testing.T) {
 		"math":                  {`import "math"`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, checkPure(parse(t, map[string]string{"internal/member/a.go": "package member\n" + test.src})), test.want...)
-			expect(t, checkPure(parse(t, map[string]string{"internal/member/a_test.go": "package member\n" + test.src})))
+			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a.go": "package member\n" + test.src})), test.want...)
+			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a_test.go": "package member\n" + test.src})))
 			expect(t, checkPure(parse(t, map[string]string{"internal/link/a.go": "package link\n" + test.src})))
 		})
 	}

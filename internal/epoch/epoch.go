@@ -15,13 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // Views are where views come from.
 type Views interface {
 	// Next waits for a view that is newer than epoch.
-	Next(ctx context.Context, epoch uint64) (member.View, error)
+	Next(ctx context.Context, epoch uint64) (membership.View, error)
 }
 
 // A Comm is what this package has to know of a communicator.
@@ -47,7 +47,7 @@ type Follower[C Comm] struct {
 	// Failure reports whether a communicator has ended by the failure of a node.
 	Failure func(err error) bool
 	// Make makes the communicator of a view in place of another one.
-	Make func(ctx context.Context, old C, v member.View) (C, error)
+	Make func(ctx context.Context, old C, v membership.View) (C, error)
 	// Again reports whether another view may mend an error of Make.
 	Again func(err error) bool
 	// Abort has Next return why a communicator has failed, in place of waiting for
@@ -97,29 +97,29 @@ func (f *Follower[C]) Next(ctx context.Context, old C) (c C, err error) {
 
 // From returns the communicator of a view, or of one after it, for a node that has
 // none yet: Make gets the zero value in its place.
-func (f *Follower[C]) From(ctx context.Context, v member.View) (c C, err error) {
+func (f *Follower[C]) From(ctx context.Context, v membership.View) (c C, err error) {
 	return f.follow(ctx, c, v)
 }
 
 // Without returns the communicator of a view after that of old that lacks some nodes,
 // whatever has become of old. It waits so long for each view; 0 is for ever. Its
 // errors are those of Next.
-func (f *Follower[C]) Without(ctx context.Context, old C, out []member.NodeID, within time.Duration) (c C, err error) {
+func (f *Follower[C]) Without(ctx context.Context, old C, out []membership.NodeID, within time.Duration) (c C, err error) {
 	waiting := *f
 	waiting.Timeout = within
-	v := member.View{Epoch: old.Epoch()}
+	v := membership.View{Epoch: old.Epoch()}
 	for {
 		if v, err = waiting.view(ctx, v.Epoch, old.Err()); err != nil {
 			return c, err
 		}
-		if !slices.ContainsFunc(out, func(id member.NodeID) bool { _, in := v.Rank(id); return in }) {
+		if !slices.ContainsFunc(out, func(id membership.NodeID) bool { _, in := v.Rank(id); return in }) {
 			return f.follow(ctx, old, v)
 		}
 	}
 }
 
 // follow makes the communicator of a view, and if that fails of one after it.
-func (f *Follower[C]) follow(ctx context.Context, old C, v member.View) (c C, err error) {
+func (f *Follower[C]) follow(ctx context.Context, old C, v membership.View) (c C, err error) {
 	for err == nil {
 		if c, err = f.adopt(ctx, old, v); err == nil || err != errOutdated && !f.Again(err) {
 			return c, err
@@ -130,7 +130,7 @@ func (f *Follower[C]) follow(ctx context.Context, old C, v member.View) (c C, er
 }
 
 // await waits for the view after that of old: for any time as long as that works.
-func (f *Follower[C]) await(ctx context.Context, old C) (v member.View, err error) {
+func (f *Follower[C]) await(ctx context.Context, old C) (v membership.View, err error) {
 	calm, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -183,7 +183,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // view waits for a view that is newer than epoch, after a failure.
-func (f *Follower[C]) view(ctx context.Context, epoch uint64, cause error) (member.View, error) {
+func (f *Follower[C]) view(ctx context.Context, epoch uint64, cause error) (membership.View, error) {
 	within := ctx
 	if f.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -214,7 +214,7 @@ func (f *Follower[C]) verdict(ctx context.Context, epoch uint64, cause error) er
 
 // linger waits for a view that is newer than epoch, after what is most likely no
 // failure.
-func (f *Follower[C]) linger(ctx context.Context, epoch uint64, cause error) (member.View, error) {
+func (f *Follower[C]) linger(ctx context.Context, epoch uint64, cause error) (membership.View, error) {
 	grace := f.Grace
 	if f.Timeout > 0 {
 		grace = min(grace, f.Timeout)
@@ -234,7 +234,7 @@ func (f *Follower[C]) linger(ctx context.Context, epoch uint64, cause error) (me
 }
 
 // adopt makes the communicator of a view, unless there is a newer one by then.
-func (f *Follower[C]) adopt(ctx context.Context, old C, v member.View) (C, error) {
+func (f *Follower[C]) adopt(ctx context.Context, old C, v membership.View) (C, error) {
 	making, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {

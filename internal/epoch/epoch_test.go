@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,39 +21,39 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type views struct {
 	mu      sync.Mutex
 	newest  uint64
-	nodes   []member.Node // of the newest
+	nodes   []membership.Node // of the newest
 	err     error
 	changed chan struct{}
 }
 
 func newViews() *views { return &views{newest: 1, changed: make(chan struct{})} }
 
-func (v *views) set(epoch uint64, err error, ids ...member.NodeID) {
+func (v *views) set(epoch uint64, err error, ids ...membership.NodeID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.newest, v.err, v.nodes = epoch, err, nil
 	for _, id := range ids {
-		v.nodes = append(v.nodes, member.Node{ID: id})
+		v.nodes = append(v.nodes, membership.Node{ID: id})
 	}
 	close(v.changed)
 	v.changed = make(chan struct{})
 }
 
-func (v *views) Next(ctx context.Context, epoch uint64) (member.View, error) {
+func (v *views) Next(ctx context.Context, epoch uint64) (membership.View, error) {
 	for {
 		v.mu.Lock()
 		newest, nodes, err, changed := v.newest, v.nodes, v.err, v.changed
 		v.mu.Unlock()
 		switch {
 		case newest > epoch:
-			return member.View{Epoch: newest, Nodes: nodes}, nil
+			return membership.View{Epoch: newest, Nodes: nodes}, nil
 		case err != nil:
-			return member.View{}, err
+			return membership.View{}, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return member.View{}, context.Cause(ctx)
+			return membership.View{}, context.Cause(ctx)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Fol
 	return &Follower[*comm]{
 		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
 		Failure: func(err error) bool { return errors.Is(err, errFailed) },
-		Make: func(ctx context.Context, _ *comm, view member.View) (*comm, error) {
+		Make: func(ctx context.Context, _ *comm, view membership.View) (*comm, error) {
 			if make == nil {
 				return newComm(view.Epoch), nil
 			}
@@ -295,7 +295,7 @@ func TestFrom(t *testing.T) {
 			}
 			return nil
 		})
-		c, err := f.From(t.Context(), member.View{Epoch: 4})
+		c, err := f.From(t.Context(), membership.View{Epoch: 4})
 		if err != nil || c.Epoch() != 5 {
 			t.Errorf("got %+v, %v, want the communicator of epoch 5", c, err)
 		}
@@ -310,11 +310,11 @@ func TestWithout(t *testing.T) {
 		old := newComm(1)
 		go func() {
 			time.Sleep(time.Second)
-			v.set(2, nil, member.NodeID{7})
+			v.set(2, nil, membership.NodeID{7})
 			time.Sleep(time.Second)
 			v.set(3, nil)
 		}()
-		c, err := f.Without(t.Context(), old, []member.NodeID{{7}}, time.Minute)
+		c, err := f.Without(t.Context(), old, []membership.NodeID{{7}}, time.Minute)
 		if err != nil || c.Epoch() != 3 {
 			t.Errorf("got %+v, %v, want the communicator of epoch 3", c, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -39,8 +39,8 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 
 // caller is the node that has connected: one behind this one in the first view, or
 // one that is expected.
-func (m *Mesh) caller(c transport.Conn) (id member.NodeID, seat int, ok bool) {
-	id, err := member.ParseNodeID(c.Peer())
+func (m *Mesh) caller(c transport.Conn) (id membership.NodeID, seat int, ok bool) {
+	id, err := membership.ParseNodeID(c.Peer())
 	if err != nil {
 		return id, 0, false
 	}

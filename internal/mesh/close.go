@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // Close ends all operations, says goodbye to all peers, waits at most until
@@ -31,7 +31,7 @@ func (m *Mesh) close(ctx context.Context) error {
 	var closing sync.WaitGroup
 	for l, effects := range links {
 		closing.Go(func() {
-			if effects.Has(member.SayGoodbye) {
+			if effects.Has(membership.SayGoodbye) {
 				l.Close(ctx)
 			} else {
 				l.Abort()
@@ -65,22 +65,22 @@ func (m *Mesh) Abort() {
 // shut lets no more links be made, and returns those there are, with how to close
 // each. A failure that is being told is told before, so that no goodbye comes ahead of
 // its reason.
-func (m *Mesh) shut() (links map[*link.Link]member.PeerEffects) {
+func (m *Mesh) shut() (links map[*link.Link]membership.PeerEffects) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = true
-	links = make(map[*link.Link]member.PeerEffects)
+	links = make(map[*link.Link]membership.PeerEffects)
 	for seat, l := range m.links {
-		var effects member.PeerEffects
-		m.states[seat], effects = m.states[seat].Next(member.SelfClosing)
+		var effects membership.PeerEffects
+		m.states[seat], effects = m.states[seat].Next(membership.SelfClosing)
 		if l != nil {
 			links[l] = effects
 		}
 	}
 	if m.loop != nil {
-		links[m.loop] = member.SayGoodbye
+		links[m.loop] = membership.SayGoodbye
 	}
 	return links
 }

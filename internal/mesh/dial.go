@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -120,7 +120,7 @@ func (m *Mesh) connected(ctx context.Context, r *route, seat int) error {
 type dialing struct {
 	mesh     *Mesh
 	seat     int
-	node     member.Node
+	node     membership.Node
 	addrs    []string
 	whyNot   map[*Path]string
 	hopeless bool // the last round has shown that another one is of no use

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // reports collects the calls of Config.Linked.
@@ -15,7 +15,7 @@ type reports struct {
 	ups []bool
 }
 
-func (r *reports) add(_ member.NodeID, up bool) {
+func (r *reports) add(_ membership.NodeID, up bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ups = append(r.ups, up)
@@ -61,9 +61,9 @@ func TestForget(t *testing.T) {
 		w.form()
 		m := w.meshes[0]
 		for i := range 200 {
-			n := member.Node{ID: idOf(100), Addrs: []string{"nowhere"}}
+			n := membership.Node{ID: idOf(100), Addrs: []string{"nowhere"}}
 			n.ID[1] = byte(i)
-			m.Expect([]member.Node{n})
+			m.Expect([]membership.Node{n})
 			m.Forget(n.ID)
 			m.Forget(n.ID)
 		}
@@ -80,14 +80,14 @@ func TestForget(t *testing.T) {
 		if seats > 3 || expected != 1 {
 			t.Errorf("%d seats, %d nodes expected, want 3 and 1", seats, expected)
 		}
-		for rank, err := range w.reduceIn(2, member.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2) {
+		for rank, err := range w.reduceIn(2, membership.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2) {
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
 		// One that is in the view is not forgotten.
 		m.Forget(idOf(2))
-		for rank, err := range w.reduceIn(3, member.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2) {
+		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2) {
 			if err != nil {
 				t.Errorf("after it is in the view, rank %d: %v", rank, err)
 			}
@@ -105,9 +105,9 @@ func TestSeatOfAnother(t *testing.T) {
 		m.mu.Lock()
 		l, r, seat := m.links[1], m.routes[1], 1
 		m.mu.Unlock()
-		other := member.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
+		other := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
 		m.Forget(idOf(1))
-		m.Expect([]member.Node{other})
+		m.Expect([]membership.Node{other})
 		if got := m.node(seat); got.ID != other.ID {
 			t.Fatalf("seat %d is of %v", seat, got)
 		}
@@ -131,15 +131,15 @@ func TestAdoptWaitsForBoundedTime(t *testing.T) {
 		}
 	}
 	inBubble(t, 3, func(w *world) {
-		var lost []member.NodeID
-		w.lost = func(id member.NodeID, _ error) { lost = append(lost, id) }
+		var lost []membership.NodeID
+		w.lost = func(id membership.NodeID, _ error) { lost = append(lost, id) }
 		w.form()
 		m := w.meshes[0]
-		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
 		m.Expect(next.Nodes[3:])
 		began := time.Now()
 		w.adopt(m, next)
-		if took := time.Since(began); took != timeout || !slices.Equal(lost, []member.NodeID{idOf(3)}) {
+		if took := time.Since(began); took != timeout || !slices.Equal(lost, []membership.NodeID{idOf(3)}) {
 			t.Errorf("after %v these are lost: %v, want the newcomer after %v", took, lost, timeout)
 		}
 	})
@@ -151,12 +151,12 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.newcomers(1)
-		view := member.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
-		deaf := member.Node{ID: idOf(9), Addrs: []string{"nowhere"}, Host: "nowhere"}
-		all := append(slices.Clone(view.Nodes), member.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()}, deaf)
+		view := membership.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
+		deaf := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}, Host: "nowhere"}
+		all := append(slices.Clone(view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()}, deaf)
 		rank := len(all)
 		id := idOf(4)
-		all = append(all, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		all = append(all, membership.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
 		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
 		w.network.Host(id.String())
 		w.transports, w.meshes, w.comms = append(w.transports, nil), append(w.meshes, nil), append(w.comms, nil)
@@ -165,7 +165,7 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 			m.Expect(all[rank:])
 		}
 		cfg := Config{
-			Self: id, View: member.View{Epoch: 1, Nodes: all}, World: 3, Paths: []Path{{Transport: w.transports[4]}}, Loop: w.config(0).Loop,
+			Self: id, View: membership.View{Epoch: 1, Nodes: all}, World: 3, Paths: []Path{{Transport: w.transports[4]}}, Loop: w.config(0).Loop,
 		}
 		began := time.Now()
 		m, err := Form(w.Context(), cfg)
@@ -179,7 +179,7 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 		if took := time.Since(began); took > besidePatience+time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if got := m.Beside(); !slices.Equal(got, []member.NodeID{idOf(3)}) {
+		if got := m.Beside(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {
 			t.Errorf("it is linked to %v beside it, want node 3", got)
 		}
 	})

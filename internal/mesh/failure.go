@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -27,9 +27,9 @@ func (m *Mesh) lost(l *link.Link, err error) {
 		m.missed(l.Peer, err)
 		return
 	}
-	event := member.LinkLost
+	event := membership.LinkLost
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
-		event = member.LinkClosed
+		event = membership.LinkClosed
 	}
 	m.apply(l.Peer, event, news{err: err, from: l})
 }
@@ -43,7 +43,7 @@ func (m *Mesh) left(l *link.Link) {
 	m.mu.Lock()
 	m.parted[l.Peer] = hasLeft
 	m.mu.Unlock()
-	m.apply(l.Peer, member.Goodbye, news{from: l})
+	m.apply(l.Peer, membership.Goodbye, news{from: l})
 }
 
 // Gone are the numbers of the links, as Link.Peer has them, of nodes that use no
@@ -87,8 +87,8 @@ func (m *Mesh) missed(seat int, err error) {
 // told handles the report of a peer that a node has lost its link to another.
 func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 	m.mu.Lock()
-	seat, ok := m.seatOf(member.NodeID(f.Node))
-	by, known := m.seatOf(member.NodeID(f.By))
+	seat, ok := m.seatOf(membership.NodeID(f.Node))
+	by, known := m.seatOf(membership.NodeID(f.By))
 	if !known {
 		by, f.By = l.Peer, m.nodes[l.Peer].ID
 	}
@@ -96,13 +96,13 @@ func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
 		m.mu.Unlock()
 		return // The node is not in the view, or its reporter is not.
 	}
-	report := member.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
+	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
 	event := report.Event(m.view.Epoch)
 	err := &reportedError{by: m.ranks[by], text: text, lostBy: -1}
 	switch {
 	case report.Self:
 		seat, err.doubting, err.lostBy = l.Peer, true, by
-	case m.states[seat] == member.PeerLeft:
+	case m.states[seat] == membership.PeerLeft:
 		err.left = true
 	}
 	m.mu.Unlock()
@@ -160,65 +160,65 @@ type news struct {
 // may close its node as soon as a call has failed, and its goodbye must not
 // arrive before the reason for it, or this node would be taken for the reason. Links are
 // closed last, when nothing uses them any more. Nothing here blocks.
-func (m *Mesh) apply(seat int, e member.PeerEvent, n news) {
+func (m *Mesh) apply(seat int, e membership.PeerEvent, n news) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	m.mu.Lock()
-	var effects member.PeerEffects
+	var effects membership.PeerEffects
 	m.states[seat], effects = m.states[seat].Next(e)
 	id, l := m.nodes[seat].ID, m.links[seat]
 	if n.report.Node != id { // It is the news of this node.
 		n.report = wire.Failed{Node: id, By: m.cfg.Self, Epoch: m.view.Epoch}
 	}
-	n.report.Closed = effects.Has(member.TellClosed)
+	n.report.Closed = effects.Has(membership.TellClosed)
 	switch e {
-	case member.ReportedLost, member.ReportedClosed, member.DoubtsSelf:
+	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		m.reports[seat] = cmp.Or(m.reports[seat], n.err)
-	case member.Goodbye:
+	case membership.Goodbye:
 		if r, ok := m.reports[seat].(*reportedError); ok {
 			n.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
 		}
-	case member.AdoptedIn, member.AdoptedOut, member.AdoptedUnlinked:
+	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		m.reports[seat] = nil
 	}
 	links := slices.Clone(m.links)
 	m.mu.Unlock()
 	m.report(id, effects, n.err)
 	m.notify(seat, effects, n.err)
-	if effects&(member.TellLost|member.TellClosed) != 0 {
+	if effects&(membership.TellLost|membership.TellClosed) != 0 {
 		m.tell(links, seat, n)
 	}
-	if effects.Has(member.TellPeer) && l != nil {
+	if effects.Has(membership.TellPeer) && l != nil {
 		l.Failed(n.report, reason(n.err))
 	}
 	m.end(seat, l, e, effects, n.err)
-	if effects.Has(member.DropLink) {
+	if effects.Has(membership.DropLink) {
 		m.drop(seat, l)
 	}
 }
 
 // report tells the session with the seed.
-func (m *Mesh) report(id member.NodeID, effects member.PeerEffects, err error) {
-	if effects.Has(member.ReportLost) && m.cfg.Lost != nil {
+func (m *Mesh) report(id membership.NodeID, effects membership.PeerEffects, err error) {
+	if effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
 		m.cfg.Lost(id, err)
 	}
-	if effects.Has(member.ReportLeft) && m.cfg.Left != nil {
+	if effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
 		m.cfg.Left(id)
 	}
 }
 
 // notify writes to the log, and passes failures to the program.
-func (m *Mesh) notify(seat int, effects member.PeerEffects, err error) {
-	if effects.Has(member.NotifyLeft) {
+func (m *Mesh) notify(seat int, effects membership.PeerEffects, err error) {
+	if effects.Has(membership.NotifyLeft) {
 		m.log.Info("a node has left", m.note(seat))
 	}
-	if effects.Has(member.NotifyRemoved) {
+	if effects.Has(membership.NotifyRemoved) {
 		m.log.Info("a node is not in the world any more", m.note(seat))
 	}
 	switch {
-	case effects.Has(member.NotifyFailed):
+	case effects.Has(membership.NotifyFailed):
 		m.log.Error("a node has failed", m.note(seat), "reason", err)
-	case effects.Has(member.NotifyLost):
+	case effects.Has(membership.NotifyLost):
 		m.log.Warn("a node that has left counts as failed", m.note(seat), "reason", err)
 	default:
 		return
@@ -242,20 +242,20 @@ func (m *Mesh) tell(links []*link.Link, lost int, n news) {
 }
 
 // end ends the communicators and operations that cannot go on without a peer.
-func (m *Mesh) end(seat int, l *link.Link, e member.PeerEvent, effects member.PeerEffects, err error) {
-	comms := effects.Has(member.EndComms)
+func (m *Mesh) end(seat int, l *link.Link, e membership.PeerEvent, effects membership.PeerEffects, err error) {
+	comms := effects.Has(membership.EndComms)
 	switch {
-	case comms && (e == member.LinkLost || e == member.LinkClosed):
+	case comms && (e == membership.LinkLost || e == membership.LinkClosed):
 		m.engine.Lost(l, err)
-	case effects.Has(member.RevokeComms):
+	case effects.Has(membership.RevokeComms):
 		m.engine.PeerRemoved(seat, err)
 	case comms && l != nil:
 		m.engine.Doubt(l, err)
 	}
-	if effects.Has(member.EndOperations) && l != nil {
+	if effects.Has(membership.EndOperations) && l != nil {
 		m.engine.Left(l)
 	}
-	if effects.Has(member.Trust) && l != nil {
+	if effects.Has(membership.Trust) && l != nil {
 		m.engine.Trust(l)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -73,7 +73,7 @@ func TestEveryoneLearnsOfAFailure(t *testing.T) {
 			})
 		})
 	}
-	if got := len(member.Watchers(member.View{Nodes: make([]member.Node, n)}, victim, WatchedMax)); got >= n-1 {
+	if got := len(membership.Watchers(membership.View{Nodes: make([]membership.Node, n)}, victim, WatchedMax)); got >= n-1 {
 		t.Fatalf("%d nodes watch the victim: the test shows nothing", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestNewsTravelsAnyWay(t *testing.T) {
 	inBubble(t, n, func(w *world) {
 		w.form()
 		time.Sleep(10 * time.Second)
-		watchers := member.Watchers(w.view, victim, WatchedMax)
+		watchers := membership.Watchers(w.view, victim, WatchedMax)
 		far := w.ranks(append(watchers, victim)...)[0]
 		for _, rank := range watchers {
 			w.network.SetOneWay(w.host(rank), w.host(far), sim.Link{Delay: 3 * time.Second})
@@ -180,7 +180,7 @@ func TestOutcastAccusesNobody(t *testing.T) {
 				t.Errorf("for rank %d these have failed: %v, want %v", rank, got, want)
 			}
 		}
-		next := member.View{Epoch: 2, Nodes: w.meshes[1].cfg.View.Nodes[1:]}
+		next := membership.View{Epoch: 2, Nodes: w.meshes[1].cfg.View.Nodes[1:]}
 		comms := make([]*engine.Comm, 2)
 		for i, m := range w.meshes[1:] {
 			if c := m.Engine().NewComm(2, i, linksOf(t, m, next)); c.Err() == nil && i == 1 {
@@ -211,7 +211,7 @@ func TestOutcastAccusesNobody(t *testing.T) {
 func TestStaleNews(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
-		next := member.View{Epoch: 2, Nodes: w.view.Nodes}
+		next := membership.View{Epoch: 2, Nodes: w.view.Nodes}
 		w.adopt(w.meshes[0], next)
 		c := w.meshes[0].Engine().NewComm(2, 0, linksOf(t, w.meshes[0], next))
 		say := func(epoch uint64) {
@@ -313,9 +313,9 @@ func TestFailureAfterLeaving(t *testing.T) {
 func TestFailureOverMem(t *testing.T) {
 	const n, victim = 6, 4
 	network := mem.NewNetwork()
-	view := member.View{Epoch: 1}
+	view := membership.View{Epoch: 1}
 	for rank := range n {
-		view.Nodes = append(view.Nodes, member.Node{ID: idOf(rank), Addrs: []string{idOf(rank).String()}, Host: "here"})
+		view.Nodes = append(view.Nodes, membership.Node{ID: idOf(rank), Addrs: []string{idOf(rank).String()}, Host: "here"})
 	}
 	errs := make([]error, n)
 	begun := make(chan struct{}, n)
@@ -337,7 +337,7 @@ func TestFailureOverMem(t *testing.T) {
 	}
 }
 
-func workUntilItFails(ctx context.Context, network *mem.Network, view member.View, rank int, begun chan<- struct{}) error {
+func workUntilItFails(ctx context.Context, network *mem.Network, view membership.View, rank int, begun chan<- struct{}) error {
 	// Whoever waits for begun must not wait for one that has failed before.
 	var once sync.Once
 	begin := func() { once.Do(func() { begun <- struct{}{} }) }
@@ -362,7 +362,7 @@ func workUntilItFails(ctx context.Context, network *mem.Network, view member.Vie
 	return reduceForEver(ctx, c, rank, view.Size(), begin)
 }
 
-func formOverMem(ctx context.Context, network *mem.Network, view member.View, rank int) (*Mesh, error) {
+func formOverMem(ctx context.Context, network *mem.Network, view membership.View, rank int) (*Mesh, error) {
 	var t transport.Transport
 	t, err := network.Listen(idOf(rank).String())
 	if err != nil {

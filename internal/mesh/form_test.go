@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -323,7 +323,7 @@ func TestWrongAddresses(t *testing.T) {
 		}
 	})
 	inBubble(t, 2, func(w *world) {
-		w.view.Nodes[0] = member.Node{ID: idOf(0), Addrs: []string{"127.0.0.1:7000"}, Host: "elsewhere"}
+		w.view.Nodes[0] = membership.Node{ID: idOf(0), Addrs: []string{"127.0.0.1:7000"}, Host: "elsewhere"}
 		began := time.Now()
 		_, err := Form(w.Context(), w.config(1))
 		if e, ok := errors.AsType[*UnreachableError](err); !ok || e.Rank != 0 || len(e.Addrs) != 1 {

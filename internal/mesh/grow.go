@@ -7,38 +7,38 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // seat gives a node a seat. It is called with the lock held, or before anyone else
 // has m.
-func (m *Mesh) seat(n member.Node, rank int) (seat int) {
+func (m *Mesh) seat(n membership.Node, rank int) (seat int) {
 	if len(m.free) > 0 {
 		seat, m.free = m.free[0], m.free[1:]
 		m.nodes[seat], m.ranks[seat] = n, rank
-		m.states[seat], m.reports[seat] = member.PeerLinked, nil
+		m.states[seat], m.reports[seat] = membership.PeerLinked, nil
 		return seat
 	}
 	m.nodes = append(m.nodes, n)
 	m.ranks = append(m.ranks, rank)
 	m.links = append(m.links, nil)
 	m.routes = append(m.routes, nil)
-	m.states = append(m.states, member.PeerLinked)
+	m.states = append(m.states, membership.PeerLinked)
 	m.reports = append(m.reports, nil)
 	return len(m.nodes) - 1
 }
 
 // seatOf is the seat of a node that has one. It is called with the lock held.
-func (m *Mesh) seatOf(id member.NodeID) (seat int, ok bool) {
-	if id == (member.NodeID{}) {
+func (m *Mesh) seatOf(id membership.NodeID) (seat int, ok bool) {
+	if id == (membership.NodeID{}) {
 		return 0, false // as seats that are free have it
 	}
-	return member.View{Nodes: m.nodes}.Rank(id)
+	return membership.View{Nodes: m.nodes}.Rank(id)
 }
 
 // node is who has a seat.
-func (m *Mesh) node(seat int) member.Node {
+func (m *Mesh) node(seat int) membership.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nodes[seat]
@@ -47,7 +47,7 @@ func (m *Mesh) node(seat int) member.Node {
 // Expect lets nodes connect themselves to this one that are not in the view, but
 // may be in the next. That they do not, or do it anew, is no failure, even if they have
 // been linked to this node before.
-func (m *Mesh) Expect(nodes []member.Node) {
+func (m *Mesh) Expect(nodes []membership.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range nodes {
@@ -59,7 +59,7 @@ func (m *Mesh) Expect(nodes []member.Node) {
 			seat = m.seat(n, -1)
 		}
 		m.expected[seat] = true
-		m.states[seat], _ = m.states[seat].Next(member.Expected)
+		m.states[seat], _ = m.states[seat].Next(membership.Expected)
 		m.reports[seat] = nil
 	}
 }
@@ -67,7 +67,7 @@ func (m *Mesh) Expect(nodes []member.Node) {
 // Forget undoes Expect for a node that does not come: its link ends, and its number is for
 // another one, so that nodes that never enter take no memory. A node that has been in a
 // view keeps its number.
-func (m *Mesh) Forget(id member.NodeID) {
+func (m *Mesh) Forget(id membership.NodeID) {
 	m.mu.Lock()
 	seat, known := m.seatOf(id)
 	forget := known && m.expected[seat] && m.ranks[seat] < 0
@@ -84,7 +84,7 @@ func (m *Mesh) Forget(id member.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.parted, seat)
-	m.nodes[seat] = member.Node{}
+	m.nodes[seat] = membership.Node{}
 	m.free = append(m.free, seat)
 }
 
@@ -126,7 +126,7 @@ func (m *Mesh) reportLink(seat int) {
 }
 
 // Beside returns the nodes that join as this one does and that it has links to.
-func (m *Mesh) Beside() (ids []member.NodeID) {
+func (m *Mesh) Beside() (ids []membership.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for seat, l := range m.links {
@@ -166,7 +166,7 @@ func (m *Mesh) adoptTimeout() time.Duration {
 // after SettleTimeout, are lost. The links to all others end, but for nodes that are still
 // expected. If ctx ends while they may still come, its cause is the error, and the
 // view is not adopted: that says nothing of them.
-func (m *Mesh) Adopt(ctx context.Context, v member.View) error {
+func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	if err := m.settle(ctx, v); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (m *Mesh) Adopt(ctx context.Context, v member.View) error {
 }
 
 // settle waits for links to the nodes of a view that were expected.
-func (m *Mesh) settle(ctx context.Context, v member.View) error {
+func (m *Mesh) settle(ctx context.Context, v membership.View) error {
 	patience := time.NewTimer(m.adoptTimeout())
 	defer patience.Stop()
 	for {
@@ -215,10 +215,10 @@ func (m *Mesh) settle(ctx context.Context, v member.View) error {
 }
 
 // adopt is Adopt for one seat.
-func (m *Mesh) adopt(seat int, v member.View) {
+func (m *Mesh) adopt(seat int, v membership.View) {
 	m.mu.Lock()
 	n, l, expected := m.nodes[seat], m.links[seat], m.expected[seat]
-	if n.ID == (member.NodeID{}) {
+	if n.ID == (membership.NodeID{}) {
 		m.mu.Unlock()
 		return // no node has this seat now
 	}
@@ -227,11 +227,11 @@ func (m *Mesh) adopt(seat int, v member.View) {
 	switch {
 	case expected:
 	case !stays:
-		m.apply(seat, member.AdoptedOut, news{err: errRemoved})
+		m.apply(seat, membership.AdoptedOut, news{err: errRemoved})
 	case l == nil:
-		m.apply(seat, member.AdoptedUnlinked, news{err: errUnlinked})
+		m.apply(seat, membership.AdoptedUnlinked, news{err: errUnlinked})
 	default:
-		m.apply(seat, member.AdoptedIn, news{})
+		m.apply(seat, membership.AdoptedIn, news{})
 	}
 }
 

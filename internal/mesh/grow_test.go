@@ -10,26 +10,26 @@ import (
 	"time"
 	"weak"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // newcomers are nodes beside those of a world, each of which links itself to all
 // before it.
-func (w *world) newcomers(n int) (all member.View) {
+func (w *world) newcomers(n int) (all membership.View) {
 	w.Helper()
 	return w.newcomersAfter(n, 0)
 }
 
 // newcomersAfter is newcomers, of whom others hear so long after they have begun to
 // link themselves to these.
-func (w *world) newcomersAfter(n int, late time.Duration) (all member.View) {
+func (w *world) newcomersAfter(n int, late time.Duration) (all membership.View) {
 	w.Helper()
-	all = member.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
+	all = membership.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
 	for range n {
 		rank := len(all.Nodes)
 		id := idOf(rank)
-		all.Nodes = append(all.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		all.Nodes = append(all.Nodes, membership.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
 		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
 		w.network.Host(id.String())
 		w.transports, w.meshes, w.comms = append(w.transports, nil), append(w.meshes, nil), append(w.comms, nil)
@@ -44,13 +44,13 @@ func (w *world) newcomersAfter(n int, late time.Duration) (all member.View) {
 		} else {
 			expect()
 		}
-		w.come(member.View{Epoch: 1, Nodes: slices.Clone(all.Nodes)}, rank)
+		w.come(membership.View{Epoch: 1, Nodes: slices.Clone(all.Nodes)}, rank)
 	}
 	return all
 }
 
 // come links a newcomer, the last of some nodes, to those before it.
-func (w *world) come(all member.View, rank int) {
+func (w *world) come(all membership.View, rank int) {
 	w.Helper()
 	before := w.view
 	w.view = all
@@ -68,7 +68,7 @@ func (w *world) come(all member.View, rank int) {
 }
 
 // reduceIn makes an all-reduce of some nodes in a view, and returns their errors.
-func (w *world) reduceIn(id uint64, v member.View, seats ...int) []error {
+func (w *world) reduceIn(id uint64, v membership.View, seats ...int) []error {
 	errs := make([]error, len(seats))
 	var all sync.WaitGroup
 	for rank, seat := range seats {
@@ -98,7 +98,7 @@ func TestGrow(t *testing.T) {
 				t.Errorf("before they are in the world, rank %d: %v", rank, err)
 			}
 		}
-		for rank, err := range w.reduceIn(2, member.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2, 3, 4) {
+		for rank, err := range w.reduceIn(2, membership.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2, 3, 4) {
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
@@ -106,7 +106,7 @@ func TestGrow(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.network.PowerOff(w.host(1))
 		time.Sleep(timeout + 3*interval)
-		rest := member.View{Epoch: 3, Nodes: slices.Delete(slices.Clone(all.Nodes), 1, 2)}
+		rest := membership.View{Epoch: 3, Nodes: slices.Delete(slices.Clone(all.Nodes), 1, 2)}
 		for rank, err := range w.reduceIn(3, rest, 0, 2, 3, 4) {
 			if err != nil {
 				t.Errorf("without one of them, rank %d: %v", rank, err)
@@ -154,13 +154,13 @@ func TestGoneAreForgotten(t *testing.T) {
 		early, late := weak.Make(w.linkOf(0, 3)), weak.Make(w.linkOf(0, 2))
 		w.meshes[3].Abort()
 		w.meshes[3] = nil
-		m.apply(2, member.ReportedLost, news{err: &reportedError{by: 1, text: "it is silent"}})
+		m.apply(2, membership.ReportedLost, news{err: &reportedError{by: 1, text: "it is silent"}})
 		time.Sleep(time.Second)
 		w.network.Crash(w.host(2))
 		time.Sleep(time.Minute)
 		w.comms[0].Close()
 		w.comms[0] = nil
-		w.adopt(m, member.View{Epoch: 2, Nodes: w.view.Nodes[:2]})
+		w.adopt(m, membership.View{Epoch: 2, Nodes: w.view.Nodes[:2]})
 		for range 100 {
 			time.Sleep(time.Second)
 			runtime.GC()
@@ -198,8 +198,8 @@ func TestWaits(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomers(2)
-		without := member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
-		last := member.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
+		without := membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
+		last := membership.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
 		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
 			if err != nil {
 				t.Errorf("without it, rank %d: %v", rank, err)
@@ -219,8 +219,8 @@ func TestWaits(t *testing.T) {
 func TestWaitersLoseEachOther(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		var mu sync.Mutex
-		var lost []member.NodeID
-		w.lost = func(id member.NodeID, _ error) {
+		var lost []membership.NodeID
+		w.lost = func(id membership.NodeID, _ error) {
 			mu.Lock()
 			defer mu.Unlock()
 			lost = append(lost, id)
@@ -231,7 +231,7 @@ func TestWaitersLoseEachOther(t *testing.T) {
 		time.Sleep(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if !slices.Equal(lost, []member.NodeID{idOf(3)}) {
+		if !slices.Equal(lost, []membership.NodeID{idOf(3)}) {
 			t.Errorf("these were lost: %v, want node 3, once", lost)
 		}
 		for seat := range 5 {
@@ -248,7 +248,7 @@ func TestWaitsAndComesAgain(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomers(2)
-		without := member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
+		without := membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
 		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
 			if err != nil {
 				t.Errorf("without it, rank %d: %v", rank, err)
@@ -259,7 +259,7 @@ func TestWaitsAndComesAgain(t *testing.T) {
 		for _, seat := range []int{0, 1, 2, 4} {
 			w.meshes[seat].Expect(all.Nodes[3:4])
 		}
-		last := member.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
+		last := membership.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
 		w.come(last, 3)
 		for rank, err := range w.reduceIn(3, last, 0, 1, 2, 4, 3) {
 			if err != nil {
@@ -294,9 +294,9 @@ func TestNewcomerAccusesNobody(t *testing.T) {
 // in the later view.
 func TestOvertaken(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
-		w.lost = func(id member.NodeID, err error) { t.Errorf("%s is said to be lost: %v", id, err) }
+		w.lost = func(id membership.NodeID, err error) { t.Errorf("%s is said to be lost: %v", id, err) }
 		w.form()
-		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()})}
+		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()})}
 		m := w.meshes[0]
 		m.Expect(next.Nodes[3:])
 		later := errors.New("there is a later view")
@@ -306,7 +306,7 @@ func TestOvertaken(t *testing.T) {
 			t.Errorf("a view that a node gives up is adopted: %v, want %v", err, later)
 		}
 		all := w.newcomers(1)
-		for rank, err := range w.reduceIn(3, member.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2, 3) {
+		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2, 3) {
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
@@ -318,14 +318,14 @@ func TestOvertaken(t *testing.T) {
 func TestUnlinked(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		var mu sync.Mutex
-		lost := make(map[member.NodeID]int)
-		w.lost = func(id member.NodeID, _ error) {
+		lost := make(map[membership.NodeID]int)
+		w.lost = func(id membership.NodeID, _ error) {
 			mu.Lock()
 			defer mu.Unlock()
 			lost[id]++
 		}
 		w.form()
-		next := member.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), member.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
 		for _, m := range w.meshes {
 			m.Expect(next.Nodes[3:])
 			w.adopt(m, next)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -83,9 +83,9 @@ func TestPartialLeave(t *testing.T) {
 	for _, c := range partialLeaves() {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, 4, func(w *world) {
-				lost := make(map[int][]member.NodeID)
+				lost := make(map[int][]membership.NodeID)
 				var mu sync.Mutex
-				w.lostBy = func(rank int, id member.NodeID) {
+				w.lostBy = func(rank int, id membership.NodeID) {
 					mu.Lock()
 					defer mu.Unlock()
 					lost[rank] = append(lost[rank], id)
@@ -110,7 +110,7 @@ func TestPartialLeave(t *testing.T) {
 				w.meshes[3].Close(closing)
 				all.Wait()
 				goOn := errors.Is(errs[0], context.DeadlineExceeded)
-				if left := w.stateOf(0, 3) == member.PeerLeft; goOn != left {
+				if left := w.stateOf(0, 3) == membership.PeerLeft; goOn != left {
 					t.Fatalf("rank 0: %v; rank 3 has left for it: %v", errs[0], left)
 				}
 				for rank := range 3 {
@@ -133,7 +133,7 @@ func TestPartialLeave(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				for rank := range 3 {
-					if got := lost[rank]; (rank > 0 || goOn) && len(got) > 0 || rank == 0 && !goOn && !slices.Equal(got, []member.NodeID{idOf(3)}) {
+					if got := lost[rank]; (rank > 0 || goOn) && len(got) > 0 || rank == 0 && !goOn && !slices.Equal(got, []membership.NodeID{idOf(3)}) {
 						t.Errorf("rank %d reports these as lost: %v, want rank 3 by rank 0 alone", rank, got)
 					}
 				}
@@ -143,7 +143,7 @@ func TestPartialLeave(t *testing.T) {
 }
 
 // stateOf is the state that a rank has in the mesh of another.
-func (w *world) stateOf(of, rank int) member.PeerState {
+func (w *world) stateOf(of, rank int) membership.PeerState {
 	m := w.meshes[of]
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +175,7 @@ func TestLeaveWithoutLoss(t *testing.T) {
 func TestDoubtedRankHears(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
-		pair := member.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
+		pair := membership.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
 		c := w.meshes[0].Engine().NewComm(7, 0, linksOf(t, w.meshes[0], pair))
 		w.meshes[1].Engine().NewComm(7, 1, linksOf(t, w.meshes[1], pair))
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
@@ -189,7 +189,7 @@ func TestDoubtedRankHears(t *testing.T) {
 		if got := w.notes[0].all(); !slices.Equal(got, []int{2}) {
 			t.Errorf("for rank 0 these have failed: %v, want 2", got)
 		}
-		next := member.View{Epoch: 2, Nodes: w.view.Nodes[:2]}
+		next := membership.View{Epoch: 2, Nodes: w.view.Nodes[:2]}
 		comms := make([]*engine.Comm, 2)
 		for rank, m := range w.meshes[:2] {
 			w.adopt(m, next)
@@ -209,7 +209,7 @@ func TestDoubtedRankHears(t *testing.T) {
 func TestRemovedRankEndsComms(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
-		some := member.View{Epoch: 1, Nodes: []member.Node{w.view.Nodes[0], w.view.Nodes[2], w.view.Nodes[3]}}
+		some := membership.View{Epoch: 1, Nodes: []membership.Node{w.view.Nodes[0], w.view.Nodes[2], w.view.Nodes[3]}}
 		comms := make([]*engine.Comm, 4)
 		for i, rank := range []int{0, 2, 3} {
 			comms[rank] = w.meshes[rank].Engine().NewComm(7, i, linksOf(t, w.meshes[rank], some))
@@ -217,7 +217,7 @@ func TestRemovedRankEndsComms(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		time.AfterFunc(time.Second, func() {
-			w.adopt(w.meshes[0], member.View{Epoch: 2, Nodes: w.view.Nodes[:3]})
+			w.adopt(w.meshes[0], membership.View{Epoch: 2, Nodes: w.view.Nodes[:3]})
 		})
 		_, err := comms[2].Recv(ctx, make([]byte, 8), 1, 0, 5)
 		r, ok := errors.AsType[*engine.RevokedError](err)
@@ -234,10 +234,10 @@ func TestRemovedRankEndsComms(t *testing.T) {
 func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 	const n, leaver = 10, 3
 	inBubble(t, n, func(w *world) {
-		far := w.ranks(append(member.Watchers(w.view, leaver, WatchedMax), leaver)...)[0]
+		far := w.ranks(append(membership.Watchers(w.view, leaver, WatchedMax), leaver)...)[0]
 		next := w.view
 		var mu sync.Mutex
-		w.newest = func() member.View {
+		w.newest = func() membership.View {
 			mu.Lock()
 			defer mu.Unlock()
 			return next
@@ -249,7 +249,7 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 		time.AfterFunc(20*time.Millisecond, func() {
 			mu.Lock()
 			defer mu.Unlock()
-			next = member.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(w.view.Nodes), leaver, leaver+1)}
+			next = membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(w.view.Nodes), leaver, leaver+1)}
 		})
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -17,7 +17,7 @@ const lobbyTimeout = 30 * time.Second
 // to: one for each node.
 type lobby struct {
 	mu      sync.Mutex
-	guests  map[member.NodeID]*guest
+	guests  map[membership.NodeID]*guest
 	changed chan struct{} // closed when someone comes
 	closed  bool
 }
@@ -28,12 +28,12 @@ type guest struct {
 }
 
 func newLobby() *lobby {
-	return &lobby{guests: make(map[member.NodeID]*guest), changed: make(chan struct{})}
+	return &lobby{guests: make(map[membership.NodeID]*guest), changed: make(chan struct{})}
 }
 
 // put lets a connection wait. A node that connects again has given up the
 // connection before.
-func (b *lobby) put(id member.NodeID, c transport.Conn) {
+func (b *lobby) put(id membership.NodeID, c transport.Conn) {
 	g := &guest{conn: c}
 	b.mu.Lock()
 	old := b.remove(id)
@@ -54,7 +54,7 @@ func (b *lobby) put(id member.NodeID, c transport.Conn) {
 }
 
 // take returns the connection of a node. It waits for one until ctx ends.
-func (b *lobby) take(ctx context.Context, id member.NodeID) (transport.Conn, error) {
+func (b *lobby) take(ctx context.Context, id membership.NodeID) (transport.Conn, error) {
 	for {
 		b.mu.Lock()
 		g, changed, closed := b.remove(id), b.changed, b.closed
@@ -77,7 +77,7 @@ func (b *lobby) take(ctx context.Context, id member.NodeID) (transport.Conn, err
 }
 
 // remove takes the entry of a node out. It is called with the lock held.
-func (b *lobby) remove(id member.NodeID) *guest {
+func (b *lobby) remove(id membership.NodeID) *guest {
 	g := b.guests[id]
 	if g != nil {
 		g.timer.Stop()
@@ -87,7 +87,7 @@ func (b *lobby) remove(id member.NodeID) *guest {
 }
 
 // forget closes the connection of a guest whom nobody has asked for.
-func (b *lobby) forget(id member.NodeID, g *guest) {
+func (b *lobby) forget(id membership.NodeID, g *guest) {
 	b.mu.Lock()
 	mine := b.guests[id] == g
 	if mine {

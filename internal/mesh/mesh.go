@@ -19,7 +19,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -29,8 +29,8 @@ type Config struct {
 	// Self is this node, and View all nodes. World of them, the first ones, are in
 	// the world; 0 is all. Those behind them wait for it to let them in, as this node
 	// does: Form links it to them as far as they can be reached soon.
-	Self  member.NodeID
-	View  member.View
+	Self  membership.NodeID
+	View  membership.View
 	World int
 	// Paths reach them, the best first. Close closes their transports.
 	Paths []Path
@@ -45,22 +45,22 @@ type Config struct {
 	SettleTimeout time.Duration
 	// Linked is called when the link to an expected node stands, or is lost. The last call
 	// has the present state. It must not block; nil ignores.
-	Linked func(id member.NodeID, up bool)
+	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its link to another, but not when
 	// others have. It must not block; nil ignores.
-	Lost func(id member.NodeID, err error)
+	Lost func(id membership.NodeID, err error)
 	// Left is called when another node has taken its leave of this one. It must not
 	// block; nil ignores.
-	Left func(id member.NodeID)
+	Left func(id membership.NodeID)
 	// Failed is called when a node counts as failed, with its last rank, whether this
 	// node or another one has lost it. It is not called for a node that leaves, unless
 	// its goodbye does not reach another node, nor for one that is not in the next
 	// view for another reason. It must not block; nil ignores.
-	Failed func(rank int, n member.Node, err error)
+	Failed func(rank int, n membership.Node, err error)
 	// Newest returns the newest view that the seed has made, which this node may not have
 	// adopted. Peers that are not in it are watched. It must not block; nil is the view
 	// that this node has adopted.
-	Newest func() member.View
+	Newest func() membership.View
 	// EagerMax is that of the engine.
 	EagerMax int
 	// Log takes notes; nil discards them.
@@ -87,21 +87,21 @@ type Mesh struct {
 	reporting sync.Mutex
 
 	mu       sync.Mutex
-	nodes    []member.Node // by seat, as are all that follow
-	ranks    []int         // the last that they had, -1: none yet
+	nodes    []membership.Node // by seat, as are all that follow
+	ranks    []int             // the last that they had, -1: none yet
 	links    []*link.Link
 	routes   []*route
-	free     []int               // seats of nodes that did not come, to be used again
-	expected map[int]bool        // they are in no view yet
-	grown    chan struct{}       // closed when there is a link to one of these
-	states   []member.PeerState  // changed by apply, Expect and shut
-	reports  []error             // of other nodes about each, the first since it was linked
-	parted   map[int]func() bool // whether those whose links have ended are gone
+	free     []int                  // seats of nodes that did not come, to be used again
+	expected map[int]bool           // they are in no view yet
+	grown    chan struct{}          // closed when there is a link to one of these
+	states   []membership.PeerState // changed by apply, Expect and shut
+	reports  []error                // of other nodes about each, the first since it was linked
+	parted   map[int]func() bool    // whether those whose links have ended are gone
 
-	view    member.View   // the newest
-	loop    *link.Link    // the other end of the link to itself
-	missing int           // links to nodes of the first view that are required
-	changed chan struct{} // gets a value when none is missing
+	view    membership.View // the newest
+	loop    *link.Link      // the other end of the link to itself
+	missing int             // links to nodes of the first view that are required
+	changed chan struct{}   // gets a value when none is missing
 	formed  bool
 	redial  func(seat int) // makes a link again
 	closing bool
@@ -120,7 +120,7 @@ type Mesh struct {
 // An UnreachableError says to which rank no link could be made.
 type UnreachableError struct {
 	Rank  int
-	Node  member.NodeID
+	Node  membership.NodeID
 	Addrs []string
 	Err   error
 }
@@ -340,7 +340,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	seat := l.Peer
 	m.mu.Lock()
 	// The number may belong to another node by now.
-	refuse := m.closing || m.formed && !m.expected[seat] || r.peer != (member.NodeID{}) && r.peer != m.nodes[seat].ID
+	refuse := m.closing || m.formed && !m.expected[seat] || r.peer != (membership.NodeID{}) && r.peer != m.nodes[seat].ID
 	old, expected := m.links[seat], m.expected[seat]
 	if !refuse {
 		m.links[seat], m.routes[seat] = l, r
@@ -408,4 +408,4 @@ func (m *Mesh) unlink(l *link.Link) bool {
 func (m *Mesh) Engine() *engine.Engine { return m.engine }
 
 // Self is this node.
-func (m *Mesh) Self() member.NodeID { return m.cfg.Self }
+func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -34,12 +34,12 @@ type world struct {
 	testing.TB
 	interval   time.Duration // of heartbeats
 	network    *sim.Network
-	view       member.View
+	view       membership.View
 	transports []transport.Transport
 	paths      func(rank int) []Path // in place of the transports alone
-	lost       func(id member.NodeID, err error)
-	lostBy     func(rank int, id member.NodeID) // in place of lost
-	newest     func() member.View               // that of the seed
+	lost       func(id membership.NodeID, err error)
+	lostBy     func(rank int, id membership.NodeID) // in place of lost
+	newest     func() membership.View               // that of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -60,12 +60,12 @@ func inBubble(t *testing.T, n int, f func(w *world)) {
 // newWorld makes a world in which no node is up.
 func newWorld(t testing.TB, n int, cfg sim.Config) *world {
 	w := &world{
-		TB: t, interval: interval, network: sim.New(cfg), view: member.View{Epoch: 1},
+		TB: t, interval: interval, network: sim.New(cfg), view: membership.View{Epoch: 1},
 		transports: make([]transport.Transport, n), meshes: make([]*Mesh, n), comms: make([]*engine.Comm, n),
 	}
 	for rank := range n {
 		id := idOf(rank)
-		w.view.Nodes = append(w.view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
+		w.view.Nodes = append(w.view.Nodes, membership.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
 		w.notes = append(w.notes, &notes{failed: make(map[int]int)})
 		w.network.Host(id.String())
 	}
@@ -73,7 +73,7 @@ func newWorld(t testing.TB, n int, cfg sim.Config) *world {
 	return w
 }
 
-func idOf(rank int) (id member.NodeID) {
+func idOf(rank int) (id membership.NodeID) {
 	id[0], id[15] = byte(rank), 1
 	return id
 }
@@ -97,7 +97,7 @@ func (w *world) config(rank int) Config {
 	}
 	lost := w.lost
 	if w.lostBy != nil {
-		lost = func(id member.NodeID, _ error) { w.lostBy(rank, id) }
+		lost = func(id membership.NodeID, _ error) { w.lostBy(rank, id) }
 	}
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
@@ -145,7 +145,7 @@ func (w *world) open(rank int) {
 }
 
 // linksOf are the links of a mesh to the nodes of a view.
-func linksOf(t testing.TB, m *Mesh, v member.View) []*link.Link {
+func linksOf(t testing.TB, m *Mesh, v membership.View) []*link.Link {
 	t.Helper()
 	links, err := m.Links(v)
 	if err != nil {
@@ -155,7 +155,7 @@ func linksOf(t testing.TB, m *Mesh, v member.View) []*link.Link {
 }
 
 // adopt has a mesh go on with a later view.
-func (w *world) adopt(m *Mesh, v member.View) {
+func (w *world) adopt(m *Mesh, v membership.View) {
 	w.Helper()
 	if err := m.Adopt(w.Context(), v); err != nil {
 		w.Error(err)

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -66,7 +66,7 @@ func (m *Mesh) bulkPath() *Path {
 // A PathInfo says how a node is reached, and why not otherwise.
 type PathInfo struct {
 	Rank int
-	Node member.NodeID
+	Node membership.NodeID
 	// Addr is where its packets come from.
 	Addr string
 	// Link and Bulk are the names of the paths of the link, and of its bulk
@@ -80,7 +80,7 @@ type PathInfo struct {
 
 // Paths says how the other nodes of a view are reached, in the order of their
 // ranks there.
-func (m *Mesh) Paths(v member.View) (infos []PathInfo) {
+func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
@@ -93,7 +93,7 @@ func (m *Mesh) Paths(v member.View) (infos []PathInfo) {
 
 // Links are those to the nodes of a view, in the order of their ranks there. The
 // error names one to whom there is none.
-func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
+func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links := make([]*link.Link, v.Size())
@@ -110,7 +110,7 @@ func (m *Mesh) Links(v member.View) ([]*link.Link, error) {
 
 // Traffic returns the byte counts of the links to the other nodes of a view, in the
 // order of their ranks there.
-func (m *Mesh) Traffic(v member.View) (list []trace.Link) {
+func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
@@ -146,7 +146,7 @@ func Common(paths []PathInfo) (name string, encrypted bool) {
 
 // A route is the connections to a node.
 type route struct {
-	peer  member.NodeID // that has called this node; zero if this node has called
+	peer  membership.NodeID // that has called this node; zero if this node has called
 	path  *Path
 	conn  transport.Conn
 	bulk  *Path          // nil if the bulk lane has no connection of its own
@@ -154,7 +154,7 @@ type route struct {
 	why   string
 }
 
-func (r *route) info(rank int, id member.NodeID) PathInfo {
+func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
 		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Link: r.path.name(), Bulk: r.path.name(),
 		Encrypted: r.path.Encrypted, Why: r.why,

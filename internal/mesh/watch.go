@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -32,7 +32,7 @@ func (m *Mesh) newVigil(now time.Time) *vigil {
 	view := m.newest()
 	v := &vigil{epoch: view.Epoch, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
 	self, _ := view.Rank(m.cfg.Self)
-	for _, r := range member.Watched(view, self, WatchedMax) {
+	for _, r := range membership.Watched(view, self, WatchedMax) {
 		m.mu.Lock()
 		seat, _ := m.seatOf(view.Nodes[r].ID)
 		m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Mesh) watchRemoved(v *vigil, now time.Time) {
 }
 
 // newest is the newest view.
-func (m *Mesh) newest() member.View {
+func (m *Mesh) newest() membership.View {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // TestIdleWorldStaysUp: an hour in which nobody says anything.
@@ -14,7 +14,7 @@ func TestIdleWorldStaysUp(t *testing.T) {
 		w.form()
 		time.Sleep(time.Hour)
 		for rank, m := range w.meshes {
-			for _, peer := range member.Watched(w.view, rank, WatchedMax) {
+			for _, peer := range membership.Watched(w.view, rank, WatchedMax) {
 				// Each ping that is answered is a frame.
 				if heard := m.links[peer].Heard(); heard < uint64(time.Hour/interval/3) {
 					t.Errorf("rank %d has heard %d frames of rank %d", rank, heard, peer)
@@ -156,9 +156,9 @@ func TestWatchersAnew(t *testing.T) {
 	const n, victim = 9, 0
 	inBubble(t, n, func(w *world) {
 		w.form()
-		watchers := member.Watchers(w.view, victim, WatchedMax)
+		watchers := membership.Watchers(w.view, victim, WatchedMax)
 		left := w.ranks(append(watchers, victim)...)
-		next := member.View{Epoch: 2, Nodes: []member.Node{w.view.Nodes[victim]}}
+		next := membership.View{Epoch: 2, Nodes: []membership.Node{w.view.Nodes[victim]}}
 		for _, rank := range left {
 			next.Nodes = append(next.Nodes, w.view.Nodes[rank])
 		}

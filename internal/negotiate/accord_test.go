@@ -19,7 +19,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
@@ -47,12 +47,12 @@ func newWorld(t *testing.T, sizes ...int) *world {
 	if w.pool, err = bufpool.New(bufpool.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	network, view := mem.NewNetwork(), member.View{Epoch: 1}
+	network, view := mem.NewNetwork(), membership.View{Epoch: 1}
 	paths := make([][]mesh.Path, n)
 	for rank, size := range sizes {
 		w.hosts = append(w.hosts, "here")
-		id := member.NodeID{byte(rank + 1)}
-		view.Nodes = append(view.Nodes, member.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
+		id := membership.NodeID{byte(rank + 1)}
+		view.Nodes = append(view.Nodes, membership.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
 		network.Share(Areas, size)
 		l, err := network.Listen(id.String())
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
@@ -66,7 +66,7 @@ type Node struct {
 	Session *seed.Session
 	Mesh    *mesh.Mesh
 	// View is the first with this node. If Late, the world has formed without it.
-	View member.View
+	View membership.View
 	Late bool
 	// Lacks says which ways to others there are not, and why.
 	Lacks []string
@@ -75,12 +75,12 @@ type Node struct {
 	broken   error // what is wrong with the links of a node that joins
 	endpoint *quic.Endpoint
 	paths    []mesh.Path // to other nodes
-	others   atomic.Pointer[member.View]
+	others   atomic.Pointer[membership.View]
 
 	mu       sync.Mutex
-	mesh     *mesh.Mesh    // that is to expect others
-	expected []member.Node // as long as this node is in no view
-	inside   bool          // it is in one
+	mesh     *mesh.Mesh        // that is to expect others
+	expected []membership.Node // as long as this node is in no view
+	inside   bool              // it is in one
 	failures []Failure
 	failed   chan struct{} // closed when there is another one
 }
@@ -88,14 +88,14 @@ type Node struct {
 // A Failure is that of another node.
 type Failure struct {
 	Rank int // that it had
-	Node member.Node
+	Node membership.Node
 	Err  error
 }
 
 // A PeerError is a failure of another node while a world forms.
 type PeerError struct {
 	Rank int
-	Node member.Node
+	Node membership.Node
 	Err  error
 }
 
@@ -117,7 +117,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // ID is the identity of the node.
-func (n *Node) ID() member.NodeID { return n.Session.ID }
+func (n *Node) ID() membership.NodeID { return n.Session.ID }
 
 // join does the work of Join. What it has made when it fails is in n.
 func (n *Node) join(ctx context.Context) (err error) {
@@ -126,7 +126,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
 		Watch: func(peer string) bool {
 			v := n.others.Load()
-			return v == nil || member.Watches(v, n.ID(), peer, mesh.WatchedMax)
+			return v == nil || membership.Watches(v, n.ID(), peer, mesh.WatchedMax)
 		},
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 }
 
 // form links this node to the others of the first view.
-func (n *Node) form(ctx context.Context, v member.View) (err error) {
+func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	linking, cancel := n.Session.While(ctx)
 	defer cancel()
 	n.View = v
@@ -231,7 +231,7 @@ func (n *Node) tryToEnter(ctx context.Context, i seed.Invitation) error {
 }
 
 // link makes all links to others, of whom so many are in the world.
-func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, error) {
+func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Mesh, error) {
 	n.others.Store(&v)
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
@@ -250,11 +250,11 @@ func (n *Node) link(ctx context.Context, v member.View, world int) (*mesh.Mesh, 
 }
 
 // expect lets other nodes link themselves to this one.
-func (n *Node) expect(nodes []member.Node) {
+func (n *Node) expect(nodes []membership.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, m := range nodes {
-		if _, known := (member.View{Nodes: n.expected}).Rank(m.ID); !known && !n.inside {
+		if _, known := (membership.View{Nodes: n.expected}).Rank(m.ID); !known && !n.inside {
 			n.expected = append(n.expected, m)
 		}
 	}
@@ -264,9 +264,9 @@ func (n *Node) expect(nodes []member.Node) {
 }
 
 // forget does not expect another node any more.
-func (n *Node) forget(id member.NodeID) {
+func (n *Node) forget(id membership.NodeID) {
 	n.mu.Lock()
-	n.expected = slices.DeleteFunc(n.expected, func(m member.Node) bool { return m.ID == id })
+	n.expected = slices.DeleteFunc(n.expected, func(m membership.Node) bool { return m.ID == id })
 	m := n.mesh
 	n.mu.Unlock()
 	if m != nil {
@@ -275,7 +275,7 @@ func (n *Node) forget(id member.NodeID) {
 }
 
 // note keeps a failure for those who ask.
-func (n *Node) note(rank int, failed member.Node, err error) {
+func (n *Node) note(rank int, failed membership.Node, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failures = append(n.failures, Failure{rank, failed, err})
@@ -293,7 +293,7 @@ func (n *Node) Failures(after int) (list []Failure, more <-chan struct{}) {
 
 // late is the error of a node whose time is up while it links itself to the others of
 // a view. It says whom it lacks, and blames nobody.
-func late(ctx context.Context, v member.View, err error) error {
+func late(ctx context.Context, v membership.View, err error) error {
 	lacks := fmt.Sprintf("%d nodes", v.Size())
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		if rank, ok := v.Rank(u.Node); ok {
@@ -304,7 +304,7 @@ func late(ctx context.Context, v member.View, err error) error {
 }
 
 // blame is the node that an error is about.
-func (n *Node) blame(err error) (member.NodeID, error) {
+func (n *Node) blame(err error) (membership.NodeID, error) {
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		return u.Node, u.Reason()
 	}

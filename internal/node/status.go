@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/seed"
 	"github.com/nexar-go/nexar/internal/trace"
@@ -46,7 +46,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logg
 	}
 	for _, n := range r.Nodes {
 		c.Add(trace.ClusterNode{
-			Rank: int(n.Rank), Node: member.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
+			Rank: int(n.Rank), Node: membership.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
 		}, n.Record)
 	}
 	return c, nil

@@ -26,7 +26,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 const (
@@ -95,7 +95,7 @@ func (a *Authority) Certificate() []byte { return a.cert.Raw }
 // valid for life, or for CertificateLife if life is zero. Of the request only
 // the public key counts, which must have signed it: whatever else a node asks
 // for, it gets the identity that belongs to its key, and no more.
-func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id member.NodeID, err error) {
+func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id membership.NodeID, err error) {
 	if life <= 0 {
 		life = CertificateLife
 	}
@@ -131,7 +131,7 @@ func parseRequest(request []byte) (*ecdsa.PublicKey, error) {
 	return pub, nil
 }
 
-func nodeTemplate(cluster string, id member.NodeID, now time.Time, life time.Duration) *x509.Certificate {
+func nodeTemplate(cluster string, id membership.NodeID, now time.Time, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "nexar node " + id.String()},

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // NodeProtocol is the protocol (ALPN) of conns between nodes.
@@ -76,7 +76,7 @@ func (i *Identity) Replace(cert []byte) error {
 }
 
 // ID is the node that this is the identity of.
-func (i *Identity) ID() member.NodeID { return i.key.id }
+func (i *Identity) ID() membership.NodeID { return i.key.id }
 
 // Cluster is the name of the cluster.
 func (i *Identity) Cluster() string { return i.peers.cluster }

@@ -12,13 +12,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // A Key is the private key of a node. It never leaves the process.
 type Key struct {
 	private *ecdsa.PrivateKey
-	id      member.NodeID
+	id      membership.NodeID
 }
 
 // NewKey makes the key of a new node.
@@ -37,7 +37,7 @@ func NewKey() (*Key, error) {
 // ID is the identity of the node: the first 16 bytes of the SHA-256 of its
 // public key, in the form that certificates hold (SubjectPublicKeyInfo). To
 // take another node's identity one would need a key with the same hash.
-func (k *Key) ID() member.NodeID { return k.id }
+func (k *Key) ID() membership.NodeID { return k.id }
 
 // Request is a certificate signing request (PKCS #10, DER). It proves to the
 // CA that this node holds the key, and asks for nothing else.
@@ -81,15 +81,15 @@ func requestSession(cs tls.ConnectionState) (string, error) {
 	return hex.EncodeToString(material), nil
 }
 
-func keyID(pub *ecdsa.PublicKey) (member.NodeID, error) {
+func keyID(pub *ecdsa.PublicKey) (membership.NodeID, error) {
 	spki, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {
-		return member.NodeID{}, err
+		return membership.NodeID{}, err
 	}
 	return hashID(spki), nil
 }
 
-func hashID(spki []byte) (id member.NodeID) {
+func hashID(spki []byte) (id membership.NodeID) {
 	sum := sha256.Sum256(spki)
 	copy(id[:], sum[:])
 	return id

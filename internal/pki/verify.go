@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -31,7 +31,7 @@ type verifier struct {
 // only whether it is valid now does not, so that is checked every time. That
 // the peer holds the key is proved in each handshake, by crypto/tls.
 type leaf struct {
-	id       member.NodeID
+	id       membership.NodeID
 	from, to time.Time
 }
 
@@ -45,21 +45,21 @@ func newVerifier(ca *x509.Certificate) *verifier {
 }
 
 // connection is the identity that the peer of a TLS session has proved.
-func (v *verifier) connection(cs tls.ConnectionState, now time.Time) (member.NodeID, error) {
+func (v *verifier) connection(cs tls.ConnectionState, now time.Time) (membership.NodeID, error) {
 	if cs.Version < tls.VersionTLS13 {
-		return member.NodeID{}, untrusted(errors.New("peer does not speak TLS 1.3"))
+		return membership.NodeID{}, untrusted(errors.New("peer does not speak TLS 1.3"))
 	}
 	if cs.NegotiatedProtocol != NodeProtocol {
-		return member.NodeID{}, untrusted(fmt.Errorf("peer speaks %q, not %q", cs.NegotiatedProtocol, NodeProtocol))
+		return membership.NodeID{}, untrusted(fmt.Errorf("peer speaks %q, not %q", cs.NegotiatedProtocol, NodeProtocol))
 	}
 	if len(cs.PeerCertificates) == 0 {
-		return member.NodeID{}, untrusted(errors.New("peer has no certificate"))
+		return membership.NodeID{}, untrusted(errors.New("peer has no certificate"))
 	}
 	return v.node(cs.PeerCertificates[0], now)
 }
 
 // node is the identity that cert stands for.
-func (v *verifier) node(cert *x509.Certificate, now time.Time) (member.NodeID, error) {
+func (v *verifier) node(cert *x509.Certificate, now time.Time) (membership.NodeID, error) {
 	key := sha256.Sum256(cert.Raw)
 	v.mu.Lock()
 	l, ok := v.seen[key]
@@ -67,7 +67,7 @@ func (v *verifier) node(cert *x509.Certificate, now time.Time) (member.NodeID, e
 	if !ok {
 		id, err := v.verify(cert, now)
 		if err != nil {
-			return member.NodeID{}, untrusted(err)
+			return membership.NodeID{}, untrusted(err)
 		}
 		l = leaf{id, cert.NotBefore, cert.NotAfter}
 		v.mu.Lock()
@@ -78,13 +78,13 @@ func (v *verifier) node(cert *x509.Certificate, now time.Time) (member.NodeID, e
 		v.mu.Unlock()
 	}
 	if err := checkTime(l.from, l.to, now); err != nil {
-		return member.NodeID{}, untrusted(err)
+		return membership.NodeID{}, untrusted(err)
 	}
 	return l.id, nil
 }
 
 // verify checks all that a certificate must be, and is not cached.
-func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id member.NodeID, err error) {
+func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id membership.NodeID, err error) {
 	if err := checkTime(cert.NotBefore, cert.NotAfter, now); err != nil {
 		return id, err
 	}
@@ -108,7 +108,7 @@ func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id member.Node
 	if got := cert.URIs[0].Host; got != v.cluster {
 		return id, fmt.Errorf("peer is of cluster %q, this is cluster %s", got, v.cluster)
 	}
-	id, err = member.ParseNodeID(strings.TrimPrefix(cert.URIs[0].Path, "/"))
+	id, err = membership.ParseNodeID(strings.TrimPrefix(cert.URIs[0].Path, "/"))
 	if err != nil {
 		return id, fmt.Errorf("peer's certificate does not name a node: %w", err)
 	}

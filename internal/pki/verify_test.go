@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -41,7 +41,7 @@ func newIdentity(t testing.TB, a *Authority) *Identity {
 
 // forge makes a certificate as the CA of a would, if it could be talked into
 // it, for a new key.
-func forge(t testing.TB, a *Authority, change func(c *x509.Certificate, id member.NodeID)) tls.Certificate {
+func forge(t testing.TB, a *Authority, change func(c *x509.Certificate, id membership.NodeID)) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
 	template := nodeTemplate(a.Cluster(), key.ID(), time.Now(), time.Hour)
@@ -87,29 +87,31 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 		}
 		return tls.Certificate{Certificate: [][]byte{der, parent.Certificate[0]}, PrivateKey: key.private}
 	}
-	edit := func(change func(c *x509.Certificate, id member.NodeID)) tls.Certificate { return forge(t, a, change) }
+	edit := func(change func(c *x509.Certificate, id membership.NodeID)) tls.Certificate {
+		return forge(t, a, change)
+	}
 	return map[string]tls.Certificate{
 		"was not signed by the CA of this cluster: other cluster":      *newIdentity(t, other).current.Load(),
 		"was not signed by the CA of this cluster: self-signed":        selfSigned(),
 		"was not signed by the CA of this cluster: signed by a node":   signedByNode(),
-		"was not signed by the CA of this cluster: forged in its name": forge(t, other, func(c *x509.Certificate, id member.NodeID) { c.URIs = uri(a.Cluster(), id.String()) }),
-		"expired: yesterday": edit(func(c *x509.Certificate, _ member.NodeID) {
+		"was not signed by the CA of this cluster: forged in its name": forge(t, other, func(c *x509.Certificate, id membership.NodeID) { c.URIs = uri(a.Cluster(), id.String()) }),
+		"expired: yesterday": edit(func(c *x509.Certificate, _ membership.NodeID) {
 			c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour)
 		}),
-		"valid only from: tomorrow":          edit(func(c *x509.Certificate, _ member.NodeID) { c.NotBefore = time.Now().Add(24 * time.Hour) }),
-		"key usage: client only":             edit(func(c *x509.Certificate, _ member.NodeID) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }),
-		"key usage: server only":             edit(func(c *x509.Certificate, _ member.NodeID) { c.ExtKeyUsage = c.ExtKeyUsage[1:] }),
-		"key usage: none":                    edit(func(c *x509.Certificate, _ member.NodeID) { c.ExtKeyUsage = nil }),
-		"key usage: no signature":            edit(func(c *x509.Certificate, _ member.NodeID) { c.KeyUsage = x509.KeyUsageKeyEncipherment }),
-		"key usage: a CA":                    edit(func(c *x509.Certificate, _ member.NodeID) { c.IsCA = true }),
+		"valid only from: tomorrow":          edit(func(c *x509.Certificate, _ membership.NodeID) { c.NotBefore = time.Now().Add(24 * time.Hour) }),
+		"key usage: client only":             edit(func(c *x509.Certificate, _ membership.NodeID) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }),
+		"key usage: server only":             edit(func(c *x509.Certificate, _ membership.NodeID) { c.ExtKeyUsage = c.ExtKeyUsage[1:] }),
+		"key usage: none":                    edit(func(c *x509.Certificate, _ membership.NodeID) { c.ExtKeyUsage = nil }),
+		"key usage: no signature":            edit(func(c *x509.Certificate, _ membership.NodeID) { c.KeyUsage = x509.KeyUsageKeyEncipherment }),
+		"key usage: a CA":                    edit(func(c *x509.Certificate, _ membership.NodeID) { c.IsCA = true }),
 		"key usage: the CA itself":           {Certificate: [][]byte{a.Certificate()}, PrivateKey: a.key},
 		"key usage: the seed":                *joining.cert,
-		"is of cluster: other name":          edit(func(c *x509.Certificate, id member.NodeID) { c.URIs = uri(other.Cluster(), id.String()) }),
-		"but its key is of another: victim":  edit(func(c *x509.Certificate, _ member.NodeID) { c.URIs = uri(a.Cluster(), victim.ID().String()) }),
-		"does not name a node: no name":      edit(func(c *x509.Certificate, _ member.NodeID) { c.URIs = nil }),
-		"does not name a node: bad name":     edit(func(c *x509.Certificate, _ member.NodeID) { c.URIs = uri(a.Cluster(), "zero") }),
-		"does not name a node: two names":    edit(func(c *x509.Certificate, id member.NodeID) { c.URIs = append(c.URIs, uri(a.Cluster(), "0")...) }),
-		"does not name a node: other scheme": edit(func(c *x509.Certificate, _ member.NodeID) { c.URIs[0].Scheme = "https" }),
+		"is of cluster: other name":          edit(func(c *x509.Certificate, id membership.NodeID) { c.URIs = uri(other.Cluster(), id.String()) }),
+		"but its key is of another: victim":  edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = uri(a.Cluster(), victim.ID().String()) }),
+		"does not name a node: no name":      edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = nil }),
+		"does not name a node: bad name":     edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = uri(a.Cluster(), "zero") }),
+		"does not name a node: two names":    edit(func(c *x509.Certificate, id membership.NodeID) { c.URIs = append(c.URIs, uri(a.Cluster(), "0")...) }),
+		"does not name a node: other scheme": edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs[0].Scheme = "https" }),
 		"invalid signature: stolen":          {Certificate: victim.current.Load().Certificate, PrivateKey: thief.private},
 	}
 }

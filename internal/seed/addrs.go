@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -43,7 +43,7 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 		for _, a := range req.Advertised {
 			n, err := normalize(a, port)
 			if err != nil {
-				return nil, fmt.Errorf("advertised address %q: %w: %w", a, err, member.ErrAddress)
+				return nil, fmt.Errorf("advertised address %q: %w: %w", a, err, membership.ErrAddress)
 			}
 			add(n)
 		}
@@ -62,7 +62,7 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Extra, member.ErrAddress)
+		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Extra, membership.ErrAddress)
 	}
 	return list, nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -62,7 +62,7 @@ func TestAddressesRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		got, err := addresses(test.observed, test.req)
-		if !errors.Is(err, member.ErrAddress) || !strings.Contains(err.Error(), test.text) {
+		if !errors.Is(err, membership.ErrAddress) || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v, error %v, want one that says %q", test.name, got, err, test.text)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -130,7 +130,7 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	if req.Again && !pki.Bound(req.CSR, l.conn.(transport.Secured).ConnectionState()) {
 		return nil, refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
 	}
-	node := member.Node{ID: id, Host: req.Host, Name: req.Name}
+	node := membership.Node{ID: id, Host: req.Host, Name: req.Name}
 	if node.Host == "" {
 		node.Host = hostOf(observed)
 	}
@@ -161,7 +161,7 @@ func (s *Server) takePlace(g *guest, again bool, epoch uint64) error {
 	defer s.mu.Unlock()
 	id := g.node.ID
 	switch {
-	case !s.office.held || !s.office.begun || s.office.ending && s.form.Phase() < member.Failed:
+	case !s.office.held || !s.office.begun || s.office.ending && s.form.Phase() < membership.Failed:
 		return refuse(wire.RefusedBusy, "who leads, or the world, is changing")
 	case again && epoch > s.record.view.Epoch:
 		return refuse(wire.RefusedBusy, "it does not know yet of view %d", epoch)
@@ -181,14 +181,14 @@ func (s *Server) takePlace(g *guest, again bool, epoch uint64) error {
 		s.drop(old)
 	}
 	switch {
-	case s.record.over && s.form.Phase() < member.Failed:
-		return refusalOf(fmt.Errorf("%w: the world is over", member.ErrOver))
+	case s.record.over && s.form.Phase() < membership.Failed:
+		return refusalOf(fmt.Errorf("%w: the world is over", membership.ErrOver))
 	case s.guests[id] != nil || s.record.state.Knows(id):
-		return refusalOf(fmt.Errorf("node %v: %w", id, member.ErrReused))
+		return refusalOf(fmt.Errorf("node %v: %w", id, membership.ErrReused))
 	case s.isDeserted():
 		return refuse(wire.RefusedBusy, "it waits up to %v for the nodes of a world that it knows of", s.lim.back)
 	}
-	if p := s.form.Phase(); p < member.Failed && (g.spare || p > member.Gathering && s.cfg.Elastic || p == member.Formed) {
+	if p := s.form.Phase(); p < membership.Failed && (g.spare || p > membership.Gathering && s.cfg.Elastic || p == membership.Formed) {
 		return s.takeSeat(g)
 	}
 	step, err := s.form.Admit(time.Now(), g.node, g.wanted)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -54,13 +54,13 @@ func (e *RefusedError) Unwrap() error {
 	case wire.RefusedToken:
 		return ErrToken
 	case wire.RefusedRank:
-		return member.ErrRank
+		return membership.ErrRank
 	case wire.RefusedAddress:
-		return member.ErrAddress
+		return membership.ErrAddress
 	case wire.RefusedFull:
-		return member.ErrFull
+		return membership.ErrFull
 	case wire.RefusedOver:
-		return member.ErrOver
+		return membership.ErrOver
 	case wire.RefusedBusy:
 		return ErrBusy
 	default:
@@ -129,13 +129,13 @@ func refuse(code wire.RefusalCode, format string, args ...any) error {
 func refusalOf(err error) error {
 	code := wire.RefusedMalformed
 	switch {
-	case errors.Is(err, member.ErrRank):
+	case errors.Is(err, membership.ErrRank):
 		code = wire.RefusedRank
-	case errors.Is(err, member.ErrAddress):
+	case errors.Is(err, membership.ErrAddress):
 		code = wire.RefusedAddress
-	case errors.Is(err, member.ErrFull):
+	case errors.Is(err, membership.ErrFull):
 		code = wire.RefusedFull
-	case errors.Is(err, member.ErrOver):
+	case errors.Is(err, membership.ErrOver):
 		code = wire.RefusedOver
 	}
 	return &refusal{code, err}

@@ -4,16 +4,16 @@ import (
 	"context"
 	"sync"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // An Event says that a node has joined or gone, or that a seed leads.
 type Event struct {
 	Leader string // address of the seed, in place of all else
 
-	Node member.Node
+	Node membership.Node
 	// Rank is that of the node: once the world is full the one it has, before
-	// that the one it wants, or member.AnyRank.
+	// that the one it wants, or membership.AnyRank.
 	Rank   int
 	Back   bool // it is the conn that has ended, and not the node: it has another one now
 	Gone   bool

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // Who follows a seed hears of each node that joins or goes, in order, and of
@@ -47,7 +47,7 @@ func TestFollow(t *testing.T) {
 	}
 	want := []string{
 		"host0:1000 joined, rank 1, 1 here", "host0:1000 gone, rank 1, 0 here",
-		fmt.Sprintf("host1:1001 joined, rank %d, 1 here", member.AnyRank), "host2:1002 joined, rank 1, 2 here",
+		fmt.Sprintf("host1:1001 joined, rank %d, 1 here", membership.AnyRank), "host2:1002 joined, rank 1, 2 here",
 		"host2:1002 gone, rank 1, 1 here", "host1:1001 gone, rank 0, 0 here",
 	}
 	if !slices.Equal(heard, want) {

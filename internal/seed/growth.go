@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -16,14 +16,14 @@ import (
 type Invitation struct {
 	Number uint64 // higher than those before; 0: none
 	World  int    // how many nodes of View are in the world, the first ones: it needs links to all of these
-	View   member.View
+	View   membership.View
 }
 
 // Begin waits for what a node can begin with: the first view, when the world is
 // full, or an invitation with a number above after, if it has formed without this
 // node. Then the node links itself to all whom it names, and says Linked; the next
 // view is one with this node, or there is another invitation, in place of the first.
-func (s *Session) Begin(ctx context.Context, after uint64) (member.View, Invitation, error) {
+func (s *Session) Begin(ctx context.Context, after uint64) (membership.View, Invitation, error) {
 	for {
 		s.mu.Lock()
 		v, i, changed := s.view, s.invited, s.changed
@@ -32,10 +32,10 @@ func (s *Session) Begin(ctx context.Context, after uint64) (member.View, Invitat
 		case v.Epoch > 0:
 			return v, Invitation{}, nil
 		case i.Number > after:
-			return member.View{}, i, nil
+			return membership.View{}, i, nil
 		}
 		if err := s.wait(ctx, changed); err != nil {
-			return member.View{}, Invitation{}, err
+			return membership.View{}, Invitation{}, err
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (s *Session) handleGrowth(m wire.JoinMessage) error {
 		return s.setInvitation(m)
 	case wire.JoinExpect:
 		nodes := nodesOf(m.Nodes)
-		if err := (member.View{Nodes: nodes}).Check(); err != nil {
+		if err := (membership.View{Nodes: nodes}).Check(); err != nil {
 			return fmt.Errorf("seed %s sent bad nodes: %w", s.seed, err)
 		}
 		s.setExpected(nodes, m.Whole)
@@ -116,7 +116,7 @@ func (s *Session) handleGrowth(m wire.JoinMessage) error {
 }
 
 func (s *Session) setInvitation(m wire.JoinInvite) error {
-	v := member.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
+	v := membership.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
 	if err := v.Check(); err != nil {
 		return fmt.Errorf("seed %s sent a bad invitation: %w", s.seed, err)
 	}
@@ -132,9 +132,9 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 	return nil
 }
 
-func nodesOf(list []wire.JoinNode) (nodes []member.Node) {
+func nodesOf(list []wire.JoinNode) (nodes []membership.Node) {
 	for _, n := range list {
-		nodes = append(nodes, member.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+		nodes = append(nodes, membership.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
 	}
 	return nodes
 }

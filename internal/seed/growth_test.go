@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 )
 
@@ -46,25 +46,25 @@ func formed(t *testing.T, n int, change func(*Config)) (s *testSeed, sessions []
 // guests are nodes that others are told to expect.
 type guests struct {
 	mu   sync.Mutex
-	list []member.Node
+	list []membership.Node
 }
 
-func (g *guests) add(nodes []member.Node) {
+func (g *guests) add(nodes []membership.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.list = append(g.list, nodes...)
 }
 
-func (g *guests) remove(id member.NodeID) {
+func (g *guests) remove(id membership.NodeID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.list = slices.DeleteFunc(g.list, func(n member.Node) bool { return n.ID == id })
+	g.list = slices.DeleteFunc(g.list, func(n membership.Node) bool { return n.ID == id })
 }
 
-func (g *guests) has(id member.NodeID) bool {
+func (g *guests) has(id membership.NodeID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := member.View{Nodes: g.list}.Rank(id)
+	_, ok := membership.View{Nodes: g.list}.Rank(id)
 	return ok
 }
 
@@ -94,7 +94,7 @@ func confirm(peer *Session, sessions ...*Session) {
 }
 
 // next waits for the view after an epoch.
-func next(t *testing.T, s *Session, epoch uint64) member.View {
+func next(t *testing.T, s *Session, epoch uint64) membership.View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -283,7 +283,7 @@ func TestGrowthOutOfTurn(t *testing.T) {
 	i := begin(t, late, 0)
 	late.Linked(i.Number + 1)
 	late.Rest(1, false, 0)
-	late.Lost(member.NodeID{9}, errors.New("nobody"))
+	late.Lost(membership.NodeID{9}, errors.New("nobody"))
 	time.Sleep(50 * time.Millisecond)
 	for _, session := range append(sessions, late) {
 		if session.Gone() || session.IsCalled(1) {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -16,8 +16,8 @@ import (
 // A guest is a node that has a place and a conn to the seed.
 type guest struct {
 	*line
-	node   member.Node
-	wanted int // the rank it wants, or member.AnyRank
+	node   membership.Node
+	wanted int // the rank it wants, or membership.AnyRank
 	spare  bool
 	origin string // see originOf
 	out    *outbox
@@ -45,7 +45,7 @@ func (s *Server) newPing(g *guest) func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		joined, phase := s.form.Joined(), s.form.Phase()
-		if phase == member.Gathering && joined != told {
+		if phase == membership.Gathering && joined != told {
 			told = joined
 			g.out.post(s.progress())
 		}
@@ -77,11 +77,11 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 			s.judge(func(now time.Time) { s.council.Heard(s.asked(m, now), g.node.ID) })
 		case wire.JoinReady:
 			if s.isView(m.Epoch) {
-				s.step(func(now time.Time) member.Step { return s.form.Ready(now, g.node.ID) })
+				s.step(func(now time.Time) membership.Step { return s.form.Ready(now, g.node.ID) })
 			}
 		case wire.JoinUnable:
 			if s.isView(m.Epoch) {
-				s.step(func(now time.Time) member.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
+				s.step(func(now time.Time) membership.Step { return s.form.Unable(now, g.node.ID, m.Peer, m.Text) })
 			}
 			s.judge(func(now time.Time) { s.unable(now, g.node.ID, m) })
 		case wire.JoinLinked:
@@ -152,7 +152,7 @@ func (s *Server) gone(g *guest, reason string, left bool) {
 	}
 	delete(s.guests, g.node.ID)
 	s.answered(g.node.ID, nil, hasGone)
-	if s.open.Err() == nil && s.form.Phase() != member.Failed {
+	if s.open.Err() == nil && s.form.Phase() != membership.Failed {
 		attrs := []any{"node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name, "reason", reason, "phase", s.form.Phase()}
 		if rank, ok := s.record.view.Rank(g.node.ID); ok {
 			attrs = append(attrs, "rank", rank)

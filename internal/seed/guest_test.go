@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -20,7 +20,7 @@ func TestWorldNeverFills(t *testing.T) {
 	}
 	says(t, s.Wait(t.Context()), nil, "3 of 4 nodes joined within 2s")
 	_, err := s.join(t, s.request(3))
-	says(t, err, member.ErrOver, "it failed", "3 of 4")
+	says(t, err, membership.ErrOver, "it failed", "3 of 4")
 }
 
 func TestNoTimeout(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -47,11 +47,11 @@ type Request struct {
 
 	// Expect is called with nodes that will connect themselves to this one. It must not
 	// block; nil ignores.
-	Expect func(nodes []member.Node)
+	Expect func(nodes []membership.Node)
 
 	// Forget is called with nodes that it was called with, and that will not be in the
 	// world. It must not block; nil ignores.
-	Forget func(id member.NodeID)
+	Forget func(id membership.NodeID)
 
 	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
 	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine
@@ -181,7 +181,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	}
 	if got := s.Identity.Cluster(); got != cluster || key.ID() != admitted.ID {
 		return fmt.Errorf("admitted to cluster %s as node %v, asked for cluster %s as node %v",
-			got, member.NodeID(admitted.ID), cluster, key.ID())
+			got, membership.NodeID(admitted.ID), cluster, key.ID())
 	}
 	s.ID = key.ID()
 	s.Observed = admitted.Observed

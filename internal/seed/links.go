@@ -3,13 +3,13 @@ package seed
 import (
 	"net/netip"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Link says whether this node has a link to another that it expects, or that joins beside
 // it. The seed lets a node in only if others confirm its links. It does not wait.
-func (s *Session) Link(peer member.NodeID, up bool) {
+func (s *Session) Link(peer membership.NodeID, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, in := s.view.Rank(peer); in {
@@ -31,11 +31,11 @@ func (s *Session) sayLinks() {
 }
 
 // setExpected tells the node which others it has to expect: some more, or all of them.
-func (s *Session) setExpected(nodes []member.Node, whole bool) {
+func (s *Session) setExpected(nodes []membership.Node, whole bool) {
 	s.mu.Lock()
-	var gone []member.NodeID
+	var gone []membership.NodeID
 	for id := range s.expected {
-		if _, still := (member.View{Nodes: nodes}).Rank(id); whole && !still {
+		if _, still := (membership.View{Nodes: nodes}).Rank(id); whole && !still {
 			gone = append(gone, id)
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Session) setExpected(nodes []member.Node, whole bool) {
 }
 
 // setForgotten tells the node that one that it expects does not join.
-func (s *Session) setForgotten(id member.NodeID) {
+func (s *Session) setForgotten(id membership.NodeID) {
 	s.mu.Lock()
 	_, in := s.view.Rank(id)
 	delete(s.expected, id)
@@ -64,7 +64,7 @@ func (s *Session) setForgotten(id member.NodeID) {
 }
 
 // setEntered notes that nodes are in a view, which were expected. The lock is held.
-func (s *Session) setEntered(v member.View) {
+func (s *Session) setEntered(v membership.View) {
 	for _, n := range v.Nodes {
 		delete(s.expected, n.ID)
 		delete(s.links, n.ID)

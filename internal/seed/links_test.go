@@ -3,7 +3,7 @@ package seed
 import (
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -60,13 +60,13 @@ func TestCandidatesThatNeverEnter(t *testing.T) {
 func TestExpectedIsWhole(t *testing.T) {
 	g := new(guests)
 	s := newSession(nowhere{}, Request{Expect: g.add, Forget: g.remove})
-	one, two := member.Node{ID: member.NodeID{1}, Addrs: []string{"a"}}, member.Node{ID: member.NodeID{2}, Addrs: []string{"b"}}
-	s.setExpected([]member.Node{one}, false)
-	s.setExpected([]member.Node{two}, false)
+	one, two := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}, membership.Node{ID: membership.NodeID{2}, Addrs: []string{"b"}}
+	s.setExpected([]membership.Node{one}, false)
+	s.setExpected([]membership.Node{two}, false)
 	if !g.has(one.ID) || !g.has(two.ID) {
 		t.Fatalf("it expects %v", g)
 	}
-	s.setExpected([]member.Node{two}, true)
+	s.setExpected([]membership.Node{two}, true)
 	if g.has(one.ID) || !g.has(two.ID) {
 		t.Errorf("it expects %v, want the second", g)
 	}

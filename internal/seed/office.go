@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -33,9 +33,9 @@ type office struct {
 	// node of it has been here since; 0: none.
 	inherited uint64
 	// Nodes that have left in good order since this seed leads.
-	left map[member.NodeID]bool
+	left map[membership.NodeID]bool
 	// Nodes whose conn has ended and that may come back, with their last one.
-	departed map[member.NodeID]*guest
+	departed map[membership.NodeID]*guest
 
 	lonely    *time.Timer // when nobody has led for long
 	clock     *time.Timer // when the formation has taken too long
@@ -107,29 +107,29 @@ func (s *Server) found() {
 func (s *Server) begin() {
 	s.retire()
 	s.office.begun, s.council = true, nil
-	s.guests, s.office.left = make(map[member.NodeID]*guest), make(map[member.NodeID]bool)
-	s.office.departed = make(map[member.NodeID]*guest)
-	s.lobby = member.NewLobby(member.Terms{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.office.term<<32)
+	s.guests, s.office.left = make(map[membership.NodeID]*guest), make(map[membership.NodeID]bool)
+	s.office.departed = make(map[membership.NodeID]*guest)
+	s.lobby = membership.NewLobby(membership.Terms{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.office.term<<32)
 	now := time.Now()
 	if s.record.over {
 		return // There is nobody to serve.
 	}
 	if s.record.begun {
-		s.form = member.ResumeFormation(s.record.view, s.record.formed, s.cfg.FormTimeout, now)
+		s.form = membership.ResumeFormation(s.record.view, s.record.formed, s.cfg.FormTimeout, now)
 		s.awaitReturn()
-	} else if form, err := member.NewFormation(s.cfg.World, s.cfg.FormTimeout, now); err == nil { // as it was in Serve
+	} else if form, err := membership.NewFormation(s.cfg.World, s.cfg.FormTimeout, now); err == nil { // as it was in Serve
 		s.form = form
 	}
 	if s.record.formed {
-		s.council = member.NewCouncil(s.record.view, s.lobby)
+		s.council = membership.NewCouncil(s.record.view, s.lobby)
 		s.office.absence = time.AfterFunc(s.lim.away, s.missAbsent(s.council))
 	}
 	if at, ok := s.form.Deadline(); ok {
 		form := s.form
 		s.office.clock = time.AfterFunc(at.Sub(now), func() {
-			s.step(func(now time.Time) member.Step {
+			s.step(func(now time.Time) membership.Step {
 				if s.form != form {
-					return member.Step{}
+					return membership.Step{}
 				}
 				return form.Tick(now)
 			})
@@ -139,7 +139,7 @@ func (s *Server) begin() {
 
 // missAbsent tells a council of nodes that have not turned to this seed since it leads:
 // they are like those whose conn has ended for good.
-func (s *Server) missAbsent(council *member.Council) func() {
+func (s *Server) missAbsent(council *membership.Council) func() {
 	return func() {
 		s.judge(func(now time.Time) {
 			for _, n := range s.record.view.Nodes {
@@ -173,7 +173,7 @@ func (s *Server) resign(leader uint64) {
 		s.answered(id, nil, noConn)
 		g.out.close(frame(wire.JoinElsewhere{Leader: s.peers.addr(leader)}))
 	}
-	s.guests = make(map[member.NodeID]*guest)
+	s.guests = make(map[membership.NodeID]*guest)
 }
 
 // retire stops what comes with time. The lock is held.
@@ -227,7 +227,7 @@ func (s *Server) commit(c change) {
 
 // act does what follows from a change, which this seed has proposed. The lock is
 // held.
-func (s *Server) act(before member.View, c change) {
+func (s *Server) act(before membership.View, c change) {
 	v := s.record.view
 	switch {
 	case c.Kind == changeFound || c.Kind == changeAnew:
@@ -313,7 +313,7 @@ func (s *Server) lookAround(g *guest, left bool) {
 	if !s.office.held || !s.record.begun || s.record.over || s.office.ending || len(s.guests) > 0 {
 		return
 	}
-	stays := func(n member.Node) bool { return !s.office.left[n.ID] }
+	stays := func(n membership.Node) bool { return !s.office.left[n.ID] }
 	if s.peers == nil || !slices.ContainsFunc(s.record.view.Nodes, stays) {
 		s.propose(change{Kind: changeOver})
 		return

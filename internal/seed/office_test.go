@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -302,7 +302,7 @@ func TestLeaveTogether(t *testing.T) {
 		t.Errorf("the seeds waited %v for nodes that had left", d)
 	}
 	_, err := c.join(4, 0, nil)
-	says(t, err, member.ErrOver, "the world is over")
+	says(t, err, membership.ErrOver, "the world is over")
 }
 
 // A world that did not form is over for all seeds, with the same reason.

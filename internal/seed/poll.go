@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -17,7 +17,7 @@ import (
 type poll struct {
 	number   uint64
 	reports  []wire.JoinReport
-	asked    map[member.NodeID]int // whose answer is awaited, by the place of its report
+	asked    map[membership.NodeID]int // whose answer is awaited, by the place of its report
 	standing wire.JoinStanding
 	due      time.Time     // when answers are awaited no longer
 	done     chan struct{} // closed when nothing changes any more
@@ -111,10 +111,10 @@ func (s *Server) poll() (p *poll, pause time.Duration, err error) {
 // newPoll makes a poll of the nodes that there are, and asks them. The lock is
 // held.
 func (s *Server) newPoll(now time.Time) *poll {
-	formed := s.form.Phase() == member.Formed
+	formed := s.form.Phase() == membership.Formed
 	s.polls++
 	p := &poll{
-		number: s.polls, asked: make(map[member.NodeID]int), due: now.Add(s.lim.tell), done: make(chan struct{}),
+		number: s.polls, asked: make(map[membership.NodeID]int), due: now.Add(s.lim.tell), done: make(chan struct{}),
 		standing: wire.JoinStanding{
 			Epoch: s.record.view.Epoch, World: uint32(s.cfg.World), Joined: uint32(s.form.Joined()),
 			Waiting: uint32(s.lobby.Waiting()), Formed: formed,
@@ -146,7 +146,7 @@ func (s *Server) newPoll(now time.Time) *poll {
 	return p
 }
 
-func (p *poll) add(rank int, n member.Node, missing string) {
+func (p *poll) add(rank int, n membership.Node, missing string) {
 	p.reports = append(p.reports, wire.JoinReport{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
 }
 
@@ -195,7 +195,7 @@ func (s *Server) settle(p *poll) {
 }
 
 // told takes a node's answer. What nobody has asked for is dropped.
-func (s *Server) told(id member.NodeID, m wire.JoinTell) {
+func (s *Server) told(id membership.NodeID, m wire.JoinTell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.polling; p != nil && p.number == m.Number {
@@ -205,7 +205,7 @@ func (s *Server) told(id member.NodeID, m wire.JoinTell) {
 
 // answered ends the wait for a node's answer: it is a record, or there is none and
 // why. The lock is held.
-func (s *Server) answered(id member.NodeID, record []byte, missing string) {
+func (s *Server) answered(id membership.NodeID, record []byte, missing string) {
 	p := s.polling
 	if p == nil {
 		return

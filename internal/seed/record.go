@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -18,9 +18,9 @@ type change struct {
 	Authority []byte `json:",omitempty"`
 	// Entries make the next view, of a changeView; Reasons say why nodes go, and Left
 	// which of them in good order.
-	Entries []member.Entry           `json:",omitempty"`
-	Reasons map[member.NodeID]string `json:",omitempty"`
-	Left    map[member.NodeID]bool   `json:",omitempty"`
+	Entries []membership.Entry           `json:",omitempty"`
+	Reasons map[membership.NodeID]string `json:",omitempty"`
+	Left    map[membership.NodeID]bool   `json:",omitempty"`
 	// Failure is why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
 }
@@ -38,18 +38,18 @@ const (
 // A record is what all changes so far have led to. It outlives each seed.
 type record struct {
 	authority *pki.Authority // nil: there is none yet
-	state     member.State
-	view      member.View // the newest
-	begun     bool        // there is one of this world
+	state     membership.State
+	view      membership.View // the newest
+	begun     bool            // there is one of this world
 	formed    bool
 	over      bool
-	failure   string                      // why the world is over, if it did not form
-	gone      map[member.NodeID]departure // nodes, the last ones
+	failure   string                          // why the world is over, if it did not form
+	gone      map[membership.NodeID]departure // nodes, the last ones
 }
 
 // try reports whether entries make a view here.
-func (r *record) try(entries []member.Entry) error {
-	trial, err := member.RestoreState(r.state.View(), r.state.Used())
+func (r *record) try(entries []membership.Entry) error {
+	trial, err := membership.RestoreState(r.state.View(), r.state.Used())
 	if err == nil {
 		_, err = trial.ApplyAll(entries)
 	}
@@ -99,7 +99,7 @@ func (r *record) apply(c change) (err error) {
 
 func (r *record) remember(c change) {
 	if r.gone == nil || len(r.gone)+len(c.Reasons) > goneMax {
-		r.gone = make(map[member.NodeID]departure)
+		r.gone = make(map[membership.NodeID]departure)
 	}
 	for id, why := range c.Reasons {
 		r.gone[id] = departure{why, c.Left[id]}
@@ -107,7 +107,7 @@ func (r *record) remember(c change) {
 }
 
 // farewell is the last message to a node that was in the world.
-func (r *record) farewell(id member.NodeID) wire.JoinMessage {
+func (r *record) farewell(id membership.NodeID) wire.JoinMessage {
 	switch d, known := r.gone[id]; {
 	case d.Left:
 		return wire.JoinLeave{}
@@ -122,7 +122,7 @@ func (r *record) farewell(id member.NodeID) wire.JoinMessage {
 // anew begins another world. No epoch and no node of those before is in it.
 func (r *record) anew() error {
 	if r.begun && r.view.Size() > 0 {
-		gone := member.Entry{Kind: member.Fail}
+		gone := membership.Entry{Kind: membership.Fail}
 		for _, n := range r.view.Nodes {
 			gone.IDs = append(gone.IDs, n.ID)
 		}
@@ -130,20 +130,20 @@ func (r *record) anew() error {
 			return err
 		}
 	}
-	r.view, r.begun, r.formed, r.over, r.failure = member.View{}, false, false, false, ""
+	r.view, r.begun, r.formed, r.over, r.failure = membership.View{}, false, false, false, ""
 	return nil
 }
 
 // A snapshot is a record as JSON.
 type snapshot struct {
 	Authority []byte
-	View      member.View
-	Used      []member.NodeID
+	View      membership.View
+	Used      []membership.NodeID
 	Begun     bool
 	Formed    bool
 	Over      bool
-	Failure   string                      `json:",omitempty"`
-	Gone      map[member.NodeID]departure `json:",omitempty"`
+	Failure   string                          `json:",omitempty"`
+	Gone      map[membership.NodeID]departure `json:",omitempty"`
 }
 
 func (r *record) marshal() ([]byte, error) {
@@ -170,7 +170,7 @@ func parseRecord(b []byte) (r record, err error) {
 			return r, err
 		}
 	}
-	if r.state, err = member.RestoreState(s.View, s.Used); err != nil {
+	if r.state, err = membership.RestoreState(s.View, s.Used); err != nil {
 		return r, err
 	}
 	if s.Begun {

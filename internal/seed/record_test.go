@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // TestCheckOfSnapshots: a seed takes no state of another that is none, or that takes
@@ -15,8 +15,8 @@ func TestCheckOfSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := member.Node{ID: member.NodeID{1}, Addrs: []string{"127.0.0.1:1"}}
-	if err := s.record.apply(change{Kind: changeView, Entries: []member.Entry{{Kind: member.Form, Nodes: []member.Node{node}}}}); err != nil {
+	node := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"127.0.0.1:1"}}
+	if err := s.record.apply(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: []membership.Node{node}}}}); err != nil {
 		t.Fatal(err)
 	}
 	current, err := s.record.marshal()

@@ -39,7 +39,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -117,15 +117,15 @@ type Server struct {
 	err    error // why the world did not form
 	broken error // why this seed cannot go on
 	office office
-	form   *member.Formation // of the last time in office
-	guests map[member.NodeID]*guest
-	lobby  *member.Lobby
+	form   *membership.Formation // of the last time in office
+	guests map[membership.NodeID]*guest
+	lobby  *membership.Lobby
 	// What is asked of all nodes:
 	polling *poll     // under way; nil: none
 	polled  time.Time // when the last one began
 	polls   uint64    // how many there were
 	// Once the world has formed:
-	council *member.Council
+	council *membership.Council
 	ruling  *time.Timer // when the council is to decide
 }
 
@@ -143,7 +143,7 @@ func Serve(cfg Config) (*Server, error) {
 	if cfg.Min > cfg.World || cfg.Max > 0 && cfg.Max < cfg.World {
 		return nil, fmt.Errorf("a world of %d nodes cannot have at least %d and at most %d", cfg.World, cfg.Min, cfg.Max)
 	}
-	form, err := member.NewFormation(cfg.World, cfg.FormTimeout, time.Now())
+	form, err := membership.NewFormation(cfg.World, cfg.FormTimeout, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%w", err)
 	}
@@ -155,8 +155,8 @@ func Serve(cfg Config) (*Server, error) {
 		decided: make(chan struct{}),
 		over:    make(chan struct{}),
 		form:    form,
-		guests:  make(map[member.NodeID]*guest),
-		lobby:   member.NewLobby(member.Terms{}, 0),
+		guests:  make(map[membership.NodeID]*guest),
+		lobby:   membership.NewLobby(membership.Terms{}, 0),
 		events:  newEvents(),
 		askers:  make(chan struct{}, askersMax),
 	}
@@ -228,13 +228,13 @@ func (s *Server) Close() error {
 
 // A Status is how the world stands.
 type Status struct {
-	Phase    member.Phase
+	Phase    membership.Phase
 	World    int
-	Joined   int         // nodes that have a place
-	View     member.View // empty until the world is full
-	Attached int         // nodes that still have a conn to the seed
-	Deadline time.Time   // zero: none, or past
-	Err      error       // why the world did not form
+	Joined   int             // nodes that have a place
+	View     membership.View // empty until the world is full
+	Attached int             // nodes that still have a conn to the seed
+	Deadline time.Time       // zero: none, or past
+	Err      error           // why the world did not form
 }
 
 // Status is how the world stands now.
@@ -262,7 +262,7 @@ func (s *Server) acceptAll() {
 		if err != nil {
 			if s.open.Err() == nil {
 				s.log.Error("seed can no longer be reached", "err", err)
-				s.step(func(time.Time) member.Step {
+				s.step(func(time.Time) membership.Step {
 					return s.form.Abort(fmt.Errorf("the seed can no longer be reached: %w", err))
 				})
 			}
@@ -273,7 +273,7 @@ func (s *Server) acceptAll() {
 }
 
 // step carries an input to the formation out, and what follows from it.
-func (s *Server) step(input func(now time.Time) member.Step) {
+func (s *Server) step(input func(now time.Time) membership.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.office.held {
@@ -283,18 +283,18 @@ func (s *Server) step(input func(now time.Time) member.Step) {
 
 // apply has what a formation has come to agreed on, and tells everyone if it has
 // failed. The lock is held.
-func (s *Server) apply(step member.Step) {
+func (s *Server) apply(step membership.Step) {
 	if step.Form != nil {
 		// That it is too long to be handed out must show before it is agreed on.
-		if _, err := wire.AppendJoin(nil, viewMessage(member.View{Nodes: step.Form.Nodes})); err != nil {
+		if _, err := wire.AppendJoin(nil, viewMessage(membership.View{Nodes: step.Form.Nodes})); err != nil {
 			s.apply(s.form.Abort(fmt.Errorf("making the first view: %w", err)))
 			return
 		}
-		s.propose(change{Kind: changeView, Entries: []member.Entry{*step.Form}})
+		s.propose(change{Kind: changeView, Entries: []membership.Entry{*step.Form}})
 	}
 	if step.Formed {
 		// From now on it takes note of what nodes say.
-		s.council = member.NewCouncil(s.record.view, s.lobby)
+		s.council = membership.NewCouncil(s.record.view, s.lobby)
 		s.propose(change{Kind: changeFormed})
 		s.hear(func(time.Time) {})
 	}
@@ -319,11 +319,11 @@ func (s *Server) tell(b []byte) {
 	}
 }
 
-func viewMessage(v member.View) wire.JoinView {
+func viewMessage(v membership.View) wire.JoinView {
 	return wire.JoinView{Epoch: v.Epoch, Nodes: nodesMessage(v.Nodes)}
 }
 
-func nodesMessage(nodes []member.Node) (list []wire.JoinNode) {
+func nodesMessage(nodes []membership.Node) (list []wire.JoinNode) {
 	for _, n := range nodes {
 		list = append(list, wire.JoinNode{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
 	}

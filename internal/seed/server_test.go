@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -26,7 +26,7 @@ func TestWorldForms(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	var views []member.View
+	var views []membership.View
 	for i, session := range sessions {
 		v, err := session.View(t.Context())
 		if err != nil {
@@ -52,11 +52,11 @@ func TestWorldForms(t *testing.T) {
 			t.Errorf("one node has view %v, another %v", v, views[0])
 		}
 	}
-	if st := s.Status(); st.Phase != member.Connecting || st.Joined != world || !reflect.DeepEqual(st.View, views[0]) || st.Deadline.IsZero() {
+	if st := s.Status(); st.Phase != membership.Connecting || st.Joined != world || !reflect.DeepEqual(st.View, views[0]) || st.Deadline.IsZero() {
 		t.Errorf("status %+v", st)
 	}
 	s.form(t, sessions...)
-	if st := s.Status(); st.Phase != member.Formed || st.Attached != world || !st.Deadline.IsZero() || st.Err != nil {
+	if st := s.Status(); st.Phase != membership.Formed || st.Attached != world || !st.Deadline.IsZero() || st.Err != nil {
 		t.Errorf("status %+v", st)
 	}
 	s.log.wait(t, "world has formed", "nodes=4")
@@ -116,9 +116,9 @@ func TestRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = joinAs(1, 2)
-	says(t, err, member.ErrRank, "2 is already taken", "host0:1000")
+	says(t, err, membership.ErrRank, "2 is already taken", "host0:1000")
 	_, err = joinAs(1, 3)
-	says(t, err, member.ErrRank, "3 is not below", "size of 3")
+	says(t, err, membership.ErrRank, "3 is not below", "size of 3")
 	any1 := s.mustJoin(t, 1)
 	zero, err := joinAs(2, 0)
 	if err != nil {
@@ -134,10 +134,10 @@ func TestRanks(t *testing.T) {
 		}
 	}
 	_, err = s.join(t, s.request(3))
-	says(t, err, member.ErrFull, "all 3 places are taken", "seed "+s.addr+" refused this node")
+	says(t, err, membership.ErrFull, "all 3 places are taken", "seed "+s.addr+" refused this node")
 	s.form(t, zero, any1, two)
 	_, err = s.join(t, s.request(4))
-	says(t, err, member.ErrOver, "world of 3 has formed")
+	says(t, err, membership.ErrOver, "world of 3 has formed")
 	s.log.wait(t, "node refused", "reason=", "addr=127.0.0.1:", "2 is already taken")
 }
 
@@ -182,7 +182,7 @@ func TestLoopbackOnlyOnTwoHosts(t *testing.T) {
 			t.Errorf("error %v, want a *FailedError", err)
 		}
 	}
-	says(t, s.Wait(t.Context()), member.ErrAddress, "has only loopback addresses")
+	says(t, s.Wait(t.Context()), membership.ErrAddress, "has only loopback addresses")
 }
 
 // All on one host, as on a laptop, need nothing but loopback.
@@ -205,7 +205,7 @@ func TestAdvertisedAddressThatLeadsNowhere(t *testing.T) {
 	req := s.request(0)
 	req.Advertise = []string{"0.0.0.0:7000"}
 	_, err := s.join(t, req)
-	says(t, err, member.ErrAddress, `advertised address "0.0.0.0:7000"`, "names no host")
+	says(t, err, membership.ErrAddress, `advertised address "0.0.0.0:7000"`, "names no host")
 }
 
 func TestServeRefuses(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -23,7 +23,7 @@ import (
 // that it is in.
 type Session struct {
 	Identity *pki.Identity
-	ID       member.NodeID
+	ID       membership.NodeID
 	Observed string // the address that the seed sees this node at
 	World    int    // how many nodes the world will have
 
@@ -47,8 +47,8 @@ type Session struct {
 	once    sync.Once
 	err     error // why the conn ended
 
-	expect func(nodes []member.Node)
-	forget func(id member.NodeID)
+	expect func(nodes []membership.Node)
+	forget func(id membership.NodeID)
 	status func() []byte
 
 	mu      sync.Mutex
@@ -57,7 +57,7 @@ type Session struct {
 	away    error              // why there is no conn to a seed; nil: there is one
 	missed  chan struct{}      // closed when there has been none for a while
 	at      string             // where the seed is, as in seed
-	view    member.View        // the newest
+	view    membership.View    // the newest
 	few     *wire.JoinProgress // what there is of a world that is too small for the next; nil: it is not
 	invited Invitation         // the newest
 	called  uint64             // the epoch of the newest view whose nodes are called to rest
@@ -65,8 +65,8 @@ type Session struct {
 	asked   uint64             // the newest question where this node is
 	telling bool               // a goroutine answers it
 
-	expected map[member.NodeID]bool // nodes that join, as the seed has told this one
-	links    map[member.NodeID]bool // to nodes that join, that stand
+	expected map[membership.NodeID]bool // nodes that join, as the seed has told this one
+	links    map[membership.NodeID]bool // to nodes that join, that stand
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -88,7 +88,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		forget:  req.Forget,
 		status:  req.Status,
 
-		expected: make(map[member.NodeID]bool), links: make(map[member.NodeID]bool),
+		expected: make(map[membership.NodeID]bool), links: make(map[membership.NodeID]bool),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -101,9 +101,9 @@ func newSession(conn transport.Conn, req Request) *Session {
 func (s *Session) start() { s.wg.Go(s.attend) }
 
 // View waits until the world is full, and returns who is in it.
-func (s *Session) View(ctx context.Context) (member.View, error) {
+func (s *Session) View(ctx context.Context) (membership.View, error) {
 	if err := s.wait(ctx, s.viewed); err != nil {
-		return member.View{}, err
+		return membership.View{}, err
 	}
 	v, _ := s.latest()
 	return v, nil
@@ -111,26 +111,26 @@ func (s *Session) View(ctx context.Context) (member.View, error) {
 
 // latest is the newest view, and a channel that is closed when there is a newer
 // one.
-func (s *Session) latest() (v member.View, changed <-chan struct{}) {
+func (s *Session) latest() (v membership.View, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view, s.changed
 }
 
 // Newest is the newest view that the seed has sent. Its epoch is 0 if there is none.
-func (s *Session) Newest() member.View {
+func (s *Session) Newest() membership.View {
 	v, _ := s.latest()
 	return v
 }
 
 // Next waits for a view that is newer than epoch. A *RemovedError says that this
 // node is not in it, and ErrSeedGone that there will be none.
-func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
+func (s *Session) Next(ctx context.Context, epoch uint64) (membership.View, error) {
 	for {
 		v, changed := s.latest()
 		if isClosed(s.ended) {
 			if _, removed := errors.AsType[*RemovedError](s.err); removed || s.err == ErrLeft {
-				return member.View{}, s.err // whatever came before that
+				return membership.View{}, s.err // whatever came before that
 			}
 		}
 		if v.Epoch > epoch {
@@ -140,18 +140,18 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (member.View, error) {
 		case <-changed:
 		case <-s.Ended():
 			if !isClosed(s.ended) {
-				return member.View{}, s.absence(nil)
+				return membership.View{}, s.absence(nil)
 			}
 			if isClosed(s.closing) {
-				return member.View{}, ErrClosed
+				return membership.View{}, ErrClosed
 			}
 			if v, _ := s.latest(); v.Epoch <= epoch {
-				return member.View{}, s.err
+				return membership.View{}, s.err
 			}
 		case <-s.closing:
-			return member.View{}, ErrClosed
+			return membership.View{}, ErrClosed
 		case <-ctx.Done():
-			return member.View{}, s.absence(s.tooFew(context.Cause(ctx)))
+			return membership.View{}, s.absence(s.tooFew(context.Cause(ctx)))
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (s *Session) absence(cause error) error {
 
 // Lost reports that this node has lost its link to a peer, and why. It does not
 // wait.
-func (s *Session) Lost(peer member.NodeID, cause error) {
+func (s *Session) Lost(peer membership.NodeID, cause error) {
 	v, _ := s.latest()
 	s.say(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()})
 }
@@ -189,7 +189,7 @@ func (s *Session) Lost(peer member.NodeID, cause error) {
 // Left says that a peer has said goodbye to this node. The peer has told the seed so
 // itself, but that seed may die before the others know. So this node repeats it to a
 // seed that takes its place.
-func (s *Session) Left(peer member.NodeID) {
+func (s *Session) Left(peer membership.NodeID) {
 	v, _ := s.latest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *Session) Ready(ctx context.Context) error {
 
 // Unable reports that this node cannot reach peer, and why. All others are
 // told; so is the caller, by the *FailedError that Unable returns.
-func (s *Session) Unable(ctx context.Context, peer member.NodeID, cause error) error {
+func (s *Session) Unable(ctx context.Context, peer membership.NodeID, cause error) error {
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (s *Session) failed(m wire.JoinFailed) error {
 // setView keeps a view: the first when the world is full, the others once it has
 // formed. The first of a node that was invited is of a world that has.
 func (s *Session) setView(m wire.JoinView) error {
-	v := member.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
+	v := membership.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
 	if err := v.Check(); err != nil {
 		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -62,7 +62,7 @@ func TestSeedNoticesWhoLeaves(t *testing.T) {
 	}
 	until(t, "nobody is attached", func() bool { return s.Status().Attached == 0 }, s.log)
 	_, err := s.join(t, s.request(2))
-	says(t, err, member.ErrOver, "the world is over")
+	says(t, err, membership.ErrOver, "the world is over")
 }
 
 func TestSessionRenewsItsCertificate(t *testing.T) {
@@ -125,7 +125,7 @@ func TestSessionChecksTheSeed(t *testing.T) {
 		"a message of nodes":       {wire.JoinReady{}},
 	} {
 		s := newSession(&tlsConn{remote: "10.0.0.9:7946"}, Request{})
-		s.ID, s.World = member.NodeID(self.ID), 2
+		s.ID, s.World = membership.NodeID(self.ID), 2
 		var err error
 		for _, m := range messages {
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -54,7 +54,7 @@ func checkReports(t testing.TB, r Report, want ...string) {
 	t.Helper()
 	var got []string
 	for _, n := range r.Nodes {
-		if n.Name == "" || !strings.Contains(n.Addr, ":") || n.ID == (member.NodeID{}) {
+		if n.Name == "" || !strings.Contains(n.Addr, ":") || n.ID == (membership.NodeID{}) {
 			t.Errorf("report %+v, want name, address and id", n)
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", n.Rank, n.Record, n.Missing)))
@@ -181,7 +181,7 @@ func TestStatusOfAWorldThatFailed(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.FormTimeout = 50 * time.Millisecond })
 	s.Wait(t.Context())
 	_, err := s.ask(t, s.token)
-	says(t, err, member.ErrOver, "the world did not form", "0 of 2 nodes joined")
+	says(t, err, membership.ErrOver, "the world did not form", "0 of 2 nodes joined")
 }
 
 // However many ask, a node is asked only so often, and all get an answer.

@@ -3,7 +3,7 @@ package seed
 import (
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -11,7 +11,7 @@ import (
 // has read its goodbye. A node that left has told the seed which led then,
 // and has no conn to this one; a node that has a conn speaks for itself. The lock
 // is held.
-func (s *Server) unable(now time.Time, by member.NodeID, m wire.JoinUnable) {
+func (s *Server) unable(now time.Time, by membership.NodeID, m wire.JoinUnable) {
 	switch {
 	case !m.Left:
 		s.lost(now, by, m.Peer, m.Text)

@@ -3,7 +3,7 @@ package seed
 import (
 	"time"
 
-	"github.com/nexar-go/nexar/internal/member"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -41,11 +41,11 @@ func (s *Server) hear(input func(now time.Time)) {
 
 // lost tells the council that a node has lost another, and asks both for a sign of
 // life. The lock is held.
-func (s *Server) lost(now time.Time, by, to member.NodeID, reason string) {
+func (s *Server) lost(now time.Time, by, to membership.NodeID, reason string) {
 	if !s.council.Lost(now, by, to, reason) {
 		return
 	}
-	for _, id := range []member.NodeID{by, to} {
+	for _, id := range []membership.NodeID{by, to} {
 		if g := s.guests[id]; g != nil {
 			g.out.post(frame(s.ping()))
 		}
@@ -64,7 +64,7 @@ func (s *Server) asked(m wire.JoinPing, now time.Time) time.Time {
 }
 
 // rule carries a ruling out. The lock is held.
-func (s *Server) rule(r member.Ruling) {
+func (s *Server) rule(r membership.Ruling) {
 	for id, why := range r.Dismissed {
 		s.log.Warn("node is not let in", "node", id, "reason", why)
 		s.send(id, frame(wire.JoinFailed{Text: why}), true)
@@ -92,7 +92,7 @@ func (s *Server) rule(r member.Ruling) {
 
 // invite sends an invitation, and before it tells the others to expect whom it is
 // for.
-func (s *Server) invite(i *member.Invitation) {
+func (s *Server) invite(i *membership.Invitation) {
 	nodes := nodesMessage(i.Circle)
 	last := len(nodes) - 1
 	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
@@ -112,14 +112,14 @@ func (s *Server) invite(i *member.Invitation) {
 
 // send posts a frame to a node, if it is there, perhaps as the last. The lock is
 // held.
-func (s *Server) send(id member.NodeID, b []byte, last bool) {
+func (s *Server) send(id membership.NodeID, b []byte, last bool) {
 	if g := s.guests[id]; g != nil {
 		g.out.put(b, last)
 	}
 }
 
 // change has the view agreed on that a ruling leads to. The lock is held.
-func (s *Server) change(r member.Ruling) {
+func (s *Server) change(r membership.Ruling) {
 	if err := s.record.try(r.Entries); err != nil {
 		panic("seed: the council rules what makes no sense: " + err.Error())
 	}
@@ -128,7 +128,7 @@ func (s *Server) change(r member.Ruling) {
 
 // adopt tells all nodes of the view that a change has made: those that stay, or come,
 // what it is, and those that go why. The lock is held.
-func (s *Server) adopt(before member.View, c change) {
+func (s *Server) adopt(before membership.View, c change) {
 	view := s.record.view
 	s.council.Adopt(view)
 	for rank, n := range before.Nodes {

@@ -1,6 +1,0 @@
-//go:build !race
-
-package member
-
-// worldsAlways is how many simulated worlds there are without WORLDS.
-const worldsAlways = 20_000

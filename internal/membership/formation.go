@@ -1,0 +1,351 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// AnyRank as a wanted rank leaves the choice to the Formation.
+const AnyRank = -1
+
+// Errors for which a candidate is refused, besides ErrAddress and ErrReused.
+var (
+	ErrRank = errors.New("rank cannot be given")
+	ErrFull = errors.New("world is full")
+	ErrOver = errors.New("formation is over")
+)
+
+// A Phase is how far a Formation has come.
+type Phase uint8
+
+const (
+	Gathering  Phase = iota // waits for candidates
+	Connecting              // the world is full, its members connect to each other
+	Formed                  // every member is connected to all others
+	Failed                  // the world will not form
+)
+
+func (p Phase) String() string {
+	names := [...]string{"gathering", "connecting", "formed", "failed"}
+	if int(p) >= len(names) {
+		return fmt.Sprintf("Phase(%d)", uint8(p))
+	}
+	return names[p]
+}
+
+// A Step is what an input to a Formation has changed.
+type Step struct {
+	Form   *Entry // the world is full: apply this and hand the view out
+	Formed bool   // the world has formed
+	Err    error  // the world will not form, and whose fault that is
+}
+
+// A Formation brings a world together: it admits candidates until there are as
+// many as the world has places, gives them ranks, and waits until each has
+// reached all others. A candidate that goes away while others are still
+// awaited frees its place, and may come again; later, when ranks have been given,
+// the world fails with it.
+//
+// After a Step with Formed or Err no input changes anything.
+type Formation struct {
+	world    int
+	started  time.Time
+	deadline time.Time // zero: none
+	phase    Phase
+	err      error
+	places   []place // Gathering: in order of arrival; later: in that of the ranks
+}
+
+// A place is one that has been given to a candidate.
+type place struct {
+	node   Node
+	wanted int
+	ready  bool
+}
+
+// NewFormation returns a Formation of the given number of nodes that starts
+// now and fails when it takes longer than timeout. Zero means no limit.
+func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, error) {
+	if world < 1 {
+		return nil, fmt.Errorf("a world has at least one node, not %d", world)
+	}
+	f := &Formation{world: world, started: now}
+	if timeout > 0 {
+		f.deadline = now.Add(timeout)
+	}
+	return f, nil
+}
+
+// ResumeFormation returns the Formation of a world whose first view another one has
+// made, and which has formed or not: then the nodes have to say anew that they are
+// ready.
+func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) *Formation {
+	f := &Formation{world: v.Size(), started: now, phase: Connecting}
+	if timeout > 0 {
+		f.deadline = now.Add(timeout)
+	}
+	if formed {
+		f.phase = Formed
+	}
+	for _, n := range v.clone().Nodes {
+		f.places = append(f.places, place{node: n, wanted: AnyRank})
+	}
+	return f
+}
+
+// Admit gives a candidate a place. The error, if any, is for this candidate
+// alone; it says why it is refused.
+func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
+	if s := f.Tick(now); s.Err != nil {
+		return s, f.refuse(n, wanted)
+	}
+	if err := f.refuse(n, wanted); err != nil {
+		return Step{}, err
+	}
+	f.places = append(f.places, place{node: n.clone(), wanted: wanted})
+	if len(f.places) < f.world {
+		return Step{}, nil
+	}
+	f.places = assign(f.places, f.world)
+	if err := f.checkHosts(); err != nil {
+		return f.fail(err), nil
+	}
+	f.phase = Connecting
+	entry := &Entry{Kind: Form}
+	for _, p := range f.places {
+		entry.Nodes = append(entry.Nodes, p.node.clone())
+	}
+	return Step{Form: entry}, nil
+}
+
+// Gone says that a candidate or member has gone away.
+func (f *Formation) Gone(now time.Time, id NodeID, reason string) Step {
+	if s := f.Tick(now); s.Err != nil {
+		return s
+	}
+	i := f.index(id)
+	if i < 0 {
+		return Step{}
+	}
+	switch f.phase {
+	case Gathering:
+		f.places = slices.Delete(f.places, i, i+1)
+		return Step{}
+	case Connecting:
+		return f.fail(fmt.Errorf("%s went away before the world was formed: %s", f.describe(i), reason))
+	default:
+		return Step{}
+	}
+}
+
+// Ready says that a member is connected to all others.
+func (f *Formation) Ready(now time.Time, id NodeID) Step {
+	if s := f.Tick(now); s.Err != nil {
+		return s
+	}
+	i := f.index(id)
+	if i < 0 || f.phase != Connecting {
+		return Step{}
+	}
+	f.places[i].ready = true
+	for _, p := range f.places {
+		if !p.ready {
+			return Step{}
+		}
+	}
+	f.phase = Formed
+	return Step{Formed: true}
+}
+
+// Unable says that a member cannot reach peer, and why.
+func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
+	if s := f.Tick(now); s.Err != nil {
+		return s
+	}
+	i := f.index(id)
+	if i < 0 || f.phase != Connecting {
+		return Step{}
+	}
+	whom := "node " + peer.String() + ", which is not in the world"
+	if j := f.index(peer); j >= 0 {
+		whom = f.describe(j)
+	}
+	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(i), whom, reason))
+}
+
+// Abort ends a formation that nobody waits for any longer.
+func (f *Formation) Abort(reason error) Step {
+	if f.phase >= Formed {
+		return Step{}
+	}
+	return f.fail(reason)
+}
+
+// Tick says that time has passed.
+func (f *Formation) Tick(now time.Time) Step {
+	if f.phase >= Formed || f.deadline.IsZero() || now.Before(f.deadline) {
+		return Step{}
+	}
+	within := f.deadline.Sub(f.started)
+	if f.phase == Connecting {
+		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s",
+			f.world, within, f.list(func(p place) bool { return !p.ready })))
+	}
+	if len(f.places) == 0 {
+		return f.fail(fmt.Errorf("0 of %d nodes joined within %v", f.world, within))
+	}
+	return f.fail(fmt.Errorf("%d of %d nodes joined within %v: %s; missing %s",
+		len(f.places), f.world, within, f.list(func(place) bool { return true }), f.missing()))
+}
+
+// Phase is how far the formation has come.
+func (f *Formation) Phase() Phase { return f.phase }
+
+// Err is why the formation failed, nil unless it did.
+func (f *Formation) Err() error { return f.err }
+
+// Joined is the number of places that are taken.
+func (f *Formation) Joined() int { return len(f.places) }
+
+// Deadline is when Tick is due, and false if it never is.
+func (f *Formation) Deadline() (time.Time, bool) {
+	return f.deadline, !f.deadline.IsZero() && f.phase < Formed
+}
+
+func (f *Formation) fail(err error) Step {
+	f.phase, f.err = Failed, err
+	return Step{Err: err}
+}
+
+func (f *Formation) index(id NodeID) int {
+	return slices.IndexFunc(f.places, func(p place) bool { return p.node.ID == id })
+}
+
+// describe names the member at index i, whose rank is i once all have one.
+func (f *Formation) describe(i int) string {
+	return fmt.Sprintf("rank %d %v", i, f.places[i].node)
+}
+
+// refuse returns why a candidate gets no place, nil if it does.
+func (f *Formation) refuse(n Node, wanted int) error {
+	switch {
+	case f.phase == Failed:
+		return fmt.Errorf("%w: it failed: %w", ErrOver, f.err)
+	case f.phase == Formed:
+		return fmt.Errorf("%w: the world of %d has formed", ErrOver, f.world)
+	case wanted >= f.world || wanted < AnyRank:
+		return fmt.Errorf("%w: %d is not below the world's size of %d", ErrRank, wanted, f.world)
+	case len(f.places) == f.world:
+		return fmt.Errorf("%w: all %d places are taken", ErrFull, f.world)
+	case f.index(n.ID) >= 0:
+		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
+	}
+	for _, p := range f.places {
+		if wanted != AnyRank && p.wanted == wanted {
+			return fmt.Errorf("%w: %d is already taken by %v", ErrRank, wanted, p.node)
+		}
+	}
+	return checkNode(n)
+}
+
+// checkHosts finds a node that those on other hosts could not reach, however
+// long they tried: one that has only loopback addresses.
+func (f *Formation) checkHosts() error {
+	for i, p := range f.places {
+		if slices.ContainsFunc(p.node.Addrs, func(a string) bool { return !isLoopback(a) }) {
+			continue
+		}
+		for j, q := range f.places {
+			if p.node.Host != q.node.Host {
+				return fmt.Errorf("%s has only loopback addresses, which %s on another host cannot reach: %w",
+					f.describe(i), f.describe(j), ErrAddress)
+			}
+		}
+	}
+	return nil
+}
+
+// assign puts places in the order of their ranks. Wanted ranks are kept, the
+// others get what is free in the order in which they came; places that are
+// not taken are left out.
+func assign(places []place, world int) []place {
+	at := make([]*place, world)
+	for i := range places {
+		if w := places[i].wanted; w != AnyRank {
+			at[w] = &places[i]
+		}
+	}
+	next := 0
+	for i := range places {
+		if places[i].wanted != AnyRank {
+			continue
+		}
+		for at[next] != nil {
+			next++
+		}
+		at[next] = &places[i]
+	}
+	var out []place
+	for _, p := range at {
+		if p != nil {
+			out = append(out, *p)
+		}
+	}
+	return out
+}
+
+// listMax is how many nodes an error names before it only counts them.
+const listMax = 16
+
+// list names the places that are chosen.
+func (f *Formation) list(chosen func(place) bool) string {
+	var names []string
+	more := 0
+	for i, p := range f.places {
+		if !chosen(p) {
+			continue
+		}
+		if len(names) == listMax {
+			more++
+			continue
+		}
+		switch {
+		case f.phase == Connecting:
+			names = append(names, f.describe(i))
+		case p.wanted != AnyRank:
+			names = append(names, fmt.Sprintf("rank %d %v", p.wanted, p.node))
+		default:
+			names = append(names, fmt.Sprintf("any rank %v", p.node))
+		}
+	}
+	if more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// missing says how many places are free and, if all who came wanted a certain
+// rank, which.
+func (f *Formation) missing() string {
+	n := f.world - len(f.places)
+	taken := make(map[int]bool)
+	for _, p := range f.places {
+		if p.wanted == AnyRank {
+			return fmt.Sprint(n)
+		}
+		taken[p.wanted] = true
+	}
+	var ranks []string
+	for r := range f.world {
+		if !taken[r] && len(ranks) < listMax {
+			ranks = append(ranks, fmt.Sprint(r))
+		}
+	}
+	if n > listMax {
+		ranks = append(ranks, "…")
+	}
+	return fmt.Sprintf("%d (rank %s)", n, strings.Join(ranks, ", "))
+}

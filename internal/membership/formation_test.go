@@ -1,0 +1,320 @@
+package membership
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var start = time.Unix(1_000_000, 0)
+
+func newFormation(t testing.TB, world int) *Formation {
+	t.Helper()
+	f, err := NewFormation(world, 30*time.Second, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// admit wants the i-th node to be admitted.
+func admit(t testing.TB, f *Formation, i, wanted int) Step {
+	t.Helper()
+	s, err := f.Admit(start, node(i), wanted)
+	if err != nil || s.Err != nil {
+		t.Fatalf("node %d: refused (%v), formation %v", i, err, s.Err)
+	}
+	return s
+}
+
+func contains(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q, want one that says %q", err, p)
+		}
+	}
+}
+
+func TestFormation(t *testing.T) {
+	f := newFormation(t, 3)
+	admit(t, f, 0, AnyRank)
+	admit(t, f, 1, AnyRank)
+	if f.Phase() != Gathering || f.Joined() != 2 {
+		t.Fatalf("phase %v with %d", f.Phase(), f.Joined())
+	}
+	s := admit(t, f, 2, AnyRank)
+	if s.Form == nil || s.Form.Kind != Form || f.Phase() != Connecting {
+		t.Fatalf("step %v, phase %v", s, f.Phase())
+	}
+	var state State
+	v, err := state.Apply(*s.Form)
+	if err != nil || v.Epoch != 1 || !slices.Equal(ids(v), ids(View{Nodes: nodes(3)})) {
+		t.Fatalf("view %v (%v)", v, err)
+	}
+	for i := range 3 {
+		s := f.Ready(start, node(i).ID)
+		f.Ready(start, node(i).ID) // twice is once
+		if s.Formed != (i == 2) || s.Err != nil {
+			t.Errorf("after %d are ready: %v", i+1, s)
+		}
+	}
+	if f.Phase() != Formed {
+		t.Errorf("phase %v", f.Phase())
+	}
+	// From now on it is done, whatever comes.
+	if s := f.Tick(start.Add(time.Hour)); s != (Step{}) {
+		t.Errorf("a deadline after the world has formed: %v", s)
+	}
+	if s := f.Gone(start, node(1).ID, "x"); s != (Step{}) {
+		t.Errorf("a member that goes after the world has formed: %v", s)
+	}
+	_, err = f.Admit(start, node(9), AnyRank)
+	if !errors.Is(err, ErrOver) {
+		t.Errorf("a late one: error %v, want %v", err, ErrOver)
+	}
+}
+
+// Ranks that are wanted are given, the others in the order of arrival.
+func TestFormationRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		world := rapid.IntRange(1, 20).Draw(t, "world")
+		perm := rapid.Permutation(slices.Collect(func(yield func(int) bool) {
+			for i := range world {
+				if !yield(i) {
+					return
+				}
+			}
+		})).Draw(t, "ranks")
+		f, _ := NewFormation(world, 0, start)
+		wanted := make([]int, world)
+		var form *Entry
+		for i := range world {
+			wanted[i] = AnyRank
+			if rapid.Bool().Draw(t, "wants") {
+				wanted[i] = perm[i]
+			}
+			s, err := f.Admit(start, node(i), wanted[i])
+			if err != nil || s.Err != nil {
+				t.Fatal(err, s.Err)
+			}
+			form = s.Form
+		}
+		if form == nil || len(form.Nodes) != world {
+			t.Fatalf("entry %v, want %d nodes", form, world)
+		}
+		v := View{Nodes: form.Nodes}
+		last := -1
+		for i, w := range wanted {
+			r, ok := v.Rank(node(i).ID)
+			if !ok || w != AnyRank && r != w {
+				t.Fatalf("node %d wanted rank %d, got %d (%v)", i, w, r, ok)
+			}
+			if w == AnyRank {
+				if r < last {
+					t.Fatalf("node %d came later but got rank %d, before %d", i, r, last)
+				}
+				last = r
+			}
+		}
+	})
+}
+
+func TestFormationRefuses(t *testing.T) {
+	f := newFormation(t, 3)
+	admit(t, f, 0, 2)
+	refused := func(n Node, wanted int, want error, parts ...string) {
+		t.Helper()
+		s, err := f.Admit(start, n, wanted)
+		if !errors.Is(err, want) || s != (Step{}) {
+			t.Errorf("error %v, want %v; step %v", err, want, s)
+		}
+		contains(t, err, parts...)
+	}
+	refused(node(1), 2, ErrRank, "2 is already taken by 10.0.0.0:7000 (host0:1000)")
+	refused(node(1), 3, ErrRank, "3 is not below the world's size of 3")
+	refused(node(1), -2, ErrRank)
+	refused(node(0), AnyRank, ErrReused)
+	refused(Node{ID: NodeID{9}, Name: "x:1"}, AnyRank, ErrAddress, "x:1")
+	admit(t, f, 1, AnyRank)
+	admit(t, f, 2, 1)
+	refused(node(3), AnyRank, ErrFull, "all 3 places are taken")
+	refused(node(3), 7, ErrRank)
+	if f.Phase() != Connecting {
+		t.Errorf("phase %v: those who were refused disturbed the others", f.Phase())
+	}
+}
+
+func TestCandidateIsReplaced(t *testing.T) {
+	f := newFormation(t, 2)
+	admit(t, f, 0, 1)
+	if s := f.Gone(start, node(0).ID, "killed"); s != (Step{}) || f.Joined() != 0 {
+		t.Fatalf("step %v, %d joined", s, f.Joined())
+	}
+	f.Gone(start, node(0).ID, "again")
+	admit(t, f, 0, 1) // It is back, and the rank was free.
+	f.Gone(start, node(0).ID, "for good")
+	admit(t, f, 1, 1)
+	if s := admit(t, f, 2, AnyRank); s.Form == nil || s.Form.Nodes[1].ID != node(1).ID {
+		t.Errorf("step %v", s)
+	}
+}
+
+func TestMemberGoesWhileConnecting(t *testing.T) {
+	f := newFormation(t, 2)
+	admit(t, f, 0, AnyRank)
+	admit(t, f, 1, AnyRank)
+	s := f.Gone(start, node(1).ID, "its conn broke")
+	contains(t, s.Err, "rank 1 10.0.0.1:7000 (host1:1001) went away", "its conn broke")
+	if f.Phase() != Failed || !errors.Is(f.Err(), s.Err) {
+		t.Errorf("phase %v, error %v", f.Phase(), f.Err())
+	}
+}
+
+func TestUnableNamesBoth(t *testing.T) {
+	f := newFormation(t, 3)
+	for i := range 3 {
+		admit(t, f, i, AnyRank)
+	}
+	s := f.Unable(start, node(2).ID, node(0).ID, "no answer within 5s")
+	contains(t, s.Err, "rank 2 10.0.0.2:7000 (host2:1002) cannot reach rank 0 10.0.0.0:7000 (host0:1000): no answer within 5s")
+	if s := f.Ready(start, node(1).ID); s != (Step{}) {
+		t.Errorf("after it has failed: %v", s)
+	}
+
+	f = newFormation(t, 1)
+	admit(t, f, 0, AnyRank)
+	contains(t, f.Unable(start, node(0).ID, node(7).ID, "x").Err, "not in the world")
+}
+
+func TestInputsOfStrangersAndTooEarly(t *testing.T) {
+	f := newFormation(t, 2)
+	admit(t, f, 0, AnyRank)
+	for _, id := range []NodeID{node(0).ID, node(7).ID} {
+		if s := f.Ready(start, id); s != (Step{}) {
+			t.Errorf("ready: %v", s)
+		}
+		if s := f.Unable(start, id, node(0).ID, "x"); s != (Step{}) {
+			t.Errorf("unable: %v", s)
+		}
+	}
+	admit(t, f, 1, AnyRank)
+	if s := f.Ready(start, node(0).ID); s.Formed {
+		t.Error("one was ready before there was a view, and that counted")
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	late := start.Add(30 * time.Second)
+	t.Run("nobody", func(t *testing.T) {
+		f := newFormation(t, 4)
+		if at, ok := f.Deadline(); !ok || at != late {
+			t.Errorf("deadline %v (%v)", at, ok)
+		}
+		if s := f.Tick(late.Add(-1)); s.Err != nil {
+			t.Error(s.Err)
+		}
+		contains(t, f.Tick(late).Err, "0 of 4 nodes joined within 30s")
+		if _, ok := f.Deadline(); ok {
+			t.Error("there is still a deadline")
+		}
+	})
+	t.Run("some", func(t *testing.T) {
+		f := newFormation(t, 4)
+		for i := range 3 {
+			admit(t, f, i, AnyRank)
+		}
+		contains(t, f.Tick(late).Err, "3 of 4 nodes joined within 30s", "10.0.0.0:7000 (host0:1000)", "host2:1002", "missing 1")
+	})
+	t.Run("ranks", func(t *testing.T) {
+		f := newFormation(t, 4)
+		admit(t, f, 0, 3)
+		admit(t, f, 1, 0)
+		contains(t, f.Tick(late).Err, "rank 3 10.0.0.0:7000", "rank 0 10.0.0.1:7000", "missing 2 (rank 1, 2)")
+	})
+	t.Run("connecting", func(t *testing.T) {
+		f := newFormation(t, 3)
+		for i := range 3 {
+			admit(t, f, i, AnyRank)
+		}
+		f.Ready(start, node(1).ID)
+		err := f.Tick(late).Err
+		contains(t, err, "rank 0", "rank 2 10.0.0.2:7000 (host2:1002)")
+		if strings.Contains(err.Error(), "rank 1") {
+			t.Errorf("error %q names one that was ready", err)
+		}
+	})
+	t.Run("many", func(t *testing.T) {
+		f := newFormation(t, 1000)
+		for i := range 900 {
+			admit(t, f, i, AnyRank)
+		}
+		err := f.Tick(late).Err
+		contains(t, err, "900 of 1000", "and 884 more", "missing 100")
+		if len(err.Error()) > 2000 {
+			t.Errorf("the error has %d bytes", len(err.Error()))
+		}
+	})
+	t.Run("with any input", func(t *testing.T) {
+		f := newFormation(t, 2)
+		s, err := f.Admit(late, node(0), AnyRank)
+		if s.Err == nil || !errors.Is(err, ErrOver) {
+			t.Errorf("step %v, error %v", s, err)
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		f, _ := NewFormation(2, 0, start)
+		if s := f.Tick(start.AddDate(10, 0, 0)); s.Err != nil {
+			t.Error(s.Err)
+		}
+	})
+}
+
+func TestAbort(t *testing.T) {
+	f := newFormation(t, 2)
+	reason := errors.New("the seed was closed")
+	if s := f.Abort(reason); s.Err != reason || f.Phase() != Failed {
+		t.Errorf("step %v, phase %v", s, f.Phase())
+	}
+	if s := f.Abort(reason); s != (Step{}) {
+		t.Errorf("twice: %v", s)
+	}
+	_, err := f.Admit(start, node(0), AnyRank)
+	if !errors.Is(err, ErrOver) || !errors.Is(err, reason) {
+		t.Errorf("error %v, want %v because %v", err, ErrOver, reason)
+	}
+}
+
+// A node that only its own host can reach is fine alone, and named as soon as
+// there is another host.
+func TestLoopbackOnlyAcrossHosts(t *testing.T) {
+	local := func(i int, host string) Node {
+		n := node(i)
+		n.Addrs, n.Host = []string{"127.0.0.1:700" + string(rune('0'+i))}, host
+		return n
+	}
+	f := newFormation(t, 2)
+	f.Admit(start, local(0, "a"), AnyRank)
+	if s, err := f.Admit(start, local(1, "a"), AnyRank); err != nil || s.Form == nil {
+		t.Errorf("one host: %v, %v", s, err)
+	}
+	f = newFormation(t, 2)
+	f.Admit(start, node(0), AnyRank)
+	s, err := f.Admit(start, local(1, "a"), AnyRank)
+	if err != nil || !errors.Is(s.Err, ErrAddress) {
+		t.Errorf("two hosts: %v, %v, want %v", s, err, ErrAddress)
+	}
+	contains(t, s.Err, "rank 1 127.0.0.1:7001 (host1:1001) has only loopback addresses", "rank 0 10.0.0.0:7000")
+}
+
+func TestWorldOfNone(t *testing.T) {
+	for _, n := range []int{0, -1} {
+		if _, err := NewFormation(n, 0, start); err == nil {
+			t.Errorf("a world of %d", n)
+		}
+	}
+}

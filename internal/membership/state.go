@@ -1,0 +1,191 @@
+package membership
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// A Kind says what an Entry does.
+type Kind uint8
+
+const (
+	Form  Kind = iota + 1 // Nodes are the world, in the order of their ranks; there is nobody in it
+	Join                  // Nodes get the next ranks, in this order
+	Leave                 // IDs go, in good order
+	Fail                  // IDs are gone
+	Renew                 // nobody comes or goes
+)
+
+func (k Kind) String() string {
+	names := [...]string{Form: "form", Join: "join", Leave: "leave", Fail: "fail", Renew: "renew"}
+	if k < Form || k > Renew {
+		return fmt.Sprintf("Kind(%d)", uint8(k))
+	}
+	return names[k]
+}
+
+// An Entry is one change of the membership, as the log holds it.
+type Entry struct {
+	Kind  Kind
+	Nodes []Node   // of Form and Join
+	IDs   []NodeID // of Leave and Fail
+}
+
+// Errors of State.Apply, to be tested with errors.Is.
+var (
+	ErrNotFormed = errors.New("the world has not formed yet")
+	ErrFormed    = errors.New("the world has formed already")
+	ErrReused    = errors.New("a node id is never used twice")
+	ErrUnknown   = errors.New("no such node in the view")
+	ErrAddress   = errors.New("no address under which others can reach the node")
+)
+
+// A State is the membership after some entries of the log. The zero State is
+// that before the first. Entries applied in the same order give the same
+// views everywhere.
+type State struct {
+	view View
+	used map[NodeID]bool // every node that has ever been in a view
+}
+
+// RestoreState is the State with a view in which some nodes have ever been, and those
+// of the view: what View and Used have returned.
+func RestoreState(v View, used []NodeID) (s State, err error) {
+	if err := v.Check(); err != nil {
+		return s, err
+	}
+	s = State{view: v.clone(), used: make(map[NodeID]bool, len(used))}
+	for _, id := range used {
+		s.used[id] = true
+	}
+	for _, n := range v.Nodes {
+		s.used[n.ID] = true
+	}
+	return s, nil
+}
+
+// Used are all nodes that have ever been in a view, in some order that depends on
+// nothing else.
+func (s *State) Used() []NodeID {
+	return slices.SortedFunc(maps.Keys(s.used), func(a, b NodeID) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// Knows reports whether a node has ever been in a view.
+func (s *State) Knows(id NodeID) bool { return s.used[id] }
+
+// View is the newest view. Before the Form entry it is empty, with epoch 0.
+func (s *State) View() View { return s.view.clone() }
+
+// Apply carries an entry out and returns the view it makes, whose epoch is one
+// above that of the view before. Survivors keep their order. An entry that
+// makes no sense here is an error, and changes nothing.
+func (s *State) Apply(e Entry) (View, error) {
+	if err := s.check(e); err != nil {
+		return View{}, fmt.Errorf("%v: %w", e.Kind, err)
+	}
+	next := View{Epoch: s.view.Epoch + 1}
+	gone := make(map[NodeID]bool, len(e.IDs))
+	for _, id := range e.IDs {
+		gone[id] = true
+	}
+	for _, n := range s.view.Nodes {
+		if !gone[n.ID] {
+			next.Nodes = append(next.Nodes, n)
+		}
+	}
+	if s.used == nil {
+		s.used = make(map[NodeID]bool, len(e.Nodes))
+	}
+	for _, n := range e.Nodes {
+		s.used[n.ID] = true
+		next.Nodes = append(next.Nodes, n)
+	}
+	s.view = next.clone()
+	return s.view.clone(), nil
+}
+
+// ApplyAll is Apply for several entries. It returns the view that the last one
+// makes; those before are in the world of nobody.
+func (s *State) ApplyAll(entries []Entry) (v View, err error) {
+	for _, e := range entries {
+		if v, err = s.Apply(e); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+func (s *State) check(e Entry) error {
+	switch e.Kind {
+	case Form, Join:
+		if e.Kind == Form && s.view.Size() > 0 {
+			return ErrFormed
+		}
+		if e.Kind == Join && s.view.Epoch == 0 {
+			return ErrNotFormed
+		}
+		return s.checkNew(e)
+	case Leave, Fail:
+		if s.view.Epoch == 0 {
+			return ErrNotFormed
+		}
+		return s.checkGone(e)
+	case Renew:
+		if s.view.Epoch == 0 {
+			return ErrNotFormed
+		}
+		if len(e.Nodes) != 0 || len(e.IDs) != 0 {
+			return errors.New("wants nothing")
+		}
+		return nil
+	default:
+		return errors.New("unknown kind of entry")
+	}
+}
+
+func (s *State) checkNew(e Entry) error {
+	if len(e.Nodes) == 0 || len(e.IDs) != 0 {
+		return errors.New("wants nodes and nothing else")
+	}
+	seen := make(map[NodeID]bool, len(e.Nodes))
+	for _, n := range e.Nodes {
+		if s.used[n.ID] || seen[n.ID] {
+			return fmt.Errorf("node %v: %w", n.ID, ErrReused)
+		}
+		seen[n.ID] = true
+		if err := checkNode(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *State) checkGone(e Entry) error {
+	if len(e.IDs) == 0 || len(e.Nodes) != 0 {
+		return errors.New("wants node ids and nothing else")
+	}
+	seen := make(map[NodeID]bool, len(e.IDs))
+	for _, id := range e.IDs {
+		if _, ok := s.view.Rank(id); !ok || seen[id] {
+			return fmt.Errorf("node %v: %w", id, ErrUnknown)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// checkNode refuses a node that nobody could reach.
+func checkNode(n Node) error {
+	if len(n.Addrs) == 0 {
+		return fmt.Errorf("%v: %w", n, ErrAddress)
+	}
+	for _, a := range n.Addrs {
+		if a == "" {
+			return fmt.Errorf("%v: empty address: %w", n, ErrAddress)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestWatchedOfEverySize(t *testing.T) {
+	for n := range 300 {
+		v := View{Nodes: make([]Node, n)}
+		for _, k := range []int{0, 1, 2, 3, 6, 7, 20} {
+			checkWatched(t, v, k)
+		}
+	}
+}
+
+func checkWatched(t *testing.T, v View, k int) {
+	t.Helper()
+	n, want := v.Size(), k
+	if k == 0 {
+		want = 6
+	}
+	want = max(0, min(want, n-1))
+	watchers := make([][]int, n)
+	for r := range n {
+		w := Watched(v, r, k)
+		if len(w) != want || slices.Contains(w, r) || len(slices.Compact(slices.Clone(w))) != want {
+			t.Fatalf("n=%d k=%d: rank %d watches %v, want %d others", n, k, r, w, want)
+		}
+		for _, x := range w {
+			if x < 0 || x >= n {
+				t.Fatalf("n=%d k=%d: rank %d watches %v", n, k, r, w)
+			}
+			watchers[x] = append(watchers[x], r)
+		}
+	}
+	for r := range n {
+		if got := Watchers(v, r, k); !slices.Equal(got, watchers[r]) || len(got) != want {
+			t.Fatalf("n=%d k=%d: rank %d is watched by %v, want %v", n, k, r, got, watchers[r])
+		}
+	}
+}
+
+// A report travels along the graph: within a few hops from anyone to anyone.
+func TestWatchedDiameter(t *testing.T) {
+	for _, test := range []struct{ n, hops int }{{2, 1}, {7, 1}, {8, 2}, {64, 6}, {1000, 12}, {4096, 18}} {
+		v := View{Nodes: make([]Node, test.n)}
+		if got := eccentricity(v, nil); got > test.hops || got < 0 {
+			t.Errorf("%d nodes: %d hops, want at most %d", test.n, got, test.hops)
+		}
+	}
+}
+
+// However any five nodes fail at once, those who are left still reach each
+// other, and every failed one is watched by someone who is left.
+func TestWatchedSurvivesFiveFailures(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(7, 200).Draw(t, "n")
+		dead := rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 5, 5, rapid.ID[int]).Draw(t, "dead")
+		v := View{Nodes: make([]Node, n)}
+		if eccentricity(v, dead) < 0 {
+			t.Fatalf("n=%d: without %v the others fall apart", n, dead)
+		}
+		for _, d := range dead {
+			if !slices.ContainsFunc(Watchers(v, d, 0), func(w int) bool { return !slices.Contains(dead, w) }) {
+				t.Fatalf("n=%d: nobody who is left watches %d", n, d)
+			}
+		}
+	})
+}
+
+// eccentricity is how many hops a report of the first live rank takes to all
+// others, or -1 if it does not get everywhere.
+func eccentricity(v View, dead []int) int {
+	hops := make([]int, v.Size())
+	start := 0
+	for slices.Contains(dead, start) {
+		start++
+	}
+	queue, far, reached := []int{start}, 0, 1
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		far = hops[at]
+		for _, w := range Watched(v, at, 0) {
+			if w != start && hops[w] == 0 && !slices.Contains(dead, w) {
+				hops[w] = hops[at] + 1
+				reached++
+				queue = append(queue, w)
+			}
+		}
+	}
+	if reached < v.Size()-len(dead) {
+		return -1
+	}
+	return far
+}
+
+func TestWatchedOfNobody(t *testing.T) {
+	v := View{Nodes: make([]Node, 3)}
+	for _, r := range []int{-1, 3} {
+		if w := Watched(v, r, 0); w != nil {
+			t.Errorf("rank %d watches %v", r, w)
+		}
+	}
+}
