@@ -9,7 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 )
 
 // Epochs yields the communicator of the world, and after each change of the world
@@ -55,7 +55,7 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 		for c := n.World(); n.resting.Load() == c.Epoch() || yield(c, nil); {
 			n.rest(c)
 			next, err := n.follower.Next(ctx, c)
-			if errors.Is(err, seed.ErrLeft) {
+			if errors.Is(err, rendezvous.ErrLeft) {
 				n.leave()
 				return
 			}
@@ -98,10 +98,10 @@ func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration
 			return late || errors.Is(err, ErrPeerFailed) || errors.Is(err, ErrRevoked)
 		},
 		Over: func(err error) bool {
-			_, removed := errors.AsType[*seed.RemovedError](err)
+			_, removed := errors.AsType[*rendezvous.RemovedError](err)
 			c := n.World()
-			atRest := c != nil && n.resting.Load() == c.Epoch() && errors.Is(err, seed.ErrSeedGone)
-			return removed || atRest || errors.Is(err, seed.ErrClosed) || errors.Is(err, seed.ErrLeft)
+			atRest := c != nil && n.resting.Load() == c.Epoch() && errors.Is(err, rendezvous.ErrSeedGone)
+			return removed || atRest || errors.Is(err, rendezvous.ErrClosed) || errors.Is(err, rendezvous.ErrLeft)
 		},
 		Calm: func(err error) bool { return errors.Is(err, ErrClosed) },
 	}
@@ -113,7 +113,7 @@ func epochError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
-	case errors.Is(err, seed.ErrClosed):
+	case errors.Is(err, rendezvous.ErrClosed):
 		return ErrClosed
 	case lost:
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)

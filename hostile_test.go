@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -51,10 +51,10 @@ func attack(t *testing.T, addr string, token pki.Token) *hostileCandidate {
 
 // lie is one attempt to enter.
 func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr string, token pki.Token) {
-	seeds := seed.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+	seeds := rendezvous.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 		return end.Dial(ctx, addr, pki.Joining{}.Client(""))
 	}}
-	s, err := seeds.Join(ctx, seed.Request{Token: token, Host: "hostile", Name: "hostile:1"})
+	s, err := seeds.Join(ctx, rendezvous.Request{Token: token, Host: "hostile", Name: "hostile:1"})
 	if err != nil {
 		return
 	}
@@ -63,7 +63,7 @@ func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr str
 		within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		v, i, err := s.Begin(within, number)
 		cancel()
-		var dismissed *seed.DismissedError
+		var dismissed *rendezvous.DismissedError
 		switch {
 		case err == nil && v.Epoch > 0:
 			h.entered.Store(true)

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 	"github.com/nexar-go/nexar/internal/trace"
 )
 
@@ -155,12 +155,12 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 func (n *Node) Close() error { return n.close() }
 
 // request is what the node asks of the seed, save for its addresses.
-func (cfg *Config) request() (seed.Request, error) {
+func (cfg *Config) request() (rendezvous.Request, error) {
 	token, err := cfg.token()
 	if err != nil {
-		return seed.Request{}, err
+		return rendezvous.Request{}, err
 	}
-	r := seed.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
+	r := rendezvous.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {

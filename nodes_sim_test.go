@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 	"github.com/nexar-go/nexar/transport/quic"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -25,7 +25,7 @@ type simWorld struct {
 	*testing.T
 	rng     *rand.Rand
 	network *sim.Network
-	server  *seed.Server
+	server  *rendezvous.Server
 	end     *quic.Endpoint
 	token   pki.Token
 	beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
@@ -96,7 +96,7 @@ func newSimSeed(t *testing.T, chance uint64, n int) *simWorld {
 	}
 	tr, err := w.end.Transport(joining)
 	if err == nil {
-		w.server, err = seed.Serve(seed.Config{Transport: tr, Authority: ca, Token: w.token, World: n, Elastic: true})
+		w.server, err = rendezvous.Serve(rendezvous.Config{Transport: tr, Authority: ca, Token: w.token, World: n, Elastic: true})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/seed"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 )
 
 // SeedConfig says how a seed brings a world together.
@@ -69,7 +69,7 @@ type SeedConfig struct {
 }
 
 // Consensus is how seeds agree. Programs get it from package raft.
-type Consensus func(seed.LogConfig) (seed.Log, error)
+type Consensus func(rendezvous.LogConfig) (rendezvous.Log, error)
 
 // A SeedEvent says that a node has joined or gone, or which seed leads.
 type SeedEvent struct {
@@ -141,7 +141,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 // follow reports progress.
-func (cfg *SeedConfig) follow(e seed.Event) {
+func (cfg *SeedConfig) follow(e rendezvous.Event) {
 	if cfg.Progress == nil {
 		return
 	}

@@ -28,13 +28,13 @@ func rooms() []room {
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
-		{"raft", "internal/raftlog internal/seed", ".", "it brings two packages together that do not know each other"},
+		{"raft", "internal/raftlog internal/rendezvous", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
-		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/seed internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
+		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/rendezvous internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
 			"internal/trace internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
-		{"internal/node", "internal/mesh internal/seed internal/pki internal/membership internal/trace internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
+		{"internal/node", "internal/mesh internal/rendezvous internal/pki internal/membership internal/trace internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
 		{"internal/mesh", "internal/engine internal/link internal/membership internal/trace internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
 		{"internal/negotiate", "internal/selector internal/engine internal/link internal/cost internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/membership transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
@@ -49,7 +49,7 @@ func rooms() []room {
 		{"internal/bucket", "internal/bufpool", "", "it packs vectors, whatever is then done on them"},
 		{"internal/staging", "device", "device/devicetest device/host internal/require",
 			"it brings what is on devices to the host and back, whatever it is for"},
-		{"internal/seed", "internal/pki internal/membership internal/wire transport",
+		{"internal/rendezvous", "internal/pki internal/membership internal/wire transport",
 			fakes + " transport/quic internal/raftlog", "the seed is never on the data path"},
 		{"internal/pki", "internal/membership transport",
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
@@ -90,7 +90,7 @@ func rooms() []room {
 // testRooms are those of tests that are above all other rooms.
 func testRooms() []room {
 	return []room{
-		{"test/attack", "", ". raft internal/require internal/testhost internal/pki internal/membership internal/seed internal/wire transport transport/quic transport/tcp transport/shm",
+		{"test/attack", "", ". raft internal/require internal/testhost internal/pki internal/membership internal/rendezvous internal/wire transport transport/quic transport/tcp transport/shm",
 			"it attacks clusters from outside: with processes, networks and peers that speak the protocol"},
 		{"internal/clustertest", "", ". raft internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},

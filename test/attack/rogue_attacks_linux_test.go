@@ -64,7 +64,7 @@ func (c *council) start(i, ranks int) {
 	c.members[i] = start(c.t, nil, "seed", fmt.Sprint("seed ", i), args, "NEXAR_CLUSTER_TOKEN="+c.token)
 }
 
-// raftID is the identity of a seed in raft, derived from its address as in internal/seed.
+// raftID is the identity of a seed in raft, derived from its address as in internal/rendezvous.
 func raftID(addr string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(addr))

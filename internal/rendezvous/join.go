@@ -1,0 +1,263 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Request is what a node asks of a seed.
+type Request struct {
+	// Token is the cluster token. It may be missing or weak only if the seed
+	// is reached over loopback.
+	Token pki.Token
+
+	// Advertise are the addresses under which others shall reach this node.
+	// If there are none, the seed takes the one that it sees, and then
+	// Candidates.
+	Advertise  []string
+	Candidates []string
+
+	// Port is the port that this node listens on, 0: the one that the conn
+	// comes from.
+	Port int
+
+	// Host is the same for all nodes of one host, and only for them. If it is
+	// empty, the seed takes the address that it sees.
+	Host string
+
+	// Name is for people: hostname:pid.
+	Name string
+
+	// Rank is the only rank that this node accepts, nil: any.
+	Rank *int
+
+	// Spare has the node wait until it can replace another that has gone.
+	Spare bool
+
+	// Expect is called with nodes that will connect themselves to this one. It must not
+	// block; nil ignores.
+	Expect func(nodes []membership.Node)
+
+	// Forget is called with nodes that it was called with, and that will not be in the
+	// world. It must not block; nil ignores.
+	Forget func(id membership.NodeID)
+
+	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
+	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine
+	// of its own, for which Session.Close waits, and must not block for long. Nil
+	// says nothing.
+	Status func() []byte
+
+	// Log gets what happens. Nil means nowhere.
+	Log *slog.Logger
+
+	// Patience is how long a Session waits for a seed that lasts to be back before those
+	// who wait for it get an error: 0 is 30 seconds, less than 0 for ever. It goes on
+	// looking for one.
+	Patience time.Duration
+
+	key    *pki.Key // in place of a new one
+	limits limits
+	seeds  Seeds  // where others are
+	again  bool   // a seed has admitted the node before
+	epoch  uint64 // of the newest view that it has then
+}
+
+// message is the request as it is sent, with a signing request of the key.
+func (r Request) message(key *pki.Key, cs tls.ConnectionState) (wire.JoinRequest, error) {
+	csr, err := key.RequestOver(cs)
+	if err != nil {
+		return wire.JoinRequest{}, err
+	}
+	if r.Port < 0 || r.Port > 65535 {
+		return wire.JoinRequest{}, fmt.Errorf("%w: port %d", ErrRequest, r.Port)
+	}
+	rank := wire.AnyRank
+	if r.Rank != nil {
+		if rank = *r.Rank; rank < 0 || rank > 1<<31-1 {
+			return wire.JoinRequest{}, fmt.Errorf("%w: rank %d", ErrRequest, rank)
+		}
+	}
+	return wire.JoinRequest{
+		CSR:        csr,
+		Advertised: r.Advertise,
+		Extra:      r.Candidates[:min(len(r.Candidates), addrsMax)],
+		Port:       uint16(r.Port),
+		Host:       r.Host,
+		Name:       r.Name,
+		Rank:       int32(rank),
+		Spare:      r.Spare,
+		Again:      r.again,
+		Epoch:      r.epoch,
+	}, nil
+}
+
+// Join asks the seed at the other end of conn for a place in the world. It
+// returns as soon as the node has one; the world may still be incomplete.
+//
+// Join takes the conn over: an error closes it, and so does a ctx that ends
+// while Join runs. A refusal is a *RefusedError.
+func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, error) {
+	s := newSession(conn, req)
+	if err := s.admit(ctx, req); err != nil {
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// admit is join that takes the conn over.
+func (s *Session) admit(ctx context.Context, req Request) error {
+	conn := s.line.conn
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err := s.join(ctx, req)
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return s.failure("joining at", err)
+	}
+	return nil
+}
+
+// failure says which seed an error is about, and what was being done.
+func (s *Session) failure(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if r, ok := errors.AsType[*RefusedError](err); ok {
+		return r // says by whom
+	}
+	if e, ok := errors.AsType[*ElsewhereError](err); ok {
+		return e
+	}
+	if errors.Is(err, ErrFalseSeed) {
+		return fmt.Errorf("seed %s %w", s.seed, err)
+	}
+	return fmt.Errorf("%s seed %s: %w", doing, s.seed, err)
+}
+
+func (s *Session) join(ctx context.Context, req Request) error {
+	cluster, err := s.authenticate(ctx, req.Token)
+	if err != nil {
+		return err
+	}
+	key := req.key
+	if key == nil {
+		if key, err = pki.NewKey(); err != nil {
+			return err
+		}
+	}
+	m, err := req.message(key, s.line.conn.(transport.Secured).ConnectionState())
+	if err != nil {
+		return err
+	}
+	if err := s.line.write(time.Now().Add(s.lim.step), m); err != nil {
+		return err
+	}
+	answer, err := s.answer(time.Now().Add(s.lim.step))
+	if err != nil {
+		return err
+	}
+	admitted, ok := answer.(wire.JoinAdmitted)
+	if !ok {
+		return fmt.Errorf("asked for a place, was sent a %T", answer)
+	}
+	s.Identity, err = pki.NewIdentity(key, admitted.Certificate, admitted.CA)
+	if err != nil {
+		return err
+	}
+	if got := s.Identity.Cluster(); got != cluster || key.ID() != admitted.ID {
+		return fmt.Errorf("admitted to cluster %s as node %v, asked for cluster %s as node %v",
+			got, membership.NodeID(admitted.ID), cluster, key.ID())
+	}
+	s.ID = key.ID()
+	s.Observed = admitted.Observed
+	s.World = int(admitted.World)
+	s.lasting, s.certificate = admitted.Lasting, admitted.Certificate
+	s.req.key, s.req.again = key, true
+	for _, addr := range admitted.Seeds {
+		if !slices.Contains(s.req.seeds.Addrs, addr) {
+			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)
+		}
+	}
+	return nil
+}
+
+// authenticate proves the token to the seed, and has the seed prove it. The
+// node goes first, since its proof is of use to nobody but a seed that holds
+// the token, while a seed that answered everyone would prove it to everyone.
+func (s *Session) authenticate(ctx context.Context, token pki.Token) (cluster string, err error) {
+	secured, ok := s.line.conn.(transport.Secured)
+	if !ok {
+		return "", errors.New("conn is not secured by TLS")
+	}
+	if err := token.Check(s.seed); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	state := secured.ConnectionState()
+	hello := wire.JoinHello{Version: wire.Version}
+	if !token.IsZero() {
+		if hello.Proof, err = token.Proof(pki.NodeRole, state); err != nil {
+			return "", err
+		}
+	}
+	deadline := time.Now().Add(s.lim.step)
+	if err := s.line.open(ctx); err != nil {
+		return "", err
+	}
+	if err := s.line.write(deadline, hello); err != nil {
+		return "", err
+	}
+	if err := s.line.accept(ctx, deadline); err != nil {
+		return "", fmt.Errorf("no answer: %w", err)
+	}
+	m, err := s.answer(deadline)
+	if err != nil {
+		return "", err
+	}
+	answer, ok := m.(wire.JoinAnswer)
+	if !ok {
+		return "", fmt.Errorf("%w: it answered with a %T", ErrFalseSeed, m)
+	}
+	if token.IsZero() {
+		if len(answer.Proof) > 0 {
+			return "", fmt.Errorf("%w: this node has none, the cluster has one (NEXAR_CLUSTER_TOKEN)", ErrToken)
+		}
+		return answer.Cluster, nil
+	}
+	if bytes.Equal(answer.Proof, hello.Proof) {
+		return "", fmt.Errorf("%w: it returned this node's proof", ErrFalseSeed)
+	}
+	if ok, err := token.Verify(answer.Proof, pki.SeedRole, state); err != nil || !ok {
+		return "", errors.Join(ErrFalseSeed, err)
+	}
+	return answer.Cluster, nil
+}
+
+// answer reads the seed's next message. A refusal is an error.
+func (s *Session) answer(deadline time.Time) (wire.JoinMessage, error) {
+	m, err := s.line.read(deadline, wire.JoinBytesMax)
+	if err != nil {
+		return nil, fmt.Errorf("no answer: %w", err)
+	}
+	switch m := m.(type) {
+	case wire.JoinRefusal:
+		return nil, &RefusedError{Seed: s.seed, Code: m.Code, Text: m.Text}
+	case wire.JoinElsewhere:
+		return nil, &ElsewhereError{Seed: s.seed, Leader: m.Leader}
+	}
+	return m, nil
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package seed
-
-const raceEnabled = false
