@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/match"
 	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/p2p"
 )
 
 // A Tag tells messages apart. Messages have tags of 0 and more.
@@ -16,9 +16,9 @@ type Tag int64
 
 const (
 	// AnyRank makes Recv take a message from every rank.
-	AnyRank = match.Any
+	AnyRank = p2p.Any
 	// AnyTag makes Recv take a message with every tag.
-	AnyTag Tag = match.Any
+	AnyTag Tag = p2p.Any
 )
 
 // A Status says what Recv has received.

@@ -10,7 +10,7 @@ import (
 	"fmt"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/rpc"
 )
 
@@ -251,13 +251,13 @@ func (p port) Send(to int, parts ...[]byte) error {
 
 // Poll implements rpc.Port.
 func (p port) Poll() (m rpc.Message, ok bool) {
-	got, ok, _ := p.comm.Peek(match.Any, match.Any)
+	got, ok, _ := p.comm.Peek(p2p.Any, p2p.Any)
 	return rpc.Message{Source: got.Source, Bytes: got.Bytes}, ok
 }
 
 // Take implements rpc.Port.
 func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
-	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, match.Any)
+	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, p2p.Any)
 	if err != nil {
 		done(err)
 		return

@@ -31,7 +31,7 @@ func rooms() []room {
 		{"raft", "internal/raftlog internal/rendezvous", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/rendezvous internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
-			"internal/trace internal/rpc internal/staging internal/plan internal/match internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
+			"internal/trace internal/rpc internal/staging internal/plan internal/p2p internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 		{"internal/node", "internal/mesh internal/rendezvous internal/pki internal/membership internal/trace internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
@@ -41,7 +41,7 @@ func rooms() []room {
 		{"internal/epoch", "internal/membership", "", "it follows views, whatever a communicator is and wherever they come from"},
 		{"internal/selector", "internal/engine internal/cost internal/shmcoll internal/plan internal/wire internal/bufpool", "",
 			"it says how a collective is carried out, whoever the ranks are and whatever the transport is"},
-		{"internal/engine", "internal/link internal/trace internal/shmcoll internal/affinity internal/spin internal/match internal/plan internal/wire internal/kernel internal/bufpool transport",
+		{"internal/engine", "internal/link internal/trace internal/shmcoll internal/affinity internal/spin internal/p2p internal/plan internal/wire internal/kernel internal/bufpool transport",
 			fakes, "it carries plans out over links, whatever the nodes, the view and the transport are"},
 		{"internal/link", "internal/trace internal/wire internal/bufpool transport",
 			fakes, "it moves frames to one peer and does not know what they are for"},

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/spin"
 )
 
@@ -57,7 +57,7 @@ func (p *pace) pays() bool {
 
 // awaitRank is await for what comes from one rank, or any.
 func (c *Comm) awaitRank(ctx context.Context, ended <-chan struct{}, rank int) bool {
-	if rank == match.Any {
+	if rank == p2p.Any {
 		return c.await(ctx, ended, c.ranks)
 	}
 	return c.await(ctx, ended, c.ranks[rank:rank+1])

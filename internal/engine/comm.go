@@ -9,7 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -53,7 +53,7 @@ type Comm struct {
 	pieces uint32          // of all collectives that were begun on it
 	last   *Op             // the last that was begun on it, until it ends
 
-	messages  match.Matcher[*Receive, arrival]
+	messages  p2p.Matcher[*Receive, arrival]
 	receives  sync.Pool // of Receives for later ones
 	sends     map[uint64]*Sending
 	probes    []*probe
@@ -376,7 +376,7 @@ func (c *Comm) depart(peer int, after uint64, also func(rank int)) {
 	needed := false
 	c.ops.each(func(op *Op) { needed = needed || op.call.Seq > after && op.needs(rank) })
 	if !needed {
-		c.failReceives(err, func(source int) bool { return source == rank || source == match.Any && c.alone() })
+		c.failReceives(err, func(source int) bool { return source == rank || source == p2p.Any && c.alone() })
 		also(rank)
 	}
 	watchers := c.watchers

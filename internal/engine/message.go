@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -184,7 +184,7 @@ func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 }
 
 // Recv receives a message from source with tag, either of which may be
-// match.Any, into buf. A message that is longer than buf, or of another type,
+// p2p.Any, into buf. A message that is longer than buf, or of another type,
 // is lost and an error. If ctx ends before a message has come, nothing has
 // happened; if it ends while a large one comes in, or a short one for longer than
 // comingMax, the communicator is revoked.
@@ -217,7 +217,7 @@ func (c *Comm) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*Recei
 	case c.hasLeft(source):
 		c.messages.Remove(source, tag, r)
 		r.end(leftError(source))
-	case source == match.Any && c.alone():
+	case source == p2p.Any && c.alone():
 		c.messages.Remove(source, tag, r)
 		r.end(leftError(c.lastLeft))
 	}
@@ -434,7 +434,7 @@ func (c *Comm) dropMessage(a arrival) {
 }
 
 // failReceives ends the receives that wait for a message from the sources in
-// is, which is called with match.Any for those from any source.
+// is, which is called with p2p.Any for those from any source.
 func (c *Comm) failReceives(err error, is func(source int) bool) {
 	for _, r := range c.messages.ClearReceives(is) {
 		r.end(err)

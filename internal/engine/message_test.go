@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -45,7 +45,7 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 			}
 			from, tag := 0, int64(4)
 			if i%2 == 1 {
-				from, tag = match.Any, match.Any
+				from, tag = p2p.Any, p2p.Any
 			}
 			buf := bytes.Repeat([]byte{0xEE}, n+8)
 			got, err := w.comms[to].Recv(t.Context(), buf, byteType, from, tag)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 )
 
 // A probe waits until a message has come that it could receive.
@@ -18,7 +18,7 @@ type probe struct {
 }
 
 // Probe waits for a message from source with tag, either of which may be
-// match.Any, and leaves it to the receive that asks for it next. Nothing has
+// p2p.Any, and leaves it to the receive that asks for it next. Nothing has
 // happened if ctx ends before.
 func (c *Comm) Probe(ctx context.Context, source int, tag int64) (Received, error) {
 	p := &probe{source: source, tag: tag, ended: make(chan struct{}, 1)}
@@ -34,7 +34,7 @@ func (c *Comm) Probe(ctx context.Context, source int, tag int64) (Received, erro
 	case c.hasLeft(source):
 		defer c.mu.Unlock()
 		return Received{}, leftError(source)
-	case source == match.Any && c.alone():
+	case source == p2p.Any && c.alone():
 		defer c.mu.Unlock()
 		return Received{}, leftError(c.lastLeft)
 	}
@@ -77,7 +77,7 @@ func (a *arrival) received() Received {
 // with the lock held.
 func (c *Comm) probed(a *arrival) {
 	c.endProbes(func(p *probe) bool {
-		is := (p.source == match.Any || p.source == a.source) && (p.tag == match.Any || p.tag == a.tag)
+		is := (p.source == p2p.Any || p.source == a.source) && (p.tag == p2p.Any || p.tag == a.tag)
 		if is {
 			p.got = a.received()
 		}

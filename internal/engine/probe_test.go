@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -28,11 +28,11 @@ func TestProbeForMessages(t *testing.T) {
 		size   int
 	}{
 		"exact":           {1, 4, 10},
-		"any rank":        {match.Any, 4, 10},
-		"any tag":         {1, match.Any, 10},
-		"any":             {match.Any, match.Any, 0},
+		"any rank":        {p2p.Any, 4, 10},
+		"any tag":         {1, p2p.Any, 10},
+		"any":             {p2p.Any, p2p.Any, 0},
 		"a long message":  {1, 4, long},
-		"any that's long": {match.Any, match.Any, long},
+		"any that's long": {p2p.Any, p2p.Any, long},
 	} {
 		for _, early := range []bool{false, true} {
 			w := newWorld(t, 3, overMem, Config{})
@@ -56,13 +56,13 @@ func TestProbeForMessages(t *testing.T) {
 			if got, ok, err := c.Peek(test.source, test.tag); err != nil || !ok || got != want {
 				t.Errorf("%s: Peek = %+v, %v, %v; want %+v", name, got, ok, err, want)
 			}
-			if got, ok, err := c.Peek(2, match.Any); err != nil || ok {
+			if got, ok, err := c.Peek(2, p2p.Any); err != nil || ok {
 				t.Errorf("%s: Peek = %+v, %v, %v; want no message of rank 2", name, got, ok, err)
 			}
 			if got, err := c.Recv(t.Context(), make([]byte, long), byteType, test.source, test.tag); err != nil || got != want {
 				t.Errorf("%s: Recv = %+v, %v; want %+v", name, got, err, want)
 			}
-			if _, ok, err := c.Peek(match.Any, match.Any); ok || err != nil {
+			if _, ok, err := c.Peek(p2p.Any, p2p.Any); ok || err != nil {
 				t.Errorf("%s: a message lies there still; %v", name, err)
 			}
 			if err := <-sent; err != nil {
@@ -89,14 +89,14 @@ func TestProbesForOthersWait(t *testing.T) {
 	}
 	probe(&others, 2, 4, enough)
 	probe(&others, 1, 5, enough)
-	probe(&others, 2, match.Any, enough)
-	probe(&others, match.Any, 5, enough)
+	probe(&others, 2, p2p.Any, enough)
+	probe(&others, p2p.Any, 5, enough)
 	until(t, "the probes", func() bool { return waiting(c) == 4 })
 	for range 3 {
 		probe(&its, 1, 4, nil)
-		probe(&its, match.Any, 4, nil)
-		probe(&its, 1, match.Any, nil)
-		probe(&its, match.Any, match.Any, nil)
+		probe(&its, p2p.Any, 4, nil)
+		probe(&its, 1, p2p.Any, nil)
+		probe(&its, p2p.Any, p2p.Any, nil)
 	}
 	if err := w.comms[1].Send(t.Context(), nil, byteType, 0, 4); err != nil {
 		t.Fatal(err)
@@ -134,14 +134,14 @@ func TestProbeEnds(t *testing.T) {
 		"its rank left":  {1, func(w *world) { w.leave(1) }, left(1), left(1)},
 		"its rank ended": {1, func(w *world) { w.comms[1].Close() }, left(1), left(1)},
 		"its rank died":  {1, func(w *world) { w.links[1][0].Abort() }, isType[*PeerError], isType[*EndedError]},
-		"all have left":  {match.Any, func(w *world) { w.leave(2); w.leave(1) }, isType[*PeerError], isType[*PeerError]},
+		"all have left":  {p2p.Any, func(w *world) { w.leave(2); w.leave(1) }, isType[*PeerError], isType[*PeerError]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3, overMem, Config{})
 			c := w.comms[0]
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.Probe(t.Context(), test.source, match.Any)
+				_, err := c.Probe(t.Context(), test.source, p2p.Any)
 				ended <- err
 			}()
 			until(t, "the probe", func() bool { return waiting(c) == 1 })
@@ -149,10 +149,10 @@ func TestProbeEnds(t *testing.T) {
 			if err := <-ended; !test.during(err) {
 				t.Errorf("the probe under way: %v", err)
 			}
-			if _, err := c.Probe(t.Context(), test.source, match.Any); !test.after(err) {
+			if _, err := c.Probe(t.Context(), test.source, p2p.Any); !test.after(err) {
 				t.Errorf("the next probe: %v", err)
 			}
-			if _, _, err := c.Peek(test.source, match.Any); (err == nil) != (c.Err() == nil) {
+			if _, _, err := c.Peek(test.source, p2p.Any); (err == nil) != (c.Err() == nil) {
 				t.Errorf("Peek: %v, the communicator: %v", err, c.Err())
 			}
 		})
@@ -169,7 +169,7 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 	}
 	w.leave(1)
 	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hasLeft(1) })
-	for _, source := range []int{1, match.Any} {
+	for _, source := range []int{1, p2p.Any} {
 		if got, err := c.Probe(t.Context(), source, 4); err != nil || got != (Received{1, 4, 3}) {
 			t.Errorf("Probe of %d: %+v, %v", source, got, err)
 		}
@@ -177,7 +177,7 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 	if _, err := c.Recv(t.Context(), make([]byte, 3), byteType, 1, 4); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Probe(t.Context(), match.Any, match.Any); !isType[*PeerError](err) {
+	if _, err := c.Probe(t.Context(), p2p.Any, p2p.Any); !isType[*PeerError](err) {
 		t.Errorf("Probe where nothing can come: %v, want a PeerError", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestProbeBeforeOpen(t *testing.T) {
 	}
 	until(t, "the message", func() bool { return w.engines[0].known(commID) != nil })
 	w.open(0)
-	if got, err := w.comms[0].Probe(t.Context(), match.Any, match.Any); err != nil || got != (Received{1, 4, 3}) {
+	if got, err := w.comms[0].Probe(t.Context(), p2p.Any, p2p.Any); err != nil || got != (Received{1, 4, 3}) {
 		t.Errorf("Probe = %+v, %v", got, err)
 	}
 }
@@ -202,7 +202,7 @@ func TestProbeCancelled(t *testing.T) {
 	for i := range 300 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
 		go w.comms[1].Send(t.Context(), payload(3, i), byteType, 0, int64(i))
-		got, err := w.comms[0].Probe(ctx, match.Any, int64(i))
+		got, err := w.comms[0].Probe(ctx, p2p.Any, int64(i))
 		if err == nil && got != (Received{1, int64(i), 3}) || err != nil && err != context.DeadlineExceeded {
 			t.Errorf("message %d: Probe = %+v, %v", i, got, err)
 		}

@@ -16,7 +16,7 @@ const (
 type pastMessage struct {
 	what         uint8
 	typ          uint8
-	peer         int32 // match.Any is -1
+	peer         int32 // p2p.Any is -1
 	tag          int64
 	bytes        int64
 	begun, ended int64

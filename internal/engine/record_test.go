@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -128,7 +128,7 @@ func TestTraceMessages(t *testing.T) {
 	w := recorded(t, 2)
 	a, b := w.comms[0], w.comms[1]
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := b.StartRecv(Bytes(make([]byte, 8)), 1, match.Any, 5)
+	r, err := b.StartRecv(Bytes(make([]byte, 8)), 1, p2p.Any, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/match"
+	"github.com/nexar-go/nexar/internal/p2p"
 )
 
 // hearing is a Watcher that writes down what it hears.
@@ -150,7 +150,7 @@ func TestThen(t *testing.T) {
 	if got := <-results; got.err != ErrClosed {
 		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)
 	}
-	if _, err := c.StartRecv(Bytes(nil), byteType, match.Any, 9); !isType[*EndedError](err) {
+	if _, err := c.StartRecv(Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
 		t.Errorf("StartRecv of what is closed: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package match pairs messages with the receives that ask for them.
+// Package p2p pairs messages with the receives that ask for them.
 //
 // A Matcher holds the messages of one communicator that have come before
 // anyone asked for them, and the receives that wait for a message. Post adds a
@@ -8,7 +8,7 @@
 // in which they were posted (MPI 4.1, section 3.5).
 //
 // The package is pure: it neither blocks nor locks.
-package match
+package p2p
 
 import "slices"
 

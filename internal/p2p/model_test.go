@@ -1,4 +1,4 @@
-package match
+package p2p
 
 import (
 	"slices"
