@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/raft"
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A reporter writes events. Its methods may be called by several goroutines.
@@ -70,7 +70,7 @@ func consensus(args arguments) nexar.Consensus {
 	if args.StateDir == "" {
 		return nil
 	}
-	return raft.Log
+	return consensus.Log
 }
 
 // A rank makes verified steps in a world until the world stops, or it is told

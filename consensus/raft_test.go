@@ -1,4 +1,4 @@
-package raft_test
+package consensus_test
 
 import (
 	"errors"
@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/raft"
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A seed with a Log can be started again, and keeps its state where it was told.
 func TestLog(t *testing.T) {
-	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Consensus: raft.Log}
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Consensus: consensus.Log}
 	for range 2 {
 		seed, err := nexar.StartSeed(t.Context(), cfg)
 		if err != nil {

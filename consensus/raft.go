@@ -11,7 +11,7 @@
 // Seeds that agree outlive the loss of fewer than half of them, and one that is started
 // again goes on where it was. It is a package of its own so that other programs,
 // nodes above all, do not carry it and what it is built on.
-package raft
+package consensus
 
 import (
 	"github.com/nexar-go/nexar/internal/raftlog"
