@@ -66,7 +66,7 @@ race: ## tests, shuffled, under the race detector, which needs a C compiler
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$')
 
 race-clusters: ## the tests of whole clusters under the race detector
-	CGO_ENABLED=1 $(GOTEST) -race -timeout=30m ./internal/clustertest
+	CGO_ENABLED=1 $(GOTEST) -race -timeout=30m ./test/cluster
 
 fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
@@ -86,7 +86,7 @@ cover: ## how much of each package its tests reach
 	go test -cover ./...
 
 netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
-	NEXAR_REQUIRE=netns go test -count=1 -v ./internal/clustertest
+	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
 
 arm64: ## the packages with code for a processor, and those below the API, on an emulated arm64: qemu-aarch64-static
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)
@@ -98,7 +98,7 @@ attack-ci: ## two minutes of attacks with what it takes to build them, without a
 	@cd test/attack && ATTACK=100s ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 10m -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
-	@cd internal/clustertest && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
+	@cd test/cluster && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
 
 conformance: ## all trials of the tests of collectives, of which others make a part
 	TRIALS=all go test -count=1 -timeout 2h .
@@ -107,14 +107,14 @@ worlds: ## a million simulated worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership
 
 survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
-	@cd internal/clustertest && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
+	@cd test/cluster && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
 
 changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarter as many with seeds; docs/results/changes.txt and seeds.txt
-	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
-	@cd internal/clustertest && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
+	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
+	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
 
 losses: ## all collectives over TCP for LOSSES=5m where 10 % of the packets get lost: run it as root
-	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./internal/clustertest
+	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster
 
 damage: ## DAMAGES=1000 random damages of the files of a seed: an error or the right state; DAMAGE_SEED=n repeats a run
 	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/raftlog
@@ -123,7 +123,7 @@ proofs: ## all algorithms for every size up to 130 at every root, and more mutan
 	go test -count=1 -tags proofs -timeout 1h ./internal/plan
 
 footprint: ## memory and time that ranks take, against their limits, and docs/results/footprint.txt
-	@cd internal/clustertest && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'
+	@cd test/cluster && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'
 
 tidy: ## what go mod tidy would change
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done

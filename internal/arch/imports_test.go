@@ -92,7 +92,7 @@ func testRooms() []room {
 	return []room{
 		{"test/attack", "", ". raft internal/require internal/testhost internal/pki internal/membership internal/rendezvous internal/wire transport transport/quic transport/tcp transport/shm",
 			"it attacks clusters from outside: with processes, networks and peers that speak the protocol"},
-		{"internal/clustertest", "", ". raft internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
+		{"test/cluster", "", ". raft internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"internal/testhost", "internal/require", "", "it makes networks for tests, whatever runs on them"},
 	}

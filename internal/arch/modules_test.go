@@ -31,7 +31,7 @@ func dependencies() []dependency {
 		{"golang.org/x/tools", "tools/...", "", "only tools look at source; they have a module of their own"},
 		{"golang.org/x/sys/cpu", "internal/kernel", "", "only the kernels choose code by what the processor can do"},
 		{"github.com/mmcloughlin/avo", "internal/kernel/_asm/...", "", "what writes assembly is not part of what users build: it has a module of its own"},
-		{"golang.org/x/sys", "transport/... internal/dl internal/host internal/testhost internal/spin cmd/...", "internal/clustertest test/attack", "system calls belong to what touches the system"},
+		{"golang.org/x/sys", "transport/... internal/dl internal/host internal/testhost internal/spin cmd/...", "test/cluster test/attack", "system calls belong to what touches the system"},
 		{"github.com/spf13/cobra", "cmd/...", "", command},
 		{"github.com/schollz/progressbar/v3", "cmd/...", "", command},
 		{"github.com/fatih/color", "cmd/...", "", command},

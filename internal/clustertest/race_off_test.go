@@ -1,6 +1,0 @@
-//go:build !race
-
-package clustertest
-
-// race says that the race detector does not look on.
-const race = false

@@ -1,7 +1,0 @@
-//go:build race
-
-package clustertest
-
-// race says that the race detector looks on, which makes everything several
-// times as slow, and as large.
-const race = true

@@ -1,8 +1,0 @@
-//go:build unix
-
-package clustertest
-
-import "syscall"
-
-// quit makes a Go program show its goroutines and end.
-const quit = syscall.SIGQUIT

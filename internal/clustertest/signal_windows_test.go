@@ -1,6 +1,0 @@
-package clustertest
-
-import "os"
-
-// quit ends a process: there is nothing gentler.
-var quit = os.Kill

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/tcp"
+)
+
+// Somebody who takes the TCP connections to a node, as one on the way can, but
+// has the certificate of another cluster, or of another node of the same one,
+// gets no payloads: they stay on QUIC, where the node has proved who it is.
+func TestBulkImpostor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ours, err := pki.OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, authority := range map[string]*pki.Authority{"another cluster": newAuthority(t), "another node": ours} {
+		t.Run(name, func(t *testing.T) {
+			token := nexar.NewToken()
+			s := seedHere(t, 2, nexar.SeedConfig{Token: token, StateDir: dir})
+			listen := freePort(t)
+			way, taken := interceptTCP(t, listen, newIdentity(t, authority))
+
+			log, lines := logTo(t, "the one that dials")
+			victim, other := nodeConfig(s, token), nodeConfig(s, token)
+			first := 0
+			victim.Rank, victim.Listen, victim.Advertise = &first, listen, way
+			victim.Transports = []string{"tcp", "quic"}
+			other.Transports, other.Log = victim.Transports, log
+			nodes, errs := joinAll(t, []nexar.Config{victim, other})
+			fine(t, errs)
+			fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
+			p := nodes[1].Peers()[0]
+			if p.Path != "quic" || p.Bulk != "quic" || !p.Encrypted || !strings.Contains(p.Why, transport.ErrIdentity.Error()) {
+				t.Errorf("rank 0 is reached by %+v, want QUIC alone, as somebody else answered on TCP", p)
+			}
+			if missing := says(lines, "level=WARN", "a path to a node is not taken", transport.ErrIdentity.Error()); missing != nil {
+				t.Errorf("the log does not say %q", missing)
+			}
+			closeAll(t, nodes)
+			if c := taken(); c != "" {
+				t.Errorf("the impostor has got a connection from %q", c)
+			}
+		})
+	}
+}
+
+// interceptTCP returns an address at which packets lead to a node, but TCP to
+// somebody with another identity. What that one is called by is told by taken:
+// who has believed it.
+func interceptTCP(t *testing.T, node string, id *pki.Identity) (addr string, taken func() (peer string)) {
+	t.Helper()
+	var l net.Listener
+	for {
+		addr = newRelay(t, node).addr()
+		var err error
+		if l, err = net.Listen("tcp", addr); err == nil {
+			break
+		}
+		t.Logf("the port is taken: %v", err)
+	}
+	impostor, err := tcp.Listen(tcp.Config{Listener: l}, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { impostor.Close() })
+	peers := make(chan string, 1)
+	go func() {
+		defer close(peers)
+		if c, err := impostor.Accept(t.Context()); err == nil {
+			peers <- c.Peer()
+			c.Close()
+		}
+	}()
+	return addr, func() string {
+		impostor.Close()
+		return <-peers
+	}
+}
+
+// A node of another cluster, and one of the same cluster that is not in the
+// world, make no TCP connection to a node of the world, and change nothing.
+func TestBulkStranger(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ours, err := pki.OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := nexar.NewToken()
+	s := seedHere(t, 2, nexar.SeedConfig{Token: token, StateDir: dir})
+	log, lines := logTo(t, "the node")
+	a, b := nodeConfig(s, token), nodeConfig(s, token)
+	a.Log = log
+	a.Transports = []string{"tcp", "quic"}
+	b.Transports = a.Transports
+	nodes, errs := joinAll(t, []nexar.Config{a, b})
+	fine(t, errs)
+	want, addr := nodes[0].ID().String(), nodes[1].Peers()[0].Addr
+
+	foreign := newBulk(t, newIdentity(t, newAuthority(t)))
+	if _, err := foreign.Dial(t.Context(), addr, want); !errors.Is(err, transport.ErrIdentity) {
+		t.Errorf("a node of another cluster: error %v, want %v", err, transport.ErrIdentity)
+	}
+	member := newBulk(t, newIdentity(t, ours))
+	if _, err := member.Dial(t.Context(), addr, nodes[1].ID().String()); !errors.Is(err, transport.ErrIdentity) {
+		t.Errorf("asked for another node: error %v, want %v", err, transport.ErrIdentity)
+	}
+	// It is hung up on, perhaps before Dial has returned.
+	c, err := member.Dial(t.Context(), addr, want)
+	switch {
+	case err == nil:
+		select {
+		case <-c.Done():
+		case <-time.After(time.Minute):
+			t.Error("a node that is not in the world keeps its connection")
+		}
+	case !errors.Is(err, transport.ErrPeerClosed):
+		t.Error(err)
+	}
+	waitFor(t, func() bool { return says(lines, "refused a connection") == nil })
+	for _, n := range nodes {
+		if p := n.Peers()[0]; p.Bulk != "tcp+tls" {
+			t.Errorf("the nodes of the world reach each other by %+v, want TCP for payloads", p)
+		}
+	}
+	fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
+}
+
+// newBulk is a TCP port of ours that has an identity.
+func newBulk(t *testing.T, id *pki.Identity) *tcp.Transport {
+	t.Helper()
+	tr, err := tcp.Listen(tcp.Config{Addr: "127.0.0.1:0"}, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	return tr
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+// A flooder begins connections and then says nothing more. Its sender costs as little as
+// possible, since it shares the processors with its target.
+type flooder struct {
+	from net.IP
+	addr string
+	stop []func()
+
+	mu      sync.Mutex
+	sockets []net.Conn // that are kept open, oldest first
+}
+
+// floodKinds are the silent handshakes that a flooder can make. "initial" does not
+// answer anything, as a sender with a forged address; "handshake" completes QUIC
+// handshakes; "connect" and "hello" are TCP connections, without and with a ClientHello.
+func floodKinds() []string { return []string{"initial", "handshake", "connect", "hello"} }
+
+// flood makes so many silent handshakes a second, of one kind or of all kinds in turn, from
+// an address of its own until ctx ends. It reports how many they were. With a slot, it does
+// so in each other slot of the clock, those that are even or odd as the tag is.
+func flood(ctx context.Context, _ *desk, o order, r *report) error {
+	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr}
+	defer f.close()
+	kinds := floodKinds()
+	if o.What != "all" {
+		kinds = []string{o.What}
+	}
+	var sends []func(ctx context.Context)
+	for _, kind := range kinds {
+		send, err := f.sender(kind)
+		if err != nil {
+			return err
+		}
+		sends = append(sends, send)
+	}
+	const tick = 5 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	due, last := 0.0, time.Now()
+	for ctx.Err() == nil {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+		now := time.Now()
+		if o.Slot == 0 || slotOf(now, o.Slot)%2 == o.Tag%2 {
+			due += now.Sub(last).Seconds() * float64(o.N)
+		}
+		for last = now; due >= 1 && ctx.Err() == nil; due-- {
+			sends[r.Rounds%len(sends)](ctx)
+			r.Rounds++
+		}
+	}
+	return nil
+}
+
+// slotOf is the number of a slot of time, the same in all processes.
+func slotOf(at time.Time, length time.Duration) int { return int(at.UnixNano() / int64(length)) }
+
+func (f *flooder) close() {
+	for _, stop := range f.stop {
+		stop()
+	}
+	for _, sock := range f.sockets {
+		sock.Close()
+	}
+}
+
+func (f *flooder) sender(kind string) (func(ctx context.Context), error) {
+	switch kind {
+	case "initial":
+		return f.initials()
+	case "handshake":
+		return f.handshakes()
+	case "connect":
+		return f.connects(nil), nil
+	case "hello":
+		hello, err := recordHello()
+		return f.connects(hello), err
+	}
+	return nil, fmt.Errorf("flood of %q: want one of %q", kind, floodKinds())
+}
+
+// initials replays the first packets of clients that were recorded before.
+func (f *flooder) initials() (func(ctx context.Context), error) {
+	flights, err := recordFlights(2000)
+	if err != nil {
+		return nil, err
+	}
+	to, err := netip.ParseAddrPort(f.addr)
+	if err != nil {
+		return nil, err
+	}
+	sock, err := net.DialUDP("udp", &net.UDPAddr{IP: f.from}, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return nil, err
+	}
+	f.stop = append(f.stop, func() { sock.Close() })
+	next := 0
+	return func(context.Context) {
+		for _, packet := range flights[next%len(flights)] {
+			sock.Write(packet)
+		}
+		next++
+	}, nil
+}
+
+// handshakes completes handshakes, if they are answered within a second, and holds the
+// connections.
+func (f *flooder) handshakes() (func(ctx context.Context), error) {
+	end, err := quic.Listen(quic.Config{Addr: net.JoinHostPort(f.from.String(), "0"), Heartbeat: -1, NoWatch: true})
+	if err != nil {
+		return nil, err
+	}
+	var dials sync.WaitGroup
+	f.stop = append(f.stop, func() {
+		dials.Wait()
+		end.Close()
+	})
+	return func(ctx context.Context) {
+		dials.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			end.Dial(ctx, f.addr, pki.Joining{}.Client("")) // how it ends is no matter
+		})
+	}, nil
+}
+
+// connects dials the TCP port, says something and keeps a few hundred connections.
+func (f *flooder) connects(say []byte) func(ctx context.Context) {
+	var dials sync.WaitGroup
+	f.stop = append(f.stop, dials.Wait)
+	return func(ctx context.Context) {
+		dials.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: f.from}}
+			sock, err := d.DialContext(ctx, "tcp", f.addr)
+			if err != nil {
+				return
+			}
+			sock.(*net.TCPConn).SetLinger(0)
+			sock.Write(say)
+			f.keep(sock)
+		})
+	}
+}
+
+func (f *flooder) keep(sock net.Conn) {
+	const most = 400
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sockets = append(f.sockets, sock); len(f.sockets) > most {
+		f.sockets[0].Close()
+		f.sockets = f.sockets[1:]
+	}
+}
+
+// recordFlights returns the first packets of n clients: one or two each.
+func recordFlights(n int) (flights [][][]byte, err error) {
+	rec := &recorder{closed: make(chan struct{}), flights: make(map[string][][]byte)}
+	end, err := quic.Listen(quic.Config{PacketConn: rec, Heartbeat: -1, HandshakeTimeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	defer end.Close()
+	for i := 0; i < n; i += 100 {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		var dials sync.WaitGroup
+		for range 100 {
+			dials.Go(func() { end.Dial(ctx, "127.0.0.1:9", pki.Joining{}.Client("")) })
+		}
+		dials.Wait()
+		cancel()
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	for _, flight := range rec.flights {
+		flights = append(flights, flight)
+	}
+	if len(flights) == 0 {
+		return nil, errors.New("the recorded clients have sent nothing")
+	}
+	return flights, nil
+}
+
+// A recorder is a socket that keeps all packets written to it, by the connection ID that
+// the client has chosen for the server, and receives nothing.
+type recorder struct {
+	closed chan struct{}
+	once   sync.Once
+
+	mu      sync.Mutex
+	flights map[string][][]byte
+}
+
+func (r *recorder) WriteTo(p []byte, _ net.Addr) (int, error) {
+	const lengthAt = 5 // of the ID, after the type and the version (RFC 8999)
+	if len(p) > lengthAt && len(p) > lengthAt+int(p[lengthAt]) {
+		id := string(p[lengthAt : lengthAt+1+int(p[lengthAt])])
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.flights[id]) < 2 {
+			r.flights[id] = append(r.flights[id], bytes.Clone(p))
+		}
+	}
+	return len(p), nil
+}
+
+func (r *recorder) ReadFrom([]byte) (int, net.Addr, error) {
+	<-r.closed
+	return 0, nil, net.ErrClosed
+}
+
+func (r *recorder) Close() error {
+	r.once.Do(func() { close(r.closed) })
+	return nil
+}
+
+func (r *recorder) LocalAddr() net.Addr                { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9} }
+func (r *recorder) SetDeadline(t time.Time) error      { return r.SetReadDeadline(t) }
+func (r *recorder) SetWriteDeadline(t time.Time) error { return nil }
+
+// SetReadDeadline ends reading: quic-go sets a deadline when it is closed.
+func (r *recorder) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() {
+		r.Close()
+	}
+	return nil
+}
+
+// recordHello returns the first bytes of a node on a TCP control socket of transport/tcp.
+func recordHello() ([]byte, error) {
+	here, there := net.Pipe()
+	defer there.Close()
+	go tls.Client(here, &tls.Config{ServerName: "nexar", MinVersion: tls.VersionTLS13}).Handshake() // ends with the pipe
+	b := make([]byte, 16<<10)
+	n, err := there.Read(b)
+	return append([]byte("tnexar1c"), b[:n]...), err
+}

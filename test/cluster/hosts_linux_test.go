@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+const (
+	seedPort = "7945"
+	nodePort = "7946" // of the node on every host
+)
+
+func (h *host) addr() netip.Addr {
+	if h.v4.IsValid() {
+		return h.v4
+	}
+	return h.v6
+}
+
+func (h *host) at(port string) string { return net.JoinHostPort(h.addr().String(), port) }
+
+// A cluster is a seed on the first host of a network and a worker on every
+// host, of which the one on host i is rank i.
+type cluster struct {
+	*network
+	crew *crew
+	seed *worker
+	team []*worker
+}
+
+// newCluster starts a seed on the first host, and a worker on each. Vars gives
+// further variables for the worker on a host, or none.
+func newCluster(t *testing.T, hosts int, have family, vars func(w *network, rank int) []string) *cluster {
+	t.Helper()
+	c := &cluster{network: newNetwork(t, hosts, have), crew: newCrew(t)}
+	c.seed = c.crew.hire(c.hosts[0], "seed")
+	ok(t, []report{c.seed.do(order{Do: "seed", N: hosts, Addr: ":" + seedPort})})
+	for rank, h := range c.hosts {
+		env := []string{"NEXAR_SEEDS=" + c.hosts[0].at(seedPort), "NEXAR_LISTEN=:" + nodePort, fmt.Sprint("NEXAR_RANK=", rank)}
+		if vars != nil {
+			env = append(env, vars(c.network, rank)...)
+		}
+		c.team = append(c.team, c.crew.hire(h, fmt.Sprint("rank ", rank), env...))
+	}
+	return c
+}
+
+// join has all workers join, and make every collective once.
+func (c *cluster) join() {
+	c.t.Helper()
+	ok(c.t, all(c.team, order{Do: "join"}))
+	ok(c.t, all(c.team, order{Do: "check"}))
+}
+
+// Four hosts that have nothing in common but a network form a world, over IPv4
+// and over IPv6, with the same port on each.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	for name, have := range map[string]family{"IPv4": ipv4, "IPv6": ipv6, "both": ipv4 | ipv6} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, have, nil)
+			c.join()
+			victim := 3
+			c.team[victim].kill(os.Kill)
+			for rank, r := range all(c.team[:victim], order{Do: "loop", What: "barrier"}) {
+				if r.Failure == nil || r.Failure.Rank != victim || r.Failure.Addr != c.hosts[victim].at(nodePort) {
+					t.Errorf("rank %d: %v at %q, want the failure of rank %d at %s", rank, r.Failure, r.Failure.Addr, victim, c.hosts[victim].at(nodePort))
+				}
+			}
+		})
+	}
+}
+
+// A worker that reaches the seed over loopback is still reached by the others:
+// the seed does not hand out 127.0.0.1 as the only address of it.
+func TestSeedOverLoopback(t *testing.T) {
+	t.Parallel()
+	for name, have := range map[string]family{"IPv4": ipv4, "IPv6": ipv6} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, have, func(w *network, rank int) []string {
+				switch {
+				case rank > 0:
+					return nil
+				case have == ipv4:
+					return []string{"NEXAR_SEEDS=127.0.0.1:" + seedPort}
+				default:
+					return []string{"NEXAR_SEEDS=[::1]:" + seedPort}
+				}
+			})
+			c.join()
+		})
+	}
+}
+
+// A node is known to others by the address that it was told to advertise.
+func TestAdvertise(t *testing.T) {
+	t.Parallel()
+	const second = "10.77.0.202"
+	c := newCluster(t, 3, ipv4, func(w *network, rank int) []string {
+		if rank != 2 {
+			return nil
+		}
+		w.hosts[2].run("ip", "addr", "add", second+"/24", "dev", "eth0")
+		return []string{"NEXAR_ADVERTISE=" + second}
+	})
+	c.join()
+	c.team[2].kill(os.Kill)
+	for rank, r := range all(c.team[:2], order{Do: "loop", What: "barrier"}) {
+		if r.Failure == nil || r.Failure.Addr != second+":"+nodePort {
+			t.Errorf("rank %d: %v, want the failure of a node at %s", rank, r.Failure, second)
+		}
+	}
+}
+
+// An address that others cannot reach fails the formation, and all nodes are
+// told who cannot reach whom.
+func TestAdvertiseUnreachable(t *testing.T) {
+	t.Parallel()
+	const nowhere = "10.77.0.99"
+	c := newCluster(t, 3, ipv4, func(w *network, rank int) []string {
+		env := []string{"NEXAR_FORM_TIMEOUT_SECS=6"}
+		if rank == 0 {
+			env = append(env, "NEXAR_ADVERTISE="+nowhere)
+		}
+		return env
+	})
+	for rank, r := range all(c.team, order{Do: "join"}) {
+		if r.Failure == nil {
+			t.Errorf("rank %d has joined", rank)
+			continue
+		}
+		for _, text := range []string{"cannot reach rank 0", nowhere + ":" + nodePort} {
+			if !strings.Contains(r.Failure.Text, text) {
+				t.Errorf("rank %d: the error does not say %q: %v", rank, text, r.Failure)
+			}
+		}
+	}
+}
+
+// When a host is cut off, nothing tells the others but its silence.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	const (
+		timeout = 5 * time.Second
+		lost    = 1
+	)
+	c := newCluster(t, 4, ipv4, func(*network, int) []string {
+		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds())}
+	})
+	c.join()
+	ids := all(c.team, order{Do: "id"})
+	running := make([]<-chan report, len(c.team))
+	for rank, w := range c.team {
+		running[rank] = w.start(order{Do: "loop", What: "all_reduce", N: 10_000})
+	}
+	time.Sleep(300 * time.Millisecond)
+	cut := time.Now()
+	c.hosts[lost].run("ip", "link", "set", "eth0", "down")
+	for rank, r := range await(c.team, running) {
+		if rank == lost {
+			if r.Failure == nil || !r.Failure.PeerFailed {
+				t.Errorf("the host that was cut off: %v, want a failed peer", r.Failure)
+			}
+			continue
+		}
+		checkLost(t, rank, r.Failure, lost, ids[lost].Text)
+		took := r.At.Sub(cut)
+		t.Logf("rank %d knew after %v", rank, took)
+		if took > timeout+slowMax {
+			t.Errorf("rank %d knew after %v, want at most %v more than the heartbeat timeout of %v", rank, took, slowMax, timeout)
+		}
+	}
+}
+
+// Lost packets cost time, and nothing else.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 4, ipv4|ipv6, nil)
+	for _, h := range c.hosts {
+		_, err := h.try(`
+			table inet nexar {
+				chain in {
+					type filter hook input priority 0;
+					iifname "eth0" numgen random mod 100 < 5 counter drop
+				}
+			}`, "nft", "-f", "-")
+		require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+	}
+	c.join()
+	ok(t, all(c.team, order{Do: "loop", What: "all_reduce", N: 200_000, Sets: 5}))
+	ok(t, all(c.team, order{Do: "loop", What: "barrier", Sets: 50}))
+	for rank, h := range c.hosts {
+		var lost int
+		rules := h.run("nft", "list", "chain", "inet", "nexar", "in")
+		_, count, _ := strings.Cut(rules, "counter packets ")
+		if _, err := fmt.Sscan(count, &lost); err != nil || lost < 10 {
+			t.Errorf("only %d packets to rank %d were lost: %v\n%s", lost, rank, err, rules)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A world in which nothing happens stays as it is. With -short and
+// under the race detector it has less time for that.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	idle := time.Minute
+	switch {
+	case testing.Short():
+		idle = 10 * time.Second
+	case race:
+		idle = 20 * time.Second
+	}
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, idle/2 })
+	time.Sleep(idle)
+	fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
+	fine(t, every(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, 100_000, 1) }))
+}

@@ -1,0 +1,273 @@
+package cluster
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// goneMax is how long what a process had may outlast it, or its node.
+const goneMax = time.Minute
+
+// leftovers are what processes have on this host that could outlast them: files
+// by name, and sockets in the abstract namespace. What has no name ends with
+// those who hold it.
+type leftovers struct {
+	t       *testing.T
+	dir     string // where workers make temporary files
+	mine    string // the program that they run
+	files   map[string]bool
+	sockets map[string]int // who listens there, by process
+}
+
+// watchLeftovers is called before newCrew: when the workers of the crew have
+// ended, nothing of them must be left.
+func watchLeftovers(t *testing.T) *leftovers {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &leftovers{t: t, dir: t.TempDir(), mine: exe, files: make(map[string]bool), sockets: make(map[string]int)}
+	before := sharedFiles(t)
+	t.Cleanup(func() {
+		l.wantAllGone(func() (left []string) {
+			for name := range sharedFiles(t) {
+				// Other programs may use the directory meanwhile.
+				if !before[name] && (strings.Contains(name, "nexar") || l.files[name]) {
+					left = append(left, name)
+				}
+			}
+			return left
+		})
+	})
+	return l
+}
+
+// vars are variables for the workers.
+func (l *leftovers) vars() []string { return []string{"TMPDIR=" + l.dir} }
+
+// sharedFiles are the names in the directory of POSIX shared memory.
+func sharedFiles(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	entries, err := os.ReadDir("/dev/shm")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names[filepath.Join("/dev/shm", e.Name())] = true
+	}
+	return names
+}
+
+// note looks at what workers that are at work have. In shared memory each of
+// them has a name; who finds none has looked in the wrong place.
+func (l *leftovers) note(team []*worker, named bool) {
+	l.t.Helper()
+	for _, w := range team {
+		pid := w.cmd.Process.Pid
+		names, count := abstractSockets(l.t, pid), 0
+		for _, link := range descriptors(l.t, pid) {
+			if name := names[link]; name != "" {
+				l.sockets[name] = pid
+				count++
+			}
+			l.noteFile(link)
+		}
+		for _, m := range sharedMappings(l.t, pid) {
+			l.noteFile(m)
+		}
+		if named && count == 0 {
+			l.t.Errorf("%s has no socket with a name, want one at which others meet it", w.name)
+		}
+	}
+}
+
+// noteFile keeps the name of a file that a worker may have made.
+func (l *leftovers) noteFile(name string) {
+	if !filepath.IsAbs(name) || name == l.mine || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/sys/") {
+		return
+	}
+	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeDevice == 0 {
+		l.files[name] = true
+	}
+}
+
+// wantGone wants the names of a process that was killed to be free.
+func (l *leftovers) wantGone(w *worker) {
+	l.t.Helper()
+	l.eventually(func() (left []string) {
+		taken := namesTaken(l.t)
+		for name, pid := range l.sockets {
+			if pid == w.cmd.Process.Pid && taken[name] {
+				left = append(left, fmt.Sprintf("%s of %s, which was killed", name, w.name))
+			}
+		}
+		return left
+	})
+}
+
+// wantAllGone wants nothing to be left of all processes.
+func (l *leftovers) wantAllGone(more func() []string) {
+	l.t.Helper()
+	l.eventually(func() []string {
+		left := more()
+		taken := namesTaken(l.t)
+		for name := range l.sockets {
+			if taken[name] {
+				left = append(left, name)
+			}
+		}
+		for name := range l.files {
+			if _, err := os.Lstat(name); err == nil {
+				left = append(left, name)
+			}
+		}
+		entries, err := os.ReadDir(l.dir)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, e := range entries {
+			left = append(left, filepath.Join(l.dir, e.Name()))
+		}
+		return left
+	})
+}
+
+func (l *leftovers) eventually(left func() []string) {
+	l.t.Helper()
+	began := time.Now()
+	names := left()
+	for len(names) > 0 && time.Since(began) < goneMax {
+		time.Sleep(5 * time.Millisecond)
+		names = left()
+	}
+	if len(names) > 0 {
+		l.t.Errorf("after %v there is left: %s", goneMax, strings.Join(names, ", "))
+	}
+}
+
+// held counts what each worker has open, by kind, and what it has mapped
+// together with others.
+func (l *leftovers) held(team []*worker) []map[string]int {
+	l.t.Helper()
+	ok(l.t, all(team, order{Do: "memory"})) // They have started.
+	counts := make([]map[string]int, len(team))
+	for i, w := range team {
+		counts[i] = l.heldBy(w)
+	}
+	return counts
+}
+
+func (l *leftovers) heldBy(w *worker) map[string]int {
+	l.t.Helper()
+	held := make(map[string]int)
+	for _, link := range descriptors(l.t, w.cmd.Process.Pid) {
+		kind, _, _ := strings.Cut(link, ":[") // of a socket or a pipe, whose number follows
+		if kind == "anon_inode" {
+			kind = link
+		}
+		held[kind]++
+	}
+	for _, name := range sharedMappings(l.t, w.cmd.Process.Pid) {
+		held["mapping of "+name]++
+	}
+	return held
+}
+
+// wantHeld wants workers that have closed their nodes to hold nothing but what
+// they had before they joined, and what the Go runtime has made to wait for
+// sockets and keeps.
+func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
+	l.t.Helper()
+	l.eventually(func() (left []string) {
+		for _, w := range team {
+			for kind, n := range l.heldBy(w) {
+				had := before[w.rank][kind]
+				if had == 0 && (kind == "anon_inode:[eventpoll]" || kind == "anon_inode:[eventfd]") {
+					had = 1
+				}
+				if n > had {
+					left = append(left, fmt.Sprintf("%s has %d of %q, and had %d before it joined", w.name, n, kind, had))
+				}
+			}
+		}
+		return left
+	})
+}
+
+// descriptors are what the files that a process has open are called.
+func descriptors(t *testing.T, pid int) (links []string) {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		// Some are closed by now.
+		if link, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
+			links = append(links, link)
+		}
+	}
+	return links
+}
+
+// sharedMappings are the files that a process has mapped so that others see
+// what it writes.
+func sharedMappings(t *testing.T, pid int) (names []string) {
+	t.Helper()
+	for _, fields := range table(t, fmt.Sprintf("/proc/%d/maps", pid)) {
+		if len(fields) > 5 && strings.HasSuffix(fields[1], "s") {
+			names = append(names, strings.Join(fields[5:], " "))
+		}
+	}
+	return names
+}
+
+// abstractSockets are the names of the sockets that a process can see, by how
+// its descriptors of them are called.
+func abstractSockets(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	names := make(map[string]string)
+	for _, fields := range table(t, fmt.Sprintf("/proc/%d/net/unix", pid)) {
+		if len(fields) > 7 && strings.HasPrefix(fields[7], "@") {
+			names["socket:["+fields[6]+"]"] = fields[7]
+		}
+	}
+	return names
+}
+
+// namesTaken are the names in the abstract namespace that are in use.
+func namesTaken(t *testing.T) map[string]bool {
+	t.Helper()
+	taken := make(map[string]bool)
+	for _, name := range abstractSockets(t, os.Getpid()) {
+		taken[name] = true
+	}
+	return taken
+}
+
+// table reads the fields of each line of a file.
+func table(t *testing.T, path string) (rows [][]string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		rows = append(rows, strings.Fields(lines.Text()))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}

@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nexar-go/nexar"
+)
+
+// An operation is something that all ranks do together, on vectors of n
+// elements. It checks the result.
+type operation func(ctx context.Context, c *nexar.Comm, n, round int) error
+
+func operations() map[string]operation {
+	return map[string]operation{
+		"all_reduce": allReduce,
+		"barrier":    func(ctx context.Context, c *nexar.Comm, _, _ int) error { return c.Barrier(ctx) },
+		"ring":       ring,
+		"reduce":     reduce,
+		"send": func(ctx context.Context, c *nexar.Comm, n, _ int) error {
+			return nexar.Send(ctx, c, make([]int64, n), (c.Rank()+1)%c.Size(), 1)
+		},
+		"recv": func(ctx context.Context, c *nexar.Comm, n, _ int) error {
+			_, err := nexar.Recv(ctx, c, make([]int64, n), nexar.AnyRank, nexar.AnyTag)
+			return err
+		},
+	}
+}
+
+// value is element i of the vector of a rank. No two places have the same.
+func value(rank, i, round int) int64 { return int64(rank+1)*1_000_003 + int64(i)*17 + int64(round) }
+
+func vector(rank, n, round int) []int64 {
+	x := make([]int64, n)
+	for i := range x {
+		x[i] = value(rank, i, round)
+	}
+	return x
+}
+
+// sum is element i of the sum of the vectors of the ranks below n.
+func sum(n, i, round int) int64 {
+	return int64(n*(n+1)/2)*1_000_003 + int64(n)*(int64(i)*17+int64(round))
+}
+
+// same compares a result, element by element.
+func same(what string, got []int64, want func(i int) int64) error {
+	for i, x := range got {
+		if x != want(i) {
+			return fmt.Errorf("%s: element %d of %d is %d, want %d", what, i, len(got), x, want(i))
+		}
+	}
+	return nil
+}
+
+func allReduce(ctx context.Context, c *nexar.Comm, n, round int) error {
+	x := vector(c.Rank(), n, round)
+	if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
+		return err
+	}
+	return same("all_reduce", x, func(i int) int64 { return sum(c.Size(), i, round) })
+}
+
+// ring sends a vector to the next rank and receives that of the one before.
+func ring(ctx context.Context, c *nexar.Comm, n, round int) error {
+	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+	sent := make(chan error, 1)
+	go func() { sent <- nexar.Send(ctx, c, vector(c.Rank(), n, round), next, 5) }()
+	x := make([]int64, n)
+	_, err := nexar.Recv(ctx, c, x, prev, 5)
+	if err2 := <-sent; err == nil {
+		err = err2
+	}
+	if err != nil {
+		return err
+	}
+	return same("ring", x, func(i int) int64 { return value(prev, i, round) })
+}
+
+// checkWorld makes every collective, with vectors below and above what is sent
+// without being asked for, and sends messages between every pair of ranks.
+func checkWorld(ctx context.Context, c *nexar.Comm, round int) error {
+	for _, n := range []int{1, 1001, 20_011} {
+		for _, f := range []operation{
+			allReduce, broadcast, reduce, allReduceFunc, gather, allGather, scatter, reduceScatter, allToAll, scan, exclusiveScan,
+		} {
+			if err := f(ctx, c, n, round); err != nil {
+				return fmt.Errorf("%d elements: %w", n, err)
+			}
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if err := pingPong(ctx, c, n, round); err != nil {
+			return fmt.Errorf("ping-pong with %d elements: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func broadcast(ctx context.Context, c *nexar.Comm, n, round int) error {
+	for root := range c.Size() {
+		x := vector(c.Rank(), n, round)
+		if err := nexar.Broadcast(ctx, c, x, root); err != nil {
+			return err
+		}
+		if err := same("broadcast", x, func(i int) int64 { return value(root, i, round) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func reduce(ctx context.Context, c *nexar.Comm, n, round int) error {
+	root := round % c.Size()
+	x := vector(c.Rank(), n, round)
+	if err := nexar.Reduce(ctx, c, x, nexar.Sum, root); err != nil {
+		return err
+	}
+	return same("reduce", x, func(i int) int64 {
+		if c.Rank() == root {
+			return sum(c.Size(), i, round)
+		}
+		return value(c.Rank(), i, round)
+	})
+}
+
+func allReduceFunc(ctx context.Context, c *nexar.Comm, n, round int) error {
+	x := vector(c.Rank(), n, round)
+	err := nexar.AllReduceFunc(ctx, c, x, func(dst, src []int64) {
+		for i := range dst {
+			dst[i] = src[i] // the last rank's, as the order is that of the ranks
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return same("all_reduce_func", x, func(i int) int64 { return value(c.Size()-1, i, round) })
+}
+
+func gather(ctx context.Context, c *nexar.Comm, n, round int) error {
+	root := (round + 1) % c.Size()
+	var dst []int64
+	if c.Rank() == root {
+		dst = make([]int64, c.Size()*n)
+	}
+	if err := nexar.Gather(ctx, c, dst, vector(c.Rank(), n, round), root); err != nil {
+		return err
+	}
+	return same("gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
+}
+
+func allGather(ctx context.Context, c *nexar.Comm, n, round int) error {
+	dst := make([]int64, c.Size()*n)
+	if err := nexar.AllGather(ctx, c, dst, vector(c.Rank(), n, round)); err != nil {
+		return err
+	}
+	return same("all_gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
+}
+
+func scatter(ctx context.Context, c *nexar.Comm, n, round int) error {
+	root := (round + 2) % c.Size()
+	var src []int64
+	if c.Rank() == root {
+		src = vector(root, c.Size()*n, round)
+	}
+	dst := make([]int64, n)
+	if err := nexar.Scatter(ctx, c, dst, src, root); err != nil {
+		return err
+	}
+	return same("scatter", dst, func(i int) int64 { return value(root, c.Rank()*n+i, round) })
+}
+
+func reduceScatter(ctx context.Context, c *nexar.Comm, n, round int) error {
+	dst := make([]int64, n)
+	if err := nexar.ReduceScatter(ctx, c, dst, vector(c.Rank(), c.Size()*n, round), nexar.Sum); err != nil {
+		return err
+	}
+	return same("reduce_scatter", dst, func(i int) int64 { return sum(c.Size(), c.Rank()*n+i, round) })
+}
+
+func allToAll(ctx context.Context, c *nexar.Comm, n, round int) error {
+	dst := make([]int64, c.Size()*n)
+	if err := nexar.AllToAll(ctx, c, dst, vector(c.Rank(), c.Size()*n, round)); err != nil {
+		return err
+	}
+	return same("all_to_all", dst, func(i int) int64 { return value(i/n, c.Rank()*n+i%n, round) })
+}
+
+func scan(ctx context.Context, c *nexar.Comm, n, round int) error {
+	x := vector(c.Rank(), n, round)
+	if err := nexar.Scan(ctx, c, x, nexar.Sum); err != nil {
+		return err
+	}
+	return same("scan", x, func(i int) int64 { return sum(c.Rank()+1, i, round) })
+}
+
+func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
+	x := vector(c.Rank(), n, round)
+	if err := nexar.ExclusiveScan(ctx, c, x, nexar.Sum); err != nil {
+		return err
+	}
+	return same("exclusive_scan", x, func(i int) int64 {
+		if c.Rank() == 0 {
+			return value(0, i, round)
+		}
+		return sum(c.Rank(), i, round)
+	})
+}
+
+// pingPong sends a vector from the first to the second of every pair of ranks,
+// and back. All go through the pairs in the same order.
+func pingPong(ctx context.Context, c *nexar.Comm, n, round int) error {
+	for a := range c.Size() {
+		for b := a + 1; b < c.Size(); b++ {
+			tag := nexar.Tag(a*c.Size() + b)
+			x := make([]int64, n)
+			switch c.Rank() {
+			case a:
+				if err := nexar.Send(ctx, c, vector(a, n, round), b, tag); err != nil {
+					return err
+				}
+				if _, err := nexar.Recv(ctx, c, x, b, tag); err != nil {
+					return err
+				}
+			case b:
+				if _, err := nexar.Recv(ctx, c, x, nexar.AnyRank, tag); err != nil {
+					return err
+				}
+				if err := nexar.Send(ctx, c, x, a, tag); err != nil {
+					return err
+				}
+			default:
+				continue
+			}
+			if err := same(fmt.Sprintf("rank %d and %d", a, b), x, func(i int) int64 { return value(a, i, round) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

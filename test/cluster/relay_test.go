@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+)
+
+// A relay passes the packets between nodes and a seed on, and keeps a copy of
+// all of them: it is what somebody on the way sees.
+type relay struct {
+	t    *testing.T
+	in   *net.UDPConn
+	seed netip.AddrPort
+	all  sync.WaitGroup
+
+	mu    sync.Mutex
+	outs  map[netip.AddrPort]*net.UDPConn // to the seed, by client
+	taken bytes.Buffer
+}
+
+func newRelay(t *testing.T, seed string) *relay {
+	t.Helper()
+	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{t: t, in: in, seed: netip.MustParseAddrPort(seed), outs: make(map[netip.AddrPort]*net.UDPConn)}
+	r.all.Go(r.run)
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *relay) addr() string { return r.in.LocalAddr().String() }
+
+func (r *relay) run() {
+	for b := make([]byte, 1<<16); ; {
+		n, from, err := r.in.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return
+		}
+		if out := r.out(from); out != nil {
+			r.copy(b[:n])
+			out.Write(b[:n])
+		}
+	}
+}
+
+// out is the socket for the packets of a client, whose answers it passes back.
+func (r *relay) out(client netip.AddrPort) *net.UDPConn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if out := r.outs[client]; out != nil {
+		return out
+	}
+	out, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(r.seed))
+	if err != nil {
+		r.t.Error(err)
+		return nil
+	}
+	r.outs[client] = out
+	r.all.Go(func() {
+		for b := make([]byte, 1<<16); ; {
+			n, err := out.Read(b)
+			if err != nil {
+				return
+			}
+			r.copy(b[:n])
+			r.in.WriteToUDPAddrPort(b[:n], client)
+		}
+	})
+	return out
+}
+
+func (r *relay) copy(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken.Write(p)
+}
+
+// seen is all that has passed.
+func (r *relay) seen() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bytes.Clone(r.taken.Bytes())
+}
+
+func (r *relay) close() {
+	r.in.Close()
+	r.mu.Lock()
+	for _, out := range r.outs {
+		out.Close()
+	}
+	r.mu.Unlock()
+	r.all.Wait()
+}

@@ -1,0 +1,43 @@
+package cluster
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// reportVariable names the file for the report of a test that measures.
+const reportVariable = "REPORT"
+
+// writeReport puts a report where whoever runs the test wants it.
+func writeReport(t *testing.T, text string) {
+	t.Helper()
+	path := os.Getenv(reportVariable)
+	if path == "" {
+		return
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// machine says on what something was measured.
+func machine() string {
+	parts := []string{fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), runtime.Version()}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		parts = append(parts, "Linux "+strings.TrimSpace(string(release)))
+	}
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if _, name, ok := strings.Cut(lines.Text(), "model name\t: "); ok {
+				parts = append(parts, name)
+				break
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}

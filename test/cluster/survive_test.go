@@ -1,0 +1,270 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// An epoch is a communicator that a worker has had.
+type epoch struct {
+	At     time.Time // when it had it
+	Number uint64
+	Rank   int
+	Size   int
+	Rounds int       // that have ended well
+	First  time.Time // when the first of these had
+	Rested time.Time // when a checkpoint ended it
+}
+
+// survive does the same again and again, on the communicator of each epoch, until
+// the world has as many ranks as the order says and all have done it so many
+// times there.
+func survive(ctx context.Context, d *desk, o order, r *report) error {
+	op := operations()[o.What]
+	for comm, err := range d.node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		e := epoch{At: time.Now(), Number: comm.Epoch(), Rank: comm.Rank(), Size: comm.Size()}
+		for err == nil && (comm.Size() > o.Peer || e.Rounds < o.Sets) {
+			if err = op(ctx, comm, o.N, e.Rounds); err == nil {
+				e.Rounds++
+			}
+		}
+		r.Epochs = append(r.Epochs, e)
+		if err == nil {
+			return comm.Barrier(ctx)
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the epochs are over")
+}
+
+// outlast waits for a message that nobody sends, and goes on with the next epoch.
+func outlast(ctx context.Context, d *desk, o order, r *report) error {
+	for comm, err := range d.node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		r.Epochs = append(r.Epochs, epoch{At: time.Now(), Number: comm.Epoch(), Rank: comm.Rank(), Size: comm.Size()})
+		if len(r.Epochs) > 1 {
+			return comm.Barrier(ctx)
+		}
+		began := time.Now()
+		_, err = nexar.Recv(ctx, comm, make([]byte, 8), o.Peer, 1)
+		f := failureOf(err)
+		f.Took = time.Since(began)
+		r.Later = append(r.Later, f)
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the epochs are over")
+}
+
+// A survival is a world of which ranks are killed, one after the other or several
+// at once.
+type survival struct {
+	way   string // the transport; all of them if it is empty
+	what  string
+	n     int
+	kills []int // ranks that are killed at once
+}
+
+func survivals() []survival {
+	return []survival{
+		{"shm", "all_reduce", 1, []int{1, 1, 1}},
+		{"tcp", "all_reduce", 100_000, []int{2, 1}},
+		{"quic", "barrier", 0, []int{1, 2}},
+		{"shm", "ring", 100_000, []int{3}},
+		{"", "all_reduce", 1 << 20, []int{1, 1}},
+	}
+}
+
+// TestSurvive: ranks are killed, and the others go on each time, with the right
+// results, in the order of their ranks.
+func TestSurvive(t *testing.T) {
+	count, long := len(survivals()), os.Getenv(survivalsVariable)
+	if long != "" {
+		var err error
+		if count, err = strconv.Atoi(long); err != nil || count < 1 {
+			t.Fatalf("%s=%q, want a number", survivalsVariable, long)
+		}
+	}
+	var took []time.Duration
+	failed, killed := 0, 0
+	for i := range count {
+		s := survivals()[i%len(survivals())]
+		fine := t.Run(fmt.Sprintf("%d/%s/%s", i+1, s.way, s.what), func(t *testing.T) { took = append(took, s.run(t)...) })
+		for _, k := range s.kills {
+			killed += k
+		}
+		if !fine {
+			failed++
+		}
+	}
+	if long != "" {
+		report := survivalsReport(took, count, failed, killed)
+		t.Log("\n" + report)
+		writeReport(t, report)
+	}
+}
+
+// survivalsVariable is how many worlds TestSurvive takes; without it there is one
+// of each kind.
+const survivalsVariable = "SURVIVALS"
+
+// run returns how long after each kill there was the next communicator on the last
+// survivor.
+func (s survival) run(t *testing.T) (took []time.Duration) {
+	const ranks = 6
+	left := watchLeftovers(t)
+	c := newCrew(t)
+	vars := left.vars()
+	if s.way != "" {
+		vars = append(vars, "NEXAR_TRANSPORTS="+s.way)
+	}
+	team := c.team(ranks, vars...)
+	goal := ranks
+	for _, k := range s.kills {
+		goal -= k
+	}
+	running := make([]<-chan report, ranks)
+	for rank, w := range team {
+		running[rank] = w.start(order{Do: "survive", What: s.what, N: s.n, Peer: goal, Sets: 20})
+	}
+	alive := slices.Clone(team)
+	var killed []time.Time
+	for _, k := range s.kills {
+		time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
+		for range k {
+			i := rand.IntN(len(alive))
+			alive[i].kill(os.Kill)
+			alive = slices.Delete(alive, i, i+1)
+		}
+		killed = append(killed, time.Now())
+	}
+	took = make([]time.Duration, len(killed))
+	for i, w := range alive {
+		r := w.await(running[w.rank])
+		if r.Failure != nil {
+			t.Errorf("rank %d: %v\n%+v", w.rank, r.Failure, r.Epochs)
+			continue
+		}
+		checkEpochs(t, r.Epochs, i, goal, ranks)
+		for k, d := range recoveries(r.Epochs, killed) {
+			took[k] = max(took[k], d)
+		}
+	}
+	t.Logf("the last survivor had the next communicator after %v", took)
+	return took
+}
+
+// survivalsReport says how long recoveries have taken.
+func survivalsReport(took []time.Duration, worlds, failed, killed int) string {
+	slices.Sort(took)
+	at := func(p float64) time.Duration {
+		return took[max(0, int(p*float64(len(took))+0.999999)-1)].Round(100 * time.Microsecond)
+	}
+	return fmt.Sprintf(`Ranks of worlds of six processes are killed with kill -9, one or several at once, up to three times in a
+world, in the middle of verified collectives; printed by "make survivals".
+%s
+
+The time is from the last kill until the last survivor has the communicator of those that are left. A
+world has failed if a survivor has another result than it should, hangs, has another rank than its place
+among those that are left, or leaves anything behind.
+
+%d worlds, %d failed, %d ranks killed, %d recoveries   p50 %v   p99 %v   most %v
+`, machine(), worlds, failed, killed, len(took), at(0.5), at(0.99), at(1))
+}
+
+// checkEpochs checks those of a survivor, which is of some rank in the end.
+func checkEpochs(t *testing.T, epochs []epoch, rank, size, before int) {
+	t.Helper()
+	last := epoch{Size: before + 1}
+	for _, e := range epochs {
+		if e.Number <= last.Number || e.Size >= last.Size {
+			t.Errorf("epoch %d of %d ranks follows epoch %d of %d", e.Number, e.Size, last.Number, last.Size)
+		}
+		last = e
+	}
+	if last.Rank != rank || last.Size != size || last.Rounds < 20 {
+		t.Errorf("in the end it is rank %d of %d with %d rounds, want rank %d of %d with 20", last.Rank, last.Size, last.Rounds, rank, size)
+	}
+}
+
+// recoveries is how long after each kill there was the next communicator.
+func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
+	for _, at := range killed {
+		for _, e := range epochs {
+			if e.At.After(at) {
+				took = append(took, e.At.Sub(at))
+				break
+			}
+		}
+	}
+	return took
+}
+
+// A rank that does not come round after a failure, because it is busy with
+// something else, goes too, and the others go on. It is told.
+func TestSurviveWithoutTheLate(t *testing.T) {
+	t.Parallel()
+	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 8 * time.Second })
+	const late = 1
+	if err := nodes[3].Close(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), jobTimeout)
+	defer cancel()
+	var all, others sync.WaitGroup
+	others.Add(2)
+	for rank, n := range nodes[:3] {
+		all.Go(func() {
+			if rank != late {
+				defer others.Done()
+			}
+			round := 0
+			for c, err := range n.Epochs(ctx) {
+				if round++; rank == late && round == 1 {
+					others.Wait() // They go on without this rank, so this ends.
+					continue
+				}
+				if rank == late && err == nil {
+					// The votes for the epoch of three ranks may all have arrived before
+					// the news that this rank is out.
+					if err := c.Barrier(ctx); err == nil {
+						t.Errorf("the late rank crosses a barrier with %d ranks", c.Size())
+					}
+					continue
+				}
+				if rank == late {
+					if !errors.Is(err, nexar.ErrNoQuorum) {
+						t.Errorf("the late rank gets %v, want an ErrNoQuorum", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+					return
+				}
+				if err := c.Barrier(ctx); err == nil && c.Size() == 2 {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}

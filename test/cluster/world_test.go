@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// seedHere starts a seed for n nodes in this process, on loopback unless cfg
+// says otherwise.
+func seedHere(t testing.TB, n int, cfg nexar.SeedConfig) *nexar.Seed {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	cfg.World = n
+	s, err := nexar.StartSeed(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("closing the seed: %v", err)
+		}
+	})
+	return s
+}
+
+// nodeConfig is that of a node in this process. Its timeouts are as patient as those of
+// workers (patientVars).
+func nodeConfig(s *nexar.Seed, token string) nexar.Config {
+	return nexar.Config{
+		Seeds: []string{s.Addr()}, Token: token, Listen: "127.0.0.1:0", FormTimeout: 2 * time.Minute,
+		HeartbeatTimeout: 10 * slowMax, RecoveryTimeout: 10 * slowMax,
+	}
+}
+
+// form makes a world of n ranks in this process, each of which is a node with
+// a socket of its own, in the order of their ranks.
+func form(t testing.TB, n int, change func(cfg *nexar.Config)) []*nexar.Node {
+	t.Helper()
+	token := nexar.NewToken()
+	s := seedHere(t, n, nexar.SeedConfig{Token: token})
+	cfgs := make([]nexar.Config, n)
+	for i := range cfgs {
+		cfgs[i] = nodeConfig(s, token)
+		if change != nil {
+			change(&cfgs[i])
+		}
+	}
+	nodes, errs := joinAll(t, cfgs)
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("node %d: %v", i, err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	slices.SortFunc(nodes, func(a, b *nexar.Node) int { return a.World().Rank() - b.World().Rank() })
+	return nodes
+}
+
+// joinAll joins a node for each configuration, all at the same time. The nodes
+// are closed at the end of the test, all at the same time as well.
+func joinAll(t testing.TB, cfgs []nexar.Config) ([]*nexar.Node, []error) {
+	nodes, errs := make([]*nexar.Node, len(cfgs)), make([]error, len(cfgs))
+	var joining sync.WaitGroup
+	for i, cfg := range cfgs {
+		joining.Go(func() { nodes[i], errs[i] = nexar.Join(context.Background(), cfg) })
+	}
+	joining.Wait()
+	t.Cleanup(func() { closeAll(t, nodes) })
+	return nodes, errs
+}
+
+func closeAll(t testing.TB, nodes []*nexar.Node) {
+	var closing sync.WaitGroup
+	for _, n := range nodes {
+		if n != nil {
+			closing.Go(func() {
+				if err := n.Close(); err != nil {
+					t.Errorf("closing: %v", err)
+				}
+			})
+		}
+	}
+	closing.Wait()
+}
+
+// every calls f for every node at the same time and returns the errors.
+func every(nodes []*nexar.Node, f func(c *nexar.Comm) error) []error {
+	errs := make([]error, len(nodes))
+	var running sync.WaitGroup
+	for i, n := range nodes {
+		running.Go(func() { errs[i] = f(n.World()) })
+	}
+	running.Wait()
+	return errs
+}
+
+// fine fails the test for each error.
+func fine(t testing.TB, errs []error) {
+	t.Helper()
+	for rank, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// logTo returns a log and what is written to it, which is shown if the test
+// fails.
+func logTo(t testing.TB, name string) (*slog.Logger, *logBuffer) {
+	b := new(logBuffer)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, b.tail(6000))
+		}
+	})
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})), b
+}
+
+// says reports what of the texts is missing from s.
+func says(s fmt.Stringer, texts ...string) (missing []string) {
+	all := s.String()
+	for _, text := range texts {
+		if !strings.Contains(all, text) {
+			missing = append(missing, text)
+		}
+	}
+	return missing
+}
+
+// mustSay fails the test unless the error has all of the texts.
+func mustSay(t testing.TB, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one that says %q", texts)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error does not say %q: %v", text, err)
+		}
+	}
+}
