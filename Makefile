@@ -16,7 +16,7 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/attack|internal/(arch|bucket|clustertest|host|inspect|kernel|match|member|overlap|pen|place|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
+RACELESS := test/(attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes)$$
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
@@ -56,7 +56,7 @@ test: ## all tests
 	go test ./...
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
-# source, or neither they nor their tests start a goroutine, or, as cmd/nexar, clustertest and
+# source, or neither they nor their tests start a goroutine, or, as cmd/nexar, test/cluster and
 # attack do, they start processes: "make race-clusters" takes the tests of clusters.
 # RACELESSTESTS compile programs without the race detector, mostly copy gigabytes, or repeat
 # what others do in many orders. A process under the race detector ends

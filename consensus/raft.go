@@ -1,11 +1,11 @@
-// Package raft is how the seeds of a cluster agree: give Log to nexar.StartSeed.
+// Package consensus is how the seeds of a cluster agree: give Log to nexar.StartSeed.
 //
 //	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 //		World:     6,
 //		Listen:    ":7946",
 //		Peers:     []string{"10.0.0.1:7946", "10.0.0.2:7946", "10.0.0.3:7946"},
 //		StateDir:  "/var/lib/nexar",
-//		Consensus: raft.Log,
+//		Consensus: consensus.Log,
 //	})
 //
 // Seeds that agree outlive the loss of fewer than half of them, and one that is started

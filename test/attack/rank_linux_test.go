@@ -39,7 +39,7 @@ func (r *reporter) emit(e event) {
 func runSeed(args arguments) error {
 	seed, err := nexar.StartSeed(context.Background(), nexar.SeedConfig{
 		Listen: args.Listen, World: args.World, Elastic: args.Elastic, StateDir: args.StateDir,
-		Peers: args.Peers, PeerToken: args.PeerToken, Advertise: args.Advertise, Consensus: consensus(args),
+		Peers: args.Peers, PeerToken: args.PeerToken, Advertise: args.Advertise, Consensus: consensusOf(args),
 		FormTimeout: 2 * time.Minute, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -65,8 +65,8 @@ func runSeed(args arguments) error {
 	return goleak.Find()
 }
 
-// consensus is that of seeds that keep their state.
-func consensus(args arguments) nexar.Consensus {
+// consensusOf is that of seeds that keep their state.
+func consensusOf(args arguments) nexar.Consensus {
 	if args.StateDir == "" {
 		return nil
 	}
