@@ -36,7 +36,7 @@ type SeedConfig struct {
 	// it in memory.
 	StateDir string
 	// Consensus is how seeds agree, and how they keep what they have agreed on. There is
-	// raft.Log, of package github.com/nexar-go/nexar/raft: a program that does not import
+	// consensus.Log, of package github.com/nexar-go/nexar/consensus: a program that does not import
 	// it does not carry it. The default is that this seed decides alone, and that nobody
 	// knows what it has decided when it is gone.
 	Consensus Consensus
@@ -116,7 +116,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
 	}
 	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
-		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Log", ErrConfig)
+		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: consensus.Log", ErrConfig)
 	}
 	if cfg.ForgetState && len(cfg.Peers) == 0 {
 		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
