@@ -24,11 +24,11 @@ func rooms() []room {
 		fakes = "transport/mem transport/sim internal/require"
 	)
 	list := []room{
-		{"cmd/...", ". raft cmd/...", "nexartest internal/require", user},
+		{"cmd/...", ". consensus cmd/...", "nexartest internal/require", user},
 		{"examples/...", ". compress nexartest examples/...", "nexartest internal/require", user},
 		{"bench/...", ". bench/...", "nexartest internal/require", user},
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
-		{"raft", "internal/raftlog internal/rendezvous", ".", "it brings two packages together that do not know each other"},
+		{"consensus", "internal/raftlog internal/rendezvous", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
 		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/rendezvous internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
 			"internal/trace internal/rpc internal/staging internal/plan internal/p2p internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
@@ -81,7 +81,7 @@ func rooms() []room {
 		{"internal/dl", "", "internal/require", apart},
 		{"internal/arch", "", "internal/require", "it looks at all others and must work while they do not compile"},
 	}
-	for _, name := range []string{"admission", "match", "topo", "bufpool", "guard", "host", "overlap", "pen", "yield", "require"} {
+	for _, name := range []string{"admission", "p2p", "topo", "bufpool", "callback", "host", "overlap", "ntstore", "spin", "require"} {
 		list = append(list, room{"internal/" + name, "", "", apart})
 	}
 	return append(testRooms(), list...)
@@ -90,9 +90,9 @@ func rooms() []room {
 // testRooms are those of tests that are above all other rooms.
 func testRooms() []room {
 	return []room{
-		{"test/attack", "", ". raft internal/require internal/testhost internal/pki internal/membership internal/rendezvous internal/wire transport transport/quic transport/tcp transport/shm",
+		{"test/attack", "", ". consensus internal/require internal/testhost internal/pki internal/membership internal/rendezvous internal/wire transport transport/quic transport/tcp transport/shm",
 			"it attacks clusters from outside: with processes, networks and peers that speak the protocol"},
-		{"test/cluster", "", ". raft internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
+		{"test/cluster", "", ". consensus internal/require internal/testhost internal/pki internal/wire transport transport/quic transport/tcp",
 			"it tests clusters from outside: as users see them, and as strangers do who speak the protocol"},
 		{"internal/testhost", "internal/require", "", "it makes networks for tests, whatever runs on them"},
 	}
