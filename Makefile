@@ -8,6 +8,9 @@ SHELL := bash
 FUZZTIME ?= 10s
 BENCH ?= .
 PEERS ?=
+BASE ?= HEAD
+ROUNDS ?= 10
+VERSIONS ?=
 KILLS ?= 200
 SURVIVALS ?= 100
 LOSSES ?= 5m
@@ -37,7 +40,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate vet staticcheck cross static 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race race-clusters fuzz bench bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -78,6 +81,9 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 
 bench: ## all benchmarks, or those that match BENCH=regexp
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+bench-base: ## the working tree beside the revision BASE=HEAD, in turn, ROUNDS=10 times; VERSIONS="-settings shm:2" gives flags
+	cd bench && go run ./cmd/versions -base '$(BASE)' -rounds $(ROUNDS) $(VERSIONS)
 
 bench-peers: ## nexar beside other systems (bench/README.md); PEERS="-quick" gives flags
 	cd bench && go run ./cmd/peers $(PEERS)
