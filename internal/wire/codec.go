@@ -1,5 +1,6 @@
-// Package wire is what nexar writes to pipes: frames between nodes, and the
-// messages by which a node joins. docs/wire.md describes them byte by byte.
+// Package wire encodes and decodes the messages of the protocol: frames between
+// nodes, remote calls, and the joining messages between nodes and seeds.
+// docs/wire.md describes them byte by byte.
 //
 // Integers are big-endian. A decoder never trusts a length before it has
 // checked it, never panics, and accepts exactly what an encoder writes.
@@ -10,8 +11,8 @@ import (
 	"errors"
 )
 
-// Version is the version of everything in this package. Both sides of a
-// conn must have the same.
+// Version is the version of the protocol. Both sides of a conn must have the
+// same.
 const Version = 2
 
 var (

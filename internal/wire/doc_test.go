@@ -142,8 +142,8 @@ func TestDocNumbers(t *testing.T) {
 	checkNames(t, rowsOf(t, "Remote calls", "Type"), without("RemoteType", "remoteTypeEnd"))
 	checkNames(t, rowsOf(t, "TypeRemoteAnswer", "Status"), without("RemoteStatus", "remoteStatusEnd"))
 	join := make(map[string]int)
-	for name, n := range without("joinType") {
-		join[strings.TrimPrefix(name, "type")] = n
+	for i, m := range joinMessages[1:] {
+		join[reflect.TypeOf(m).Name()] = i + 1
 	}
 	checkNames(t, rowsOf(t, "Joining messages", "Message"), join)
 }
@@ -274,12 +274,12 @@ func TestDocJoinMessages(t *testing.T) {
 		seen[name] = true
 		want := encodeJoin(t, m)
 		fields := byDoc(t, name, reflect.ValueOf(m))
-		got := binary.BigEndian.AppendUint32([]byte{byte(m.joinType())}, uint32(len(fields)))
+		got := binary.BigEndian.AppendUint32([]byte{joinType(m)}, uint32(len(fields)))
 		if got = append(got, fields...); !slices.Equal(got, want) {
 			t.Errorf("%#v: by docs/wire.md\n%x, by the code\n%x", m, got, want)
 		}
 	}
-	if got, want := len(seen), len(constants(t, "joinType")); got != want {
+	if got, want := len(seen), len(joinMessages)-1; got != want {
 		t.Errorf("%d of %d messages are tested", got, want)
 	}
 }

@@ -1,21 +1,31 @@
 package wire
 
-// LogBytesMax is how long a part of a message of the seeds' log is at the most.
+// LogBytesMax is the maximum length of the data of a JoinLog.
 const LogBytesMax = 48 << 10
 
-// A JoinLog is a part of a message of the log that seeds keep alike.
+// A JoinPeer is the first message of a seed to another seed of its cluster
+// after the JoinAnswer, and the other seed's answer to it. JoinLogs follow.
+type JoinPeer struct {
+	Seed  uint64 // number of the sender
+	World uint32 // initial size of the world
+	Proof []byte // proof of the seeds' token; empty if there is no token
+}
+
+func (m JoinPeer) code(c *joinCodec) JoinMessage {
+	c.u64(&m.Seed)
+	c.u32(&m.World)
+	c.proof(&m.Proof)
+	return m
+}
+
+// A JoinLog is a part of a message of the log that the seeds replicate.
 type JoinLog struct {
-	More bool   // it goes on with the next one
-	Data []byte // opaque to all but the log
+	More bool   // the next JoinLog continues the message
+	Data []byte // opaque to this package
 }
 
-func (JoinLog) joinType() joinType { return typeJoinLog }
-
-func (m JoinLog) encode(e *joinEncoder) {
-	e.flag(m.More)
-	e.bytes(m.Data, LogBytesMax)
-}
-
-func decodeJoinLog(d *decoder) JoinMessage {
-	return JoinLog{More: d.flag(), Data: d.bytes(LogBytesMax)}
+func (m JoinLog) code(c *joinCodec) JoinMessage {
+	c.flag(&m.More)
+	c.bytes(&m.Data, LogBytesMax)
+	return m
 }

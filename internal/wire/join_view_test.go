@@ -34,12 +34,160 @@ func TestJoinViewOfAThousand(t *testing.T) {
 // The number of nodes is checked before there is room made for them.
 func TestJoinViewDoesNotTrustItsCount(t *testing.T) {
 	fields := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}
-	if _, err := parseJoin(typeJoinView, fields); !errors.Is(err, errShort) {
+	if _, err := parseJoin(joinType(JoinView{}), fields); !errors.Is(err, errShort) {
 		t.Errorf("error %v, want %v", err, errShort)
 	}
-	if n := testing.AllocsPerRun(10, func() { parseJoin(typeJoinView, fields) }); n > 10 {
+	if n := testing.AllocsPerRun(10, func() { parseJoin(joinType(JoinView{}), fields) }); n > 10 {
 		t.Errorf("%v allocations to refuse a count", n)
 	}
 }
 
 func FuzzJoinView(f *testing.F) { fuzzJoin(f, joinViews...) }
+
+var joinProgresses = []JoinMessage{JoinProgress{Joined: 3, World: 4}, JoinProgress{}}
+
+func TestJoinProgress(t *testing.T) {
+	for _, m := range joinProgresses {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinProgress(f *testing.F) { fuzzJoin(f, joinProgresses...) }
+
+var joinReadies = []JoinMessage{JoinReady{Epoch: 1}, JoinReady{Epoch: 1 << 63}}
+
+func TestJoinReady(t *testing.T) {
+	for _, m := range joinReadies {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinReady(f *testing.F) { fuzzJoin(f, joinReadies...) }
+
+var joinUnables = []JoinMessage{
+	JoinUnable{Epoch: 1, Peer: id16(3), Text: "no answer from 10.0.0.1:7000"},
+	JoinUnable{Epoch: 2, Peer: id16(4), Left: true, Text: "it has left"},
+	JoinUnable{},
+}
+
+func TestJoinUnable(t *testing.T) {
+	for _, m := range joinUnables {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinUnable(f *testing.F) { fuzzJoin(f, joinUnables...) }
+
+var joinFormeds = []JoinMessage{JoinFormed{Epoch: 1}, JoinFormed{}}
+
+func TestJoinFormed(t *testing.T) {
+	for _, m := range joinFormeds {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinFormed(f *testing.F) { fuzzJoin(f, joinFormeds...) }
+
+var joinFaileds = []JoinMessage{
+	JoinFailed{Text: "rank 1 10.0.0.2:7000 (b:2) cannot reach rank 0 10.0.0.1:7000 (a:1)"},
+	JoinFailed{},
+}
+
+func TestJoinFailed(t *testing.T) {
+	for _, m := range joinFaileds {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinFailed(f *testing.F) { fuzzJoin(f, joinFaileds...) }
+
+func TestJoinLeave(t *testing.T) { checkJoinMessage(t, JoinLeave{}) }
+
+func FuzzJoinLeave(f *testing.F) { fuzzJoin(f, JoinLeave{}) }
+
+var joinPings = []JoinMessage{JoinPing{Seq: 1}, JoinPing{Seq: 1<<64 - 1}}
+
+func TestJoinPing(t *testing.T) {
+	for _, m := range joinPings {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinPing(f *testing.F) { fuzzJoin(f, joinPings...) }
+
+var joinInvites = []JoinMessage{
+	JoinInvite{Number: 1, Epoch: 1},
+	JoinInvite{Number: 1 << 40, Epoch: 7, World: 1, Nodes: []JoinNode{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}, {ID: id16(2)}}},
+}
+
+func TestJoinInvite(t *testing.T) {
+	for _, m := range joinInvites {
+		checkJoinMessage(t, m)
+	}
+	checkJoinRefused(t, errNotText, JoinInvite{Nodes: []JoinNode{{Host: "\n"}}})
+}
+
+func FuzzJoinInvite(f *testing.F) { fuzzJoin(f, joinInvites...) }
+
+var joinExpects = []JoinMessage{
+	JoinExpect{},
+	JoinExpect{Nodes: []JoinNode{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}}, Whole: true},
+}
+
+func TestJoinExpect(t *testing.T) {
+	for _, m := range joinExpects {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinExpect(f *testing.F) { fuzzJoin(f, joinExpects...) }
+
+var joinForgets = []JoinMessage{JoinForget{Peer: id16(1)}}
+
+func TestJoinForget(t *testing.T) {
+	for _, m := range joinForgets {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinForget(f *testing.F) { fuzzJoin(f, joinForgets...) }
+
+var joinLinkeds = []JoinMessage{JoinLinked{Number: 1}, JoinLinked{Number: 1 << 63}}
+
+func TestJoinLinked(t *testing.T) {
+	for _, m := range joinLinkeds {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinLinked(f *testing.F) { fuzzJoin(f, joinLinkeds...) }
+
+var joinLinks = []JoinMessage{JoinLink{Peer: id16(1), Up: true}, JoinLink{Peer: id16(200)}}
+
+func TestJoinLink(t *testing.T) {
+	for _, m := range joinLinks {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinLink(f *testing.F) { fuzzJoin(f, joinLinks...) }
+
+var joinCalls = []JoinMessage{JoinCall{Epoch: 1}, JoinCall{Epoch: 1 << 63}}
+
+func TestJoinCall(t *testing.T) {
+	for _, m := range joinCalls {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinCall(f *testing.F) { fuzzJoin(f, joinCalls...) }
+
+var joinRests = []JoinMessage{JoinRest{Epoch: 1}, JoinRest{Epoch: 1 << 63, Leaves: true, Within: 60_000}}
+
+func TestJoinRest(t *testing.T) {
+	for _, m := range joinRests {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinRest(f *testing.F) { fuzzJoin(f, joinRests...) }

@@ -43,11 +43,11 @@ func checkJoinMessage(t *testing.T, m JoinMessage) {
 	// The same fields cut off, in a frame that is whole.
 	fields := b[joinHeaderLen:]
 	for n := range fields {
-		if got, err := parseJoin(m.joinType(), fields[:n]); err == nil {
+		if got, err := parseJoin(joinType(m), fields[:n]); err == nil {
 			t.Errorf("%T with %d of %d bytes is read as %#v", m, n, len(fields), got)
 		}
 	}
-	if _, err := parseJoin(m.joinType(), append(bytes.Clone(fields), 0)); !errors.Is(err, errTrailing) {
+	if _, err := parseJoin(joinType(m), append(bytes.Clone(fields), 0)); !errors.Is(err, errTrailing) {
 		t.Errorf("%T with a byte too many: error %v", m, err)
 	}
 	if len(fields) > 0 {
@@ -81,7 +81,7 @@ func checkJoinRefused(t *testing.T, want error, messages ...JoinMessage) {
 // fuzzJoin looks for fields that make the parser of one message panic, or that
 // it accepts although no encoder writes them.
 func fuzzJoin(f *testing.F, examples ...JoinMessage) {
-	typ := examples[0].joinType()
+	typ := joinType(examples[0])
 	for _, m := range examples {
 		f.Add(encodeJoin(f, m)[joinHeaderLen:])
 	}
@@ -99,7 +99,7 @@ func fuzzJoin(f *testing.F, examples ...JoinMessage) {
 func FuzzReadJoin(f *testing.F) {
 	f.Add(encodeJoin(f, JoinPing{Seq: 7}))
 	f.Add(encodeJoin(f, JoinHello{Version: Version}))
-	f.Add([]byte{byte(typeJoinView), 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{joinType(JoinView{}), 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		m, err := ReadJoin(r, JoinBytesMax)
@@ -114,7 +114,7 @@ func FuzzReadJoin(f *testing.F) {
 
 // A length is checked before anything of that length is made.
 func TestReadJoinDoesNotTrustLengths(t *testing.T) {
-	header := []byte{byte(typeJoinFailed), 0x7f, 0xff, 0xff, 0xff}
+	header := []byte{joinType(JoinFailed{}), 0x7f, 0xff, 0xff, 0xff}
 	allocs := testing.AllocsPerRun(10, func() {
 		if _, err := ReadJoin(bytes.NewReader(header), 1<<40); !errors.Is(err, errTooLong) {
 			t.Errorf("error %v, want %v", err, errTooLong)
@@ -126,7 +126,7 @@ func TestReadJoinDoesNotTrustLengths(t *testing.T) {
 }
 
 func TestReadJoinUnknownTypes(t *testing.T) {
-	for _, typ := range []byte{0, byte(typeJoinForget) + 1, 'G', 0xff} {
+	for _, typ := range []byte{0, byte(len(joinMessages)), 'G', 0xff} {
 		if _, err := ReadJoin(bytes.NewReader([]byte{typ, 0, 0, 0, 0}), 10); !errors.Is(err, errUnknownType) {
 			t.Errorf("type %d: error %v, want %v", typ, err, errUnknownType)
 		}
@@ -141,7 +141,7 @@ func TestTextsAreMadeHarmless(t *testing.T) {
 		t.Errorf("got %q (%v), want %q", got, err, want)
 	}
 	for _, evil := range []string{"\x1b[2J", "\n", "\xff"} {
-		if _, err := parseJoin(typeJoinFailed, appendBytes(nil, []byte(evil))); !errors.Is(err, errNotText) {
+		if _, err := parseJoin(joinType(JoinFailed{}), appendBytes(nil, []byte(evil))); !errors.Is(err, errNotText) {
 			t.Errorf("text %q: error %v, want %v", evil, err, errNotText)
 		}
 	}
