@@ -154,7 +154,7 @@ func (c *campaign) report() string {
 	fmt.Fprintf(&b, "Attacks on worlds of real processes, printed by \"make attack\".\n%s\ncommit %s, ATTACK_SEED=%d, %v of %v\n\n",
 		machine(), c.commit, c.seed, time.Since(c.began).Round(time.Second), c.limit)
 	b.WriteString("Every round checks that all collectives had the right elements, that every operation ended within a\n" +
-		"minute, that errors name attacked nodes alone, that no other node was removed, and that processes left\nno goroutines and no files behind. Further checks are in the table.\n\n")
+		"minute, that errors name attacked nodes, or the loss of a link to one, that no other node was removed, and\nthat processes left no goroutines and no files behind. Further checks are in the table.\n\n")
 	fmt.Fprintf(&b, "%-22s %6s %6s %8s  %-7s %s\n", "attack", "rounds", "failed", "time", "verdict", "further checks")
 	for _, a := range c.list {
 		s := c.tallies[a.name]

@@ -204,7 +204,7 @@ func (r *rank) work(ctx context.Context) error {
 		r.emit(event{Kind: evEpoch, Epoch: comm.Epoch(), Rank: comm.Rank(), Size: comm.Size(), Step: r.state.Step})
 		over, err := r.epoch(ctx, comm)
 		if peer, ok := errors.AsType[*nexar.PeerError](err); ok {
-			r.emit(event{Kind: evPeer, Node: peer.Node.String(), Rank: peer.Rank, Left: peer.Left, Text: err.Error()})
+			r.emit(event{Kind: evPeer, Epoch: comm.Epoch(), Node: peer.Node.String(), Rank: peer.Rank, Left: peer.Left, Text: err.Error()})
 		}
 		switch {
 		case over || errors.Is(err, errWrong):
