@@ -2,39 +2,42 @@ package raftlog
 
 import (
 	"go.etcd.io/raft/v3"
-	"go.etcd.io/raft/v3/raftpb"
 )
 
-// follow tells the Machine that another seed leads, or none does.
-func (l *Log) follow() {
+// reportLeader tells the Machine which seed leads. The entries before the leader's first
+// one may be of a time long past, so a leader counts from the moment when that entry, or a
+// later one of its term, is applied. Entries that this seed had when it was opened are of
+// the past in any case.
+func (l *Log) reportLeader() {
 	s := l.raft.BasicStatus()
-	if s.RaftState == raft.StateLeader && l.leader == l.cfg.Self && l.term == s.GetTerm() {
-		return
-	}
 	leader := seedOf(s.Lead)
 	if leader == l.cfg.Self && s.Lead != l.self {
 		leader = raft.None // an earlier member of this seed
 	}
-	// A leader has made a change of its own term, an empty one. Changes before that may be
-	// of a time long past.
-	if at, err := l.memory.Term(l.applied); leader == l.cfg.Self || err != nil || at != s.GetTerm() {
+	if at, err := l.memory.Term(l.applied); err != nil || at != s.GetTerm() || l.applied < l.opened {
 		leader = raft.None
 	}
-	l.tell(leader, s.GetTerm())
-}
-
-// lead tells the Machine that this seed leads, when an entry of its own term is
-// agreed on: then there is none before it that the Machine has not seen.
-func (l *Log) lead(e *raftpb.Entry) {
-	if s := l.raft.BasicStatus(); s.RaftState == raft.StateLeader && e.GetTerm() == s.GetTerm() {
-		l.tell(l.cfg.Self, s.GetTerm())
-	}
-}
-
-func (l *Log) tell(leader, term uint64) {
-	if leader == l.leader && (term == l.term || leader == raft.None) {
+	if leader == l.leader && (s.GetTerm() == l.term || leader == raft.None) {
 		return
 	}
-	l.leader, l.term = leader, term
-	l.cfg.Machine.Lead(leader, term)
+	l.leader, l.term = leader, s.GetTerm()
+	l.cfg.Machine.Lead(leader, s.GetTerm())
+}
+
+// reportProgress tells the Machine of a leader which seeds lack changes that it has made.
+func (l *Log) reportProgress() {
+	if l.leader != l.cfg.Self || l.raft.BasicStatus().RaftState != raft.StateLeader {
+		return
+	}
+	current := make(map[uint64]bool)
+	for member, progress := range l.raft.Status().Progress {
+		current[seedOf(member)] = current[seedOf(member)] || progress.Match >= l.applied
+	}
+	var behind []uint64
+	for _, seed := range l.cfg.Seeds {
+		if !current[seed] {
+			behind = append(behind, seed)
+		}
+	}
+	l.cfg.Machine.Progress(behind)
 }

@@ -65,9 +65,13 @@ type Machine interface {
 	// Apply makes a change that most seeds have agreed on.
 	Apply(change []byte)
 	// Lead says which seed leads, 0 if none does that is known, since a term. The Machine
-	// has made all changes then that there were when it began to. If it is this one, it
-	// may propose others.
+	// has made all changes then that there were when it began to, and no other that was
+	// not in the log of this seed when it was opened. If it is this one, it may propose
+	// others.
 	Lead(seed, term uint64)
+	// Progress is called at every tick as long as this seed leads, with the seeds that have
+	// not acknowledged all changes that the Machine has made.
+	Progress(behind []uint64)
 	// Snapshot is the state of the Machine, and Restore puts another in its place,
 	// which is later.
 	Snapshot() []byte
@@ -105,6 +109,7 @@ type Log struct {
 	members *raftpb.ConfState // all members, as of the last change that was applied
 	joining joining           // seeds that have forgotten their state
 	applied uint64            // index of the last change that the Machine has made
+	opened  uint64            // index of the last entry that was there when the log was opened, and still is
 	leader  uint64            // as the Machine knows it
 	term    uint64
 	stand   *time.Timer // when to stand for election; stopped: not before it is time anyway
@@ -165,6 +170,9 @@ func (l *Log) start(c *contents) (err error) {
 		}
 	}
 	l.applied = snapshot.GetMetadata().GetIndex()
+	if l.opened, err = l.memory.LastIndex(); err != nil {
+		return err
+	}
 	l.raft, err = raft.NewRawNode(&raft.Config{
 		ID: l.self, ElectionTick: electionTicks, HeartbeatTick: 1, Storage: l.memory, Applied: l.applied,
 		MaxSizePerMsg: messageBytesMax, MaxInflightMsgs: inflightMax, CheckQuorum: true, PreVote: true,
@@ -302,6 +310,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	case <-ticks:
 		l.raft.Tick()
 		l.join()
+		l.reportProgress()
 		return l.admit()
 	case m := <-l.inbox:
 		return l.step(m)
@@ -389,7 +398,7 @@ func (l *Log) handle(rd raft.Ready) error {
 			l.raft.ReportSnapshot(m.GetTo(), raft.SnapshotFinish)
 		}
 	}
-	l.follow()
+	l.reportLeader()
 	changed := false // members
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
 		if err := l.cfg.Machine.Restore(s.GetData()); err != nil {
@@ -409,9 +418,9 @@ func (l *Log) handle(rd raft.Ready) error {
 		case len(e.GetData()) > 0:
 			l.cfg.Machine.Apply(e.GetData())
 		}
-		l.lead(e)
+		l.reportLeader()
 	}
-	l.follow()
+	l.reportLeader()
 	if err := l.compact(changed); err != nil {
 		return fmt.Errorf("compacting the log of the seeds in %s: %w", l.cfg.Dir, err)
 	}
@@ -427,6 +436,7 @@ func (l *Log) keep(rd raft.Ready) error {
 		if err := l.memory.ApplySnapshot(rd.Snapshot); err != nil {
 			return err
 		}
+		l.opened = min(l.opened, rd.Snapshot.GetMetadata().GetIndex())
 	}
 	if !raft.IsEmptyHardState(rd.HardState) {
 		if err := l.memory.SetHardState(rd.HardState); err != nil {
@@ -435,6 +445,9 @@ func (l *Log) keep(rd raft.Ready) error {
 	}
 	if err := l.memory.Append(rd.Entries); err != nil {
 		return err
+	}
+	if len(rd.Entries) > 0 { // They replace all from the first one on.
+		l.opened = min(l.opened, rd.Entries[0].GetIndex()-1)
 	}
 	if !rd.MustSync && !whole {
 		return nil

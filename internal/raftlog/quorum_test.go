@@ -27,6 +27,9 @@ type book struct {
 	lines  [][]byte
 	leader uint64
 	term   uint64
+	behind []uint64 // seeds that lack changes, as a leader was told last
+	// started is how many lines there were when a leader became known first; -1: none has.
+	started int
 }
 
 func (b *book) Apply(change []byte) {
@@ -39,6 +42,9 @@ func (b *book) Lead(seed, term uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader, b.term = seed, term
+	if seed != 0 && b.started < 0 {
+		b.started = len(b.lines)
+	}
 }
 
 func (b *book) Snapshot() []byte {
@@ -108,7 +114,7 @@ func (g *group) path(id uint64) string { return filepath.Join(g.dir, fmt.Sprint(
 
 func (g *group) start(id uint64) {
 	g.t.Helper()
-	b := new(book)
+	b := &book{started: -1}
 	w := &watch{Handler: slog.DiscardHandler}
 	l, err := Open(Config{Log: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
 	if err != nil {
@@ -484,4 +490,10 @@ func TestUnwantedMessages(t *testing.T) {
 		}
 	}
 	g.propose("goes on")
+}
+
+func (b *book) Progress(behind []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behind = behind
 }

@@ -14,6 +14,7 @@ type limits struct {
 	pause   time.Duration // between two questions where they are
 	away    time.Duration // for one node to be back, before it counts as gone
 	back    time.Duration // for nodes that have no conn to the seed to be back, before the world is over
+	over    time.Duration // at the most, for all seeds to learn that their world is over
 }
 
 // lastingSilence is how long a seed that lasts, or a node of one, may be silent.
@@ -43,5 +44,6 @@ func (l limits) withDefaults(lasting bool) limits {
 	// find another.
 	set(&l.away, 3*lastingSilence)
 	set(&l.back, 30*time.Second)
+	set(&l.over, 10*time.Second)
 	return l
 }

@@ -22,6 +22,7 @@ type Machine interface {
 	Lead(seed, term uint64)
 	Snapshot() []byte
 	Restore(state []byte) error
+	Progress(behind []uint64)
 }
 
 // LogConfig is what a Log needs: the Config of internal/raftlog.

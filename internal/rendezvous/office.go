@@ -11,8 +11,18 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// overLinger is how long the seeds go on when their world is over, for others to hear
-// of that; and a seed that was away, of the next one.
+// overLinger is how long the seeds of a world go on at the least when that is over, so that
+// nodes and seeds that are about to turn to them still learn of it.
+//
+// After that the leader waits until each seed that it reaches has acknowledged that the
+// world is over, and then has changeEnd agreed on, with which all seeds end. A seed also
+// ends when it reaches no other one, and after limits.over in any case.
+//
+// A seed that was started before the world was over, and learns that from the leader in
+// whose term it ended, ends like the others. One that comes back when all others have ended
+// reaches no majority and cannot know what they have agreed on: it waits, as it does when
+// they are down, and says so (complain). One that knew when it was started that the world is
+// over is there for the next one.
 const overLinger = time.Second
 
 // An office is what a seed has as long as it leads: it alone admits nodes, and
@@ -41,8 +51,23 @@ type office struct {
 	clock     *time.Timer // when the formation has taken too long
 	absence   *time.Timer // when nodes should have turned to this seed
 	returning *time.Timer // when nobody of the world comes back any more
-	lingering *time.Timer // when this seed has lingered
+	lingering *time.Timer // when to see whether other seeds still need this one
+
+	overSince time.Time // when this seed learned that the world is over
+	end       endState
+	opened    bool // the log was opened
+	// The term in which the world ended that a snapshot of another seed is about; 0: none.
+	overTerm uint64
 }
+
+// An endState is how far the leader has come with changeEnd.
+type endState int
+
+const (
+	endNotProposed endState = iota
+	endProposed
+	endAgreed
+)
 
 // constitute has this seed lead, or agree with others who does.
 func (s *Server) constitute() (err error) {
@@ -73,6 +98,10 @@ func (s *Server) lead(seed, term uint64) {
 		s.office.lonely = time.AfterFunc(lonelyAfter, s.complain)
 	}
 	s.office.leads, s.office.term, s.office.begun, s.office.ending = seed, term, false, false
+	s.office.witness = s.office.witness || seed != 0 && s.office.overTerm == term
+	if s.office.end == endProposed {
+		s.office.end = endNotProposed
+	}
 	if seed != 0 {
 		if len(s.cfg.Quorum.Seeds) > 1 {
 			s.events.add(Event{Leader: s.peers.addr(seed)})
@@ -196,6 +225,7 @@ func (s *Server) retire() {
 // propose has a change agreed on. The lock is held.
 func (s *Server) propose(c change) {
 	s.office.pending++
+	c.Term = s.office.term
 	s.office.ending = s.office.ending || c.Kind == changeOver || c.Kind == changeAnew
 	if s.peers == nil {
 		s.commit(c) // There is nobody to ask.
@@ -223,6 +253,9 @@ func (s *Server) commit(c change) {
 		s.act(before, c)
 	}
 	s.announce()
+	if c.Kind == changeEnd && s.office.lingering != nil && s.record.over && !s.office.held {
+		s.end()
+	}
 }
 
 // act does what follows from a change, which this seed has proposed. The lock is
@@ -238,6 +271,8 @@ func (s *Server) act(before membership.View, c change) {
 		s.begin()
 	case c.Kind == changeOver:
 		s.dismissAll(c.Failure)
+	case c.Kind == changeEnd:
+		s.office.end = endAgreed // The others may not know yet.
 	case c.Kind == changeView && !s.record.formed:
 		s.log.Info("world is full, its nodes connect to each other", "epoch", v.Epoch, "nodes", v.Size())
 		s.tell(frame(viewMessage(v)))
@@ -268,14 +303,36 @@ func (s *Server) announce() {
 	case s.peers == nil:
 		s.end()
 	case s.office.lingering == nil:
-		s.office.lingering = time.AfterFunc(overLinger, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.record.over {
-				s.end()
-			}
-			s.office.lingering = nil
-		})
+		s.office.overSince, s.office.end = time.Now(), endNotProposed
+		s.office.lingering = time.AfterFunc(overLinger, s.checkNeeded)
+	}
+}
+
+// checkNeeded ends a seed whose world is over when no other seed needs it any more.
+func (s *Server) checkNeeded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.record.over: // The next one has begun.
+		s.office.lingering = nil
+	case time.Since(s.office.overSince) >= s.lim.over || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
+		s.end()
+	default:
+		s.office.lingering.Reset(overLinger)
+	}
+}
+
+// shareEnd ends a world that is over, as its leader, as soon as the seeds that this one
+// reaches know that. The lock is held.
+func (s *Server) shareEnd(behind []uint64) {
+	switch {
+	case s.office.lingering == nil || !s.record.over || time.Since(s.office.overSince) < overLinger:
+	case slices.ContainsFunc(behind, s.peers.reaches):
+	case s.office.end == endNotProposed:
+		s.office.end = endProposed
+		s.propose(change{Kind: changeEnd})
+	case s.office.end == endAgreed:
+		s.end()
 	}
 }
 

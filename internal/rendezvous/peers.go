@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -114,6 +115,9 @@ func (s *Server) assemble() error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.office.opened = true
+	s.mu.Unlock()
 	for _, id := range ids {
 		if id != s.office.self {
 			s.wg.Go(func() { p.keep(id) })
@@ -130,6 +134,16 @@ func (p *peers) addr(id uint64) string {
 	}
 	return p.addrs[id]
 }
+
+// reaches reports whether there is a conn between this seed and another one.
+func (p *peers) reaches(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out[id] != nil || p.in[id] != nil
+}
+
+// ids are the IDs of all seeds.
+func (p *peers) ids() []uint64 { return slices.Collect(maps.Keys(p.addrs)) }
 
 // ledger is the log. It may call the machine before it has been opened.
 func (p *peers) ledger() Log {
@@ -457,7 +471,18 @@ func (m machine) Restore(b []byte) error {
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
+	if r.over && m.s.office.opened {
+		m.s.office.overTerm = r.overTerm
+	}
 	m.s.record = r
 	m.s.announce()
 	return nil
+}
+
+func (m machine) Progress(behind []uint64) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	if m.s.office.held {
+		m.s.shareEnd(behind)
+	}
 }

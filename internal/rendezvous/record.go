@@ -23,6 +23,8 @@ type change struct {
 	Left    map[membership.NodeID]bool   `json:",omitempty"`
 	// Failure is why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
+	// Term is the term of the leader that proposes a changeOver.
+	Term uint64 `json:",omitempty"`
 }
 
 type changeKind string
@@ -32,6 +34,7 @@ const (
 	changeView   changeKind = "view"   // the world has another view
 	changeFormed changeKind = "formed" // the world of the first view has formed
 	changeOver   changeKind = "over"   // the world did not form, or all its nodes have gone
+	changeEnd    changeKind = "end"    // all seeds that can be reached know that the world is over, and end
 	changeAnew   changeKind = "anew"   // another world begins
 )
 
@@ -43,6 +46,7 @@ type record struct {
 	begun     bool            // there is one of this world
 	formed    bool
 	over      bool
+	overTerm  uint64                          // the term in which the world has ended
 	failure   string                          // why the world is over, if it did not form
 	gone      map[membership.NodeID]departure // nodes, the last ones
 }
@@ -88,7 +92,8 @@ func (r *record) apply(c change) (err error) {
 		}
 		r.formed = true
 	case changeOver:
-		r.over, r.failure = true, c.Failure
+		r.over, r.overTerm, r.failure = true, c.Term, c.Failure
+	case changeEnd:
 	case changeAnew:
 		return r.anew()
 	default:
@@ -130,7 +135,7 @@ func (r *record) anew() error {
 			return err
 		}
 	}
-	r.view, r.begun, r.formed, r.over, r.failure = membership.View{}, false, false, false, ""
+	r.view, r.begun, r.formed, r.over, r.overTerm, r.failure = membership.View{}, false, false, false, 0, ""
 	return nil
 }
 
@@ -142,6 +147,7 @@ type snapshot struct {
 	Begun     bool
 	Formed    bool
 	Over      bool
+	OverTerm  uint64                          `json:",omitempty"`
 	Failure   string                          `json:",omitempty"`
 	Gone      map[membership.NodeID]departure `json:",omitempty"`
 }
@@ -149,7 +155,7 @@ type snapshot struct {
 func (r *record) marshal() ([]byte, error) {
 	s := snapshot{
 		View: r.state.View(), Used: r.state.Used(), Begun: r.begun, Formed: r.formed, Over: r.over,
-		Failure: r.failure, Gone: r.gone,
+		OverTerm: r.overTerm, Failure: r.failure, Gone: r.gone,
 	}
 	if r.authority != nil {
 		var err error
@@ -176,6 +182,6 @@ func parseRecord(b []byte) (r record, err error) {
 	if s.Begun {
 		r.view = r.state.View()
 	}
-	r.begun, r.formed, r.over, r.failure, r.gone = s.Begun, s.Formed, s.Over, s.Failure, s.Gone
+	r.begun, r.formed, r.over, r.overTerm, r.failure, r.gone = s.Begun, s.Formed, s.Over, s.OverTerm, s.Failure, s.Gone
 	return r, nil
 }
