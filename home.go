@@ -143,7 +143,8 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	}
 	c.comm = e.NewComm(id, rank, links)
 	c.comm.Watch(engine.Watcher{Ended: func(error) { close(c.stopped) }})
-	c.transport, c.encrypted = mesh.Common(c.paths())
+	paths := c.paths()
+	c.transport, c.encrypted = mesh.Common(paths)
 	vote := e.NewComm(engine.ID(id, voteOf), rank, links)
 	defer vote.Close()
 	c.recorded(vote)
@@ -154,7 +155,7 @@ func (h *home) newComm(ctx context.Context, id uint64, ranks []int, rank int) (*
 	}
 	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
 		Comm: c.comm, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: h.found, Book: c.book,
-		Timeout: h.patience, Shelf: h.shelf, SameProcess: c.transport == "mem", Gone: h.mesh.Gone(), Log: h.log,
+		Timeout: h.patience, Shelf: h.shelf, SameProcess: mesh.SameProcess(paths), Gone: h.mesh.Gone(), Log: h.log,
 		Pool: newPool(""), // What the votes need is not kept.
 	})
 	if err != nil {
@@ -262,7 +263,7 @@ func (c *Comm) hosts() plan.Hosts {
 func (c *Comm) ways() (w cost.Ways) {
 	hosts := c.hosts()
 	for _, p := range c.paths() {
-		w.Add(cost.WayOf(p.Link, p.Bulk), hosts.Same(c.rank, p.Rank))
+		w.Add(cost.WayOf(p.Class), hosts.Same(c.rank, p.Rank))
 	}
 	return w
 }

@@ -8,18 +8,11 @@ import (
 	"time"
 )
 
-// A FileUser is a Transport that needs files of the system, as each socket is one.
-type FileUser interface {
-	// OutOfFiles says that the process could not open another one of late, and so
-	// neither take conns nor make any; nil: it could.
-	OutOfFiles() error
-}
-
-// filesTime is for how long a Files remembers.
+// filesTime is how long a Files remembers a failure.
 const filesTime = time.Minute
 
-// A Files takes note that a process may open no more files. The zero value is ready
-// to use, by several goroutines.
+// A Files remembers that the process could open no more files. The zero value is
+// ready to use, by several goroutines.
 type Files struct{ last atomic.Pointer[shortage] }
 
 type shortage struct {
@@ -27,14 +20,15 @@ type shortage struct {
 	err error
 }
 
-// Note takes note of why a socket could not be opened. Nil is no reason.
+// Note remembers why a socket could not be opened. It ignores nil, and errors that
+// have another cause.
 func (f *Files) Note(err error) {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		f.last.Store(&shortage{time.Now(), err})
 	}
 }
 
-// OutOfFiles is what a FileUser says.
+// OutOfFiles implements [FileUser].
 func (f *Files) OutOfFiles() error {
 	s := f.last.Load()
 	if s == nil || time.Since(s.at) > filesTime {

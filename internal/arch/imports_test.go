@@ -54,6 +54,7 @@ func rooms() []room {
 		{"internal/pki", "internal/membership transport",
 			fakes + " transport/quic", "whom to trust must not depend on anything but certificates, tokens and identities"},
 
+		{"internal/cost", "internal/plan internal/shmcoll transport", "", "it computes the cost of a plan from numbers it is given"},
 		{"transport/transporttest", "transport internal/require", fakes, "it asks of a transport what the contract promises and nothing else"},
 		{"transport/...", "transport internal/wire internal/ntstore internal/dl internal/admission", "transport/transporttest transport/... internal/require internal/testpeer",
 			"a transport gives pipes and nothing else: whatever is above it is written once, not once for each transport"},
@@ -65,7 +66,6 @@ func rooms() []room {
 		{"device", "", "", "it is a contract: " + apart},
 		{"compress", "internal/kernel", "internal/require", "a compressor makes bytes of numbers and knows no ranks"},
 
-		{"internal/cost", "internal/plan internal/shmcoll", "", "it computes the cost of a plan from numbers it is given"},
 		{"internal/shmcoll", "internal/plan internal/affinity internal/ntstore internal/spin", "",
 			"it carries plans out in memory that ranks share, whoever has mapped it and whatever the collective is for"},
 		{"internal/raftlog", "", "", "it keeps a log alike, whatever that is about and whoever carries its messages"},

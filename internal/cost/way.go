@@ -1,6 +1,9 @@
 package cost
 
-import "github.com/nexar-go/nexar/internal/plan"
+import (
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
+)
 
 // A Way is how ranks reach each other. Later ones are slower.
 type Way uint8
@@ -24,17 +27,16 @@ func (w Way) Network() (n Network, ok bool) {
 	return list[w], true
 }
 
-// WayOf is the Way of a link by the name of what carries it, and of what
-// carries its payloads.
-func WayOf(link, bulk string) Way {
-	switch link + " " + bulk {
-	case "mem mem", "shm shm":
+// WayOf is the Way of a link whose payloads a transport of this class carries.
+func WayOf(c transport.Class) Way {
+	switch c {
+	case transport.ClassMemory:
 		return Memory
-	case "quic tcp":
+	case transport.ClassTCP:
 		return PlainTCP
-	case "quic tcp+tls":
+	case transport.ClassTLS:
 		return TLS
-	case "quic quic":
+	case transport.ClassQUIC:
 		return QUICAlone
 	}
 	return Unknown

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestWaysGetSlower: of two networks that ranks are reached by, the one that
@@ -30,11 +31,11 @@ func TestWaysGetSlower(t *testing.T) {
 // with regard to hosts only if all ranks of each share memory.
 func TestWaysOfAllRanks(t *testing.T) {
 	type way struct {
-		link, bulk string
-		same       bool
+		class transport.Class
+		same  bool
 	}
-	shm, tcp, quic := way{"shm", "shm", true}, way{"quic", "tcp", false}, way{"quic", "quic", false}
-	near := way{"quic", "tcp+tls", true}
+	shm, tcp, quic := way{transport.ClassMemory, true}, way{transport.ClassTCP, false}, way{transport.ClassQUIC, false}
+	near := way{transport.ClassTLS, true}
 	crowded, apart := alike(true, 2, 2), alike(true, 4, 1)
 	for name, test := range map[string]struct {
 		hosts   plan.Hosts
@@ -51,7 +52,7 @@ func TestWaysOfAllRanks(t *testing.T) {
 		for _, list := range test.ranks {
 			var w Ways
 			for _, to := range list {
-				w.Add(WayOf(to.link, to.bulk), to.same)
+				w.Add(WayOf(to.class), to.same)
 			}
 			for i, vote := range w.Ballot() {
 				ballot[i] = max(ballot[i], vote)
@@ -63,8 +64,8 @@ func TestWaysOfAllRanks(t *testing.T) {
 		}
 	}
 	var w Ways
-	w.Add(WayOf("quic", "tcp"), false)
-	w.Add(WayOf("sim", "sim"), false)
+	w.Add(WayOf(transport.ClassTCP), false)
+	w.Add(WayOf(transport.ClassUnknown), false)
 	if got := w.Ballot(); slices.Max(got) > 0 || CountWays(got).Tuner(crowded, Links{}) != nil {
 		t.Errorf("a way that is not known: %v", got)
 	}

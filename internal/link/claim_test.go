@@ -35,7 +35,7 @@ func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *
 	return v
 }
 
-var _ transport.Sharer = memoryConn{}
+func (c memoryConn) Capabilities() transport.Capabilities { return transport.Capabilities{Sharer: c} }
 
 // An owner is told of sinks that are filled.
 type owner func(s *Sink)

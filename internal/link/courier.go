@@ -23,7 +23,7 @@ type courier struct {
 	bulk   *bulk
 	path   *path
 	pipe   transport.Sender
-	parts  transport.PartWriter   // nil if the pipe is none
+	parts  transport.PartWriter   // nil if the pipe cannot
 	vector transport.VectorWriter // likewise
 
 	wake    sync.Cond
@@ -47,11 +47,11 @@ type courier struct {
 
 func newCourier(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *courier {
 	c := &courier{bulk: b, path: at, pipe: p}
-	c.parts, _ = p.(transport.PartWriter)
-	c.vector, _ = p.(transport.VectorWriter)
+	can := transport.CapabilitiesOf(p)
+	c.parts, c.vector = can.PartWriter, can.VectorWriter
 	c.wake.L = &b.mu
 	c.head = pre.Append(c.room[:0])
-	if try, ok := p.(transport.TryWriter); ok && try.TryWrite(c.head) {
+	if can.TryWriter != nil && can.TryWriter.TryWrite(c.head) {
 		c.sent = uint64(len(c.head))
 		c.head = nil
 		return c

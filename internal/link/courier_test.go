@@ -84,6 +84,10 @@ type vectorValve struct {
 	calls *int
 }
 
+func (v vectorValve) Capabilities() transport.Capabilities {
+	return transport.Capabilities{VectorWriter: v}
+}
+
 func (v vectorValve) WriteVectored(pieces [][]byte) (n int, err error) {
 	*v.calls++
 	for i, p := range pieces {

@@ -18,7 +18,9 @@ type desk struct {
 	reader
 	dispatcher
 	turn   atomic.Bool
-	visits transport.Poller // nil if nobody can visit
+	visits transport.Poller // nil if the lane cannot be polled
+	// locator is nil where the transport cannot tell on which processor the peer runs.
+	locator transport.Locator
 
 	// Of the one whose turn it is.
 	failed   error // what a visitor has run into
@@ -50,8 +52,10 @@ func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher)
 	case *dataReader:
 		k.flow = d.flow
 	}
-	if v, ok := p.(transport.Poller); ok {
-		k.visits = v
+	can := transport.CapabilitiesOf(p)
+	k.locator = can.Locator
+	if can.Poller != nil {
+		k.visits = can.Poller
 		l.desks[int(pre.Lane)+int(pre.Index)].Store(k)
 		if pre.Lane == wire.Bulk {
 			l.bulkDesks.Add(1)

@@ -173,7 +173,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	}
 	l := &Link{
 		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log,
-		first: &path{conn: conn, pipesMax: int(wire.Lanes)}, settled: make(chan struct{}),
+		first: newPath(conn, int(wire.Lanes)), settled: make(chan struct{}),
 		ended: make(chan struct{}), acked: make(chan struct{}), left: make(chan struct{}),
 	}
 	if l.minder = cfg.Minder; l.minder == nil {
@@ -201,7 +201,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 			return nil, err
 		}
 	}
-	if p, ok := control.(transport.Prioritizer); ok {
+	if p := transport.CapabilitiesOf(control).Prioritizer; p != nil {
 		p.Prioritize()
 	}
 	life, cancel := context.WithCancel(context.Background())
@@ -278,11 +278,13 @@ func (l *Link) Fail(err error) {
 // Conn is the connection under the link, the first one if there are two.
 func (l *Link) Conn() transport.Conn { return l.first.conn }
 
-// memory reports whether frames are copied from one process to the other by
-// these alone.
+// Sharer is how the nodes share memory, or nil if they do not.
+func (l *Link) Sharer() transport.Sharer { return l.first.can.Sharer }
+
+// memory reports whether frames go through memory that both processes share,
+// without a system call.
 func (l *Link) memory() bool {
-	_, memory := l.first.conn.(transport.Sharer)
-	return memory
+	return l.first.can.Sharer != nil
 }
 
 // Locates reports whether Processor may know something.
@@ -302,8 +304,7 @@ func (l *Link) locator() transport.Locator {
 	if k == nil {
 		return nil
 	}
-	at, _ := k.pipe.(transport.Locator)
-	return at
+	return k.locator
 }
 
 // Settled is closed when the peer has said how its lanes run, and the bulk lane

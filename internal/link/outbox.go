@@ -24,7 +24,7 @@ type outbox struct {
 	lane wire.Lane
 	at   *path
 	pipe transport.Sender          // nil until it is known where the lane is
-	try  transport.TryWriter       // nil if the pipe is none
+	try  transport.TryWriter       // nil if the pipe cannot
 	vec  transport.TryVectorWriter // likewise
 
 	mu      sync.Mutex
@@ -48,8 +48,8 @@ func (o *outbox) init(l *Link, pre wire.Preamble) {
 func (o *outbox) open(at *path, p transport.Sender) {
 	b := o.begin()
 	o.at, o.pipe = at, p
-	o.try, _ = p.(transport.TryWriter)
-	o.vec, _ = p.(transport.TryVectorWriter)
+	can := transport.CapabilitiesOf(p)
+	o.try, o.vec = can.TryWriter, can.TryVectorWriter
 	o.commit(b)
 }
 

@@ -31,6 +31,10 @@ func (c partedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return p, nil
 }
 
+func (p *parted) Capabilities() transport.Capabilities {
+	return transport.Capabilities{PartWriter: p}
+}
+
 // A parted is a transport.PartWriter over any Sender. It holds so many bytes,
 // which a goroutine hands on.
 type parted struct {

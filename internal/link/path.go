@@ -22,8 +22,13 @@ const apartTimeout = 20 * time.Second
 // A path is one of the connections of a link.
 type path struct {
 	conn     transport.Conn
-	over     string // what to say of it in errors, if it is the second one
-	pipesMax int    // of the peer
+	can      transport.Capabilities // of conn
+	over     string                 // what to say of it in errors, if it is the second one
+	pipesMax int                    // of the peer
+}
+
+func newPath(c transport.Conn, pipesMax int) *path {
+	return &path{conn: c, can: transport.CapabilitiesOf(c), pipesMax: pipesMax}
 }
 
 // wrap says of an error on which path it was.
@@ -38,10 +43,10 @@ func (p *path) wrap(err error) error {
 // what carries payloads has more room.
 func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, error) {
 	open := p.conn.OpenPipe
-	if c, ok := p.conn.(transport.Pairer); ok && lane != wire.Bulk {
-		open = c.OpenPaired
-	} else if c, ok := p.conn.(transport.Roomy); ok && lane != wire.Control {
-		open = c.OpenRoomy
+	if p.can.Pairer != nil && lane != wire.Bulk {
+		open = p.can.Pairer.OpenPaired
+	} else if p.can.Roomy != nil && lane != wire.Control {
+		open = p.can.Roomy.OpenRoomy
 	}
 	s, err := open(ctx)
 	if err != nil {
@@ -52,7 +57,8 @@ func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, erro
 
 // apart makes a path of the second connection.
 func (l *Link) apart(c transport.Conn) *path {
-	p := &path{conn: c, over: "bulk", pipesMax: wire.BulkPipesMax + 1}
+	p := newPath(c, wire.BulkPipesMax+1)
+	p.over = "bulk"
 	if l.cfg.BulkOver != "" {
 		p.over += " over " + l.cfg.BulkOver
 	}

@@ -227,7 +227,7 @@ const claimBytesMin = 8 << 10
 
 func newDataReader(l *Link, p transport.Receiver) *dataReader {
 	d := &dataReader{link: l}
-	if _, polled := p.(transport.Poller); polled && l.memory() {
+	if l.memory() && transport.CapabilitiesOf(p).Poller != nil {
 		d.flow = newFlow(l, &l.claims, p)
 	}
 	d.onStep = func(p []byte) { l.handler.Step(l, d.step, p) }

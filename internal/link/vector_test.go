@@ -21,6 +21,10 @@ type picker struct {
 
 func (p *picker) TryWrite(b []byte) bool { return p.rng.IntN(3) > 0 && p.try.TryWrite(b) }
 
+func (p *picker) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: p, TryVectorWriter: p}
+}
+
 func (p *picker) TryWriteVectored(pieces [][]byte) bool {
 	if p.rng.IntN(3) == 0 || !p.try.TryWrite(slices.Concat(pieces...)) {
 		p.passed.Add(1)
@@ -52,7 +56,7 @@ func TestPayloadsFromWhereTheyLie(t *testing.T) {
 		}
 	}
 	a, b = pair(t, ha, hb, with(func(lane wire.Lane, s transport.Sender) transport.Sender {
-		return &picker{s, s.(transport.TryWriter), rand.New(rand.NewPCG(1, uint64(lane))), &took, &passed}
+		return &picker{s, transport.CapabilitiesOf(s).TryWriter, rand.New(rand.NewPCG(1, uint64(lane))), &took, &passed}
 	}))
 	for tag := range int64(messages) {
 		p := payload(tag)

@@ -55,6 +55,10 @@ func (p *polled) pump() {
 	}
 }
 
+func (p *polled) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Poller: p, Locator: p}
+}
+
 func (p *polled) TryRead(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

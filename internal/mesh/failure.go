@@ -64,7 +64,7 @@ func (m *Mesh) Gone() (seats []int) {
 
 // part notes that the link to a node has ended. It is called with the lock held.
 func (m *Mesh) part(l *link.Link) {
-	if s, ok := l.Conn().(transport.Sharer); ok && m.parted[l.Peer] == nil {
+	if s := l.Sharer(); s != nil && m.parted[l.Peer] == nil {
 		m.parted[l.Peer] = s.PeerEnded()
 	}
 }

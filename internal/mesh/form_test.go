@@ -338,6 +338,8 @@ func TestWrongAddresses(t *testing.T) {
 // A starved transport has had no files for sockets.
 type starved struct{ transport.Transport }
 
+func (s starved) Capabilities() transport.Capabilities { return transport.Capabilities{FileUser: s} }
+
 func (starved) OutOfFiles() error { return errors.New("too many open files") }
 
 // TestOutOfFiles: whoever does not reach a node and has had no files for sockets says

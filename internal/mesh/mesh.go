@@ -288,7 +288,7 @@ func (m *Mesh) unlinked(cause error) error {
 // sockets: then what it got from others, as their silence, says little.
 func (m *Mesh) orFiles(why error) error {
 	for _, p := range m.cfg.Paths {
-		if user, ok := p.Transport.(transport.FileUser); ok {
+		if user := transport.CapabilitiesOf(p.Transport).FileUser; user != nil {
 			if err := user.OutOfFiles(); err != nil {
 				return fmt.Errorf("%w (%w)", why, err)
 			}

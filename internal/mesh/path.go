@@ -3,6 +3,7 @@ package mesh
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -37,6 +38,8 @@ func (p *Path) name() string {
 	return p.Transport.Name()
 }
 
+func (p *Path) can() transport.Capabilities { return transport.CapabilitiesOf(p.Transport) }
+
 // checkPaths finds paths that make no sense together.
 func checkPaths(paths []Path) error {
 	whole, bulk := 0, 0
@@ -70,8 +73,11 @@ type PathInfo struct {
 	// Addr is where its packets come from.
 	Addr string
 	// Link and Bulk are the names of the paths of the link, and of its bulk
-	// lane.
+	// lane. Class is that of the path which carries payloads, and Locality that of
+	// the link.
 	Link, Bulk string
+	Class      transport.Class
+	Locality   transport.Locality
 	// Encrypted says that both are encrypted and authenticated.
 	Encrypted bool
 	// Why is a reason for people.
@@ -144,6 +150,11 @@ func Common(paths []PathInfo) (name string, encrypted bool) {
 	return name, encrypted
 }
 
+// SameProcess reports whether all other nodes are in this process.
+func SameProcess(paths []PathInfo) bool {
+	return !slices.ContainsFunc(paths, func(i PathInfo) bool { return i.Locality != transport.SameProcess })
+}
+
 // A route is the connections to a node.
 type route struct {
 	peer  membership.NodeID // that has called this node; zero if this node has called
@@ -157,10 +168,10 @@ type route struct {
 func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
 		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Link: r.path.name(), Bulk: r.path.name(),
-		Encrypted: r.path.Encrypted, Why: r.why,
+		Class: r.path.can().Class, Locality: r.path.can().Locality, Encrypted: r.path.Encrypted, Why: r.why,
 	}
 	if r.bulk != nil {
-		i.Bulk = r.bulk.name()
+		i.Bulk, i.Class = r.bulk.name(), r.bulk.can().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
 	}
 	return i

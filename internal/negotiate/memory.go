@@ -35,8 +35,7 @@ func memoryOf(links []*link.Link, own int) *memory {
 		if rank == own {
 			continue
 		}
-		s, ok := l.Conn().(transport.Sharer)
-		if !ok || !m.hold(rank, s) {
+		if s := l.Sharer(); s == nil || !m.hold(rank, s) {
 			m.release()
 			return nil
 		}

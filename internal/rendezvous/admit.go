@@ -58,8 +58,8 @@ func (s *Server) serve(conn transport.Conn) {
 // authenticate makes sure that the peer holds the cluster token, and then
 // proves the same to it. Until it knows, it says nothing but why it refuses.
 func (s *Server) authenticate(l *line, deadline time.Time) error {
-	secured, ok := l.conn.(transport.Secured)
-	if !ok {
+	secured := l.secured()
+	if secured == nil {
 		return fmt.Errorf("conn over %s is not secured by TLS", s.cfg.Transport.Name())
 	}
 	if err := l.accept(s.open, deadline); err != nil {
@@ -91,7 +91,7 @@ func (s *Server) authenticate(l *line, deadline time.Time) error {
 			return err
 		}
 	}
-	if p, ok := l.conn.(transport.Prover); ok && !p.Proved() {
+	if p := transport.CapabilitiesOf(l.conn).Prover; p != nil && !p.Proved() {
 		return cmp.Or(l.conn.Err(), transport.ErrClosed) // It was evicted a moment ago.
 	}
 	ctx, cancel := context.WithDeadline(s.open, deadline)
@@ -127,7 +127,7 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	if err != nil {
 		return nil, &refusal{wire.RefusedMalformed, err}
 	}
-	if req.Again && !pki.Bound(req.CSR, l.conn.(transport.Secured).ConnectionState()) {
+	if req.Again && !pki.Bound(req.CSR, l.secured().ConnectionState()) {
 		return nil, refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
 	}
 	node := membership.Node{ID: id, Host: req.Host, Name: req.Name}

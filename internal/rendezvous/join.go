@@ -160,7 +160,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
-	m, err := req.message(key, s.line.conn.(transport.Secured).ConnectionState())
+	m, err := req.message(key, s.line.secured().ConnectionState())
 	if err != nil {
 		return err
 	}
@@ -200,8 +200,8 @@ func (s *Session) join(ctx context.Context, req Request) error {
 // node goes first, since its proof is of use to nobody but a seed that holds
 // the token, while a seed that answered everyone would prove it to everyone.
 func (s *Session) authenticate(ctx context.Context, token pki.Token) (cluster string, err error) {
-	secured, ok := s.line.conn.(transport.Secured)
-	if !ok {
+	secured := s.line.secured()
+	if secured == nil {
 		return "", errors.New("conn is not secured by TLS")
 	}
 	if err := token.Check(s.seed); err != nil {

@@ -21,6 +21,9 @@ type line struct {
 	out  transport.Sender   // nil until this side has
 }
 
+// secured is the TLS session of the conn, or nil if there is none.
+func (l *line) secured() transport.Secured { return transport.CapabilitiesOf(l.conn).Secured }
+
 // open opens this side's pipe.
 func (l *line) open(ctx context.Context) (err error) {
 	if l.out == nil {

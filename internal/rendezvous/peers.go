@@ -283,7 +283,7 @@ func (p *peers) introduce(ctx context.Context, session *Session, id uint64) erro
 func (s *Server) introduction(l *line, role pki.Role) (m wire.JoinPeer, err error) {
 	m = wire.JoinPeer{Seed: s.office.self, World: uint32(s.cfg.World)}
 	if token := s.peerToken(); !token.IsZero() {
-		m.Proof, err = token.Proof(role, l.conn.(transport.Secured).ConnectionState())
+		m.Proof, err = token.Proof(role, l.secured().ConnectionState())
 	}
 	return m, err
 }
@@ -311,7 +311,7 @@ func (s *Server) checkIntroduction(l *line, m wire.JoinPeer, role pki.Role) erro
 		return refuse(wire.RefusedMalformed, "seed %s was started for a world of %d, and seed %s for one of %d", p.addrs[m.Seed], m.World, p.addrs[s.office.self], s.cfg.World)
 	}
 	if token := s.peerToken(); !token.IsZero() {
-		if ok, err := token.Verify(m.Proof, role, l.conn.(transport.Secured).ConnectionState()); err != nil || !ok {
+		if ok, err := token.Verify(m.Proof, role, l.secured().ConnectionState()); err != nil || !ok {
 			return refuse(wire.RefusedToken, "seed %s does not hold the token of the seeds (--peer-token-file)", p.addrs[m.Seed])
 		}
 	}

@@ -33,7 +33,7 @@ func sharers(t *testing.T, shapes ...[2]int) (a, b transport.Sharer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out.(transport.Sharer), in.(transport.Sharer)
+	return transport.CapabilitiesOf(out).Sharer, transport.CapabilitiesOf(in).Sharer
 }
 
 // hold holds what s shares until the test ends.

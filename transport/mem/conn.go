@@ -48,6 +48,11 @@ func (c *conn) Peer() string          { return c.peer }
 func (c *conn) RemoteAddr() string    { return c.peer }
 func (c *conn) Done() <-chan struct{} { return c.done }
 
+// Capabilities implements [transport.Capable].
+func (c *conn) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, Sharer: c}
+}
+
 // OpenPipe implements transport.Conn. It blocks only while very many pipes
 // wait for the peer to accept them.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {

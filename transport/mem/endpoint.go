@@ -32,6 +32,11 @@ type endpoint struct {
 func (e *endpoint) Name() string { return "mem" }
 func (e *endpoint) Addr() string { return e.name }
 
+// Capabilities implements [transport.Capable].
+func (e *endpoint) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory}
+}
+
 // Dial implements transport.Transport.
 func (e *endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	c, err := e.dial(ctx, addr, peer)

@@ -12,9 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Conn is a connection to one peer. It implements transport.Conn and
-// transport.Secured and transport.Prover, and its pipes transport.TryWriter and
-// transport.Prioritizer.
+// A Conn is a connection to one peer. It has the capabilities Secured and Prover,
+// and its pipes TryWriter and Prioritizer.
 type Conn struct {
 	end    *Endpoint
 	owner  *Transport // nil after Endpoint.Dial
@@ -39,9 +38,13 @@ type Conn struct {
 
 var (
 	_ transport.Conn    = (*Conn)(nil)
-	_ transport.Secured = (*Conn)(nil)
-	_ transport.Prover  = (*Conn)(nil)
+	_ transport.Capable = (*Conn)(nil)
 )
+
+// Capabilities implements [transport.Capable].
+func (c *Conn) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Class: transport.ClassQUIC, Secured: c, Prover: c}
+}
 
 // Peer is the identity that the peer has proved, or its address after
 // Endpoint.Dial.

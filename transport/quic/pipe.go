@@ -24,12 +24,16 @@ type sender struct {
 }
 
 var (
-	_ transport.Sender      = (*sender)(nil)
-	_ transport.TryWriter   = (*sender)(nil)
-	_ transport.Prioritizer = (*sender)(nil)
+	_ transport.Sender  = (*sender)(nil)
+	_ transport.Capable = (*sender)(nil)
 )
 
 var errSenderClosed = fmt.Errorf("quic: pipe: %w", transport.ErrClosed)
+
+// Capabilities implements [transport.Capable].
+func (s *sender) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: s, Prioritizer: s}
+}
 
 func (s *sender) Write(p []byte) (int, error) {
 	s.mu.Lock()

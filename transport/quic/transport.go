@@ -97,6 +97,11 @@ func (t *Transport) Name() string { return "quic" }
 // Addr is the address of the Endpoint.
 func (t *Transport) Addr() string { return t.end.addr }
 
+// Capabilities implements [transport.Capable].
+func (t *Transport) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Class: transport.ClassQUIC, FileUser: t}
+}
+
 // OutOfFiles says that there were no TCP sockets to be had of late: see
 // transport.FileUser. Whoever shares the TCP port has got none then, either.
 func (t *Transport) OutOfFiles() error {

@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	_ transport.Sharer = (*conn)(nil)
-	_ transport.Areas  = (*holding)(nil)
+	_ transport.Capable = (*conn)(nil)
+	_ transport.Areas   = (*holding)(nil)
 )
 
 // areas are the areas of a node and those of its peers.

@@ -176,7 +176,7 @@ const (
 // shareArea is a child that answers the parent's word with its own, and then
 // wakes whoever sleeps on another word of the parent until it says so.
 func shareArea(c transport.Conn) {
-	s := c.(transport.Sharer)
+	s := transport.CapabilitiesOf(c).Sharer
 	areas, err := s.Hold()
 	if err != nil {
 		panic(err)
@@ -206,7 +206,7 @@ func TestSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.(transport.Sharer)
+	s := transport.CapabilitiesOf(c).Sharer
 	own, peer := hold(t, s).Area(0)
 	question, answer := wordAt(own, 0), wordAt(peer, 0)
 	start := time.Now()

@@ -108,6 +108,11 @@ func whoListens(name string) error {
 func (e *endpoint) Name() string { return "shm" }
 func (e *endpoint) Addr() string { return e.cfg.Node }
 
+// Capabilities implements [transport.Capable].
+func (e *endpoint) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory}
+}
+
 // Accept implements transport.Transport.
 func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	if err := ctx.Err(); err != nil {

@@ -9,7 +9,7 @@ import (
 
 var (
 	_ transport.Receiver = (*receiver)(nil)
-	_ transport.Poller   = (*receiver)(nil)
+	_ transport.Capable  = (*receiver)(nil)
 )
 
 // A receiver is the reading end of a pipe.
@@ -23,6 +23,9 @@ func newReceiver(c *conn, memory []byte) *receiver {
 	r.init(c, &r.ring.ring, r.ring.readerAsleep, r.ring.writerAsleep)
 	return r
 }
+
+// Capabilities implements [transport.Capable].
+func (r *receiver) Capabilities() transport.Capabilities { return transport.Capabilities{Poller: r} }
 
 // Read implements transport.Receiver.
 func (r *receiver) Read(p []byte) (int, error) {

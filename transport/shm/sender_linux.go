@@ -16,12 +16,14 @@ import (
 var errReaderLeft = fmt.Errorf("shm: the reader closed the pipe: %w", transport.ErrPeerClosed)
 
 var (
-	_ transport.Sender    = (*sender)(nil)
-	_ transport.TryWriter = (*sender)(nil)
-
-	_ transport.TryVectorWriter = (*sender)(nil)
-	_ transport.PartWriter      = (*sender)(nil)
+	_ transport.Sender  = (*sender)(nil)
+	_ transport.Capable = (*sender)(nil)
 )
+
+// Capabilities implements [transport.Capable].
+func (s *sender) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: s, TryVectorWriter: s, PartWriter: s}
+}
 
 // A sender is the writing end of a pipe.
 type sender struct {

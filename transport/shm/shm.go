@@ -51,7 +51,8 @@ import (
 )
 
 // ErrNotHere says that no node with this identity can be met on this host.
-var ErrNotHere = errors.New("shm: not on this host")
+// It wraps [transport.ErrNotHere].
+var ErrNotHere = fmt.Errorf("shm: %w", transport.ErrNotHere)
 
 // nameBytesMax is how long the name of a cluster or a node may be.
 const nameBytesMax = 255

@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	_ transport.Sender    = (*sender)(nil)
-	_ transport.TryWriter = (*sender)(nil)
-	_ transport.Receiver  = (*receiver)(nil)
+	_ transport.Sender   = (*sender)(nil)
+	_ transport.Capable  = (*sender)(nil)
+	_ transport.Receiver = (*receiver)(nil)
 )
 
 // A sender is the writing end of a pipe.
@@ -24,6 +24,9 @@ func (s *sender) Close() error {
 	(*pipe)(s).closeWriting()
 	return nil
 }
+
+// Capabilities implements [transport.Capable].
+func (s *sender) Capabilities() transport.Capabilities { return transport.Capabilities{TryWriter: s} }
 
 // A receiver is the reading end of a pipe.
 type receiver pipe

@@ -125,13 +125,13 @@ func TestWindow(t *testing.T) {
 			w.Errorf("Write to an unread pipe: got %d, %v, want 1000 and a missed deadline", n, err)
 		}
 		s.SetWriteDeadline(time.Time{})
-		if s.(transport.TryWriter).TryWrite([]byte{1}) {
+		if transport.CapabilitiesOf(s).TryWriter.TryWrite([]byte{1}) {
 			w.Error("TryWrite succeeds though the window is full")
 		}
 		if n, err := r.Read(make([]byte, 300)); n != 300 || err != nil {
 			w.Fatal(n, err)
 		}
-		if !s.(transport.TryWriter).TryWrite(make([]byte, 300)) {
+		if !transport.CapabilitiesOf(s).TryWriter.TryWrite(make([]byte, 300)) {
 			w.Error("TryWrite fails though the window has room")
 		}
 	})

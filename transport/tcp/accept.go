@@ -134,7 +134,7 @@ func (t *Transport) welcomeConn(sock socket) error {
 		return err
 	}
 	select {
-	case t.backlog <- c.public():
+	case t.backlog <- c:
 	default:
 		t.cfg.Log.Warn("tcp: closed a conn, because too many wait to be accepted",
 			"addr", c.remote, "peer", c.peer, "waiting", backlogMax)

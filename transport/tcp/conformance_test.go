@@ -88,7 +88,7 @@ func paired(c transport.Conn, err error) (transport.Conn, error) {
 }
 
 func (c pairedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
-	return c.Conn.(transport.Pairer).OpenPaired(ctx)
+	return transport.CapabilitiesOf(c.Conn).Pairer.OpenPaired(ctx)
 }
 
 // smallBuffers accepts sockets that are full sooner.

@@ -67,17 +67,24 @@ type conn struct {
 	lossyUntil time.Time   // of the patrol
 }
 
-// A secured is a conn whose pipes are protected as well.
-type secured struct{ *conn }
-
 var (
 	_ transport.Conn    = (*conn)(nil)
-	_ transport.Pairer  = (*conn)(nil)
-	_ transport.Secured = secured{}
+	_ transport.Capable = (*conn)(nil)
 )
 
+// Capabilities implements [transport.Capable]. A conn whose pipes are in the clear
+// is not Secured.
+func (c *conn) Capabilities() transport.Capabilities {
+	can := c.t.class()
+	can.Pairer = c
+	if !c.t.cfg.Plain {
+		can.Secured = c
+	}
+	return can
+}
+
 // ConnectionState is the state of the TLS session of the control socket.
-func (s secured) ConnectionState() tls.ConnectionState { return s.tls.ConnectionState() }
+func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // A meeting is a control socket on which both sides know each other.
 type meeting struct {
@@ -114,14 +121,6 @@ func (t *Transport) newConn(m meeting) *conn {
 	}
 	c.life, c.cancel = context.WithCancelCause(context.Background())
 	return c
-}
-
-// public is what the user gets.
-func (c *conn) public() transport.Conn {
-	if c.t.cfg.Plain {
-		return c
-	}
-	return secured{c}
 }
 
 func (c *conn) Peer() string          { return c.peer }

@@ -97,14 +97,7 @@ func connect(tb testing.TB, a, b *testNode) (dialed, accepted *conn) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return inner(c), inner(s)
-}
-
-func inner(c transport.Conn) *conn {
-	if s, ok := c.(secured); ok {
-		return s.conn
-	}
-	return c.(*conn)
+	return c.(*conn), s.(*conn)
 }
 
 // pipeBetween opens a pipe and carries a byte over it.

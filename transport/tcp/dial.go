@@ -30,7 +30,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 		}
 		return nil, dialError(addr, err)
 	}
-	return c.public(), nil
+	return c, nil
 }
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {

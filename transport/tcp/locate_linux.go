@@ -4,11 +4,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nexar-go/nexar/transport"
 )
-
-var _ transport.Locator = (*receiver)(nil)
 
 // A locator asks the kernel by which processor a socket was served last.
 type locator struct {

@@ -6,10 +6,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-var (
-	_ transport.PartWriter      = (*sender)(nil)
-	_ transport.TryVectorWriter = (*sender)(nil)
-)
+// addParts adds the capabilities that need to know the room in a socket.
+func (s *sender) addParts(can *transport.Capabilities) { can.PartWriter, can.TryVectorWriter = s, s }
 
 // A parting is what a sender has to write as much as there is room for.
 type parting struct {

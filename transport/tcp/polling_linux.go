@@ -17,7 +17,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-var _ transport.Poller = (*receiver)(nil)
+var _ transport.Capable = (*receiver)(nil)
+
+// Capabilities implements [transport.Capable].
+func (r *receiver) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Poller: r, Locator: r}
+}
 
 // hushBytes is how much has to wait in a hushed socket before the kernel says
 // so: more than any frame. The kernel makes room for it where it has to, so that

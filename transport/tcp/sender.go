@@ -51,10 +51,16 @@ type sender struct {
 }
 
 var (
-	_ transport.Sender       = (*sender)(nil)
-	_ transport.TryWriter    = (*sender)(nil)
-	_ transport.VectorWriter = (*sender)(nil)
+	_ transport.Sender  = (*sender)(nil)
+	_ transport.Capable = (*sender)(nil)
 )
+
+// Capabilities implements [transport.Capable].
+func (s *sender) Capabilities() transport.Capabilities {
+	can := transport.Capabilities{TryWriter: s, VectorWriter: s}
+	s.addParts(&can)
+	return can
+}
 
 // An openState says whether OpenPipe still waits for its pipe.
 type openState int

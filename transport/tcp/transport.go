@@ -26,9 +26,9 @@
 // Config.IdleTimeout. A process that stands still is alive.
 //
 // All methods may be called by several goroutines, save those of a single
-// pipe, for which package transport sets the rule. The writing end of a pipe is
-// also a transport.TryWriter and a transport.VectorWriter, and on Linux the
-// reading end is a transport.Poller.
+// pipe, for which package transport sets the rule. Senders have the capabilities
+// TryWriter and VectorWriter, and on Linux also PartWriter and TryVectorWriter;
+// there receivers have the capabilities Poller and Locator.
 package tcp
 
 import (
@@ -203,6 +203,20 @@ func (t *Transport) Name() string { return "tcp" }
 
 // Addr is the address of the port. Its host may be unspecified.
 func (t *Transport) Addr() string { return plainAddr(t.listener.Addr()) }
+
+// Capabilities implements [transport.Capable].
+func (t *Transport) Capabilities() transport.Capabilities {
+	can := t.class()
+	can.FileUser = t
+	return can
+}
+
+func (t *Transport) class() transport.Capabilities {
+	if t.cfg.Plain {
+		return transport.Capabilities{Class: transport.ClassTCP}
+	}
+	return transport.Capabilities{Class: transport.ClassTLS}
+}
 
 // OutOfFiles says that there were no sockets to be had of late: see
 // transport.FileUser.

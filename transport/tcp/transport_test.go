@@ -234,7 +234,7 @@ func TestDeafControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := inner(accepted)
+	c := accepted.(*conn)
 	eventually(t, "the end of the conn", func() bool {
 		for range queueMax / messageBytes / 4 {
 			c.say(message{kind: msgDrop})

@@ -220,9 +220,9 @@ func testPipesInOrderOfUse(x *check) {
 func testPrioritize(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
-	p, ok := s.(transport.Prioritizer)
-	if !ok {
-		x.skip("prioritize", "its senders are no transport.Prioritizer")
+	p := transport.CapabilitiesOf(s).Prioritizer
+	if p == nil {
+		x.skip("prioritize", "its senders lack the capability Prioritizer")
 	}
 	p.Prioritize()
 	const total = 1 << 20

@@ -96,7 +96,7 @@ func TestRequire(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestFaulty$/^Prioritize$", "-test.v")
 		cmd.Env = append(os.Environ(), "NEXAR_REQUIRE="+require)
 		out, err := cmd.CombinedOutput()
-		if got := err == nil; got != want || !strings.Contains(string(out), "its senders are no transport.Prioritizer") {
+		if got := err == nil; got != want || !strings.Contains(string(out), "its senders lack the capability Prioritizer") {
 			t.Errorf("NEXAR_REQUIRE=%s: passes %v, want %v\n%s", require, got, want, out)
 		}
 	}
@@ -211,7 +211,7 @@ func (f *faultyConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &faultySender{Sender: s, TryWriter: s.(transport.TryWriter), conn: f, fault: f.fault}, nil
+	return &faultySender{Sender: s, TryWriter: transport.CapabilitiesOf(s).TryWriter, conn: f, fault: f.fault}, nil
 }
 
 func (f *faultyConn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
@@ -244,6 +244,10 @@ type faultySender struct {
 
 	mu     sync.Mutex
 	closed bool
+}
+
+func (f *faultySender) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: f}
 }
 
 func (f *faultySender) Write(p []byte) (int, error) {

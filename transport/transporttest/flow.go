@@ -143,9 +143,9 @@ func testTryWriteConcurrently(x *check) {
 }
 
 func (x *check) tryWriter(s transport.Sender) transport.TryWriter {
-	try, ok := s.(transport.TryWriter)
-	if !ok {
-		x.skip("trywrite", "its senders are no transport.TryWriter")
+	try := transport.CapabilitiesOf(s).TryWriter
+	if try == nil {
+		x.skip("trywrite", "its senders lack the capability TryWriter")
 	}
 	return try
 }

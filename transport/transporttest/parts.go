@@ -18,9 +18,9 @@ func pieces(d stream, off, n int) [][]byte {
 func testTryWriteVectored(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
-	try, ok := s.(transport.TryVectorWriter)
-	if !ok {
-		x.skip("trywrite", "its senders are no transport.TryVectorWriter")
+	try := transport.CapabilitiesOf(s).TryVectorWriter
+	if try == nil {
+		x.skip("trywrite", "its senders lack the capability TryVectorWriter")
 	}
 	d := x.data.stream(0)
 	off := x.fill("TryWriteVectored", []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, func(off, n int) bool {
@@ -37,9 +37,9 @@ func testTryWriteVectored(x *check) {
 func testTryWritePart(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
-	try, ok := s.(transport.PartWriter)
-	if !ok {
-		x.skip("partwrite", "its senders are no transport.PartWriter")
+	try := transport.CapabilitiesOf(s).PartWriter
+	if try == nil {
+		x.skip("partwrite", "its senders lack the capability PartWriter")
 	}
 	d := x.data.stream(0)
 	sizes := []int{1, 1000, 300_000, 3, 1 << 20}

@@ -15,9 +15,9 @@ import (
 // poller is r as a transport.Poller. Without that the subtest has nothing to
 // check.
 func (x *check) poller(r transport.Receiver) polled {
-	p, ok := r.(transport.Poller)
-	if !ok {
-		x.skip("poller", "its receivers are no transport.Poller")
+	p := transport.CapabilitiesOf(r).Poller
+	if p == nil {
+		x.skip("poller", "its receivers lack the capability Poller")
 	}
 	return polled{x, r, p}
 }
