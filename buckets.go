@@ -56,7 +56,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	// Each bucket has the lengths of all vectors in its fingerprint, with its number, as
 	// what is in buckets of the same length may not be.
 	digest := engine.Digest(lengths)
-	p := bucket.Packer[T]{Room: max(1, c.home.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.home.pool, Blocks: blocks}
+	p := bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool, Blocks: blocks}
 	p.Begin = func(number int, v []T) bucket.Waiter {
 		var t task
 		err := allReduceTask(&t, c, elementsOf(v), op)

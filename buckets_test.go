@@ -96,7 +96,7 @@ func (l load) run(comms []*Comm) error {
 
 func reduceInBuckets[T Number](c *Comm, l load) error {
 	ctx := context.Background()
-	c.home.bucketBytes = l.bucket
+	c.node.bucketBytes = l.bucket
 	k := unevenKinds()[slices.IndexFunc(unevenKinds(), func(k *kind) bool { return k.typ == l.typ })]
 	tr := trial{collective: plan.AllReduce, kind: k, op: l.op, flavour: l.flavour}
 	buffers, vectors, alone := make([]guarded[T], len(l.lengths)), make([][]T, len(l.lengths)), make([][]T, len(l.lengths))
@@ -122,7 +122,7 @@ func reduceInBuckets[T Number](c *Comm, l load) error {
 		if err := errors.Join(verify(tr, v, []segment{{0, c.Size(), 1000 * i, len(v)}}), buffers[i].check("it")); err != nil {
 			return fmt.Errorf("vector %d: %w", i, err)
 		}
-		if !c.home.deterministic {
+		if !c.node.deterministic {
 			continue
 		}
 		if err := AllReduce(ctx, c, alone[i], l.op); err != nil {
@@ -137,7 +137,7 @@ func reduceInBuckets[T Number](c *Comm, l load) error {
 
 // lent is how many buffers of the pool of a node are in use.
 func lent(c *Comm) (n int) {
-	s := c.home.pool.Stats()
+	s := c.node.factory.Pool.Stats()
 	for _, tier := range append(s.Tiers, s.Oversize) {
 		n += tier.InUse
 	}
@@ -233,7 +233,7 @@ func TestInvalidBuckets(t *testing.T) {
 func bucketsOf(op Op, first int, lengths ...int) call {
 	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, %v)", first, op)
 	return call{text, func(ctx context.Context, c *Comm) error {
-		c.home.bucketBytes = 400
+		c.node.bucketBytes = 400
 		var vectors [][]float32
 		for _, n := range lengths {
 			vectors = append(vectors, make([]float32, n))

@@ -53,14 +53,14 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	n.leaves = leaves
-	n.resting.Store(c.Epoch())
+	n.follower.Quiesce(c.Epoch())
 	return true, nil
 }
 
 // rest tells the seed that this node is at rest in an epoch, if it is.
 func (n *Node) rest(c *Comm) {
-	if n.resting.Load() == c.Epoch() {
-		n.node.Session.Rest(c.Epoch(), n.leaves, c.home.checkpointTimeout)
+	if n.follower.IsQuiesced(c.Epoch()) {
+		n.node.Session.Rest(c.Epoch(), n.leaves, c.node.checkpointTimeout)
 	}
 }
 

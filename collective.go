@@ -127,7 +127,7 @@ func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) erro
 
 func broadcastTask(t *task, c *Comm, data elements, root int) error {
 	err := t.vector(plan.Broadcast, data)
-	t.Root, t.reads = root, c.rank == root
+	t.Root, t.reads = root, c.impl.Rank == root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -136,14 +136,14 @@ func broadcastTask(t *task, c *Comm, data elements, root int) error {
 
 func reduceTask(t *task, c *Comm, data elements, op Op, root int) error {
 	err := t.vector(plan.Reduction, data)
-	t.Root, t.reads = root, c.rank != root
+	t.Root, t.reads = root, c.impl.Rank != root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil {
 		err = t.setOp(op, c.Size())
 	}
-	if c.rank != root {
+	if c.impl.Rank != root {
 		t.ranks = 0
 	}
 	return err
@@ -151,7 +151,7 @@ func reduceTask(t *task, c *Comm, data elements, op Op, root int) error {
 
 func reduceFuncTask[T Number](t *task, c *Comm, data []T, combine func(dst, src []T), root int) error {
 	err := t.vector(plan.Reduction, elementsOf(data))
-	t.Root, t.reads = root, c.rank != root
+	t.Root, t.reads = root, c.impl.Rank != root
 	if err == nil {
 		err = c.checkRoot(root)
 	}
@@ -178,15 +178,15 @@ func allReduceFuncTask[T Number](t *task, c *Comm, data []T, combine func(dst, s
 }
 
 func gatherTask(t *task, c *Comm, dst, src elements, root int) error {
-	if c.rank != root {
+	if c.impl.Rank != root {
 		dst.at, dst.n = nil, 0
 	}
 	err := t.blocks(plan.Gather, dst, src, src.n)
-	t.Root, t.inFirst = root, c.rank
+	t.Root, t.inFirst = root, c.impl.Rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
-	if err == nil && c.rank == root {
+	if err == nil && c.impl.Rank == root {
 		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
@@ -197,26 +197,26 @@ func gatherTask(t *task, c *Comm, dst, src elements, root int) error {
 
 func allGatherTask(t *task, c *Comm, dst, src elements) error {
 	err := t.blocks(plan.AllGather, dst, src, src.n)
-	t.inFirst = c.rank
+	t.inFirst = c.impl.Rank
 	if err == nil {
 		err = checkLength("dst", dst.n, c.Size()*src.n)
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, c.rank*t.Count, c.rank)
+		err = t.setInPlace("dst", "src", t.data, t.input, c.impl.Rank*t.Count, c.impl.Rank)
 	}
 	return err
 }
 
 func scatterTask(t *task, c *Comm, dst, src elements, root int) error {
-	if c.rank != root {
+	if c.impl.Rank != root {
 		src.at, src.n = nil, 0
 	}
 	err := t.blocks(plan.Scatter, dst, src, dst.n)
-	t.Root, t.first = root, c.rank
+	t.Root, t.first = root, c.impl.Rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
-	if err == nil && c.rank == root {
+	if err == nil && c.impl.Rank == root {
 		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
@@ -227,12 +227,12 @@ func scatterTask(t *task, c *Comm, dst, src elements, root int) error {
 
 func reduceScatterTask(t *task, c *Comm, dst, src elements, op Op) error {
 	err := t.blocks(plan.ReduceScatter, dst, src, dst.n)
-	t.first = c.rank
+	t.first = c.impl.Rank
 	if err == nil {
 		err = checkLength("src", src.n, c.Size()*dst.n)
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, c.rank*t.Count, c.rank)
+		err = t.setInPlace("src", "dst", t.input, t.data, c.impl.Rank*t.Count, c.impl.Rank)
 	}
 	if err == nil {
 		err = t.setOp(op, c.Size())
@@ -258,7 +258,7 @@ func scanTask(t *task, c *Comm, data elements, op Op) error {
 	err := t.vector(plan.Scan, data)
 	t.Ordered = true
 	if err == nil {
-		err = t.setOp(op, c.rank+1)
+		err = t.setOp(op, c.impl.Rank+1)
 	}
 	return err
 }
@@ -267,7 +267,7 @@ func exclusiveScanTask(t *task, c *Comm, data elements, op Op) error {
 	err := t.vector(plan.ExclusiveScan, data)
 	t.Ordered = true
 	if err == nil {
-		err = t.setOp(op, c.rank)
+		err = t.setOp(op, c.impl.Rank)
 	}
 	return err
 }

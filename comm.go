@@ -3,16 +3,17 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/negotiate"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/overlap"
-	"github.com/nexar-go/nexar/internal/rpc"
 	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -32,45 +33,81 @@ func (id NodeID) String() string { return membership.NodeID(id).String() }
 // A collective that fails on one rank ends the communicator on all of them:
 // what is under way and what is called later returns an error that says why.
 type Comm struct {
-	comm      *engine.Comm
-	rank      int
-	ranks     []int // of the view, by rank
-	nodes     []membership.Node
-	transport string
-	encrypted bool
-	reached   negotiate.Accord
-	children  atomic.Uint64
-	stopped   chan struct{} // closed when no operation may begin any more
+	impl *comm.Comm
+	comm *engine.Comm   // impl.Engine, which every operation needs
+	book *selector.Book // impl.Book, likewise
+	node *nodeState
 
-	book    *selector.Book
-	calls   *rpc.Service
-	carrier *engine.Comm // of the calls
-	home    *home
-	flights overlap.Flights
-	closing sync.Once
-	close   func() error // of the node, for Local
+	children atomic.Uint64 // splits
+	flights  overlap.Flights
+	close    func() error // of the node, for Local
+}
+
+// A nodeState is what the communicators of a node share.
+type nodeState struct {
+	node     *Node         // nil for Local
+	hasState atomic.Bool   // this node has the state of the world, for Sync
+	calls    trace.Log     // the calls of functions
+	factory  *comm.Factory // builds communicators
+
+	collectiveTimeout time.Duration // 0 is none
+	barrierTimeout    time.Duration
+	checkpointTimeout time.Duration
+	deterministic     bool
+	bucketBytes       int
+	compressedMax     int // 0 is none
+}
+
+// newNodeState makes the state of a node that is in no view yet.
+func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error) {
+	f, err := comm.NewFactory(comm.Config{
+		Mesh: m, Network: net, Algorithms: cfg.Algorithms, Memory: cfg.Memory,
+		CallTimeout: max(0, cfg.CallTimeout), CallsInFlight: cfg.CallsInFlight,
+		Errors: translator{cfg.Log}, Log: cfg.Log,
+	})
+	return &nodeState{
+		factory:           f,
+		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
+		checkpointTimeout: max(0, cfg.CheckpointTimeout),
+		deterministic:     cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
+	}, err
+}
+
+// first makes the communicator of the view with which a world forms.
+func (n *nodeState) first(ctx context.Context, view membership.View) (*Comm, error) {
+	c, err := n.factory.First(ctx, view)
+	if err != nil {
+		return nil, err
+	}
+	n.hasState.Store(true)
+	return n.wrap(c), nil
+}
+
+// wrap makes the public communicator of one that has been built.
+func (n *nodeState) wrap(c *comm.Comm) *Comm {
+	return &Comm{impl: c, comm: c.Engine, book: c.Book, node: n}
 }
 
 // Rank is the rank of this node: 0 ≤ Rank < Size.
-func (c *Comm) Rank() int { return c.rank }
+func (c *Comm) Rank() int { return c.impl.Rank }
 
 // Size is the number of ranks.
-func (c *Comm) Size() int { return len(c.nodes) }
+func (c *Comm) Size() int { return c.impl.Size() }
 
 // Epoch is the number of the view that the communicator belongs to.
-func (c *Comm) Epoch() uint64 { return c.home.view.Epoch }
+func (c *Comm) Epoch() uint64 { return c.impl.Epoch() }
 
 // Stopped is closed when no operation may begin any more; Err says why.
-func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
+func (c *Comm) Stopped() <-chan struct{} { return c.impl.Stopped() }
 
 // Transport is the name of what connects this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
 // "mixed" if it is not the same for all of them; Node.Peers tells them apart.
-func (c *Comm) Transport() string { return c.transport }
+func (c *Comm) Transport() string { return c.impl.Transport }
 
 // Encrypted reports whether what the ranks send to each other is encrypted
 // and authenticated. What stays in one process, or in shared memory, is not.
-func (c *Comm) Encrypted() bool { return c.encrypted }
+func (c *Comm) Encrypted() bool { return c.impl.Encrypted }
 
 // Close ends the communicator on this rank: operations that are under way, and
 // later ones, return ErrClosed. It may be called more than once.
@@ -93,7 +130,7 @@ func (c *Comm) Close() error {
 	if c.close != nil {
 		return c.close() // which ends the communicator too
 	}
-	c.closing.Do(c.shut)
+	c.impl.Close()
 	return nil
 }
 

@@ -84,7 +84,7 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 		if err := gather.Wait(); err != nil {
 			return err
 		}
-		h.err = opError(compressedName, &CompressError{Rank: c.rank, Err: errGoexit}) // unless this returns
+		h.err = opError(compressedName, &CompressError{Rank: c.impl.Rank, Err: errGoexit}) // unless this returns
 		return finish(t, data, op)
 	})
 }
@@ -110,14 +110,14 @@ type compressed struct {
 }
 
 func (t *compressed) get(n int) []byte {
-	b := t.comm.home.pool.Get(n)
+	b := t.comm.node.factory.Pool.Get(n)
 	t.buffers = append(t.buffers, b)
 	return b.B[:n:n]
 }
 
 func (t *compressed) free() {
 	for _, b := range t.buffers {
-		t.comm.home.pool.Put(b)
+		t.comm.node.factory.Pool.Put(b)
 	}
 	t.buffers = nil
 }
@@ -151,7 +151,7 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 	}
 	t.all = t.get(sum(t.counts))
 	err = unevenBlocks(&t.task, c, plan.AllGather, t.all, t.own, t.counts)
-	t.label, t.Op, t.inFirst = compressedName, compressedOp, c.rank
+	t.label, t.Op, t.inFirst = compressedName, compressedOp, c.impl.Rank
 	ready = err == nil
 	return t, opError(compressedName, err)
 }
@@ -184,7 +184,7 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 
 // fitsAll says why an encoding of a rank may not be so long.
 func (c *Comm) fitsAll(room int) error {
-	if n, limit := c.Size(), cmp.Or(c.home.compressedMax, elementsMax-1); room > limit/n {
+	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, elementsMax-1); room > limit/n {
 		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
 			ErrTooLarge, n, room, limit, variable("CompressedMax"))
 	}
@@ -256,7 +256,7 @@ func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int,
 	}
 	for r := 0; r < len(all) && err == nil; r++ {
 		why := all[r].refused(&all[0])
-		if r == c.rank {
+		if r == c.impl.Rank {
 			why = cmp.Or(bad, why)
 		} else if why == nil {
 			if why = c.fitsAll(all[r].Room); why != nil {

@@ -78,7 +78,7 @@ func (tr trial) begin(ctx context.Context, c *Comm) (end func() ([]byte, error))
 		tuner := c.book.Tuner()
 		defer func() { c.book.SetTuner(tuner) }()
 		c.book.SetTuner(selector.Chooser(func(cost.Need) cost.Choice {
-			a := plan.AlgorithmsOn(tr.collective, c.hosts())[tr.algorithm]
+			a := plan.AlgorithmsOn(tr.collective, c.impl.Hosts())[tr.algorithm]
 			choice := cost.Choice{Index: tr.algorithm, Algorithm: a, Channels: tr.channels}
 			if c.comm.Board() != nil {
 				choice.Shared = cost.Cuttable(a, cost.Need{Collective: tr.collective, Size: c.Size()})

@@ -183,7 +183,7 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*Comm, lengths []int) (others
 				switch {
 				case errors.Is(err, errOtherBits):
 					others++
-					if comms[0].home.deterministic {
+					if comms[0].node.deterministic {
 						t.Errorf("%s of %d elements, pinned %q:\n%v", name, count, pin, err)
 					}
 				case err != nil:

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
-	"github.com/nexar-go/nexar/internal/epoch"
-	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/rendezvous"
 )
 
@@ -52,9 +50,9 @@ import (
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
-		for c := n.World(); n.resting.Load() == c.Epoch() || yield(c, nil); {
+		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
 			n.rest(c)
-			next, err := n.follower.Next(ctx, c)
+			next, err := n.follower.Next(ctx, c.impl)
 			if errors.Is(err, rendezvous.ErrLeft) {
 				n.leave()
 				return
@@ -63,53 +61,15 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 				yield(nil, opError("epochs", epochError(ctx, err)))
 				return
 			}
-			n.world.Store(next)
-			c = next
+			c = n.state.wrap(next)
+			n.world.Store(c)
 		}
-	}
-}
-
-// newFollower follows the views of a node's world.
-func (n *Node) newFollower(policy RecoveryPolicy, timeout, silence time.Duration) epoch.Follower[*Comm] {
-	return epoch.Follower[*Comm]{
-		Views: n.node.Session, Timeout: max(0, timeout), Abort: policy != Automatic,
-		// A call may have been given up because of a host that has not been
-		// silent for long enough yet, and the seed needs a moment.
-		Grace: silence + time.Second,
-		Failure: func(err error) bool {
-			p, ok := errors.AsType[*PeerError](err)
-			return ok && !p.Left
-		},
-		Make: func(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
-			n.resting.Store(0) // There is a view, whatever becomes of the seed.
-			if old != nil {
-				old.Close()
-			}
-			c, err := n.home.next(ctx, v, max(0, timeout))
-			if late, ok := errors.AsType[*TimeoutError](err); ok {
-				for _, l := range late.Late {
-					n.node.Session.Lost(membership.NodeID(l.Node), late)
-				}
-			}
-			return c, err
-		},
-		Again: func(err error) bool {
-			_, late := errors.AsType[*TimeoutError](err)
-			return late || errors.Is(err, ErrPeerFailed) || errors.Is(err, ErrRevoked)
-		},
-		Over: func(err error) bool {
-			_, removed := errors.AsType[*rendezvous.RemovedError](err)
-			c := n.World()
-			atRest := c != nil && n.resting.Load() == c.Epoch() && errors.Is(err, rendezvous.ErrSeedGone)
-			return removed || atRest || errors.Is(err, rendezvous.ErrClosed) || errors.Is(err, rendezvous.ErrLeft)
-		},
-		Calm: func(err error) bool { return errors.Is(err, ErrClosed) },
 	}
 }
 
 // epochError says why the epochs of a node are over.
 func epochError(ctx context.Context, err error) error {
-	_, lost := errors.AsType[*epoch.LostError](err)
+	_, lost := errors.AsType[*comm.LostError](err)
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx)

@@ -172,8 +172,8 @@ func TestTimeoutError(t *testing.T) {
 		switch {
 		case !ok || !slices.Equal(late.Waiting, []int{2}) || len(late.Late) != 1:
 			return fmt.Errorf("%w, want a TimeoutError for rank 2", err)
-		case late.Late[0].Node != NodeID(c.nodes[2].ID) || late.Late[0].Addr != c.nodes[2].Addrs[0]:
-			return fmt.Errorf("%+v, want node %v", late.Late[0], c.nodes[2])
+		case late.Late[0].Node != NodeID(c.impl.Nodes[2].ID) || late.Late[0].Addr != c.impl.Nodes[2].Addrs[0]:
+			return fmt.Errorf("%+v, want node %v", late.Late[0], c.impl.Nodes[2])
 		case !late.Late[0].Heard || late.Late[0].Active || late.Late[0].Call.Op != "all_reduce" || late.Late[0].Call.Number != 1:
 			return fmt.Errorf("%+v, want that it has last called all_reduce #1", late.Late[0])
 		}

@@ -217,7 +217,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 		for _, after := range []time.Duration{-1, 0, 1500 * time.Microsecond} {
 			t.Run(fmt.Sprintf("%s/%v", a.Name, after), func(t *testing.T) {
 				inBubble(t, ranks, func(t *testing.T, world []*Comm, network *sim.Network) {
-					crash := func() { network.Crash(world[root].nodes[root].ID.String()) }
+					crash := func() { network.Crash(world[root].impl.Nodes[root].ID.String()) }
 					switch {
 					case after < 0:
 						crash()
@@ -238,7 +238,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 						if rank == root {
 							return nil // It is cut off, and knows nothing of the others.
 						}
-						if err := failureOf(err, root, NodeID(c.nodes[root].ID)); err != nil {
+						if err := failureOf(err, root, NodeID(c.impl.Nodes[root].ID)); err != nil {
 							return fmt.Errorf("rank %d: %w", rank, err)
 						}
 						return nil

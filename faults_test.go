@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
@@ -278,10 +278,10 @@ func linked(t *testing.T, m medium, n int, heartbeat time.Duration) (a, b []*Com
 			return err
 		}
 		links, err := meshes[rank].Links(view)
-		b[rank] = &Comm{
-			comm: meshes[rank].Engine().NewComm(worldComm+1, rank, links), rank: rank, ranks: a[rank].ranks, nodes: view.Nodes,
-			book: selector.New(rank, n, newPool(cfg.Memory), cost.New(m.network)), home: a[rank].home, reached: negotiate.Accord{Part: negotiate.NoPart},
-		}
+		b[rank] = a[rank].node.wrap(&comm.Comm{
+			View: a[rank].impl.View, Engine: meshes[rank].Engine().NewComm(2, rank, links), Rank: rank, Ranks: a[rank].impl.Ranks, Nodes: view.Nodes,
+			Book: selector.New(rank, n, comm.NewPool(cfg.Memory), cost.New(m.network)),
+		})
 		return err
 	})
 	t.Cleanup(func() {

@@ -39,7 +39,7 @@ func (w *simWorld) watchLeave(n *Node, from int) (seen outcome) {
 			continue
 		default:
 			seen.next, seen.size = time.Now(), c.Size()
-			for _, n := range c.nodes {
+			for _, n := range c.impl.Nodes {
 				seen.nodes = append(seen.nodes, NodeID(n.ID))
 			}
 			seen.trouble = c.Barrier(ctx)
@@ -81,11 +81,11 @@ func (w *simWorld) joinAll(n int) (nodes []*Node) {
 
 // linkTo is the link of a node to another.
 func linkTo(from, to *Node) *link.Link {
-	links, err := from.node.Mesh.Links(from.World().home.view)
+	links, err := from.node.Mesh.Links(from.World().impl.View.View)
 	if err != nil {
 		panic(err)
 	}
-	rank, _ := from.World().home.view.Rank(to.node.ID())
+	rank, _ := from.World().impl.View.View.Rank(to.node.ID())
 	return links[rank]
 }
 

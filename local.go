@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -98,7 +97,7 @@ func rankOver(ctx context.Context, paths []mesh.Path, view membership.View, rank
 		return nil, err
 	}
 	c.close = sync.OnceValue(func() error {
-		defer c.home.settleAll()
+		defer c.node.factory.Settle()
 		return node.CloseMesh(m)
 	})
 	return c, nil
@@ -110,22 +109,9 @@ func newWorld(ctx context.Context, m *mesh.Mesh, view membership.View, net cost.
 	if err := m.Formed(); err != nil {
 		return nil, err
 	}
-	h, err := newHome(m, net, cfg)
+	n, err := newNodeState(m, net, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return h.first(ctx, view)
-}
-
-// newPool makes the buffer pool for a memory profile.
-func newPool(profile string) *bufpool.Pool {
-	tiers := bufpool.Training()
-	if profile == "inference" {
-		tiers = bufpool.Inference()
-	}
-	pool, err := bufpool.New(tiers)
-	if err != nil {
-		panic("nexar: " + err.Error())
-	}
-	return pool
+	return n.first(ctx, view)
 }

@@ -78,7 +78,7 @@ const (
 func locateTask[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) error {
 	pairs := make([]kernel.Located[T], len(data))
 	for i, v := range data {
-		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.rank)}
+		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.impl.Rank)}
 	}
 	*t = task{
 		Task: selector.Task{

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/epoch"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
@@ -22,14 +23,13 @@ import (
 // A Node is this process in a cluster.
 type Node struct {
 	node     *node.Node
-	home     *home
+	state    *nodeState
 	world    atomic.Pointer[Comm]
-	follower epoch.Follower[*Comm]
+	follower comm.Follower
 	close    func() error
 
 	leaving atomic.Bool   // at the next checkpoint
-	leaves  bool          // at the one with which the epoch resting has ended
-	resting atomic.Uint64 // the epoch that has ended with a checkpoint
+	leaves  bool          // at the one with which the quiesced epoch has ended
 	left    chan struct{} // closed when the node has left the world
 	closed  chan struct{} // closed by Close
 	leave   func()        // closes left
@@ -114,7 +114,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 		defer quit()
 		n.heed()()
 		close(n.closed)
-		defer n.home.settleAll()
+		defer n.state.factory.Settle()
 		return n.node.Close()
 	})
 	return n, nil
@@ -122,22 +122,29 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 
 // open makes the communicator of the world.
 func (n *Node) open(ctx context.Context, cfg Config) (err error) {
-	if n.home, err = newHome(n.node.Mesh, cost.QUIC(), cfg); err != nil {
+	if n.state, err = newNodeState(n.node.Mesh, cost.QUIC(), cfg); err != nil {
 		return err
 	}
-	n.home.node = n
-	n.follower = n.newFollower(cfg.Recovery, cfg.RecoveryTimeout, cfg.HeartbeatTimeout)
-	var world *Comm
-	if n.node.Late {
-		world, err = n.follower.From(ctx, n.node.View)
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: the world of epoch %d has this node, and its communicator was being made", context.Cause(ctx), n.node.View.Epoch)
-		}
-	} else {
-		world, err = n.home.first(ctx, n.node.View)
+	n.state.node = n
+	n.follower.Views, n.follower.Factory = n.node.Session, n.state.factory
+	n.follower.Timeout, n.follower.Abort = max(0, cfg.RecoveryTimeout), cfg.Recovery != Automatic
+	// A call may have been given up because of a host that has not been silent
+	// for long enough yet, and the seed needs a moment.
+	n.follower.Grace = cfg.HeartbeatTimeout + time.Second
+	if !n.node.Late {
+		world, err := n.state.first(ctx, n.node.View)
+		n.world.Store(world)
+		return err
 	}
-	n.world.Store(world)
-	return err
+	world, err := n.follower.From(ctx, n.node.View)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: the world of epoch %d has this node, and its communicator was being made", context.Cause(ctx), n.node.View.Epoch)
+	case err != nil:
+		return err
+	}
+	n.world.Store(n.state.wrap(world))
+	return nil
 }
 
 // World is the communicator of all nodes: the one with which the world has formed,

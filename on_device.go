@@ -97,7 +97,7 @@ func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data devic
 // there src may be its own block of dst.
 func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	to := []device.Region{dst}
-	if d.comm.rank != root {
+	if d.comm.impl.Rank != root {
 		to = nil
 	}
 	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) error { return gatherTask(t, d.comm, dst, src, root) })
@@ -113,7 +113,7 @@ func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src devic
 // there dst may be its own block of src.
 func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	from := []device.Region{src}
-	if d.comm.rank != root {
+	if d.comm.impl.Rank != root {
 		from = nil
 	}
 	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) error { return scatterTask(t, d.comm, dst, src, root) })
@@ -244,7 +244,7 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 		whole, part = part, whole
 	}
 	if t.Kind != plan.AllToAll {
-		part.Within(whole, d.comm.rank*part.Len())
+		part.Within(whole, d.comm.impl.Rank*part.Len())
 	}
 	if err == nil && part.Clashes(whole) {
 		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
@@ -271,7 +271,7 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	if err := d.comm.Err(); err != nil {
 		return err
 	}
-	until, stop := engine.Until(ctx, d.comm.stopped, d.comm.Err)
+	until, stop := engine.Until(ctx, d.comm.Stopped(), d.comm.Err)
 	defer stop()
 	err := staging.Load(until, operands...)
 	if err == nil {

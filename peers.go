@@ -28,7 +28,7 @@ type Peer struct {
 // ranks. It stays the same as long as the world does.
 func (n *Node) Peers() []Peer {
 	var peers []Peer
-	for _, i := range n.World().paths() {
+	for _, i := range n.World().impl.Paths() {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
 		}

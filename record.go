@@ -1,7 +1,6 @@
 package nexar
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -34,13 +33,13 @@ func (n *Node) Record() Record { return n.World().Record() }
 
 // Record is that of the node of this rank: of all its communicators.
 func (c *Comm) Record() Record {
-	h := c.home
-	rank, _ := h.view.Rank(h.mesh.Self())
-	self := h.view.Nodes[rank]
-	list := append(operations(h.mesh.Engine().Traces()), h.record.Operations()...)
+	view, mesh := c.impl.View.View, c.impl.View.Mesh()
+	rank, _ := view.Rank(mesh.Self())
+	self := view.Nodes[rank]
+	list := append(operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
 	return Record{
-		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: h.view.Size(), Epoch: h.view.Epoch,
-		Time: time.Now(), Operations: trace.Last(list, trace.Length), Links: h.mesh.Traffic(h.view),
+		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
+		Time: time.Now(), Operations: trace.Last(list, trace.Length), Links: mesh.Traffic(view),
 	}
 }
 
@@ -60,12 +59,4 @@ func operations(traces []engine.Trace) []Operation {
 		o.Op, o.Type, o.Length, o.Counts, o.Reduce, o.Plan = d.Op, d.Type, d.Length, d.Counts, d.Reduce, d.Plan
 	}
 	return list
-}
-
-// recorded has the operations of a new communicator recorded.
-func (c *Comm) recorded(vote *engine.Comm) {
-	vote.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.ranks, Use: "setup"}, nil)
-	c.comm.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.ranks}, func(err error, last []engine.Trace) {
-		trace.Report(c.home.log, engine.Outcome(err), cmp.Or(c.translate(err), err), operations(last))
-	})
 }

@@ -18,7 +18,7 @@ func BenchmarkRecord(b *testing.B) {
 	round := func(on bool) float64 {
 		for _, c := range comms {
 			if on {
-				c.comm.Record(&trace.Comm{Epoch: 1, Ranks: c.ranks}, nil)
+				c.comm.Record(&trace.Comm{Epoch: 1, Ranks: c.impl.Ranks}, nil)
 			} else {
 				c.comm.Record(nil, nil)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
@@ -26,9 +27,9 @@ type RecoveryEvent struct {
 // Recovery says how the world has come to be that of this communicator. For one that
 // Split, Dup or Sub has made it is about the world that this was a part of.
 func (c *Comm) Recovery() RecoveryEvent {
-	before, now := c.home.before, c.home.view
+	before, now := c.impl.View.Before, c.impl.View.View
 	e := RecoveryEvent{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
-	self := c.home.mesh.Self()
+	self := c.impl.View.Mesh().Self()
 	e.Rank, _ = now.Rank(self)
 	if rank, was := before.Rank(self); was {
 		e.OldRank = rank
@@ -80,17 +81,17 @@ func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
 // has told the seed all the same, which goes on without those ranks.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
-		if r < 0 || r >= c.Size() || r == c.rank {
-			return nil, opError("exclude", fmt.Errorf("%w: rank %d of %d, on rank %d", ErrInvalidRank, r, c.Size(), c.rank))
+		if r < 0 || r >= c.Size() || r == c.impl.Rank {
+			return nil, opError("exclude", fmt.Errorf("%w: rank %d of %d, on rank %d", ErrInvalidRank, r, c.Size(), c.impl.Rank))
 		}
 	}
-	return c.rebuild(ctx, "exclude", func(n *Node) (*Comm, error) {
+	return c.rebuild(ctx, "exclude", func(n *Node) (*comm.Comm, error) {
 		var out []membership.NodeID
 		for _, r := range ranks {
-			out = append(out, c.nodes[r].ID)
-			n.node.Session.Lost(c.nodes[r].ID, fmt.Errorf("excluded by rank %d", c.rank))
+			out = append(out, c.impl.Nodes[r].ID)
+			n.node.Session.Lost(c.impl.Nodes[r].ID, fmt.Errorf("excluded by rank %d", c.impl.Rank))
 		}
-		return n.follower.Without(ctx, c, out, n.follower.Timeout)
+		return n.follower.Without(ctx, c.impl, out, n.follower.Timeout)
 	})
 }
 
@@ -101,17 +102,17 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // told the seed that this node has nothing more to do with the old one: call Include
 // again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
-	return c.rebuild(ctx, "include", func(n *Node) (*Comm, error) {
+	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
 		n.leaves = false
-		n.resting.Store(c.Epoch())
+		n.follower.Quiesce(c.Epoch())
 		n.rest(c)
-		return n.follower.Without(ctx, c, nil, 0) // The seed sees to it that others come.
+		return n.follower.Without(ctx, c.impl, nil, 0) // The seed sees to it that others come.
 	})
 }
 
 // rebuild makes the next communicator of the world of a node.
-func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*Comm, error)) (*Comm, error) {
-	n := c.home.node
+func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm.Comm, error)) (*Comm, error) {
+	n := c.node.node
 	switch {
 	case n == nil:
 		return nil, opError(op, errors.New("a world that Local has made stays as it is: no seed keeps it"))
@@ -122,6 +123,6 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*Comm
 	if err != nil {
 		return nil, opError(op, epochError(ctx, err))
 	}
-	n.world.Store(world)
-	return world, nil
+	n.world.Store(c.node.wrap(world))
+	return n.World(), nil
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/rpc"
 )
 
@@ -25,7 +24,7 @@ import (
 // http.Handle does. Ranks that call a function before it is registered get an
 // ErrUnknownFunction: register first, then join in a Barrier.
 func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []byte) ([]byte, error)) {
-	if err := c.calls.Register(fn, h); err != nil {
+	if err := c.impl.Calls.Register(fn, h); err != nil {
 		panic("nexar: " + err.Error())
 	}
 }
@@ -58,9 +57,9 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	if to < 0 || to >= c.Size() {
 		return nil, opError("call", fmt.Errorf("%w: rank %d of %d ranks, for function %q", ErrInvalidRank, to, c.Size(), fn))
 	}
-	place := c.home.record.Call(c.comm.ID(), c.Epoch(), c.ranks[to], fn, len(args))
-	result, err := c.calls.Call(ctx, to, fn, args)
-	c.home.record.End(place, engine.Outcome(err), len(result))
+	place := c.node.calls.Call(c.comm.ID(), c.Epoch(), c.impl.Ranks[to], fn, len(args))
+	result, err := c.impl.Calls.Call(ctx, to, fn, args)
+	c.node.calls.End(place, engine.Outcome(err), len(result))
 	if err != nil {
 		return nil, opError("call", c.callError(ctx, to, fn, err))
 	}
@@ -154,7 +153,7 @@ func (f Func[Req, Resp]) codec() Codec {
 
 // callError says what has become of a call with ctx of a function of a rank.
 func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) error {
-	n := c.nodes[rank]
+	n := c.impl.Nodes[rank]
 	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Fn: fn, Err: err}
 	if known, ok := errors.AsType[*rpc.LostError](err); ok {
 		return c.lost(rank, known.Err)
@@ -194,73 +193,13 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 // lost says why a call of a function of a rank will have no answer.
 func (c *Comm) lost(rank int, err error) error {
 	if e, ok := errors.AsType[*engine.EndedError](err); ok {
-		return c.gone(e.Err)
+		return c.impl.Gone(e.Err)
 	}
 	switch {
 	case errors.Is(err, ErrPeerFailed), errors.Is(err, ErrRevoked), errors.Is(err, ErrClosed):
 		return err
 	case c.translate(err) != nil:
-		return c.gone(err)
+		return c.impl.Gone(err)
 	}
 	return c.peerError(&engine.PeerError{Rank: rank, Err: err}) // It has broken the protocol.
-}
-
-// gone says that a rank has gone, or why the communicator has ended.
-func (c *Comm) gone(err error) error {
-	if p, ok := err.(*engine.PeerError); ok {
-		return c.peerError(p)
-	}
-	return c.ended(err)
-}
-
-// serve makes what carries the calls of this communicator.
-func (c *Comm) serve(carrier *engine.Comm) (err error) {
-	c.carrier = carrier
-	c.calls, err = rpc.New(port{carrier}, c.rank, c.Size(), rpc.Config{
-		Timeout: c.home.callTimeout, InFlight: c.home.callsInFlight, Log: c.home.log,
-		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },
-	})
-	if err != nil {
-		return err
-	}
-	c.home.mu.Lock()
-	c.home.services[c.calls] = true
-	c.home.mu.Unlock()
-	end := func(err error) { c.calls.Close(c.gone(err)) }
-	left := func(rank int, err error) { c.calls.Lost(rank, c.gone(err)) }
-	carrier.Watch(engine.Watcher{Message: c.calls.Arrived, Left: left, Ended: end})
-	// Calls end with the operations of the communicator, whose error says more.
-	c.comm.Watch(engine.Watcher{Ended: end})
-	return nil
-}
-
-// A port carries calls as messages of a communicator of their own.
-type port struct{ comm *engine.Comm }
-
-// Send implements rpc.Port.
-func (p port) Send(to int, parts ...[]byte) error {
-	s, err := p.comm.StartSend(&engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
-	if s != nil {
-		err = s.Wait(context.Background())
-	}
-	if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
-		return fmt.Errorf("%w: %w", rpc.ErrRefused, refused)
-	}
-	return err
-}
-
-// Poll implements rpc.Port.
-func (p port) Poll() (m rpc.Message, ok bool) {
-	got, ok, _ := p.comm.Peek(p2p.Any, p2p.Any)
-	return rpc.Message{Source: got.Source, Bytes: got.Bytes}, ok
-}
-
-// Take implements rpc.Port.
-func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
-	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, p2p.Any)
-	if err != nil {
-		done(err)
-		return
-	}
-	r.Then(func(_ engine.Received, err error) { done(err) })
 }

@@ -34,7 +34,7 @@ func registerFailing(c *Comm) {
 
 // callText is the error of a call as users read it.
 func callText(c *Comm, to int, fn, text string) string {
-	n := c.nodes[to]
+	n := c.impl.Nodes[to]
 	return fmt.Sprintf("nexar: call: function %q of rank %d (node %s at %s): %s", fn, to, n.ID, n.Addrs[0], text)
 }
 
@@ -67,7 +67,7 @@ func TestCallErrors(t *testing.T) {
 					t.Errorf("%s: %.300v\nwant %.300s", m.name, err, want)
 				}
 				e, ok := errors.AsType[*CallError](err)
-				if !ok || e.Rank != to || e.Fn != test.fn || e.Node != NodeID(comms[0].nodes[to].ID) || !sameCause(err, test.want) {
+				if !ok || e.Rank != to || e.Fn != test.fn || e.Node != NodeID(comms[0].impl.Nodes[to].ID) || !sameCause(err, test.want) {
 					t.Errorf("%s: %.300v is no CallError with %v", m.name, err, test.want)
 				}
 			}
@@ -227,7 +227,7 @@ func TestCallEnded(t *testing.T) {
 				test.end(comms)
 				err := <-called
 				if test.text == "" {
-					n := comms[0].nodes[1]
+					n := comms[0].impl.Nodes[1]
 					test.text = fmt.Sprintf("nexar: call: rank 1 (node %s at %s) has left", n.ID, n.Addrs[0])
 				}
 				if p, ok := errors.AsType[*PeerError](err); !errors.Is(err, test.want) || !strings.HasPrefix(err.Error(), test.text) ||

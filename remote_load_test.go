@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/comm"
 )
 
 // A visitor is what a function learns of a call that ends before it does.
@@ -368,7 +370,7 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		if over.Load() != obeys || log.has(warning) == obeys {
 			t.Errorf("split: %v, the function obeys: %v, is over: %v, and of it the log speaks: %v", split, obeys, over.Load(), log.has(warning))
 		}
-		if !obeys && took < settleTimeout || took > settleTimeout+atOnce {
+		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+atOnce {
 			t.Errorf("Close took %v", took)
 		}
 		if err := <-called; !errors.Is(err, ErrPeerFailed) {

@@ -27,7 +27,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 // Dup makes a communicator of the same ranks, for a library that wants one of
 // its own. It is called like Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	return c.split(ctx, "dup", 0, c.rank, nil)
+	return c.split(ctx, "dup", 0, c.impl.Rank, nil)
 }
 
 // Sub makes a communicator of some ranks of this one, in the order of the list.
@@ -40,7 +40,7 @@ func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 			return nil, opError("sub", fmt.Errorf("%w: rank %d of %d, at place %d of the list", ErrInvalidRank, r, c.Size(), i))
 		}
 	}
-	key := slices.Index(ranks, c.rank)
+	key := slices.Index(ranks, c.impl.Rank)
 	return c.split(ctx, subName, min(key, 0), key, append([]int{}, ranks...))
 }
 
@@ -71,9 +71,9 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	var t task
 	err := allGatherTask(&t, c, elementsOf(wishes), elementsOf(own))
 	t.label, t.Op = name, splitOp
-	id := engine.ID(c.comm.ID(), childOf, number, uint64(color))
+	id := c.impl.ChildID(number, uint64(color))
 	if err := c.run(ctx, &t, err); err != nil {
-		c.home.decline(id) // Others may have begun to make it.
+		c.impl.View.Decline(id) // Others may have begun to make it.
 		return nil, err
 	}
 	for r, w := range wishes {
@@ -82,7 +82,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		case w.list != wishes[0].list: // All ranks come here, with the same r.
 			return nil, c.listsDiffer(ctx, name, list, r)
 		case w.number != number:
-			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.rank, w.number, r)
+			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.impl.Rank, w.number, r)
 		}
 	}
 	if err != nil {
@@ -95,20 +95,23 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
 	ranks := make([]int, len(wishes))
 	for i, w := range wishes {
-		ranks[i] = c.ranks[w.rank]
+		ranks[i] = c.impl.Ranks[w.rank]
 	}
-	rank := slices.Index(ranks, c.ranks[c.rank])
+	rank := slices.Index(ranks, c.impl.Ranks[c.impl.Rank])
 	// A rank that has failed to split this one does not make the new one, for which the
 	// others would wait.
-	making, stop := engine.Until(ctx, c.stopped, c.Err)
+	making, stop := engine.Until(ctx, c.Stopped(), c.Err)
 	defer stop()
-	child, err := c.home.newComm(making, id, ranks, rank)
+	child, err := c.impl.View.New(making, id, ranks, rank)
 	if p, ok := err.(*PeerError); ok {
 		p.Rank = int(wishes[p.Rank].rank) // here, as there is no other communicator
 	} else if err != nil && ctx.Err() != nil {
 		err = cancelled(ctx)
 	}
-	return child, opError(name, err)
+	if err != nil {
+		return nil, opError(name, err)
+	}
+	return c.node.wrap(child), nil
 }
 
 // listsDiffer says what rank 0 and another one have asked for, once all ranks know
@@ -143,4 +146,4 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 
 // WorldRank is the rank that a rank of this communicator has in the world: in
 // Node.World, or what Local has returned. It panics if there is no such rank.
-func (c *Comm) WorldRank(rank int) int { return c.ranks[rank] }
+func (c *Comm) WorldRank(rank int) int { return c.impl.Ranks[rank] }

@@ -126,7 +126,7 @@ func TestDeathOfRank(t *testing.T) {
 				return err
 			}
 			if rank == victim {
-				network.Crash(c.nodes[rank].ID.String())
+				network.Crash(c.impl.Nodes[rank].ID.String())
 				return nil
 			}
 			for _, test := range []struct {
@@ -135,7 +135,7 @@ func TestDeathOfRank(t *testing.T) {
 			}{{reversed, 1}, {c, victim}, {halves, []int{-1, -1, 0, 0}[rank]}} {
 				err := test.c.Barrier(t.Context())
 				p, ok := errors.AsType[*PeerError](err)
-				if ok != (test.rank >= 0) || ok && (p.Rank != test.rank || p.Left || p.Node != NodeID(c.nodes[victim].ID)) || !ok && err != nil {
+				if ok != (test.rank >= 0) || ok && (p.Rank != test.rank || p.Left || p.Node != NodeID(c.impl.Nodes[victim].ID)) || !ok && err != nil {
 					return fmt.Errorf("%w, want that rank %d has failed", err, test.rank)
 				}
 			}
@@ -151,7 +151,7 @@ func TestDeathInSplit(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, world []*Comm, network *sim.Network) {
 			onAll(t, world, func(rank int, c *Comm) error {
 				if rank == 1 {
-					time.AfterFunc(after, func() { network.Crash(c.nodes[rank].ID.String()) })
+					time.AfterFunc(after, func() { network.Crash(c.impl.Nodes[rank].ID.String()) })
 					if after == time.Second {
 						time.Sleep(time.Minute)
 					}
@@ -191,7 +191,7 @@ func TestCancelledSplit(t *testing.T) {
 				// What rank 1 hears comes late, so that the others are further than it is. The
 				// wishes of the others come after a second, and their votes a second later.
 				if rank != 1 {
-					network.SetOneWay(c.nodes[rank].ID.String(), c.nodes[1].ID.String(), sim.Link{Delay: time.Second})
+					network.SetOneWay(c.impl.Nodes[rank].ID.String(), c.impl.Nodes[1].ID.String(), sim.Link{Delay: time.Second})
 				}
 				began := time.Now()
 				if rank == 1 {
@@ -223,7 +223,7 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 			onAll(t, world, func(rank int, c *Comm) error {
 				delay := func(d time.Duration) {
 					if rank != 1 {
-						network.SetOneWay(c.nodes[rank].ID.String(), c.nodes[1].ID.String(), sim.Link{Delay: d})
+						network.SetOneWay(c.impl.Nodes[rank].ID.String(), c.impl.Nodes[1].ID.String(), sim.Link{Delay: d})
 					}
 				}
 				rounds := 500

@@ -47,7 +47,7 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 		err = c.syncRegion(ctx, r, root)
 	}
 	if err == nil {
-		c.home.whole.Store(true)
+		c.node.hasState.Store(true)
 	}
 	return err
 }
@@ -55,8 +55,8 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 // stateRoot is the first rank that has the state.
 func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	first := []int64{int64(c.Size())}
-	if c.home.whole.Load() {
-		first[0] = int64(c.rank)
+	if c.node.hasState.Load() {
+		first[0] = int64(c.impl.Rank)
 	}
 	var t task
 	err := errors.Join(t.vector(plan.AllReduce, elementsOf(first)), t.setOp(Min, c.Size()))
@@ -96,7 +96,7 @@ func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error
 	if n[0] > math.MaxInt {
 		return nil, opError(syncName, fmt.Errorf("%w: %d bytes", ErrTooLarge, n[0]))
 	}
-	if c.rank != root {
+	if c.impl.Rank != root {
 		b = make([]byte, n[0])
 	}
 	return b, c.sync(ctx, b, root)
@@ -108,13 +108,13 @@ func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err e
 	switch {
 	case r.Grows():
 		b, err = c.syncBytes(ctx, b, root)
-	case c.rank == root:
+	case c.impl.Rank == root:
 		err = c.sync(ctx, b, root)
 	default:
 		b = make([]byte, len(b))
 		err = c.sync(ctx, b, root)
 	}
-	if err != nil || c.rank == root {
+	if err != nil || c.impl.Rank == root {
 		return err
 	}
 	return opError(syncName, r.Set(b))
@@ -126,7 +126,7 @@ func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (er
 	var b []byte
 	var bad error
 	failed := []uint8{0}
-	if c.rank == root {
+	if c.impl.Rank == root {
 		if b, bad = state.MarshalBinary(); bad != nil {
 			failed[0] = 1
 		}
@@ -137,7 +137,7 @@ func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (er
 	if failed[0] != 0 {
 		return opError(syncName, cmp.Or(bad, fmt.Errorf("rank %d could not marshal its state", root)))
 	}
-	if b, err = c.syncBytes(ctx, b, root); err != nil || c.rank == root {
+	if b, err = c.syncBytes(ctx, b, root); err != nil || c.impl.Rank == root {
 		return err
 	}
 	return opError(syncName, state.UnmarshalBinary(b))

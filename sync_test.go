@@ -90,15 +90,15 @@ func TestSyncOfOtherLengths(t *testing.T) {
 // no rank has it, they are told so.
 func TestSyncWithoutState(t *testing.T) {
 	onAll(t, overMem.cluster(t, 3, Config{}), func(rank int, c *Comm) error {
-		c.home.whole.Store(rank == 2)
+		c.node.hasState.Store(rank == 2)
 		x := []int32{int32(rank)}
-		if err := Sync(t.Context(), c, x); err != nil || x[0] != 2 || !c.home.whole.Load() {
+		if err := Sync(t.Context(), c, x); err != nil || x[0] != 2 || !c.node.hasState.Load() {
 			return fmt.Errorf("it has %v (%v), want that of rank 2", x, err)
 		}
 		if err := c.Barrier(t.Context()); err != nil {
 			return err
 		}
-		c.home.whole.Store(false)
+		c.node.hasState.Store(false)
 		if err := Sync(t.Context(), c, x); !errors.Is(err, ErrNoState) {
 			return fmt.Errorf("got error %v, want %v", err, ErrNoState)
 		}

@@ -222,17 +222,17 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 
 // canonical reports whether collectives of a kind are to have the same bits
 // whatever the algorithm is.
-func (c *Comm) canonical(kind plan.Collective) bool { return c.home.deterministic && kind.Reduces() }
+func (c *Comm) canonical(kind plan.Collective) bool { return c.node.deterministic && kind.Reduces() }
 
 // timeout is how long a task may be without progress.
 func (c *Comm) timeout(t *task) time.Duration {
 	switch {
 	case t.Kind == plan.Barrier:
-		return c.home.barrierTimeout
+		return c.node.barrierTimeout
 	case t.Op == checkpointOp:
-		return c.home.checkpointTimeout
+		return c.node.checkpointTimeout
 	}
-	return c.home.collectiveTimeout
+	return c.node.collectiveTimeout
 }
 
 // place tells where the buffers of a task are.

@@ -1,14 +1,18 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -63,9 +67,9 @@ func (c *Comm) ended(cause error) error {
 	case *MismatchError:
 		return &RevokedError{Rank: e.Rank, Err: e}
 	case *TimeoutError:
-		return &RevokedError{Rank: c.rank, Err: fmt.Errorf("its call took too long: %s", e.Error())}
+		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call took too long: %s", e.Error())}
 	case nil:
-		return &RevokedError{Rank: c.rank, Err: fmt.Errorf("its call was cancelled: %s", cause.Error())}
+		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call was cancelled: %s", cause.Error())}
 	}
 	return why
 }
@@ -103,8 +107,24 @@ func (c *Comm) translate(err error) error {
 	return nil
 }
 
+// A translator is how internal/comm gets the errors of this package.
+type translator struct{ log *slog.Logger }
+
+// Translate implements comm.Errors.
+func (translator) Translate(c *comm.Comm, err error) error {
+	return cmp.Or((&Comm{impl: c}).translate(err), err)
+}
+
+// Ended implements comm.Errors.
+func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c}).ended(cause) }
+
+// Report implements comm.Errors.
+func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
+	trace.Report(t.log, engine.Outcome(err), t.Translate(c, err), operations(last))
+}
+
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
-	n := c.nodes[e.Rank]
+	n := c.impl.Nodes[e.Rank]
 	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: e.Err}
 }
 
@@ -134,7 +154,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	call := describe(e.Call)
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
-		n := c.nodes[w.Rank]
+		n := c.impl.Nodes[w.Rank]
 		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active, Mute: w.Mute, For: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)

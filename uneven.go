@@ -143,18 +143,18 @@ func sum(counts []int) (n int) {
 }
 
 func gatherVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int) error {
-	if c.rank != root {
+	if c.impl.Rank != root {
 		dst = nil
 	}
 	err := unevenBlocks(t, c, plan.Gather, dst, src, counts)
-	t.Root, t.inFirst = root, c.rank
+	t.Root, t.inFirst = root, c.impl.Rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil {
-		err = checkLength("src", len(src), counts[c.rank])
+		err = checkLength("src", len(src), counts[c.impl.Rank])
 	}
-	if err == nil && c.rank == root {
+	if err == nil && c.impl.Rank == root {
 		err = checkLength("dst", len(dst), sum(counts))
 	}
 	if err == nil {
@@ -165,32 +165,32 @@ func gatherVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int) 
 
 func allGatherVTask[T any](t *task, c *Comm, dst, src []T, counts []int) error {
 	err := unevenBlocks(t, c, plan.AllGather, dst, src, counts)
-	t.inFirst = c.rank
+	t.inFirst = c.impl.Rank
 	if err == nil {
-		err = checkLength("src", len(src), counts[c.rank])
+		err = checkLength("src", len(src), counts[c.impl.Rank])
 	}
 	if err == nil {
 		err = checkLength("dst", len(dst), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[c.rank], c.rank)
+		err = t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[c.impl.Rank], c.impl.Rank)
 	}
 	return err
 }
 
 func scatterVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int) error {
-	if c.rank != root {
+	if c.impl.Rank != root {
 		src = nil
 	}
 	err := unevenBlocks(t, c, plan.Scatter, dst, src, counts)
-	t.Root, t.first = root, c.rank
+	t.Root, t.first = root, c.impl.Rank
 	if err == nil {
 		err = c.checkRoot(root)
 	}
 	if err == nil {
-		err = checkLength("dst", len(dst), counts[c.rank])
+		err = checkLength("dst", len(dst), counts[c.impl.Rank])
 	}
-	if err == nil && c.rank == root {
+	if err == nil && c.impl.Rank == root {
 		err = checkLength("src", len(src), sum(counts))
 	}
 	if err == nil {
@@ -201,15 +201,15 @@ func scatterVTask[T any](t *task, c *Comm, dst, src []T, counts []int, root int)
 
 func reduceScatterVTask[T Number](t *task, c *Comm, dst, src []T, counts []int, op Op) error {
 	err := unevenBlocks(t, c, plan.ReduceScatter, dst, src, counts)
-	t.first = c.rank
+	t.first = c.impl.Rank
 	if err == nil {
-		err = checkLength("dst", len(dst), counts[c.rank])
+		err = checkLength("dst", len(dst), counts[c.impl.Rank])
 	}
 	if err == nil {
 		err = checkLength("src", len(src), sum(counts))
 	}
 	if err == nil {
-		err = t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[c.rank], c.rank)
+		err = t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[c.impl.Rank], c.impl.Rank)
 	}
 	if err == nil {
 		err = t.setOp(op, c.Size())

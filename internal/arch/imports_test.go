@@ -30,15 +30,16 @@ func rooms() []room {
 		{"tools/...", "", "", "it looks at all packages and must work while they do not compile"},
 		{"consensus", "internal/raftlog internal/rendezvous", ".", "it brings two packages together that do not know each other"},
 		{"nexartest", ".", "internal/require", user},
-		{".", "internal/negotiate internal/epoch internal/node internal/mesh internal/engine internal/link internal/rendezvous internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
+		{".", "internal/comm internal/negotiate internal/node internal/mesh internal/engine internal/link internal/rendezvous internal/pki internal/membership internal/cost internal/shmcoll internal/selector " +
 			"internal/trace internal/rpc internal/staging internal/plan internal/p2p internal/wire internal/kernel internal/topo internal/bufpool internal/bucket internal/callback internal/host internal/inspect internal/overlap internal/settings " +
 			"transport transport/... device device/host compress", "nexartest device/devicetest internal/require",
 			"the root package is the API: it validates, wires and names errors"},
 		{"internal/node", "internal/mesh internal/rendezvous internal/pki internal/membership internal/trace internal/host internal/kernel transport transport/...", "", "it brings a node into its cluster and knows no communicators"},
+		{"internal/comm", "internal/negotiate internal/selector internal/engine internal/mesh internal/link internal/rendezvous internal/membership internal/cost internal/shmcoll internal/trace internal/rpc internal/plan internal/p2p internal/bufpool internal/callback internal/host", "",
+			"it builds communicators, and leaves joining to the node and the names of errors to the root package"},
 		{"internal/mesh", "internal/engine internal/link internal/membership internal/trace internal/wire transport",
 			fakes + " internal/plan internal/kernel", "it links a node to its view and leaves joining to seed and meaning to the root package"},
 		{"internal/negotiate", "internal/selector internal/engine internal/link internal/cost internal/shmcoll internal/plan internal/kernel internal/bufpool transport", "internal/mesh internal/membership transport/mem", "it has ranks agree how a communicator is carried out, and does not know what it is for"},
-		{"internal/epoch", "internal/membership", "", "it follows views, whatever a communicator is and wherever they come from"},
 		{"internal/selector", "internal/engine internal/cost internal/shmcoll internal/plan internal/wire internal/bufpool", "",
 			"it says how a collective is carried out, whoever the ranks are and whatever the transport is"},
 		{"internal/engine", "internal/link internal/trace internal/shmcoll internal/affinity internal/spin internal/p2p internal/plan internal/wire internal/kernel internal/bufpool transport",

@@ -1,4 +1,4 @@
-package epoch
+package comm
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,47 +60,46 @@ func (v *views) Next(ctx context.Context, epoch uint64) (membership.View, error)
 	}
 }
 
-// A comm is what a follower follows.
-type comm struct {
-	epoch   uint64
-	stopped chan struct{}
-	err     error
-}
+// Lost implements Views.
+func (v *views) Lost(membership.NodeID, error) {}
 
-func newComm(epoch uint64) *comm { return &comm{epoch: epoch, stopped: make(chan struct{})} }
+// asTheyAre implements Errors: nothing is translated.
+type asTheyAre struct{}
 
-func (c *comm) Epoch() uint64            { return c.epoch }
-func (c *comm) Stopped() <-chan struct{} { return c.stopped }
-func (c *comm) Err() error               { return c.err }
+func (asTheyAre) Translate(_ *Comm, err error) error  { return err }
+func (asTheyAre) Ended(_ *Comm, cause error) error    { return cause }
+func (asTheyAre) Report(*Comm, error, []engine.Trace) {}
 
-func (c *comm) end(err error) {
-	c.err = err
-	close(c.stopped)
+// newComm returns a communicator without an engine, which the test stops.
+func newComm(epoch uint64) *Comm {
+	c := &Comm{
+		View:    &ViewContext{Factory: &Factory{errors: asTheyAre{}}, View: membership.View{Epoch: epoch}},
+		stopped: make(chan struct{}),
+	}
+	c.closing.Do(func() {})
+	return c
 }
 
 var (
-	errFailed  = errors.New("rank 2 has failed")
-	errClosed  = errors.New("it was closed")
+	errFailed  = &engine.PeerError{Rank: 2, Err: errors.New("it has failed")}
+	errClosed  = engine.ErrClosed
 	errGone    = errors.New("the seed is gone")
-	errRemoved = errors.New("this node was removed")
+	errRemoved = &rendezvous.RemovedError{}
 	errBroken  = errors.New("cannot be mended")
 	errMistake = errors.New("calls do not match")
 )
 
-// follower makes communicators by what make says of an epoch.
-func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Follower[*comm] {
-	return &Follower[*comm]{
+// newFollower returns a Follower that builds communicators by build, or without
+// errors if that is nil.
+func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) *Follower {
+	return &Follower{
 		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
-		Failure: func(err error) bool { return errors.Is(err, errFailed) },
-		Make: func(ctx context.Context, _ *comm, view membership.View) (*comm, error) {
-			if make == nil {
+		build: func(ctx context.Context, view membership.View, _ time.Duration) (*Comm, error) {
+			if build == nil {
 				return newComm(view.Epoch), nil
 			}
-			return newComm(view.Epoch), make(ctx, view.Epoch)
+			return newComm(view.Epoch), build(ctx, view.Epoch)
 		},
-		Again: func(err error) bool { return errors.Is(err, errFailed) },
-		Over:  func(err error) bool { return errors.Is(err, errRemoved) },
-		Calm:  func(err error) bool { return errors.Is(err, errClosed) },
 	}
 }
 
@@ -106,38 +107,40 @@ func follower(v *views, make func(ctx context.Context, epoch uint64) error) *Fol
 type course struct {
 	make  func(ctx context.Context, epoch uint64) error // nil if all goes well
 	abort bool
-	first func(old *comm, v *views)                            // before
-	then  func(old *comm, v *views, cancel context.CancelFunc) // from now on
-	epoch uint64
-	errs  []error
-	alone bool // it is no LostError
-	took  time.Duration
+	// quiesced says that the epoch has ended with a checkpoint.
+	quiesced bool
+	first    func(old *Comm, v *views)                            // before
+	then     func(old *Comm, v *views, cancel context.CancelFunc) // from now on
+	epoch    uint64
+	errs     []error
+	alone    bool // it is no LostError
+	took     time.Duration
 }
 
 // mistakes are the fates of a world whose communicator ends by no failure.
 func mistakes() map[string]course {
 	return map[string]course{
-		"what is no failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
+		"what is no failure": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
-			old.end(errMistake)
+			old.stop(errMistake)
 		}, errs: []error{errMistake}, alone: true, took: time.Hour + 2*time.Second},
-		"what is no failure, and a view on its way": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errMistake)
+		"what is no failure, and a view on its way": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errMistake)
 			time.Sleep(time.Second)
 			v.set(3, nil)
 		}, epoch: 3, took: time.Second},
-		"what is no failure, without a seed": {then: func(old *comm, v *views, _ context.CancelFunc) {
+		"what is no failure, without a seed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			v.set(1, errGone)
 			time.Sleep(time.Hour)
-			old.end(errMistake)
+			old.stop(errMistake)
 		}, errs: []error{errMistake, errGone}, alone: true, took: time.Hour},
-		"what is no failure, and this node is removed": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errMistake)
+		"what is no failure, and this node is removed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errMistake)
 			time.Sleep(time.Second)
 			v.set(1, errRemoved)
 		}, errs: []error{errMistake, errRemoved}, took: time.Second},
-		"what is no failure, and the context ends": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
-			old.end(errMistake)
+		"what is no failure, and the context ends": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
+			old.stop(errMistake)
 			time.Sleep(time.Second)
 			cancel()
 		}, errs: []error{context.Canceled}, took: time.Second},
@@ -147,51 +150,55 @@ func mistakes() map[string]course {
 // fates are those of a world that changes, or does not.
 func fates() map[string]course {
 	return map[string]course{
-		"a change, while all is well": {then: func(_ *comm, v *views, _ context.CancelFunc) {
+		"a change, while all is well": {then: func(_ *Comm, v *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
 			v.set(2, nil)
 		}, epoch: 2, took: time.Hour},
-		"a failure": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errFailed)
+		"a failure": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errFailed)
 			time.Sleep(time.Second)
 			v.set(5, nil)
 		}, epoch: 5, took: time.Second},
-		"no view after a failure": {then: func(old *comm, _ *views, _ context.CancelFunc) {
+		"no view after a failure": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
-			old.end(errFailed)
+			old.stop(errFailed)
 		}, errs: []error{errFailed}, took: time.Hour + 30*time.Second},
-		"the seed goes, and then a node": {then: func(old *comm, v *views, _ context.CancelFunc) {
+		"the seed goes, and then a node": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			v.set(1, errGone)
 			time.Sleep(time.Hour)
-			old.end(errFailed)
+			old.stop(errFailed)
 		}, errs: []error{errGone, errFailed}, took: time.Hour},
-		"this node is removed": {then: func(_ *comm, v *views, _ context.CancelFunc) { v.set(1, errRemoved) },
+		"the seed goes after a checkpoint": {quiesced: true, then: func(_ *Comm, v *views, _ context.CancelFunc) {
+			time.Sleep(time.Second)
+			v.set(1, rendezvous.ErrSeedGone)
+		}, errs: []error{rendezvous.ErrSeedGone}, took: time.Second},
+		"this node is removed": {then: func(_ *Comm, v *views, _ context.CancelFunc) { v.set(1, errRemoved) },
 			errs: []error{errRemoved}},
-		"the communicator is closed": {then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errClosed)
+		"the communicator is closed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errClosed)
 			time.Sleep(time.Hour)
 			v.set(2, nil)
 		}, epoch: 2, took: time.Hour},
-		"the context ends": {then: func(_ *comm, _ *views, cancel context.CancelFunc) {
+		"the context ends": {then: func(_ *Comm, _ *views, cancel context.CancelFunc) {
 			time.Sleep(time.Minute)
 			cancel()
 		}, errs: []error{context.Canceled}, took: time.Minute},
-		"the context ends after a failure": {then: func(old *comm, _ *views, cancel context.CancelFunc) {
-			old.end(errFailed)
+		"the context ends after a failure": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
+			old.stop(errFailed)
 			time.Sleep(time.Second)
 			cancel()
 		}, errs: []error{context.Canceled}, took: time.Second},
-		"a failure is to end it, and there is a view": {abort: true, first: func(old *comm, v *views) {
-			old.end(errFailed)
+		"a failure is to end it, and there is a view": {abort: true, first: func(old *Comm, v *views) {
+			old.stop(errFailed)
 			v.set(2, nil)
 		}, errs: []error{errFailed}},
-		"a failure is to end it, and nodes leave": {abort: true, first: func(_ *comm, v *views) { v.set(2, nil) }, epoch: 2},
-		"a failure is to end it, and this node is removed": {abort: true, then: func(old *comm, v *views, _ context.CancelFunc) {
-			old.end(errFailed)
+		"a failure is to end it, and nodes leave": {abort: true, first: func(_ *Comm, v *views) { v.set(2, nil) }, epoch: 2},
+		"a failure is to end it, and this node is removed": {abort: true, then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errFailed)
 			time.Sleep(time.Millisecond)
 			v.set(1, errRemoved)
 		}, errs: []error{errFailed, errRemoved}, took: time.Millisecond},
-		"a failure is to end it": {abort: true, then: func(old *comm, _ *views, _ context.CancelFunc) { old.end(errFailed) },
+		"a failure is to end it": {abort: true, then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errFailed) },
 			errs: []error{errFailed}, took: verdictTimeout},
 	}
 }
@@ -206,8 +213,8 @@ func hurdles() map[string]course {
 				}
 				return nil
 			},
-			then: func(old *comm, v *views, _ context.CancelFunc) {
-				old.end(errFailed)
+			then: func(old *Comm, v *views, _ context.CancelFunc) {
+				old.stop(errFailed)
 				for epoch := range uint64(3) {
 					time.Sleep(time.Second)
 					v.set(2+epoch, nil)
@@ -220,8 +227,8 @@ func hurdles() map[string]course {
 				}
 				return ctx.Err()
 			},
-			then: func(old *comm, v *views, _ context.CancelFunc) {
-				old.end(errFailed)
+			then: func(old *Comm, v *views, _ context.CancelFunc) {
+				old.stop(errFailed)
 				v.set(2, nil)
 				time.Sleep(time.Minute)
 				v.set(3, nil)
@@ -231,14 +238,14 @@ func hurdles() map[string]course {
 				<-ctx.Done()
 				return ctx.Err()
 			},
-			then: func(old *comm, v *views, _ context.CancelFunc) {
-				old.end(errFailed)
+			then: func(old *Comm, v *views, _ context.CancelFunc) {
+				old.stop(errFailed)
 				v.set(2, nil)
 				time.Sleep(time.Minute)
 				v.set(2, errRemoved)
 			}, errs: []error{errRemoved}, took: time.Minute},
 		"what no view mends": {make: func(context.Context, uint64) error { return errBroken },
-			then: func(_ *comm, v *views, _ context.CancelFunc) { v.set(2, nil) }, errs: []error{errBroken}},
+			then: func(_ *Comm, v *views, _ context.CancelFunc) { v.set(2, nil) }, errs: []error{errBroken}},
 	}
 }
 
@@ -253,8 +260,11 @@ func TestNext(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				v, old := newViews(), newComm(1)
-				f := follower(v, test.make)
+				f := newFollower(v, test.make)
 				f.Abort = test.abort
+				if test.quiesced {
+					f.Quiesce(1)
+				}
 				began := time.Now()
 				if test.first != nil {
 					test.first(old, v)
@@ -266,7 +276,7 @@ func TestNext(t *testing.T) {
 				if took := time.Since(began); took != test.took {
 					t.Errorf("it took %v, want %v", took, test.took)
 				}
-				if test.errs == nil && (err != nil || c.epoch != test.epoch) {
+				if test.errs == nil && (err != nil || c.Epoch() != test.epoch) {
 					t.Fatalf("got %v, %v, want epoch %d", c, err, test.epoch)
 				}
 				if _, lost := errors.AsType[*LostError](err); test.alone && lost {
@@ -288,7 +298,7 @@ func TestFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()
 		v.set(4, nil)
-		f := follower(v, func(ctx context.Context, epoch uint64) error {
+		f := newFollower(v, func(ctx context.Context, epoch uint64) error {
 			if epoch == 4 {
 				time.AfterFunc(time.Second, func() { v.set(5, nil) })
 				return errFailed
@@ -306,7 +316,7 @@ func TestFrom(t *testing.T) {
 func TestWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()
-		f := follower(v, nil)
+		f := newFollower(v, nil)
 		old := newComm(1)
 		go func() {
 			time.Sleep(time.Second)

@@ -1,0 +1,81 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/trace"
+)
+
+// record has the operations of a new communicator recorded.
+func (c *Comm) record(vote *engine.Comm) {
+	vote.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Use: "setup"}, nil)
+	c.Engine.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
+		c.View.errors.Report(c, err, last)
+	})
+}
+
+// serve starts the service of remote calls, whose messages carrier carries.
+func (c *Comm) serve(carrier *engine.Comm) (err error) {
+	c.carrier = carrier
+	c.Calls, err = rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
+		Timeout: c.View.config.CallTimeout, InFlight: c.View.config.CallsInFlight, Log: c.View.log,
+		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },
+	})
+	if err != nil {
+		return err
+	}
+	c.View.mu.Lock()
+	c.View.services[c.Calls] = true
+	c.View.mu.Unlock()
+	end := func(err error) { c.Calls.Close(c.Gone(err)) }
+	left := func(rank int, err error) { c.Calls.Lost(rank, c.Gone(err)) }
+	carrier.Watch(engine.Watcher{Message: c.Calls.Arrived, Left: left, Ended: end})
+	// The communicator's own error says more than the carrier's.
+	c.Engine.Watch(engine.Watcher{Ended: end})
+	return nil
+}
+
+// Gone is the error of calls to a rank that has failed or left, or on a
+// communicator that has ended.
+func (c *Comm) Gone(err error) error {
+	if _, ok := err.(*engine.PeerError); ok {
+		return c.View.errors.Translate(c, err)
+	}
+	return c.View.errors.Ended(c, err)
+}
+
+// A port carries calls as messages of a communicator of their own.
+type port struct{ comm *engine.Comm }
+
+// Send implements rpc.Port.
+func (p port) Send(to int, parts ...[]byte) error {
+	s, err := p.comm.StartSend(&engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
+	if s != nil {
+		err = s.Wait(context.Background())
+	}
+	if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
+		return fmt.Errorf("%w: %w", rpc.ErrRefused, refused)
+	}
+	return err
+}
+
+// Poll implements rpc.Port.
+func (p port) Poll() (m rpc.Message, ok bool) {
+	got, ok, _ := p.comm.Peek(p2p.Any, p2p.Any)
+	return rpc.Message{Source: got.Source, Bytes: got.Bytes}, ok
+}
+
+// Take implements rpc.Port.
+func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
+	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, p2p.Any)
+	if err != nil {
+		done(err)
+		return
+	}
+	r.Then(func(_ engine.Received, err error) { done(err) })
+}

@@ -1,0 +1,218 @@
+// Package comm builds the communicators of a node, and follows the world from
+// view to view.
+//
+// A node has one [Factory]. Its First and Next build the communicator of all
+// ranks of a view; [ViewContext.New] builds one of some of them. Building takes
+// part in a negotiation: all ranks of the communicator build it at the same time.
+// A [Follower] waits for views and has the Factory build their communicators.
+package comm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/selector"
+)
+
+// A Comm is a communicator: an ordered set of ranks of one view, of which this
+// node is one, with the engine that carries out their operations.
+type Comm struct {
+	View   *ViewContext
+	Engine *engine.Comm
+	Book   *selector.Book
+	Calls  *rpc.Service
+
+	Rank  int
+	Ranks []int             // by rank, the rank in the view
+	Nodes []membership.Node // by rank
+
+	Transport string // common to all links, or "mixed"
+	Encrypted bool   // all links are
+
+	reached negotiate.Accord
+	carrier *engine.Comm  // carries calls as messages
+	stopped chan struct{} // closed after cause is set
+	cause   error
+	closing sync.Once
+}
+
+// Size is the number of ranks.
+func (c *Comm) Size() int { return len(c.Nodes) }
+
+// Epoch is the number of the view that the communicator belongs to.
+func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
+
+// Stopped is closed when no operation may begin any more.
+func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
+
+// Cause is the engine's error with which the communicator has stopped, or nil.
+func (c *Comm) Cause() error {
+	select {
+	case <-c.stopped:
+		return c.cause
+	default:
+		return nil
+	}
+}
+
+// Paths are the links to the other ranks.
+func (c *Comm) Paths() []mesh.PathInfo {
+	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
+}
+
+// Close ends the communicator on this rank. It waits for functions that other
+// ranks have called here, for SettleTimeout at most.
+func (c *Comm) Close() {
+	c.closing.Do(func() {
+		c.Engine.Close()
+		if c.carrier != nil {
+			c.carrier.Close()
+			c.View.settle(c.Calls)
+		}
+		if c.reached.Part != negotiate.NoPart {
+			c.View.shelf.Return(c.reached.Part)
+		}
+	})
+}
+
+// machine is the ranks that are on this machine, including this one.
+func (c *Comm) machine() (ranks []int) {
+	own := host.Machine(c.Nodes[c.Rank].Host)
+	for rank, n := range c.Nodes {
+		if own != "" && host.Machine(n.Host) == own {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// Hosts divides the ranks among their hosts.
+func (c *Comm) Hosts() plan.Hosts {
+	names := make([]string, c.Size())
+	for rank, n := range c.Nodes {
+		names[rank] = n.Host
+	}
+	return plan.HostsOf(names)
+}
+
+// ways are the classes of the links to the other ranks.
+func (c *Comm) ways() (w cost.Ways) {
+	hosts := c.Hosts()
+	for _, p := range c.Paths() {
+		w.Add(cost.WayOf(p.Class), hosts.Same(c.Rank, p.Rank))
+	}
+	return w
+}
+
+// The purposes for which engine.ID derives the id of a communicator from that
+// of another one.
+const (
+	voteID  = "vote"
+	trialID = "trial"
+	callsID = "calls"
+	viewID  = "view"
+	childID = "child"
+)
+
+// ChildID is the id of a communicator that a split of c makes.
+func (c *Comm) ChildID(split, color uint64) uint64 {
+	return engine.ID(c.Engine.ID(), childID, split, color)
+}
+
+// New builds the communicator with an id of some ranks of the view, of which
+// this node is number rank. All of them build it at the same time. The error is
+// translated by Config.Errors.
+func (v *ViewContext) New(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
+	c, err := v.build(ctx, id, ranks, rank)
+	return c, translated(err)
+}
+
+// A buildError is the engine's error of a communicator that has not been built.
+type buildError struct {
+	comm *Comm
+	err  error
+}
+
+func (e *buildError) Error() string { return e.err.Error() }
+func (e *buildError) Unwrap() error { return e.err }
+
+// translated is an error as users of the communicator get it.
+func translated(err error) error {
+	if b, ok := errors.AsType[*buildError](err); ok {
+		return b.comm.View.errors.Translate(b.comm, b.err)
+	}
+	return err
+}
+
+// build is New, with a buildError in place of a translated one.
+func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
+	c := &Comm{
+		View: v, Rank: rank, Ranks: ranks, Book: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
+		reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
+	}
+	for _, r := range ranks {
+		c.Nodes = append(c.Nodes, v.View.Nodes[r])
+	}
+	links, err := v.mesh.Links(membership.View{Nodes: c.Nodes})
+	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+		v.Decline(id)
+		return nil, &buildError{c, &engine.PeerError{Rank: u.Rank, Err: u.Err}}
+	}
+	e := v.mesh.Engine()
+	c.Engine = e.NewComm(id, rank, links)
+	c.Engine.Watch(engine.Watcher{Ended: c.stop})
+	paths := c.Paths()
+	c.Transport, c.Encrypted = mesh.Common(paths)
+	vote := e.NewComm(engine.ID(id, voteID), rank, links)
+	defer vote.Close()
+	c.record(vote)
+	hosts := c.Hosts()
+	trial := v.trialComm(engine.ID(id, trialID), rank, hosts, links)
+	if trial != nil {
+		defer trial.Close()
+	}
+	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
+		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.found, Book: c.Book,
+		Timeout: v.patience, Shelf: v.shelf, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
+		Pool: NewPool(""), // The memory of the votes is not kept.
+	})
+	if err != nil {
+		c.abandon(id, err)
+		return nil, &buildError{c, err}
+	}
+	c.Engine.Spread(c.machine())
+	c.Book.Pin(v.pins)
+	if err := c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// stop is called once by the engine.
+func (c *Comm) stop(cause error) {
+	c.cause = cause
+	close(c.stopped)
+}
+
+// abandon ends a communicator whose negotiation has failed here. On other ranks
+// it may have succeeded: they are told, and that calls will have no answer.
+func (c *Comm) abandon(id uint64, err error) {
+	c.Engine.Cancel(err)
+	c.Close()
+	c.View.mesh.Engine().NewLooseComm(engine.ID(id, callsID), c.Rank, c.Engine.Links()).Close()
+}
+
+// SettleTimeout is how long Close waits for functions.
+const SettleTimeout = time.Second

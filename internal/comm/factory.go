@@ -1,0 +1,195 @@
+package comm
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/internal/shmcoll"
+)
+
+// firstID is the id of the communicator with which a world forms. All others are
+// derived by engine.ID.
+const firstID = 1
+
+// Config is what a Factory needs.
+type Config struct {
+	Mesh          *mesh.Mesh
+	Network       cost.Network // the model of links about which nothing is known
+	Algorithms    []string     // pinned algorithms, as selector.ParsePins takes them
+	Memory        string       // the profile of the buffer pool; see NewPool
+	CallTimeout   time.Duration
+	CallsInFlight int
+	Errors        Errors
+	Log           *slog.Logger
+}
+
+// Errors turns errors of the engine into those that users of a communicator get.
+type Errors interface {
+	// Translate is err with ranks, nodes and calls named.
+	Translate(c *Comm, err error) error
+	// Ended is the error of operations on c after it has ended because of cause.
+	Ended(c *Comm, cause error) error
+	// Report logs the last operations of a communicator that has failed.
+	Report(c *Comm, err error, last []engine.Trace)
+}
+
+// A Factory builds the communicators of a node, from view to view.
+type Factory struct {
+	Pool *bufpool.Pool // of all communicators
+
+	mesh    *mesh.Mesh
+	network cost.Network
+	shelf   *shmcoll.Shelf
+	pins    map[plan.Collective]selector.Pin
+	config  Config
+	errors  Errors
+	log     *slog.Logger
+
+	last membership.View // of the newest communicator of the world
+	// found is by the first world: it is the same on all nodes of each later view
+	// that know anything of it.
+	found negotiate.Finding
+
+	mu       sync.Mutex
+	services map[*rpc.Service]bool // of the communicators that have not been closed
+}
+
+// A ViewContext builds communicators of one view.
+type ViewContext struct {
+	*Factory
+	View   membership.View
+	Before membership.View // of the world's previous communicator
+	// patience is how long ranks of the world are waited for; 0 is for ever.
+	patience time.Duration
+}
+
+// NewFactory returns the Factory of a node that is in no view yet.
+func NewFactory(cfg Config) (*Factory, error) {
+	pins, err := selector.ParsePins(cfg.Algorithms)
+	return &Factory{
+		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, shelf: new(shmcoll.Shelf), pins: pins,
+		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
+	}, err
+}
+
+// NewPool makes the buffer pool of a memory profile: "inference" or "training",
+// the default.
+func NewPool(profile string) *bufpool.Pool {
+	tiers := bufpool.Training()
+	if profile == "inference" {
+		tiers = bufpool.Inference()
+	}
+	pool, err := bufpool.New(tiers)
+	if err != nil {
+		panic("nexar: " + err.Error())
+	}
+	return pool
+}
+
+// Mesh is that of the node.
+func (f *Factory) Mesh() *mesh.Mesh { return f.mesh }
+
+// First builds the communicator of the view with which a world forms.
+func (f *Factory) First(ctx context.Context, view membership.View) (*Comm, error) {
+	world, err := (&ViewContext{Factory: f, View: view}).world(ctx, firstID)
+	if err != nil {
+		return nil, translated(err)
+	}
+	f.found, f.last = world.reached.Found, view
+	return world, nil
+}
+
+// next builds the communicator of a later view. Ranks that do not take part
+// within patience are named in the error, which may be a buildError.
+func (f *Factory) next(ctx context.Context, view membership.View, patience time.Duration) (*Comm, error) {
+	if err := f.mesh.Adopt(ctx, view); err != nil {
+		return nil, err // There is a later view, or the caller may try again.
+	}
+	v := &ViewContext{Factory: f, View: view, Before: f.last, patience: patience}
+	for epoch := f.last.Epoch + 1; f.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
+		v.Decline(engine.ID(firstID, viewID, epoch)) // Others may have begun to build it.
+	}
+	world, err := v.world(ctx, engine.ID(firstID, viewID, view.Epoch))
+	if err != nil {
+		return nil, err
+	}
+	f.last = view
+	if known := world.reached.Known; f.found != known {
+		f.found = known // by nodes of the earlier world; this one has joined it
+	}
+	return world, nil
+}
+
+// world builds the communicator of all ranks of the view.
+func (v *ViewContext) world(ctx context.Context, id uint64) (*Comm, error) {
+	ranks := make([]int, v.View.Size())
+	for r := range ranks {
+		ranks[r] = r
+	}
+	self, _ := v.View.Rank(v.mesh.Self())
+	world, err := v.build(ctx, id, ranks, self)
+	v.patience = 0
+	return world, err
+}
+
+// trialComm makes a communicator of the ranks that measure links, or returns nil
+// where this rank is none of them.
+func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
+	ranks := negotiate.TrialRanks(hosts)
+	i := slices.Index(ranks, rank)
+	if i < 0 {
+		return nil
+	}
+	some := make([]*link.Link, len(ranks))
+	for i, r := range ranks {
+		some[i] = links[r]
+	}
+	return v.mesh.Engine().NewComm(id, i, some)
+}
+
+// Decline tells the other ranks of the communicator with this id that this one
+// does not build it.
+func (v *ViewContext) Decline(id uint64) {
+	for _, id := range [...]uint64{id, engine.ID(id, voteID), engine.ID(id, trialID), engine.ID(id, callsID)} {
+		v.mesh.Engine().Decline(id)
+	}
+}
+
+// settle waits for functions that other ranks have called on communicators that
+// have ended. Their contexts have ended, too.
+func (f *Factory) settle(ended ...*rpc.Service) {
+	ctx, cancel := context.WithTimeout(context.Background(), SettleTimeout)
+	defer cancel()
+	for _, s := range ended {
+		if err := s.Wait(ctx); err != nil {
+			f.log.Warn("functions that other ranks have called go on after the communicator was closed", "waited", SettleTimeout)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range ended {
+		delete(f.services, s)
+	}
+}
+
+// Settle waits for the called functions of all communicators, which have ended.
+func (f *Factory) Settle() {
+	f.mu.Lock()
+	open := slices.Collect(maps.Keys(f.services))
+	f.mu.Unlock()
+	f.settle(open...)
+}
