@@ -35,12 +35,12 @@ TOOL := go tool -modfile=tools/go.mod
 # The fast and strict steps come first, the tests last. "make check WITHOUT=race" leaves
 # a step out, "make check STEPS=race" runs only that one.
 WITHOUT ?=
-STEPS := $(filter-out $(WITHOUT),tidy fmt generate vet staticcheck cross static race)
+STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross static race)
 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate vet staticcheck cross static
+.PHONY: help check build test race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -141,6 +141,9 @@ generate: ## what go generate would change, in a copy of the tree
 	@if ! grep -rqE --include='*.go' '^//go:generate' .; then echo "nothing is generated"; exit 0; fi; \
 	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
 	cp -R . "$$copy"; (cd "$$copy" && go generate ./...); diff -r -x .git . "$$copy"
+
+lint: ## the import rules of .golangci.yml
+	@cd tools && go run ./depguard ..
 
 vet: ## go vet
 	@for m in $(MODULES); do (cd $$m && go vet ./...); done

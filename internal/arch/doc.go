@@ -1,10 +1,8 @@
 // Package arch holds the tests that keep the repository in the shape that
-// docs/architecture.md describes: who may import whom, which packages are pure,
-// how long files and functions are, what a package must not keep.
+// docs/architecture.md describes: which packages are pure, what a package must
+// not keep, how long files are, and that every package has import rules and a
+// line in the document.
 //
-// Nothing is called from here. Most people meet it when one of its tests fails:
-// the message says what the rule is for. Whoever adds a package gives it a line
-// in the table of rooms (imports_test.go) and in docs/architecture.md.
-//
-// The tests only parse, so they work while other packages do not compile.
+// The import rules themselves are in .golangci.yml ("make lint"). The tests only
+// parse, so they work while other packages do not compile.
 package arch

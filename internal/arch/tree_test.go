@@ -33,7 +33,6 @@ type file struct {
 	test      bool
 	generated bool
 	lines     int
-	code      int // lines, without comments and empty ones
 	ast       *ast.File
 	imports   []string
 }
@@ -86,16 +85,6 @@ func parse(t *testing.T, sources map[string]string) *tree {
 	return tr
 }
 
-// codeLines is how many lines of a file are neither empty nor only a comment.
-func codeLines(src []byte) (n int) {
-	for line := range bytes.Lines(src) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && !bytes.HasPrefix(line, []byte("//")) {
-			n++
-		}
-	}
-	return n
-}
-
 func (tr *tree) add(name string, src []byte) error {
 	a, err := parser.ParseFile(tr.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -103,7 +92,7 @@ func (tr *tree) add(name string, src []byte) error {
 	}
 	f := &file{
 		path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"),
-		generated: ast.IsGenerated(a), lines: bytes.Count(src, []byte("\n")), code: codeLines(src), ast: a,
+		generated: ast.IsGenerated(a), lines: bytes.Count(src, []byte("\n")), ast: a,
 	}
 	for _, spec := range a.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
@@ -169,10 +158,6 @@ func covers(pattern, dir string) bool {
 		return strings.HasPrefix(dir+"/", below)
 	}
 	return pattern == dir
-}
-
-func coversAny(patterns []string, dir string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, dir) })
 }
 
 // report fails a test for each problem.
