@@ -80,8 +80,6 @@ func (d *decoder) bytes(limit int) []byte {
 	return d.take(n)
 }
 
-func (d *decoder) string(limit int) string { return string(d.bytes(limit)) }
-
 // zeros takes so many bytes that must be 0.
 func (d *decoder) zeros(n int) {
 	for _, b := range d.take(n) {
