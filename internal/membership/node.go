@@ -53,6 +53,28 @@ type Node struct {
 	Addrs []string // host:port, in the order in which others try them
 	Host  string   // the same for all nodes of one host, and only for them
 	Name  string   // for people: hostname:pid
+	// Endpoints are where the transports of the node listen, one each. None says
+	// that they are not known.
+	Endpoints []Endpoint `json:",omitempty"`
+}
+
+// An Endpoint is where a transport of a node listens.
+type Endpoint struct {
+	Transport string
+	// Addr is in the form of the transport. If it is empty, a transport between
+	// hosts listens at the Addrs of the node, and one within a host at its ID.
+	Addr string `json:",omitempty"`
+}
+
+// Endpoint returns where a transport of the node listens, and whether the node
+// has that transport. A node whose endpoints are not known may have any.
+func (n Node) Endpoint(transport string) (e Endpoint, ok bool) {
+	for _, e := range n.Endpoints {
+		if e.Transport == transport {
+			return e, true
+		}
+	}
+	return Endpoint{Transport: transport}, len(n.Endpoints) == 0
 }
 
 // String names a node in messages to people: where it is and what it is.
@@ -97,5 +119,6 @@ func isLoopback(addr string) bool {
 
 func (n Node) clone() Node {
 	n.Addrs = append([]string(nil), n.Addrs...)
+	n.Endpoints = append([]Endpoint(nil), n.Endpoints...)
 	return n
 }

@@ -20,11 +20,11 @@ const addrsMax = 16
 // join, in the order in which they try them.
 //
 // An address that the node was told to advertise is believed, and nothing is
-// added to it. Else the first is where its packets come from: a node uses one
-// socket for everything, so this is where it listens, and what a node believes
-// of itself is often wrong (a wildcard, loopback, an address of a container).
-// Then come the port that it listens on, if that is another, and its own
-// candidates.
+// added to it. Else the first is where its packets come from: over QUIC a node uses
+// one socket for everything, so this is where it listens, and what a node believes
+// of itself is often wrong (a wildcard, loopback, an address of a container). If
+// the conn has a socket of its own, as over TCP, the node says the port at which it
+// listens. Its own candidates follow.
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	port := req.Port
 	seen, err := normalize(observed, 0)
@@ -32,6 +32,10 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 		_, p, _ := net.SplitHostPort(seen)
 		n, _ := strconv.ParseUint(p, 10, 16)
 		port = uint16(n)
+	}
+	if req.Port != 0 && err == nil { // The conn has a socket of its own, which does not listen.
+		host, _, _ := net.SplitHostPort(seen)
+		seen = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	}
 	var list []string
 	add := func(a string) {
@@ -51,8 +55,6 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	}
 	if err == nil {
 		add(seen)
-		host, _, _ := net.SplitHostPort(seen)
-		add(net.JoinHostPort(host, strconv.Itoa(int(port))))
 	} else if observed != "" && !strings.Contains(observed, ":") {
 		add(observed) // of a transport whose addresses have no ports
 	}
@@ -92,6 +94,20 @@ func normalize(addr string, port uint16) (string, error) {
 		host = strings.ToLower(host)
 	}
 	return net.JoinHostPort(host, p), nil
+}
+
+func endpointsMessage(list []membership.Endpoint) (m []wire.JoinEndpoint) {
+	for _, e := range list {
+		m = append(m, wire.JoinEndpoint(e))
+	}
+	return m
+}
+
+func endpointsOf(m []wire.JoinEndpoint) (list []membership.Endpoint) {
+	for _, e := range m {
+		list = append(list, membership.Endpoint(e))
+	}
+	return list
 }
 
 // hostOf is a name for the host of a node that does not say on which it is.

@@ -21,7 +21,7 @@ func TestAddresses(t *testing.T) {
 		{"nothing said", "10.0.0.7:7000", wire.JoinRequest{}, []string{"10.0.0.7:7000"}},
 		{"candidates come later", "10.0.0.7:7000", wire.JoinRequest{Extra: []string{"192.168.1.7:7000", "[fd00::7]:7000"}},
 			[]string{"10.0.0.7:7000", "192.168.1.7:7000", "[fd00::7]:7000"}},
-		{"listens elsewhere", "10.0.0.7:40000", wire.JoinRequest{Port: 7000}, []string{"10.0.0.7:40000", "10.0.0.7:7000"}},
+		{"listens elsewhere", "10.0.0.7:40000", wire.JoinRequest{Port: 7000}, []string{"10.0.0.7:7000"}},
 		{"advertised, nothing else", "172.17.0.2:7000", wire.JoinRequest{Advertised: []string{"node.example:9000", "10.1.1.1:9000"}, Extra: []string{"10.0.0.8:1"}},
 			[]string{"node.example:9000", "10.1.1.1:9000"}},
 		{"advertised without port", "172.17.0.2:7000", wire.JoinRequest{Advertised: []string{"Node.Example", "10.1.1.1", "fd00::1", "[fd00::2]"}},

@@ -130,7 +130,7 @@ func (s *Server) admit(l *line, m wire.JoinMessage) (*guest, error) {
 	if req.Again && !pki.Bound(req.CSR, l.secured().ConnectionState()) {
 		return nil, refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
 	}
-	node := membership.Node{ID: id, Host: req.Host, Name: req.Name}
+	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: endpointsOf(req.Endpoints)}
 	if node.Host == "" {
 		node.Host = hostOf(observed)
 	}

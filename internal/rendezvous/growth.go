@@ -134,7 +134,7 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 
 func nodesOf(list []wire.JoinNode) (nodes []membership.Node) {
 	for _, n := range list {
-		nodes = append(nodes, membership.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+		nodes = append(nodes, membership.Node{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name, Endpoints: endpointsOf(n.Endpoints)})
 	}
 	return nodes
 }

@@ -3,7 +3,6 @@ package rendezvous
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,9 +27,17 @@ type Request struct {
 	Advertise  []string
 	Candidates []string
 
-	// Port is the port that this node listens on, 0: the one that the conn
-	// comes from.
+	// Port is the port at which this node listens. 0: the one that the conn comes
+	// from, as is assumed for any conn over QUIC.
 	Port int
+
+	// Endpoints are where the transports of this node listen, and Listen starts
+	// those whose address depends on its identity: it returns their endpoints. It
+	// is called before each attempt to join, with the identity that the node
+	// will have if it is admitted; what it started before is of no use then. Nil
+	// starts nothing.
+	Endpoints []membership.Endpoint
+	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
 
 	// Host is the same for all nodes of one host, and only for them. If it is
 	// empty, the seed takes the address that it sees.
@@ -74,14 +81,19 @@ type Request struct {
 	epoch  uint64 // of the newest view that it has then
 }
 
-// message is the request as it is sent, with a signing request of the key.
-func (r Request) message(key *pki.Key, cs tls.ConnectionState) (wire.JoinRequest, error) {
-	csr, err := key.RequestOver(cs)
+// message is the request as it is sent over a conn, with a signing request of the
+// key.
+func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRequest, error) {
+	csr, err := key.RequestOver(conn.Secured.ConnectionState())
 	if err != nil {
 		return wire.JoinRequest{}, err
 	}
 	if r.Port < 0 || r.Port > 65535 {
 		return wire.JoinRequest{}, fmt.Errorf("%w: port %d", ErrRequest, r.Port)
+	}
+	port := uint16(r.Port)
+	if conn.Class == transport.ClassQUIC {
+		port = 0 // The conn comes from there, as far as no NAT has changed it.
 	}
 	rank := wire.AnyRank
 	if r.Rank != nil {
@@ -93,13 +105,14 @@ func (r Request) message(key *pki.Key, cs tls.ConnectionState) (wire.JoinRequest
 		CSR:        csr,
 		Advertised: r.Advertise,
 		Extra:      r.Candidates[:min(len(r.Candidates), addrsMax)],
-		Port:       uint16(r.Port),
+		Port:       port,
 		Host:       r.Host,
 		Name:       r.Name,
 		Rank:       int32(rank),
 		Spare:      r.Spare,
 		Again:      r.again,
 		Epoch:      r.epoch,
+		Endpoints:  endpointsMessage(r.Endpoints),
 	}, nil
 }
 
@@ -160,7 +173,15 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
-	m, err := req.message(key, s.line.secured().ConnectionState())
+	if req.Listen != nil && !req.again {
+		more, err := req.Listen(ctx, cluster, key.ID())
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrRequest, err)
+		}
+		req.Endpoints = slices.Concat(req.Endpoints, more)
+		s.req.Endpoints = req.Endpoints
+	}
+	m, err := req.message(key, transport.CapabilitiesOf(s.line.conn))
 	if err != nil {
 		return err
 	}

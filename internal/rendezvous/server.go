@@ -325,7 +325,9 @@ func viewMessage(v membership.View) wire.JoinView {
 
 func nodesMessage(nodes []membership.Node) (list []wire.JoinNode) {
 	for _, n := range nodes {
-		list = append(list, wire.JoinNode{ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name})
+		list = append(list, wire.JoinNode{
+			ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name, Endpoints: endpointsMessage(n.Endpoints),
+		})
 	}
 	return list
 }

@@ -16,6 +16,8 @@ const (
 	nameBytesMax        = 255
 	addrBytesMax        = 300 // a DNS name of 253 bytes, a colon and a port
 	addrsMax            = 16
+	endpointsMax        = 16
+	transportBytesMax   = 32
 	certificateBytesMax = 8192
 )
 
@@ -184,6 +186,25 @@ func (c *joinCodec) nodes(v *[]JoinNode) {
 		c.addrs(&node.Addrs)
 		c.name(&node.Host, nameBytesMax)
 		c.name(&node.Name, nameBytesMax)
+		c.endpoints(&node.Endpoints)
+	}
+}
+
+// endpoints is a list of at most endpointsMax endpoints.
+func (c *joinCodec) endpoints(v *[]JoinEndpoint) {
+	n := uint8(min(len(*v), endpointsMax+1))
+	if c.u8(&n); n > endpointsMax {
+		c.fail(fmt.Errorf("%w: more than %d transports", errTooLong, endpointsMax))
+	}
+	if c.err != nil {
+		return
+	}
+	if !c.encoding && n > 0 {
+		*v = make([]JoinEndpoint, n)
+	}
+	for i := range *v {
+		c.name(&(*v)[i].Transport, transportBytesMax)
+		c.name(&(*v)[i].Addr, addrBytesMax)
 	}
 }
 

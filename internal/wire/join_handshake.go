@@ -92,6 +92,7 @@ type JoinRequest struct {
 	Spare      bool     // the node replaces one that has failed
 	Again      bool     // a seed has admitted the node before, and the conn to it has ended
 	Epoch      uint64   // newest view that the node has; 0: none
+	Endpoints  []JoinEndpoint
 }
 
 func (m JoinRequest) code(c *joinCodec) JoinMessage {
@@ -105,6 +106,7 @@ func (m JoinRequest) code(c *joinCodec) JoinMessage {
 	c.flag(&m.Spare)
 	c.flag(&m.Again)
 	c.u64(&m.Epoch)
+	c.endpoints(&m.Endpoints)
 	return m
 }
 

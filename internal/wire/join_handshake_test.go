@@ -87,7 +87,7 @@ var joinRequests = []JoinMessage{
 		Advertised: []string{"node1.example:7000"},
 		Extra:      []string{"10.0.0.1:7000", "[fd00::1]:7000"},
 		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
-		Again: true, Epoch: 1 << 40,
+		Again: true, Epoch: 1 << 40, Endpoints: []JoinEndpoint{{Transport: "tcp"}, {"unix", "@x"}},
 	},
 }
 

@@ -12,10 +12,20 @@ type JoinNode struct {
 	Addrs []string // in the order in which to try them
 	Host  string
 	Name  string
+	// Endpoints are where the transports of the node listen, one each.
+	Endpoints []JoinEndpoint
+}
+
+// A JoinEndpoint is where a transport of a node listens.
+type JoinEndpoint struct {
+	Transport string
+	// Addr is in the form of the transport. If it is empty, a transport between
+	// hosts listens at the Addrs of the node, and one within a host at its ID.
+	Addr string
 }
 
 // joinNodeBytesMin is the length of a JoinNode whose fields are all empty.
-const joinNodeBytesMin = 16 + 1 + 2 + 2
+const joinNodeBytesMin = 16 + 1 + 2 + 2 + 1
 
 func (m JoinView) code(c *joinCodec) JoinMessage {
 	c.u64(&m.Epoch)

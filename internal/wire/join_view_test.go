@@ -10,7 +10,10 @@ import (
 var joinViews = []JoinMessage{
 	JoinView{Epoch: 1},
 	JoinView{Epoch: 1 << 40, Nodes: []JoinNode{
-		{ID: id16(1), Addrs: []string{"10.0.0.1:7000", "[::1]:7000"}, Host: "a", Name: "a:1"},
+		{
+			ID: id16(1), Addrs: []string{"10.0.0.1:7000", "[::1]:7000"}, Host: "a", Name: "a:1",
+			Endpoints: []JoinEndpoint{{Transport: "quic"}, {"unix", "/run/nexar/1"}},
+		},
 		{ID: id16(2)},
 	}},
 }
@@ -20,12 +23,15 @@ func TestJoinView(t *testing.T) {
 		checkJoinMessage(t, m)
 	}
 	node := JoinNode{Addrs: slices.Repeat([]string{strings.Repeat("a", addrBytesMax)}, addrsMax)}
-	checkJoinRefused(t, errTooLong, JoinView{Nodes: slices.Repeat([]JoinNode{node}, 300)})
+	checkJoinRefused(t, errTooLong, JoinView{Nodes: slices.Repeat([]JoinNode{node}, 300)},
+		JoinView{Nodes: []JoinNode{{Endpoints: make([]JoinEndpoint, endpointsMax+1)}}},
+		JoinView{Nodes: []JoinNode{{Endpoints: []JoinEndpoint{{Transport: strings.Repeat("t", transportBytesMax+1)}}}}})
 }
 
 // A view of a thousand ordinary nodes fits.
 func TestJoinViewOfAThousand(t *testing.T) {
-	node := JoinNode{Addrs: []string{"192.168.100.200:65535", "10.100.200.250:65535"}, Host: "0123456789abcdef0123456789abcdef", Name: "a-longish-hostname-of-a-container:1234567"}
+	node := JoinNode{Addrs: []string{"192.168.100.200:65535", "10.100.200.250:65535"}, Host: "0123456789abcdef0123456789abcdef", Name: "a-longish-hostname-of-a-container:1234567",
+		Endpoints: []JoinEndpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}}
 	if n := len(encodeJoin(t, JoinView{Epoch: 1, Nodes: slices.Repeat([]JoinNode{node}, 1000)})); n > JoinBytesMax/4 {
 		t.Errorf("%d bytes, want a quarter of the limit at most", n)
 	}
