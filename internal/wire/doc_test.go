@@ -339,6 +339,12 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 			b = append(b, byDoc(t, "JoinNode", v.Index(i))...)
 		}
 		return b
+	case "endpoints":
+		b = append(b, byte(v.Len()))
+		for i := range v.Len() {
+			b = append(b, byDoc(t, "JoinEndpoint", v.Index(i))...)
+		}
+		return b
 	}
 	t.Fatalf("unknown form %q", form)
 	return nil
