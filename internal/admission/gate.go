@@ -104,6 +104,14 @@ func (g *Gate) Len() int {
 	return g.table.Len()
 }
 
+// Limited reports whether connections of a source are refused now because too many have
+// failed, whether there is room or not.
+func (g *Gate) Limited(from Source) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Limited(time.Now(), from)
+}
+
 // Pressed reports whether an eighth of all places are taken.
 func (g *Gate) Pressed() bool {
 	g.mu.Lock()

@@ -120,7 +120,7 @@ func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	own := 0
 	if s != nil {
 		own = len(s.conns)
-		if s.forget(now, t.limits.Interval); s.failures >= t.limits.Burst {
+		if t.limited(now, s) {
 			return Decision{Verdict: Limited, Wait: t.limits.Interval - now.Sub(s.settled)}
 		}
 	}
@@ -148,6 +148,17 @@ func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	s.conns = append(s.conns, c)
 	t.conns++
 	return Decision{Conn: c, Evicted: evicted}
+}
+
+// Limited reports whether Admit would limit a source now.
+func (t *Table) Limited(now time.Time, from Source) bool {
+	s := t.sources[from]
+	return s != nil && t.limited(now, s)
+}
+
+func (t *Table) limited(now time.Time, s *source) bool {
+	s.forget(now, t.limits.Interval)
+	return s.failures >= t.limits.Burst
 }
 
 // heaviest is the source with the most connections; of several, the one that has the

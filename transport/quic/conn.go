@@ -26,7 +26,7 @@ type Conn struct {
 	// several that wait, however many streams have come.
 	accepting chan struct{}
 
-	probation *probation // of a peer that was accepted without an identity; else nil
+	unproved *unproved // of a peer that was accepted without an identity; else nil
 
 	watching atomic.Bool
 	read     atomic.Int64 // bytes taken from pipes
@@ -58,7 +58,7 @@ func (c *Conn) RemoteAddr() string { return c.remote }
 func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
 
 // Proved implements [transport.Prover].
-func (c *Conn) Proved() bool { return c.probation == nil || c.probation.proved() }
+func (c *Conn) Proved() bool { return c.unproved == nil || c.unproved.proved() }
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.qc.Context().Done() }

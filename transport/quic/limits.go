@@ -27,8 +27,8 @@ type handshakes struct {
 	pending atomic.Int64
 	tasks   sync.WaitGroup
 
-	// staff is told how many handshakes are under way.
-	staff atomic.Pointer[func(int64)]
+	// startAcceptors is told how many handshakes are under way.
+	startAcceptors atomic.Pointer[func(int64)]
 }
 
 var errTooManyHandshakes = errors.New("quic: too many handshakes are under way")
@@ -38,14 +38,14 @@ var errTooManyHandshakes = errors.New("quic: too many handshakes are under way")
 // forged addresses never get past it, and a Retry costs no state.
 func (g *handshakes) needsRetry(net.Addr) bool { return g.admission.Pressed() }
 
-type probationKey struct{}
+type unprovedKey struct{}
 
-// A probation is an incoming connection until its peer has authenticated itself.
-type probation struct {
+// An unproved is an incoming connection until its peer has authenticated itself.
+type unproved struct {
 	gate   *handshakes
 	ticket *admission.Ticket
 	once   sync.Once   // ends the handshake
-	stop   func() bool // keeps the end of the connection from ending the probation
+	stop   func() bool // keeps the end of the connection from calling end
 
 	mu      sync.Mutex
 	evicted bool
@@ -61,7 +61,7 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 		g.pending.Add(-1)
 		return nil, errTooManyHandshakes
 	}
-	p := &probation{gate: g}
+	p := &unproved{gate: g}
 	var err error
 	p.ticket, err = g.admission.TryEnter(admission.SourceOf(addrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
 	if err != nil {
@@ -69,19 +69,19 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 		g.refusals.note(err)
 		return nil, err
 	}
-	(*g.staff.Load())(pending)
+	(*g.startAcceptors.Load())(pending)
 	g.tasks.Add(1)
 	p.stop = context.AfterFunc(ctx, p.end)
-	return context.WithValue(ctx, probationKey{}, p), nil
+	return context.WithValue(ctx, unprovedKey{}, p), nil
 }
 
-// probationOf is that of an incoming connection.
-func probationOf(qc *quicgo.Conn) *probation {
-	return qc.Context().Value(probationKey{}).(*probation)
+// unprovedOf is that of an incoming connection.
+func unprovedOf(qc *quicgo.Conn) *unproved {
+	return qc.Context().Value(unprovedKey{}).(*unproved)
 }
 
 // evict closes the connection for the sake of another one. It does not block.
-func (p *probation) evict() {
+func (p *unproved) evict() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.evicted = true
@@ -91,7 +91,7 @@ func (p *probation) evict() {
 }
 
 // attach takes the connection, which can be closed from now on.
-func (p *probation) attach(qc *quicgo.Conn) {
+func (p *unproved) attach(qc *quicgo.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conn = qc
@@ -101,17 +101,17 @@ func (p *probation) attach(qc *quicgo.Conn) {
 }
 
 // closeBusy is called with the lock held and before end, so tasks is not zero.
-func (p *probation) closeBusy() {
+func (p *unproved) closeBusy() {
 	p.gate.tasks.Go(func() {
 		p.conn.CloseWithError(codeBusy, "too many unauthenticated connections")
 	})
 }
 
 // handshakeOver ends the count of a handshake.
-func (p *probation) handshakeOver() { p.once.Do(func() { p.gate.pending.Add(-1) }) }
+func (p *unproved) handshakeOver() { p.once.Do(func() { p.gate.pending.Add(-1) }) }
 
-// proved ends the probation. It reports false if the connection was evicted before.
-func (p *probation) proved() bool {
+// proved notes that the peer has authenticated itself. It reports false if the connection was evicted before.
+func (p *unproved) proved() bool {
 	ok := p.ticket.Prove()
 	if p.stop() {
 		p.end()
@@ -119,8 +119,8 @@ func (p *probation) proved() bool {
 	return ok
 }
 
-// end runs once, when the probation or the connection has ended.
-func (p *probation) end() {
+// end runs once, when the peer has authenticated itself or the connection has ended.
+func (p *unproved) end() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
@@ -140,8 +140,8 @@ const (
 	unprovenBytesMax = 1 << 20
 )
 
-// restrain ends the connection when a client without identity sends too much.
-func (c *Conn) restrain() {
+// limitUnread ends the connection when a client without identity sends too much.
+func (c *Conn) limitUnread() {
 	for until := time.Now().Add(unprovenTime); time.Now().Before(until); {
 		if !c.pause(100 * time.Millisecond) {
 			return

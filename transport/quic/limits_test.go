@@ -112,9 +112,9 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.pending.Load() == 0 })
 }
 
-// TestProbation: a client without identity is counted until its proof is reported,
+// TestUnproved: a client without identity is counted until its proof is reported,
 // and never evicted after that.
-func TestProbation(t *testing.T) {
+func TestUnproved(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	seed := newTestNode(t, Config{MaxHandshakes: 2}, ca.Node(t, "seed"))
 	end := newTestNode(t, Config{}, ca.Node(t, "client")).end

@@ -11,9 +11,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// visitorsMax is how many TCP connections wait for the Accept of a listener
+// sharedBacklogMax is how many TCP connections wait for the Accept of a listener
 // before more are closed.
-const visitorsMax = 256
+const sharedBacklogMax = 256
 
 // A listener has the TCP connections to an Endpoint that do not begin as a
 // watch does.
@@ -52,7 +52,7 @@ func (s *watchServer) share() (net.Listener, error) {
 	}
 	s.shared = &listener{
 		server:  s,
-		waiting: make(chan net.Conn, visitorsMax),
+		waiting: make(chan net.Conn, sharedBacklogMax),
 		closed:  make(chan struct{}),
 	}
 	return s.shared, nil
@@ -67,7 +67,7 @@ func (s *watchServer) handOver(sock net.Conn, first byte, ticket *admission.Tick
 	if ok && s.shared != nil {
 		sock.SetDeadline(time.Time{})
 		select {
-		case s.shared.waiting <- &visitor{TCPConn: tcp, first: first, unread: true, ticket: ticket}:
+		case s.shared.waiting <- &sharedConn{TCPConn: tcp, first: first, unread: true, ticket: ticket}:
 			return
 		default:
 		}
@@ -107,9 +107,9 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// A visitor is a TCP connection whose first byte has been read. Read returns
+// A sharedConn is a TCP connection of the shared port whose first byte has been read. Read returns
 // it once more. What else a TCPConn offers for reading skips it.
-type visitor struct {
+type sharedConn struct {
 	*net.TCPConn
 	first  byte
 	unread bool
@@ -117,15 +117,15 @@ type visitor struct {
 }
 
 // Ticket is the connection's place among the unauthenticated ones.
-func (v *visitor) Ticket() *admission.Ticket { return v.ticket }
+func (v *sharedConn) Ticket() *admission.Ticket { return v.ticket }
 
 // Close also gives the place back.
-func (v *visitor) Close() error {
+func (v *sharedConn) Close() error {
 	v.ticket.Leave()
 	return v.TCPConn.Close()
 }
 
-func (v *visitor) Read(p []byte) (int, error) {
+func (v *sharedConn) Read(p []byte) (int, error) {
 	if !v.unread || len(p) == 0 {
 		return v.TCPConn.Read(p)
 	}
@@ -135,6 +135,6 @@ func (v *visitor) Read(p []byte) (int, error) {
 }
 
 // WriteTo keeps io.Copy from going past Read.
-func (v *visitor) WriteTo(w io.Writer) (int64, error) {
+func (v *sharedConn) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, struct{ io.Reader }{v})
 }

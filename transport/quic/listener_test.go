@@ -154,7 +154,7 @@ func TestListenerAndStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCut(t, first, soon)
-	if !accepted.(*visitor).Ticket().Prove() {
+	if !accepted.(*sharedConn).Ticket().Prove() {
 		t.Error("a client that has just come was evicted")
 	}
 }
@@ -163,11 +163,11 @@ func TestListenerAndStrangers(t *testing.T) {
 func TestListenerBacklog(t *testing.T) {
 	node := newTestNodes(t, 1, unwatched())[0]
 	l := share(t, node)
-	for range visitorsMax {
+	for range sharedBacklogMax {
 		visit(t, node, "x")
 	}
-	eventually(t, "a full backlog", func() bool { return len(l.(*listener).waiting) == visitorsMax })
+	eventually(t, "a full backlog", func() bool { return len(l.(*listener).waiting) == sharedBacklogMax })
 	wantCut(t, visit(t, node, "x"), soon)
 	l.Close()
-	eventually(t, "the end of the visitors", func() bool { return node.end.handshakes.admission.Len() == 0 })
+	eventually(t, "the end of the connections", func() bool { return node.end.handshakes.admission.Len() == 0 })
 }

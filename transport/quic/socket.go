@@ -92,7 +92,7 @@ func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
 		return packets
 	}
 	enlarge(udp, bufferBytes, e.cfg.Log)
-	return &socket{UDPConn: udp, dials: &e.dials}
+	return &socket{UDPConn: udp, dials: &e.dials, batch: newBatchReader(udp), initials: newInitialFilter(&e.handshakes)}
 }
 
 // bufferBytes is what quic-go wants a socket to buffer, so that a burst is not
@@ -123,7 +123,18 @@ func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
 // come back, and firewalls drop a packet now and then.
 type socket struct {
 	*net.UDPConn
-	dials *dials
+	dials    *dials
+	batch    batchReader
+	initials *initialFilter
+	refusal  []byte // the last packet that refused a client; of the goroutine that reads
+}
+
+// refuse tells a client that its connection is refused. oob is for the answer.
+func (s *socket) refuse(client *initialHeader, to *net.UDPAddr, oob []byte) {
+	packet, err := appendRefusal(s.refusal[:0], client)
+	if s.refusal = packet; err == nil && len(packet) > 0 {
+		s.WriteMsgUDP(packet, oob, to) // A client that does not get it asks again.
+	}
 }
 
 func (s *socket) WriteMsgUDP(p, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {

@@ -78,8 +78,8 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	if e.transport != nil {
 		return nil, errors.New("quic: the endpoint has a transport already")
 	}
-	staff := t.staff
-	e.handshakes.staff.Store(&staff)
+	startAcceptors := t.startAcceptors
+	e.handshakes.startAcceptors.Store(&startAcceptors)
 	// An early listener hands connections over as soon as their ClientHello has been
 	// read, so that they can be evicted during the handshake. There is no 0-RTT.
 	ln, err := e.quic.ListenEarly(creds.Server(), conf)
@@ -177,10 +177,10 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// staff starts as many acceptors as there are handshakes under way. quic-go
+// startAcceptors starts as many acceptors as there are handshakes under way. quic-go
 // lets only 32 connections wait for an acceptor, and refuses more although
 // their peers count as connected already.
-func (t *Transport) staff(handshakes int64) {
+func (t *Transport) startAcceptors(handshakes int64) {
 	for t.acceptors.Load() < handshakes {
 		t.acceptors.Add(1)
 		t.loop.Go(t.acceptLoop)
@@ -199,7 +199,7 @@ func (t *Transport) acceptLoop() {
 		cancel()
 		switch {
 		case err == nil:
-			t.welcome(qc)
+			t.awaitHandshake(qc)
 		case !idle:
 			return // the listener is closed
 		default:
@@ -214,9 +214,9 @@ func (t *Transport) acceptLoop() {
 	}
 }
 
-// welcome waits for the end of a handshake, during which the connection may be evicted.
-func (t *Transport) welcome(qc *quicgo.Conn) {
-	p := probationOf(qc)
+// awaitHandshake waits for the end of a handshake, during which the connection may be evicted.
+func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
+	p := unprovedOf(qc)
 	defer p.handshakeOver()
 	p.attach(qc)
 	select {
@@ -230,8 +230,8 @@ func (t *Transport) welcome(qc *quicgo.Conn) {
 }
 
 // admit hands a connection to Accept if its peer has proved an identity, or may do so
-// later by other means: then it stays on probation.
-func (t *Transport) admit(qc *quicgo.Conn, p *probation) {
+// later by other means: then it can be evicted until it has.
+func (t *Transport) admit(qc *quicgo.Conn, p *unproved) {
 	log := t.end.cfg.Log
 	peer, err := t.creds.Peer(qc.ConnectionState().TLS)
 	if err != nil {
@@ -247,8 +247,8 @@ func (t *Transport) admit(qc *quicgo.Conn, p *probation) {
 		return
 	}
 	if peer == "" {
-		c.probation = p
-		c.spawn(c.restrain)
+		c.unproved = p
+		c.spawn(c.limitUnread)
 	}
 	select {
 	case t.backlog <- c:

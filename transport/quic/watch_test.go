@@ -24,7 +24,7 @@ func awaitDone(t *testing.T, c transport.Conn) {
 }
 
 // eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
 		if time.Since(start) > soon {

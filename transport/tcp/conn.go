@@ -263,7 +263,10 @@ func (c *conn) addSender(paired bool) *sender {
 	if paired {
 		next, bit = &c.paired, pairedBit
 	}
-	s := &sender{conn: c, id: *next | bit, opened: make(chan struct{}), gone: make(chan struct{})}
+	s := &sender{
+		conn: c, id: *next | bit, opened: make(chan struct{}), gone: make(chan struct{}),
+		moved: moved{changed: make(chan struct{}, 1)},
+	}
 	*next += 2
 	c.outgoing[s.id] = s
 	return s
@@ -303,7 +306,10 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	case len(c.incoming) >= c.t.cfg.MaxPipes:
 		return nil, errTooMany
 	}
-	r := &receiver{conn: c, id: id, announced: make(chan struct{}), gone: make(chan struct{})}
+	r := &receiver{
+		conn: c, id: id, announced: make(chan struct{}), gone: make(chan struct{}),
+		moves: moves{attached: make(chan struct{}, 1)},
+	}
 	c.incoming[id] = r
 	return r, nil
 }

@@ -59,12 +59,15 @@ func (f *subflow) readHeader() error {
 	return nil
 }
 
-// relieve has a pipe of this side move to another socket. It does not wait.
-func (c *conn) relieve(s *sender) {
-	begun := s.wantMove()
+// startMove has a pipe of this side move to another socket, unless it cannot use one now. It
+// does not wait.
+func (c *conn) startMove(s *sender) {
+	wanted, begun := s.wantMove()
 	switch {
+	case !wanted:
+		return
 	case !c.dialed:
-		c.say(message{kind: msgMove, pipe: s.id}) // for another time, if the peer could not
+		c.say(message{kind: msgMove, pipe: s.id}) // again if the peer has failed before
 		return
 	case !begun:
 		return // The attempt goes on.

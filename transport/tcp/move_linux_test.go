@@ -32,7 +32,7 @@ func TestAwaitAfterMove(t *testing.T) {
 		write()
 		old := s.wroteTo()
 		eventually(t, "an acknowledgement of all bytes", func() bool { return old.unacked(size) == 0 })
-		from.relieve(s)
+		from.startMove(s)
 		eventually(t, "a move", func() bool { return s.wroteTo() != old && r.moving.Load() })
 		write()
 		eventually(t, "the bytes of the old socket", read)

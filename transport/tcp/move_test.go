@@ -19,18 +19,19 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// A hole is a socket that takes all bytes and passes on only so many of them, as if
-// its packets were lost.
-type hole struct {
+// A blackhole is a socket that takes all bytes and passes on only so many of them, as if
+// the packets with the others were lost.
+type blackhole struct {
 	socket
 	raw    syscall.RawConn
 	passes int // bytes
 
 	mu        sync.Mutex
 	swallowed int
+	endLost   bool // CloseWrite was called, and nothing was sent
 }
 
-func (h *hole) Write(p []byte) (int, error) {
+func (h *blackhole) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := min(len(p), h.passes)
@@ -44,7 +45,7 @@ func (h *hole) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (h *hole) unacked() int {
+func (h *blackhole) unacked() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n, ok := queuedBytes(h.raw)
@@ -54,10 +55,25 @@ func (h *hole) unacked() int {
 	return h.swallowed + n
 }
 
-// A noRaw is the raw connection of a hole: nothing goes past its Write.
+// CloseWrite loses the FIN.
+func (h *blackhole) CloseWrite() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endLost = true
+	return nil
+}
+
+func (h *blackhole) progress() socketProgress {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lost := h.swallowed > 0 || h.endLost
+	return socketProgress{inFlight: lost, repairs: lost}
+}
+
+// A noRaw is the raw connection of a blackhole: nothing goes past its Write.
 type noRaw struct{}
 
-var errNoRaw = errors.New("a hole has no file descriptor")
+var errNoRaw = errors.New("a blackhole has no file descriptor")
 
 func (noRaw) Control(func(uintptr)) error    { return errNoRaw }
 func (noRaw) Read(func(uintptr) bool) error  { return errNoRaw }
@@ -65,8 +81,8 @@ func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
 
 var _ syscall.RawConn = noRaw{}
 
-// dig makes the socket of a pipe a hole, when nothing is being sent on it.
-func (s *sender) dig(t *testing.T, passes int) {
+// blackhole makes the socket of a pipe a blackhole, when nothing is being sent on it.
+func (s *sender) blackhole(t *testing.T, passes int) {
 	t.Helper()
 	eventually(t, "the end of the flusher", func() bool {
 		s.mu.Lock()
@@ -76,16 +92,16 @@ func (s *sender) dig(t *testing.T, passes int) {
 			return false
 		}
 		s.out = &subflow{
-			sock: &hole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
+			sock: &blackhole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
 			ch: f.ch, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
 		}
 		return true
 	})
 }
 
-// TestMoveFromHole: the bytes that a socket has swallowed come out of the next one, once and
+// TestMoveFromBlackhole: the bytes that a socket has swallowed come out of the next one, once and
 // in order, whichever side has dialed and whether or not pipes share a socket.
-func TestMoveFromHole(t *testing.T) {
+func TestMoveFromBlackhole(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		for _, dialer := range []bool{true, false} {
 			for _, paired := range []bool{true, false} {
@@ -108,14 +124,14 @@ func TestMoveFromHole(t *testing.T) {
 					} else {
 						s, r = pipeBetween(t, from, to)
 					}
-					testHoles(t, from, s, r)
+					testBlackholes(t, from, s, r)
 				})
 			}
 		}
 	})
 }
 
-func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
+func testBlackholes(t *testing.T, c *conn, s *sender, r *receiver) {
 	c.lossyUntil = time.Now().Add(time.Hour)
 	c.lossy.Store(true)
 	next, expect := counting(), counting()
@@ -139,13 +155,13 @@ func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
 		}
 	})
 	for _, n := range sizes {
-		s.dig(t, rand.N(2*n))
+		s.blackhole(t, rand.N(2*n))
 		if m, err := s.Write(next(n)); m != n || err != nil {
 			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
 		}
 		before := s.wroteTo()
 		eventually(t, "a move", func() bool {
-			c.relieve(s)
+			c.startMove(s)
 			return s.wroteTo() != before
 		})
 	}
@@ -154,10 +170,10 @@ func testHoles(t *testing.T, c *conn, s *sender, r *receiver) {
 		t.Fatalf("the conn has ended: %v", err)
 	}
 	before := s.wroteTo()
-	s.dig(t, 0)
+	s.blackhole(t, 0)
 	s.Close() // also the end has to get through
 	eventually(t, "a move", func() bool {
-		c.relieve(s)
+		c.startMove(s)
 		return s.wroteTo() != before
 	})
 	r.SetReadDeadline(time.Now().Add(soon))
@@ -173,9 +189,9 @@ func (s *sender) wroteTo() *subflow {
 	return s.out
 }
 
-// restless moves the pipes of a node all the time, and makes more bytes count as lost
+// moveConstantly moves the pipes of a node all the time, and makes more bytes count as lost
 // than are.
-func restless(t testing.TB, node *testNode) {
+func moveConstantly(t testing.TB, node *testNode) {
 	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
 	done := make(chan struct{})
 	var all sync.WaitGroup
@@ -199,7 +215,7 @@ func restless(t testing.TB, node *testNode) {
 				senders := slices.Collect(maps.Values(c.outgoing))
 				c.mu.Unlock()
 				if len(senders) > 0 {
-					c.relieve(senders[rand.N(len(senders))])
+					c.startMove(senders[rand.N(len(senders))])
 				}
 			}
 		}
@@ -220,7 +236,7 @@ func TestConformanceOnTheMove(t *testing.T) {
 					}
 					cfg.Listener = smallBuffers{l}
 					nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
-					restless(tb, nodes[i])
+					moveConstantly(tb, nodes[i])
 				}
 				made := conforming(nodes)
 				if !cfg.Plain {
@@ -283,7 +299,10 @@ type heard struct {
 	bytes *bytes.Reader
 }
 
-func (s heard) Read(p []byte) (int, error) { return s.bytes.Read(p) }
+func (s heard) Read(p []byte) (int, error)       { return s.bytes.Read(p) }
+func (heard) Write(p []byte) (int, error)        { return len(p), nil }
+func (heard) Close() error                       { return nil }
+func (heard) SetWriteDeadline(t time.Time) error { return nil }
 
 // TestPatrol: a socket without progress counts as stalled when its timer has run out
 // again, or after a while. A closed window does not count.
@@ -405,7 +424,7 @@ func TestManyLostSockets(t *testing.T) {
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
 	eventually(t, "a socket that the peer has", func() bool {
-		from.relieve(s)
+		from.startMove(s)
 		f := s.wroteTo()
 		return f.serial > 0 && !f.unsure.Load()
 	})

@@ -74,7 +74,7 @@ func (c *conn) inspect(now time.Time) {
 		}
 		if stalled && now.Sub(s.health.tried) >= moveRetry {
 			s.health.tried = now
-			c.relieve(s)
+			c.startMove(s)
 		}
 	}
 	if c.lossy.Load() && now.After(c.lossyUntil) {
@@ -83,11 +83,12 @@ func (c *conn) inspect(now time.Time) {
 }
 
 // inspect reports whether packets were lost since the last call, and whether the
-// socket makes no progress. It asks the kernel only about sockets in use.
+// socket makes no progress. It asks the kernel only about sockets in use. That of a pipe that
+// was closed is in use until the peer has read the end: the FIN can get lost as well.
 func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 	h := &s.health
 	s.mu.Lock()
-	flow, busy := s.out, s.writing || s.flusher != nil || s.sent != h.sent || h.last.inFlight
+	flow, busy := s.out, s.writing || s.flusher != nil || s.closed || s.sent != h.sent || h.last.inFlight
 	h.sent = s.sent
 	s.mu.Unlock()
 	switch {
@@ -102,7 +103,7 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 		h.since, h.sound = now, now
 		return false, false
 	}
-	p, ok := progress(flow.raw)
+	p, ok := flow.progress()
 	if !ok {
 		return false, false
 	}

@@ -160,10 +160,10 @@ func (k *polling) tryRead(p []byte) (int, error) {
 	err := k.r.in.Load().raw.Control(k.try)
 	k.p = nil
 	n, err := k.r.took(p[:k.n]), cmp.Or(err, k.err)
-	if err != nil && k.r.outdated(err) {
-		err = nil // The next call reads from another subflow.
+	if n > 0 || err == nil || k.r.outdated(err) {
+		return n, nil // The next call may read from another subflow.
 	}
-	return n, err
+	return 0, k.r.verdict(err)
 }
 
 func (k *polling) trier() func(fd uintptr) {

@@ -251,6 +251,12 @@ func (r *receiver) explain(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
 	}
+	return r.awaitVerdict(err, nil)
+}
+
+// awaitVerdict waits until verdict has a result. It returns nil before if another subflow
+// follows that in, which attached reports.
+func (r *receiver) awaitVerdict(err error, attached <-chan struct{}) error {
 	tick := time.NewTicker(verdictTick)
 	defer tick.Stop()
 	announced := r.announced
@@ -259,6 +265,10 @@ func (r *receiver) explain(err error) error {
 			return verdict
 		}
 		select {
+		case <-attached:
+			if r.moving.Load() {
+				return nil
+			}
 		case <-r.gone:
 		case <-announced:
 			announced = nil // cut short, unless verdict sees it now
@@ -272,6 +282,9 @@ func (r *receiver) explain(err error) error {
 
 // verdict is explain, but nil as long as that would have to wait.
 func (r *receiver) verdict(err error) error {
+	if r.finished {
+		return io.EOF
+	}
 	if r.broke.IsZero() {
 		r.broke = time.Now()
 	}

@@ -2,8 +2,10 @@ package tcp
 
 import (
 	"math"
+	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // A moves is the state of a receiver that goes on with another socket. All offsets are those
@@ -12,7 +14,8 @@ type moves struct {
 	in     atomic.Pointer[subflow] // the current subflow; the goroutine that reads changes it
 	moving atomic.Bool             // there is something in next
 
-	redials atomic.Bool // this side dials for the sender
+	redials  atomic.Bool   // this side dials for the sender
+	attached chan struct{} // has something after a subflow came into next
 
 	// Of the goroutine that reads.
 	read    uint64 // bytes, from all subflows
@@ -29,11 +32,27 @@ func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
 		q := p[:min(len(p), r.room())]
 		n, err = r.in.Load().sock.Read(q)
-		n = r.took(q[:n])
-		if n > 0 || err != nil && !r.outdated(err) {
-			return n, err
+		if n = r.took(q[:n]); n > 0 {
+			return n, nil // An error comes again without bytes.
+		}
+		if err = r.endOfFlow(err); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// endOfFlow is called when a read has returned no new bytes. It returns nil if the pipe goes
+// on: with another subflow, which may have to come first. Otherwise it says why nothing
+// more can be read. A tls.Conn must not get an error before that is certain, as it
+// remembers errors.
+func (r *receiver) endOfFlow(err error) error {
+	switch {
+	case err == nil, r.outdated(err):
+		return nil
+	case isTimeout(err) && !r.stopped.Load():
+		return os.ErrDeadlineExceeded
+	}
+	return r.awaitVerdict(err, r.attached)
 }
 
 // room is how much may be read at most from the current subflow.
@@ -89,6 +108,7 @@ func (r *receiver) turn() (most int) {
 		r.next = r.next[1:]
 		old := r.in.Load()
 		r.skip = r.read - f.start
+		r.broke = time.Time{}
 		r.poll.swap(f)
 		old.endRead()
 		f.sock.Write([]byte{yes})
@@ -142,6 +162,10 @@ func (r *receiver) arrange() {
 			r.next = append(r.next, f)
 			r.moving.Store(true)
 			r.poll.interrupt()
+			select {
+			case r.attached <- struct{}{}:
+			default:
+			}
 			f.sock.Write([]byte{yes}) // has room for two bytes: this is the first
 		}
 	}

@@ -129,6 +129,7 @@ func (s *sender) shut(reason error) {
 	}
 	s.over = reason
 	close(s.gone)
+	s.change()
 	if s.out != nil {
 		s.out.endWrite()
 	}
@@ -170,6 +171,7 @@ func (s *sender) begin() error {
 		return nil
 	}
 	s.out.setWriteDeadline(past())
+	s.change()
 	s.mu.Unlock()
 	<-flusher
 
@@ -247,7 +249,7 @@ func (s *sender) flush(done chan struct{}) {
 		s.rest = s.rest[n:]
 		if err != nil && !isTimeout(err) && s.out.unsure.Load() {
 			s.mu.Unlock()
-			moved := s.awaitSpare(func() bool { return s.writing })
+			moved := s.awaitSpare(true)
 			s.mu.Lock()
 			if moved {
 				err = os.ErrDeadlineExceeded
@@ -377,6 +379,7 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 		return errPipeClosed
 	}
 	s.deadline = t
+	s.change()
 	if s.flusher == nil && s.spare == nil {
 		s.out.setWriteDeadline(t) // fails only if the pipe has ended
 	}
@@ -391,6 +394,7 @@ func (s *sender) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.change()
 	switch {
 	case s.writing:
 		s.out.setWriteDeadline(past())

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// spareTick is how often a write that waits for a spare subflow looks for it.
-const spareTick = 5 * time.Millisecond
-
 // oldsMax is how many sockets of a pipe the peer may still have to read from: each can
 // hold as much as its kernel takes.
 const oldsMax = 8
@@ -26,10 +23,11 @@ type moved struct {
 	keeps  bool   // kept has all bytes written since it was set
 	trimAt int    // length of kept at which acknowledged bytes are dropped
 
-	wants   bool       // to be given another socket
-	spare   *subflow   // to be used from now on; nil if there is none
-	olds    []*subflow // the peer may still have bytes of these to read
-	serial  uint32     // of the last move
+	wants   bool          // to be given another socket
+	changed chan struct{} // has something after a change that awaitSpare waits for
+	spare   *subflow      // to be used from now on; nil if there is none
+	olds    []*subflow    // the peer may still have bytes of these to read
+	serial  uint32        // of the last move
 	saidEnd bool
 }
 
@@ -95,9 +93,7 @@ func (s *sender) write(p []byte) (n int, err error) {
 // moved to it, and rest begins with the bytes to be sent again.
 func (s *sender) goesOn(err error) bool {
 	if !isTimeout(err) {
-		return s.out.unsure.Load() && s.awaitSpare(func() bool {
-			return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
-		})
+		return s.out.unsure.Load() && s.awaitSpare(false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,24 +104,54 @@ func (s *sender) goesOn(err error) bool {
 	return true
 }
 
-// awaitSpare moves the pipe when there is a spare subflow. It returns false if the pipe
-// has ended before, or enough, which it calls with s.mu held.
-func (s *sender) awaitSpare(enough func() bool) bool {
-	for ; ; time.Sleep(spareTick) {
+// awaitSpare moves the pipe when there is a spare subflow. It returns false if the pipe has
+// ended before, or the Write that calls it must end. With flushing it returns false when
+// a Write begins, and ignores the deadline. Only the user of the socket calls it.
+func (s *sender) awaitSpare(flushing bool) bool {
+	for {
 		s.mu.Lock()
-		over, spare := s.over != nil || enough(), s.spare != nil
-		if spare && !over {
+		deadline := s.deadline
+		over := s.over != nil || s.closed || !deadline.IsZero() && !time.Now().Before(deadline)
+		if flushing {
+			deadline, over = time.Time{}, s.over != nil || s.writing
+		}
+		spare := s.spare != nil && !over
+		if spare {
 			s.move()
 		}
 		s.mu.Unlock()
 		if over || spare {
-			return spare && !over
+			return spare
 		}
+		s.awaitChange(deadline)
 	}
 }
 
-// wantMove has takeOver accept a socket, once. It reports false if that was so before.
-func (s *sender) wantMove() bool {
+// awaitChange waits until something has changed for awaitSpare, or for the deadline.
+func (s *sender) awaitChange(deadline time.Time) {
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-s.changed:
+	case <-late:
+	}
+}
+
+// change wakes awaitSpare.
+func (s *sender) change() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wantMove has takeOver accept a socket, unless the pipe cannot use one. It reports
+// whether the pipe wants one, and whether that is new.
+func (s *sender) wantMove() (wanted, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.wants
@@ -138,7 +164,7 @@ func (s *sender) wantMove() bool {
 		return failed
 	})
 	s.wants = s.spare == nil && s.out != nil && len(s.olds) < oldsMax
-	return s.wants && !was
+	return s.wants, s.wants && !was
 }
 
 // unwantMove ends that.
@@ -158,6 +184,7 @@ func (s *sender) takeOver(f *subflow) {
 		return
 	}
 	s.wants, s.spare = false, f
+	s.change()
 	if s.writing || s.flusher != nil {
 		s.out.setWriteDeadline(past()) // The interrupted Write or flusher moves the pipe.
 		return

@@ -17,8 +17,11 @@ func (r *receiver) fillView() (int, error) {
 			n, err = r.took(r.has), r.readErr
 			r.has = r.has[:n]
 		}
-		if n > 0 || err != nil && !r.outdated(err) {
-			return n, err
+		if n > 0 {
+			return n, nil
+		}
+		if err = r.endOfFlow(err); err != nil {
+			return 0, err
 		}
 	}
 }

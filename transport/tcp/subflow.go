@@ -65,9 +65,20 @@ func (f *subflow) closeWrite() {
 	f.sock.CloseWrite()
 }
 
-// An unacker is a socket that knows itself how many bytes are unacknowledged: one of a
-// test.
-type unacker interface{ unacked() int }
+// An unacker is a socket that knows itself how many bytes are unacknowledged, and how far
+// they have come: one of a test.
+type unacker interface {
+	unacked() int
+	progress() socketProgress
+}
+
+// progress is how far the bytes written to the subflow have come, if the system can tell.
+func (f *subflow) progress() (socketProgress, bool) {
+	if u, ok := f.sock.(unacker); ok {
+		return u.progress(), true
+	}
+	return progress(f.raw)
+}
 
 // unacked is how many of the last bytes written the peer's kernel may not have; at most
 // most. Acknowledged bytes it keeps until its process has read them.

@@ -1,0 +1,208 @@
+package quic
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
+)
+
+// An initialFilter decides about the first packets of clients before quic-go sees them. What
+// quic-go does to refuse a client, or to have it prove its address, takes two goroutines
+// and tens of microseconds for each packet. A flood costs the filter a few.
+//
+// It keeps two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go: those that
+// open a connection from a source that the admission limits, and further packets of a
+// client that is told to prove its address. It never keeps a packet of a connection that
+// quic-go knows: a client has used the destination connection ID before, or one that this
+// side has chosen, which is shorter than the IDs of clients.
+//
+// Only the goroutine that reads the socket uses it.
+type initialFilter struct {
+	handshakes *handshakes
+	now        func() time.Time
+	seed       maphash.Seed
+	start      time.Time
+	records    [1024]initialRecord // by the hash of the client and its connection ID
+	answers    [256]answerBudget   // by the hash of the source
+}
+
+// An initialRecord is the memory of the last Initial with a destination connection ID.
+type initialRecord struct {
+	hash    uint64
+	at      time.Duration // since start
+	verdict initialVerdict
+}
+
+// holdsConnection reports whether the record is of a connection that may be in its handshake.
+func (r *initialRecord) holdsConnection(now time.Duration) bool {
+	return r.hash != 0 && r.verdict == initialAdmitted && now-r.at < handshakeMemory
+}
+
+// An initialVerdict says what becomes of an Initial packet.
+type initialVerdict uint8
+
+const (
+	initialAdmitted initialVerdict = iota // quic-go may open a connection
+	initialRetried                        // quic-go answers with a Retry
+	initialRefused                        // the client is answered with CONNECTION_REFUSED
+	initialDropped                        // the client is not answered
+)
+
+const (
+	// handshakeMemory is how long a connection ID counts as that of a connection. It is
+	// more than any handshake takes.
+	handshakeMemory = 15 * time.Second
+
+	// flightTime is how long the packets that a client sends at one time may be apart. The
+	// retransmission timer of a client takes longer.
+	flightTime = 100 * time.Millisecond
+
+	// clientIDMin is the length of the shortest connection ID that a client may choose
+	// (RFC 9000, section 7.2). Those of quic-go servers are shorter.
+	clientIDMin = 8
+
+	// initialBytesMin is the size of the smallest datagram that may carry the Initial of a
+	// client (RFC 9000, section 14.1).
+	initialBytesMin = 1200
+)
+
+func newInitialFilter(h *handshakes) *initialFilter {
+	f := &initialFilter{handshakes: h, now: time.Now, seed: maphash.MakeSeed()}
+	f.start = f.now()
+	return f
+}
+
+// inspect decides about a packet. With initialRefused, client says whom to answer.
+func (f *initialFilter) inspect(p []byte, from netip.Addr) (verdict initialVerdict, client initialHeader) {
+	client, ok := parseInitial(p)
+	if !ok || client.destID.n < clientIDMin {
+		return initialAdmitted, client
+	}
+	if len(p) < initialBytesMin {
+		return initialDropped, client
+	}
+	source := admission.SourceOf(from)
+	now := f.now().Sub(f.start)
+	hash := maphash.Comparable(f.seed, initialKey{from, client.destID})
+	r := &f.records[hash%uint64(len(f.records))]
+	known := r.hash == hash && now-r.at < handshakeMemory
+	if known && r.verdict == initialAdmitted {
+		return initialAdmitted, client
+	}
+	switch {
+	case f.handshakes.admission.Limited(source):
+		verdict = initialRefused
+	case !client.hasToken && f.handshakes.needsRetry(nil):
+		verdict = initialRetried
+	}
+	if verdict != initialAdmitted {
+		sameFlight := known && r.verdict == verdict && now-r.at < flightTime
+		budget := &f.answers[maphash.Comparable(f.seed, source)%uint64(len(f.answers))]
+		if sameFlight || !budget.take(now) {
+			return initialDropped, client
+		}
+	}
+	if verdict == initialRefused {
+		f.handshakes.refusals.note(&admission.RefusedError{Source: source, Err: admission.ErrLimited})
+	}
+	if verdict == initialAdmitted || !r.holdsConnection(now) {
+		*r = initialRecord{hash, now, verdict}
+	}
+	return verdict, client
+}
+
+type initialKey struct {
+	from netip.Addr
+	id   connectionID
+}
+
+// An answerBudget bounds the Retries and refusals for a source. Beyond it clients are not
+// answered. Those of a crowd ask again, and have all been answered within a few seconds.
+type answerBudget struct {
+	spent int
+	at    time.Duration // up to when answers have been given back
+}
+
+const (
+	answersMax   = 512 // at one time
+	answersEvery = time.Second / 128
+)
+
+// take reports whether one more answer is within the budget.
+func (b *answerBudget) take(now time.Duration) bool {
+	n := (now - b.at) / answersEvery
+	b.at += n * answersEvery
+	b.spent = max(0, b.spent-int(min(n, answersMax)))
+	if b.spent == answersMax {
+		return false
+	}
+	b.spent++
+	return true
+}
+
+// A connectionID is one of QUIC, of up to 20 bytes.
+type connectionID struct {
+	n     int
+	bytes [20]byte
+}
+
+func (id *connectionID) slice() []byte { return id.bytes[:id.n] }
+
+// append appends the ID with its length.
+func (id *connectionID) append(b []byte) []byte {
+	return append(append(b, byte(id.n)), id.slice()...)
+}
+
+// An initialHeader is what the header of an Initial packet says in the clear.
+type initialHeader struct {
+	version       uint32
+	destID, srcID connectionID
+	hasToken      bool
+}
+
+const (
+	versionQUIC1 = 1          // RFC 9000
+	versionQUIC2 = 0x6b3343cf // RFC 9369
+)
+
+// parseInitial reads the header of an Initial packet (RFC 9000, section 17.2.2). It reports
+// false if p is another packet.
+func parseInitial(p []byte) (h initialHeader, ok bool) {
+	const longHeader, fixedBit, typeBits = 0x80, 0x40, 0x30
+	if len(p) < 7 || p[0]&(longHeader|fixedBit) != longHeader|fixedBit {
+		return h, false
+	}
+	h.version = binary.BigEndian.Uint32(p[1:])
+	initial := byte(0)
+	switch h.version {
+	case versionQUIC1:
+	case versionQUIC2:
+		initial = 0x10
+	default:
+		return h, false
+	}
+	if p[0]&typeBits != initial {
+		return h, false
+	}
+	rest := p[5:]
+	if rest, ok = h.destID.read(rest); !ok {
+		return h, false
+	}
+	if rest, ok = h.srcID.read(rest); !ok || len(rest) == 0 {
+		return h, false
+	}
+	h.hasToken = rest[0] != 0 // its length
+	return h, true
+}
+
+// read reads an ID with its length, and returns what follows.
+func (id *connectionID) read(p []byte) (rest []byte, ok bool) {
+	if len(p) == 0 || int(p[0]) > len(id.bytes) || len(p) < 1+int(p[0]) {
+		return nil, false
+	}
+	id.n = copy(id.bytes[:], p[1:1+p[0]])
+	return p[1+id.n:], true
+}

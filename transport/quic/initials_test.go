@@ -1,0 +1,234 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/testpeer"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A filterTest is an initialFilter in fake time.
+type filterTest struct {
+	*initialFilter
+	t    *testing.T
+	gate *admission.Gate
+	time time.Time
+}
+
+func newFilterTest(t *testing.T) *filterTest {
+	// A limited source stays limited, since hours pass until a failure is forgotten.
+	gate := admission.NewGate(admission.Limits{Max: 512, Burst: 2, Interval: time.Hour})
+	h := &handshakes{admission: gate, refusals: &refusals{log: slog.New(slog.DiscardHandler)}}
+	f := &filterTest{initialFilter: newInitialFilter(h), t: t, gate: gate, time: time.Now()}
+	f.now = func() time.Time { return f.time }
+	f.start = f.time
+	return f
+}
+
+func (f *filterTest) want(want initialVerdict, id byte, from string) {
+	f.t.Helper()
+	f.wantPacket(want, initialPacket(8, id, false), from)
+}
+
+func (f *filterTest) wantPacket(want initialVerdict, p []byte, from string) {
+	f.t.Helper()
+	if got, _ := f.inspect(p, netip.MustParseAddr(from)); got != want {
+		f.t.Fatalf("the verdict is %d, want %d", got, want)
+	}
+}
+
+// initialPacket is an Initial with a destination connection ID of n bytes.
+func initialPacket(n int, id byte, token bool) []byte {
+	p := []byte{0xc0, 0, 0, 0, 1, byte(n)}
+	for range n {
+		p = append(p, id)
+	}
+	p = append(p, 4, 1, 2, 3, 4)
+	if token {
+		p = append(p, 5, 1, 2, 3, 4, 5)
+	} else {
+		p = append(p, 0)
+	}
+	return append(p, make([]byte, initialBytesMin-len(p))...)
+}
+
+// limit has so many connections of a source fail that it is limited for several seconds.
+func limit(tb testing.TB, gate *admission.Gate, from netip.Addr) {
+	tb.Helper()
+	var tickets []*admission.Ticket
+	for range 400 {
+		ticket, err := gate.TryEnter(admission.SourceOf(from), true, func() {})
+		if errors.Is(err, admission.ErrLimited) {
+			break
+		} else if err != nil {
+			tb.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	for _, ticket := range tickets {
+		ticket.Leave()
+	}
+}
+
+// press fills the gate until clients must prove their address.
+func press(tb testing.TB, gate *admission.Gate) {
+	tb.Helper()
+	for !gate.Pressed() {
+		if _, err := gate.TryEnter(admission.SourceOf(netip.MustParseAddr("127.0.0.3")), true, func() {}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// TestLimitedSource: new connections of a limited source are refused before quic-go hears
+// of them, once for each flight of a client. Those that it knows, and those of other sources,
+// are not.
+func TestLimitedSource(t *testing.T) {
+	const limited, other = "127.0.0.2", "127.0.0.3"
+	f := newFilterTest(t)
+	f.want(initialAdmitted, 1, limited)
+	limit(t, f.gate, netip.MustParseAddr(limited))
+	f.want(initialAdmitted, 1, limited)
+	f.want(initialRefused, 2, limited)
+	f.want(initialDropped, 2, limited)
+	f.want(initialAdmitted, 2, other)
+	f.want(initialRefused, 3, limited)
+	f.wantPacket(initialAdmitted, initialPacket(4, 9, true), limited) // an ID of this side
+	f.wantPacket(initialDropped, initialPacket(8, 4, false)[:1199], limited)
+	f.time = f.time.Add(flightTime)
+	f.want(initialRefused, 2, limited) // It asks again.
+	f.want(initialAdmitted, 1, limited)
+	f.time = f.time.Add(handshakeMemory)
+	f.want(initialRefused, 1, limited)
+}
+
+// TestRetryOncePerFlight: quic-go answers one packet of each flight of a client that has to
+// prove its address. A token, or a connection, lets all packets pass.
+func TestRetryOncePerFlight(t *testing.T) {
+	const from = "127.0.0.2"
+	f := newFilterTest(t)
+	f.want(initialAdmitted, 1, from)
+	press(t, f.gate)
+	f.want(initialAdmitted, 1, from)
+	f.want(initialRetried, 2, from)
+	f.want(initialDropped, 2, from)
+	f.wantPacket(initialAdmitted, initialPacket(8, 2, true), from)
+	f.want(initialAdmitted, 2, from)
+	f.time = f.time.Add(flightTime)
+	f.want(initialRetried, 3, from)
+}
+
+// TestAnswersAreBounded: a source is answered so often at one time and so often in a
+// second, and others beside it are.
+func TestAnswersAreBounded(t *testing.T) {
+	f := newFilterTest(t)
+	press(t, f.gate)
+	const rate, seconds = 4000, 4
+	var answered [2]int
+	for i := range rate * seconds {
+		f.time = f.time.Add(time.Second / rate)
+		p := initialPacket(8, 0, false)
+		p[6], p[7] = byte(i>>8), byte(i)
+		if v, _ := f.inspect(p, netip.MustParseAddr("127.0.0.2")); v == initialRetried {
+			answered[0]++
+		}
+		if i%(rate/100) == 0 {
+			p[8] = 1
+			if v, _ := f.inspect(p, netip.MustParseAddr("127.0.0.3")); v == initialRetried {
+				answered[1]++
+			}
+		}
+	}
+	if most := answersMax + seconds*int(time.Second/answersEvery); answered[0] > most || answered[0] < most*9/10 {
+		t.Errorf("%d of the flood are answered, want %d", answered[0], most)
+	}
+	if answered[1] != 100*seconds {
+		t.Errorf("%d of %d clients of another source are answered", answered[1], 100*seconds)
+	}
+}
+
+// TestParseInitial: only Initial packets are taken for such, and no length in the header
+// reaches beyond the packet.
+func TestParseInitial(t *testing.T) {
+	p := initialPacket(8, 1, true)
+	h, ok := parseInitial(p)
+	if !ok || h.destID.n != 8 || h.srcID.n != 4 || !h.hasToken || h.version != versionQUIC1 {
+		t.Fatalf("the header is read as %+v, %t", h, ok)
+	}
+	for n := range 24 {
+		if h, ok := parseInitial(p[:n]); ok != (n > 19) {
+			t.Errorf("the first %d bytes are read as %+v, %t", n, h, ok)
+		}
+	}
+	for name, change := range map[string]func(p []byte){
+		"a short header":      func(p []byte) { p[0] = 0x40 },
+		"a Handshake packet":  func(p []byte) { p[0] = 0xe0 },
+		"another version":     func(p []byte) { p[4] = 9 },
+		"a long ID":           func(p []byte) { p[5] = 21 },
+		"no fixed bit":        func(p []byte) { p[0] = 0x80 },
+		"a Retry of QUIC 2":   func(p []byte) { copy(p, []byte{0xc0, 0x6b, 0x33, 0x43, 0xcf}) },
+		"a long source's ID":  func(p []byte) { p[14] = 21 },
+		"version negotiation": func(p []byte) { p[4] = 0 },
+	} {
+		p := initialPacket(8, 1, true)
+		if change(p); p != nil {
+			if h, ok := parseInitial(p); ok {
+				t.Errorf("%s is read as %+v", name, h)
+			}
+		}
+	}
+}
+
+// TestBusyToLimitedSource: a client of a limited source is told that the node is busy, without
+// a handshake. A connection of the same source goes on, and so does the handshake of one.
+func TestBusyToLimitedSource(t *testing.T) {
+	ca := testpeer.NewCA(t)
+	server := newTestNode(t, Config{}, ca.Node(t, "server"))
+	client := newTestNode(t, Config{Addr: "127.0.0.2:0"}, ca.Node(t, "client"))
+	dialed, accepted := connect(t, client, server)
+	s, r := pipeBetween(t, dialed, accepted)
+	gate := server.end.handshakes.admission
+	from := netip.MustParseAddr("127.0.0.2")
+
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	slow := make(chan error, 1)
+	go func() {
+		conf := client.creds.Client("server")
+		verify := conf.VerifyConnection
+		conf.VerifyConnection = func(state tls.ConnectionState) error {
+			close(begun)
+			<-goOn
+			return verify(state)
+		}
+		c, err := client.end.Dial(t.Context(), server.Addr(), conf)
+		if err == nil {
+			err = c.Close()
+		}
+		slow <- err
+	}()
+	<-begun
+	limit(t, gate, from)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err := client.Dial(ctx, server.Addr(), "server")
+	if !errors.Is(err, transport.ErrBusy) {
+		t.Errorf("a dial from a limited source: %v, want ErrBusy", err)
+	}
+	close(goOn)
+	if err := <-slow; err != nil {
+		t.Errorf("a handshake that had begun: %v", err)
+	}
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("an open connection: read %d bytes, %v", n, err)
+	}
+}

@@ -1,0 +1,97 @@
+//go:build darwin || freebsd || linux
+
+package quic
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// A batchReader reads several packets with one system call.
+type batchReader struct {
+	packets *ipv4.PacketConn
+	used    time.Time // when there was a packet of a connection last
+}
+
+func newBatchReader(udp *net.UDPConn) batchReader {
+	return batchReader{packets: ipv4.NewPacketConn(udp)}
+}
+
+const (
+	// floodPause is how long ReadBatch waits after a batch without a packet for quic-go. A
+	// flood then costs a system call for many packets, in place of one for each.
+	floodPause = 500 * time.Microsecond
+	// inUse is how long after a packet of a connection there are no such pauses: connections
+	// that exchange packets are not to wait.
+	inUse = 5 * time.Millisecond
+)
+
+// ReadBatch is called by quic-go to read packets. It returns without an error only when there
+// is a packet for quic-go.
+func (s *socket) ReadBatch(messages []ipv4.Message, flags int) (int, error) {
+	for {
+		n, err := s.batch.packets.ReadBatch(messages, flags)
+		if err != nil {
+			return n, err
+		}
+		kept, used := false, false
+		for i := range messages[:n] {
+			switch s.receive(&messages[i]) {
+			case initialAdmitted:
+				kept, used = true, true
+			case initialRetried:
+				kept = true
+			default:
+				drop(&messages[i])
+			}
+		}
+		now := time.Now()
+		if used {
+			s.batch.used = now
+		}
+		if kept {
+			return n, nil
+		}
+		if now.Sub(s.batch.used) > inUse {
+			time.Sleep(floodPause)
+		}
+	}
+}
+
+// drop makes a packet so short that quic-go drops it, and puts its buffer back.
+func drop(m *ipv4.Message) {
+	m.Buffers[0][0] = 0xc0 // a long header without anything else
+	m.N = 1
+}
+
+// receive decides about a packet, and answers a client that is refused.
+func (s *socket) receive(m *ipv4.Message) initialVerdict {
+	from, ok := m.Addr.(*net.UDPAddr)
+	if !ok {
+		return initialAdmitted
+	}
+	addr, _ := netip.AddrFromSlice(from.IP)
+	verdict, client := s.initials.inspect(m.Buffers[0][:m.N], addr.Unmap())
+	if verdict == initialRefused {
+		s.refuse(&client, from, replyFrom(m.OOB[:m.NN]))
+	}
+	return verdict
+}
+
+// replyFrom returns the control message that has an answer leave from the address that a
+// packet came to.
+func replyFrom(oob []byte) []byte {
+	var v4 ipv4.ControlMessage
+	if v4.Parse(oob) == nil && v4.Dst != nil {
+		return (&ipv4.ControlMessage{Src: v4.Dst, IfIndex: v4.IfIndex}).Marshal()
+	}
+	var v6 ipv6.ControlMessage
+	if v6.Parse(oob) == nil && v6.Dst != nil {
+		return (&ipv6.ControlMessage{Src: v6.Dst, IfIndex: v6.IfIndex}).Marshal()
+	}
+	return nil
+}

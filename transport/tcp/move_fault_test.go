@@ -1,0 +1,134 @@
+package tcp
+
+import (
+	"io"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLostEnd: when the packet with the end of a pipe is lost, and nothing else is under way,
+// the pipe moves to a socket that carries the end.
+func TestLostEnd(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		from, to := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, from, to)
+		s.blackhole(t, math.MaxInt32)
+		old := s.wroteTo()
+		if _, err := s.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := r.ReadFunc(5, func([]byte) {}); n != 5 || err != nil {
+			t.Fatalf("read %d bytes, %v", n, err)
+		}
+		eventually(t, "a look of the patrol at a socket without anything under way", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.health.sent == s.sent
+		})
+		s.Close()
+		r.SetReadDeadline(time.Now().Add(soon))
+		if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("at the end: read %d bytes, %v", n, err)
+		}
+		if s.wroteTo() == old {
+			t.Error("the pipe has not moved")
+		}
+	})
+}
+
+// TestNeedlessMove: a side that cannot dial does not ask for a socket that its pipe cannot use.
+func TestNeedlessMove(t *testing.T) {
+	c := &conn{wake: make(chan struct{}, 1)}
+	for name, test := range map[string]struct {
+		state moved
+		asks  bool
+	}{
+		"a pipe on its first socket":           {moved{}, true},
+		"a pipe that waits for another socket": {moved{wants: true}, true},
+		"a pipe with a spare":                  {moved{spare: new(subflow)}, false},
+		"a pipe with many old sockets":         {moved{olds: make([]*subflow, oldsMax)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range test.state.olds {
+				test.state.olds[i] = new(subflow)
+			}
+			c.queue = nil
+			c.startMove(&sender{conn: c, out: new(subflow), moved: test.state})
+			if asks := len(c.queue) > 0; asks != test.asks {
+				t.Errorf("it asks for a socket: %t, want %t", asks, test.asks)
+			}
+		})
+	}
+}
+
+// TestSocketAfterTheEnd: when the current socket has ended, a read goes on with another one
+// that comes later.
+func TestSocketAfterTheEnd(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		nodes[1].verdictMax = time.Hour // no other way out
+		from, to := connect(t, nodes[0], nodes[1])
+		s, r := pipeBetween(t, from, to)
+		read := make(chan error, 1)
+		go func() {
+			r.SetReadDeadline(time.Now().Add(soon))
+			_, err := r.ReadFunc(5, func([]byte) {})
+			read <- err
+		}()
+		old := s.wroteTo()
+		old.sock.CloseWrite()              // as something between the two might do
+		time.Sleep(100 * time.Millisecond) // most likely the reader has seen it by now
+		eventually(t, "a move", func() bool {
+			from.startMove(s)
+			return s.wroteTo() != old
+		})
+		if _, err := s.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-read; err != nil {
+			t.Errorf("the bytes of the new socket: %v", err)
+		}
+	})
+}
+
+// TestAwaitSpare: a write that waits for a spare subflow goes on as soon as there is one, and
+// returns as soon as the pipe has ended, was closed, or is late.
+func TestAwaitSpare(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(s *sender, spare *subflow)
+		want   bool
+		after  time.Duration
+	}{
+		"a spare":         {func(s *sender, spare *subflow) { s.wants = true; s.takeOver(spare) }, true, 0},
+		"the end":         {func(s *sender, _ *subflow) { s.shut(errPipeAbandoned) }, false, 0},
+		"Close":           {func(s *sender, _ *subflow) { s.Close() }, false, 0},
+		"a past deadline": {func(s *sender, _ *subflow) { s.SetWriteDeadline(past()) }, false, 0},
+		"a deadline":      {func(s *sender, _ *subflow) { s.SetWriteDeadline(time.Now().Add(time.Second)) }, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				flow := func() *subflow {
+					f := &subflow{sock: heard{}, prover: new(prover)}
+					f.unsure.Store(true)
+					return f
+				}
+				s := &sender{conn: &conn{t: nodeless()}, out: flow(), gone: make(chan struct{}), writing: true}
+				s.changed, s.keeps = make(chan struct{}, 1), true
+				moved := make(chan bool, 1)
+				go func() { moved <- s.awaitSpare(false) }()
+				synctest.Wait()
+				began := time.Now()
+				test.change(s, flow())
+				if got := <-moved; got != test.want || time.Since(began) != test.after {
+					t.Errorf("awaitSpare returns %t after %v, want %t after %v", got, time.Since(began), test.want, test.after)
+				}
+			})
+		})
+	}
+}
+
+// nodeless is a Transport without sockets.
+func nodeless() *Transport { return &Transport{cfg: Config{}.withDefaults()} }
