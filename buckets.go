@@ -41,7 +41,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
 		lengths[i] = len(v)
-		if err := allReduceTask(new(task), c, elementsOf(v), op); err != nil {
+		if err := new(task).allReduce(c, elementsOf(v), op).err; err != nil {
 			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
@@ -58,14 +58,13 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	digest := engine.Digest(lengths)
 	p := bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool, Blocks: blocks}
 	p.Begin = func(number int, v []T) bucket.Waiter {
-		var t task
-		err := allReduceTask(&t, c, elementsOf(v), op)
+		t := new(task).allReduce(c, elementsOf(v), op)
 		t.label, t.Digest = bucketsName, digest+uint32(number)
-		begun, err := c.begin(ctx, &t, err) // That its memory is in use has been said for all vectors at once.
+		begun, err := c.begin(ctx, t) // The memory of all vectors has been registered at once.
 		if err != nil {
 			return ended(err)
 		}
-		return c.follow(func(*Handle) error { return c.end(ctx, &t, begun) })
+		return c.follow(func(*Handle) error { return c.end(ctx, t, begun) })
 	}
 	p.AddAll(vectors)
 	return c.follow(func(*Handle) error {

@@ -68,11 +68,11 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	wishes := make([]wish, c.Size())
 	own := []wish{{color: int64(color), key: int64(key), number: number, list: digest}}
-	var t task
-	err := allGatherTask(&t, c, elementsOf(wishes), elementsOf(own))
+	t := new(task).allGather(c, elementsOf(wishes), elementsOf(own))
 	t.label, t.Op = name, splitOp
 	id := c.impl.ChildID(number, uint64(color))
-	if err := c.run(ctx, &t, err); err != nil {
+	err := c.run(ctx, t)
+	if err != nil {
 		c.impl.View.Decline(id) // Others may have begun to make it.
 		return nil, err
 	}
@@ -123,15 +123,14 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 	if own[0] = len(list); list == nil {
 		own[0] = -1
 	}
-	var t task
-	err := allGatherTask(&t, c, elementsOf(all), elementsOf(own))
+	t := new(task).allGather(c, elementsOf(all), elementsOf(own))
 	t.label, t.Op = name, splitOp
-	op, err := c.begin(ctx, &t, err)
+	op, err := c.begin(ctx, t)
 	if err != nil {
 		return err
 	}
 	number := op.Number() - 1
-	if err := c.end(ctx, &t, op); err != nil {
+	if err := c.end(ctx, t, op); err != nil {
 		return err
 	}
 	call := func(rank int) Call {

@@ -36,7 +36,7 @@ type Reducer interface {
 // host.
 type Type uint8
 
-// The types. Their numbers are those that all of nexar gives them.
+// The types. Their numbers go over the wire.
 const (
 	Int8 Type = iota + 1
 	Int16
@@ -85,8 +85,8 @@ func (t Type) Float() bool { return t >= Float32 && t <= BFloat16 }
 // An Op combines two elements to one.
 type Op uint8
 
-// The operations. Their numbers are those that all of nexar gives them; the
-// one that is left out is the average, which is no operation on two elements.
+// The operations. Their numbers go over the wire; 5 is the average, which is no
+// operation on two elements.
 const (
 	Sum    Op = 1
 	Prod   Op = 2

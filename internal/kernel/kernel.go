@@ -24,81 +24,50 @@
 // functions may be called concurrently.
 package kernel
 
+import "github.com/nexar-go/nexar/device"
+
 //go:generate go run -C _asm ./amd64 ..
 //go:generate go run -C _asm ./arm64 ..
 
-// A Type is the type of the elements of a vector.
-type Type uint8
+// A Type is the type of the elements of a vector. Package device has the table.
+type Type = device.Type
 
-// The types, with the numbers that go over the wire.
+// The types.
 const (
-	Int8 Type = iota + 1
-	Int16
-	Int32
-	Int64
-	Uint8
-	Uint16
-	Uint32
-	Uint64
-	Float32
-	Float64
-	Float16  // IEEE 754 binary16
-	BFloat16 // the upper half of a float32
+	Int8     = device.Int8
+	Int16    = device.Int16
+	Int32    = device.Int32
+	Int64    = device.Int64
+	Uint8    = device.Uint8
+	Uint16   = device.Uint16
+	Uint32   = device.Uint32
+	Uint64   = device.Uint64
+	Float32  = device.Float32
+	Float64  = device.Float64
+	Float16  = device.Float16
+	BFloat16 = device.BFloat16
 )
 
-var typeSizes = [...]uint8{
-	Int8: 1, Int16: 2, Int32: 4, Int64: 8, Uint8: 1, Uint16: 2, Uint32: 4, Uint64: 8,
-	Float32: 4, Float64: 8, Float16: 2, BFloat16: 2,
-}
-
-var typeNames = [...]string{
-	Int8: "int8", Int16: "int16", Int32: "int32", Int64: "int64",
-	Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64",
-	Float32: "float32", Float64: "float64", Float16: "float16", BFloat16: "bfloat16",
-}
-
-// Size is the size of an element in bytes, and 0 for what is not a Type.
-func (t Type) Size() int {
-	if int(t) < len(typeSizes) {
-		return int(typeSizes[t])
-	}
-	return 0
-}
-
-// String is the name of the type as users write it: "float32".
-func (t Type) String() string {
-	if int(t) < len(typeNames) && t != 0 {
-		return typeNames[t]
-	}
-	return "unknown"
-}
-
-// An Op is a reduction of two elements to one.
+// An Op is a reduction of two elements to one, as device.Op, or Avg.
 type Op uint8
 
-// The operations, with the numbers that go over the wire. Integer sums and
-// products wrap around. Min and Max order -0 before +0, and are NaN if either
-// element is, like the builtins of Go.
+// The operations. Integer sums and products wrap around. Min and Max order -0
+// before +0, and are NaN if either element is, like the builtins of Go.
 const (
-	Sum Op = iota + 1
-	Prod
-	Min
-	Max
-	Avg // reduces as Sum; a Divider finishes it
-	BitAnd
-	BitOr
-	BitXor
+	Sum    = Op(device.Sum)
+	Prod   = Op(device.Prod)
+	Min    = Op(device.Min)
+	Max    = Op(device.Max)
+	Avg    = Max + 1 // reduces as Sum; a Divider finishes it
+	BitAnd = Op(device.BitAnd)
+	BitOr  = Op(device.BitOr)
+	BitXor = Op(device.BitXor)
 )
-
-var opNames = [...]string{
-	Sum: "sum", Prod: "prod", Min: "min", Max: "max", Avg: "avg",
-	BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor",
-}
 
 // String is the name of the operation as users write it: "sum".
 func (o Op) String() string {
-	if int(o) < len(opNames) && o != 0 {
-		return opNames[o]
+	if o == Avg {
+		return "avg"
 	}
-	return "unknown"
+	return device.Op(o).String()
 }

@@ -70,27 +70,27 @@ func (c *Comm) On(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
 // Broadcast is Broadcast of this package.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) error { return broadcastTask(t, d.comm, e, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.broadcast(d.comm, e, root) })
 }
 
 // Reduce is Reduce of this package.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) error { return reduceTask(t, d.comm, e, op, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.reduction(d.comm, e, op, root) })
 }
 
 // AllReduce is AllReduce of this package.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) error { return allReduceTask(t, d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.allReduce(d.comm, e, op) })
 }
 
 // Scan is Scan of this package.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) error { return scanTask(t, d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.scan(d.comm, e, op) })
 }
 
 // ExclusiveScan is ExclusiveScan of this package.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) error { return exclusiveScanTask(t, d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.exclusiveScan(d.comm, e, op) })
 }
 
 // Gather is Gather of this package. dst is ignored where the rank is not root;
@@ -100,13 +100,13 @@ func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.R
 	if d.comm.impl.Rank != root {
 		to = nil
 	}
-	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) error { return gatherTask(t, d.comm, dst, src, root) })
+	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.gather(d.comm, dst, src, root) })
 }
 
 // AllGather is AllGather of this package. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return allGatherTask(t, d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.allGather(d.comm, dst, src) })
 }
 
 // Scatter is Scatter of this package. src is ignored where the rank is not root;
@@ -116,18 +116,18 @@ func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.
 	if d.comm.impl.Rank != root {
 		from = nil
 	}
-	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) error { return scatterTask(t, d.comm, dst, src, root) })
+	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.scatter(d.comm, dst, src, root) })
 }
 
 // ReduceScatter is ReduceScatter of this package. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return reduceScatterTask(t, d.comm, dst, src, op) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.reduceScatter(d.comm, dst, src, op) })
 }
 
 // AllToAll is AllToAll of this package.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) error { return allToAllTask(t, d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.allToAll(d.comm, dst, src) })
 }
 
 // Send is Send of this package, of several regions as one message.
@@ -211,34 +211,33 @@ func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
 }
 
 // vector runs a task on a region.
-func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(*task, elements) error) error {
+func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(*task, elements) *task) error {
 	o := d.operand(typ, []device.Region{data})
 	defer o.Free()
 	var t task
-	err := check(&t, o.elements)
-	if err != nil {
-		return opError(t.name(), err)
+	if check(&t, o.elements); t.err != nil {
+		return opError(t.name(), t.err)
 	}
 	o.Read = t.Kind != plan.Broadcast || t.reads
 	if err := d.load(ctx, true, o.Operand); err != nil {
 		return opError(t.name(), err)
 	}
 	t.data = o.Memory()
-	if err := d.comm.run(ctx, &t, nil); err != nil || t.reads {
+	if err := d.comm.run(ctx, &t); err != nil || t.reads {
 		return err
 	}
 	return opError(t.name(), d.failed(ctx, o.Store(ctx, o.Len())))
 }
 
 // blocks runs a task on regions for the result and for the input.
-func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) error) error {
+func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) error {
 	to, from := d.operand(typ, dst), d.operand(typ, src)
 	defer to.Free()
 	defer from.Free()
 	from.Read = true
 	to.bad = cmp.Or(to.bad, from.bad)
 	var t task
-	err := check(&t, to.elements, from.elements)
+	err := check(&t, to.elements, from.elements).err
 	whole, part := to.Operand, from.Operand
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
@@ -258,8 +257,7 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	// Whether the task is carried out in place depends on where they are now.
 	to.at, from.at = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
 	t = task{}
-	err = check(&t, to.elements, from.elements)
-	if err := d.comm.run(ctx, &t, err); err != nil {
+	if err := d.comm.run(ctx, check(&t, to.elements, from.elements)); err != nil {
 		return err
 	}
 	return opError(t.name(), d.failed(ctx, to.Store(ctx, to.Len())))

@@ -45,7 +45,7 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 		return err
 	}
 	defer t.free()
-	if err := c.run(ctx, &t.task, nil); err != nil {
+	if err := c.run(ctx, &t.task); err != nil {
 		return err
 	}
 	return finish(t, data, op)
@@ -71,7 +71,7 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 	if err != nil {
 		return ended(err)
 	}
-	gather := c.start(ctx, &t.task, nil)
+	gather := c.start(ctx, &t.task)
 	begun = true
 	return c.follow(func(h *Handle) error {
 		defer release()
@@ -150,7 +150,7 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 		return t, err
 	}
 	t.all = t.get(sum(t.counts))
-	err = unevenBlocks(&t.task, c, plan.AllGather, t.all, t.own, t.counts)
+	err = t.blocksV(c, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts).err
 	t.label, t.Op, t.inFirst = compressedName, compressedOp, c.impl.Rank
 	ready = err == nil
 	return t, opError(compressedName, err)
@@ -247,10 +247,9 @@ func stateOf(err error) state {
 // when the others know of it.
 func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int, err error) {
 	all := make([]notice, c.Size())
-	var t task
-	err = allGatherTask(&t, c, elementsOf(all), elementsOf([]notice{own}))
+	t := new(task).allGather(c, elementsOf(all), elementsOf([]notice{own}))
 	t.label, t.Op = compressedName, compressedOp
-	err = c.run(ctx, &t, err)
+	err = c.run(ctx, t)
 	if own.State == panicked {
 		panic(bad)
 	}

@@ -45,7 +45,8 @@ type task struct {
 	reads   bool            // data is not written
 	ranks   int             // by which the result is divided in the end, for Avg
 	guard   *callback.Guard // of a function of the caller
-	after   func()          // what else is to be done when all has gone well
+	after   func()          // is called when the collective has succeeded
+	err     error           // of the parameters
 }
 
 // elements are those of a vector, whatever their type is. They fit into
@@ -107,21 +108,29 @@ func (e elements) mem() []byte {
 	return unsafe.Slice(e.at, e.n*int(e.of.size))
 }
 
-// What follows fills in a task that is zero, in place: what has been written
-// field by field takes long to be copied as a whole.
+// The methods below fill in a zero task in place, and return it: copying a task
+// that has been written field by field is slow.
+
+// require notes an error of the parameters, unless there is one already.
+func (t *task) require(err error) *task {
+	if t.err == nil {
+		t.err = err
+	}
+	return t
+}
 
 // vector is for a task that works on data in place.
-func (t *task) vector(kind plan.Collective, data elements) error {
+func (t *task) vector(kind plan.Collective, data elements) *task {
 	t.Kind, t.Type, t.data = kind, data.of.typ, data.mem()
 	t.Count, t.Elem = data.of.counted(data.n)
-	return data.err()
+	return t.require(data.err())
 }
 
 // blocks is for a task with a block of count elements for each rank.
-func (t *task) blocks(kind plan.Collective, dst, src elements, count int) error {
+func (t *task) blocks(kind plan.Collective, dst, src elements, count int) *task {
 	t.Kind, t.Type, t.Blocks, t.data, t.input = kind, dst.of.typ, true, dst.mem(), src.mem()
 	t.Count, t.Elem = dst.of.counted(count)
-	return dst.err()
+	return t.require(dst.err())
 }
 
 // counted is how many elements of which size count of them stand for: the bytes
@@ -133,50 +142,58 @@ func (e element) counted(count int) (n, size int) {
 	return count, int(e.size)
 }
 
-// setInPlace looks whether part begins at element at of whole, in which case the
-// task is carried out in place. Any other overlap is an error.
-func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) error {
-	if !overlap.Two(whole, part) {
-		return nil
+// setInPlace makes the task work in place if part begins at element at of whole.
+// Any other overlap is an error.
+func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) *task {
+	if t.err != nil || !overlap.Two(whole, part) {
+		return t
 	}
 	if at*t.Elem >= len(whole) || &whole[at*t.Elem] != &part[0] {
-		return fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block)
+		return t.require(fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block))
 	}
 	t.InPlace = true
-	return nil
+	return t
 }
 
-// setOp is for an op on so many ranks' vectors.
-func (t *task) setOp(op Op, ranks int) error {
+// setApart is for a task whose data and input must not overlap.
+func (t *task) setApart() *task {
+	if t.err == nil && overlap.Two(t.data, t.input) {
+		t.err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
+	}
+	return t
+}
+
+// setOp is for an op on the vectors of so many ranks.
+func (t *task) setOp(op Op, ranks int) *task {
 	t.reduce = kernel.Reducer(kernel.Type(t.Type), kernel.Op(op))
 	if t.reduce == nil {
-		return fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.Type))
+		return t.require(fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.Type)))
 	}
 	t.Op = uint8(op)
 	if op == Avg {
 		t.ranks = ranks
 	}
-	return nil
+	return t
 }
 
 // setFunc is for a function of the caller, which is applied in the order of the
 // ranks.
-func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) error {
+func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) *task {
 	t.label, t.Op, t.Ordered = label, customOp, true
 	if combine == nil {
-		return fmt.Errorf("%w: the function is nil", ErrInvalidOp)
+		return t.require(fmt.Errorf("%w: the function is nil", ErrInvalidOp))
 	}
 	g := &callback.Guard{Label: label, Failed: c.comm.Cancel}
 	t.guard = g
 	t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
-	return nil
+	return t
 }
 
 func (t *task) name() string { return cmp.Or(t.label, t.Kind.String()) }
 
-// run carries a task out, unless there is an error in its parameters.
-func (c *Comm) run(ctx context.Context, t *task, bad error) error {
-	op, err := c.begin(ctx, t, bad)
+// run carries a task out, unless its parameters are wrong.
+func (c *Comm) run(ctx context.Context, t *task) error {
+	op, err := c.begin(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -187,10 +204,10 @@ func (c *Comm) run(ctx context.Context, t *task, bad error) error {
 	return err
 }
 
-// begin gives a task its place among the collectives of the communicator.
-func (c *Comm) begin(ctx context.Context, t *task, bad error) (*engine.Op, error) {
-	if bad != nil {
-		return nil, opError(t.name(), bad)
+// begin gives a task its sequence number and starts it.
+func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
+	if t.err != nil {
+		return nil, opError(t.name(), t.err)
 	}
 	if err := c.over(ctx); err != nil {
 		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.

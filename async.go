@@ -1,0 +1,262 @@
+package nexar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/overlap"
+)
+
+// A Handle is an operation in progress, returned by a function whose name begins
+// with Start. StartAllToAllV and StartAllReduceCompressed return when all ranks
+// have called them, StartAllReduceBuckets may wait for the first of many buckets;
+// the others wait for no other rank.
+//
+// Operations are ordered by the calls that start them, including calls that
+// block. The order has to be the same on all ranks. Many operations can be in
+// progress at once, and they end in any order. The buffers of an operation belong
+// to it until it has ended: buffers that it writes must not be used, and buffers
+// that it reads must not be changed. Buffers of operations in progress on one
+// communicator must not overlap, unless all of them only read there; a Start
+// whose buffers do is an ErrOverlap, as long as no more than a few dozen
+// operations are in progress.
+//
+// The context of a Start is that of the whole operation: if it ends first, the
+// operation fails as the call that blocks does. It is no error not to wait for a
+// Handle; its operation goes on.
+//
+// The zero Handle stands for no operation: it is done, and Wait returns an error
+// that says so.
+type Handle struct {
+	done   chan struct{}
+	err    error
+	status Status
+	guard  *callback.Guard
+}
+
+// Wait waits for the end of the operation and returns its error. It may be
+// called by several goroutines, more than once, always with the same result.
+// If the combine function of the operation has panicked, so does Wait.
+func (h *Handle) Wait() error {
+	<-h.Done()
+	if h.done == nil {
+		return errors.New("nexar: wait: this Handle was not returned by a Start function: there is no operation to wait for")
+	}
+	if h.guard != nil {
+		h.guard.Check()
+	}
+	return h.err
+}
+
+// Done is closed when the operation has ended.
+func (h *Handle) Done() <-chan struct{} { return callback.Closed(h.done) }
+
+// Status describes the message that a StartRecv or StartExchange has received. It
+// waits for the end of the operation.
+func (h *Handle) Status() Status {
+	<-h.Done()
+	return h.status
+}
+
+// WaitAll waits for all handles, and returns their errors, joined. It waits for
+// the last even if the first has failed, so that all buffers can be used again.
+// It skips nil handles.
+func WaitAll(handles ...*Handle) error {
+	errs := make([]error, 0, len(handles))
+	for _, h := range handles {
+		if h != nil {
+			<-h.Done()
+		}
+	}
+	for _, h := range handles {
+		if h != nil {
+			errs = append(errs, h.Wait())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Each function below starts the collective of the same name; see Handle.
+
+// StartBarrier starts a Barrier.
+func (c *Comm) StartBarrier(ctx context.Context) *Handle { return c.start(ctx, new(task).barrier()) }
+
+// StartBroadcast starts a Broadcast; see Handle.
+func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
+	return c.start(ctx, new(task).broadcast(c, elementsOf(data), root))
+}
+
+// StartReduce starts a Reduce; see Handle.
+func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
+	return c.start(ctx, new(task).reduction(c, elementsOf(data), op, root))
+}
+
+// StartReduceFunc starts a ReduceFunc; see Handle.
+func StartReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
+	return c.start(ctx, reduceFunc(new(task), c, data, combine, root))
+}
+
+// StartAllReduce starts an AllReduce; see Handle.
+func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
+	return c.start(ctx, new(task).allReduce(c, elementsOf(data), op))
+}
+
+// StartAllReduceFunc starts an AllReduceFunc; see Handle.
+func StartAllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
+	return c.start(ctx, allReduceFunc(new(task), c, data, combine))
+}
+
+// StartGather starts a Gather; see Handle.
+func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
+	return c.start(ctx, new(task).gather(c, elementsOf(dst), elementsOf(src), root))
+}
+
+// StartAllGather starts an AllGather; see Handle.
+func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
+	return c.start(ctx, new(task).allGather(c, elementsOf(dst), elementsOf(src)))
+}
+
+// StartScatter starts a Scatter; see Handle.
+func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
+	return c.start(ctx, new(task).scatter(c, elementsOf(dst), elementsOf(src), root))
+}
+
+// StartReduceScatter starts a ReduceScatter; see Handle.
+func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
+	return c.start(ctx, new(task).reduceScatter(c, elementsOf(dst), elementsOf(src), op))
+}
+
+// StartAllToAll starts an AllToAll; see Handle.
+func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
+	return c.start(ctx, new(task).allToAll(c, elementsOf(dst), elementsOf(src)))
+}
+
+// StartScan starts a Scan; see Handle.
+func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
+	return c.start(ctx, new(task).scan(c, elementsOf(data), op))
+}
+
+// StartExclusiveScan starts an ExclusiveScan; see Handle.
+func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
+	return c.start(ctx, new(task).exclusiveScan(c, elementsOf(data), op))
+}
+
+// StartMinLoc starts a MinLoc; see Handle.
+func StartMinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
+	return startLocate(ctx, c, Min, data, ranks)
+}
+
+// StartMaxLoc starts a MaxLoc; see Handle.
+func StartMaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
+	return startLocate(ctx, c, Max, data, ranks)
+}
+
+// StartGatherV starts a GatherV; see Handle. counts may be used again at
+// once.
+func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	return c.start(ctx, new(task).gatherV(c, elementsOf(dst), elementsOf(src), counts, root))
+}
+
+// StartAllGatherV starts an AllGatherV; see Handle. counts may be used again at
+// once.
+func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
+	return c.start(ctx, new(task).allGatherV(c, elementsOf(dst), elementsOf(src), counts))
+}
+
+// StartScatterV starts a ScatterV; see Handle. counts may be used again at
+// once.
+func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	return c.start(ctx, new(task).scatterV(c, elementsOf(dst), elementsOf(src), counts, root))
+}
+
+// StartReduceScatterV starts a ReduceScatterV; see Handle. counts may be used again at
+// once.
+func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
+	return c.start(ctx, new(task).reduceScatterV(c, elementsOf(dst), elementsOf(src), counts, op))
+}
+
+// StartAllToAllV starts an AllToAllV; see Handle. It returns when all ranks have
+// called it and have the counts of each other.
+func StartAllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) *Handle {
+	t, err := allToAllV(ctx, c, elementsOf(dst), elementsOf(src), dstCounts, srcCounts)
+	if err != nil {
+		return ended(err)
+	}
+	return c.start(ctx, t)
+}
+
+// hold registers memory that an operation writes when it ends, until release.
+func (c *Comm) hold(name string, memory ...[]byte) (release func(), err error) {
+	ids := make([]uint64, len(memory))
+	release = func() {
+		for _, id := range ids {
+			c.flights.Leave(id)
+		}
+	}
+	for i, m := range memory {
+		if ids[i], err = c.enterFlight(overlap.Flight{Name: name, Write: m}); err != nil {
+			release()
+			return func() {}, err
+		}
+	}
+	return release, nil
+}
+
+// start starts a task, unless its parameters are wrong.
+func (c *Comm) start(ctx context.Context, t *task) *Handle {
+	var id uint64
+	if t.err == nil {
+		id, t.err = c.enterFlight(t.flight())
+	}
+	op, err := c.begin(ctx, t)
+	if err != nil {
+		c.flights.Leave(id)
+		return ended(err)
+	}
+	h := &Handle{done: make(chan struct{}), guard: t.guard}
+	c.comm.Go(func() {
+		defer close(h.done)
+		defer c.flights.Leave(id)
+		h.err = callback.ErrExited // in end, if that does not return
+		h.err = c.end(ctx, t, op)
+	})
+	return h
+}
+
+// ended returns the Handle of an operation that has not started.
+func ended(err error) *Handle {
+	h := &Handle{done: make(chan struct{}), err: err}
+	close(h.done)
+	return h
+}
+
+// follow returns the Handle of f, which it calls on a goroutine.
+func (c *Comm) follow(f func(h *Handle) error) *Handle {
+	h := &Handle{done: make(chan struct{})}
+	c.comm.Go(func() {
+		defer close(h.done)
+		h.err = callback.ErrExited // in f, if that does not return
+		h.err = f(h)
+	})
+	return h
+}
+
+// flight is the memory that a task uses.
+func (t *task) flight() overlap.Flight {
+	if t.reads {
+		return overlap.Flight{Name: t.name(), Read: t.data}
+	}
+	return overlap.Flight{Name: t.name(), Write: t.data, Read: t.input}
+}
+
+// enterFlight registers the memory of an operation until flights.Leave, unless it
+// overlaps that of another one.
+func (c *Comm) enterFlight(f overlap.Flight) (number uint64, err error) {
+	number, other := c.flights.Enter(f)
+	if other != nil {
+		return 0, fmt.Errorf("%w: with those of %s, which is under way", ErrOverlap, other.Name)
+	}
+	return number, nil
+}
