@@ -107,7 +107,7 @@ kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kil
 	@cd test/cluster && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
 
 conformance: ## all trials of the tests of collectives, of which others make a part
-	TRIALS=all go test -count=1 -timeout 2h .
+	TRIALS=all go test -count=1 -timeout 2h ./test/conformance
 
 worlds: ## a million simulated worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership

@@ -13,7 +13,7 @@ import (
 // it.
 func TestAllocations(t *testing.T) {
 	const ranks, runs = 4, 2000
-	comms := overMem.cluster(t, ranks, Config{})
+	comms := localCluster(t, ranks, Config{})
 	ctx := context.Background()
 	vectors := make([][]float32, ranks)
 	blocks := make([][]float32, ranks)
@@ -69,7 +69,7 @@ func TestLocalMemory(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	comms := newLocal(t, ranks)
+	comms := localCluster(t, ranks, Config{})
 	each := (int64(heap()) - int64(before)) / ranks
 	runtime.KeepAlive(comms)
 	t.Logf("%d KiB per rank", each>>10)

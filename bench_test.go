@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"context"
@@ -12,24 +12,25 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // newWorldOf forms a world of n nodes in this process over loopback QUIC.
-func newWorldOf(tb testing.TB, n int) []*Comm {
+func newWorldOf(tb testing.TB, n int) []*nexar.Comm {
 	tb.Helper()
 	ctx := context.Background()
-	token := NewToken()
-	s, err := StartSeed(ctx, SeedConfig{Listen: "127.0.0.1:0", World: n, Token: token})
+	token := nexar.NewToken()
+	s, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: n, Token: token})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	nodes := make([]*Node, n)
+	nodes := make([]*nexar.Node, n)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range nodes {
 		wg.Go(func() {
-			nodes[i], errs[i] = Join(ctx, Config{Seeds: []string{s.Addr()}, Token: token, Listen: "127.0.0.1:0", Rank: &i})
+			nodes[i], errs[i] = nexar.Join(ctx, nexar.Config{Seeds: []string{s.Addr()}, Token: token, Listen: "127.0.0.1:0", Rank: &i})
 		})
 	}
 	wg.Wait()
@@ -42,7 +43,7 @@ func newWorldOf(tb testing.TB, n int) []*Comm {
 		wg.Wait()
 		s.Close()
 	})
-	comms := make([]*Comm, n)
+	comms := make([]*nexar.Comm, n)
 	for i, n := range nodes {
 		if errs[i] != nil {
 			tb.Fatal(errs[i])
@@ -53,9 +54,9 @@ func newWorldOf(tb testing.TB, n int) []*Comm {
 }
 
 // newLocal is a world of n ranks that exchange data through memory.
-func newLocal(tb testing.TB, n int) []*Comm {
+func newLocal(tb testing.TB, n int) []*nexar.Comm {
 	tb.Helper()
-	comms, err := Local(context.Background(), n, Config{})
+	comms, err := nexar.Local(context.Background(), n, nexar.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func newLocal(tb testing.TB, n int) []*Comm {
 
 // together runs an operation on all ranks, b.N times each, and reports the
 // time of one.
-func together(b *testing.B, comms []*Comm, bytes int, op func(c *Comm, data []float32) error) {
+func together(b *testing.B, comms []*nexar.Comm, bytes int, op func(c *nexar.Comm, data []float32) error) {
 	b.SetBytes(int64(bytes))
 	b.ReportAllocs()
 	var others sync.WaitGroup
@@ -100,14 +101,14 @@ func together(b *testing.B, comms []*Comm, bytes int, op func(c *Comm, data []fl
 	others.Wait()
 }
 
-func allReduceSum(c *Comm, data []float32) error {
-	return AllReduce(context.Background(), c, data, Sum)
+func allReduceSum(c *nexar.Comm, data []float32) error {
+	return nexar.AllReduce(context.Background(), c, data, nexar.Sum)
 }
 
 func BenchmarkAllReduce(b *testing.B) {
 	worlds := []struct {
 		name string
-		make func(testing.TB, int) []*Comm
+		make func(testing.TB, int) []*nexar.Comm
 	}{{"mem", newLocal}, {"quic", newWorldOf}}
 	for _, w := range worlds {
 		for _, n := range []int{2, 4} {
@@ -123,7 +124,7 @@ func BenchmarkAllReduce(b *testing.B) {
 func BenchmarkBarrier(b *testing.B) {
 	for _, n := range []int{2, 4, 8} {
 		b.Run(fmt.Sprintf("mem/n=%d", n), func(b *testing.B) {
-			together(b, newLocal(b, n), 0, func(c *Comm, _ []float32) error { return c.Barrier(context.Background()) })
+			together(b, newLocal(b, n), 0, func(c *nexar.Comm, _ []float32) error { return c.Barrier(context.Background()) })
 		})
 	}
 }
@@ -136,19 +137,19 @@ func BenchmarkAgainstBareStream(b *testing.B) {
 	comms := newWorldOf(b, 2)
 	for _, bytes := range []int{8, 8 << 20} {
 		b.Run(fmt.Sprintf("PingPong/%dB", bytes), func(b *testing.B) {
-			againstBare(b, comms, bytes, func(c *Comm, data []float32) error {
+			againstBare(b, comms, bytes, func(c *nexar.Comm, data []float32) error {
 				ctx := context.Background()
 				if c.Rank() == 0 {
-					if err := Send(ctx, c, data, 1, 0); err != nil {
+					if err := nexar.Send(ctx, c, data, 1, 0); err != nil {
 						return err
 					}
-					_, err := Recv(ctx, c, data, 1, 0)
+					_, err := nexar.Recv(ctx, c, data, 1, 0)
 					return err
 				}
-				if _, err := Recv(ctx, c, data, 0, 0); err != nil {
+				if _, err := nexar.Recv(ctx, c, data, 0, 0); err != nil {
 					return err
 				}
-				return Send(ctx, c, data, 0, 0)
+				return nexar.Send(ctx, c, data, 0, 0)
 			})
 		})
 		b.Run(fmt.Sprintf("AllReduce/%dB", bytes), func(b *testing.B) {
@@ -157,7 +158,7 @@ func BenchmarkAgainstBareStream(b *testing.B) {
 	}
 }
 
-func againstBare(b *testing.B, comms []*Comm, bytes int, op func(c *Comm, data []float32) error) {
+func againstBare(b *testing.B, comms []*nexar.Comm, bytes int, op func(c *nexar.Comm, data []float32) error) {
 	trip := newBareTrip(b, bytes)
 	rounds := make(chan struct{}, 1)
 	var other sync.WaitGroup

@@ -31,7 +31,7 @@ func TestRevokedIsNotCancelled(t *testing.T) {
 	} {
 		for _, n := range []int{1, 2, 3} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				comms := overMem.cluster(t, n, Config{})
+				comms := localCluster(t, n, Config{})
 				cancelOne(t, comms, test.end, test.want)
 			})
 		}
@@ -79,7 +79,7 @@ func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.C
 // A call that goes on at the same time as one that is cancelled was not
 // cancelled itself.
 func TestRevokedAtTheSameTime(t *testing.T) {
-	comms := overMem.cluster(t, 2, Config{})
+	comms := localCluster(t, 2, Config{})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	other := make(chan error)
@@ -105,7 +105,7 @@ func TestCancelledBeforeAlone(t *testing.T) {
 			"all_reduce": func(c *Comm) error { return AllReduce(ended, c, []int8{1}, Sum) },
 			"all_gather": func(c *Comm) error { return AllGather(ended, c, make([]int8, c.Size()), []int8{1}) },
 		} {
-			c := overMem.cluster(t, n, Config{})[0]
+			c := localCluster(t, n, Config{})[0]
 			if err := op(c); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s of %d ranks: %v, want context.Canceled", name, n, err)
 			}
@@ -113,7 +113,7 @@ func TestCancelledBeforeAlone(t *testing.T) {
 				t.Errorf("%s of %d ranks: afterwards %v, want ErrRevoked", name, n, err)
 			}
 		}
-		c := overMem.cluster(t, n, Config{})[0]
+		c := localCluster(t, n, Config{})[0]
 		for name, err := range map[string]error{"send": Send(ended, c, []int8{1}, 0, 0), "recv": recvError(ended, c, 0, 0)} {
 			if !errors.Is(err, context.Canceled) || c.Err() != nil {
 				t.Errorf("%s of %d ranks: %v, and afterwards %v", name, n, err, c.Err())
@@ -124,7 +124,7 @@ func TestCancelledBeforeAlone(t *testing.T) {
 
 // Err says whether a communicator has ended, and why.
 func TestErr(t *testing.T) {
-	comms := overMem.cluster(t, 3, Config{})
+	comms := localCluster(t, 3, Config{})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	if err := comms[2].Close(); err != nil {
@@ -157,7 +157,7 @@ func TestErr(t *testing.T) {
 // The ranks that a call has waited for are known by what is needed to find
 // them.
 func TestTimeoutError(t *testing.T) {
-	comms := overMem.cluster(t, 3, Config{BarrierTimeout: 300 * time.Millisecond})
+	comms := localCluster(t, 3, Config{BarrierTimeout: 300 * time.Millisecond})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	onAll(t, comms, func(rank int, c *Comm) error {
@@ -217,5 +217,21 @@ func TestCallOfUnknown(t *testing.T) {
 	}
 	if got := describe(wire.Call{Kind: 99, Plan: 12}).Plan; got != "algorithm 12" {
 		t.Errorf("plan %q", got)
+	}
+}
+
+// TestVastFingerprint: fingerprints and the calls in errors have lengths of 64 bits, or
+// of 39 bits for all blocks together where these differ in length.
+func TestVastFingerprint(t *testing.T) {
+	for _, count := range []uint64{1<<32 + 1000, 1<<32 + 1, 1 << 62} {
+		if got := describe(wire.Call{Kind: uint8(plan.AllReduce), Seq: 1, Count: count}); got.Length != int(count) || got.Counts != 0 {
+			t.Errorf("%d elements are %+v", count, got)
+		}
+	}
+	for _, total := range []uint64{1<<32 + 1000, 1<<32 + 1, 1<<39 - 1} {
+		const digest = 0xabcdef
+		if got := describe(wire.Call{Kind: uint8(plan.Gather), Seq: 1, Count: wire.Uneven(total, digest)}); got.Length != int(total) || got.Counts != digest {
+			t.Errorf("%d elements of uneven blocks are %+v", total, got)
+		}
 	}
 }

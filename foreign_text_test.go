@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/settings"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // hostile is text that recolours a terminal, forges a line and is no UTF-8; escaped
@@ -30,18 +32,17 @@ func checkPrintable(t *testing.T, what, text string) {
 // TestForeignTextOfVariables: the error about a variable of the environment can be
 // printed, for any value.
 func TestForeignTextOfVariables(t *testing.T) {
-	noEnv(t)
 	refused := 0
 	for _, value := range []string{hostile, hostile + ":7000", "127.0.0.1:" + hostile, "all_reduce=" + hostile, "1," + hostile} {
-		for _, f := range settings.Fields[Config]() {
+		for _, f := range settings.Fields[nexar.Config]() {
 			for _, name := range f.Variables() {
 				t.Run(name, func(t *testing.T) {
 					t.Setenv(name, value)
-					if _, err := ConfigFromEnv(); err != nil {
+					if _, err := nexar.ConfigFromEnv(); err != nil {
 						refused++
 						checkPrintable(t, name, err.Error())
 					}
-					if _, err := Join(t.Context(), Config{FormTimeout: 1}); err != nil {
+					if _, err := nexar.Join(t.Context(), nexar.Config{FormTimeout: 1}); err != nil {
 						checkPrintable(t, "Join with "+name, err.Error())
 					}
 				})
@@ -51,22 +52,22 @@ func TestForeignTextOfVariables(t *testing.T) {
 	if refused < 100 {
 		t.Errorf("%d values were refused: the test reaches less than it should", refused)
 	}
-	for _, p := range UnknownEnv([]string{"NEXAR_" + hostile + "=1"}) {
+	for _, p := range nexar.UnknownEnv([]string{"NEXAR_" + hostile + "=1"}) {
 		checkPrintable(t, "UnknownEnv", p.What+p.Mend)
 	}
 	// Fields that the program sets come into the same errors.
-	for _, cfg := range []Config{
+	for _, cfg := range []nexar.Config{
 		{Seeds: []string{hostile}}, {Listen: hostile}, {Advertise: hostile}, {Topology: hostile}, {Algorithms: []string{hostile}},
 		{Transports: []string{hostile}}, {Memory: hostile}, {Recovery: hostile}, {Token: hostile},
 	} {
-		_, err := Join(t.Context(), cfg)
-		if !errors.Is(err, ErrConfig) {
-			t.Errorf("Join with %+v: error %v, want %v", cfg, err, ErrConfig)
+		_, err := nexar.Join(t.Context(), cfg)
+		if !errors.Is(err, nexar.ErrConfig) {
+			t.Errorf("Join with %+v: error %v, want %v", cfg, err, nexar.ErrConfig)
 			continue
 		}
 		checkPrintable(t, "Join", err.Error())
 	}
-	if _, err := StartSeed(t.Context(), SeedConfig{World: 1, Listen: hostile}); err == nil {
+	if _, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{World: 1, Listen: hostile}); err == nil {
 		t.Error("StartSeed takes any address")
 	} else {
 		checkPrintable(t, "StartSeed", err.Error())
@@ -79,32 +80,32 @@ func TestForeignTextOfVariables(t *testing.T) {
 // TestForeignTextOfRanks: the texts with which another rank ends its calls and its
 // functions can be printed.
 func TestForeignTextOfRanks(t *testing.T) {
-	for _, m := range []medium{overMem, overQUIC} {
-		comms := m.cluster(t, 2, Config{})
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+		comms := m.Cluster(t, 2, nexar.Config{})
 		comms[1].Register("fail", func(context.Context, int, []byte) ([]byte, error) { return nil, errors.New(hostile) })
 		comms[1].Register("panic", func(context.Context, int, []byte) ([]byte, error) { panic(hostile) })
 		for _, fn := range []string{"fail", "panic", "none" + hostile} {
 			_, err := comms[0].Call(t.Context(), 1, fn, nil)
 			if err == nil || !strings.Contains(err.Error(), escaped) {
-				t.Errorf("%s: calling %q: error %v, want one with %s", m.name, fn, err, escaped)
+				t.Errorf("%s: calling %q: error %v, want one with %s", m.Name, fn, err, escaped)
 				continue
 			}
 			checkPrintable(t, fn, err.Error())
-			if e, ok := errors.AsType[*HandlerError](err); ok && e.Text != hostile {
-				t.Errorf("%s: text %q, want %q", m.name, e.Text, hostile)
+			if e, ok := errors.AsType[*nexar.HandlerError](err); ok && e.Text != hostile {
+				t.Errorf("%s: text %q, want %q", m.Name, e.Text, hostile)
 			}
 		}
 
 		ctx, cancel := context.WithCancelCause(t.Context())
-		onAll(t, comms, func(rank int, c *Comm) error {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			if rank == 1 {
 				cancel(errors.New(hostile))
 				_ = c.Barrier(ctx)
 				return nil
 			}
 			err := c.Barrier(t.Context())
-			if !errors.Is(err, ErrRevoked) || !strings.Contains(err.Error(), escaped) {
-				t.Errorf("%s: barrier: error %v, want one with %s", m.name, err, escaped)
+			if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), escaped) {
+				t.Errorf("%s: barrier: error %v, want one with %s", m.Name, err, escaped)
 				return nil
 			}
 			checkPrintable(t, "barrier", err.Error())

@@ -16,7 +16,7 @@ const handleAllocations = 5
 
 func TestHandleAllocations(t *testing.T) {
 	const ranks, runs = 4, 2000
-	comms := overMem.cluster(t, ranks, Config{})
+	comms := localCluster(t, ranks, Config{})
 	ctx := context.Background()
 	loop := func() {
 		onAll(t, comms, func(_ int, c *Comm) error {

@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"context"
@@ -6,22 +6,25 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // BenchmarkHandles puts 16 all-reduces that are under way at once beside the same
 // 16 one after the other, one of each in turn, and reports the medians and their
 // ratio.
 func BenchmarkHandles(b *testing.B) {
-	for _, m := range []medium{overQUIC, overMem} {
+	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.Mem()} {
 		for _, bytes := range []int{8, 4 << 10, 64 << 10} {
-			b.Run(fmt.Sprintf("%s/n=4/%dB", m.name, bytes), func(b *testing.B) {
-				benchHandles(b, m.cluster(b, 4, Config{}), bytes)
+			b.Run(fmt.Sprintf("%s/n=4/%dB", m.Name, bytes), func(b *testing.B) {
+				benchHandles(b, m.Cluster(b, 4, nexar.Config{}), bytes)
 			})
 		}
 	}
 }
 
-func benchHandles(b *testing.B, comms []*Comm, bytes int) {
+func benchHandles(b *testing.B, comms []*nexar.Comm, bytes int) {
 	const each = 16
 	ctx := context.Background()
 	vectors := make([][each][]float32, len(comms))
@@ -30,25 +33,25 @@ func benchHandles(b *testing.B, comms []*Comm, bytes int) {
 			vectors[rank][i] = make([]float32, bytes/4)
 		}
 	}
-	inRow := func(rank int, c *Comm) error {
+	inRow := func(rank int, c *nexar.Comm) error {
 		for _, v := range vectors[rank] {
-			if err := AllReduce(ctx, c, v, Sum); err != nil {
+			if err := nexar.AllReduce(ctx, c, v, nexar.Sum); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	started := func(rank int, c *Comm) error {
-		var handles [each]*Handle
+	started := func(rank int, c *nexar.Comm) error {
+		var handles [each]*nexar.Handle
 		for i, v := range vectors[rank] {
-			handles[i] = StartAllReduce(ctx, c, v, Sum)
+			handles[i] = nexar.StartAllReduce(ctx, c, v, nexar.Sum)
 		}
-		return WaitAll(handles[:]...)
+		return nexar.WaitAll(handles[:]...)
 	}
 	var row, once []time.Duration
-	timed := func(f func(rank int, c *Comm) error) time.Duration {
+	timed := func(f func(rank int, c *nexar.Comm) error) time.Duration {
 		began := time.Now()
-		onAll(b, comms, f)
+		worldtest.OnAll(b, comms, f)
 		return time.Since(began)
 	}
 	for b.Loop() {

@@ -14,7 +14,7 @@ import (
 // that has panicked. No rank takes what it has left for a result, nobody waits
 // for it, and the vector can be used again.
 func TestHandleOfFunctionThatExits(t *testing.T) {
-	comms := overMem.cluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
+	comms := localCluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
 	const why = "its goroutine was ended by runtime.Goexit"
 	onAll(t, comms, func(rank int, c *Comm) (err error) {
 		x := []int32{1, 2, 3}
@@ -48,7 +48,7 @@ func TestHandleOfFunctionThatExits(t *testing.T) {
 // TestFunctionThatExits: the goroutine that has made the call ends, and with it
 // the communicator, as if the function had panicked.
 func TestFunctionThatExits(t *testing.T) {
-	comms := overMem.cluster(t, 2, Config{})
+	comms := localCluster(t, 2, Config{})
 	onAll(t, comms, func(rank int, c *Comm) error {
 		returned, ended := false, make(chan struct{})
 		var err error
@@ -73,12 +73,18 @@ func TestFunctionThatExits(t *testing.T) {
 // TestFollowerThatExits: what a Handle waits for is no success if it does not
 // return.
 func TestFollowerThatExits(t *testing.T) {
-	c := overMem.cluster(t, 1, Config{})[0]
+	c := localCluster(t, 1, Config{})[0]
 	h := c.follow(func(*Handle) error {
 		runtime.Goexit()
 		return nil
 	})
 	if err := h.Wait(); !errors.Is(err, callback.ErrExited) {
 		t.Errorf("got %v, want %v", err, callback.ErrExited)
+	}
+}
+
+func addTo(dst, src []int32) {
+	for i, v := range src {
+		dst[i] += v
 	}
 }

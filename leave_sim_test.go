@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"context"
@@ -10,38 +10,37 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // An outcome is the course of a leave as a rank that stays sees it.
 type outcome struct {
-	err     error     // of its receive in the first epoch
-	ended   time.Time // when it had that
-	next    time.Time // when it had the next communicator
-	size    int       // of that
-	nodes   []NodeID  // of that
+	err     error          // of its receive in the first epoch
+	ended   time.Time      // when it had that
+	next    time.Time      // when it had the next communicator
+	size    int            // of that
+	nodes   []nexar.NodeID // of that
 	trouble error
 }
 
 // watchLeave is the life of a rank that stays: it waits for a message that nobody sends,
 // and goes on with the next epoch.
-func (w *simWorld) watchLeave(n *Node, from int) (seen outcome) {
-	ctx, cancel := context.WithTimeout(w.run, 2*time.Minute)
+func watchLeave(w *worldtest.SimCluster, n *nexar.Node, from int) (seen outcome) {
+	ctx, cancel := context.WithTimeout(w.Ctx, 2*time.Minute)
 	defer cancel()
 	for c, err := range n.Epochs(ctx) {
 		switch {
 		case err != nil:
 			seen.trouble = err
 		case seen.err == nil:
-			_, seen.err = Recv(ctx, c, make([]int64, 1), from, 1)
+			_, seen.err = nexar.Recv(ctx, c, make([]int64, 1), from, 1)
 			seen.ended = time.Now()
 			continue
 		default:
 			seen.next, seen.size = time.Now(), c.Size()
-			for _, n := range c.impl.Nodes {
-				seen.nodes = append(seen.nodes, NodeID(n.ID))
-			}
+			seen.nodes = nexar.NodeIDs(c)
 			seen.trouble = c.Barrier(ctx)
 		}
 		break
@@ -49,44 +48,18 @@ func (w *simWorld) watchLeave(n *Node, from int) (seen outcome) {
 	return seen
 }
 
-// joinAll has nodes join, each on its host and as the rank that it asks for.
-func (w *simWorld) joinAll(n int) (nodes []*Node) {
-	nodes = make([]*Node, n)
-	var all sync.WaitGroup
-	for rank := range n {
-		all.Go(func() {
-			packets, err := w.network.Host(fmt.Sprint("host", rank)).PacketConn(nodePort)
-			if err != nil {
-				w.Error(err)
-				return
-			}
-			cfg, err := Config{
-				Seeds: []string{w.end.Addr()}, Token: w.token.Reveal(), Transports: []string{"quic"}, Rank: &rank,
-				HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: time.Second, RecoveryTimeout: 36 * time.Second,
-			}.fill("Seeds")
-			if err == nil {
-				nodes[rank], err = join(w.run, cfg, packets)
-			}
-			if err != nil {
-				w.Errorf("rank %d: %v", rank, err)
-			}
-		})
-	}
-	all.Wait()
-	if w.Failed() {
-		w.FailNow()
+// joinHosts joins n nodes, rank r on the host "host<r>".
+func joinHosts(t *testing.T, w *worldtest.SimCluster, n int) (nodes []*nexar.Node) {
+	t.Helper()
+	nodes = make([]*nexar.Node, n)
+	err := worldtest.ForEach(n, func(rank int) (err error) {
+		nodes[rank], err = w.Join(fmt.Sprint("host", rank), nexar.Config{Rank: &rank, RecoveryTimeout: 36 * time.Second})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return nodes
-}
-
-// linkTo is the link of a node to another.
-func linkTo(from, to *Node) *link.Link {
-	links, err := from.node.Mesh.Links(from.World().impl.View.View)
-	if err != nil {
-		panic(err)
-	}
-	rank, _ := from.World().impl.View.View.Rank(to.node.ID())
-	return links[rank]
 }
 
 // TestLeaveHeardBySome: rank 3 of four leaves in good order, and rank 0 loses it all the
@@ -94,32 +67,31 @@ func linkTo(from, to *Node) *link.Link {
 // within the heartbeat timeout and a second that rank 3 is gone, and go on together.
 func TestLeaveHeardBySome(t *testing.T) {
 	errProtocol := errors.New("link: protocol error: as the test says")
-	cases := map[string]func(w *simWorld, nodes []*Node){
-		"its packets to rank 0 are lost": func(w *simWorld, _ []*Node) {
-			w.network.SetOneWay("host3", "host0", sim.Link{Down: true})
+	cases := map[string]func(w *worldtest.SimCluster, nodes []*nexar.Node){
+		"its packets to rank 0 are lost": func(w *worldtest.SimCluster, _ []*nexar.Node) {
+			w.Network.SetOneWay("host3", "host0", sim.Link{Down: true})
 		},
-		"rank 0 sees a protocol error": func(_ *simWorld, nodes []*Node) {
-			linkTo(nodes[0], nodes[3]).Fail(errProtocol)
+		"rank 0 sees a protocol error": func(_ *worldtest.SimCluster, nodes []*nexar.Node) {
+			nexar.LinkTo(nodes[0], nodes[3]).Fail(errProtocol)
 		},
-		"rank 0 sees a protocol error when the others have read the goodbye": func(w *simWorld, nodes []*Node) {
-			w.network.SetOneWay("host3", "host0", sim.Link{Delay: 500 * time.Millisecond})
-			time.AfterFunc(100*time.Millisecond, func() { linkTo(nodes[0], nodes[3]).Fail(errProtocol) })
+		"rank 0 sees a protocol error when the others have read the goodbye": func(w *worldtest.SimCluster, nodes []*nexar.Node) {
+			w.Network.SetOneWay("host3", "host0", sim.Link{Delay: 500 * time.Millisecond})
+			time.AfterFunc(100*time.Millisecond, func() { nexar.LinkTo(nodes[0], nodes[3]).Fail(errProtocol) })
 		},
-		"it gives rank 0 up": func(_ *simWorld, nodes []*Node) {
-			linkTo(nodes[3], nodes[0]).Abort()
+		"it gives rank 0 up": func(_ *worldtest.SimCluster, nodes []*nexar.Node) {
+			nexar.LinkTo(nodes[3], nodes[0]).Abort()
 		},
 	}
-	noEnv(t)
 	for name, harm := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newSimSeed(t, 1, 4)
-				defer w.close()
-				nodes := w.joinAll(4)
+				w := worldtest.NewSimCluster(t, 1, 4)
+				defer w.Close()
+				nodes := joinHosts(t, w, 4)
 				seen := make([]outcome, 3)
 				var staying sync.WaitGroup
 				for rank := range seen {
-					staying.Go(func() { seen[rank] = w.watchLeave(nodes[rank], (rank+1)%2) })
+					staying.Go(func() { seen[rank] = watchLeave(w, nodes[rank], (rank+1)%2) })
 				}
 				time.Sleep(10 * time.Second)
 				left := time.Now()
@@ -140,10 +112,10 @@ func TestLeaveHeardBySome(t *testing.T) {
 }
 
 // check checks the outcome of the leave of rank 3.
-func (s outcome) check(t *testing.T, rank int, left time.Time, nodes []*Node) {
+func (s outcome) check(t *testing.T, rank int, left time.Time, nodes []*nexar.Node) {
 	t.Helper()
 	const most = time.Second + time.Second // the heartbeat timeout and a second
-	p, ok := errors.AsType[*PeerError](s.err)
+	p, ok := errors.AsType[*nexar.PeerError](s.err)
 	if !ok || p.Rank != 3 || p.Left || rank > 0 && !strings.Contains(p.Error(), "as rank 0 reports") {
 		t.Errorf("rank %d: %v, want the failure of rank 3, as rank 0 reports", rank, s.err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -27,24 +28,21 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	if err != nil {
 		return nil, opError("local", err)
 	}
-	network := mem.NewNetwork()
-	network.Share(negotiate.Areas, negotiate.AreaSize())
-	view := membership.View{Epoch: 1}
-	for rank := range n {
-		key, err := pki.NewKey()
-		if err != nil {
-			return nil, opError("local", err)
-		}
-		id := key.ID()
-		view.Nodes = append(view.Nodes, membership.Node{
-			ID: id, Addrs: []string{id.String()}, Host: "local", Name: fmt.Sprintf("local rank %d", rank),
-		})
+	world := testhook.WorldFrom(ctx)
+	if world == nil {
+		world, err = localWorld(n)
+	}
+	if err == nil && len(world.Paths) != n {
+		err = fmt.Errorf("%w: %d ranks over a network of %d", ErrConfig, n, len(world.Paths))
+	}
+	if err != nil {
+		return nil, opError("local", err)
 	}
 	comms := make([]*Comm, n)
 	errs := make([]error, n)
 	var forming sync.WaitGroup
 	for rank := range n {
-		forming.Go(func() { comms[rank], errs[rank] = localRank(ctx, network, view, rank, cfg) })
+		forming.Go(func() { comms[rank], errs[rank] = localRank(ctx, world, rank, cfg) })
 	}
 	forming.Wait()
 	for _, err := range errs {
@@ -70,28 +68,42 @@ func (cfg Config) forLocal() (Config, error) {
 		"CallTimeout", "CallsInFlight")
 }
 
-// localRank makes the communicator of one rank of a world in this process.
-func localRank(ctx context.Context, network *mem.Network, view membership.View, rank int, cfg Config) (*Comm, error) {
-	t, err := network.Listen(view.Nodes[rank].ID.String())
-	if err != nil {
-		return nil, err
+// localWorld returns a network of n nodes in the memory of this process.
+func localWorld(n int) (*testhook.World, error) {
+	network := mem.NewNetwork()
+	network.Share(negotiate.Areas, negotiate.AreaSize())
+	world := &testhook.World{View: membership.View{Epoch: 1}, Cost: cost.Local()}
+	for rank := range n {
+		key, err := pki.NewKey()
+		if err != nil {
+			return nil, err
+		}
+		id := key.ID()
+		t, err := network.Listen(id.String())
+		if err != nil {
+			return nil, err
+		}
+		world.View.Nodes = append(world.View.Nodes, membership.Node{
+			ID: id, Addrs: []string{id.String()}, Host: "local", Name: fmt.Sprintf("local rank %d", rank),
+		})
+		world.Paths = append(world.Paths, []mesh.Path{{Transport: t}})
 	}
-	return rankOver(ctx, []mesh.Path{{Transport: t}}, view, rank, cost.Local(), cfg)
+	return world, nil
 }
 
-// rankOver makes the communicator of one rank of a view, over paths on which
-// the others reach it. Closing it closes their transports.
-func rankOver(ctx context.Context, paths []mesh.Path, view membership.View, rank int, net cost.Network, cfg Config) (*Comm, error) {
+// localRank makes the communicator of one rank. Closing it closes the transports of
+// the rank, as a failure does.
+func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
-		Self: view.Nodes[rank].ID, View: view, Paths: paths, Loop: mem.Loop, Log: cfg.Log,
+		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
 	})
 	if err != nil {
-		for _, p := range paths {
+		for _, p := range world.Paths[rank] {
 			p.Transport.Close()
 		}
 		return nil, err
 	}
-	c, err := newWorld(ctx, m, view, net, cfg)
+	c, err := newWorld(ctx, m, world.View, world.Cost, cfg)
 	if err != nil {
 		node.CloseMesh(m)
 		return nil, err
@@ -100,6 +112,9 @@ func rankOver(ctx context.Context, paths []mesh.Path, view membership.View, rank
 		defer c.node.factory.Settle()
 		return node.CloseMesh(m)
 	})
+	if len(world.Pools) > 0 {
+		world.Pools[rank] = c.node.factory.Pool
+	}
 	return c, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/internal/trace"
 )
 
@@ -69,12 +70,12 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
 		defer cancel()
 	}
-	n, err := join(ctx, cfg, nil)
+	n, err := join(ctx, cfg)
 	return n, opError("join", err)
 }
 
-// join does the work of Join, over packets in place of a socket if there are any.
-func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error) {
+// join does the work of Join.
+func join(ctx context.Context, cfg Config) (*Node, error) {
 	request, err := cfg.request()
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func join(ctx context.Context, cfg Config, packets net.PacketConn) (*Node, error
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
-		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: packets, Transports: cfg.Transports,
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: cfg.Transports,
 		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,

@@ -14,7 +14,7 @@ import (
 // medians of both are reported, in nanoseconds for an operation.
 func BenchmarkRecord(b *testing.B) {
 	const perRound = 2000
-	comms := newLocal(b, 2)
+	comms := localCluster(b, 2, Config{})
 	round := func(on bool) float64 {
 		for _, c := range comms {
 			if on {

@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"time"
 
 	quicgo "github.com/quic-go/quic-go"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // BenchmarkCallAgainstBareRequest puts a call over QUIC beside what a request of
@@ -17,7 +20,7 @@ import (
 // them back to the end: one of each in turn. It reports the medians and their
 // ratio.
 func BenchmarkCallAgainstBareRequest(b *testing.B) {
-	comms := overQUIC.cluster(b, 2, Config{})
+	comms := worldtest.QUIC().Cluster(b, 2, nexar.Config{})
 	registerEcho(comms)
 	for _, bytes := range []int{64, 1 << 20} {
 		b.Run(fmt.Sprintf("%dB", bytes), func(b *testing.B) {
@@ -44,7 +47,7 @@ func BenchmarkCallAgainstBareRequest(b *testing.B) {
 	}
 }
 
-func registerEcho(comms []*Comm) {
+func registerEcho(comms []*nexar.Comm) {
 	for _, c := range comms {
 		c.Register("echo", func(_ context.Context, _ int, args []byte) ([]byte, error) { return args, nil })
 	}
@@ -89,10 +92,10 @@ func answerBare(s *quicgo.Stream) {
 // BenchmarkCall is calls of 64 bytes by one goroutine, and by many at once,
 // which are so many calls per second.
 func BenchmarkCall(b *testing.B) {
-	for _, m := range []medium{overMem, overShared, overPlainTCP, overQUIC} {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.QUIC()} {
 		for _, callers := range []int{1, 64} {
-			b.Run(fmt.Sprintf("%s/%d callers", m.name, callers), func(b *testing.B) {
-				comms := m.cluster(b, 2, Config{})
+			b.Run(fmt.Sprintf("%s/%d callers", m.Name, callers), func(b *testing.B) {
+				comms := m.Cluster(b, 2, nexar.Config{})
 				registerEcho(comms)
 				b.ReportAllocs()
 				turns := make(chan struct{}, callers)

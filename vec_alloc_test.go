@@ -1,11 +1,14 @@
 //go:build !race
 
-package nexar
+package nexar_test
 
 import (
 	"context"
 	"runtime"
 	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // Long regions are not copied on their way: 64 MiB in 16 of them are sent and received
@@ -15,11 +18,11 @@ import (
 // allocates memory of its own.
 func TestVecAllocatesNoCopy(t *testing.T) {
 	const parts, part = 16, 4 << 20
-	for _, m := range []medium{overMem, overQUIC, overTCP, overPlainTCP, overShared} {
-		t.Run(m.name, func(t *testing.T) {
-			m.needs(t)
-			comms := m.cluster(t, 2, Config{})
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TLS(), worldtest.TCP(), worldtest.SHM()} {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			comms := m.Cluster(t, 2, nexar.Config{})
+			ctx, cancel := context.WithTimeout(t.Context(), 3*worldtest.Patience)
 			defer cancel()
 			var regions [2][][]byte
 			for rank := range regions {
@@ -28,11 +31,11 @@ func TestVecAllocatesNoCopy(t *testing.T) {
 				}
 			}
 			once := func() {
-				onAll(t, comms, func(rank int, c *Comm) error {
+				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					if rank == 0 {
-						return SendVec(ctx, c, regions[0], 1, 0)
+						return nexar.SendVec(ctx, c, regions[0], 1, 0)
 					}
-					_, err := RecvVec(ctx, c, regions[1], 0, 0)
+					_, err := nexar.RecvVec(ctx, c, regions[1], 0, 0)
 					return err
 				})
 			}

@@ -1,0 +1,22 @@
+package nexar
+
+import "github.com/nexar-go/nexar/internal/link"
+
+// LinkTo returns the link of a node to another one of its world.
+func LinkTo(from, to *Node) *link.Link {
+	view := from.World().impl.View.View
+	links, err := from.node.Mesh.Links(view)
+	if err != nil {
+		panic(err)
+	}
+	rank, _ := view.Rank(to.node.ID())
+	return links[rank]
+}
+
+// NodeIDs returns the nodes of the ranks of a communicator.
+func NodeIDs(c *Comm) (ids []NodeID) {
+	for _, n := range c.impl.Nodes {
+		ids = append(ids, NodeID(n.ID))
+	}
+	return ids
+}

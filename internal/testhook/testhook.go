@@ -1,0 +1,50 @@
+// Package testhook lets tests outside the root package choose the network below
+// nexar.Local and nexar.Join. A context carries the choice, so programs that import
+// nexar can neither see nor set it.
+package testhook
+
+import (
+	"context"
+	"net"
+
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
+)
+
+// A World is the network over which nexar.Local forms a world.
+type World struct {
+	View  membership.View // one node per rank
+	Paths [][]mesh.Path   // by rank; nexar.Local closes their transports
+	Cost  cost.Network    // the model before anything is measured
+	Pools []*bufpool.Pool // by rank; nexar.Local sets them, unless the list is empty
+}
+
+type (
+	worldKey   struct{}
+	packetsKey struct{}
+)
+
+// WithWorld returns a context with which nexar.Local forms w.
+func WithWorld(ctx context.Context, w *World) context.Context {
+	return context.WithValue(ctx, worldKey{}, w)
+}
+
+// WorldFrom returns the World of ctx, or nil.
+func WorldFrom(ctx context.Context) *World {
+	w, _ := ctx.Value(worldKey{}).(*World)
+	return w
+}
+
+// WithPackets returns a context with which nexar.Join sends and receives on p
+// instead of a UDP socket. The node closes p.
+func WithPackets(ctx context.Context, p net.PacketConn) context.Context {
+	return context.WithValue(ctx, packetsKey{}, p)
+}
+
+// PacketsFrom returns the PacketConn of ctx, or nil.
+func PacketsFrom(ctx context.Context) net.PacketConn {
+	p, _ := ctx.Value(packetsKey{}).(net.PacketConn)
+	return p
+}

@@ -1,0 +1,256 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// A message whose context has ended beforehand is not sent or received, and
+// nothing else has happened.
+func TestCancelledMessage(t *testing.T) {
+	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(worldtest.ErrEnough)
+	for _, c := range comms {
+		for name, err := range map[string]error{
+			"send": nexar.Send(ctx, c, make([]float32, 300_000), 1, 0),
+			"recv": worldtest.RecvError(ctx, c, 1, 0),
+		} {
+			if !errors.Is(err, worldtest.ErrEnough) || !strings.HasPrefix(err.Error(), "nexar: "+name+": ") {
+				t.Errorf("%s: %v, want its cause: %v", name, err, worldtest.ErrEnough)
+			}
+		}
+	}
+	worldtest.CheckWorks(t, comms)
+}
+
+// A rank whose context has ended before it calls a collective does not take
+// part in it, which the others are told instead of waiting for it.
+func TestCancelledBefore(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+		for _, count := range []int{1, 300_000} {
+			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
+				comms := m.Cluster(t, 3, nexar.Config{})
+				ended, cancel := context.WithCancelCause(t.Context())
+				cancel(worldtest.ErrEnough)
+				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+					ctx, want := t.Context(), nexar.ErrRevoked
+					if rank == 1 {
+						ctx, want = ended, worldtest.ErrEnough
+					}
+					err := nexar.AllReduce(ctx, c, make([]float32, count), nexar.Sum)
+					if !errors.Is(err, want) || rank != 1 && !strings.Contains(err.Error(), "rank 1") {
+						return fmt.Errorf("%v, want %v of rank 1", err, want)
+					}
+					if err := c.Barrier(t.Context()); !errors.Is(err, nexar.ErrRevoked) {
+						return fmt.Errorf("afterwards: %v, want %v", err, nexar.ErrRevoked)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// The first operation that is cancelled while others take part in it ends the
+// communicator for all: its own rank gets the cause, the others are told whose
+// call it was.
+func TestCancelledDuring(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+		for _, count := range []int{1, 300_000} {
+			for name, op := range map[string]func(ctx context.Context, c *nexar.Comm) error{
+				"barrier": func(ctx context.Context, c *nexar.Comm) error { return c.Barrier(ctx) },
+				"all_reduce": func(ctx context.Context, c *nexar.Comm) error {
+					return nexar.AllReduce(ctx, c, make([]float32, count), nexar.Sum)
+				},
+				"all_gather": func(ctx context.Context, c *nexar.Comm) error {
+					return nexar.AllGather(ctx, c, make([]float32, c.Size()*count), make([]float32, count))
+				},
+			} {
+				t.Run(fmt.Sprintf("%s/%s/%d", m.Name, name, count), func(t *testing.T) {
+					cancelDuring(t, m, op)
+				})
+			}
+		}
+	}
+}
+
+// cancelDuring has ranks 0 and 1 of three begin op, and cancels it on rank 1.
+func cancelDuring(t *testing.T, m worldtest.Medium, op func(ctx context.Context, c *nexar.Comm) error) {
+	comms := m.Cluster(t, 3, nexar.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+	defer cancel()
+	ended := make(chan struct{}, 2)
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		switch rank {
+		case 1:
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(50*time.Millisecond, func() { cancel(worldtest.ErrEnough) })
+			err := op(ctx, c)
+			ended <- struct{}{}
+			if !errors.Is(err, worldtest.ErrEnough) {
+				return fmt.Errorf("the cancelled call: %v, want %v", err, worldtest.ErrEnough)
+			}
+		case 0:
+			err := op(ctx, c)
+			ended <- struct{}{}
+			r, ok := errors.AsType[*nexar.RevokedError](err)
+			if !ok || r.Rank != 1 || !strings.Contains(err.Error(), "revoked by rank 1: its call was cancelled: "+worldtest.ErrEnough.Error()) {
+				return fmt.Errorf("the call of another rank: %v", err)
+			}
+		case 2:
+			// This rank comes when it is over. It may still find all that it
+			// needs, if it has not been told yet.
+			<-ended
+			<-ended
+			if err := op(ctx, c); err != nil && (!errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error())) {
+				return fmt.Errorf("the call that comes late: %v, want ErrRevoked with %q", err, worldtest.ErrEnough)
+			}
+		}
+		for i, err := range []error{c.Barrier(ctx), nexar.Send(ctx, c, []int8{1}, 0, 0), worldtest.RecvError(ctx, c, 0, 0)} {
+			if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+				return fmt.Errorf("call %d afterwards: %v, want ErrRevoked with %q", i, err, worldtest.ErrEnough)
+			}
+		}
+		return nil
+	})
+}
+
+// A Recv that is cancelled before its message has come changes nothing.
+func TestCancelledRecv(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+		for _, count := range []int{0, 3, 200_000} {
+			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
+				comms := m.Cluster(t, 2, nexar.Config{})
+				s := stream{0, 1, 7}
+				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+					ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+					defer cancel()
+					if rank == 0 {
+						if err := c.Barrier(ctx); err != nil {
+							return err
+						}
+						return nexar.Send(ctx, c, make([]float32, count), 1, s.tag)
+					}
+					for i, from := range []int{0, 0, nexar.AnyRank, 1} {
+						short, cancel := context.WithTimeoutCause(ctx, 3*time.Millisecond, worldtest.ErrEnough)
+						buf := slices.Repeat([]float32{1}, count)
+						_, err := nexar.Recv(short, c, buf, from, []nexar.Tag{s.tag, nexar.AnyTag, s.tag, 7}[i])
+						cancel()
+						if !errors.Is(err, worldtest.ErrEnough) || errors.Is(err, nexar.ErrRevoked) {
+							return fmt.Errorf("recv: %v, want %v", err, worldtest.ErrEnough)
+						}
+						if slices.Contains(buf, 0) {
+							return errors.New("a Recv that has failed has changed its buffer")
+						}
+					}
+					if err := c.Barrier(ctx); err != nil {
+						return err
+					}
+					got, err := nexar.Recv(ctx, c, make([]float32, count), 0, s.tag)
+					if err == nil && got.Count != count {
+						err = fmt.Errorf("received %d elements, want %d", got.Count, count)
+					}
+					return err
+				})
+				worldtest.CheckWorks(t, comms)
+			})
+		}
+	}
+}
+
+// A Send that is cancelled while it waits for its receiver ends the
+// communicator.
+func TestCancelledSend(t *testing.T) {
+	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrEnough)
+	defer cancel()
+	if err := nexar.Send(ctx, comms[0], make([]float32, 100_000), 1, 0); !errors.Is(err, worldtest.ErrEnough) {
+		t.Errorf("send: %v, want %v", err, worldtest.ErrEnough)
+	}
+	for _, c := range comms {
+		later, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+		if err := c.Barrier(later); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+			t.Errorf("rank %d: %v, want ErrRevoked", c.Rank(), err)
+		}
+		cancel()
+	}
+}
+
+// A collective that takes too long says which ranks have not called it, and
+// what they have called instead: also where the ranks that time out wait for
+// others, which wait for those in turn.
+func TestCollectiveTimeout(t *testing.T) {
+	x := make([]float32, 100_000)
+	for _, test := range []struct {
+		name    string
+		missing int
+		op      func(ctx context.Context, c *nexar.Comm) error
+	}{
+		{"barrier", 0, func(ctx context.Context, c *nexar.Comm) error { return c.Barrier(ctx) }},
+		{"barrier", 7, func(ctx context.Context, c *nexar.Comm) error { return c.Barrier(ctx) }},
+		{"all_reduce", 7, func(ctx context.Context, c *nexar.Comm) error {
+			return nexar.AllReduce(ctx, c, make([]float32, len(x)), nexar.Sum)
+		}},
+		{"reduce", 7, func(ctx context.Context, c *nexar.Comm) error {
+			return nexar.Reduce(ctx, c, make([]int8, 1), nexar.Sum, 0)
+		}},
+		{"broadcast", 0, func(ctx context.Context, c *nexar.Comm) error {
+			return nexar.Broadcast(ctx, c, make([]float32, len(x)), 7)
+		}},
+		{"scan", 7, func(ctx context.Context, c *nexar.Comm) error { return nexar.Scan(ctx, c, make([]int8, 1), nexar.Sum) }},
+	} {
+		t.Run(fmt.Sprintf("%s without %d", test.name, test.missing), func(t *testing.T) {
+			t.Parallel()
+			timeOut(t, test.name, test.missing, test.op)
+		})
+	}
+}
+
+func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context, c *nexar.Comm) error) {
+	const limit = 2 * time.Second
+	comms := worldtest.Mem().Cluster(t, 8, nexar.Config{CollectiveTimeout: limit, BarrierTimeout: limit})
+	began := time.Now()
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+		defer cancel()
+		if err := nexar.AllReduce(ctx, c, []uint8{1, 2, 3}, nexar.Max); err != nil {
+			return err
+		}
+		if rank == missing {
+			return nil
+		}
+		err := op(ctx, c)
+		if err == nil {
+			err = c.Barrier(ctx) // as its part of the first has ended
+		}
+		late, timedOut := errors.AsType[*nexar.TimeoutError](err)
+		revoked, told := errors.AsType[*nexar.RevokedError](err)
+		want := fmt.Sprintf("took too long: timed out, waiting for rank %d (last called all_reduce #1, which ended ", missing)
+		if timedOut {
+			want = fmt.Sprintf("timed out after %v, waiting for rank %d (last called all_reduce #1 (3 × uint8, max), which ended ", limit, missing)
+		}
+		switch {
+		case !timedOut && !told || told && revoked.Rank == missing:
+			return fmt.Errorf("%w, want a timeout", err)
+		case timedOut && (late.Op != name && late.Op != "barrier" || late.After != limit || late.Waiting[0] != missing):
+			return fmt.Errorf("%w, which names %v, want rank %d first", err, late.Waiting, missing)
+		case timedOut && !errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%w is no context.DeadlineExceeded", err)
+		case !strings.Contains(err.Error(), want):
+			return fmt.Errorf("%w, want the text %q", err, want)
+		}
+		return nil
+	})
+	if took := time.Since(began); took > limit+worldtest.Patience {
+		t.Errorf("it took %v", took)
+	}
+}

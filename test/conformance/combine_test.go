@@ -1,0 +1,171 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// TestCombineThatDoesNotReturn: a function that panics, which someone further
+// up recovers from, ends the communicator on all ranks; nobody waits for it.
+func TestCombineThatDoesNotReturn(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+		for _, count := range []int{1, 100_000} {
+			combineThatPanics(t, m, count)
+		}
+	}
+}
+
+// combineThatPanics has the function of the rank panic that is the first to call
+// it: there are algorithms by which some ranks never do.
+func combineThatPanics(t *testing.T, m worldtest.Medium, count int) {
+	comms := m.Cluster(t, 3, nexar.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+	defer cancel()
+	var culprit atomic.Int32 // plus 1
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
+		combine := func(dst, src []int32) {
+			if culprit.CompareAndSwap(0, int32(rank)+1) {
+				panic("on purpose")
+			}
+			addTo(dst, src)
+		}
+		defer func() {
+			r := recover()
+			if panicked := strings.Contains(fmt.Sprint(r), "on purpose"); panicked != (culprit.Load() == int32(rank)+1) {
+				t.Errorf("rank %d: recovered %v, and rank %d has panicked", rank, r, culprit.Load()-1)
+			}
+		}()
+		for {
+			x := slices.Repeat([]int32{1}, count)
+			err := nexar.AllReduceFunc(ctx, c, x, combine)
+			if err == nil && !slices.Equal(x, slices.Repeat([]int32{3}, count)) {
+				t.Errorf("%s, rank %d: no error, and not the sum", m.Name, rank)
+			}
+			if err != nil {
+				if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprint("rank ", culprit.Load()-1)) {
+					t.Errorf("rank %d: %v, want that rank %d has revoked", rank, err, culprit.Load()-1)
+				}
+				return nil
+			}
+		}
+	})
+	for rank, c := range comms {
+		if err := c.Barrier(ctx); !errors.Is(err, nexar.ErrRevoked) {
+			t.Errorf("rank %d, later: %v, want ErrRevoked", rank, err)
+		}
+	}
+}
+
+func addTo(dst, src []int32) {
+	for i, v := range src {
+		dst[i] += v
+	}
+}
+
+// TestPanicIsNoResult: what a function has not combined because it panicked is
+// the result of no rank, however early others could end.
+func TestPanicIsNoResult(t *testing.T) {
+	const count = 8000 // one piece on a board
+	want := slices.Repeat([]int32{3}, count)
+	for range 40 {
+		comms := worldtest.Mem().Cluster(t, 3, nexar.Config{Algorithms: []string{"all_reduce=staged"}})
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			defer func() {
+				if r := recover(); (r != nil) != (rank == 0) {
+					t.Errorf("rank %d: recovered %v", rank, r)
+				}
+			}()
+			x := slices.Repeat([]int32{1}, count)
+			err := nexar.AllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+				if rank == 0 {
+					panic("on purpose")
+				}
+				addTo(dst, src)
+			})
+			if err == nil && !slices.Equal(x, want) {
+				t.Errorf("rank %d: no error, and not the sum", rank)
+			}
+			return nil
+		})
+	}
+}
+
+// TestCombineThatScribbles: what a function does to its second operand is seen
+// by no other rank.
+func TestCombineThatScribbles(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
+		for _, count := range []int{1, 100_000} {
+			comms := m.Cluster(t, 3, nexar.Config{})
+			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+				x := make([]int32, count)
+				for i := range x {
+					x[i] = int32(rank + i)
+				}
+				err := nexar.AllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+					for i := range dst {
+						dst[i] += src[i]
+						src[i] = -1
+					}
+				})
+				for i, got := range x {
+					if want := int32(3 + 3*i); got != want {
+						t.Errorf("%s, rank %d: element %d is %d, want %d", m.Name, rank, i, got, want)
+						break
+					}
+				}
+				return err
+			})
+		}
+	}
+}
+
+// TestSlowFunction: what waits for its turn on this rank is not late, however long the
+// function before it takes.
+func TestSlowFunction(t *testing.T) {
+	t.Parallel()
+	const limit = 2 * time.Second
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM()} {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			comms := m.Cluster(t, 2, nexar.Config{CollectiveTimeout: limit})
+			worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error {
+				slow := nexar.StartAllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
+					time.Sleep(5 * limit / 2)
+					addTo(dst, src)
+				})
+				return nexar.WaitAll(slow, nexar.StartAllReduce(t.Context(), c, []int32{1}, nexar.Sum))
+			})
+		})
+	}
+}
+
+// TestOtherCallOfOneWhoLeft: a rank has made another call and left since, so
+// that it can no longer say what that was.
+func TestOtherCallOfOneWhoLeft(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
+		comms := m.Cluster(t, 2, nexar.Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+		defer cancel()
+		if err := nexar.Broadcast(ctx, comms[0], []int32{1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := comms[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		err := comms[1].Barrier(ctx)
+		_, mismatch := errors.AsType[*nexar.MismatchError](err)
+		p, left := errors.AsType[*nexar.PeerError](err)
+		if !mismatch && !(left && p.Left && p.Rank == 0) {
+			t.Errorf("%s: %v, want a mismatch with rank 0, or that it has left", m.Name, err)
+		}
+	}
+}

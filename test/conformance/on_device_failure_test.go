@@ -1,0 +1,441 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/device/devicetest"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+var errBroken = errors.New("the device is broken")
+
+// threeRanks are ranks of which that with number 1 has its vectors on a device,
+// and the others in slices.
+type threeRanks struct {
+	comms []*nexar.Comm
+	fake  *devicetest.Fake
+	spot  spot
+	ready func() // is called when the buffers are filled, unless it is nil
+}
+
+func newThreeRanks(t testing.TB, m worldtest.Medium, cfg devicetest.FakeConfig) threeRanks {
+	t.Helper()
+	fake := newFake(t, cfg)
+	return threeRanks{comms: m.Cluster(t, 3, nexar.Config{}), fake: fake, spot: newSpot(t, fake)}
+}
+
+// call makes the collective on all ranks, where f gets the error of each.
+func (r threeRanks) call(t testing.TB, call deviceCall, ctx context.Context, f func(rank int, c *nexar.Comm, err error) error) {
+	t.Helper()
+	dst := device.Whole(newBuffer(t, r.fake, ramp32(100, call.dst)))
+	var src device.Region
+	if call.src > 0 {
+		src = device.Whole(newBuffer(t, r.fake, ramp32(100, call.src)))
+	}
+	if r.ready != nil {
+		r.ready()
+	}
+	worldtest.OnAll(t, r.comms, func(rank int, c *nexar.Comm) error {
+		if rank == 1 {
+			return f(rank, c, call.f(ctx, c.On(r.spot.stream), dst, src))
+		}
+		return f(rank, c, call.onSlices(t.Context(), c))
+	})
+}
+
+// onSlices is the same collective of a rank without a device.
+func (call deviceCall) onSlices(ctx context.Context, c *nexar.Comm) error {
+	dst, src := make([]int32, call.dst), make([]int32, call.src)
+	copy(bytesOf(dst), ramp32(100*c.Rank(), call.dst))
+	copy(bytesOf(src), ramp32(100*c.Rank(), call.src))
+	switch call.name {
+	case "broadcast":
+		return nexar.Broadcast(ctx, c, dst, 0)
+	case "reduce":
+		return nexar.Reduce(ctx, c, dst, nexar.Sum, 0)
+	case "all_reduce":
+		return nexar.AllReduce(ctx, c, dst, nexar.Sum)
+	case "gather":
+		return nexar.Gather(ctx, c, dst, src, 0)
+	case "all_gather":
+		return nexar.AllGather(ctx, c, dst, src)
+	case "scatter":
+		return nexar.Scatter(ctx, c, dst, src, 0)
+	case "reduce_scatter":
+		return nexar.ReduceScatter(ctx, c, dst, src, nexar.Sum)
+	case "all_to_all":
+		return nexar.AllToAll(ctx, c, dst, src)
+	case "scan":
+		return nexar.Scan(ctx, c, dst, nexar.Sum)
+	}
+	return nexar.ExclusiveScan(ctx, c, dst, nexar.Sum)
+}
+
+// atFault checks that a communicator has ended because of rank 1.
+func atFault(ctx context.Context, rank int, c *nexar.Comm, err error, text string) error {
+	if rank == 1 {
+		return nil
+	}
+	// The part of a rank may end before the others have theirs.
+	if err == nil {
+		err = c.Barrier(ctx)
+	}
+	r, ok := errors.AsType[*nexar.RevokedError](err)
+	if !ok || r.Rank != 1 || !strings.Contains(err.Error(), text) {
+		return fmt.Errorf("%v, want that the communicator was revoked by rank 1: %q", err, text)
+	}
+	return nil
+}
+
+// isOver checks what later calls on a communicator say.
+func isOver(ctx context.Context, c *nexar.Comm, text string) error {
+	if err := c.Barrier(ctx); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), text) {
+		return fmt.Errorf("afterwards: %v, want ErrRevoked with %q", err, text)
+	}
+	return nil
+}
+
+// A device that fails before the collective has begun on its rank, be it that
+// this only receives, ends the communicator. Everybody is told who it was.
+func TestDeviceFailsBefore(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+		for _, call := range deviceCalls(0) {
+			t.Run(m.Name+"/"+call.name, func(t *testing.T) {
+				r := newThreeRanks(t, m, devicetest.FakeConfig{})
+				ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+				defer cancel()
+				r.ready = func() { r.fake.FailCopy(1, errBroken) }
+				r.call(t, call, ctx, func(rank int, c *nexar.Comm, err error) error {
+					if rank == 1 {
+						e, ok := errors.AsType[*nexar.DeviceError](err)
+						_, stream := errors.AsType[*device.StreamError](err)
+						if !ok || e.Device != "fake" || !stream || !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "nexar: "+call.name+": device fake: ") {
+							return fmt.Errorf("%v, want a DeviceError of %v", err, errBroken)
+						}
+					}
+					return errors.Join(atFault(ctx, rank, c, err, errBroken.Error()), isOver(ctx, c, errBroken.Error()))
+				})
+			})
+		}
+	}
+}
+
+// A stream that has failed before is found before others count on this rank.
+func TestStreamFailedBefore(t *testing.T) {
+	for _, call := range deviceCalls(0) {
+		r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+		b := newBuffer(t, r.fake, ramp32(0, 2))
+		r.ready = func() {
+			r.fake.FailCopy(1, errBroken)
+			if err := r.spot.stream.Copy(device.Region{Buffer: b, Bytes: 4}, device.Region{Buffer: b, Offset: 4, Bytes: 4}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.call(t, call, t.Context(), func(rank int, c *nexar.Comm, err error) error {
+			if rank == 1 && !errors.Is(err, errBroken) {
+				return fmt.Errorf("%v, want %v", err, errBroken)
+			}
+			return atFault(t.Context(), rank, c, err, errBroken.Error())
+		})
+	}
+}
+
+// A device that fails when the result is stored is an error of its rank alone.
+func TestDeviceFailsAfter(t *testing.T) {
+	for _, call := range deviceCalls(0) {
+		if call.in == 0 {
+			continue
+		}
+		t.Run(call.name, func(t *testing.T) {
+			r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+			r.spot.stream = hookedStream{Stream: r.spot.stream, storing: func() { r.fake.FailCopy(1, errBroken) }}
+			r.call(t, call, t.Context(), func(rank int, c *nexar.Comm, err error) error {
+				if rank != 1 {
+					return err
+				}
+				if _, ok := errors.AsType[*nexar.DeviceError](err); !ok || !errors.Is(err, errBroken) {
+					return fmt.Errorf("%v, want a DeviceError of %v", err, errBroken)
+				}
+				return nil
+			})
+			worldtest.CheckWorks(t, r.comms)
+		})
+	}
+}
+
+// A device without enough staging memory cannot take part, which the others are
+// told.
+func TestNoStagingMemory(t *testing.T) {
+	for _, call := range deviceCalls(0) {
+		t.Run(call.name, func(t *testing.T) {
+			for _, less := range []int{0, 1} {
+				r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{StagingMemory: call.memory - less})
+				r.call(t, call, t.Context(), func(rank int, c *nexar.Comm, err error) error {
+					if less == 0 {
+						return err
+					}
+					if rank == 1 && !errors.Is(err, device.ErrNoMemory) {
+						return fmt.Errorf("%v, want %v", err, device.ErrNoMemory)
+					}
+					return atFault(t.Context(), rank, c, err, "out of memory")
+				})
+			}
+		})
+	}
+}
+
+// Messages fail for themselves.
+func TestDeviceFailsAtMessage(t *testing.T) {
+	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
+	fake := newFake(t, devicetest.FakeConfig{StagingMemory: 40})
+	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+	defer cancel()
+	buffer := newBuffer(t, fake, ramp32(0, 11))
+	r := device.Region{Buffer: buffer, Bytes: 40}
+	send := func(d nexar.DeviceComm) error { return d.Send(ctx, i32, 0, 5, r) }
+	recv := func(d nexar.DeviceComm) error {
+		_, err := d.Recv(ctx, i32, 0, 5, r)
+		return err
+	}
+	for name, test := range map[string]struct {
+		f    func(d nexar.DeviceComm) error
+		copy int
+		lost int // messages to rank 1
+	}{
+		"send":                 {send, 1, 0},
+		"recv, before":         {recv, 1, 0},
+		"recv, when it stores": {recv, 2, 1},
+	} {
+		s := newSpot(t, fake)
+		for range test.lost {
+			if err := nexar.Send(ctx, comms[0], []int32{1, 2}, 1, 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fake.FailCopy(test.copy, errBroken)
+		if err := test.f(comms[1].On(s.stream)); !errors.Is(err, errBroken) {
+			t.Errorf("%s: %v, want %v", name, err, errBroken)
+		}
+		s = newSpot(t, fake)
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 0 {
+				return errors.Join(nexar.Send(ctx, c, []int32{3}, 1, 5), worldtest.RecvError(ctx, c, 1, 6))
+			}
+			d := c.On(s.stream)
+			status, err := d.Recv(ctx, i32, 0, 5, r)
+			if err == nil && status.Count != 1 {
+				err = fmt.Errorf("%d elements came, of another message", status.Count)
+			}
+			return errors.Join(err, d.Send(ctx, i32, 0, 6, device.Region{Buffer: buffer, Bytes: 4}))
+		})
+	}
+	d := comms[1].On(newSpot(t, fake).stream)
+	r.Bytes = 44
+	for name, err := range map[string]error{"send": send(d), "recv": recv(d)} {
+		if !errors.Is(err, device.ErrNoMemory) {
+			t.Errorf("%s of more than there is staging memory: %v", name, err)
+		}
+	}
+	worldtest.CheckWorks(t, comms)
+}
+
+// A hookedStream calls functions before results are stored, and when something
+// was queued that is to be sent.
+type hookedStream struct {
+	device.Stream
+	storing, loading func()
+}
+
+func (s hookedStream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
+	if s.storing != nil {
+		s.storing()
+	}
+	return s.Stream.ReceiveInto(src, at, dst...)
+}
+
+func (s hookedStream) StageSend(dst device.Staging, at int, src ...device.Region) error {
+	err := s.Stream.StageSend(dst, at, src...)
+	if s.loading != nil {
+		s.loading()
+	}
+	return err
+}
+
+// A context that ends before the collective has begun on this rank ends the
+// communicator: before the call, while it waits for staging memory, and while
+// what is sent is staged. The device keeps the memory until it no longer uses
+// it.
+func TestCancelledBeforeDeviceIsDone(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, r *threeRanks, bytes int, cancel func()) (used int){
+		"before": func(_ *testing.T, r *threeRanks, _ int, cancel func()) int {
+			r.ready = cancel
+			return 0
+		},
+		"memory": func(t *testing.T, r *threeRanks, bytes int, cancel func()) int {
+			st, err := r.fake.Stage(t.Context(), bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := device.Whole(newBuffer(t, r.fake, make([]byte, bytes)))
+			if err := errors.Join(r.spot.stream.StageSend(st, 0, b), st.Free()); err != nil {
+				t.Fatal(err)
+			}
+			r.ready = func() { time.AfterFunc(5*time.Millisecond, cancel) }
+			return bytes
+		},
+		"load": func(_ *testing.T, r *threeRanks, bytes int, cancel func()) int {
+			r.spot.stream = hookedStream{Stream: r.spot.stream, loading: cancel}
+			return bytes
+		},
+	} {
+		for _, call := range deviceCalls(0) {
+			t.Run(name+"/"+call.name, func(t *testing.T) {
+				r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{StagingMemory: call.memory})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				release := r.fake.Hold()
+				used := prepare(t, &r, call.memory, func() { cancel(worldtest.ErrEnough) })
+				r.call(t, call, ctx, func(rank int, c *nexar.Comm, err error) error {
+					if rank == 1 && (!errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled)) {
+						return fmt.Errorf("%v, want %v", err, worldtest.ErrEnough)
+					}
+					return atFault(t.Context(), rank, c, err, "its call was cancelled: "+worldtest.ErrEnough.Error())
+				})
+				r.keeps(t, used)
+				release()
+				r.isDone(t)
+			})
+		}
+	}
+}
+
+// A rank that waits for its device is told at once that others have failed.
+func TestCommEndsWhileDeviceLoads(t *testing.T) {
+	for name, f := range map[string]func(ctx context.Context, d nexar.DeviceComm, r device.Region) error{
+		"all_reduce": func(ctx context.Context, d nexar.DeviceComm, r device.Region) error {
+			return d.AllReduce(ctx, i32, r, nexar.Sum)
+		},
+		"send": func(ctx context.Context, d nexar.DeviceComm, r device.Region) error { return d.Send(ctx, i32, 0, 0, r) },
+		"recv": func(ctx context.Context, d nexar.DeviceComm, r device.Region) error {
+			_, err := d.Recv(ctx, i32, 0, 0, r)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+			buffer := newBuffer(t, r.fake, ramp32(0, 10))
+			release := r.fake.Hold()
+			ended, cancel := context.WithCancelCause(t.Context())
+			cancel(worldtest.ErrEnough)
+			hooked := hookedStream{Stream: r.spot.stream, loading: func() {
+				if err := r.comms[2].Barrier(ended); !errors.Is(err, worldtest.ErrEnough) {
+					t.Error(err)
+				}
+			}}
+			ctx, stop := context.WithTimeout(t.Context(), worldtest.Patience)
+			defer stop()
+			err := f(ctx, r.comms[1].On(hooked), device.Whole(buffer))
+			if _, ok := errors.AsType[*nexar.DeviceError](err); ok || ctx.Err() != nil {
+				t.Errorf("%v is a DeviceError, or came when the test was over", err)
+			}
+			if e, ok := errors.AsType[*nexar.RevokedError](err); !ok || e.Rank != 2 || !strings.HasPrefix(err.Error(), "nexar: "+name+": communicator revoked by rank 2") {
+				t.Errorf("%v, want that rank 2 has revoked the communicator", err)
+			}
+			r.keeps(t, 40)
+			release()
+			r.isDone(t)
+		})
+	}
+}
+
+// keeps checks that all staging memory was freed, of which the device still uses
+// so much.
+func (r threeRanks) keeps(t testing.TB, used int) {
+	t.Helper()
+	if s := r.fake.Stats(); s.Stagings != 0 || s.StagingMemory != used {
+		t.Errorf("%d stagings were not freed, and %d bytes are in use, want %d", s.Stagings, s.StagingMemory, used)
+	}
+}
+
+// isDone waits for the device, and checks that it keeps nothing.
+func (r threeRanks) isDone(t testing.TB) {
+	t.Helper()
+	if err := r.spot.stream.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.keeps(t, 0)
+}
+
+// The cause of a context may be an error of a device. What is wrong is all the
+// same that the context has ended.
+func TestCancelledBecauseOfDevice(t *testing.T) {
+	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(&nexar.DeviceError{Device: "other", Err: device.ErrFreed})
+	r.call(t, deviceCalls(0)[2], ctx, func(rank int, c *nexar.Comm, err error) error {
+		if rank == 1 && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%v, want %v", err, context.Canceled)
+		}
+		return atFault(t.Context(), rank, c, err, "its call was cancelled: "+device.ErrFreed.Error())
+	})
+}
+
+// A context that ends while the collective is under way ends the communicator,
+// as it does with slices, and leaves the buffer as it was.
+func TestCancelledDuringDeviceCall(t *testing.T) {
+	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+	buffer := newBuffer(t, r.fake, ramp32(0, 100_000))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, worldtest.ErrEnough)
+	defer cancel()
+	if err := r.comms[1].On(r.spot.stream).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) {
+		t.Errorf("%v, want %v", err, worldtest.ErrEnough)
+	}
+	for _, rank := range []int{0, 2} {
+		err := nexar.AllReduce(t.Context(), r.comms[rank], make([]int32, 100_000), nexar.Sum)
+		if err := atFault(t.Context(), rank, r.comms[rank], err, worldtest.ErrEnough.Error()); err != nil {
+			t.Error(err)
+		}
+	}
+	r.isDone(t)
+	if !slices.Equal(contents(t, buffer), ramp32(0, 100_000)) {
+		t.Error("the buffer was written")
+	}
+}
+
+// A context that ends while the result is stored is an error of this rank alone.
+// The device stores it all the same.
+func TestCancelledWhenStoring(t *testing.T) {
+	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
+	buffer := newBuffer(t, r.fake, ramp32(0, 10))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var release func()
+	hooked := hookedStream{Stream: r.spot.stream, storing: func() {
+		release = r.fake.Hold()
+		cancel(worldtest.ErrEnough)
+	}}
+	worldtest.OnAll(t, r.comms, func(rank int, c *nexar.Comm) error {
+		if rank != 1 {
+			return nexar.AllReduce(t.Context(), c, make([]int32, 10), nexar.Sum)
+		}
+		if err := c.On(hooked).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%v, want %v", err, worldtest.ErrEnough)
+		}
+		return nil
+	})
+	worldtest.CheckWorks(t, r.comms)
+	r.keeps(t, 40)
+	release()
+	r.isDone(t)
+	if got := contents(t, buffer); !slices.Equal(got, ramp32(0, 10)) {
+		t.Errorf("stored %v, want %v", got, ramp32(0, 10))
+	}
+}

@@ -1,0 +1,242 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// find waits until a rank's record has an operation for which is holds.
+func find(t *testing.T, c *nexar.Comm, is func(o nexar.Operation) bool) nexar.Operation {
+	t.Helper()
+	var r nexar.Record
+	for deadline := time.Now().Add(worldtest.Patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		r = c.Record()
+		if i := slices.IndexFunc(r.Operations, is); i >= 0 {
+			return r.Operations[i]
+		}
+	}
+	t.Fatalf("rank %d has no such operation:\n%v", c.Rank(), r)
+	return nexar.Operation{}
+}
+
+// An all-reduce that one rank does not call is in the record of all: where the
+// others are, whom they wait for, and that this one is in nothing.
+func TestRecordStuck(t *testing.T) {
+	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+		t.Run(over.Name, func(t *testing.T) {
+			const ranks, missing = 4, 2
+			comms := over.Cluster(t, ranks, nexar.Config{})
+			ctx := t.Context()
+			worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error { return nexar.AllReduce(ctx, c, []float32{1, 2}, nexar.Sum) })
+
+			var running sync.WaitGroup
+			for rank, c := range comms {
+				if rank != missing {
+					running.Go(func() {
+						if err := nexar.AllReduce(ctx, c, []float32{1, 2}, nexar.Sum); err != nil {
+							t.Errorf("rank %d: %v", rank, err)
+						}
+					})
+				}
+			}
+			var snapshots []trace.Snapshot
+			for rank, c := range comms {
+				if rank != missing {
+					o := find(t, c, func(o nexar.Operation) bool { return o.UnderWay() && len(o.Waiting) > 0 })
+					if o.Op != "all_reduce" || o.Comm != "1" || o.Epoch != c.Epoch() || o.Type != "float32" || o.Length != 2 || o.Reduce != "sum" || o.Plan == "" || o.Rounds == 0 {
+						t.Errorf("rank %d is in %+v", rank, o)
+					}
+				}
+				snapshots = append(snapshots, c.Record())
+			}
+			for _, o := range snapshots[missing].Operations {
+				if o.UnderWay() || o.End != trace.OK {
+					t.Errorf("rank %d, which is in nothing, has %v", missing, o)
+				}
+			}
+			var b strings.Builder
+			if err := trace.Table(&b, snapshots); err != nil {
+				t.Fatal(err)
+			}
+			if table := b.String(); !strings.Contains(table, "late: rank 2, for which 3 ranks wait: nothing, for ") {
+				t.Errorf("the table does not say who is late:\n%s", table)
+			}
+			if err := nexar.AllReduce(ctx, comms[missing], []float32{1, 2}, nexar.Sum); err != nil {
+				t.Error(err)
+			}
+			running.Wait()
+			for _, c := range comms {
+				o := find(t, c, func(o nexar.Operation) bool {
+					return o.Number == snapshots[0].Operations[len(snapshots[0].Operations)-1].Number && o.Use == ""
+				})
+				if o.UnderWay() || o.End != trace.OK || o.Bytes == 0 || o.Round != o.Rounds {
+					t.Errorf("rank %d: in the end it is %+v", c.Rank(), o)
+				}
+			}
+		})
+	}
+}
+
+// Messages and calls are in the record, too.
+func TestRecordMessages(t *testing.T) {
+	comms := worldtest.MemLinks().Cluster(t, 2, nexar.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	release := make(chan struct{})
+	comms[1].Register("wait", func(context.Context, int, []byte) ([]byte, error) {
+		<-release
+		return []byte("done"), nil
+	})
+	var running sync.WaitGroup
+	running.Go(func() { nexar.Recv(ctx, comms[1], make([]float64, 3), nexar.AnyRank, 5) })
+	running.Go(func() { nexar.Send(ctx, comms[0], make([]float64, 1<<20), 1, 6) })
+	running.Go(func() { comms[0].Call(ctx, 1, "wait", []byte("now")) })
+
+	for _, test := range []struct {
+		rank int
+		want string
+	}{
+		{1, "recv from any rank, tag 5, under way for"},
+		{0, "send to rank 1, tag 6, 1048576 × float64, under way for"},
+		{0, `call of "wait" at rank 1, under way for`},
+	} {
+		find(t, comms[test.rank], func(o nexar.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
+	}
+
+	if err := nexar.Send(ctx, comms[0], make([]float64, 3), 1, 5); err != nil {
+		t.Error(err)
+	}
+	if _, err := nexar.Recv(ctx, comms[1], make([]float64, 1<<20), 0, 6); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	running.Wait()
+	for _, test := range []struct {
+		rank  int
+		want  string
+		bytes int64
+	}{
+		{1, "recv from rank 0, tag 5, 3 × float64, took", 24},
+		{0, "send to rank 1, tag 5, 3 × float64, took", 24},
+		{0, "send to rank 1, tag 6, 1048576 × float64, took", 8 << 20},
+		{0, `call of "wait" at rank 1, took`, 7},
+	} {
+		o := find(t, comms[test.rank], func(o nexar.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
+		if o.Bytes != test.bytes || o.End != trace.OK {
+			t.Errorf("%v: %d bytes, want %d", o, o.Bytes, test.bytes)
+		}
+	}
+}
+
+// Ranks in records are those of the world.
+func TestRecordSplit(t *testing.T) {
+	comms := worldtest.Mem().Cluster(t, 4, nexar.Config{})
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		half, err := c.Split(t.Context(), rank/2, -rank)
+		if err != nil {
+			return err
+		}
+		if err := nexar.Broadcast(t.Context(), half, []int32{1}, 0); err != nil {
+			return err
+		}
+		return half.Close()
+	})
+	for rank, c := range comms {
+		o := find(t, c, func(o nexar.Operation) bool { return o.Op == "broadcast" && o.Use == "" && o.Comm != "1" })
+		if want := rank/2*2 + 1; o.Root != want || o.End != trace.OK {
+			t.Errorf("rank %d: root %d of %v, want %d", rank, o.Root, o, want)
+		}
+	}
+}
+
+// When operations fail, the log has what the last ones were, once.
+func TestRecordLogged(t *testing.T) {
+	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
+		t.Run(over.Name, func(t *testing.T) {
+			var mu sync.Mutex
+			var b bytes.Buffer
+			log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return b.Write(p)
+			}), &slog.HandlerOptions{Level: slog.LevelError}))
+			comms := over.Cluster(t, 2, nexar.Config{Log: log, CollectiveTimeout: 200 * time.Millisecond})
+			h := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
+			other := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
+			if h.Wait() == nil || other.Wait() == nil {
+				t.Fatal("an operation that nobody else has called has ended well")
+			}
+			o := find(t, comms[0], func(o nexar.Operation) bool { return o.End == trace.Timeout })
+			if o.Waiting == nil || o.Waiting[0] != 1 {
+				t.Errorf("it was waiting for %v: %v", o.Waiting, o)
+			}
+			find(t, comms[0], func(nexar.Operation) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return b.Len() > 0
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if got := b.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "because=timeout") || strings.Count(got, "waits for rank 1") < 1 {
+				t.Errorf("logged:\n%s", got)
+			}
+		})
+	}
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// While operations run, records can be made, of which each is whole.
+func TestRecordAtOnce(t *testing.T) {
+	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
+	over := make(chan struct{})
+	var looking sync.WaitGroup
+	for _, c := range comms {
+		looking.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				r := c.Record()
+				if _, err := json.Marshal(r); err != nil {
+					t.Error(err)
+				}
+				for _, o := range r.Operations {
+					if o.Op == "" || o.Took < 0 || o.Number > 0 && o.Plan == "" {
+						t.Errorf("in the record is %+v", o)
+					}
+				}
+			}
+		})
+	}
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		for i := range 100 {
+			x := make([]float32, 1+i*i)
+			h := nexar.StartAllReduce(t.Context(), c, x, nexar.Sum)
+			if _, err := nexar.Exchange(t.Context(), c, make([]float32, len(x)), make([]float32, len(x)/2), (rank+1)%3, (rank+2)%3, 1); err != nil {
+				return err
+			}
+			if err := h.Wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	close(over)
+	looking.Wait()
+}

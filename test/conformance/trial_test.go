@@ -1,0 +1,287 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/plan"
+
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// A trial is one collective to try on all ranks.
+type trial struct {
+	collective plan.Collective
+	kind       *kind
+	op         nexar.Op
+	custom     bool // AllReduceFunc
+	flavour    flavour
+	count      int // elements of the vector, or of a block
+	root       int
+
+	// algorithm is the place of one among plan.AlgorithmsOn, to be run on so
+	// many channels; -1 leaves both to the tuner.
+	algorithm, channels int
+
+	// late is a rank that calls later than the others, or none.
+	late int
+
+	// started says that the collective is begun by the function that does not
+	// block, and waited for.
+	started bool
+
+	// inPlace gives ranks one buffer instead of two where that is allowed:
+	// all of them if it is 1, every inPlace-th if it is more.
+	inPlace int
+}
+
+// lateness is how much later. In this time the others send all that they may.
+const lateness = 500 * time.Microsecond
+
+func (tr trial) String() string {
+	how := "as the tuner says"
+	if tr.algorithm >= 0 {
+		how = fmt.Sprintf("%s on %d channels", plan.AlgorithmsOn(tr.collective, plan.Hosts{})[tr.algorithm].Name, tr.channels)
+	}
+	op := tr.op.String()
+	if tr.custom {
+		op = "affine maps"
+	}
+	return fmt.Sprintf("%v of %d × %v, %s values, op %s, root %d, %s, rank %d late, started: %v, in place %d",
+		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late, tr.started, tr.inPlace)
+}
+
+// run tries the collective on all ranks and looks at everything it has, or has
+// not, written.
+func (tr trial) run(comms []*nexar.Comm) error {
+	results := make([][]byte, len(comms))
+	err := worldtest.ForEach(len(comms), func(rank int) (err error) {
+		results[rank], err = tr.on(context.Background(), comms[rank])
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%v:\n%w", tr, err)
+	}
+	return tr.compare(results)
+}
+
+// on does the part of one rank, and returns its result. It is not verified
+// where compare does that.
+func (tr trial) on(ctx context.Context, c *nexar.Comm) ([]byte, error) { return tr.begin(ctx, c)() }
+
+// begin is on as far as it goes without waiting, if the trial is started, and
+// end the rest. What is begun next may be carried out in another way.
+func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, error)) {
+	if tr.algorithm >= 0 {
+		a := plan.AlgorithmsOn(tr.collective, hostsOf(c.Size()))[tr.algorithm]
+		if err := c.Pin(pinName(c, tr.collective, a, tr.channels)); err != nil {
+			return func() ([]byte, error) { return nil, err }
+		}
+		defer unpin(c)
+	}
+	return tr.kind.try(ctx, c, tr)
+}
+
+// compare finds out whether all ranks have the bits of rank 0, where they must.
+func (tr trial) compare(results [][]byte) error {
+	if tr.collective != plan.AllReduce {
+		return nil
+	}
+	for rank, r := range results {
+		if !bytes.Equal(r, results[0]) {
+			return fmt.Errorf("%v:\nranks 0 and %d have different bits", tr, rank)
+		}
+	}
+	return nil
+}
+
+// A party is one rank of a trial. Its buffers are those that the call gets.
+type party[T nexar.Number] struct {
+	trial
+	values  []uint64
+	rank, n int
+	data    guarded[T] // or dst
+	input   guarded[T] // src, if it has one
+	absent  bool       // data is of no use to this rank, and nil in the call
+}
+
+func try[T nexar.Number](ctx context.Context, c *nexar.Comm, tr trial) (end func() ([]byte, error)) {
+	p := &party[T]{trial: tr, values: tr.kind.values(tr.op, tr.flavour), rank: c.Rank(), n: c.Size()}
+	p.prepare()
+	if p.rank == tr.late {
+		time.Sleep(lateness)
+	}
+	wait := p.begin(ctx, c)
+	return func() ([]byte, error) {
+		if err := wait(); err != nil {
+			return nil, err
+		}
+		return bytesOf(p.data.v), p.check()
+	}
+}
+
+// prepare makes the buffers. Those that a rank need not have are nil on every
+// other rank, and on the others must stay as they are.
+func (p *party[T]) prepare() {
+	all := p.n * p.count
+	switch p.collective {
+	case plan.Gather:
+		p.absent = p.rank != p.root && p.rank%2 == 0
+		p.data, p.input = newGuarded[T](all), newGuarded[T](p.count)
+	case plan.AllGather:
+		p.data, p.input = newGuarded[T](all), newGuarded[T](p.count)
+	case plan.Scatter:
+		p.data, p.input = newGuarded[T](p.count), newGuarded[T](all)
+	case plan.ReduceScatter:
+		p.data, p.input = newGuarded[T](p.count), newGuarded[T](all)
+	case plan.AllToAll:
+		p.data, p.input = newGuarded[T](all), newGuarded[T](all)
+	default:
+		p.data = newGuarded[T](p.count)
+		fill(p.data.v, p.values, p.rank, 0)
+		return
+	}
+	fill(p.data.v, p.values, p.rank, unwritten)
+	if p.isInPlace() {
+		p.share()
+	}
+	fill(p.input.v, p.values, p.rank, 0)
+}
+
+func (p *party[T]) isInPlace() bool {
+	return p.inPlace > 0 && p.rank%p.inPlace == 0 && plan.CanBeInPlace(p.collective, p.rank, p.root)
+}
+
+// share makes the shorter buffer the own block of the longer one.
+func (p *party[T]) share() {
+	whole, part := &p.data, &p.input
+	if len(part.v) > len(whole.v) {
+		whole, part = part, whole
+	}
+	*part = guarded[T]{v: whole.v[p.rank*p.count:][:p.count]}
+}
+
+// unwritten is the first position of what buffers hold that have yet to be
+// written.
+const unwritten = 1 << 30
+
+// begin makes the call, or starts it.
+func (p *party[T]) begin(ctx context.Context, c *nexar.Comm) (wait func() error) {
+	if p.started {
+		return p.start(ctx, c).Wait
+	}
+	err := p.call(ctx, c)
+	return func() error { return err }
+}
+
+func (p *party[T]) call(ctx context.Context, c *nexar.Comm) error {
+	dst, src := p.data.v, p.input.v
+	switch p.collective {
+	case plan.Barrier:
+		return c.Barrier(ctx)
+	case plan.Broadcast:
+		return nexar.Broadcast(ctx, c, dst, p.root)
+	case plan.Reduction:
+		return nexar.Reduce(ctx, c, dst, p.op, p.root)
+	case plan.AllReduce:
+		if p.custom {
+			return nexar.AllReduceFunc(ctx, c, dst, composeAll[T])
+		}
+		return nexar.AllReduce(ctx, c, dst, p.op)
+	case plan.Gather:
+		if p.absent {
+			dst = nil
+		}
+		return nexar.Gather(ctx, c, dst, src, p.root)
+	case plan.AllGather:
+		return nexar.AllGather(ctx, c, dst, src)
+	case plan.Scatter:
+		if p.rank != p.root && p.rank%2 == 0 {
+			src = nil
+		}
+		return nexar.Scatter(ctx, c, dst, src, p.root)
+	case plan.ReduceScatter:
+		return nexar.ReduceScatter(ctx, c, dst, src, p.op)
+	case plan.AllToAll:
+		return nexar.AllToAll(ctx, c, dst, src)
+	case plan.Scan:
+		return nexar.Scan(ctx, c, dst, p.op)
+	case plan.ExclusiveScan:
+		return nexar.ExclusiveScan(ctx, c, dst, p.op)
+	}
+	panic("no such collective")
+}
+
+// check looks at the buffers after the call.
+func (p *party[T]) check() error {
+	if p.collective != plan.AllReduce || p.rank == 0 {
+		if err := verify(p.trial, p.data.v, p.expected()); err != nil {
+			return err
+		}
+	}
+	if err := verify(p.trial, p.input.v, p.untouched()); err != nil {
+		return fmt.Errorf("src: %w", err)
+	}
+	if err := p.data.check("data"); err != nil {
+		return err
+	}
+	return p.input.check("src")
+}
+
+// untouched is what src holds afterwards: what it has held before, but for the
+// result of a reduction in place.
+func (p *party[T]) untouched() []segment {
+	r := p.rank
+	if p.collective != plan.ReduceScatter || !p.isInPlace() {
+		return []segment{{r, r + 1, 0, len(p.input.v)}}
+	}
+	return []segment{
+		{r, r + 1, 0, r * p.count},
+		{0, p.n, r * p.count, p.count},
+		{r, r + 1, (r + 1) * p.count, (p.n - r - 1) * p.count},
+	}
+}
+
+// expected is what data holds afterwards.
+func (p *party[T]) expected() []segment {
+	own := segment{p.rank, p.rank + 1, 0, p.count}
+	switch p.collective {
+	case plan.Broadcast:
+		return []segment{{p.root, p.root + 1, 0, p.count}}
+	case plan.Reduction:
+		if p.rank != p.root {
+			return []segment{own}
+		}
+		return []segment{{0, p.n, 0, p.count}}
+	case plan.AllReduce:
+		return []segment{{0, p.n, 0, p.count}}
+	case plan.Gather, plan.AllGather, plan.AllToAll:
+		if p.collective == plan.Gather && p.rank != p.root {
+			return []segment{{p.rank, p.rank + 1, unwritten, p.n * p.count}}
+		}
+		at := 0
+		if p.collective == plan.AllToAll {
+			at = p.rank * p.count
+		}
+		var blocks []segment
+		for r := range p.n {
+			blocks = append(blocks, segment{r, r + 1, at, p.count})
+		}
+		return blocks
+	case plan.Scatter:
+		return []segment{{p.root, p.root + 1, p.rank * p.count, p.count}}
+	case plan.ReduceScatter:
+		return []segment{{0, p.n, p.rank * p.count, p.count}}
+	case plan.Scan:
+		return []segment{{0, p.rank + 1, 0, p.count}}
+	case plan.ExclusiveScan:
+		if p.rank == 0 {
+			return []segment{own}
+		}
+		return []segment{{0, p.rank, 0, p.count}}
+	}
+	return []segment{own} // Barrier
+}

@@ -1,0 +1,154 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// TestUneven tries every collective whose blocks are of different lengths in all
+// ways there are, to and from all roots: with blocks that are empty, one that is
+// all there is, a single element beside 1 MiB, and lengths around every limit.
+// Over mem it makes every trial, over other transports a sample of them.
+func TestUneven(t *testing.T) {
+	for _, test := range []struct {
+		worldtest.Medium
+		ranks  []int
+		sample uint64 // one in so many trials
+	}{
+		{worldtest.Mem(), []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1},
+		{worldtest.MemLinks(), []int{2, 3, 5, 8}, 3},
+		{worldtest.Sim(), []int{2, 3, 5}, 12},
+		{worldtest.QUIC(), []int{2, 3, 5}, 12},
+		{worldtest.SHM(), []int{2, 3, 5}, 6},
+		{worldtest.SHMLinks(), []int{3}, 12},
+		{worldtest.TLS(), []int{3}, 12},
+		{worldtest.TCP(), []int{3}, 12},
+		{worldtest.Mixed(), []int{3, 4, 6}, 20},
+	} {
+		test.sample = worldtest.Thin(test.sample)
+		for _, n := range test.ranks {
+			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
+				test.Require(t)
+				comms := test.Cluster(t, n, nexar.Config{})
+				b := unevenBook{n: n, kinds: unevenKinds()}
+				tried := make(map[plan.Collective]int)
+				all, sampled := uint64(0), 0
+				for u := range b.trials {
+					all++
+					if tried[u.collective] > 0 && worldtest.Mix(all)%test.sample != 0 {
+						continue
+					}
+					sampled++
+					tried[u.collective]++
+					if err := u.run(comms); err != nil {
+						t.Fatal(err)
+					}
+				}
+				t.Logf("%d of %d trials, by collective %v", sampled, all, tried)
+			})
+		}
+	}
+}
+
+// An unevenBook makes the trials for n ranks.
+type unevenBook struct {
+	n     int
+	kinds []*kind
+	drawn uint64
+}
+
+// trials are all trials.
+func (b *unevenBook) trials(yield func(unevenTrial) bool) {
+	for _, c := range []plan.Collective{plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll} {
+		roots := 1
+		if c.Rooted() {
+			roots = b.n
+		}
+		for _, w := range waysOf(c, b.n) {
+			for root := range roots {
+				for shape := range shapes {
+					u := b.draw(trial{collective: c, root: root}, w, shape)
+					if !yield(u) {
+						return
+					}
+				}
+				u := b.draw(trial{collective: c, root: root}, w, shapes+int(b.drawn%long))
+				if b.drawn%3 == 0 && !yield(u) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// draw completes a trial: what it leaves open is different from one to the next,
+// and the same in every run.
+func (b *unevenBook) draw(tr trial, w way, shape int) unevenTrial {
+	b.drawn++
+	h := worldtest.Mix(b.drawn)
+	tr.kind, tr.op, tr.algorithm = b.kinds[h%uint64(len(b.kinds))], nexar.Sum, -1
+	if tr.collective == plan.ReduceScatter {
+		list := tr.kind.ops()
+		tr.op = list[h>>16%uint64(len(list))]
+	}
+	tr.flavour = flavour(h >> 24 % uint64(flavours))
+	tr.late = int(h >> 32 % uint64(8*b.n)) // mostly none
+	tr.inPlace = int(h >> 40 % 3)
+	u := unevenTrial{trial: tr, how: w, begun: h>>48%3 == 0}
+	rows := 1
+	if tr.collective == plan.AllToAll {
+		rows = b.n
+	}
+	for row := range rows {
+		u.lengths = append(u.lengths, b.row(shape, row+int(h>>52), tr.kind.typ.Size()))
+	}
+	return u
+}
+
+// Shapes are rows of lengths. Those from shapes on are long.
+const (
+	shapes = 6
+	long   = 3
+)
+
+// row are the lengths of n blocks of elements of so many bytes.
+func (b *unevenBook) row(shape, turn, elem int) []int {
+	row := make([]int, b.n)
+	for i := range row {
+		k := (i + turn) % b.n // so that each rank has each part in turn
+		h := worldtest.Mix(uint64(100*turn + i))
+		switch shape {
+		case 0: // nothing at all
+		case 1:
+			row[i] = 1
+		case 2: // one has everything
+			if k == 0 {
+				row[i] = 1009
+			}
+		case 3: // every other one has something
+			row[i] = k % 2 * 513
+		case 4:
+			row[i] = 37 * k
+		case 5: // anything, in all orders of magnitude
+			row[i] = int(h>>8) % (1 << (h % 12))
+		case 6: // one element beside 1 MiB
+			row[i] = 1
+			if k == 0 {
+				row[i] = 1 << 20 / elem
+			}
+		case 7: // around the longest that is sent without a grant, and a piece on the board
+			row[i] = wire.PayloadMax/elem + k - 1
+		case 8: // around the longest piece of a granted message
+			row[i] = k % 2 * (wire.SegmentMax/elem + k%3 - 1)
+			if b.n > 4 {
+				row[i] /= 8 // All together would take their time.
+			}
+		}
+	}
+	return row
+}

@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// As in faults_test.go, each test here is named after a fault of an earlier runtime
+// of this name. These are about whole nodes, and calls.
+
+// Communicators that were split off or rebuilt could make neither barriers nor
+// calls. And a world was rebuilt only once: the agreement looked at no epoch.
+func TestRebuiltAgainAndAgain(t *testing.T) {
+	const ranks = 5
+	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*worldtest.Patience)
+	defer cancel()
+	if err := worldtest.ForEach(ranks, func(rank int) error { return outlive(ctx, nodes[rank]) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// outlive has the last rank of each epoch leave, until there are two, and works with
+// all that there is to work with in between.
+func outlive(ctx context.Context, n *nexar.Node) error {
+	epoch, size := uint64(0), 6
+	for c, err := range n.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		if c.Epoch() <= epoch || c.Size() != size-1 {
+			return fmt.Errorf("epoch %d of %d ranks follows epoch %d of %d", c.Epoch(), c.Size(), epoch, size)
+		}
+		epoch, size = c.Epoch(), c.Size()
+		half, err := c.Split(ctx, c.Rank()%2, c.Rank())
+		if err != nil {
+			return err
+		}
+		if err := greet(ctx, half); err != nil {
+			return fmt.Errorf("epoch %d, half of %d ranks: %w", epoch, size, err)
+		}
+		if err := greet(ctx, c); err != nil {
+			return fmt.Errorf("epoch %d, %d ranks: %w", epoch, size, err)
+		}
+		if size == 2 {
+			return nil
+		}
+		// All are through before one leaves: whoever meets that in a barrier revokes the
+		// communicator, which may find others in the one before.
+		if c.Rank() == size-1 {
+			return errors.Join(hear(ctx, c), n.Close())
+		}
+		if err := nexar.Send(ctx, c, []byte{1}, size-1, 0); err != nil {
+			return err
+		}
+		for err == nil {
+			err = c.Barrier(ctx) // until the last rank has left
+		}
+		if !errors.Is(err, nexar.ErrPeerFailed) {
+			return err
+		}
+	}
+	return errors.New("the epochs are over")
+}
+
+// hear waits for a message of each of the other ranks.
+func hear(ctx context.Context, c *nexar.Comm) error {
+	for range c.Size() - 1 {
+		if _, err := nexar.Recv(ctx, c, make([]byte, 1), nexar.AnyRank, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// greet makes barriers and calls all ranks.
+func greet(ctx context.Context, c *nexar.Comm) error {
+	c.Register("greet", func(_ context.Context, from int, args []byte) ([]byte, error) {
+		return fmt.Appendf(nil, "%s %d, I am %d of epoch %d", args, from, c.Rank(), c.Epoch()), nil
+	})
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	for to := range c.Size() {
+		got, err := c.Call(ctx, to, "greet", []byte("hello"))
+		if err != nil {
+			return err
+		}
+		if want := fmt.Sprintf("hello %d, I am %d of epoch %d", c.Rank(), to, c.Epoch()); string(got) != want {
+			return fmt.Errorf("rank %d says %q, want %q", to, got, want)
+		}
+	}
+	return c.Barrier(ctx)
+}
+
+// A call of a function that a rank does not have ended the goroutine that served
+// calls there, and the caller waited for half a minute.
+func TestUnknownFunctionEndsNothing(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TLS()} {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			comms := m.Cluster(t, 2, nexar.Config{})
+			comms[1].Register("known", func(_ context.Context, _ int, args []byte) ([]byte, error) { return args, nil })
+			began := time.Now()
+			for range 100 {
+				if _, err := comms[0].Call(t.Context(), 1, "unknown", nil); !errors.Is(err, nexar.ErrUnknownFunction) {
+					t.Fatalf("%v, want an ErrUnknownFunction", err)
+				}
+				if got, err := comms[0].Call(t.Context(), 1, "known", []byte("x")); err != nil || string(got) != "x" {
+					t.Fatalf("after that, a function that is known: %q, %v", got, err)
+				}
+			}
+			if took := time.Since(began); took > worldtest.Patience {
+				t.Errorf("200 calls have taken %v", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// A crew is nodes of an elastic world that count steps together.
+type crew struct {
+	*testing.T
+	seed *nexar.Seed
+	cfg  nexar.Config
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	sizes []int // of the communicators that rank 0 has had
+	sums  int   // all-reduces whose result was right
+
+	enough atomic.Int64 // 1 has all end their work after the same step
+}
+
+// A tally is the state of a node: how often all have added something up.
+type tally struct{ Step, Sum int64 }
+
+func newCrew(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *crew {
+	t.Helper()
+	cfg.Listen = "127.0.0.1:0"
+	seed, err := nexar.StartSeed(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Seeds, node.Listen = []string{seed.Addr()}, "127.0.0.1:0"
+	c := &crew{T: t, seed: seed, cfg: node}
+	t.Cleanup(func() {
+		c.wg.Wait()
+		seed.Close()
+	})
+	return c
+}
+
+// A hand is a node of a crew.
+type hand struct {
+	node   *nexar.Node
+	joined chan struct{} // closed when node is set, or err
+	done   chan struct{} // closed when its loop has ended
+	err    error
+	tally  tally
+	over   bool // the crew has had enough
+}
+
+// join starts a node that works until the crew has had enough, or until it leaves.
+func (c *crew) join(cfg nexar.Config) *hand {
+	h := &hand{joined: make(chan struct{}), done: make(chan struct{})}
+	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
+	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
+
+	c.wg.Go(func() {
+		defer close(h.done)
+		h.node, h.err = nexar.Join(c.Context(), cfg)
+		close(h.joined)
+
+		if h.err == nil {
+			h.err = errors.Join(c.work(h), h.node.Close())
+		}
+	})
+
+	return h
+}
+
+// work is what a node does: a step is an all-reduce.
+func (c *crew) work(h *hand) error {
+	ctx := c.Context()
+	for comm, err := range h.node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		if comm.Rank() == 0 {
+			c.mu.Lock()
+			c.sizes = append(c.sizes, comm.Size())
+			c.mu.Unlock()
+		}
+		if err := c.epoch(ctx, comm, h); err != nil {
+			c.Logf("rank %d of epoch %d: %v", comm.Rank(), comm.Epoch(), err)
+			continue
+		}
+		if h.over {
+			return comm.Barrier(ctx)
+		}
+	}
+	return nil
+}
+
+func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *hand) error {
+	if err := nexar.Sync(ctx, comm, &h.tally); err != nil {
+		return err
+	}
+	for {
+		x := []int64{1, c.enough.Load()}
+		if err := nexar.AllReduce(ctx, comm, x, nexar.Sum); err != nil {
+			return err
+		}
+		if h.over = x[1] > 0; h.over {
+			return nil
+		}
+		if x[0] != int64(comm.Size()) {
+			return fmt.Errorf("the sum is %d with %d ranks", x[0], comm.Size())
+		}
+		h.tally.Step++
+		h.tally.Sum += x[0]
+		if comm.Rank() == 0 {
+			c.mu.Lock()
+			c.sums++
+			c.mu.Unlock()
+		}
+		changed, err := h.node.Checkpoint(ctx)
+		if changed || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// reaches waits until rank 0 has had a communicator of each of these sizes, in this
+// order.
+func (c *crew) reaches(sizes ...int) {
+	c.Helper()
+	for end := time.Now().Add(worldtest.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		got := slices.Clone(c.sizes)
+		c.mu.Unlock()
+		if slices.Equal(got, sizes) {
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Fatalf("the world had these sizes: %v, want %v", c.sizes, sizes)
+}
+
+// ends has the crew work for some more steps, and then end. It checks that all hands
+// have ended well, after the same step.
+func (c *crew) ends(hands ...*hand) {
+	c.Helper()
+	last := c.made() + 100
+	for end := time.Now().Add(worldtest.Patience); c.made() < last; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatalf("%d steps were made, and no more", c.made())
+		}
+	}
+	c.enough.Store(1)
+	for i, h := range hands {
+		select {
+		case <-h.done:
+		case <-time.After(worldtest.Patience):
+			c.Fatalf("hand %d does not end", i)
+		}
+		if h.err != nil || h.tally != hands[0].tally {
+			c.Errorf("hand %d: %+v (%v), want %+v", i, h.tally, h.err, hands[0].tally)
+		}
+	}
+}
+
+// made is how many steps the crew has made.
+func (c *crew) made() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sums
+}
+
+// TestGrowth: nodes join a world that works, and get its state; one leaves at a
+// checkpoint; all others go on, and are of one mind about what they have added up.
+func TestGrowth(t *testing.T) {
+	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
+		t.Run(strings.Join(ways, ""), func(t *testing.T) {
+			c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: ways})
+			a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
+			c.reaches(2)
+			d := c.join(nexar.Config{})
+			c.reaches(2, 3)
+			e := c.join(nexar.Config{})
+			c.reaches(2, 3, 4)
+			<-b.joined
+			if err := b.node.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			c.reaches(2, 3, 4, 3)
+			<-b.done
+			if b.err != nil {
+				t.Error(b.err)
+			}
+			c.ends(a, d, e)
+		})
+	}
+}
+
+// TestManyHaveLeft: however many nodes have been in a world, those that are share memory.
+func TestManyHaveLeft(t *testing.T) {
+	var mu sync.Mutex
+	var lacking []string
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		if line := string(p); strings.Contains(line, "no shared memory") {
+			mu.Lock()
+			defer mu.Unlock()
+			lacking = append(lacking, line)
+		}
+		return len(p), nil
+	}), nil))
+	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
+	hands, sizes := []*hand{c.join(nexar.Config{}), c.join(nexar.Config{})}, []int{2}
+	c.reaches(sizes...)
+	for range 40 {
+		guest := c.join(nexar.Config{})
+		sizes = append(sizes, 3)
+		c.reaches(sizes...)
+		<-guest.joined
+		if err := guest.node.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, 2)
+		c.reaches(sizes...)
+	}
+	c.ends(hands...)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(lacking) > 0 {
+		t.Errorf("%d times ranks have found no memory, first: %s", len(lacking), lacking[0])
+	}
+}
+
+// TestSpare: a spare waits, whatever the others do at their checkpoints, and takes
+// the place of one that dies.
+func TestSpare(t *testing.T) {
+	waits := make(chan struct{})
+	var once sync.Once
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		if line := string(p); strings.Contains(line, "linked") && strings.Contains(line, "spare=true") {
+			once.Do(func() { close(waits) })
+		}
+		return len(p), nil
+	}), nil))
+	c := newCrew(t, nexar.SeedConfig{World: 3, Log: log}, nexar.Config{})
+	hands := []*hand{c.join(nexar.Config{}), c.join(nexar.Config{}), c.join(nexar.Config{})}
+	c.reaches(3)
+	spare := c.join(nexar.Config{Spare: true})
+	select {
+	case <-waits:
+	case <-time.After(worldtest.Patience):
+		t.Fatal("the spare is not ready")
+	}
+	time.Sleep(50 * time.Millisecond) // in which it might get a place, wrongly
+	c.reaches(3)
+	var last *hand
+	for _, h := range hands {
+		<-h.joined
+		if h.node.World().Rank() == 2 {
+			last = h
+		}
+	}
+	if err := last.node.Close(); err != nil {
+		t.Error(err)
+	}
+	c.reaches(3, 3)
+	<-last.done
+	hands = slices.DeleteFunc(hands, func(h *hand) bool { return h == last })
+	c.ends(append(hands, spare)...)
+}
+
+// TestJoinFull: a node waits while an elastic world has no room for it, and says so.
+func TestJoinFull(t *testing.T) {
+	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
+	a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
+	c.reaches(2)
+	// It may take some time to be told that there is no room.
+	for wait := 150 * time.Millisecond; ; wait *= 3 {
+		d := c.join(nexar.Config{FormTimeout: wait})
+		<-d.done
+		if d.err == nil || wait > worldtest.Patience {
+			t.Fatalf("got error %v, want that there is no room", d.err)
+		}
+		if strings.Contains(d.err.Error(), "room") {
+			break
+		}
+		t.Logf("after %v: %v", wait, d.err)
+	}
+	c.ends(a, b)
+}
+
+// TestRigid: a world that is not elastic takes nobody in.
+func TestRigid(t *testing.T) {
+	c := newCrew(t, nexar.SeedConfig{World: 1}, nexar.Config{})
+	a := c.join(nexar.Config{})
+	c.reaches(1)
+	d := c.join(nexar.Config{})
+	<-d.done
+	if d.err == nil || !strings.Contains(d.err.Error(), "not elastic") {
+		t.Errorf("got error %v, want that the world is not elastic", d.err)
+	}
+	c.ends(a)
+}

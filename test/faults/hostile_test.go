@@ -1,0 +1,149 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+// A hostileCandidate holds the token, joins at the seed, says again and again that it is
+// linked to the world, and has linked itself to nobody. When it is dismissed it comes
+// again, as another node.
+type hostileCandidate struct {
+	claims  atomic.Int64
+	entered atomic.Bool // it was in a view
+	reasons chan string // of its dismissals
+}
+
+// attack runs a hostile candidate until the test ends.
+func attack(t *testing.T, addr string, token pki.Token) *hostileCandidate {
+	t.Helper()
+	end, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostileCandidate{reasons: make(chan string, 100)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		end.Close()
+	})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			h.lie(ctx, end, addr, token)
+		}
+	}()
+	return h
+}
+
+// lie is one attempt to enter.
+func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr string, token pki.Token) {
+	seeds := rendezvous.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+		return end.Dial(ctx, addr, pki.Joining{}.Client(""))
+	}}
+	s, err := seeds.Join(ctx, rendezvous.Request{Token: token, Host: "hostile", Name: "hostile:1"})
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	for number := uint64(0); ctx.Err() == nil; {
+		within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		v, i, err := s.Begin(within, number)
+		cancel()
+		var dismissed *rendezvous.DismissedError
+		switch {
+		case err == nil && v.Epoch > 0:
+			h.entered.Store(true)
+			return
+		case err == nil:
+			number = i.Number
+		case errors.As(err, &dismissed):
+			h.reasons <- dismissed.Text
+			return
+		case within.Err() == nil:
+			return
+		}
+		if number > 0 {
+			s.Linked(number)
+			h.claims.Add(1)
+		}
+	}
+}
+
+// TestHostileCandidate: while a candidate says that it is linked to the world and has no
+// link, the world works, and an honest candidate enters it. The hostile one does not
+// enter; the seed names the nodes that have not confirmed its links, and holds it off.
+func TestHostileCandidate(t *testing.T) {
+	token := pki.NewToken()
+	log := new(logText)
+	c := newCrew(t, nexar.SeedConfig{World: 3, Elastic: true, Token: token.Reveal(), Log: slog.New(slog.NewTextHandler(log, nil))}, nexar.Config{})
+	cfg := nexar.Config{Token: token.Reveal()}
+	hands := []*hand{c.join(cfg), c.join(cfg), c.join(cfg)}
+	c.reaches(3)
+	h := attack(t, c.seed.Addr(), token)
+	eventually(t, "the hostile candidate says that it is linked", func() bool { return h.claims.Load() > 3 })
+	before := c.made()
+	eventually(t, "the world makes 200 steps", func() bool { return c.made() > before+200 })
+	hands = append(hands, c.join(cfg))
+	c.reaches(3, 4)
+	select {
+	case why := <-h.reasons:
+		for _, want := range []string{"not confirmed within", "no link to it is confirmed by rank 0", "rank 2", "held off"} {
+			if !strings.Contains(why, want) {
+				t.Errorf("it is dismissed: %q, which does not say %q", why, want)
+			}
+		}
+	case <-time.After(worldtest.Patience):
+		t.Errorf("the hostile candidate is not dismissed after %d claims", h.claims.Load())
+	}
+	if got := log.String(); !strings.Contains(got, "node is not let in") || !strings.Contains(got, "no link to it is confirmed by rank 0") {
+		t.Errorf("the seed has not logged who has not confirmed the links:\n%s", got)
+	}
+	c.ends(hands...)
+	if h.entered.Load() {
+		t.Error("the hostile candidate was in a view")
+	}
+}
+
+// A logText collects the text of a log.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(worldtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", worldtest.Patience, what)
+		}
+	}
+}

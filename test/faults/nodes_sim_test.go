@@ -1,0 +1,329 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// A simWorld is a SimCluster with nodes that work, and to which things happen.
+type simWorld struct {
+	*testing.T
+	*worldtest.SimCluster
+	rng *rand.Rand
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	nodes   []*simMember
+	ranks   map[[2]uint64]nexar.NodeID // the node of each epoch and rank
+	sizes   map[uint64]int             // by epoch
+	history []string
+}
+
+// A simMember is a node of a simWorld.
+type simMember struct {
+	host string
+
+	// Guarded by the mutex of the world:
+	harmed bool // something has been done to it
+	gone   bool // its host has crashed, or it has left
+	node   *nexar.Node
+	epoch  uint64
+	steps  int
+	err    error // why it has ended
+	ended  bool
+}
+
+// newSimWorld starts a seed for a world of n nodes, and so many nodes.
+func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
+	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
+}
+
+// newSlowSimWorld is newSimWorld with a given heartbeat interval.
+func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
+	w := &simWorld{
+		T: t, SimCluster: worldtest.NewSimCluster(t, chance, n), rng: rand.New(rand.NewPCG(chance, 3)),
+		ranks: make(map[[2]uint64]nexar.NodeID), sizes: make(map[uint64]int),
+	}
+	w.Beat = beat
+	for range n {
+		w.add()
+	}
+	return w
+}
+
+func (w *simWorld) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history = append(w.history, fmt.Sprintf(format, args...))
+}
+
+// add starts a node on a host of its own.
+func (w *simWorld) add() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := &simMember{host: fmt.Sprintf("host%d", len(w.nodes))}
+	w.nodes = append(w.nodes, m)
+	w.wg.Go(func() {
+		err := w.live(m)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		m.err, m.ended = err, true
+	})
+}
+
+// simConfig returns the configuration of nodes in a SimCluster.
+func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
+	return nexar.Config{
+		FormTimeout: 5 * time.Minute, Recovery: recovery, Rank: rank,
+		RecoveryTimeout: 10 * time.Second, CheckpointTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
+	}
+}
+
+// live is the life of a node.
+func (w *simWorld) live(m *simMember) error {
+	n, err := w.Join(m.host, simConfig(nexar.Automatic, nil))
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	w.mu.Lock()
+	m.node = n
+	w.mu.Unlock()
+	var state tally
+	for c, err := range n.Epochs(w.Ctx) {
+		if err != nil {
+			return err
+		}
+		w.enter(m, c)
+		if err := w.work(m, n, c, &state); errors.Is(err, errWrong) {
+			return err
+		}
+	}
+	return nil
+}
+
+var errWrong = errors.New("a wrong result")
+
+// enter notes that a node has a communicator. No two have the same rank in an epoch,
+// and all have the same size.
+func (w *simWorld) enter(m *simMember, c *nexar.Comm) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := [2]uint64{c.Epoch(), uint64(c.Rank())}
+	if other, taken := w.ranks[key]; taken && other != m.node.ID() || w.sizes[c.Epoch()] != 0 && w.sizes[c.Epoch()] != c.Size() || c.Epoch() <= m.epoch {
+		w.Errorf("%s is rank %d of %d in epoch %d after %d, as is %v of %d", m.host, c.Rank(), c.Size(), c.Epoch(), m.epoch, other, w.sizes[c.Epoch()])
+	}
+	w.ranks[key], w.sizes[c.Epoch()], m.epoch = m.node.ID(), c.Size(), c.Epoch()
+}
+
+// work is what a node does in an epoch.
+func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally) error {
+	if err := nexar.Sync(w.Ctx, c, state); err != nil {
+		return err
+	}
+	for {
+		x := []int64{1, state.Step * int64(c.Rank())}
+		if err := nexar.AllReduce(w.Ctx, c, x, nexar.Sum); err != nil {
+			return err
+		}
+		if size := int64(c.Size()); x[0] != size || x[1] != state.Step*size*(size-1)/2 {
+			return fmt.Errorf("%w: %v of %d ranks in step %d", errWrong, x, size, state.Step)
+		}
+		state.Step++
+		w.mu.Lock()
+		m.steps++
+		w.mu.Unlock()
+		if changed, err := n.Checkpoint(w.Ctx); changed || err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// harm is something that happens to the world.
+func (w *simWorld) harm() {
+	w.mu.Lock()
+	var here []*simMember
+	for _, m := range w.nodes {
+		if !m.gone && !m.ended && m.node != nil {
+			here = append(here, m)
+		}
+	}
+	if len(here) < 3 {
+		w.mu.Unlock()
+		w.add()
+		return
+	}
+	w.rng.Shuffle(len(here), func(i, j int) { here[i], here[j] = here[j], here[i] })
+	what := w.rng.IntN(7)
+	some := here[:1+w.rng.IntN(max(1, len(here)/2))]
+	if what < 2 || what == 4 {
+		some = here[:1]
+	}
+	var hosts []string
+	for _, m := range some {
+		hosts = append(hosts, m.host)
+		m.harmed = m.harmed || what != 3 && what != 6
+		m.gone = m.gone || what < 2
+	}
+	w.mu.Unlock()
+	w.note("%v: %d to %v", time.Now().Format("05.000"), what, hosts)
+	switch what {
+	case 0:
+		w.Network.Crash(hosts[0])
+	case 1:
+		w.Network.PowerOff(hosts[0])
+	case 2: // for good, as far as the world is concerned
+		w.Network.Partition(hosts...)
+		time.Sleep(4 * time.Second)
+		w.Network.Heal()
+	case 3: // for a moment, which is no failure
+		w.Network.Partition(hosts...)
+		time.Sleep(300 * time.Millisecond)
+		w.Network.Heal()
+	case 4:
+		w.Network.SetLink(here[0].host, here[1].host, sim.Link{Down: true})
+		w.mu.Lock()
+		here[1].harmed = true
+		w.mu.Unlock()
+		w.note("and %v", here[1].host)
+	case 5:
+		w.wg.Go(func() { _ = some[0].node.Leave(w.Ctx) }) // The node ends with its own error.
+	case 6:
+		w.add()
+	}
+}
+
+// calm waits until the world works again, and then checks who is in it.
+func (w *simWorld) calm() {
+	time.Sleep(60 * time.Second)
+	before := make(map[*simMember]int)
+	w.mu.Lock()
+	for _, m := range w.nodes {
+		before[m] = m.steps
+	}
+	w.mu.Unlock()
+	time.Sleep(10 * time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	epoch, size := uint64(0), 0
+	for _, m := range w.nodes {
+		switch {
+		case errors.Is(m.err, errWrong):
+			w.Errorf("%s: %v", m.host, m.err)
+		case m.ended && !m.harmed:
+			w.Errorf("%s has ended, and nothing was done to it: %v", m.host, m.err)
+		case m.ended || m.gone:
+		case m.steps == before[m]:
+			w.Errorf("%s does nothing, in epoch %d", m.host, m.epoch)
+		case epoch != 0 && m.epoch != epoch:
+			w.Errorf("%s is in epoch %d, another one in %d", m.host, m.epoch, epoch)
+		default:
+			epoch = m.epoch
+			size++
+		}
+	}
+	if size != w.sizes[epoch] && epoch > 0 {
+		w.Errorf("%d nodes live in epoch %d, which has %d", size, epoch, w.sizes[epoch])
+	}
+}
+
+// close ends the nodes and then their seed.
+func (w *simWorld) close() {
+	w.Cancel()
+	w.wg.Wait()
+	w.Close()
+}
+
+// TestWorldsOfNodes: nodes crash, are cut off for long and for a moment, lose each
+// other, leave and join, at random. All that are left are in one world, whose results
+// are right; nobody goes for no reason. NODES=1000 tries so many worlds.
+func TestWorldsOfNodes(t *testing.T) {
+	first, worlds := uint64(0), uint64(6)
+	if worldtest.RaceDetector {
+		first, worlds = 20, 2 // In these two, all that can happen does.
+	}
+	if n, err := strconv.ParseUint(os.Getenv("NODES"), 10, 64); err == nil {
+		worlds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("FIRST"), 10, 64); err == nil {
+		first = n
+	}
+	for chance := first; chance < first+worlds; chance++ {
+		t.Run(fmt.Sprint(chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSimWorld(t, chance, 5+int(chance)%4)
+				defer w.close()
+				time.Sleep(10 * time.Second)
+				for range 1 + w.rng.IntN(6) {
+					w.harm()
+					time.Sleep(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
+				}
+				w.calm()
+				if t.Failed() {
+					for _, line := range slices.Clone(w.history) {
+						t.Log(line)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOneWayRingOfNodes: each of six nodes stops hearing the one before it. They notice
+// that over a heartbeat interval, and three of them, which is the most, go on.
+func TestOneWayRingOfNodes(t *testing.T) {
+	for _, chance := range []uint64{1, 2, 3} {
+		t.Run(fmt.Sprint(chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSlowSimWorld(t, chance, 6, 500*time.Millisecond)
+				defer w.close()
+				time.Sleep(10 * time.Second)
+				w.mu.Lock()
+				hosts := make([]string, 6)
+				for _, m := range w.nodes {
+					m.harmed = true
+					hosts[w.ranked(m)] = m.host
+				}
+				w.mu.Unlock()
+				for i, host := range hosts {
+					w.Network.SetOneWay(host, hosts[(i+1)%6], sim.Link{Down: true})
+				}
+				w.calm()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				left := 0
+				for _, m := range w.nodes {
+					if !m.ended {
+						left++
+					}
+				}
+				if left != 3 {
+					t.Errorf("%d nodes go on, want 3", left)
+				}
+			})
+		})
+	}
+}
+
+// ranked is the rank that a node has. The lock is held.
+func (w *simWorld) ranked(m *simMember) int {
+	for key, id := range w.ranks {
+		if id == m.node.ID() && key[0] == m.epoch {
+			return int(key[1])
+		}
+	}
+	return -1
+}

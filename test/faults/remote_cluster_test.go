@@ -1,0 +1,189 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// A bustle is ranks that call each other all the time.
+type bustle struct {
+	comms []*nexar.Comm
+	calls atomic.Int64   // that were answered
+	busy  []atomic.Int32 // functions that run, by rank
+	over  []atomic.Int32 // rows of calls that have ended, by the rank that is called
+}
+
+func newBustle(comms []*nexar.Comm) *bustle {
+	b := &bustle{comms: comms, busy: make([]atomic.Int32, len(comms)), over: make([]atomic.Int32, len(comms))}
+	registerTurn(comms)
+	for rank, c := range comms {
+		c.Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+			b.busy[rank].Add(1)
+			defer b.busy[rank].Add(-1)
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+	}
+	return b
+}
+
+// run has each rank call all others, short and long calls at once and calls
+// that take for ever, until they fail. It returns the first error of each rank
+// and peer, of calls that end and of those that do not.
+func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
+	var all sync.WaitGroup
+	for rank, c := range b.comms {
+		errs = append(errs, make([][2]error, len(b.comms)))
+		for to := range b.comms {
+			if to == rank {
+				continue
+			}
+			all.Go(func() {
+				defer b.over[to].Add(1)
+				for i := 0; ; i++ {
+					if err := callTurn(ctx, c, to, i, longest*(i%2), 100); err != nil {
+						errs[rank][to][0] = err
+						return
+					}
+					b.calls.Add(1)
+				}
+			})
+			all.Go(func() {
+				defer b.over[to].Add(1)
+				_, errs[rank][to][1] = c.Call(ctx, to, "hold", nil)
+			})
+		}
+	}
+	all.Wait()
+	return errs
+}
+
+// inTheMiddle calls f when the ranks are busy.
+func (b *bustle) inTheMiddle(f func()) {
+	all := func() bool {
+		for rank := range b.busy {
+			if int(b.busy[rank].Load()) < len(b.busy)-1 {
+				return false
+			}
+		}
+		return true
+	}
+	for !all() || b.calls.Load() < 50 {
+		time.Sleep(time.Millisecond)
+	}
+	f()
+}
+
+// TestCallsWhenARankDies: all calls end on all ranks, and name the one that has
+// died; no function goes on.
+func TestCallsWhenARankDies(t *testing.T) {
+	const victim = 2
+	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem()} {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			w := m.World(t, 4, nexar.Config{})
+			comms := w.Comms
+			b := newBustle(comms)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)
+			defer cancel()
+			go b.inTheMiddle(func() { w.Kill(victim) })
+			for rank, errs := range b.run(ctx, 200_000) {
+				for to, pair := range errs {
+					for _, err := range pair {
+						p, ok := errors.AsType[*nexar.PeerError](err)
+						switch {
+						case rank == to:
+						case !ok || p.Left:
+							t.Errorf("rank %d calls rank %d: %v, want a PeerError", rank, to, err)
+						case rank != victim && p.Rank != victim:
+							t.Errorf("rank %d calls rank %d: %v, want that rank %d has failed", rank, to, err, victim)
+						}
+					}
+				}
+			}
+			for rank := range b.busy {
+				for b.busy[rank].Load() > 0 {
+					time.Sleep(time.Millisecond) // Until the patience of go test ends.
+				}
+			}
+			t.Logf("%d calls were answered", b.calls.Load())
+		})
+	}
+}
+
+// TestCallsWhenARankLeaves: those that need it end, and all others go on, be it
+// in the middle of long arguments.
+func TestCallsWhenARankLeaves(t *testing.T) {
+	const leaver = 1
+	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem(), worldtest.Sim()} {
+		for _, longest := range []int{1000, 500_000} {
+			t.Run(fmt.Sprintf("%s/%d", m.Name, longest), func(t *testing.T) {
+				m.Require(t)
+				w := m.World(t, 4, nexar.Config{})
+				comms := w.Comms
+				b := newBustle(comms)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 2*worldtest.Patience, errors.New("too late"))
+				defer cancel()
+				stopped, stop := context.WithCancelCause(ctx)
+				defer stop(nil)
+				go b.inTheMiddle(func() {
+					if err := comms[leaver].Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+					b.goOn(ctx, leaver)
+					stop(worldtest.ErrEnough)
+				})
+				for rank, errs := range b.run(stopped, longest) {
+					for to, pair := range errs {
+						for _, err := range pair {
+							if rank != to {
+								if err := afterLeaving(err, leaver, rank, to); err != nil {
+									t.Error(err)
+								}
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// goOn waits until all have heard that a rank has left, and nobody calls it any more,
+// and for many calls after that.
+func (b *bustle) goOn(ctx context.Context, leaver int) {
+	for rank, c := range b.comms {
+		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), nexar.ErrPeerFailed) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for int(b.over[leaver].Load()) < 2*(len(b.comms)-1) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	for answered := b.calls.Load(); b.calls.Load() < answered+60 && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// afterLeaving checks the end of a call of a rank when another one has left.
+func afterLeaving(err error, leaver, rank, to int) error {
+	p, ok := errors.AsType[*nexar.PeerError](err)
+	_, begun := errors.AsType[*nexar.CallError](err)
+	switch {
+	case rank == leaver && errors.Is(err, nexar.ErrClosed):
+	case rank != leaver && errors.Is(err, worldtest.ErrEnough) && !begun:
+	case to == leaver && ok && p.Rank == leaver && p.Left:
+	case rank != leaver && to != leaver && errors.Is(err, worldtest.ErrEnough):
+	default:
+		return fmt.Errorf("rank %d calls rank %d, when rank %d has left: %w", rank, to, leaver, err)
+	}
+	return nil
+}

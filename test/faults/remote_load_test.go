@@ -1,0 +1,452 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// A visitor is what a function learns of a call that ends before it does.
+type visitor struct {
+	deadline time.Time
+	limited  bool
+	cause    error
+}
+
+// registerPatient registers "wait" on a rank, which waits until its context
+// ends. The channels tell of each call when it begins and ends.
+func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan visitor) {
+	began, ended = make(chan time.Time, 100), make(chan visitor, 100)
+	c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+		var v visitor
+		v.deadline, v.limited = ctx.Deadline()
+		began <- time.Now()
+		<-ctx.Done()
+		v.cause = context.Cause(ctx)
+		ended <- v
+		return nil, v.cause
+	})
+	return began, ended
+}
+
+// TestCallContext: the context of a function ends when that of its caller does,
+// for the same reason, with the same deadline, and all else goes on.
+func TestCallContext(t *testing.T) {
+	for _, m := range callMedia() {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			w := m.World(t, 2, nexar.Config{})
+			comms := w.Comms
+			for to, c := range comms {
+				began, ended := registerPatient(c)
+				expire(t, w, to, began, ended)
+				stopped, stop := context.WithCancelCause(t.Context())
+				go func() {
+					<-began
+					stop(worldtest.ErrEnough)
+				}()
+				_, err := comms[0].Call(stopped, to, "wait", nil)
+				if want := callText(w, to, "wait", "context canceled: the user has had enough"); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) || err.Error() != want {
+					t.Errorf("%v, want %q", err, want)
+				}
+				cause := (<-ended).cause
+				if want := `rank 0 waits no more for "wait": context canceled`; !errors.Is(cause, context.Canceled) || cause.Error() != want {
+					t.Errorf("the cause there: %v, want %q", cause, want)
+				}
+			}
+			worldtest.CheckWorks(t, comms)
+		})
+	}
+}
+
+// expire makes a call whose time passes when the function has begun.
+func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan visitor) {
+	t.Helper()
+	for limit := 50 * time.Millisecond; ; limit *= 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		deadline, _ := ctx.Deadline()
+		_, err := w.Comms[0].Call(ctx, to, "wait", nil)
+		if want := callText(w, to, "wait", "context deadline exceeded"); !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+		select {
+		case v := <-ended:
+			// What the way takes is added, but to what the function has begun with.
+			if late := v.deadline.Sub(deadline); !v.limited || late < -time.Millisecond || late > (<-began).Sub(deadline)+limit+time.Millisecond {
+				t.Errorf("the deadline there is %v after that of the caller", late)
+			}
+			if !errors.Is(v.cause, context.DeadlineExceeded) {
+				t.Errorf("the cause there: %v", v.cause)
+			}
+			return
+		case <-time.After(limit): // It came too late to be carried out.
+		}
+	}
+}
+
+// TestCallContextOfOneWhoGoes: a function need not go on for a caller that has
+// left or died, nor on a communicator that has ended.
+func TestCallContextOfOneWhoGoes(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
+		for name, test := range map[string]struct {
+			end  func(w *worldtest.World)
+			want error
+			text string // in front of the error that operations get
+		}{
+			"left":    {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrPeerFailed, `rank 0, which has called "wait", has gone: rank 0 (node `},
+			"died":    {func(w *worldtest.World) { w.Kill(0) }, nexar.ErrPeerFailed, `call of "wait" by rank 0: rank 0 (node `},
+			"closed":  {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrClosed, `call of "wait" by rank 0: closed`},
+			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrEnough) }, nexar.ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
+		} {
+			t.Run(m.Name+"/"+name, func(t *testing.T) {
+				m.Require(t)
+				t.Parallel()
+				w := m.World(t, 3, nexar.Config{})
+				comms := w.Comms
+				began, ended := registerPatient(comms[1])
+				go comms[0].Call(context.Background(), 1, "wait", nil)
+				<-began
+				test.end(w)
+				if v := <-ended; !errors.Is(v.cause, test.want) || !strings.HasPrefix(v.cause.Error(), test.text) {
+					t.Errorf("%v, want %v and %q", v.cause, test.want, test.text)
+				}
+			})
+		}
+	}
+}
+
+// TestCallCancelledOnItsWay: long arguments, or a long result, of a call that is
+// given up harm nobody, whenever that is.
+func TestCallCancelledOnItsWay(t *testing.T) {
+	for _, m := range callMedia() {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			t.Parallel()
+			w := m.World(t, 2, nexar.Config{CallsInFlight: 2})
+			comms := w.Comms
+			registerTurn(comms)
+			for i := range 12 {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				timer := time.AfterFunc(time.Duration(i*i)*50*time.Microsecond, func() { cancel(worldtest.ErrEnough) })
+				args, result := 4<<20, 8
+				if i%2 == 1 {
+					args, result = result, args
+				}
+				if err := callTurn(ctx, comms[0], 1, i, args, result); err != nil && !errors.Is(err, worldtest.ErrEnough) {
+					t.Errorf("call %d: %v", i, err)
+				}
+				timer.Stop()
+				cancel(nil)
+			}
+			// There is a place again for both calls that may be under way.
+			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
+			})
+			worldtest.CheckWorks(t, comms)
+		})
+	}
+}
+
+// TestSlowFunctionDelaysNobody: functions that take their time, and calls whose
+// arguments are long, hold up no call, no message and no collective.
+func TestSlowFunctionDelaysNobody(t *testing.T) {
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
+		t.Run(m.Name, func(t *testing.T) {
+			m.Require(t)
+			w := m.World(t, 2, nexar.Config{})
+			comms := w.Comms
+			registerTurn(comms)
+			release := make(chan struct{})
+			for _, c := range comms {
+				c.Register("hold", func(context.Context, int, []byte) ([]byte, error) { <-release; return nil, nil })
+			}
+			idle := roundsOf(t, comms)
+			var held sync.WaitGroup
+			const slow = 300
+			for i := range slow {
+				held.Go(func() {
+					args := make([]byte, []int{0, 1000, 100_000}[i%3])
+					if _, err := comms[i%2].Call(t.Context(), 1-i%2, "hold", args); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			busy := roundsOf(t, comms)
+			close(release)
+			held.Wait()
+			t.Logf("a round takes %v, and with %d slow functions %v", idle, slow, busy)
+			if busy > 10*idle+50*time.Millisecond {
+				t.Errorf("a round takes %v with slow functions, %v without", busy, idle)
+			}
+		})
+	}
+}
+
+// roundsOf is the median of the time that a call, a message and two collectives
+// take together.
+func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
+	const rounds = 51
+	var took [rounds]time.Duration
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)
+		defer cancel()
+		x, y := make([]int32, 1000), make([]int32, 1000)
+		for i := range rounds {
+			began := time.Now()
+			err := callTurn(ctx, c, 1-rank, i, 100, 200)
+			if err == nil {
+				_, err = nexar.Exchange(ctx, c, x, y, 1-rank, 1-rank, 0)
+			}
+			if err == nil {
+				err = nexar.AllReduce(ctx, c, x, nexar.Sum)
+			}
+			if err == nil {
+				err = c.Barrier(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if rank == 0 {
+				took[i] = time.Since(began)
+			}
+		}
+		return nil
+	})
+	slices.Sort(took[:])
+	return took[rounds/2]
+}
+
+// TestManyCalls has 10,000 calls wait at once. All are answered, no more of them
+// run than may be under way, and what they take is bounded: less than 20 KiB for
+// each caller that waits, which is mostly its own goroutine, and less than 100 KiB
+// for each call under way.
+func TestManyCalls(t *testing.T) {
+	calls := 10_000
+	if worldtest.RaceDetector {
+		calls /= 5
+	}
+	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+		for _, inFlight := range []int{16, 1024} {
+			t.Run(fmt.Sprintf("%s/%d in flight", m.Name, inFlight), func(t *testing.T) {
+				w := m.World(t, 2, nexar.Config{CallsInFlight: inFlight})
+				comms := w.Comms
+				var running, most, total atomic.Int64
+				comms[1].Register("count", func(_ context.Context, _ int, args []byte) ([]byte, error) {
+					defer running.Add(-1)
+					for n := running.Add(1); ; {
+						old := most.Load()
+						if n <= old || most.CompareAndSwap(old, n) {
+							break
+						}
+					}
+					total.Add(1)
+					runtime.Gosched() // So that many run at once.
+					return turned(1, 0, args), nil
+				})
+				before := memoryInUse()
+				stop, peak := watchMemory()
+				var all sync.WaitGroup
+				for i := range calls {
+					all.Go(func() {
+						args := bytesFor(i, 1000)
+						copy(args, []byte{0, 0, 0, 0, 0, 0, 4, byte(i)})
+						got, err := comms[0].Call(t.Context(), 1, "count", args)
+						if err != nil || !slices.Equal(got, turned(1, 0, args)) {
+							t.Errorf("call %d: %d bytes, %v", i, len(got), err)
+						}
+					})
+				}
+				all.Wait()
+				stop()
+				used, bound := peak.Load()-before, int64(calls*20<<10+inFlight*100<<10)
+				t.Logf("at most %d functions ran at once; %d MiB of memory were used, %d MiB may be", most.Load(), used>>20, bound>>20)
+				if total.Load() != int64(calls) || most.Load() > int64(inFlight) {
+					t.Errorf("%d calls of %d were carried out, %d of them at once", total.Load(), calls, most.Load())
+				}
+				if used > bound && !worldtest.RaceDetector {
+					t.Errorf("%d bytes of memory were used, at most %d are expected", used, bound)
+				}
+			})
+		}
+	}
+}
+
+// memoryInUse is what heap and stacks take after a garbage collection.
+func memoryInUse() int64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapInuse + s.StackInuse)
+}
+
+// watchMemory finds out how much is in use at the most, garbage included.
+func watchMemory() (stop func(), peak *atomic.Int64) {
+	peak = new(atomic.Int64)
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			var s runtime.MemStats
+			runtime.ReadMemStats(&s)
+			peak.Store(max(peak.Load(), int64(s.HeapInuse+s.StackInuse)))
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		close(over)
+		watching.Wait()
+	}, peak
+}
+
+// logLines is a log whose lines can be read.
+type logLines struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(b)
+}
+
+func (l *logLines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.lines.String(), text)
+}
+
+// TestCloseWhileFunctionsRun: Close waits for functions, those of split
+// communicators too, but not for ever, and the log says that they go on.
+func TestCloseWhileFunctionsRun(t *testing.T) {
+	const warning = "functions that other ranks have called go on after the communicator was closed"
+	for i := range 4 {
+		obeys, split := i&1 == 0, i&2 == 0
+		log := new(logLines)
+		w := worldtest.Mem().World(t, 2, nexar.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		comms := w.Comms
+		on := comms
+		if split {
+			on = make([]*nexar.Comm, 2)
+			err := worldtest.ForEach(2, func(rank int) (err error) {
+				on[rank], err = comms[rank].Dup(t.Context())
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		running, release := make(chan struct{}), make(chan struct{})
+		var over atomic.Bool
+		on[1].Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+			close(running)
+			<-ctx.Done()
+			if !obeys {
+				<-release
+			}
+			over.Store(true)
+			return nil, nil
+		})
+		called := make(chan error, 1)
+		go func() {
+			_, err := on[0].Call(t.Context(), 1, "hold", nil)
+			called <- err
+		}()
+		<-running
+		began := time.Now()
+		if err := comms[1].Close(); err != nil {
+			t.Error(err)
+		}
+		took := time.Since(began)
+		if over.Load() != obeys || log.has(warning) == obeys {
+			t.Errorf("split: %v, the function obeys: %v, is over: %v, and of it the log speaks: %v", split, obeys, over.Load(), log.has(warning))
+		}
+		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+worldtest.Patience {
+			t.Errorf("Close took %v", took)
+		}
+		if err := <-called; !errors.Is(err, nexar.ErrPeerFailed) {
+			t.Errorf("the call: %v", err)
+		}
+		close(release)
+	}
+}
+
+// TestFunctionCloses: a function may close its own communicator.
+func TestFunctionCloses(t *testing.T) {
+	w := worldtest.Mem().World(t, 2, nexar.Config{})
+	comms := w.Comms
+	closed := make(chan error, 1)
+	comms[1].Register("close", func(context.Context, int, []byte) ([]byte, error) {
+		err := comms[1].Close()
+		closed <- err
+		return nil, err
+	})
+	if _, err := comms[0].Call(t.Context(), 1, "close", nil); !errors.Is(err, nexar.ErrPeerFailed) {
+		t.Errorf("the call: %v, want that rank 1 has left", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestCallsThatLockEachOther: where functions that call back fill all places of
+// both ranks, the errors of the calls that get none say for what they have waited.
+func TestCallsThatLockEachOther(t *testing.T) {
+	const places = 2
+	w := worldtest.Mem().World(t, 2, nexar.Config{CallsInFlight: places})
+	comms := w.Comms
+	var here, over sync.WaitGroup // until all places are taken, and until all have waited in vain
+	here.Add(2 * places)
+	over.Add(2 * places)
+	inner := make(chan error, 2*places)
+	for _, c := range comms {
+		c.Register("leaf", func(context.Context, int, []byte) ([]byte, error) { return nil, nil })
+		c.Register("bounce", func(ctx context.Context, from int, _ []byte) ([]byte, error) {
+			here.Done()
+			here.Wait()
+			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			_, err := c.Call(short, from, "leaf", nil)
+			inner <- err
+			over.Done()
+			over.Wait() // Until then the place is taken.
+			return nil, err
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+	defer cancel()
+	var calls sync.WaitGroup
+	for i := range 2 * places {
+		calls.Go(func() {
+			_, err := comms[i%2].Call(ctx, 1-i%2, "bounce", nil)
+			if err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+				t.Errorf("%v, want that its time has passed", err)
+			}
+		})
+	}
+	calls.Wait()
+	for range 2 * places {
+		want := "s for its turn behind 2 calls in flight to that rank (NEXAR_RPC_IN_FLIGHT=2)"
+		if err := <-inner; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": it had waited ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want the text %q", err, want)
+		}
+	}
+	worldtest.CheckWorks(t, comms)
+}

@@ -1,0 +1,181 @@
+package worldtest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// Patience is the ceiling for what takes milliseconds on an idle machine. A test tells
+// a failure from a timeout by the error.
+const Patience = time.Minute
+
+// ErrEnough is the cause of contexts that tests cancel.
+var ErrEnough = errors.New("the user has had enough")
+
+// ForEach calls f for n ranks at the same time and joins the errors.
+func ForEach(n int, f func(rank int) error) error {
+	errs := make([]error, n)
+	var ranks sync.WaitGroup
+	for rank := range n {
+		ranks.Go(func() {
+			if err := f(rank); err != nil {
+				errs[rank] = fmt.Errorf("rank %d of %d: %w", rank, n, err)
+			}
+		})
+	}
+	ranks.Wait()
+	return errors.Join(errs...)
+}
+
+// OnAll calls f for all ranks at the same time. An error of a rank ends the test.
+func OnAll(t testing.TB, comms []*nexar.Comm, f func(rank int, c *nexar.Comm) error) {
+	t.Helper()
+	if err := ForEach(len(comms), func(rank int) error { return f(rank, comms[rank]) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Mix is the finalizer of SplitMix64.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// HasText reports whether err has an error text that contains text.
+func HasText(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+// trialsVariable, set to "all", runs every combination, as "make conformance" does.
+const trialsVariable = "TRIALS"
+
+// AllTrials reports whether tests of combinations run all of them.
+func AllTrials() bool { return os.Getenv(trialsVariable) == "all" }
+
+// Thin returns how many combinations a test has per one that it runs: sample if there
+// is time for all of them, and more otherwise.
+func Thin(sample uint64) uint64 {
+	switch {
+	case AllTrials():
+		return sample
+	case RaceDetector:
+		return 192 * sample
+	}
+	return 4 * sample
+}
+
+// Setup prepares the test binary of a package, from its TestMain. Random tests are the
+// same in every run unless -rapid.seed says otherwise, and the environment configures
+// no node.
+func Setup() {
+	flag.Parse()
+	clearEnv()
+	flags := map[string]string{"rapid.seed": "20260607", "rapid.nofailfile": "true"}
+	if RaceDetector {
+		flags["rapid.checks"] = "15"
+	}
+	for name, value := range flags {
+		if f := flag.Lookup(name); f != nil && f.Value.String() == f.DefValue {
+			if err := f.Value.Set(value); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// clearEnv removes the variables that configure nodes from the environment.
+func clearEnv() {
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "NEXAR_") && name != "NEXAR_REQUIRE" {
+			if err := os.Unsetenv(name); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// JoinAll starts a seed and the nodes of its world, in the order of their ranks. The end
+// of the test closes them.
+func JoinAll(t testing.TB, n int, sc nexar.SeedConfig, cfg nexar.Config) (nodes []*nexar.Node, addr string) {
+	t.Helper()
+	sc.Listen, sc.World = "127.0.0.1:0", n
+	seed, err := nexar.StartSeed(t.Context(), sc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Seeds, cfg.Listen = []string{seed.Addr()}, "127.0.0.1:0"
+	nodes = make([]*nexar.Node, n)
+	err = ForEach(n, func(rank int) (err error) {
+		cfg := cfg
+		cfg.Rank = &rank
+		nodes[rank], err = nexar.Join(t.Context(), cfg)
+		return err
+	})
+	t.Cleanup(func() {
+		err := ForEach(len(nodes), func(rank int) error {
+			if nodes[rank] == nil {
+				return nil
+			}
+			return nodes[rank].Close()
+		})
+		if err := errors.Join(err, seed.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes, seed.Addr()
+}
+
+// Twice returns two communicators of the same n ranks over the same connections.
+func (m Medium) Twice(t testing.TB, n int) (a, b []*nexar.Comm) {
+	t.Helper()
+	a, b = m.Cluster(t, n, nexar.Config{}), make([]*nexar.Comm, n)
+	OnAll(t, a, func(rank int, c *nexar.Comm) (err error) {
+		b[rank], err = c.Dup(t.Context())
+		return err
+	})
+	return a, b
+}
+
+// RecvError receives a message of one number and returns only the error.
+func RecvError(ctx context.Context, c *nexar.Comm, from int, tag nexar.Tag) error {
+	_, err := nexar.Recv(ctx, c, make([]int32, 1), from, tag)
+	return err
+}
+
+// CheckWorks fails the test unless all ranks of a communicator can use it.
+func CheckWorks(t *testing.T, comms []*nexar.Comm) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		x := []int64{int64(rank)}
+		if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
+			return err
+		}
+		if want := int64(c.Size() * (c.Size() - 1) / 2); x[0] != want {
+			return fmt.Errorf("sum = %d, want %d", x[0], want)
+		}
+		return c.Barrier(ctx)
+	})
+}
+
+// Revoke ends a communicator on all ranks, as a call does that is cancelled with cause
+// while it runs.
+func Revoke(c *nexar.Comm, cause error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	h := c.StartBarrier(ctx)
+	cancel(cause)
+	_ = h.Wait() // The error is the cause.
+}

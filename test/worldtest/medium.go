@@ -1,0 +1,193 @@
+package worldtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testhook"
+	"github.com/nexar-go/nexar/transport/shm"
+)
+
+// A Medium connects the ranks of a world.
+type Medium struct {
+	Name string
+	Cost cost.Network // the model that ranks start with
+	// listen returns n nodes and their paths. The ranks close the transports of the
+	// paths; end closes everything else.
+	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
+}
+
+// Mem connects ranks by memory, as nexar.Local does, but with ranks on several hosts.
+func Mem() Medium { return Medium{"mem", cost.Local(), listenMem} }
+
+// MemLinks is Mem without shared memory: all bytes go over links.
+func MemLinks() Medium { return Medium{"mem without areas", cost.Local(), listenMemLinks} }
+
+// MemHosts is MemLinks with two ranks on each host.
+func MemHosts() Medium { return Medium{"links between hosts", cost.Local(), listenMemHosts} }
+
+// Sim connects ranks by a simulated network with little room, latency and loss.
+func Sim() Medium { return Medium{"sim", cost.QUIC(), listenSim} }
+
+// QUIC connects ranks by QUIC over the loopback interface.
+func QUIC() Medium { return Medium{"quic", cost.QUIC(), listenQUIC} }
+
+// SHM connects ranks by memory that processes share.
+func SHM() Medium { return Medium{"shm", cost.QUIC(), listenSHM} }
+
+// SHMLinks is SHM without areas: all bytes go over links.
+func SHMLinks() Medium { return Medium{"shm without areas", cost.QUIC(), listenSHMLinks} }
+
+// TLS connects ranks by QUIC, and by TLS over TCP for bulk.
+func TLS() Medium { return Medium{"tcp+tls", cost.QUIC(), listenTLS} }
+
+// TCP connects ranks by QUIC, and by plain TCP for bulk.
+func TCP() Medium { return Medium{"tcp", cost.QUIC(), listenTCP} }
+
+// Mixed connects ranks on the hosts of HostOf: by shared memory within a host, by TLS
+// and QUIC between hosts.
+func Mixed() Medium { return Medium{"mixed", cost.QUIC(), listenMixed} }
+
+// MessageMedia returns the media that carry messages in different ways: by pipes in
+// memory, by pipes with little room, by QUIC, by TCP and by shared memory.
+func MessageMedia() []Medium { return []Medium{Mem(), Sim(), QUIC(), TCP(), SHM()} }
+
+// Require skips the test, or fails it where it must not be skipped, if the machine
+// lacks what the medium needs.
+func (m Medium) Require(t *testing.T) {
+	t.Helper()
+	if strings.HasPrefix(m.Name, "shm") || m.Name == Mixed().Name {
+		err := shm.Supported()
+		require.Have(t, "shm", err == nil, fmt.Sprint(err))
+	}
+}
+
+// A World is a world of ranks in this process.
+type World struct {
+	Comms []*nexar.Comm
+	Nodes []membership.Node
+
+	network *testhook.World
+	end     func() error
+}
+
+// World forms a world of n ranks, which the end of the test closes.
+func (m Medium) World(t testing.TB, n int, cfg nexar.Config) *World {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	w, err := m.form(ctx, n, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return w
+}
+
+// Cluster returns the communicators of the ranks of a new World.
+func (m Medium) Cluster(t testing.TB, n int, cfg nexar.Config) []*nexar.Comm {
+	t.Helper()
+	return m.World(t, n, cfg).Comms
+}
+
+// Form forms a world of n ranks. The caller calls closing when err is nil.
+func (m Medium) Form(ctx context.Context, n int, cfg nexar.Config) (comms []*nexar.Comm, closing func() error, err error) {
+	w, err := m.form(ctx, n, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.Comms, w.Close, nil
+}
+
+func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, error) {
+	if cfg.CollectiveTimeout == 0 {
+		cfg.CollectiveTimeout = 3 * Patience
+	}
+	view, paths, end, err := m.listen(n)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Nodes: view.Nodes, end: end}
+	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n)}
+	if w.Comms, err = nexar.Local(testhook.WithWorld(ctx, w.network), n, cfg); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// Close closes the ranks, as far as they have formed, and their medium.
+func (w *World) Close() error {
+	err := ForEach(len(w.Comms), func(rank int) error { return w.Comms[rank].Close() })
+	if len(w.Comms) == 0 {
+		err = ForEach(len(w.Nodes), w.Kill)
+	}
+	// The testing package keeps what a test gave it until the parent of the test ends.
+	clear(w.Comms)
+	clear(w.network.Paths)
+	clear(w.network.Pools)
+	return errors.Join(err, w.end())
+}
+
+// Kill closes all connections of a rank without telling the peers, like the end of
+// its process.
+func (w *World) Kill(rank int) error {
+	var errs []error
+	for _, p := range w.network.Paths[rank] {
+		errs = append(errs, p.Transport.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// ID returns the node ID of a rank.
+func (w *World) ID(rank int) nexar.NodeID { return nexar.NodeID(w.Nodes[rank].ID) }
+
+// Addr returns the address of the node of a rank.
+func (w *World) Addr(rank int) string { return w.Nodes[rank].Addrs[0] }
+
+// Host returns the name of the host of a rank in a simulated network.
+func (w *World) Host(rank int) string { return w.Nodes[rank].ID.String() }
+
+// PoolInUse returns how many buffers of the pool of a rank are in use.
+func (w *World) PoolInUse(rank int) (n int) {
+	s := w.network.Pools[rank].Stats()
+	for _, tier := range append(s.Tiers, s.Oversize) {
+		n += tier.InUse
+	}
+	return n
+}
+
+// nodes returns a view of n nodes with keys, on the hosts of HostOf.
+func nodes(n int) (view membership.View, keys []*pki.Key, err error) {
+	view.Epoch = 7
+	for rank := range n {
+		key, err := pki.NewKey()
+		if err != nil {
+			return view, nil, err
+		}
+		keys = append(keys, key)
+		view.Nodes = append(view.Nodes, membership.Node{
+			ID: key.ID(), Addrs: []string{key.ID().String()}, Host: HostOf(rank), Name: fmt.Sprintf("test rank %d", rank),
+		})
+	}
+	return view, keys, nil
+}
+
+// HostOf returns the host that a rank reports. Some hosts have more ranks than
+// others, so that plans for hosts differ from those for single ranks.
+func HostOf(rank int) string {
+	return fmt.Sprint("host ", [...]int{0, 1, 0, 1, 1, 0, 2, 0, 2}[rank%9])
+}

@@ -1,0 +1,83 @@
+package worldtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// InFakeTime calls f with a world of n ranks, each on a host of its own whose name is
+// that of its node, over links of a millisecond and 100 MB/s. Time is fake: it passes
+// only while all goroutines wait.
+func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim.Network)) {
+	synctest.Test(t, func(t *testing.T) {
+		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
+		slow := Medium{"slow", cost.QUIC(), func(n int) (membership.View, [][]mesh.Path, func() error, error) {
+			return listenOn(network, n)
+		}}
+		f(t, slow.World(t, n, nexar.Config{}), network)
+	})
+}
+
+// listenSim returns nodes whose pipes have little room, take their time and lose
+// packets, so that a test that relies on buffers or on speed fails.
+func listenSim(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
+	return listenOn(sim.New(sim.Config{
+		Seed: 1, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.002, Window: 32 << 10,
+	}), n)
+}
+
+// listenOn returns n nodes, each on a host of its own of a simulated network.
+func listenOn(network *sim.Network, n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
+	if view, _, err = nodes(n); err != nil {
+		return view, nil, nil, err
+	}
+	for _, node := range view.Nodes {
+		tr, err := network.Host(node.ID.String()).Listen(simPort)
+		if err != nil {
+			return view, nil, nil, errors.Join(err, network.Close())
+		}
+		paths = append(paths, []mesh.Path{{Transport: namedTransport{tr}}})
+	}
+	return view, paths, network.Close, nil
+}
+
+// simPort is the port of all nodes; simSuffix turns the name of a host into an address
+// of package sim.
+const (
+	simPort   = 7000
+	simSuffix = ":7000"
+)
+
+// A namedTransport addresses nodes by the names of their simulated hosts.
+type namedTransport struct{ transport.Transport }
+
+func (n namedTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	c, err := n.Transport.Dial(ctx, addr+simSuffix, peer+simSuffix)
+	if err != nil {
+		return nil, err
+	}
+	return namedConn{c}, nil
+}
+
+func (n namedTransport) Accept(ctx context.Context) (transport.Conn, error) {
+	c, err := n.Transport.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return namedConn{c}, nil
+}
+
+type namedConn struct{ transport.Conn }
+
+func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simSuffix) }

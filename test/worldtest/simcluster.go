@@ -1,0 +1,86 @@
+package worldtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/testhook"
+	"github.com/nexar-go/nexar/transport/quic"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// A SimCluster is a seed for whole nodes, which talk QUIC over a simulated network. It
+// is for tests in fake time.
+type SimCluster struct {
+	Network *sim.Network
+	Beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
+	Ctx     context.Context // canceled by Cancel and Close
+
+	stop   context.CancelFunc
+	server *rendezvous.Server
+	end    *quic.Endpoint
+	token  pki.Token
+}
+
+// simNodePort is the port of the nodes and of the seed on their simulated hosts.
+const simNodePort = 7000
+
+// NewSimCluster starts a seed for a world of n nodes on the host "seed". The seed of the
+// network's random numbers is chance.
+func NewSimCluster(t *testing.T, chance uint64, n int) *SimCluster {
+	t.Helper()
+	c := &SimCluster{
+		Beat: 100 * time.Millisecond, token: pki.NewToken(),
+		Network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
+	}
+	c.Ctx, c.stop = context.WithCancel(t.Context())
+	ca, err := pki.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := c.Network.Host("seed").PacketConn(simNodePort)
+	if err == nil {
+		c.end, err = quic.Listen(quic.Config{PacketConn: packets, Heartbeat: -1, NoWatch: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := c.end.Transport(joining)
+	if err == nil {
+		c.server, err = rendezvous.Serve(rendezvous.Config{Transport: tr, Authority: ca, Token: c.token, World: n, Elastic: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Join starts a node on a host. It fills in what nodes of all tests have in common.
+func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
+	packets, err := c.Network.Host(host).PacketConn(simNodePort)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Seeds, cfg.Token, cfg.Transports = []string{c.end.Addr()}, c.token.Reveal(), []string{"quic"}
+	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = c.Beat, 10*c.Beat
+	return nexar.Join(testhook.WithPackets(c.Ctx, packets), cfg)
+}
+
+// Cancel cancels Ctx, the context of everything that nodes do.
+func (c *SimCluster) Cancel() { c.stop() }
+
+// Close cancels Ctx and closes the seed and the network. The nodes have been closed.
+func (c *SimCluster) Close() {
+	c.stop()
+	c.server.Close()
+	c.end.Close()
+	c.Network.Close()
+}
