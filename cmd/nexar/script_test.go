@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,11 +23,30 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) { runScripts(t, "script") }
 
+// scriptTimeout is the time that a script has. Then its commands get a SIGQUIT, which
+// prints their goroutines, and the script fails. The longest script takes seconds.
+const scriptTimeout = 2 * time.Minute
+
 // runScripts runs the scripts of a directory. Those that not every system can
 // run are in one of their own.
 func runScripts(t *testing.T, dir string) {
-	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", dir),
+	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("testdata/%s: no scripts (%v)", dir, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			testscript.RunT(scriptTest{t}, scriptParams(file, scriptTimeout))
+		})
+	}
+}
+
+// scriptParams are the parameters of a script that begins now.
+func scriptParams(file string, timeout time.Duration) testscript.Params {
+	return testscript.Params{
+		Files:    []string{file},
+		Deadline: time.Now().Add(timeout),
 		Setup: func(e *testscript.Env) error {
 			// A test binary built with -race otherwise takes a second to end.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -40,8 +60,15 @@ func runScripts(t *testing.T, dir string) {
 			"shows":    shows,
 			"resize":   resize,
 		},
-	})
+	}
 }
+
+// A scriptTest runs a script as the test itself, not as a test below it.
+type scriptTest struct{ *testing.T }
+
+func (scriptTest) Parallel()                              {}
+func (scriptTest) Verbose() bool                          { return testing.Verbose() }
+func (s scriptTest) Run(_ string, f func(t testscript.T)) { f(s) }
 
 // patienceForScripts is how long a script waits for what should come at once.
 const patienceForScripts = time.Minute
