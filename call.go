@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
-// What is in fingerprints in place of a kernel.Op.
+// These values stand in fingerprints in place of a kernel.Op.
 const (
 	customOp     = 255 - iota // a function of the caller
 	minLocOp                  // for a MinLoc
@@ -43,16 +43,15 @@ type task struct {
 	inFirst int // chunk that input begins with
 	reduce  func(dst, a, b []byte)
 	reads   bool            // data is not written
-	ranks   int             // by which the result is divided in the end, for Avg
+	ranks   int             // divisor of the result, for Avg
 	guard   *callback.Guard // of a function of the caller
 	after   func()          // is called when the collective has succeeded
 	err     error           // of the parameters
 }
 
-// elements are those of a vector, whatever their type is. They fit into
-// registers.
+// elements describes the elements of a vector of any type. It fits into registers.
 type elements struct {
-	at  *byte // nil if there are none, or nobody knows yet where they are
+	at  *byte // nil if there are none, or their address is not known yet
 	n   int
 	of  element
 	bad *error // of the type
@@ -92,7 +91,7 @@ func opaqueOf(t reflect.Type) (element, error) {
 	return element{opaque, uint32(t.Size())}, nil
 }
 
-// err is what is wrong with the type.
+// err is the error of the type.
 func (e elements) err() error {
 	if e.bad != nil {
 		return *e.bad
@@ -133,8 +132,8 @@ func (t *task) blocks(kind plan.Collective, dst, src elements, count int) *task 
 	return t.require(dst.err())
 }
 
-// counted is how many elements of which size count of them stand for: the bytes
-// of those that are only moved.
+// counted returns the number and size of count elements as tasks count them. Opaque
+// elements are counted in bytes.
 func (e element) counted(count int) (n, size int) {
 	if e.typ == opaque {
 		return count * int(e.size), 1
@@ -155,7 +154,7 @@ func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, bl
 	return t
 }
 
-// setApart is for a task whose data and input must not overlap.
+// setApart requires that data and input do not overlap.
 func (t *task) setApart() *task {
 	if t.err == nil && overlap.Two(t.data, t.input) {
 		t.err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
@@ -223,7 +222,7 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 	return op, nil
 }
 
-// end waits for the end of what has begun.
+// end waits for the end of a task that begin has started.
 func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 	if err := op.Wait(ctx); err != nil {
 		return c.explain(ctx, t.name(), err)
@@ -237,11 +236,11 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 	return nil
 }
 
-// canonical reports whether collectives of a kind are to have the same bits
-// whatever the algorithm is.
+// canonical reports whether collectives of a kind must have results whose bits do
+// not depend on the algorithm.
 func (c *Comm) canonical(kind plan.Collective) bool { return c.node.deterministic && kind.Reduces() }
 
-// timeout is how long a task may be without progress.
+// timeout limits the time without progress of a task.
 func (c *Comm) timeout(t *task) time.Duration {
 	switch {
 	case t.Kind == plan.Barrier:
@@ -252,7 +251,7 @@ func (c *Comm) timeout(t *task) time.Duration {
 	return c.node.collectiveTimeout
 }
 
-// place tells where the buffers of a task are.
+// place sets the buffers of a task.
 func (t *task) place(w *engine.Work) {
 	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
 	if t.InPlace {

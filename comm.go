@@ -20,18 +20,17 @@ import (
 // the same.
 type NodeID [16]byte
 
-// String is the form in which a NodeID is written: 32 hexadecimal digits.
+// String returns the id as 32 hexadecimal digits.
 func (id NodeID) String() string { return membership.NodeID(id).String() }
 
-// A Comm is a communicator: an ordered set of ranks, of which this node is
-// one, that exchange messages and take part in collectives.
+// A Comm is a communicator: an ordered set of ranks that exchange messages and take
+// part in collectives. This node is one of the ranks.
 //
-// All ranks call the same collectives in the same order. Calls on one Comm
-// from several goroutines at once are safe, but then it is the caller who has
-// to see to the order. Messages need no order.
+// All ranks call the same collectives in the same order. Several goroutines may use
+// a Comm at once, but then the program has to keep the order. Messages need no order.
 //
 // A collective that fails on one rank ends the communicator on all of them:
-// what is under way and what is called later returns an error that says why.
+// operations in progress and later ones return an error with the reason.
 type Comm struct {
 	impl *comm.Comm
 	comm *engine.Comm   // impl.Engine, which every operation needs
@@ -43,7 +42,7 @@ type Comm struct {
 	close    func() error // of the node, for Local
 }
 
-// A nodeState is what the communicators of a node share.
+// A nodeState is the state that the communicators of a node share.
 type nodeState struct {
 	node     *Node         // nil for Local
 	hasState atomic.Bool   // this node has the state of the world, for Sync
@@ -100,28 +99,27 @@ func (c *Comm) Epoch() uint64 { return c.impl.Epoch() }
 // Stopped is closed when no operation may begin any more; Err says why.
 func (c *Comm) Stopped() <-chan struct{} { return c.impl.Stopped() }
 
-// Transport is the name of what connects this rank to all others: "mem" within
+// Transport names the connection of this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
 // "mixed" if it is not the same for all of them; Node.Peers tells them apart.
 func (c *Comm) Transport() string { return c.impl.Transport }
 
-// Encrypted reports whether what the ranks send to each other is encrypted
-// and authenticated. What stays in one process, or in shared memory, is not.
+// Encrypted reports whether all data between the ranks is encrypted and
+// authenticated. Data in one process, or in shared memory, is not.
 func (c *Comm) Encrypted() bool { return c.impl.Encrypted }
 
 // Close ends the communicator on this rank: operations that are under way, and
 // later ones, return ErrClosed. It may be called more than once.
 //
 // The other ranks may go on: messages that this rank has sent can be received,
-// and collectives in which it has done its part come to their end. Whatever
-// else needs this rank fails there with a PeerError that says it has left, and
-// revokes the communicator: a rank that is slow may hear of it before the end of
-// an earlier collective.
-// If an operation is under way here, however, it cannot be completed, and the
+// and collectives in which it has done its part can end. Other operations that need
+// this rank fail there with a PeerError, whose Left is true, and revoke the
+// communicator: a slow rank may hear of it before the end of an earlier collective.
+// If an operation is in progress here, however, it cannot be completed, and the
 // communicator is revoked on all ranks.
 //
 // Close waits for functions that other ranks have called here, for a second at
-// most: their contexts end, and a function that does not heed that goes on.
+// most. Their contexts end; a function that ignores its context continues.
 //
 // Communicators that Split, Dup or Sub has made of this one go on: each is
 // closed by itself, or with the node. Closing a communicator made by Local also
@@ -135,7 +133,7 @@ func (c *Comm) Close() error {
 }
 
 // Err is nil as long as operations may begin. Once the communicator has ended,
-// it is what they would return: a RevokedError if one has failed here or
+// it is the error of later operations: a RevokedError if one has failed here or
 // elsewhere, ErrClosed if Close came before that. A rank that has left ends
 // the communicator only when a collective needs that rank.
 func (c *Comm) Err() error {
@@ -145,8 +143,8 @@ func (c *Comm) Err() error {
 	return nil
 }
 
-// over says why a call with a context that has ended cannot begin. Otherwise
-// the engine says it.
+// over returns the error of a call with a context that has ended. The engine checks
+// the communicator itself.
 func (c *Comm) over(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

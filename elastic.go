@@ -33,32 +33,33 @@ import (
 //		log.Print(err) // rank 2 has failed, say; go on with those that are left
 //	}
 //
-// When a node has failed or left, the seed decides who is in the next view:
-// all that are linked to each other. They keep their order, so that ranks close
-// up. Operations on the old communicator, which end with a PeerError or
-// RevokedError, may have been completed on some ranks and not on others: the ranks
-// have to agree on where they go on, as by an AllReduce with Min of their steps.
-// The old communicator, and those split from it, are of no use any more; Epochs
-// closes the former when the loop comes round.
+// When a node has failed or left, the seed decides the next view: a set of nodes
+// that all have links to each other. They keep their order, so that the ranks stay
+// contiguous. Operations on the old communicator end with a [PeerError] or
+// [RevokedError]. They may have been completed on some ranks and not on others, so
+// the ranks have to agree where to continue, as by an AllReduce with Min of their
+// steps. The old communicator, and those split from it, cannot be used any more.
+// Epochs closes the former at the next iteration of the loop.
 //
-// A body that comes round while nothing has changed waits for a change. The loop
-// ends with an error if ctx ends, if the node is closed, and with an ErrNoQuorum if
-// a node has failed and there is no next view within Config.RecoveryTimeout,
-// because the seed is gone, or if the others go on without this node: because they
-// have lost it, or because it has not come round within that time when they had.
-// Then the program may close the node and join again: see ErrNoQuorum.
-// If the communicator has ended for a reason that is no failure of a node, as a
-// MismatchError or a call that was cancelled, here or elsewhere, or took too long,
-// this is the error if no view has come within Config.HeartbeatTimeout and a
-// second more: until then a failure may be behind it. With Config.Recovery Abort or
-// Manual a failure ends it with the PeerError; then Comm.Exclude makes a communicator
-// of those that are left.
+// An iteration that ends while nothing has changed waits for a change. The loop
+// ends with an error if ctx ends or the node is closed. It ends with [ErrNoQuorum]
+// if a node has failed and there is no next view within Config.RecoveryTimeout, as
+// without a seed, and if the others continue without this node: they have lost it,
+// or it has not started the next iteration within that time. Then the program may
+// close the node and join again: see [ErrNoQuorum].
+//
+// The communicator may also end by a [MismatchError], or by a call that was cancelled
+// or took too long, here or elsewhere. Since an undetected failure may be the
+// reason, Epochs waits for a view, for Config.HeartbeatTimeout and a second more,
+// before it returns this error. With Config.Recovery Abort or Manual a failure ends
+// the loop with the PeerError; with Manual, Comm.Exclude then makes a communicator
+// of the other ranks.
 //
 // Only one goroutine at a time follows the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
 		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
-			n.rest(c)
+			n.reportQuiesced(c)
 			next, err := n.follower.Next(ctx, c.impl)
 			if errors.Is(err, rendezvous.ErrLeft) {
 				n.leave()
@@ -74,7 +75,7 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	}
 }
 
-// epochError says why the epochs of a node are over.
+// epochError returns the error with which the epochs of a node end.
 func epochError(ctx context.Context, err error) error {
 	_, lost := errors.AsType[*comm.LostError](err)
 	switch {
@@ -88,11 +89,12 @@ func epochError(ctx context.Context, err error) error {
 	return err
 }
 
-// Checkpoint is where nodes may join and leave a world that works. All ranks of the
-// world call it at the same point of their work, as they call a collective, such as
-// after each step. It reports whether the world is about to change, the same on all
+// Checkpoint lets nodes join and leave the world. All ranks of the world call it at
+// the same point of their work, as they call a collective, such as after each step.
+// It reports whether the world is about to change, with the same result on all
 // ranks: because a node wants to leave, or others want to join. Then the loop over
-// Epochs has to come round, which yields the communicator of the next view:
+// Epochs has to start its next iteration, which gets the communicator of the next
+// view:
 //
 //	for comm, err := range node.Epochs(ctx) {
 //		if err != nil {
@@ -104,17 +106,17 @@ func epochError(ctx context.Context, err error) error {
 //		}
 //	}
 //
-// where train begins with Sync, ends its work on this communicator with false when
-// Checkpoint says that the world changes, even after the last step, since a node that
-// joins with it has to hear what there is left to do, and with any error.
+// Here train begins with Sync. It returns false when Checkpoint reports a change,
+// even after the last step, since a node that joins has to learn the state, and it
+// returns any error.
 //
-// A node that has asked to leave, with Leave, is not in that view: there the loop
-// ends. All others keep their order, and those that join have the next ranks.
+// A node that has called Leave is not in the next view: its loop ends. All others
+// keep their order, and nodes that join have the next ranks.
 //
-// If nothing is to change, Checkpoint costs an all-reduce of a byte. Ranks wait at
-// most Config.CheckpointTimeout for others, which are then named in a TimeoutError;
-// and as long, when the world changes, for those whose loop has yet to come round,
-// which are then removed. If the seed is gone, nothing changes.
+// If nothing changes, Checkpoint costs an all-reduce of a byte. Ranks wait at most
+// Config.CheckpointTimeout for others, which are then named in a TimeoutError. When
+// the world changes, ranks that do not start the next iteration within that time
+// are removed. Without a seed, nothing changes.
 func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
@@ -133,23 +135,24 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// rest tells the seed that this node is at rest in an epoch, if it is.
-func (n *Node) rest(c *Comm) {
+// reportQuiesced tells the seed that this node has quiesced in the epoch of c, if it
+// has.
+func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
 		n.node.Session.Rest(c.Epoch(), n.leaves, c.node.checkpointTimeout)
 	}
 }
 
-// checkpointName is the name of Checkpoint in what other ranks say of it.
+// checkpointName is the name of Checkpoint in errors.
 const checkpointName = "checkpoint"
 
 // Leave leaves the world at the next Checkpoint, which does not disturb the other
-// ranks, and waits for that: until this node's loop over Epochs has ended. Close
-// the node then. If ctx ends before that, the node is still in the world, and leaves
-// at a later Checkpoint. Close alone leaves at once, whatever the others are at.
+// ranks, and waits until this node's loop over Epochs has ended. Close the node
+// then. If ctx ends before that, the node is still in the world, and leaves at a
+// later Checkpoint. Close alone leaves at once, also while the others need the node.
 //
-// Without a seed nobody can leave in this way, and the error is ErrNoQuorum. If the
-// node is closed by then it is ErrClosed.
+// Without a seed the error is ErrNoQuorum. If the node is closed meanwhile it is
+// ErrClosed.
 func (n *Node) Leave(ctx context.Context) error {
 	n.leaving.Store(true)
 	var err error
@@ -170,32 +173,32 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	select {
 	case <-n.left:
-		return nil // whatever has come after that
+		return nil // It takes precedence over the other events.
 	default:
 		return opError("leave", err)
 	}
 }
 
-// leftTimeout is how long it may take, after the seed has said that a node has left,
-// until its loop over Epochs ends.
+// leftTimeout limits the time from the end of a node's session, as after it has
+// left, to the end of its loop over Epochs.
 const leftTimeout = time.Second
 
-// A RecoveryEvent says how the world has changed with the epoch of a communicator,
-// as this node has seen it: since the communicator that it had before.
+// A RecoveryEvent describes how the world has changed with the epoch of a
+// communicator, compared with the previous communicator of this node.
 type RecoveryEvent struct {
 	Epoch         uint64
 	OldSize, Size int
-	// OldRank is the rank that this node had before, and Rank the one it has. A node
-	// that has joined had none: OldRank is -1, and OldSize 0.
+	// OldRank is the previous rank of this node, and Rank its present one. For a node
+	// that has joined OldRank is -1, and OldSize 0.
 	OldRank, Rank int
 	// Gone are the old ranks of nodes that have failed or left, and Joined the new
-	// ranks of those that have come. Ranks of the others follow from them: they keep
-	// their order.
+	// ranks of nodes that have joined. The others keep their order, which gives their
+	// ranks.
 	Gone, Joined []int
 }
 
-// Recovery says how the world has come to be that of this communicator. For one that
-// Split, Dup or Sub has made it is about the world that this was a part of.
+// Recovery describes how the world has changed with this communicator. For one made
+// by Split, Dup or Sub it describes the world of which that one is a part.
 func (c *Comm) Recovery() RecoveryEvent {
 	before, now := c.impl.View.Before, c.impl.View.View
 	e := RecoveryEvent{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
@@ -208,11 +211,11 @@ func (c *Comm) Recovery() RecoveryEvent {
 	return e
 }
 
-// FailureWatch yields each failure of another node of the world that this one learns
-// of, from the beginning on, as the PeerError that operations get which need that
-// node; its rank is the one that the node had. A node that leaves is none, unless its
-// goodbye does not reach all others: see PeerError. It is for programs that log or count
-// failures: who goes on after one, Epochs says.
+// FailureWatch yields each failure of another node of the world that this node
+// learns of, from the beginning on. The PeerError is that of operations that need
+// the failed node, with the rank that it had. A node that leaves has not failed,
+// unless its goodbye does not reach all others: see PeerError. FailureWatch is for
+// programs that log or count failures; Epochs is for those that continue after one.
 //
 // The loop ends with an error if ctx ends, and without one when the node has left or
 // is closed.
@@ -240,15 +243,14 @@ func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
 	}
 }
 
-// Exclude makes the communicator of the world without some ranks, and without those
-// that have failed or left by then. It is what a program with Config.Recovery Manual
-// calls when a rank has failed: all ranks that are to go on call it, on the
-// communicator of the world that they had, with the same ranks. Ranks that live are
-// removed from the world as well.
+// Exclude makes the communicator of the world without some ranks, and without ranks
+// that have failed or left meanwhile. A program with Config.Recovery Manual calls it
+// when a rank has failed: all remaining ranks call it, on their communicator of the
+// world, with the same ranks. Excluded ranks that live are removed from the world.
 //
 // The old communicator is closed, and Node.World is the new one. If there is none
-// within Config.RecoveryTimeout, the error is ErrNoQuorum. A call that is cancelled
-// has told the seed all the same, which goes on without those ranks.
+// within Config.RecoveryTimeout, the error is ErrNoQuorum. The seed is told before
+// Exclude waits, so a cancelled call excludes the ranks, too.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
@@ -266,16 +268,15 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 }
 
 // Include makes the communicator of the world with all nodes that want to join it,
-// as at a Checkpoint, and without those that have failed or left by then. All ranks
-// call it, on the communicator of the world that they have, which is closed. If
-// nobody wants to join, the new one has the same ranks. A call that is cancelled has
-// told the seed that this node has nothing more to do with the old one: call Include
-// again.
+// as at a Checkpoint, and without nodes that have failed or left meanwhile. All ranks
+// call it, on their communicator of the world, which is closed. If no node wants to
+// join, the new one has the same ranks. After a cancelled call the old communicator
+// cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
 		n.leaves = false
 		n.follower.Quiesce(c.Epoch())
-		n.rest(c)
+		n.reportQuiesced(c)
 		return n.follower.Without(ctx, c.impl, nil, 0) // The seed sees to it that others come.
 	})
 }
@@ -297,24 +298,25 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	return n.World(), nil
 }
 
-// Sync hands the state of a rank to all others, whatever they have: of the first rank
-// that has it, which is one of those with which the world has formed, or to which a
-// Sync has handed it. So after a change of the world, of which Epochs tells, those that
-// have joined, and those that a failure has caught at another step, go on where it is.
+// Sync replaces the state of all ranks by that of the first rank that has the
+// current one. A node with which the world has formed has it, and so has every node
+// after a Sync. Call Sync after a change of the world, when Epochs has yielded a
+// communicator: nodes that have joined, and nodes that a failure has interrupted at
+// another step, then continue from the same state.
 //
-// State is of the same type on all ranks, and one of these:
+// State has the same type on all ranks, which is one of these:
 //
 //   - a slice of numbers, or of structs without pointers, of the same length
 //     everywhere;
-//   - a pointer to such a slice, which gets the length that it has on rank 0;
+//   - a pointer to such a slice, which gets the length that it has on that rank;
 //   - a pointer to a number, or to an array or struct without pointers;
 //   - an encoding.BinaryMarshaler that is an encoding.BinaryUnmarshaler as well.
 //
-// All ranks call Sync as they call a collective. If it fails, each rank has either the
-// state that it had or the new one, whole, save that of a BinaryUnmarshaler that fails
-// half way. For that a rank takes as much memory again as the state has. If no rank
-// has the state, because all have gone that had it, the error is ErrNoState: to begin
-// anew would undo what the world has done.
+// All ranks call Sync as they call a collective. If it fails, each rank has either its
+// old state or all of the new one, except after an error of its BinaryUnmarshaler. To
+// that end Sync needs as much memory again as the state. If all ranks that had the
+// state have gone, the error is ErrNoState: starting again from the beginning is up to
+// the program.
 func Sync(ctx context.Context, c *Comm, state any) error {
 	s, isMarshaler := state.(marshaler)
 	r, isRegion := kernel.RegionOf(state)
@@ -336,7 +338,7 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 	return err
 }
 
-// stateRoot is the first rank that has the state.
+// stateRoot finds the first rank that has the state.
 func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	first := []int64{int64(c.Size())}
 	if c.node.hasState.Load() {
@@ -353,23 +355,23 @@ func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	return int(first[0]), nil
 }
 
-// syncName is the name of Sync in what other ranks say of it.
+// syncName is the name of Sync in errors.
 const syncName = "sync"
 
-// A marshaler is a state that makes bytes of itself.
+// A marshaler is a state that encodes itself.
 type marshaler interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
 }
 
-// sync hands memory of the same size over.
+// sync broadcasts memory of the same size.
 func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
 	t := new(task).broadcast(c, elements{at: unsafe.SliceData(mem), n: len(mem), of: element{opaque, 1}}, root)
 	t.label = syncName
 	return c.run(ctx, t)
 }
 
-// syncBytes hands bytes over, of which only the root knows how many.
+// syncBytes broadcasts bytes whose number only the root knows.
 func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error) {
 	n := []uint64{uint64(len(b))}
 	if err := c.sync(ctx, bytesOf(n), root); err != nil {
@@ -384,7 +386,7 @@ func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error
 	return b, c.sync(ctx, b, root)
 }
 
-// syncRegion hands memory over, and has a rank change its own when all of it has come.
+// syncRegion broadcasts memory. A rank replaces its own when all of it has arrived.
 func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err error) {
 	b := r.Bytes()
 	switch {
@@ -402,8 +404,8 @@ func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err e
 	return opError(syncName, r.Set(b))
 }
 
-// syncMarshaled hands over what a state makes of itself. That it makes nothing is
-// told to all.
+// syncMarshaled broadcasts the encoding of a state. All ranks learn that the root
+// could not encode it.
 func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (err error) {
 	var b []byte
 	var bad error

@@ -16,10 +16,10 @@ import (
 )
 
 // Local makes a world of n ranks in this process, which exchange data through
-// its memory. It returns the communicator of each rank. Of cfg and of the
-// environment it uses what docs/config.md has under Collectives, Calls of functions
-// and This process, and looks at nothing else. Close every communicator; the ranks
-// close independently of each other, as processes would.
+// its memory. It returns the communicator of each rank. It uses only the settings
+// of cfg and of the environment that docs/config.md lists under Collectives, Calls of
+// functions and This process. Close every communicator; the ranks close independently
+// of each other, as processes would.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {
@@ -58,7 +58,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	return comms, nil
 }
 
-// forLocal is what concerns ranks within one process.
+// forLocal returns the settings that concern ranks within one process.
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,

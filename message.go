@@ -21,7 +21,7 @@ const (
 	AnyTag Tag = p2p.Any
 )
 
-// A Status says what Recv has received.
+// A Status describes a message that Recv has received.
 type Status struct {
 	Source int // the rank that sent it
 	Tag    Tag
@@ -33,7 +33,7 @@ type Status struct {
 // receiver has left less than 1 MiB of this rank's messages unreceived (each
 // counts for 64 bytes more than it holds), otherwise when the receiver has
 // taken it. Messages from one rank to another with the same tag arrive in the
-// order in which they were sent.
+// order of the Sends.
 //
 // If ctx ends while a message waits for its receiver, the communicator is
 // revoked. A message that has waited, and that the receiver has no room for, or
@@ -66,8 +66,8 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	})
 }
 
-// SendVec sends what lies in several regions, one after the other, as one
-// message, as Send does. Long regions are not copied on the way.
+// SendVec sends the content of several regions, in their order, as one message, as
+// Send does. Long regions are not copied.
 func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag) error {
 	r, _ := regionsOf(regions, false)
 	s, err := startSend[T](ctx, c, "send_vec", r, to, tag)
@@ -86,8 +86,8 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // If ctx ends before a message has come, nothing has happened, and the
 // communicator goes on. If it ends while a message of more than 64 KiB is coming in,
 // the communicator is revoked; for a shorter one Recv waits half a second more, and it
-// is revoked if that has not come by then. data must not be used until Recv returns. When all
-// other ranks have left, so has what AnyRank could wait for.
+// is revoked if that has not come by then. data must not be used until Recv returns. A
+// Recv from AnyRank fails when all other ranks have left.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
 	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
@@ -96,7 +96,7 @@ func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Sta
 	return received[T](ctx, c, "recv", r)
 }
 
-// StartRecv begins a Recv; see Handle, whose Status says what has come.
+// StartRecv starts a Recv; see Handle, whose Status describes the message.
 // Receives that could take the same message get it in the order of the calls.
 func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) *Handle {
 	id, err := c.enterFlight(overlap.Flight{Name: "recv", Write: bytesOf(data)})
@@ -147,7 +147,7 @@ func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, t
 	return exchanged[T](ctx, c, s, r)
 }
 
-// StartExchange begins an Exchange; see Handle, whose Status says what has come.
+// StartExchange starts an Exchange; see Handle, whose Status describes the message.
 func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
 	if overlap.Two(bytesOf(dst), bytesOf(src)) {
 		return ended(opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap)))
@@ -168,14 +168,13 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 	})
 }
 
-// Probe waits until there is a message from rank from with tag, either of which
-// may be AnyRank and AnyTag, and says which it is, so that a buffer can be made
-// for it. The message waits for the Recv that asks for it next; of several
-// goroutines that probe for the same one all are told, and only one can receive
-// it. If ctx ends before that, nothing has happened. Count is in elements of T;
-// of a message that has others Recv will tell, unless it is of no whole number of
-// elements of T: this is an ErrTypeMismatch here, with a Status that says which
-// message it is.
+// Probe waits until there is a message from rank from with tag, which may be AnyRank
+// and AnyTag, and describes it, so that the caller can allocate a buffer. The message
+// stays there for the next Recv that matches it. If several goroutines probe for the
+// same message, all return, and only one can receive it. If ctx ends before that,
+// nothing has happened. Count is in elements of T. If the message has elements of
+// another type, Recv will report that; Probe returns an ErrTypeMismatch, with a Status
+// that describes the message, only if its length is no multiple of the size of T.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
 	of, err := elementOf[T]()
 	if err == nil {
@@ -243,7 +242,7 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *engine.Regio
 	return receive, c.explain(ctx, name, err)
 }
 
-// received waits for what was begun to be received.
+// received waits for the end of a receive.
 func received[T any](ctx context.Context, c *Comm, name string, r *engine.Receive) (Status, error) {
 	got, err := r.Wait(ctx)
 	if err != nil {

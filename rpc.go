@@ -45,7 +45,7 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 //
 // The deadline of ctx travels with the call; without one it is
 // Config.CallTimeout. If ctx ends, Call returns at once, the context of the
-// function ends, and the communicator goes on. What else goes wrong is a
+// function ends, and the communicator goes on. Other errors are a
 // CallError, which says where, and why: ErrUnknownFunction, a HandlerError, a
 // PanicError, ErrTooLarge, or ErrBusy; or a PeerError if the rank has failed or
 // left. When the communicator ends, so do calls that are under way and later
@@ -151,7 +151,8 @@ func (f Func[Req, Resp]) codec() Codec {
 	return f.Codec
 }
 
-// callError says what has become of a call with ctx of a function of a rank.
+// callError turns an error of internal/rpc, of a call with ctx, into one of this
+// package.
 func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) error {
 	n := c.impl.Nodes[rank]
 	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Fn: fn, Err: err}

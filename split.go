@@ -9,31 +9,30 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 )
 
-// Split divides the ranks of a communicator: those that give the same color
-// make up a new one, in which they have the order of their keys, and that of
-// their ranks here where keys are the same. A rank whose color is negative takes
-// part, and gets nil.
+// Split divides the ranks of a communicator: ranks with the same color form a new
+// one, ordered by their keys, and by their ranks here if the keys are equal. A rank
+// with a negative color takes part, and gets nil.
 //
 // All ranks call Split in the same order with other collectives. The new
-// communicator has the algorithms, timeouts and other settings of this one and
-// is independent of it: neither notices what the other does, fails with it or
-// is closed with it. Close it when it is no longer needed. If ctx ends
-// before Split returns, the communicator that it was at work on is revoked, be
-// it this one or the new one. If this one ends meanwhile, Split fails.
+// communicator has the algorithms, timeouts and other settings of this one and is
+// independent of it: operations, failures and Close affect one of them only. Close it
+// when it is no longer needed. If ctx ends before Split returns, this communicator or
+// the new one is revoked, depending on the progress. If this one ends meanwhile,
+// Split fails.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	return c.split(ctx, splitName, color, key, nil)
 }
 
-// Dup makes a communicator of the same ranks, for a library that wants one of
-// its own. It is called like Split.
+// Dup makes a communicator of the same ranks, as for a library that needs its own.
+// All ranks call it as they call Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return c.split(ctx, "dup", 0, c.impl.Rank, nil)
 }
 
 // Sub makes a communicator of some ranks of this one, in the order of the list.
-// All ranks call it, with the same list, as they call Split; those that are not
-// in it get nil. Ranks whose lists differ all get the same MismatchError, which has
-// the lists of two of them, and the communicator goes on.
+// All ranks call it, with the same list, as they call Split; ranks that are not in
+// the list get nil. If lists differ, all ranks get the same MismatchError, which has
+// two of the lists, and the communicator can still be used.
 func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 	for i, r := range ranks {
 		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
@@ -44,31 +43,31 @@ func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 	return c.split(ctx, subName, min(key, 0), key, append([]int{}, ranks...))
 }
 
-// A wish is what a rank says to Split.
-type wish struct {
+// A splitRequest holds the arguments of a rank's Split.
+type splitRequest struct {
 	color, key int64
 	number     uint64 // of the split
-	list       uint64 // a digest of that which Sub was called with; 0 for others
-	rank       int64  // its place, whatever that rank says
+	list       uint64 // a digest of the argument of Sub; 0 for Split and Dup
+	rank       int64  // set by the receiver
 }
 
-// splitName is the name of all of these in what other ranks say of them, but for
-// subName where lists differ.
+// splitName is the name of Split, Dup and Sub in errors of other ranks. Errors about
+// lists have subName.
 const (
 	splitName = "split"
 	subName   = "sub"
 )
 
-// split is Split by some name, for ranks that are to agree on a list if it is not
-// nil.
+// split is Split under a name of a public method. If list is not nil, it has to be
+// the same on all ranks.
 func (c *Comm) split(ctx context.Context, name string, color, key int, list []int) (*Comm, error) {
 	number, digest := c.children.Add(1), uint64(0)
 	if list != nil {
 		digest = 1<<32 + uint64(engine.Digest(list))
 	}
-	wishes := make([]wish, c.Size())
-	own := []wish{{color: int64(color), key: int64(key), number: number, list: digest}}
-	t := new(task).allGather(c, elementsOf(wishes), elementsOf(own))
+	requests := make([]splitRequest, c.Size())
+	own := []splitRequest{{color: int64(color), key: int64(key), number: number, list: digest}}
+	t := new(task).allGather(c, elementsOf(requests), elementsOf(own))
 	t.label, t.Op = name, splitOp
 	id := c.impl.ChildID(number, uint64(color))
 	err := c.run(ctx, t)
@@ -76,10 +75,10 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		c.impl.View.Decline(id) // Others may have begun to make it.
 		return nil, err
 	}
-	for r, w := range wishes {
-		wishes[r].rank = int64(r)
+	for r, w := range requests {
+		requests[r].rank = int64(r)
 		switch {
-		case w.list != wishes[0].list: // All ranks come here, with the same r.
+		case w.list != requests[0].list: // All ranks come here, with the same r.
 			return nil, c.listsDiffer(ctx, name, list, r)
 		case w.number != number:
 			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.impl.Rank, w.number, r)
@@ -91,20 +90,19 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	if color < 0 {
 		return nil, nil
 	}
-	wishes = slices.DeleteFunc(wishes, func(w wish) bool { return w.color != int64(color) })
-	slices.SortFunc(wishes, func(a, b wish) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
-	ranks := make([]int, len(wishes))
-	for i, w := range wishes {
+	requests = slices.DeleteFunc(requests, func(r splitRequest) bool { return r.color != int64(color) })
+	slices.SortFunc(requests, func(a, b splitRequest) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
+	ranks := make([]int, len(requests))
+	for i, w := range requests {
 		ranks[i] = c.impl.Ranks[w.rank]
 	}
 	rank := slices.Index(ranks, c.impl.Ranks[c.impl.Rank])
-	// A rank that has failed to split this one does not make the new one, for which the
-	// others would wait.
+	// If this communicator ends meanwhile, some rank may not build the new one.
 	making, stop := engine.Until(ctx, c.Stopped(), c.Err)
 	defer stop()
 	child, err := c.impl.View.New(making, id, ranks, rank)
 	if p, ok := err.(*PeerError); ok {
-		p.Rank = int(wishes[p.Rank].rank) // here, as there is no other communicator
+		p.Rank = int(requests[p.Rank].rank) // here, as there is no other communicator
 	} else if err != nil && ctx.Err() != nil {
 		err = cancelled(ctx)
 	}
@@ -114,8 +112,8 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	return c.node.wrap(child), nil
 }
 
-// listsDiffer says what rank 0 and another one have asked for, once all ranks know
-// that it is not the same.
+// listsDiffer exchanges the lists after all ranks have found that those of rank 0
+// and another rank differ, and returns the error about them.
 func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other int) error {
 	n := c.Size() + 1 // the length, or -1 for a Split, and the list
 	own, all := make([]int, n), make([]int, n*c.Size())
@@ -143,6 +141,7 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 	return opError(name, &MismatchError{Rank: 0, Peer: other, Call: call(0), PeerCall: call(other)})
 }
 
-// WorldRank is the rank that a rank of this communicator has in the world: in
-// Node.World, or what Local has returned. It panics if there is no such rank.
+// WorldRank returns the rank in the world of a rank of this communicator. The world
+// is Node.World, or the communicators that Local has returned. It panics if rank is
+// not a rank of this communicator.
 func (c *Comm) WorldRank(rank int) int { return c.impl.Ranks[rank] }

@@ -12,18 +12,18 @@ import (
 	"github.com/nexar-go/nexar/internal/trace"
 )
 
-// A ClusterStatus is where all nodes of a cluster are: how far its world has come,
-// and of each node its Record, or why there is none. WriteTo writes it as a table
-// for people, which says who is late and who waits for whom, and encoding/json for
-// programs. Nothing in it can command a terminal, whatever nodes say.
+// A ClusterStatus is the state of all nodes of a cluster: that of its world, and
+// the Record of each node, or the reason for its absence. WriteTo writes a table for
+// people, with the ranks that are late and those that they delay; encoding/json is for
+// programs. Text from nodes is escaped, so that it cannot control a terminal.
 type (
 	ClusterStatus = trace.Cluster
 	NodeStatus    = trace.ClusterNode
 )
 
-// AskStatus asks a seed of cfg where all nodes of its cluster are. This process needs
-// the token of the cluster, as a node does, but gets no place in it. Of cfg it takes
-// Seeds, Token and Log; the first two are otherwise those of the environment.
+// AskStatus asks a seed of cfg for the state of all nodes of its cluster. This process
+// needs the token of the cluster, as a node does, but does not join. AskStatus uses
+// Seeds, Token and Log of cfg; the first two default to those of the environment.
 //
 // Nodes that do not answer the seed within 2 seconds are named. AskStatus itself takes
 // 20 seconds at the most, and fails at once if there is no seed.
@@ -47,7 +47,7 @@ func askStatus(ctx context.Context, cfg Config) (s ClusterStatus, err error) {
 	return node.Status(ctx, cfg.Seeds, token, cfg.Log)
 }
 
-// status is what this node tells the seed of itself: nothing before it has joined.
+// status is the encoded Record for the seed, or nil before the node has joined.
 func (n *Node) status() []byte {
 	if n.World() == nil {
 		return nil
@@ -55,16 +55,14 @@ func (n *Node) status() []byte {
 	return trace.Encode(n.Record())
 }
 
-// A Record is what a node has done of late, and is doing: its last few hundred
-// collectives, messages and calls of functions, and all that are under way, up to
-// the same number. String and WriteTo write it as a table for people, and
-// encoding/json for programs.
+// A Record is the recent history of a node: its last few hundred collectives,
+// messages and calls of functions, and up to as many in progress. String and WriteTo
+// write it as a table for people; encoding/json is for programs.
 //
-// An Operation in it says what was called on which communicator and by which
-// algorithm it is carried out (Plan), when it began and how long it took, how it
-// ended (End, which is empty for one under way), how far it has come (Round, Bytes)
-// and, if it is under way or has failed, for which ranks it waits. Ranks are those
-// of the world, whichever communicator it is.
+// An Operation in it has the call, its communicator and algorithm (Plan), its start
+// and duration, its outcome (End, empty while it is in progress), its progress
+// (Round, Bytes) and, unless it has succeeded, the ranks that it waits for. Ranks are
+// always those of the world.
 //
 // A RecordLink is the link to another rank, with the bytes that went over its data and
 // bulk lanes, both ways.
@@ -74,8 +72,8 @@ type (
 	RecordLink = trace.Link
 )
 
-// Record says what this node has done of late, and is doing. It may be called at
-// any time, also while operations run, which it hardly delays, and after Close.
+// Record returns the recent history of this node. It may be called at any time, also
+// while operations run, which it hardly delays, and after Close.
 func (n *Node) Record() Record { return n.World().Record() }
 
 // Record is that of the node of this rank: of all its communicators.
@@ -90,7 +88,7 @@ func (c *Comm) Record() Record {
 	}
 }
 
-// operations are traces with what this package calls things.
+// operations converts traces of the engine to the names of this package.
 func operations(traces []engine.Trace) []Operation {
 	list := make([]Operation, len(traces))
 	for i, t := range traces {
@@ -108,15 +106,15 @@ func operations(traces []engine.Trace) []Operation {
 	return list
 }
 
-// A Report says what this machine offers to nexar, and a Problem is what is wrong
-// with it, how to mend that, and whether nexar does not work because of it.
+// A Report describes the machine as far as nexar uses it. A Problem describes a
+// fault of it, a remedy, and whether nexar cannot work because of it.
 type (
 	Report  = inspect.Report
 	Problem = inspect.Problem
 )
 
-// Inspect opens a socket as Join would with these settings, and says what it
-// finds. The error is a malformed setting.
+// Inspect opens a socket as Join would with these settings, and reports on the
+// machine. An error is about a malformed setting.
 func Inspect(cfg Config) (Report, error) {
 	cfg, err := cfg.fill()
 	if err != nil {

@@ -26,7 +26,7 @@ func opError(op string, err error) error {
 	return fmt.Errorf("nexar: %s: %w", op, err)
 }
 
-// explain turns what the engine says of a call with ctx into an error of this
+// explain turns an error of the engine, of a call with ctx, into an error of this
 // package, which names the ranks and their nodes.
 func (c *Comm) explain(ctx context.Context, op string, err error) error {
 	if err == nil {
@@ -45,8 +45,8 @@ func (c *Comm) explain(ctx context.Context, op string, err error) error {
 	return opError(op, c.ended(err))
 }
 
-// cancelled is the error of a call whose context has ended: both that it has
-// and, if the user has said so, why.
+// cancelled is the error of a call with a context that has ended: the error of the
+// context and, if there is another one, its cause.
 func cancelled(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -55,8 +55,7 @@ func cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// ended is the error of a call on a communicator that has ended because of
-// cause.
+// ended is the error of a call on a communicator that has ended with cause.
 func (c *Comm) ended(cause error) error {
 	why := c.translate(cause)
 	switch e := why.(type) {
@@ -128,7 +127,7 @@ func (c *Comm) peerError(e *engine.PeerError) *PeerError {
 	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: e.Err}
 }
 
-// revokedError says what another rank has told of its failure.
+// revokedError is the error for a revocation by another rank.
 func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
 	var cause error
 	switch e.Cause {
@@ -165,8 +164,8 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	return t
 }
 
-// describe makes a fingerprint readable. What it names by a number that is
-// unknown here keeps that number.
+// describe makes a fingerprint readable. Values that are unknown here are named by
+// their number.
 func describe(c wire.Call) Call {
 	kind := plan.Collective(c.Kind)
 	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Root: -1}
@@ -189,7 +188,7 @@ func describe(c wire.Call) Call {
 		d.Op = minLocName
 	case maxLocOp:
 		d.Op = maxLocName
-	case countsOp: // What the parts exchange is nothing that the caller knows.
+	case countsOp: // The caller does not know of this exchange.
 		d.Op, d.Type, d.Length, d.Counts = allToAllVName, "", 0, 0
 	case splitOp:
 		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
@@ -217,7 +216,7 @@ func typeName(typ uint8) string {
 	return nameOf(kernel.Type(typ), "type", typ)
 }
 
-// nameOf is the name of a value, or what it is and its number.
+// nameOf returns the name of a value, or its kind and number.
 func nameOf(value fmt.Stringer, what string, number uint8) string {
 	if name := value.String(); name != "unknown" {
 		return name
