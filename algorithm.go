@@ -11,18 +11,17 @@ import (
 // memory, and over links its Name, a slash and its Channels: "ring/4".
 type Algorithm struct {
 	Name      string
-	Channels  int           // over links: how often it runs side by side, each time on a slice of the vector
-	Shared    bool          // in memory that all ranks share, where Channels is 1
-	Predicted time.Duration // by the model that chooses; 0 if that does not know what is pinned
+	Channels  int           // over links: parallel runs, each on a slice of the vector
+	Shared    bool          // in memory that all ranks share; then Channels is 1
+	Predicted time.Duration // by the cost model; 0 if unknown
 }
 
-// Algorithms are the ways in which a collective of so many bytes (of the vector,
-// or of the blocks of all ranks) can be carried out. The first is what such a
-// call takes, unless it is an AllReduceFunc and that does not keep the order of
-// the ranks; the others follow, the fastest by the model first. With
-// Config.Deterministic there are only those that combine operands in the same
-// way. All ranks get the same list. The name of the collective is that of errors:
-// "all_reduce".
+// Algorithms lists the algorithms for a collective of so many bytes (of the vector, or
+// of the blocks of all ranks). The first is the one that such a call uses, unless it
+// is an AllReduceFunc and the algorithm does not keep the order of the ranks; the
+// others follow, the fastest by the cost model first. With Config.Deterministic the
+// list has only algorithms that combine operands in the same way. All ranks get the
+// same list. The collective is named as in errors: "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	kind, err := selector.Collective(collective)
 	if err == nil && bytes < 0 {
@@ -38,9 +37,9 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	return list, nil
 }
 
-// Pin fixes, in place of all that was pinned before, how collectives are carried
-// out from the next call on: Pin("all_reduce=ring/4", "gather=direct"), as in
-// Config.Algorithms; without arguments the model decides. All ranks pin the same
+// Pin fixes the algorithms of collectives from the next call on, and replaces
+// earlier pins: Pin("all_reduce=ring/4", "gather=direct"), as in Config.Algorithms.
+// Without arguments the cost model decides again. All ranks pin the same algorithms
 // between the same calls, or these end with a MismatchError.
 func (c *Comm) Pin(algorithms ...string) error {
 	pins, err := selector.ParsePins(algorithms)

@@ -10,33 +10,32 @@ import (
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
-// AllReduceBuckets is AllReduce for many vectors, such as the gradients of all
-// layers of a network: all ranks give as many, of the same lengths in the same
-// order. Short ones are packed into buckets of Config.BucketBytes, so that
-// reducing them takes little longer than a single vector as long as all of them
-// together; long ones are reduced where they lie. The next bucket is packed
-// while others are under way. Whether an element is reduced alone or in a
-// bucket changes its bits only as its place in a vector would; with
-// Config.Deterministic not at all.
+// AllReduceBuckets is AllReduce for many vectors, such as the gradients of all layers
+// of a network. All ranks pass the same number of vectors, with the same lengths in
+// the same order. Short vectors are packed into buckets of Config.BucketBytes, so that
+// they take little longer than one vector of their total length; long ones are reduced
+// in place. A bucket is packed while others are being reduced. Packing changes the
+// bits of an element only as its place in a vector does; with Config.Deterministic it
+// does not.
 //
-// Vectors that share memory are an ErrOverlap. After an error in one of the
-// buckets some vectors may have been reduced; the others hold neither.
+// Vectors that share memory are an ErrOverlap. After an error in one of the buckets
+// some vectors may have been reduced; the content of the others is undefined.
 func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) error {
 	return startBuckets(ctx, c, vectors, op, true).Wait()
 }
 
-// StartAllReduceBuckets begins an AllReduceBuckets; see Handle. It returns when
-// the last bucket is packed and under way, so that its place among other
-// collectives is fixed. Where the short vectors fill no more than eight buckets,
-// it waits for no other rank. From the ninth on it waits until the first has been
-// reduced, as they would take ever more memory otherwise: the other ranks have to
-// come to their calls of it without waiting for what this one does afterwards.
-// Long vectors, which are reduced where they lie, do not count.
+// StartAllReduceBuckets starts an AllReduceBuckets; see Handle. It returns when the
+// last bucket has been packed and started, so that its place among other collectives
+// is fixed. If the short vectors fill at most eight buckets, it waits for no other
+// rank. Before each further bucket it waits until an earlier one has been reduced,
+// which bounds its memory: the other ranks must then reach this call without waiting
+// for later operations of this one. Long vectors, which are reduced in place, do not
+// count.
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
 	return startBuckets(ctx, c, vectors, op, false)
 }
 
-// startBuckets begins an AllReduceBuckets of a caller that may wait for it.
+// startBuckets starts an AllReduceBuckets. blocks says that the caller waits for it.
 func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, blocks bool) *Handle {
 	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
@@ -53,8 +52,8 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	if err != nil {
 		return ended(opError(bucketsName, err))
 	}
-	// Each bucket has the lengths of all vectors in its fingerprint, with its number, as
-	// what is in buckets of the same length may not be.
+	// Each bucket has the lengths of all vectors and its number in its fingerprint, as
+	// buckets of the same length may have different vectors.
 	digest := engine.Digest(lengths)
 	p := bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool, Blocks: blocks}
 	p.Begin = func(number int, v []T) bucket.Waiter {
@@ -76,9 +75,9 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 // bucketsName is the name of AllReduceBuckets in errors.
 const bucketsName = "all_reduce_buckets"
 
-// bucketsFlight is the memory of all vectors, of which no two may share any. It is
-// one flight, and entered before the first bucket begins: where another operation
-// is in the way, none does.
+// bucketsFlight is the memory of all vectors, no two of which may overlap. It is
+// registered as a whole, before the first bucket: no bucket is started if another
+// operation uses some of it.
 func bucketsFlight[T Number](vectors [][]T) (overlap.Flight, error) {
 	list := make([][]byte, len(vectors))
 	for i, v := range vectors {

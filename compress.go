@@ -20,25 +20,22 @@ type Float interface {
 	float32 | float64 | Float16 | BFloat16
 }
 
-// AllReduceCompressed is AllReduce for vectors that are made shorter on the way,
-// at the price of some of what is in them: each rank compresses its vector, all
-// get the encodings of all, and add them in the order of the ranks, in float32,
-// so that every rank has the same bits. Compressors are in package compress; all
-// ranks use alike ones. op is Sum or Avg.
+// AllReduceCompressed is AllReduce with lossy compression: each rank compresses its
+// vector, receives the encodings of all ranks, and adds them in the order of the
+// ranks, in float32, so that every rank has the same bits. Compressors are in package
+// compress; all ranks use the same kind. op is Sum or Avg.
 //
-// Elements that are not float32 are rounded to it before they are compressed,
-// and the result to theirs. On each rank the call takes memory for the
-// encodings of all ranks, of Compressor.MaxBytes each. If this is more than
-// Config.CompressedMax on a rank, it is an ErrTooLarge before any of it is
-// allocated there.
+// Elements of other types are converted to float32 before compression, and the result
+// back. On each rank the call takes memory for the encodings of all ranks, of
+// Compressor.MaxBytes each. If this exceeds Config.CompressedMax on a rank, it is an
+// ErrTooLarge before any of it is allocated there.
 //
-// A rank that differs from rank 0 in the length or type of its vector, in op or in
-// the kind of its compressor, whose vector is too large or cannot be compressed, or
-// whose encoding is not valid, is a CompressError on all ranks; data is then as it was, and the
-// communicator goes on. After other errors data is as it was, too. If comp
-// panics, so does AllReduceCompressed, on that rank alone: the others get a
-// CompressError if the panic was before the encodings were exchanged, and
-// otherwise what they would without it.
+// All ranks get a CompressError if a rank differs from rank 0 in the length or type
+// of its vector, in op or in the kind of its compressor, if its vector is too large or
+// cannot be compressed, or if its encoding is not valid. The communicator can still be
+// used. After every error data is unchanged. If comp panics, so does
+// AllReduceCompressed, on that rank alone: the others get a CompressError if the panic
+// was before the exchange of the encodings, and otherwise their result.
 func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
 	t, err := compressedTask(ctx, c, data, op, comp)
 	if err != nil {
@@ -51,11 +48,11 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 	return finish(t, data, op)
 }
 
-// StartAllReduceCompressed begins an AllReduceCompressed; see Handle. It returns
-// when all ranks have called it and compressed their vectors; comp may then be
-// used for another vector, as far as its own documentation says so. If comp
-// panics later, so does Wait; if it ends its goroutine then, as t.FailNow does,
-// Wait returns a CompressError that names this rank.
+// StartAllReduceCompressed starts an AllReduceCompressed; see Handle. It returns when
+// all ranks have called it and compressed their vectors. Then comp may be used for
+// another vector, if its own documentation allows that. If comp panics later, so does
+// Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a CompressError
+// that names this rank.
 func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
 	release, err := c.hold(compressedName, bytesOf(data))
 	if err != nil {
@@ -92,7 +89,7 @@ func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, o
 // compressedName is the name of AllReduceCompressed in errors.
 const compressedName = "all_reduce_compressed"
 
-// errGoexit is what becomes of a call whose compressor does not return.
+// errGoexit is the error of a call if the compressor does not return.
 var errGoexit = errors.New("its compressor has ended the goroutine")
 
 // A compressed is a task that gathers encodings.
@@ -210,16 +207,16 @@ func finish[T Float](t *compressed, data []T, op Op) error {
 	return nil
 }
 
-// A notice is what a rank tells the others before its encoding.
+// A notice describes the encoding of a rank. The ranks exchange notices first.
 type notice struct {
 	Elements    int
-	Bytes, Room int // of the encoding, and what MaxBytes allows
+	Bytes, Room int // the length of the encoding, and its maximum by MaxBytes
 	Type, Op    uint8
 	State       state
-	Kind        [24]byte // of the compressor; zeros if it does not say
+	Kind        [24]byte // of the compressor; zeros if unknown
 }
 
-// A state says what has become of the vector of a rank.
+// A state is the outcome of the compression on a rank.
 type state uint8
 
 const (
@@ -242,9 +239,9 @@ func stateOf(err error) state {
 	return notEncoded
 }
 
-// notify exchanges notices. It returns the lengths of the encodings of all
-// ranks, or who has none that goes with those of the others. A panic here goes on
-// when the others know of it.
+// notify exchanges notices. It returns the lengths of the encodings of all ranks, or
+// an error that names a rank without a valid one. It continues the panic of a
+// compressor here after the other ranks have been told.
 func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int, err error) {
 	all := make([]notice, c.Size())
 	t := new(task).allGather(c, elementsOf(all), elementsOf([]notice{own}))
@@ -270,7 +267,8 @@ func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int,
 	return counts, err
 }
 
-// refused says why the encoding of a rank is not taken, if that of rank 0 is.
+// refused returns the reason why the encoding of a rank cannot be used with that of
+// rank 0.
 func (n *notice) refused(first *notice) error {
 	switch {
 	case n.Op != first.Op:

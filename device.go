@@ -13,52 +13,50 @@ import (
 	"github.com/nexar-go/nexar/internal/staging"
 )
 
-// A DeviceComm is a communicator whose vectors live on a device, such as an
-// accelerator: see Comm.On. Its methods are functions of this package, for
-// regions of buffers in place of slices, with the type of the elements in place
-// of a type parameter. A region has a whole number of elements; where its rows
-// begin and end does not matter.
+// A DeviceComm is a communicator for vectors on a device, such as an accelerator:
+// see [Comm.On]. Its methods are functions of this package, for regions of buffers
+// in place of slices, with the type of the elements in place of a type parameter. A
+// region has a whole number of elements; its rows may divide elements.
 //
-// They are Broadcast, Reduce, AllReduce, Scan, ExclusiveScan, Gather, AllGather,
-// Scatter, ReduceScatter, AllToAll, Send and Recv. What else there is, such as
-// functions of the caller's own, blocks of different lengths, MinLoc, buckets,
-// compression and Exchange, is for slices: for these the caller copies the vector
-// to the host and the result back, with the Staging of the device. In place of
-// the functions whose names begin with Start there are goroutines; see below.
+// The methods are Broadcast, Reduce, AllReduce, Scan, ExclusiveScan, Gather,
+// AllGather, Scatter, ReduceScatter, AllToAll, Send and Recv. Other functions, such
+// as those with a function of the caller or with blocks of different lengths, MinLoc,
+// buckets, compression and Exchange, are for slices only: use the Staging of the
+// device to copy the vector to the host and the result back. There are no Start
+// functions; use goroutines, as described below.
 //
-// Ranks whose vectors live on devices and ranks whose vectors are slices take
-// part in the same collectives, with the same results, and exchange messages.
+// Ranks with vectors on devices and ranks with slices take part in the same
+// collectives, with the same results, and exchange messages.
 //
-// What is sent is copied to staging memory, behind the work that the stream has
-// by then, and what is received is copied from there to the device; nothing but
-// the methods of the device touches its memory. A call takes as much staging
-// memory as the longer of dst and src has bytes, AllToAll as both have. It does
-// not take a vector in pieces, as ranks with slices would have to do so as well:
-// who has less staging memory makes a call for each part of the vector, on all
-// ranks. Where the host reaches the memory of the device itself (device.Mapper),
-// contiguous regions need none: they are used where they lie, as soon as the
-// stream has done its work.
+// A call copies its input to staging memory, after the work that is queued in the
+// stream, and its result from there to the device. Only the methods of the device
+// access its memory. A call takes as much staging memory as the longer of dst and src
+// has bytes; AllToAll takes as much as both have. A call does not divide a vector,
+// since ranks with slices would have to do so as well. If staging memory is short,
+// make a call for each part of the vector, on all ranks. If the host can access the
+// memory of the device (device.Mapper), contiguous regions need no staging memory: the
+// call uses them in place, as soon as the stream has done its work.
 //
-// A call returns when its result is in the buffer. Its place among the
-// collectives of the communicator is fixed when what it sends is staged. Calls
-// that are to overlap, as when a part of a vector is staged while another one is
-// reduced, have a goroutine, a stream and a communicator (Comm.Dup) each.
+// A call returns when its result is in the buffer. It takes its sequence number among
+// the collectives of the communicator when its input is staged. Calls overlap, for
+// example to stage a part of a vector while another one is reduced, if each has a
+// goroutine, a stream and a communicator (Comm.Dup).
 //
 // # Failure
 //
-// A wrong argument is an error at once, and the communicator goes on. What the
-// device says of it, such as that a buffer was freed, is a DeviceError. So is a
-// device that has failed, or has no staging memory left: before the collective
-// has begun on this rank, that ends the communicator, as the other ranks would
-// wait in vain, and so does a context that ends then. If it is the result that
-// cannot be stored, the error is that of this rank alone. Send and Recv do not
-// end the communicator for their device; a message that cannot be stored is lost.
+// A wrong argument is an error at once, and the communicator can still be used. The
+// device's own error, such as that a buffer was freed, is a DeviceError. So is the
+// failure of a device, or a lack of staging memory. If it occurs before the collective
+// has begun on this rank, it ends the communicator, as the other ranks would wait in
+// vain, and so does the end of the context. If the result cannot be stored, only this
+// rank has an error. Send and Recv do not end the communicator because of their
+// device; a message that cannot be stored is lost.
 //
-// A call waits for the device until its context or the communicator ends, however
-// long that takes: Config.CollectiveTimeout counts from then on. What was queued
-// is done all the same. So after a call whose context has ended the buffers are
-// in use until a later Wait of the stream returns. Staging memory is given to
-// others only when the device no longer uses it.
+// A call waits for the device without a limit until its context or the communicator
+// ends. Config.CollectiveTimeout counts after that. Work that is queued is done in any
+// case, so after a call that was cancelled the buffers are in use until a later Wait
+// of the stream returns. Staging memory is reused only when the device no longer uses
+// it.
 type DeviceComm struct {
 	comm   *Comm
 	stream device.Stream
@@ -152,7 +150,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 }
 
 // Recv is Recv of this package, into several regions, one after the other, of
-// which no two may overlap. What the message does not fill stays as it is.
+// which no two may overlap. Regions beyond the end of the message do not change.
 func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, regions ...device.Region) (Status, error) {
 	const name = "recv"
 	o := d.operand(t, regions)
@@ -185,7 +183,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.of.size)}, nil
 }
 
-// An operand is regions whose elements are those of a task or message.
+// An operand is the regions of a task or message.
 type operand struct {
 	*staging.Operand
 	elements

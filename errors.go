@@ -22,15 +22,14 @@ var (
 	// ErrRevoked says that an earlier or concurrent operation has failed, on
 	// this rank or another, and the communicator with it.
 	ErrRevoked = errors.New("communicator revoked")
-	// ErrNoState says that no rank has the state that Sync would hand over.
+	// ErrNoState says that no rank has the state for a Sync.
 	ErrNoState = errors.New("no rank has the state: all that had it have gone")
-	// ErrNoQuorum says that a node has failed, and those that are left could not
-	// agree on who goes on, are fewer than SeedConfig.ElasticMin, or have gone on
-	// without this one. Of a network that has fallen apart at most one part goes on, and
-	// the nodes of the others get this within Config.RecoveryTimeout. This node is in no
-	// world any more, but its program can join again, as a new node: a seed with
-	// SeedConfig.Elastic lets it in at the next Checkpoint of the others, when the
-	// network is whole.
+	// ErrNoQuorum says that a node has failed, and the remaining nodes could not agree
+	// on a view, are fewer than SeedConfig.ElasticMin, or continue without this one. In
+	// a partitioned network at most one part continues; nodes of the others get this
+	// error within Config.RecoveryTimeout. This node is in no world any more, but its
+	// program can join again, as a new node: when the partition has ended, a seed with
+	// SeedConfig.Elastic admits it at the next Checkpoint of the others.
 	//
 	//	for {
 	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach
@@ -48,19 +47,19 @@ var (
 	ErrInvalidRank = errors.New("invalid rank")
 	// ErrInvalidTag says that a tag is negative.
 	ErrInvalidTag = errors.New("invalid tag")
-	// ErrInvalidLength says that the length of a vector is not what the
-	// operation asks for.
+	// ErrInvalidLength says that a vector has not the length that the operation
+	// requires.
 	ErrInvalidLength = errors.New("invalid length")
-	// ErrOverlap says that dst and src of an operation share memory in another
-	// way than it allows; or that two regions of a RecvVec do, two vectors of an
-	// AllReduceBuckets, or an operation and another one that is under way, of
-	// which one writes there; see Handle.
+	// ErrOverlap says that vectors share memory in a way that the operation does not
+	// allow: dst and src, two regions of a RecvVec, two vectors of an
+	// AllReduceBuckets, or vectors of two operations in progress, unless both only
+	// read there; see Handle.
 	ErrOverlap = errors.New("vectors overlap")
 	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
 	// the elements.
 	ErrInvalidOp = errors.New("invalid op")
-	// ErrInvalidType says that the elements of a vector are of a type whose
-	// bytes do not make up a value in another process: one with pointers.
+	// ErrInvalidType says that the type of a vector's elements contains pointers, so
+	// that its bytes are no value in another process.
 	ErrInvalidType = errors.New("invalid type of elements")
 	// ErrTooLarge says that a call would take more memory than a limit allows.
 	ErrTooLarge = errors.New("too large")
@@ -79,7 +78,7 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 )
 
-// A PeerError says which rank has failed or left. It is an ErrPeerFailed.
+// A PeerError reports a rank that has failed or left. It is an ErrPeerFailed.
 type PeerError struct {
 	Rank int
 	Node NodeID
@@ -88,8 +87,8 @@ type PeerError struct {
 	// order; otherwise it has failed. If the goodbye does not reach all other ranks,
 	// the rank has failed for all of them, and Err says which rank has lost it.
 	Left bool
-	// Err is how it was noticed, for people: an error of package transport.
-	// What programs need to know is in the other fields.
+	// Err is the error by which the failure was noticed, for people: an error of package
+	// transport. The other fields are for programs.
 	Err error
 }
 
@@ -110,18 +109,18 @@ func (e *PeerError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrPeerFailed.
 func (e *PeerError) Is(target error) bool { return target == ErrPeerFailed }
 
-// A Call is what a rank has called: the how many-th collective of its
+// A Call describes the call of a collective on a rank: its sequence number in the
 // communicator, and its parameters.
 type Call struct {
 	Op     string // "all_reduce"
 	Number uint64
 	Type   string // of the elements; empty if there are none
-	Length int    // elements per rank; of all blocks together where these are of different lengths
-	Counts uint32 // a digest of these lengths: it differs, most likely, if they do
-	Ranks  []int  // of a Sub whose list differs from another rank's; otherwise nil
+	Length int    // elements per rank, or of all blocks together if their lengths differ
+	Counts uint32 // a digest of the lengths of blocks
+	Ranks  []int  // the list of a Sub that differs from that of another rank; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
-	Plan   string // how it is carried out
+	Plan   string // the algorithm
 }
 
 // String is the call as messages have it: "all_reduce #7 (1024 × float32, sum)".
@@ -158,15 +157,15 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)
 }
 
-// A CompressError says whose vector could not be compressed, or whose encoding
-// the others could not read.
+// A CompressError names a rank with a vector that could not be compressed, or with an
+// encoding that the others could not read.
 type CompressError struct {
 	Rank int
-	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp where the call of
-	// the rank, or its Compressor, differs from that of rank 0, an ErrTooLarge, or the error of the
-	// Compressor of this rank, also that it has ended its goroutine. The error of
-	// another rank's stays there: here it is a text which says that the vector
-	// could not be compressed, or that the Compressor has panicked.
+	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp if the call of the
+	// rank, or its Compressor, differs from that of rank 0; an ErrTooLarge; or the error
+	// of this rank's Compressor, which includes the end of its goroutine. The error of
+	// another rank's Compressor stays there: here Err only says that the vector could
+	// not be compressed, or that the Compressor has panicked.
 	Err error
 }
 
@@ -174,8 +173,8 @@ func (e *CompressError) Error() string { return fmt.Sprintf("rank %d: %v", e.Ran
 
 func (e *CompressError) Unwrap() error { return e.Err }
 
-// A DeviceError says that the device of this rank's vectors has failed, or was
-// asked for what it cannot do: Err is an error of package device.
+// A DeviceError reports that the device of this rank's vectors has failed or does not
+// support the operation. Err is an error of package device.
 type DeviceError struct {
 	Device string // its name
 	Err    error
@@ -185,8 +184,9 @@ func (e *DeviceError) Error() string { return e.Err.Error() }
 
 func (e *DeviceError) Unwrap() error { return e.Err }
 
-// A CountsError says that a rank sends another one more or less than that
-// expects in an AllToAllV. It is an ErrInvalidLength.
+// A CountsError reports that in an AllToAllV the number of elements that one rank
+// sends differs from the number that the other one expects. It is an
+// ErrInvalidLength.
 type CountsError struct {
 	From, To       int // ranks
 	Sent, Expected int // elements
@@ -199,15 +199,14 @@ func (e *CountsError) Error() string {
 // Is reports that e is an ErrInvalidLength.
 func (e *CountsError) Is(target error) bool { return target == ErrInvalidLength }
 
-// A RevokedError says why a communicator can no longer be used. It is an
-// ErrRevoked, and what its cause is; but it is no error of a context, since the
-// call that it comes from was not the one that was cancelled.
+// A RevokedError gives the reason why a communicator can no longer be used. It is an
+// ErrRevoked, and it wraps its cause, except for an error of a context: the call that
+// returns it was not the one that was cancelled.
 type RevokedError struct {
-	// Rank is the rank that is to blame: whose operation was the first to
-	// fail, or which has failed itself or left. It may be this one. It is -1
-	// if that is unknown.
+	// Rank is the rank with the first operation that failed, or the rank that has
+	// failed itself or left. It may be this one. It is -1 if unknown.
 	Rank int
-	Err  error // why
+	Err  error // the cause
 }
 
 func (e *RevokedError) Error() string {
@@ -223,39 +222,37 @@ func (e *RevokedError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrRevoked.
 func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
-// A TimeoutError says for which ranks an operation waited in vain. It is a
+// A TimeoutError names the ranks for which an operation has waited in vain. It is a
 // context.DeadlineExceeded.
 //
-// The ranks have been asked where they are. First come those that are the reason:
-// that do not answer, or are in no collective and have called the fewest. After
-// them come others that the operation waited for itself and that have not come to it,
-// as they wait for someone.
+// The ranks have been asked for their state. The first ones are the reason: they do
+// not answer, or are in no collective and have called the fewest. Others follow that
+// have not come to the operation because they wait for another rank.
 type TimeoutError struct {
 	Op      string
 	Call    Call // that has timed out on this rank
 	After   time.Duration
 	Waiting []int      // ranks
-	Late    []LateRank // what is known of each of them, in the same order
+	Late    []LateRank // their states, in the same order
 }
 
-// A LateRank is a rank that others have waited for, and where it was when they
-// asked it.
+// A LateRank is a rank for which others have waited, and its last known state.
 type LateRank struct {
 	Rank int
 	Node NodeID
 	Addr string // where the node is
-	// Heard is whether it has answered; otherwise nothing is known of its calls. Mute is
-	// whether it was asked again since, and has not.
+	// Heard reports that the rank has answered; otherwise its calls are unknown. Mute
+	// reports that it has not answered a later question.
 	Heard, Mute bool
 	Call        Call // the last collective that it has called
 	Active      bool // it was still in that
-	// For is how long it has been in Call or, if it is not, how long ago that ended,
-	// when the operation timed out; 0 if that is unknown. Silent is for how long it had
-	// not answered by then.
+	// For is the time for which it had been in Call when the operation timed out, or
+	// the time since the end of Call; 0 if unknown. Silent is the time since its last
+	// answer.
 	For, Silent time.Duration
 }
 
-// String says which rank it is and where: "rank 2 (in all_reduce #7 (…) for 31s)".
+// String describes the rank: "rank 2 (in all_reduce #7 (…) for 31s)".
 func (l LateRank) String() string {
 	where := engine.Waiting{Known: l.Heard, Active: l.Active, Mute: l.Mute, For: l.For, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
@@ -282,11 +279,11 @@ func (e *TimeoutError) Timeout() bool { return true }
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// A CallError says which call of a function has failed, and why: Err is
-// ErrUnknownFunction, a HandlerError, a PanicError, ErrTooLarge or ErrBusy, or
-// that of the context of the call.
+// A CallError reports that a call of a function has failed. Err is
+// ErrUnknownFunction, a HandlerError, a PanicError, ErrTooLarge or ErrBusy, or the
+// error of the context of the call.
 type CallError struct {
-	Rank int // whose function it is
+	Rank int // of the function
 	Node NodeID
 	Addr string // where the node is
 	Fn   string
@@ -299,8 +296,8 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// A HandlerError is the error that a called function has returned. Text is what
-// it says, the first KiB of it: the value itself stays on the other rank.
+// A HandlerError is the error that a called function has returned. Text is the first
+// KiB of its text: the value itself stays on the other rank.
 type HandlerError struct{ Text string }
 
 // Error returns Text, with escapes for characters that a terminal would not show.

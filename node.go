@@ -42,13 +42,13 @@ type Node struct {
 // formed: when all its nodes are there and connected to each other. Fields of
 // cfg that are zero are taken from the environment; see ConfigFromEnv.
 //
-// The error of a world that does not form says who is missing, or who could
-// not reach whom. A Join whose ctx ends leaves nothing behind.
+// The error of a world that does not form names the nodes that are missing, or two
+// nodes that could not reach each other. If ctx ends, Join leaves nothing behind.
 //
-// Nodes do not return from Join at the same moment. One that has and is closed
-// at once is no error of the others' Join: their first operation that needs it
-// gets a PeerError, whose Left is true. One whose process ends by then is: a
-// PeerError of Join, or of their first operation.
+// Nodes do not return from Join at the same moment. If a node returns and is closed at
+// once, Join succeeds on the others, and their first operation that needs the node
+// gets a PeerError with Left. If its process ends instead, the others get a PeerError
+// from Join, or from their first operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
 	hints := ""
@@ -156,14 +156,13 @@ func (n *Node) World() *Comm { return n.world.Load() }
 // ID is the identity of this node.
 func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 
-// Close leaves the cluster: it ends the operations that are under way with
-// ErrClosed, and waits a few seconds at most until the peers have read what
-// was sent to them, and a second at most for functions that they have called here,
-// whose contexts end. Peers that still wait for this node in an operation get a
-// PeerError that says that it has left.
+// Close leaves the cluster. Operations in progress end with ErrClosed. Close waits at
+// most a few seconds until the peers have read all sent data, and at most a second
+// for functions that they have called here, after their contexts have ended. Peers
+// that wait for this node in an operation get a PeerError with Left.
 func (n *Node) Close() error { return n.close() }
 
-// request is what the node asks of the seed, save for its addresses.
+// request is the request for the seed, without the addresses of transports.
 func (cfg *Config) request() (rendezvous.Request, error) {
 	token, err := cfg.token()
 	if err != nil {
