@@ -1,9 +1,9 @@
-// Package bucket packs many short vectors into few long ones, on which something is
-// done that has its price for each: most likely they are reduced.
+// Package bucket packs many short vectors into few long ones, so that an operation
+// such as an all-reduce has its latency only once for each bucket.
 //
-// Most callers make a Packer, call AddAll with all vectors, and Wait. A vector that is
-// long already is no longer copied; the others are, and back again when what was begun
-// on them has ended well.
+// Most callers make a Packer, call AddAll with all vectors, and Wait. A Packer does not
+// copy long vectors. It copies short ones to a bucket, and back when the operation on
+// the bucket has succeeded.
 package bucket
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/nexar-go/nexar/internal/bufpool"
 )
 
-// Most is how many buckets are under way before the next one waits for the first of
-// them, which bounds how much memory they take.
+// Most limits the buckets in progress, and thereby their memory: the next one waits for
+// the first of them.
 const Most = 8
 
-// A Waiter is what was begun.
+// A Waiter is an operation in progress.
 type Waiter interface {
 	// Wait waits for its end, and may be called once it has ended as well.
 	Wait() error
@@ -27,17 +27,17 @@ type Waiter interface {
 type Packer[T any] struct {
 	Room int           // elements of a bucket
 	Pool *bufpool.Pool // lends its memory
-	// Begin begins what is to be done on a vector, the number of which counts from 0.
-	// It does not fail but in Wait.
+	// Begin starts the operation on a vector with a number, from 0. Errors come from
+	// Wait.
 	Begin func(number int, v []T) Waiter
-	// Blocks says that the caller waits for the end in any case, and so may wait here
-	// for vectors that stay where they lie, too: those need less memory.
+	// Blocks says that the caller waits for the end in any case. Then Most limits
+	// vectors in place as well, which saves memory.
 	Blocks bool
 
 	open    bucket[T]
 	started []bucket[T]
-	held    int   // how many of them are bounded
-	begun   int   // how many there were, of which some may have ended
+	held    int   // number of bounded buckets in started
+	begun   int   // number of buckets begun, including those that have ended
 	err     error // of the first bucket that has failed
 }
 
@@ -45,11 +45,11 @@ type Packer[T any] struct {
 type bucket[T any] struct {
 	vectors [][]T
 	size    int             // of the copy, in elements
-	buffer  *bufpool.Buffer // of the copy; nil if a vector stays where it lies
+	buffer  *bufpool.Buffer // of the copy; nil for a vector in place
 	begun   Waiter
 }
 
-// AddAll begins what is to be done on all vectors; on an empty one if they are.
+// AddAll starts the operation on all vectors, or on an empty one if all are empty.
 func (p *Packer[T]) AddAll(vectors [][]T) {
 	for _, v := range vectors {
 		p.add(v)
@@ -93,11 +93,11 @@ func (p *Packer[T]) flush() {
 	p.begin(b, b.packed())
 }
 
-// bounded reports whether a bucket is one of those of which there are only so many.
+// bounded reports whether a bucket counts towards Most.
 func (p *Packer[T]) bounded(b bucket[T]) bool { return b.size > 0 || p.Blocks }
 
-// admit waits until there is room for one more bucket under way. What begins
-// begins in the order of the calls, so that this cannot be put off.
+// admit waits until one more bucket may be in progress. Operations start in the order
+// of the calls, so a bucket cannot be deferred.
 func (p *Packer[T]) admit(b bucket[T]) {
 	if !p.bounded(b) {
 		return
@@ -111,7 +111,7 @@ func (p *Packer[T]) admit(b bucket[T]) {
 	p.started = slices.Delete(p.started, i, i+1)
 }
 
-// begin begins what is to be done on v, the vector of a bucket.
+// begin starts the operation on v, the vector of a bucket.
 func (p *Packer[T]) begin(b bucket[T], v []T) {
 	b.begun = p.Begin(p.begun, v)
 	p.begun++

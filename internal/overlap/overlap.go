@@ -1,12 +1,11 @@
-// Package overlap finds memory that is used for two things at a time.
+// Package overlap finds memory that two operands or operations use at a time.
 //
-// Most callers ask whether Two slices share memory, or which of several are the
-// First to do so; Apart is for many that are to be looked at again. Flights keep
-// account of the memory of operations under way, and tell a new one which of them
-// it would get in the way of.
+// Two compares two slices, First finds two of several that overlap, and Apart sorts
+// many for repeated comparisons. Flights registers the memory of operations in
+// progress, and reports the one that a new operation would conflict with.
 //
-// Slices are compared by where they lie; empty ones share nothing with any. All
-// functions may be called by several goroutines.
+// Slices are compared by address; empty ones overlap with none. All functions may be
+// called by several goroutines.
 package overlap
 
 import (
@@ -48,8 +47,8 @@ func First(list [][]byte) (i, j int, found bool) {
 	return 0, 0, false
 }
 
-// Apart puts slices in the order in which they lie, without the empty ones, and
-// reports whether no two of them share memory.
+// Apart sorts slices by address, without the empty ones, and reports whether no two of
+// them share memory.
 func Apart(list [][]byte) (sorted [][]byte, apart bool) {
 	for _, b := range list {
 		if len(b) > 0 {
@@ -75,7 +74,7 @@ func shared(a, b [][]byte) bool {
 		if start(a[0]) > start(b[0]) {
 			a, b = b, a
 		}
-		// What ends before the other list begins shares nothing with it.
+		// Slices that end before the other list begins do not overlap with it.
 		a = a[sort.Search(len(a), func(i int) bool { return end(a[i]) > start(b[0]) }):]
 	}
 	return false
@@ -86,15 +85,14 @@ func within(list [][]byte, b []byte) bool {
 	return len(list) > 0 && len(b) > 0 && shared(list, [][]byte{b})
 }
 
-// flightsMax is how many operations under way are compared with a new one.
+// flightsMax limits the operations in progress with which a new one is compared.
 const flightsMax = 64
 
-// A Flight is the memory of an operation under way: what it writes, and what it
-// reads.
+// A Flight is the memory that an operation in progress writes and reads.
 type Flight struct {
 	Name        string
 	Write, Read []byte
-	More        [][]byte // written as well: what Apart has found to be so
+	More        [][]byte // written as well; sorted by Apart
 }
 
 // clashes reports whether two operations share memory, and one of them writes
@@ -106,11 +104,11 @@ func (x *Flight) clashes(o *Flight) bool {
 		shared(x.More, o.More)
 }
 
-// Flights are operations under way. The zero value has none.
+// Flights are operations in progress. The zero value has none.
 type Flights struct {
 	mu   sync.Mutex
 	last uint64
-	list []numbered // in the order in which they began
+	list []numbered // in the order of their start
 }
 
 type numbered struct {
@@ -118,9 +116,10 @@ type numbered struct {
 	number uint64
 }
 
-// Enter adds an operation, unless it shares memory with another, and one of the
-// two writes there: then it returns the first such, and no number. With a few dozen
-// under way more are neither added nor compared.
+// Enter registers an operation and returns its number. If it shares memory with
+// another one, and one of the two writes there, Enter returns the first such
+// operation instead. Beyond flightsMax operations in progress, further ones are neither
+// registered nor compared.
 func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +137,7 @@ func (f *Flights) Enter(x Flight) (number uint64, other *Flight) {
 	return f.last, nil
 }
 
-// Leave takes an operation off that has ended, by what Enter has returned.
+// Leave removes an operation that has ended, by the number from Enter.
 func (f *Flights) Leave(number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,9 +2,9 @@ package rpc
 
 import "sync/atomic"
 
-// What one call of Arrived does itself: it leaves the rest to a goroutine, so
-// that whoever brings messages is not kept from that by many, nor by one for
-// which much memory has to be found.
+// These limit the work of one call of Arrived. A goroutine does the rest, so that the
+// caller, which delivers messages, is not delayed by many of them, nor by the allocation
+// for a long one.
 const (
 	promptMessages = 64
 	promptBytes    = 1 << 20
@@ -20,9 +20,8 @@ func (s *Service) Arrived() {
 	}
 }
 
-// poll takes all messages that there are. After Close it leaves them where they are:
-// whoever has ended the communicator will tell their senders why, who are not to take
-// a refusal for the reason.
+// poll takes all pending messages. After Close it leaves them: the end of the
+// communicator tells their senders the reason, and a refusal would hide it.
 func (s *Service) poll(prompt bool) {
 	for k := 0; !s.closed.Load(); k++ {
 		seen := s.arrivals.Load()

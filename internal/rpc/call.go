@@ -16,7 +16,7 @@ type call struct {
 	fn    string
 	bytes int       // of arguments
 	parts [2][]byte // of the message: all that is this package's own, and the arguments
-	turn  Turn      // for which it has waited
+	turn  Turn      // the wait before it was sent
 	ended chan struct{}
 
 	// Guarded by peer.mu. Ended gets one value when the call is both sent and
@@ -86,8 +86,8 @@ func (s *Service) check(to int, fn string, bytes int) error {
 	return nil
 }
 
-// newCall takes a call from those that have ended well, to which nothing refers
-// any more, or makes one.
+// newCall reuses a call that has ended well and is not referred to any more, or makes
+// one.
 func (s *Service) newCall(p *peer, fn string, bytes int) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
@@ -141,7 +141,7 @@ func (c *call) await(ctx context.Context, w *waiter) bool {
 	}
 }
 
-// cancelled is the error of a call whose context has ended.
+// cancelled is the error of a call after the end of its context.
 func (c *call) cancelled(begun bool, cause error) error {
 	return &CancelledError{Rank: c.peer.rank, Fn: c.fn, Begun: begun, Turn: c.turn, Err: cause}
 }
@@ -185,7 +185,7 @@ func (c *call) send() {
 	}
 }
 
-// failure is why a call was not sent. It is called with the lock held.
+// failure is the error of a call that was not sent. It is called with the lock held.
 func (c *call) failure(err error) error {
 	p := c.peer
 	if errors.Is(err, ErrRefused) {
@@ -204,8 +204,7 @@ func (c *call) end(result []byte, err error) {
 	c.signal()
 }
 
-// signal wakes whoever waits for the call, who may use c for another one at
-// once.
+// signal wakes the goroutine that waits for the call, which may reuse c at once.
 func (c *call) signal() {
 	if c.sent && !c.abandoned {
 		c.ended <- struct{}{}
@@ -248,7 +247,7 @@ func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
 	return nil
 }
 
-// outcome is what an answer means to the caller.
+// outcome turns an answer into the result or error of the call.
 func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 	rank, limit := c.peer.rank, c.peer.service.cfg.PayloadMax
 	switch a.Status {

@@ -30,8 +30,8 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("rank %d has no function %q", e.Rank, e.Fn) }
 
-// A RemoteError says that a function has returned an error. Text is what that
-// error says, its first KiB, byte by byte; Error escapes it.
+// A RemoteError says that a function has returned an error. Text is the first KiB of
+// its text, as it was sent; Error escapes it.
 type RemoteError struct {
 	Rank int
 	Fn   string
@@ -114,14 +114,13 @@ type CancelledError struct {
 	Err   error
 }
 
-// A Turn is for how long a call has waited until it could be under way, if at all,
-// and behind what.
+// A Turn describes the wait of a call for its turn. It is zero if there was none.
 type Turn struct {
 	After         time.Duration
 	InFlight, Max int // calls to the rank that were under way, and how many may be
 }
 
-// String says so, or nothing.
+// String describes the wait, or is empty.
 func (t Turn) String() string {
 	if t.InFlight == 0 {
 		return ""

@@ -24,7 +24,7 @@ type job struct {
 	head     [answerHead]byte
 	parts    [2][]byte // of the answer
 
-	// What the handler has returned, if it has.
+	// The outcome of the handler.
 	returned bool
 	failed   bool
 	text     string // of its error
@@ -74,8 +74,8 @@ func (p *peer) start(j *job, remaining uint64) {
 			stop()
 		}
 	}
-	// There are as many places again for answers that the peer has got, but
-	// whose Send has not returned.
+	// InFlight goroutines more may be in a Send that has not returned although the
+	// peer has received the answer.
 	if p.working == 2*p.service.cfg.InFlight {
 		p.parked = append(p.parked, func() { j.run(ctx) })
 		return
@@ -85,7 +85,7 @@ func (p *peer) start(j *job, remaining uint64) {
 	go j.run(ctx)
 }
 
-// run calls the handler. Whatever that does, the call gets its answer.
+// run calls the handler. The call gets an answer also if that panics or exits.
 func (j *job) run(ctx context.Context) {
 	defer j.finish(ctx)
 	result, err := j.function.handler(ctx, j.peer.rank, j.args)
@@ -104,7 +104,7 @@ func (j *job) finish(ctx context.Context) {
 	defer s.release()
 	a, text := j.outcome(ctx, recover())
 	p.mu.Lock()
-	p.held-- // Before the caller can know, who may then make another call.
+	p.held-- // before the caller gets the answer and may make another call
 	p.heldBytes -= j.bytes
 	p.mu.Unlock()
 	j.args = nil

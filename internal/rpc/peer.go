@@ -14,10 +14,10 @@ type peer struct {
 	service *Service
 	rank    int
 
-	mu     sync.Mutex // held for moments only, guards what follows
+	mu     sync.Mutex // held for moments only, guards the fields below
 	ending *ending    // nil until the peer or the Service has gone
 
-	// The calls of this rank: who may make one, and those without an answer.
+	// The calls of this rank: their limits, and those without an answer.
 	window window
 	lastID uint64
 	calls  map[uint64]*call
@@ -61,10 +61,9 @@ func (s *Service) requestBytesMax() int64 {
 // call of this rank; that is allowed for twice over, and for a peer with other limits.
 func (p *peer) takingMax() int { return 4*p.service.cfg.InFlight + len(p.calls) + 1024 }
 
-// accept makes room for a message of n bytes, whatever it will turn out to be,
-// or says that it is to be refused. A short message is never refused, as its
-// sender would not hear of it: who announces too many of them has broken the
-// protocol, which is an error.
+// accept reserves room for a message of n bytes of any type, or reports that it has to
+// be refused. A short message is never refused, as its sender would not hear of it: a
+// peer that announces too many of them has broken the protocol, which is an error.
 func (p *peer) accept(n int) (ok bool, err error) {
 	s := p.service
 	p.mu.Lock()
@@ -139,9 +138,9 @@ func (p *peer) handle(b []byte, lost error) error {
 	}
 }
 
-// reply answers a call with a few bytes, in the background, as whoever brings
-// messages must not wait until others can be sent. It is called with the lock
-// held.
+// reply answers a call with a few bytes, in the background, since the goroutine that
+// delivers messages must not wait until others can be sent. It is called with the
+// lock held.
 func (p *peer) reply(a wire.RemoteAnswer) error {
 	if len(p.replies) == repliesMax {
 		return fmt.Errorf("%d calls have answers that rank %d does not read", len(p.replies), p.rank)

@@ -6,8 +6,7 @@ import "errors"
 // each pair of ranks. Its methods may be called on several goroutines at once,
 // except that Poll and Take are called by one at a time.
 //
-// What a Port owes to its Service are calls of Arrived, Lost and Close, none of
-// which blocks.
+// A Port calls Arrived, Lost and Close of its Service, which do not block.
 type Port interface {
 	// Send sends the parts, one after the other, as one message to another
 	// rank. It returns when they may be used again: at once for a message of
@@ -17,8 +16,8 @@ type Port interface {
 	// error that is ErrRefused if the receiver has refused the message, which
 	// it only does with one of more than wire.PayloadMax bytes.
 	Send(to int, parts ...[]byte) error
-	// Poll tells of the first message that was neither taken nor refused yet,
-	// without waiting.
+	// Poll returns the first message that was neither taken nor refused yet, without
+	// waiting.
 	Poll() (m Message, ok bool)
 	// Take receives the message m into buf, which is exactly as long, or
 	// refuses it if buf is nil. It does not block. Then done is called once,
@@ -28,11 +27,11 @@ type Port interface {
 	Take(m Message, buf []byte, done func(error))
 }
 
-// A Message is what Poll has told of.
+// A Message is a message that Poll has found.
 type Message struct {
 	Source int    // rank
 	Bytes  int    // its length
-	ID     uint64 // by which the Port knows it
+	ID     uint64 // the number of the message in the Port
 }
 
 // ErrRefused says that the receiver has refused a message: it is longer than

@@ -1,5 +1,5 @@
-// Package rpc lets the ranks of a communicator call functions of each other:
-// it matches calls and answers, whoever carries the messages.
+// Package rpc lets the ranks of a communicator call functions of each other. It
+// matches calls and answers over any carrier of messages.
 //
 // Most callers make one Service for each communicator, give it functions, and
 // call those of others:
@@ -8,32 +8,29 @@
 //	err = s.Register("sum", sum)
 //	result, err := s.Call(ctx, 3, "sum", args)
 //
-// A call is carried out at most once. Call returns its result or an error that
-// says what has become of it; as soon as ctx has ended it returns in any case.
-// The time that ctx leaves travels with the call, and limits the context that
-// the function gets. When ctx ends, so does that, as soon as word of it has
-// come. Calls overtake each other: a slow function, or long arguments, delay
-// nobody else.
+// A call is carried out at most once. Call returns its result or an error with its
+// fate, at the latest as soon as ctx has ended. The remaining time of ctx travels with
+// the call, and limits the context of the function. When ctx ends, that context ends
+// as soon as a message has told so. Calls overtake each other: a slow function, or long
+// arguments, delay no other call.
 //
 // A call fails if the function is unknown, returns an error or panics, if its
 // arguments or result are too long, if its rank is busy or goes away, and if
 // the Service is closed. Each of these is a type of error, which names the rank
-// and the function. A peer that sends what no Service sends is told of by
-// Config.Broken, and treated like one that has gone.
+// and the function. A peer that breaks the protocol is reported to Config.Broken, and
+// treated like one that has gone.
 //
-// All methods may be called on several goroutines at once. Each call that comes
-// runs in a goroutine of its own; there are none at rest. What arrives is
-// handled by the goroutine that calls Arrived, without waiting and without
-// calling code of users. Close ends everything but handlers that ignore their
-// context; Wait awaits these.
+// All methods may be called on several goroutines at once. Each incoming call runs in
+// a goroutine of its own; an idle Service has none. The goroutine that calls Arrived
+// handles the messages, without waiting and without calling code of users. Close ends
+// everything but handlers that ignore their context; Wait waits for these.
 //
-// What one peer can make a Service run or keep is bounded, whatever it sends:
-// Config.InFlight calls, with Config.InFlightBytes of arguments; twice as many
-// goroutines, with the results that it has not taken; Config.PayloadMax for each
-// call to it that it has not answered; four times InFlight messages, and some, of up
-// to 64 KiB that were announced and do not come; and 2^18 refusals of a few bytes. A
-// peer that announces more, or is owed more of these, as it does not read its answers,
-// is broken.
+// The resources that one peer can make a Service use are bounded: Config.InFlight
+// calls, with Config.InFlightBytes of arguments; twice as many goroutines, with the
+// results that it has not taken; Config.PayloadMax for each call to it that it has not
+// answered; a little more than four times InFlight messages of up to 64 KiB that were
+// announced and do not come; and 2^18 refusals of a few bytes. A peer that announces
+// more, or does not read more answers, breaks the protocol.
 package rpc
 
 import (
@@ -60,8 +57,7 @@ type Handler func(ctx context.Context, from int, args []byte) ([]byte, error)
 
 // A Config configures a Service. Its limits should be the same on all ranks.
 type Config struct {
-	// Timeout limits calls whose context has no deadline. 0 means that they
-	// have no limit.
+	// Timeout limits calls without a deadline in their context. 0 is no limit.
 	Timeout time.Duration
 	// InFlight is how many calls this rank has under way to each other rank,
 	// and takes of each; 1024 if 0, at most 2^18. Further calls to a rank wait
@@ -77,8 +73,8 @@ type Config struct {
 	PayloadMax int
 	// Log is told of Handlers that panic; nil discards that.
 	Log *slog.Logger
-	// Broken, if not nil, is told of a rank that has broken the protocol. It
-	// must not block.
+	// Broken, if not nil, is called for a rank that has broken the protocol. It must
+	// not block.
 	Broken func(source int, err error)
 }
 
@@ -89,7 +85,7 @@ const (
 	bytesMax    = 1 << 40 // of any limit, so that no sum of them overflows
 )
 
-// withDefaults fills in what is zero.
+// withDefaults replaces zero fields by their defaults.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Timeout < 0:
@@ -123,7 +119,7 @@ type Service struct {
 	registering sync.Mutex
 	functions   atomic.Pointer[map[string]*function]
 
-	arrivals atomic.Uint64 // calls of Arrived for which nobody has looked yet
+	arrivals atomic.Uint64 // calls of Arrived that poll has not served yet
 	takings  sync.Pool     // of *taking
 	calls    sync.Pool     // of *call
 
@@ -133,7 +129,7 @@ type Service struct {
 	idle    chan struct{} // closed when there are none any more
 }
 
-// A function is what ranks can call under a name.
+// A function is a Handler with its name.
 type function struct {
 	name    string
 	handler Handler
@@ -266,7 +262,7 @@ func (s *Service) send(to int, parts ...[]byte) error {
 	return nil
 }
 
-// broken ends a peer that has sent what no Service sends.
+// broken ends a peer that has broken the protocol.
 func (s *Service) broken(rank int, err error) {
 	if rank == s.rank {
 		panic(err)
@@ -277,7 +273,7 @@ func (s *Service) broken(rank int, err error) {
 	}
 }
 
-// An ending is why nothing more is exchanged with a peer.
+// An ending is the reason why nothing more is exchanged with a peer.
 type ending struct {
 	closed bool
 	err    error

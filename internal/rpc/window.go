@@ -2,9 +2,9 @@ package rpc
 
 import "container/list"
 
-// A window is how much one rank may have under way to another: calls, and the
-// bytes of their arguments. Who does not fit waits behind those who came
-// before. Whoever uses it holds a lock.
+// A window limits the calls that one rank has in flight to another, and the bytes of
+// their arguments. A call that does not fit waits in a queue. Methods are called with
+// the lock of the peer held.
 type window struct {
 	callsMax int
 	bytesMax int64
@@ -21,8 +21,8 @@ type waiter struct {
 	in    bool
 }
 
-// enter lets a call in, or returns its place among those who wait. A call of at
-// most bytesMax fits if nothing else is under way.
+// enter admits a call, or returns its place in the queue. A call of at most bytesMax
+// fits if nothing else is in flight.
 func (w *window) enter(bytes int64) *list.Element {
 	if w.waiting.Len() == 0 && w.fits(bytes) {
 		w.add(bytes)
@@ -38,7 +38,7 @@ func (w *window) add(bytes int64) {
 	w.bytes += bytes
 }
 
-// leave takes a call out, and lets in those who now fit.
+// leave removes a call, and admits those of the queue that now fit.
 func (w *window) leave(bytes int64) {
 	w.calls--
 	w.bytes -= bytes
@@ -58,8 +58,7 @@ func (w *window) admit() {
 	}
 }
 
-// quit takes back a place among those who wait, or, if its turn has come, the
-// call itself.
+// quit removes a call from the queue, or from the window if it has been admitted.
 func (w *window) quit(e *list.Element) {
 	if q := e.Value.(*waiter); q.in {
 		w.leave(q.bytes)
@@ -69,7 +68,7 @@ func (w *window) quit(e *list.Element) {
 	w.admit() // It may have been the first, and too large.
 }
 
-// dismiss wakes all who wait; none of them enters.
+// dismiss wakes all waiting calls without admitting them.
 func (w *window) dismiss() {
 	for e := w.waiting.Front(); e != nil; e = w.waiting.Front() {
 		close(w.waiting.Remove(e).(*waiter).turn)

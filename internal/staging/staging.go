@@ -1,7 +1,7 @@
-// Package staging gives calls what is in buffers of a device in memory of the
-// host, and takes their results back.
+// Package staging copies operands of calls from buffers of a device to memory of the
+// host, and results back.
 //
-// Most callers make an Operand of what a call reads and one of what it writes:
+// Most callers make an Operand for the input of a call and one for its result:
 //
 //	src, err := staging.New(stream, regions)
 //	…
@@ -19,11 +19,10 @@
 //
 // # Failure
 //
-// Errors are those of the device as they are; Misused tells those that are due
-// to the arguments. Load looks at all regions, also at those that it does not
-// read, so that Store fails only for what has happened since. After an error,
-// and when the context has ended, Free is all that is left to do: what is queued
-// is done all the same, and the memory is given to others when that has ended.
+// Errors are those of the device; Misused recognizes those that are due to the
+// arguments. Load checks all regions, also those that it does not read, so that Store
+// fails only for later reasons. After an error, and when the context has ended, call
+// Free only: queued work is done in any case, and the memory is reused after it.
 //
 // # Concurrency
 //
@@ -40,7 +39,7 @@ import (
 
 // An Operand is regions of the device of a stream, one after the other.
 type Operand struct {
-	Read bool // Load copies what the regions hold
+	Read bool // Load copies the content of the regions
 
 	stream  device.Stream
 	regions []device.Region
@@ -49,7 +48,7 @@ type Operand struct {
 	pieces  [][]byte       // the memory, once it is loaded
 	staging device.Staging // nil if the memory is the device's own
 	at      int            // the byte of staging at which this Operand begins
-	whole   *Operand       // whose staging it is, if it is not this one's
+	whole   *Operand       // the owner of staging, if that is another Operand
 }
 
 // New makes an Operand of regions, which must not be changed before its last
@@ -94,8 +93,8 @@ func (o *Operand) Tangled() bool {
 	return false
 }
 
-// Load gets memory for operands of one stream, copies to it what is to be read,
-// and waits until it is the host's.
+// Load gets memory for operands of one stream, copies the input to it, and waits until
+// the host may use it.
 func Load(ctx context.Context, operands ...*Operand) error {
 	for _, step := range []func(*Operand, context.Context) error{(*Operand).place, (*Operand).fetch, (*Operand).await} {
 		for _, o := range operands {
@@ -144,9 +143,9 @@ func (o *Operand) mapped() (pieces [][]byte, err error) {
 	return pieces, nil
 }
 
-// fetch queues a copy of what is read. Of the rest no bytes are copied, but the
-// device looks at the regions: a buffer that was freed, or a stream that has
-// failed, is found before others count on the result.
+// fetch queues a copy of the input. For other operands it copies no bytes, but the
+// device checks the regions: it reports a buffer that was freed, or a stream that has
+// failed, before other ranks depend on the result.
 func (o *Operand) fetch(context.Context) error {
 	if o.staging == nil {
 		return nil
@@ -210,9 +209,8 @@ func (o *Operand) Free() {
 	}
 }
 
-// Misused reports whether an error of Load is due to arguments in which only the
-// device itself could see what is wrong: a buffer that was freed, a stream that
-// was closed.
+// Misused reports whether an error of Load is due to arguments that only the device
+// could check: a buffer that was freed, a stream that was closed.
 func Misused(err error) bool {
 	if _, broken := errors.AsType[*device.StreamError](err); broken {
 		return false

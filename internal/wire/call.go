@@ -7,16 +7,15 @@ import "encoding/binary"
 // collective carry it.
 type Call struct {
 	Comm  uint64 // communicator
-	Seq   uint64 // the how many-th collective of the communicator
+	Seq   uint64 // sequence number in the communicator
 	Kind  uint8  // plan.Collective
 	Type  uint8  // kernel.Type, 0 if there is no data
 	Op    uint8  // kernel.Op, 0 if nothing is reduced
 	Root  uint32 // rank, 0 for collectives without a root
 	Count uint64 // elements per rank, or as Uneven has it
 
-	// Ranks that would carry the call out differently must not begin. Plan
-	// is the number of the algorithm, and Channels how often it runs side by
-	// side.
+	// The ranks must agree on the execution, too. Plan is the number of the algorithm,
+	// and Channels the number of its parallel runs.
 	Plan     uint8
 	Channels uint16
 }
@@ -45,21 +44,20 @@ func (d *decoder) call() (c Call) {
 	return c
 }
 
-// uneven marks the Count of a call whose blocks are not alike.
+// uneven marks the Count of a call with blocks of different lengths.
 const (
 	uneven     = 1 << 63
 	unevenBits = 24 // of its digest
 )
 
-// Uneven is the Count of a call whose blocks are of different lengths, of total
-// elements together. It has a digest of the lengths.
+// Uneven is the Count of a call with blocks of different lengths: their total, and a
+// digest of the lengths.
 func Uneven(total uint64, digest uint32) uint64 {
 	return uneven | total<<unevenBits&^uneven | uint64(digest)&(1<<unevenBits-1)
 }
 
-// Elements is what Count says: of how many elements a rank's vector or block is
-// or, if blocks are not alike, all of them together, and a digest of their
-// lengths.
+// Elements decodes Count: the number of elements of a rank's vector or block or, for
+// blocks of different lengths, of all blocks, and a digest of their lengths.
 func (c *Call) Elements() (n uint64, digest uint32, isUneven bool) {
 	if c.Count&uneven == 0 {
 		return c.Count, 0, false

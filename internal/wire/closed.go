@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // A Closed says that its sender has closed a communicator after the collective
 // with number Seq. It is the last frame for that communicator on the data
-// lane; what was granted before may still come on the bulk lane.
+// lane; payloads granted before may still follow on the bulk lane.
 type Closed struct {
 	Comm uint64
 	Seq  uint64

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// A Lane is what a pipe is for. Every pipe between nodes belongs to one lane,
-// and nothing that happens on one lane delays another.
+// A Lane is the purpose of a pipe. Every pipe between nodes belongs to one lane, and
+// data on one lane does not delay another.
 type Lane uint8
 
 const (
 	Control Lane = iota // grants, credit, failures: never behind data
 	Data                // messages that need no grant
 	Bulk                // granted payloads
-	Lanes               // how many there are
+	Lanes               // number of lanes
 )
 
 var laneNames = [Lanes]string{"control", "data", "bulk"}
@@ -50,8 +50,7 @@ const (
 	typeEnd
 )
 
-// sizes has the length of each frame with its type byte, and without the
-// payload or text that follows some of them.
+// sizes has the length of each frame with its type byte, without payload and text.
 var sizes = [typeEnd]int{
 	TypeMessage:     messageSize,
 	TypeOffer:       offerSize,
@@ -99,7 +98,7 @@ func body(b []byte) decoder {
 	return decoder{b: b[1:]}
 }
 
-// length checks the length of what follows a frame.
+// length checks the length of a payload or text.
 func (d *decoder) length(limit uint32) int {
 	n := d.u32()
 	if n > limit && d.err == nil {
@@ -108,7 +107,7 @@ func (d *decoder) length(limit uint32) int {
 	return int(n)
 }
 
-// clip shortens a text to what a frame may carry.
+// clip shortens a text to TextMax bytes.
 func clip(text string) string {
 	if len(text) > TextMax {
 		text = strings.ToValidUTF8(text[:TextMax], "")

@@ -31,7 +31,7 @@ type JoinMessage interface {
 	code(*joinCodec) JoinMessage
 }
 
-// joinMessages has an empty message of every type, from which one is decoded.
+// joinMessages has an empty message of every type, which decoding starts from.
 // The index is the number of the type.
 var joinMessages = [...]JoinMessage{
 	1: JoinHello{},

@@ -117,8 +117,8 @@ type JoinAdmitted struct {
 	ID          [16]byte
 	Observed    string // source address of the node's packets
 	World       uint32 // initial size of the world
-	// Lasting says that membership outlives a seed: a node whose conn to its seed
-	// ends joins again, at that one or at one of Seeds.
+	// Lasting says that membership outlives a seed: after the end of its conn a node
+	// joins again, at the same seed or at one of Seeds.
 	Lasting bool
 	Seeds   []string
 }

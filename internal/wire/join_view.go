@@ -9,7 +9,7 @@ type JoinView struct {
 // A JoinNode is one node of a list.
 type JoinNode struct {
 	ID    [16]byte
-	Addrs []string // in the order in which to try them
+	Addrs []string // in the order of preference
 	Host  string
 	Name  string
 	// Endpoints are where the transports of the node listen, one each.
@@ -55,8 +55,8 @@ func (m JoinReady) code(c *joinCodec) JoinMessage {
 type JoinUnable struct {
 	Epoch uint64
 	Peer  [16]byte
-	// Left says that Peer has said goodbye to the node. It is repeated to a seed
-	// that replaces the one to which Peer has said goodbye.
+	// Left says that Peer has said goodbye to the node. The node repeats it to the next
+	// seed if the one that Peer has told is gone.
 	Left bool
 	Text string // cut off after 2 KiB
 }

@@ -47,7 +47,7 @@ func ParsePreamble(b []byte) (Preamble, error) {
 	return p, nil
 }
 
-// check finds what a lane must not say.
+// check finds values that are not valid for the lane.
 func (p Preamble) check(apart uint8) error {
 	switch {
 	case p.Lane >= Lanes:

@@ -43,8 +43,8 @@ func (a *RemoteAnswer) AppendText(b []byte, text string) []byte {
 	return append(a.Append(b), clip(text)...)
 }
 
-// ParseRemoteAnswer decodes a message that is a RemoteAnswer. What follows it,
-// rest, aliases it.
+// ParseRemoteAnswer decodes a message that is a RemoteAnswer. The rest of the message
+// aliases it.
 func ParseRemoteAnswer(b []byte) (a RemoteAnswer, rest []byte, err error) {
 	d := body(b)
 	a.ID = d.u64()

@@ -14,8 +14,7 @@ const (
 	causeEnd
 )
 
-// A Revoke ends a communicator on all its ranks. Rank is the one whose call
-// failed, in the communicator. With CauseMismatch Ours is the call of Rank,
+// A Revoke ends a communicator on all its ranks. The call of Rank has failed. With CauseMismatch Ours is the call of Rank,
 // and Theirs the call of Peer that did not agree with it. With CauseFailed
 // Peer has left. Length bytes of text follow.
 type Revoke struct {

@@ -5,8 +5,7 @@ import "encoding/binary"
 // A Step is the Index-th message that its sender sends to its receiver in one
 // channel of a collective. On the data lane Length bytes of payload follow.
 //
-// A StepOffer asks the receiver to grant a Step for which the sender has no
-// credit. A StepGrant allows the sender to send a Step on the bulk lane, under
+// A StepOffer asks the receiver to grant a Step, as the sender has no credit. A StepGrant allows the sender to send a Step on the bulk lane, under
 // the number Grant.
 type Step struct {
 	Call    Call
