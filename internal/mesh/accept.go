@@ -28,7 +28,7 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
 		case p.Bulk:
-			m.lobby.put(peer, c)
+			m.pending.put(peer, c)
 		default:
 			r := &route{path: p, conn: c, peer: peer}
 			m.arrivals.enter(r, seat) // in the order in which they come
@@ -46,8 +46,8 @@ func (m *Mesh) caller(c transport.Conn) (id membership.NodeID, seat int, ok bool
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seat, ok = m.seatOf(id)
-	return id, seat, ok && !m.closing && (m.expected[seat] || seat > m.self && !m.formed)
+	seat, ok = m.slotOf(id)
+	return id, seat, ok && !m.closing && (m.peers[seat].expected || seat > m.self && !m.formed)
 }
 
 // welcome makes a link of a connection as soon as the peer begins one. A
@@ -63,7 +63,7 @@ func (m *Mesh) welcome(ctx context.Context, r *route, seat int) {
 		cfg.BulkOver, cfg.BulkPipes = bulk.name(), bulk.Pipes
 		cfg.Await = func(ctx context.Context) (transport.Conn, error) {
 			apart = true
-			return m.lobby.take(ctx, r.peer)
+			return m.pending.take(ctx, r.peer)
 		}
 	}
 	l, err := m.newLink(ctx, r, seat, cfg)

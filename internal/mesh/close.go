@@ -9,9 +9,9 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// Close ends all operations, says goodbye to all peers, waits at most until
-// ctx ends for them to read it, and closes the transports. Other calls return
-// when the first does, and what it does.
+// Close ends all operations, says goodbye to all peers, waits until they have read it or
+// ctx ends, and closes the transports. Concurrent calls wait for the first one and return its
+// result.
 func (m *Mesh) Close(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.closing
@@ -40,7 +40,7 @@ func (m *Mesh) close(ctx context.Context) error {
 	}
 	closing.Wait()
 	m.stop()
-	m.lobby.close()
+	m.pending.close()
 	var errs []error
 	for _, p := range m.cfg.Paths {
 		errs = append(errs, p.Transport.Close())
@@ -49,8 +49,7 @@ func (m *Mesh) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Abort drops everything that Form has made, and leaves the transports as they
-// were.
+// Abort ends everything that Form has started, without goodbyes. The transports stay open.
 func (m *Mesh) Abort() {
 	links := m.shut()
 	m.stop()
@@ -58,25 +57,26 @@ func (m *Mesh) Abort() {
 	for l := range links {
 		l.Abort()
 	}
-	m.lobby.close()
+	m.pending.close()
 	m.wg.Wait()
 }
 
-// shut lets no more links be made, and returns those there are, with how to close
-// each. A failure that is being told is told before, so that no goodbye comes ahead of
-// its reason.
-func (m *Mesh) shut() (links map[*link.Link]membership.PeerEffects) {
-	m.telling.Lock()
-	defer m.telling.Unlock()
+// shut prevents new links and returns the present ones, each with the way to close it. It
+// waits until a failure that is being reported has been reported, so that no goodbye
+// overtakes its reason.
+func (m *Mesh) shut() map[*link.Link]membership.PeerEffects {
+	m.applying.Lock()
+	defer m.applying.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = true
-	links = make(map[*link.Link]membership.PeerEffects)
-	for seat, l := range m.links {
+	links := make(map[*link.Link]membership.PeerEffects)
+	for slot := range m.peers {
+		p := &m.peers[slot]
 		var effects membership.PeerEffects
-		m.states[seat], effects = m.states[seat].Next(membership.SelfClosing)
-		if l != nil {
-			links[l] = effects
+		p.state, effects = p.state.Next(membership.SelfClosing)
+		if p.link != nil {
+			links[p.link] = effects
 		}
 	}
 	if m.loop != nil {

@@ -75,10 +75,15 @@ func TestForget(t *testing.T) {
 		w.come(all, 2)
 		time.Sleep(time.Second)
 		m.mu.Lock()
-		seats, expected := len(m.nodes), len(m.expected)
+		slots, expected := len(m.peers), 0
+		for _, p := range m.peers {
+			if p.expected {
+				expected++
+			}
+		}
 		m.mu.Unlock()
-		if seats > 3 || expected != 1 {
-			t.Errorf("%d seats, %d nodes expected, want 3 and 1", seats, expected)
+		if slots > 3 || expected != 1 {
+			t.Errorf("%d slots, %d nodes expected, want 3 and 1", slots, expected)
 		}
 		for rank, err := range w.reduceIn(2, membership.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2) {
 			if err != nil {
@@ -95,21 +100,21 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestSeatOfAnother: a link that a forgotten node has begun does not serve another node that
+// TestReusedSlot: a link that a forgotten node has begun does not serve another node that
 // has taken its number.
-func TestSeatOfAnother(t *testing.T) {
+func TestReusedSlot(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.form()
 		w.newcomers(1)
 		m := w.meshes[0]
 		m.mu.Lock()
-		l, r, seat := m.links[1], m.routes[1], 1
+		l, r, slot := m.peers[1].link, m.peers[1].route, 1
 		m.mu.Unlock()
 		other := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
 		m.Forget(idOf(1))
 		m.Expect([]membership.Node{other})
-		if got := m.node(seat); got.ID != other.ID {
-			t.Fatalf("seat %d is of %v", seat, got)
+		if got := m.node(slot); got.ID != other.ID {
+			t.Fatalf("slot %d is of %v", slot, got)
 		}
 		if err := m.add(l, r); err == nil {
 			t.Error("the link is put to use for another node")
@@ -176,7 +181,7 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 		if err := m.Formed(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took > besidePatience+time.Second {
+		if took := time.Since(began); took > joiningTimeout+time.Second {
 			t.Errorf("it took %v", took)
 		}
 		if got := m.Beside(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -13,110 +12,122 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// lost handles the end of a link without a goodbye. A connection that the peer has
-// closed shows that it lives and takes this node for failed, or that its goodbye was
-// lost; one that was closed on this side, as when its transport is closed under it, says
-// nothing about the peer.
-func (m *Mesh) lost(l *link.Link, err error) {
+// lossEvent is the event of a link that has ended without a goodbye. A connection that the
+// peer has closed shows that the peer lives and takes this node for failed, or that its
+// goodbye was lost. One that was closed on this side, as when its transport is closed,
+// says nothing about the peer.
+func lossEvent(err error) membership.PeerEvent {
+	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
+		return membership.LinkClosed
+	}
+	return membership.LinkLost
+}
+
+// linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
+// links that are in no slot. A loss before the peer is in a view, or before the world has
+// formed, is no failure: the link is forgotten and made again.
+func (m *Mesh) linkEnded(l *link.Link, e membership.PeerEvent, err error) {
 	m.mu.Lock()
-	m.part(l)
+	p := &m.peers[l.Peer]
+	inUse, goodbye := p.link == l || m.loop == l, e == membership.Goodbye
+	forget := inUse && !goodbye && (!m.formed || p.expected)
+	if inUse && goodbye && l.Peer != m.self {
+		p.ended = hasLeft
+	} else if inUse && !goodbye {
+		p.noteEnd(l)
+	}
+	if forget && p.link == l {
+		m.forgetLinkLocked(l.Peer)
+	}
+	missed := forget && m.formed && l.Peer < m.self // The peer joins, as this node does or did.
+	id := p.node.ID
 	m.mu.Unlock()
-	if m.unlink(l) {
+	switch {
+	case !inUse:
+	case forget:
 		m.engine.Forget(l)
 		m.reportLink(l.Peer)
-		m.missed(l.Peer, err)
-		return
-	}
-	event := membership.LinkLost
-	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
-		event = membership.LinkClosed
-	}
-	m.apply(l.Peer, event, news{err: err, from: l})
-}
-
-// left handles the goodbye of a peer. Its silence from now on is no failure.
-func (m *Mesh) left(l *link.Link) {
-	if l.Peer == m.self {
+		if missed && m.cfg.Lost != nil {
+			m.cfg.Lost(id, err) // Unless they are linked again, one of them cannot be let in.
+		}
+	case goodbye && l.Peer == m.self:
 		m.engine.Left(l)
-		return
+	default:
+		m.apply(l.Peer, e, news{err: err, from: l})
 	}
-	m.mu.Lock()
-	m.parted[l.Peer] = hasLeft
-	m.mu.Unlock()
-	m.apply(l.Peer, membership.Goodbye, news{from: l})
 }
 
-// Gone are the numbers of the links, as Link.Peer has them, of nodes that use no
-// memory which they shared with this one any more: their processes have ended, or they
-// had ended all that they did before they left. That others have been lost says
-// nothing of the kind: they may just have been stopped.
-func (m *Mesh) Gone() (seats []int) {
+// forgetLinkLocked removes a lost link from its slot and has a required one made again.
+func (m *Mesh) forgetLinkLocked(slot int) {
+	p := &m.peers[slot]
+	p.link, p.route = nil, nil
+	if p.expected || !m.isRequired(slot) {
+		return // The peer dials again, or does not join.
+	}
+	m.missing++
+	if slot < m.self && !m.closing {
+		m.redial(slot)
+	}
+}
+
+// Gone returns the slots of the nodes that no longer use memory that they have shared with
+// this node: their processes have ended, or had finished everything before they left. The loss
+// of a link alone does not show that: the process may have been stopped.
+func (m *Mesh) Gone() (slots []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for seat, ended := range m.parted {
-		if ended() {
-			m.parted[seat] = hasLeft // It need not be asked again.
-			seats = append(seats, seat)
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.ended != nil && p.ended() {
+			p.ended = hasLeft // It need not be asked again.
+			slots = append(slots, slot)
 		}
 	}
-	return seats
+	return slots
 }
 
-// part notes that the link to a node has ended. It is called with the lock held.
-func (m *Mesh) part(l *link.Link) {
-	if s := l.Sharer(); s != nil && m.parted[l.Peer] == nil {
-		m.parted[l.Peer] = s.PeerEnded()
+// noteEnd notes how to find out whether the process of a peer has ended. It is called with
+// Mesh.mu held.
+func (p *peer) noteEnd(l *link.Link) {
+	if s := l.Sharer(); s != nil && p.ended == nil {
+		p.ended = s.PeerEnded()
 	}
 }
 
-// hasLeft is what has become of a node that has said goodbye.
+// hasLeft is peer.ended of a node that has said goodbye.
 func hasLeft() bool { return true }
 
-// missed says that this node has lost one to which it has linked itself, and which
-// waits as this one does, or did. If it does not come again, one of them cannot be let
-// in.
-func (m *Mesh) missed(seat int, err error) {
+// peerReported handles the report of a peer that a node has lost its link to another node.
+func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	m.mu.Lock()
-	waits := m.formed && m.expected[seat] && seat < m.self
-	m.mu.Unlock()
-	if waits && m.cfg.Lost != nil {
-		m.cfg.Lost(m.node(seat).ID, err)
-	}
-}
-
-// told handles the report of a peer that a node has lost its link to another.
-func (m *Mesh) told(l *link.Link, f wire.Failed, text string) {
-	m.mu.Lock()
-	seat, ok := m.seatOf(membership.NodeID(f.Node))
-	by, known := m.seatOf(membership.NodeID(f.By))
+	slot, ok := m.slotOf(membership.NodeID(f.Node))
+	by, known := m.slotOf(membership.NodeID(f.By))
 	if !known {
-		by, f.By = l.Peer, m.nodes[l.Peer].ID
+		by, f.By = l.Peer, m.peers[l.Peer].node.ID
 	}
-	if !ok || by == m.self || m.expected[l.Peer] || m.expected[seat] {
+	if !ok || by == m.self || m.peers[l.Peer].expected || m.peers[slot].expected {
 		m.mu.Unlock()
-		return // The node is not in the view, or its reporter is not.
+		return // The node or the reporter is not in the view.
 	}
-	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: seat == m.self}
+	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: slot == m.self}
 	event := report.Event(m.view.Epoch)
-	err := &reportedError{by: m.ranks[by], text: text, lostBy: -1}
+	err := &reportedError{by: m.peers[by].rank, text: text, lostBy: -1}
 	switch {
 	case report.Self:
-		seat, err.doubting, err.lostBy = l.Peer, true, by
-	case m.states[seat] == membership.PeerLeft:
+		slot, err.doubting, err.lostBy = l.Peer, true, by
+	case m.peers[slot].state == membership.PeerLeft:
 		err.left = true
 	}
 	m.mu.Unlock()
-	m.apply(seat, event, news{err: err, from: l, report: f})
+	m.apply(slot, event, news{err: err, from: l, report: f})
 }
 
 // A reportedError is the reason of a failure that another node has noticed.
 type reportedError struct {
-	by   int // the rank that has lost its link to the node, not the one that says so
-	text string
-	// Left says that the node has said goodbye to this one, and doubting that this
-	// node was lost, so that the peer has ended its communicators.
-	left, doubting bool
-	lostBy         int // the seat of the node that has lost this one, if doubting
+	by       int // the rank that has lost its link, not the rank that relays the report
+	text     string
+	left     bool // the failed node has said goodbye to this node
+	doubting bool // this node is reported lost, and the peer has ended its communicators
+	lostBy   int  // if doubting: the slot of the node that has lost this node; else -1
 }
 
 func (e *reportedError) Error() string {
@@ -131,11 +142,11 @@ func (e *reportedError) Error() string {
 
 func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
 
-// Blames implements [engine.Blamer]: a peer that doubts this node believes the node that
-// has lost it, which is the one to name.
+// Blames implements [engine.Blamer]. The node to name is not the peer that doubts this node
+// but the node that has lost it.
 func (e *reportedError) Blames() int { return e.lostBy }
 
-// reason is what to tell others of an error.
+// reason returns the text of an error for reports to other nodes.
 func reason(err error) string {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.text
@@ -143,102 +154,98 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// News are the details of an event.
+// news are the details of an event.
 type news struct {
-	err    error       // why the peer is of no use; nil if it left or stays
-	from   *link.Link  // the link that has ended, or that has brought the report; nil if neither
-	report wire.Failed // of another node
+	err    error       // the reason of a failure; nil if the peer left or stays
+	from   *link.Link  // the link that has ended or has delivered the report, or nil
+	report wire.Failed // the report of another node
 }
 
-// apply changes the state of a peer and carries the effects out. Events of all peers
-// follow each other: an event that arrives while another one is being carried out
-// finds that everything has been said and done.
+// apply changes the state of a peer and carries out the effects. An event that arrives
+// meanwhile waits until all effects have been carried out.
 //
-// The order of the effects is that of their declaration in package member. The seed
+// The order of the effects is that of their declaration in package membership. The seed
 // hears of a failure first, so that the next view comes soon; then the log and the
-// program. The other nodes hear of it before operations of this one end: a program
+// program. The other nodes are told before operations of this node end: a program
 // may close its node as soon as a call has failed, and its goodbye must not
 // arrive before the reason for it, or this node would be taken for the reason. Links are
 // closed last, when nothing uses them any more. Nothing here blocks.
-func (m *Mesh) apply(seat int, e membership.PeerEvent, n news) {
-	m.telling.Lock()
-	defer m.telling.Unlock()
+func (m *Mesh) apply(slot int, e membership.PeerEvent, n news) {
+	m.applying.Lock()
+	defer m.applying.Unlock()
 	m.mu.Lock()
 	var effects membership.PeerEffects
-	m.states[seat], effects = m.states[seat].Next(e)
-	id, l := m.nodes[seat].ID, m.links[seat]
-	if n.report.Node != id { // It is the news of this node.
-		n.report = wire.Failed{Node: id, By: m.cfg.Self, Epoch: m.view.Epoch}
+	p := &m.peers[slot]
+	p.state, effects = p.state.Next(e)
+	node, rank, l := p.node, p.rank, p.link
+	if n.report.Node != node.ID { // This node reports it.
+		n.report = wire.Failed{Node: node.ID, By: m.cfg.Self, Epoch: m.view.Epoch}
 	}
 	n.report.Closed = effects.Has(membership.TellClosed)
 	switch e {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
-		m.reports[seat] = cmp.Or(m.reports[seat], n.err)
+		p.report = cmp.Or(p.report, n.err)
 	case membership.Goodbye:
-		if r, ok := m.reports[seat].(*reportedError); ok {
+		if r, ok := p.report.(*reportedError); ok {
 			n.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
 		}
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
-		m.reports[seat] = nil
+		p.report = nil
 	}
-	links := slices.Clone(m.links)
-	m.mu.Unlock()
-	m.report(id, effects, n.err)
-	m.notify(seat, effects, n.err)
+	var others []*link.Link
 	if effects&(membership.TellLost|membership.TellClosed) != 0 {
-		m.tell(links, seat, n)
+		others = m.othersLocked(slot, n.from)
+	}
+	m.mu.Unlock()
+	m.notify(rank, node, effects, n.err)
+	for _, other := range others {
+		other.Failed(n.report, reason(n.err))
 	}
 	if effects.Has(membership.TellPeer) && l != nil {
 		l.Failed(n.report, reason(n.err))
 	}
-	m.end(seat, l, e, effects, n.err)
+	m.end(slot, l, e, effects, n.err)
 	if effects.Has(membership.DropLink) {
-		m.drop(seat, l)
+		m.drop(slot, l)
 	}
 }
 
-// report tells the session with the seed.
-func (m *Mesh) report(id membership.NodeID, effects membership.PeerEffects, err error) {
+// notify tells the session with the seed, the log and the program.
+func (m *Mesh) notify(rank int, n membership.Node, effects membership.PeerEffects, err error) {
 	if effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
-		m.cfg.Lost(id, err)
+		m.cfg.Lost(n.ID, err)
 	}
 	if effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
-		m.cfg.Left(id)
+		m.cfg.Left(n.ID)
 	}
-}
-
-// notify writes to the log, and passes failures to the program.
-func (m *Mesh) notify(seat int, effects membership.PeerEffects, err error) {
 	if effects.Has(membership.NotifyLeft) {
-		m.log.Info("a node has left", m.note(seat))
+		m.log.Info("a node has left", describe(rank, n))
 	}
 	if effects.Has(membership.NotifyRemoved) {
-		m.log.Info("a node is not in the world any more", m.note(seat))
+		m.log.Info("a node is not in the world any more", describe(rank, n))
 	}
 	switch {
 	case effects.Has(membership.NotifyFailed):
-		m.log.Error("a node has failed", m.note(seat), "reason", err)
+		m.log.Error("a node has failed", describe(rank, n), "reason", err)
 	case effects.Has(membership.NotifyLost):
-		m.log.Warn("a node that has left counts as failed", m.note(seat), "reason", err)
+		m.log.Warn("a node that has left counts as failed", describe(rank, n), "reason", err)
 	default:
 		return
 	}
 	if m.cfg.Failed != nil {
-		m.mu.Lock()
-		n, rank := m.nodes[seat], m.ranks[seat]
-		m.mu.Unlock()
 		m.cfg.Failed(rank, n, err)
 	}
 }
 
-// tell tells all other nodes that a peer was lost, except the peer and the node that has
-// brought the news.
-func (m *Mesh) tell(links []*link.Link, lost int, n news) {
-	for seat, l := range links {
-		if seat != lost && seat != m.self && l != nil && l != n.from {
-			l.Failed(n.report, reason(n.err))
+// othersLocked returns the links to all nodes except this one, the given slot, and the
+// sender of the news.
+func (m *Mesh) othersLocked(slot int, from *link.Link) (links []*link.Link) {
+	for other, p := range m.peers {
+		if p.link != nil && other != slot && other != m.self && p.link != from {
+			links = append(links, p.link)
 		}
 	}
+	return links
 }
 
 // end ends the communicators and operations that cannot go on without a peer.
@@ -260,9 +267,14 @@ func (m *Mesh) end(seat int, l *link.Link, e membership.PeerEvent, effects membe
 	}
 }
 
-func (m *Mesh) note(seat int) slog.Attr {
+// note describes the node of a slot in a log line.
+func (m *Mesh) note(slot int) slog.Attr {
 	m.mu.Lock()
-	n, rank := m.nodes[seat], m.ranks[seat]
+	rank, n := m.peers[slot].rank, m.peers[slot].node
 	m.mu.Unlock()
+	return describe(rank, n)
+}
+
+func describe(rank int, n membership.Node) slog.Attr {
 	return slog.Group("node", "rank", rank, "id", n.ID.String(), "addr", list(n.Addrs))
 }

@@ -21,7 +21,7 @@ func TestForm(t *testing.T) {
 		inBubble(t, n, func(w *world) {
 			w.form()
 			for rank, m := range w.meshes {
-				for peer := range m.links {
+				for peer := range m.peers {
 					if l := w.linkOf(rank, peer); l == nil || l.Peer != peer {
 						t.Errorf("%d ranks: rank %d has the wrong link to rank %d", n, rank, peer)
 					}

@@ -1,9 +1,10 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -11,161 +12,132 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// seat gives a node a seat. It is called with the lock held, or before anyone else
-// has m.
-func (m *Mesh) seat(n membership.Node, rank int) (seat int) {
+// addPeerLocked gives a node a slot. Form calls it without the lock.
+func (m *Mesh) addPeerLocked(n membership.Node, rank int) (slot int) {
+	added := peer{node: n, rank: rank, state: membership.PeerLinked}
 	if len(m.free) > 0 {
-		seat, m.free = m.free[0], m.free[1:]
-		m.nodes[seat], m.ranks[seat] = n, rank
-		m.states[seat], m.reports[seat] = membership.PeerLinked, nil
-		return seat
+		slot, m.free = m.free[0], m.free[1:]
+		m.peers[slot] = added
+		return slot
 	}
-	m.nodes = append(m.nodes, n)
-	m.ranks = append(m.ranks, rank)
-	m.links = append(m.links, nil)
-	m.routes = append(m.routes, nil)
-	m.states = append(m.states, membership.PeerLinked)
-	m.reports = append(m.reports, nil)
-	return len(m.nodes) - 1
+	m.peers = append(m.peers, added)
+	return len(m.peers) - 1
 }
 
-// seatOf is the seat of a node that has one. It is called with the lock held.
-func (m *Mesh) seatOf(id membership.NodeID) (seat int, ok bool) {
+// slotOf returns the slot of a node. It is called with the lock held.
+func (m *Mesh) slotOf(id membership.NodeID) (slot int, ok bool) {
 	if id == (membership.NodeID{}) {
-		return 0, false // as seats that are free have it
+		return 0, false // the ID in free slots
 	}
-	return membership.View{Nodes: m.nodes}.Rank(id)
+	slot = slices.IndexFunc(m.peers, func(p peer) bool { return p.node.ID == id })
+	return max(slot, 0), slot >= 0
 }
 
-// node is who has a seat.
-func (m *Mesh) node(seat int) membership.Node {
+// node returns the node of a slot.
+func (m *Mesh) node(slot int) membership.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nodes[seat]
+	return m.peers[slot].node
 }
 
-// Expect lets nodes connect themselves to this one that are not in the view, but
-// may be in the next. That they do not, or do it anew, is no failure, even if they have
-// been linked to this node before.
+// Expect accepts connections from nodes that are not in the view but may be in the next
+// one. It is no failure if they do not connect or connect again, even if they have been
+// linked to this node before.
 func (m *Mesh) Expect(nodes []membership.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range nodes {
-		seat, known := m.seatOf(n.ID)
+		slot, known := m.slotOf(n.ID)
 		if _, in := m.view.Rank(n.ID); in {
 			continue
 		}
 		if !known {
-			seat = m.seat(n, -1)
+			slot = m.addPeerLocked(n, -1)
 		}
-		m.expected[seat] = true
-		m.states[seat], _ = m.states[seat].Next(membership.Expected)
-		m.reports[seat] = nil
+		p := &m.peers[slot]
+		p.expected, p.report = true, nil
+		p.state, _ = p.state.Next(membership.Expected)
 	}
 }
 
-// Forget undoes Expect for a node that does not come: its link ends, and its number is for
-// another one, so that nodes that never enter take no memory. A node that has been in a
-// view keeps its number.
+// Forget undoes Expect for a node that does not join. Its link ends and its slot is reused, so
+// that nodes that never join take no memory. A node that has been in a view keeps its slot.
 func (m *Mesh) Forget(id membership.NodeID) {
 	m.mu.Lock()
-	seat, known := m.seatOf(id)
-	forget := known && m.expected[seat] && m.ranks[seat] < 0
-	var l *link.Link
-	if forget {
-		l = m.links[seat]
-		delete(m.expected, seat)
-	}
-	m.mu.Unlock()
-	if !forget {
+	slot, known := m.slotOf(id)
+	if !known || !m.peers[slot].expected || m.peers[slot].rank >= 0 {
+		m.mu.Unlock()
 		return
 	}
-	m.drop(seat, l)
+	m.peers[slot].expected = false
+	l := m.peers[slot].link
+	m.mu.Unlock()
+	m.drop(slot, l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.parted, seat)
-	m.nodes[seat] = membership.Node{}
-	m.free = append(m.free, seat)
+	m.peers[slot] = peer{}
+	m.free = append(m.free, slot)
 }
 
-// dialBeside links this node to others that join as it does, before it. That one cannot be
-// reached matters only to it and to this node, which are not let in together then.
-func (m *Mesh) dialBeside(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, besidePatience)
+// dialJoining links this node to the other joining nodes before it. A node that cannot be
+// reached is not let in together with this one, but does not fail Form.
+func (m *Mesh) dialJoining(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
 	defer cancel()
-	slots := make(chan struct{}, dialsMax)
-	var dials sync.WaitGroup
-	for seat := m.self - 1; seat >= 0 && !m.isRequired(seat); seat-- {
-		dials.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			if err := m.dial(ctx, seat); err != nil {
-				m.log.Debug("no link to a node that joins as well", m.note(seat), "err", err)
-			}
-		})
-	}
-	dials.Wait()
+	m.dialAll(ctx, func(slot int) bool { return !m.isRequired(slot) }, func(slot int, err error) {
+		m.log.Debug("no link to a node that joins as well", m.note(slot), "err", err)
+	}).Wait()
 }
 
-// besidePatience is how long a node tries to reach others that join as it does.
-const besidePatience = 2 * time.Second
+// joiningTimeout bounds dialJoining.
+const joiningTimeout = 2 * time.Second
 
-// reportLink tells the session whether the link to a node that is expected stands.
-func (m *Mesh) reportLink(seat int) {
+// reportLink tells the session with the seed whether the link to an expected node is up.
+func (m *Mesh) reportLink(slot int) {
 	if m.cfg.Linked == nil {
 		return
 	}
 	m.reporting.Lock()
 	defer m.reporting.Unlock()
 	m.mu.Lock()
-	id, expected, up := m.nodes[seat].ID, m.expected[seat], m.links[seat] != nil
+	p := m.peers[slot]
 	m.mu.Unlock()
-	if expected {
-		m.cfg.Linked(id, up)
+	if p.expected {
+		m.cfg.Linked(p.node.ID, p.link != nil)
 	}
 }
 
-// Beside returns the nodes that join as this one does and that it has links to.
+// Beside returns the other joining nodes of the first view that this node has links to.
 func (m *Mesh) Beside() (ids []membership.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for seat, l := range m.links {
-		if l != nil && seat != m.self && seat < m.cfg.View.Size() && !m.isRequired(seat) {
-			ids = append(ids, m.nodes[seat].ID)
+	for slot, p := range m.peers[:m.cfg.View.Size()] {
+		if p.link != nil && slot != m.self && !m.isRequired(slot) {
+			ids = append(ids, p.node.ID)
 		}
 	}
 	return ids
 }
 
 var (
-	// errRemoved is why links to nodes end that are not in the view any more.
-	errRemoved = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
-	// errUnlinked is what is wrong with a node of a view that has no link to this
-	// one.
+	errRemoved  = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
 	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
 )
 
-// settleDefault is Config.SettleTimeout where neither that nor HeartbeatTimeout is set.
+// settleDefault is used if neither Config.SettleTimeout nor HeartbeatTimeout is set.
 const settleDefault = 5 * time.Second
 
-// adoptTimeout is how long a node of a view may not be linked to this one. Those that
-// watch it have confirmed their links before it was let in, so that others that wait are
-// few: on a lossy network, the last packet of a handshake may come after several attempts.
+// adoptTimeout is how long Adopt waits for the links to new nodes. The nodes that watch
+// a new node have confirmed their links before it was let in, so that few others wait.
+// On a lossy network, the last packet of a handshake may need several attempts.
 func (m *Mesh) adoptTimeout() time.Duration {
-	switch {
-	case m.cfg.SettleTimeout > 0:
-		return m.cfg.SettleTimeout
-	case m.cfg.HeartbeatTimeout > 0:
-		return m.cfg.HeartbeatTimeout
-	}
-	return settleDefault
+	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
-// Adopt goes on with the nodes of a later view: doubts about them are over, and
-// who was expected has come. Those of them that are not linked to this node, even
-// after SettleTimeout, are lost. The links to all others end, but for nodes that are still
-// expected. If ctx ends while they may still come, its cause is the error, and the
-// view is not adopted: that says nothing of them.
+// Adopt continues with the nodes of a later view. It clears doubts about them. New nodes that
+// are not linked to this node within SettleTimeout are lost. The links to nodes that are
+// neither in the view nor expected end. If ctx ends while Adopt waits for links, it
+// returns the cause of ctx and the old view stays.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	if err := m.settle(ctx, v); err != nil {
 		return err
@@ -173,40 +145,47 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	m.mu.Lock()
 	m.view = v
 	for rank, n := range v.Nodes {
-		seat, ok := m.seatOf(n.ID)
+		slot, ok := m.slotOf(n.ID)
 		if !ok {
-			seat = m.seat(n, rank)
+			slot = m.addPeerLocked(n, rank)
 		}
-		m.ranks[seat] = rank
-		delete(m.expected, seat)
+		m.peers[slot].rank, m.peers[slot].expected = rank, false
 	}
-	seats := len(m.nodes)
+	peers := slices.Clone(m.peers)
 	m.mu.Unlock()
-	for seat := range seats {
-		m.adopt(seat, v)
+	for slot, p := range peers {
+		_, stays := v.Rank(p.node.ID)
+		switch {
+		case p.node.ID == (membership.NodeID{}), p.expected:
+		case !stays:
+			m.apply(slot, membership.AdoptedOut, news{err: errRemoved})
+		case m.link(slot) == nil:
+			m.apply(slot, membership.AdoptedUnlinked, news{err: errUnlinked})
+		default:
+			m.apply(slot, membership.AdoptedIn, news{})
+		}
 	}
 	return nil
 }
 
-// settle waits for links to the nodes of a view that were expected.
+// settle waits for the links to the nodes of a view that were expected.
 func (m *Mesh) settle(ctx context.Context, v membership.View) error {
-	patience := time.NewTimer(m.adoptTimeout())
-	defer patience.Stop()
+	timeout := time.NewTimer(m.adoptTimeout())
+	defer timeout.Stop()
 	for {
 		m.mu.Lock()
-		grown, missing := m.grown, 0
-		for _, n := range v.Nodes {
-			if seat, ok := m.seatOf(n.ID); ok && m.expected[seat] && m.links[seat] == nil {
-				missing++
-			}
-		}
+		grown := m.grown
+		complete := !slices.ContainsFunc(m.peers, func(p peer) bool {
+			_, in := v.Rank(p.node.ID)
+			return in && p.expected && p.link == nil
+		})
 		m.mu.Unlock()
-		if missing == 0 {
+		if complete {
 			return nil
 		}
 		select {
 		case <-grown:
-		case <-patience.C:
+		case <-timeout.C:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -214,35 +193,21 @@ func (m *Mesh) settle(ctx context.Context, v membership.View) error {
 	}
 }
 
-// adopt is Adopt for one seat.
-func (m *Mesh) adopt(seat int, v membership.View) {
+func (m *Mesh) link(slot int) *link.Link {
 	m.mu.Lock()
-	n, l, expected := m.nodes[seat], m.links[seat], m.expected[seat]
-	if n.ID == (membership.NodeID{}) {
-		m.mu.Unlock()
-		return // no node has this seat now
-	}
-	m.mu.Unlock()
-	_, stays := v.Rank(n.ID)
-	switch {
-	case expected:
-	case !stays:
-		m.apply(seat, membership.AdoptedOut, news{err: errRemoved})
-	case l == nil:
-		m.apply(seat, membership.AdoptedUnlinked, news{err: errUnlinked})
-	default:
-		m.apply(seat, membership.AdoptedIn, news{})
-	}
+	defer m.mu.Unlock()
+	return m.peers[slot].link
 }
 
-// drop gives up the link to a node that is not in the world any more.
-func (m *Mesh) drop(seat int, l *link.Link) {
+// drop ends the link to a node that is not in the world any more.
+func (m *Mesh) drop(slot int, l *link.Link) {
 	if l == nil {
 		return
 	}
 	m.mu.Lock()
-	m.links[seat], m.routes[seat] = nil, nil
-	m.part(l)
+	p := &m.peers[slot]
+	p.link, p.route = nil, nil
+	p.noteEnd(l)
 	if !m.closing {
 		m.wg.Go(l.Abort)
 	}

@@ -147,7 +147,7 @@ func (w *world) stateOf(of, rank int) membership.PeerState {
 	m := w.meshes[of]
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.states[rank]
+	return m.peers[rank].state
 }
 
 // TestLeaveWithoutLoss: a rank that leaves in good order ends nothing that does not need

@@ -1,11 +1,9 @@
-// Package mesh links a node to all other nodes of its view, and watches over
-// the links.
+// Package mesh links a node to all other nodes of its view and watches the links.
 //
-// Form dials the nodes before this one in the view and accepts those behind
-// it, over the best of several paths; it returns when every link stands. Paths
-// tells which way each node is reached. When a node fails, whoever notices
-// tells all others, so that the failure of a node ends what waits for it on
-// every rank and not only on its neighbours.
+// [Form] dials the nodes before this one in the view and accepts the nodes behind it, over
+// the best of several paths. It returns when every link is up. [Mesh.Paths] reports
+// the path to each node. A node that loses a link tells all others, so that the failure of a
+// node ends the operations that wait for it on every rank.
 package mesh
 
 import (
@@ -24,100 +22,98 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config configures a Mesh.
+// Config configures a Mesh. Its functions must not block; nil functions are not called.
 type Config struct {
-	// Self is this node, and View all nodes. World of them, the first ones, are in
-	// the world; 0 is all. Those behind them wait for it to let them in, as this node
-	// does: Form links it to them as far as they can be reached soon.
+	// Self returns the ID of this node. View lists all nodes: the first World of them are in the
+	// world, or all if World is 0. The others are joining, as this node is. Form links
+	// this node to a joining node if it can do so quickly.
 	Self  membership.NodeID
 	View  membership.View
 	World int
-	// Paths reach them, the best first. Close closes their transports.
+	// Paths are tried in order of preference. Close closes their transports.
 	Paths []Path
 	// Loop makes both ends of a connection from this node to itself.
 	Loop func(ctx context.Context) (out, in transport.Conn, err error)
-	// HeartbeatInterval is how often a silent peer that this node watches is
-	// asked for a sign of life, and HeartbeatTimeout how long it may be
-	// silent. 0 means never.
+	// HeartbeatInterval is the silence after which a watched peer is sent a ping, and
+	// HeartbeatTimeout the silence after which its link fails. 0 disables both.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// SettleTimeout is how long Adopt waits for links to nodes that are new in a view. 0
-	// is HeartbeatTimeout, or else settleDefault.
+	// SettleTimeout is how long Adopt waits for links to the new nodes of a view. The
+	// default is HeartbeatTimeout, or settleDefault without one.
 	SettleTimeout time.Duration
-	// Linked is called when the link to an expected node stands, or is lost. The last call
-	// has the present state. It must not block; nil ignores.
+	// Linked is called when the link to an expected node comes up or is lost. The last
+	// call has the current state.
 	Linked func(id membership.NodeID, up bool)
-	// Lost is called when this node has lost its link to another, but not when
-	// others have. It must not block; nil ignores.
+	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)
-	// Left is called when another node has taken its leave of this one. It must not
-	// block; nil ignores.
+	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
-	// Failed is called when a node counts as failed, with its last rank, whether this
-	// node or another one has lost it. It is not called for a node that leaves, unless
-	// its goodbye does not reach another node, nor for one that is not in the next
-	// view for another reason. It must not block; nil ignores.
+	// Failed is called with the last rank of a node that this node or another one has
+	// lost. It is not called for a node that leaves, unless its goodbye misses
+	// another node, nor for a node that the next view omits for another reason.
 	Failed func(rank int, n membership.Node, err error)
-	// Newest returns the newest view that the seed has made, which this node may not have
-	// adopted. Peers that are not in it are watched. It must not block; nil is the view
-	// that this node has adopted.
+	// Newest returns the newest view of the seed, which this node may not have adopted.
+	// Peers that are not in it are watched. The default is the adopted view.
 	Newest func() membership.View
-	// EagerMax is that of the engine.
+	// EagerMax is engine.Config.EagerMax.
 	EagerMax int
-	// Log takes notes; nil discards them.
+	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
 
-// A Mesh is the links of a node to all nodes of its view.
+// A Mesh holds the links of a node to all nodes of its view.
 //
-// Its nodes have seats, which they keep: those of the first view have their ranks
-// there, and those that are expected later the next ones, in the order in which
-// this node hears of them.
+// Every node has a slot, whose index is Link.Peer. A node keeps its slot while its rank
+// changes from view to view. In the first view the slots are the ranks; nodes that are
+// expected later get the next slots in the order of Expect.
 type Mesh struct {
 	cfg    Config
-	self   int // the seat of this node
+	self   int // the slot of this node
 	engine *engine.Engine
 	minder link.Minder
 	log    *slog.Logger
 
-	// telling is held while apply changes the state of a peer and carries the
-	// effects out: an event that arrives meanwhile must find all of them done.
-	telling sync.Mutex
-	// reporting is held while cfg.Linked is called, so that the last call has the present
-	// state.
+	// applying is held while apply changes the state of a peer and carries out the
+	// effects, so that events are applied one after the other.
+	applying sync.Mutex
+	// reporting is held while cfg.Linked is called.
 	reporting sync.Mutex
 
-	mu       sync.Mutex
-	nodes    []membership.Node // by seat, as are all that follow
-	ranks    []int             // the last that they had, -1: none yet
-	links    []*link.Link
-	routes   []*route
-	free     []int                  // seats of nodes that did not come, to be used again
-	expected map[int]bool           // they are in no view yet
-	grown    chan struct{}          // closed when there is a link to one of these
-	states   []membership.PeerState // changed by apply, Expect and shut
-	reports  []error                // of other nodes about each, the first since it was linked
-	parted   map[int]func() bool    // whether those whose links have ended are gone
-
-	view    membership.View // the newest
-	loop    *link.Link      // the other end of the link to itself
-	missing int             // links to nodes of the first view that are required
-	changed chan struct{}   // gets a value when none is missing
+	mu      sync.Mutex
+	peers   []peer        // by slot
+	free    []int         // slots of forgotten nodes, for reuse
+	grown   chan struct{} // closed when an expected node is linked
+	view    membership.View
+	loop    *link.Link    // the accepting end of the link to this node
+	missing int           // required links of the first view that are not up
+	changed chan struct{} // has a value after missing became 0
 	formed  bool
-	redial  func(seat int) // makes a link again
+	redial  func(slot int) // links a node again
 	closing bool
 
 	arrivals arrivals
-	lobby    *lobby
+	pending  *pendingConns
 
-	closed   chan struct{} // by Close, at its end
+	closed   chan struct{} // closed when Close is done
 	closeErr error
 
-	start func() // begins to watch over the peers
+	start func() // starts to watch the peers
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 }
 
-// An UnreachableError says to which rank no link could be made.
+// A peer is the content of a slot. Mesh.mu guards it.
+type peer struct {
+	node     membership.Node
+	rank     int        // the latest; -1 before the first view with the node
+	link     *link.Link // nil if it is not up
+	route    *route     // of link
+	expected bool       // the node is in no view yet
+	state    membership.PeerState
+	report   error       // the first report of another node since the peer was linked
+	ended    func() bool // after link has ended: whether the process of the peer has, too
+}
+
+// An UnreachableError is returned if a rank could not be linked.
 type UnreachableError struct {
 	Rank  int
 	Node  membership.NodeID
@@ -129,13 +125,12 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("cannot reach rank %d (%s) at %s: %v", e.Rank, e.Node, list(e.Addrs), e.Err)
 }
 
-// Reason is the error without the rank.
+// Reason returns the error without the rank.
 func (e *UnreachableError) Reason() error { return fmt.Errorf("at %s: %w", list(e.Addrs), e.Err) }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Form links this node to all others. If it fails it leaves nothing behind
-// but the transports.
+// Form links this node to all others. If it fails, only the transports remain open.
 func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	self, ok := cfg.View.Rank(cfg.Self)
 	if !ok {
@@ -149,12 +144,11 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		expected: make(map[int]bool), grown: make(chan struct{}), parted: make(map[int]func() bool),
-		changed:  make(chan struct{}, 1),
-		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, lobby: newLobby(), closed: make(chan struct{}),
+		grown: make(chan struct{}), changed: make(chan struct{}, 1), closed: make(chan struct{}),
+		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, pending: newPendingConns(),
 	}
 	for rank, n := range cfg.View.Nodes {
-		if m.seat(n, rank); rank != self && m.isRequired(rank) {
+		if m.addPeerLocked(n, rank); rank != self && m.isRequired(rank) {
 			m.missing++
 		}
 	}
@@ -162,10 +156,10 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	run, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.start = func() { m.wg.Go(func() { m.watch(run) }) }
-	m.redial = func(seat int) {
+	m.redial = func(slot int) {
 		m.wg.Go(func() {
-			if err := m.dial(run, seat); err != nil {
-				m.log.Warn("lost a link that was just made", m.note(seat), "err", err)
+			if err := m.dial(run, slot); err != nil {
+				m.log.Warn("lost a link that was just made", m.note(slot), "err", err)
 			}
 		})
 	}
@@ -176,88 +170,102 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	return m, nil
 }
 
-// Formed says that all nodes have made their links. Until then a link that is
-// lost is made again, because its other end may never have seen it stand;
-// from now on its end is the failure of a node.
+// Formed is called when all nodes have made their links. Before, a lost link is made again,
+// because its other end may never have seen it up. Afterwards the end of a link is the
+// failure of a node.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
-	missing := m.missing
-	m.formed = missing == 0
-	var beside []int // nodes that join as this one does
-	for seat := m.cfg.World; m.formed && m.cfg.World > 0 && seat < m.cfg.View.Size(); seat++ {
-		if seat != m.self {
-			m.expected[seat] = true
-			beside = append(beside, seat)
+	m.formed = m.missing == 0
+	var joining []int
+	for slot := range m.cfg.View.Size() {
+		if m.formed && slot != m.self && !m.isRequired(slot) {
+			m.peers[slot].expected = true
+			joining = append(joining, slot)
 		}
 	}
+	formed := m.formed
 	m.mu.Unlock()
-	if missing > 0 {
-		return m.unlinked(transport.ErrPeerGone)
+	if !formed {
+		return m.missingLink(transport.ErrPeerGone)
 	}
-	for _, seat := range beside {
-		m.reportLink(seat)
+	for _, slot := range joining {
+		m.reportLink(slot)
 	}
 	m.start()
 	return nil
 }
 
-// form makes all links: to itself, to the ranks before it, from those behind.
+// form makes all links: to this node, to the slots before it, and from those behind it.
 func (m *Mesh) form(ctx, run context.Context) error {
-	out, in, err := m.cfg.Loop(ctx)
-	if err != nil {
-		return fmt.Errorf("mesh: link to itself: %w", err)
-	}
-	here, err := m.newLink(ctx, &route{conn: out}, m.self, link.Config{})
-	if err != nil {
-		in.Close()
+	if err := m.linkSelf(ctx); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	m.links[m.self] = here
-	m.mu.Unlock()
-	there, err := m.newLink(ctx, &route{conn: in}, m.self, link.Config{})
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.loop = there
-	m.mu.Unlock()
 	for i := range m.cfg.Paths {
 		m.wg.Go(func() { m.accept(run, &m.cfg.Paths[i]) })
 	}
 	dialing, ctx, cancel := shares(ctx)
 	errs := make(chan error, m.self)
-	var dials sync.WaitGroup
+	dials := m.dialAll(dialing, m.isRequired, func(_ int, err error) { errs <- err })
 	defer func() { cancel(); dials.Wait() }()
-	slots := make(chan struct{}, dialsMax)
-	for seat := m.self - 1; seat >= 0; seat-- {
-		if !m.isRequired(seat) {
-			continue
-		}
-		dials.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			if err := m.dial(dialing, seat); err != nil {
-				errs <- err
-			}
-		})
-	}
 	for !m.isComplete() {
 		select {
 		case <-m.changed:
 		case err := <-errs:
 			return err
 		case <-ctx.Done():
-			return m.unlinked(context.Cause(ctx))
+			return m.missingLink(context.Cause(ctx))
 		}
 	}
-	m.dialBeside(dialing)
+	m.dialJoining(dialing)
 	return nil
 }
 
-// isRequired reports whether Form fails without a link to a node of the first view.
-func (m *Mesh) isRequired(seat int) bool {
-	return seat < m.cfg.View.Size() && (m.cfg.World == 0 || seat < m.cfg.World)
+// linkSelf links this node to itself.
+func (m *Mesh) linkSelf(ctx context.Context) error {
+	out, in, err := m.cfg.Loop(ctx)
+	if err != nil {
+		return fmt.Errorf("mesh: link to itself: %w", err)
+	}
+	dialed, err := m.newLink(ctx, &route{conn: out}, m.self, link.Config{})
+	if err != nil {
+		in.Close()
+		return err
+	}
+	m.mu.Lock()
+	m.peers[m.self].link = dialed
+	m.mu.Unlock()
+	accepted, err := m.newLink(ctx, &route{conn: in}, m.self, link.Config{})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.loop = accepted
+	m.mu.Unlock()
+	return nil
+}
+
+// dialAll links this node to the slots before it that include selects, dialsMax at a time,
+// the nearest first. failed is called for each slot that cannot be linked.
+func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed func(slot int, err error)) *sync.WaitGroup {
+	dials, tokens := new(sync.WaitGroup), make(chan struct{}, dialsMax)
+	for slot := m.self - 1; slot >= 0; slot-- {
+		if !include(slot) {
+			continue
+		}
+		dials.Go(func() {
+			tokens <- struct{}{}
+			defer func() { <-tokens }()
+			if err := m.dial(ctx, slot); err != nil {
+				failed(slot, err)
+			}
+		})
+	}
+	return dials
+}
+
+// isRequired reports whether Form fails without a link to a slot of the first view.
+func (m *Mesh) isRequired(slot int) bool {
+	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
 }
 
 func (m *Mesh) isComplete() bool {
@@ -266,15 +274,14 @@ func (m *Mesh) isComplete() bool {
 	return m.missing == 0
 }
 
-// unlinked says which rank has not come.
-func (m *Mesh) unlinked(cause error) error {
+// missingLink returns the error of Form: it names a required node without a link.
+func (m *Mesh) missingLink(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for seat, l := range m.links {
-		if l == nil && !m.expected[seat] && m.isRequired(seat) {
-			n := m.nodes[seat]
-			err := &UnreachableError{Rank: m.ranks[seat], Node: n.ID, Addrs: n.Addrs, Err: cause}
-			if seat > m.self {
+	for slot, p := range m.peers {
+		if p.link == nil && !p.expected && m.isRequired(slot) {
+			err := &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: cause}
+			if slot > m.self {
 				err.Err = fmt.Errorf("it has not connected to this node: %w", cause)
 			}
 			err.Err = m.orFiles(err.Err)
@@ -284,8 +291,8 @@ func (m *Mesh) unlinked(cause error) error {
 	return cause
 }
 
-// orFiles adds to why a node is not reached that this process has had no files for
-// sockets: then what it got from others, as their silence, says little.
+// orFiles adds to the reason of a failed dial that this process has run out of file
+// descriptors: the silence of the other node may be a consequence.
 func (m *Mesh) orFiles(why error) error {
 	for _, p := range m.cfg.Paths {
 		if user := transport.CapabilitiesOf(p.Transport).FileUser; user != nil {
@@ -298,8 +305,8 @@ func (m *Mesh) orFiles(why error) error {
 }
 
 // newLink makes a link of the connections of a route, or closes them.
-func (m *Mesh) newLink(ctx context.Context, r *route, seat int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Log, cfg.Minder = seat, m.log, &m.minder
+func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
+	cfg.Peer, cfg.Log, cfg.Minder = slot, m.log, &m.minder
 	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
 	if err != nil {
 		r.close()
@@ -307,49 +314,34 @@ func (m *Mesh) newLink(ctx context.Context, r *route, seat int, cfg link.Config)
 	return l, err
 }
 
-// A handler passes the frames of a link to the engine, and its end and reports of
-// failures to the mesh, which tells the engine the consequences. It ignores the
-// ends of links that are not in use: for the engine, a node has one link.
+// A handler passes the frames of a link to the engine. Ends of links and reports of failures
+// go to the mesh alone, which decides and then tells the engine the consequences.
 type handler struct {
 	*engine.Engine
 	mesh *Mesh
 }
 
-func (h handler) Lost(l *link.Link, err error) {
-	if h.mesh.uses(l) {
-		h.mesh.lost(l, err)
-	}
-}
+func (h handler) Lost(l *link.Link, err error) { h.mesh.linkEnded(l, lossEvent(err), err) }
 
-func (h handler) Left(l *link.Link) {
-	if h.mesh.uses(l) {
-		h.mesh.left(l)
-	}
-}
+func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, nil) }
 
-func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.told(l, f, text) }
+func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 
-func (m *Mesh) uses(l *link.Link) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.links[l.Peer] == l || m.loop == l
-}
-
-// add puts a link to a rank to use.
+// add puts a link into the slot of its peer. It replaces a link that the peer has given up.
 func (m *Mesh) add(l *link.Link, r *route) error {
-	seat := l.Peer
+	slot := l.Peer
 	m.mu.Lock()
-	// The number may belong to another node by now.
-	refuse := m.closing || m.formed && !m.expected[seat] || r.peer != (membership.NodeID{}) && r.peer != m.nodes[seat].ID
-	old, expected := m.links[seat], m.expected[seat]
-	if !refuse {
-		m.links[seat], m.routes[seat] = l, r
-		delete(m.parted, seat) // if it has come again
+	p := &m.peers[slot]
+	// Another node may have the slot by now.
+	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
+	old, expected, id := p.link, p.expected, p.node.ID
+	if !refused {
+		p.link, p.route, p.ended = l, r, nil
 		switch {
 		case expected:
 			close(m.grown)
 			m.grown = make(chan struct{})
-		case old == nil && m.isRequired(seat):
+		case old == nil && m.isRequired(slot):
 			m.missing--
 		}
 		if m.missing == 0 {
@@ -361,51 +353,29 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	}
 	m.mu.Unlock()
 	switch {
-	case refuse:
+	case refused:
 		l.Abort()
 		return errors.New("mesh: a second connection")
 	case old != nil:
-		old.Abort() // Its other end has given it up.
+		old.Abort()
 	}
 	if expected {
-		m.reportLink(seat)
+		m.reportLink(slot)
 	}
-	i := r.info(seat, m.node(seat).ID)
-	m.log.Debug("linked a node", m.note(seat), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
+	i := r.info(slot, id)
+	m.log.Debug("linked a node", m.note(slot), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
 	case <-l.Done():
-		// Nobody knew the link if its end was told before.
-		m.lost(l, cmp.Or(l.Err(), transport.ErrPeerClosed))
+		// The handler ignored an end before the link was in its slot.
+		err := cmp.Or(l.Err(), transport.ErrPeerClosed)
+		m.linkEnded(l, lossEvent(err), err)
 	default:
 	}
 	return nil
 }
 
-// unlink forgets a link that was lost before all nodes had made theirs. It
-// reports false if that is not so.
-func (m *Mesh) unlink(l *link.Link) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	expected := m.expected[l.Peer]
-	if m.formed && !expected {
-		return false
-	}
-	if m.links[l.Peer] != l {
-		return true
-	}
-	m.links[l.Peer], m.routes[l.Peer] = nil, nil
-	if expected || !m.isRequired(l.Peer) {
-		return true // It makes another one, or does not come.
-	}
-	m.missing++
-	if l.Peer < m.self && !m.closing {
-		m.redial(l.Peer)
-	}
-	return true
-}
-
-// Engine is the engine that the links serve.
+// Engine returns the engine that handles the frames of the links.
 func (m *Mesh) Engine() *engine.Engine { return m.engine }
 
-// Self is this node.
+// Self returns the ID of this node.
 func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }

@@ -167,7 +167,7 @@ func (w *world) linkOf(rank, to int) *link.Link {
 	m := w.meshes[rank]
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.links[to]
+	return m.peers[to].link
 }
 
 // end closes whatever is there.

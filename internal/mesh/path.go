@@ -90,8 +90,8 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
-		if i, ok := m.seatOf(n.ID); ok && i != m.self && m.routes[i] != nil {
-			infos = append(infos, m.routes[i].info(rank, n.ID))
+		if i, ok := m.slotOf(n.ID); ok && i != m.self && m.peers[i].route != nil {
+			infos = append(infos, m.peers[i].route.info(rank, n.ID))
 		}
 	}
 	return infos
@@ -104,8 +104,8 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	defer m.mu.Unlock()
 	links := make([]*link.Link, v.Size())
 	for rank, n := range v.Nodes {
-		if i, ok := m.seatOf(n.ID); ok {
-			links[rank] = m.links[i]
+		if i, ok := m.slotOf(n.ID); ok {
+			links[rank] = m.peers[i].link
 		}
 		if links[rank] == nil {
 			return nil, &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: errUnlinked}
@@ -120,13 +120,13 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rank, n := range v.Nodes {
-		i, ok := m.seatOf(n.ID)
-		if !ok || i == m.self || m.links[i] == nil || m.routes[i] == nil {
+		i, ok := m.slotOf(n.ID)
+		if !ok || i == m.self || m.peers[i].link == nil || m.peers[i].route == nil {
 			continue
 		}
-		t := m.links[i].Traffic()
+		t := m.peers[i].link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Over: m.routes[i].info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
+			Rank: rank, Over: m.peers[i].route.info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
 		})
 	}
 	return list

@@ -253,7 +253,7 @@ func TestBulkLost(t *testing.T) {
 		w.link()
 		old := [2]any{w.linkOf(0, 2), w.linkOf(2, 0)}
 		w.meshes[2].mu.Lock()
-		apart := w.meshes[2].routes[0].apart
+		apart := w.meshes[2].peers[0].route.apart
 		w.meshes[2].mu.Unlock()
 		apart.Close()
 		time.Sleep(time.Second)

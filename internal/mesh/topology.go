@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// RefusedTopology says why there is no mesh of a topology, or nothing if there is.
+// RefusedTopology returns the reason why a topology is not supported, or "" if it is.
 func RefusedTopology(name string) string {
 	kind, k, _ := strings.Cut(name, ":")
 	degree, err := strconv.Atoi(k)

@@ -10,120 +10,113 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// WatchedMax is how many peers a node watches.
+// WatchedMax is the number of peers that a node watches.
 const WatchedMax = 6
 
-// A pulse is what is known of the life of a watched peer.
-type pulse struct {
-	seat  int
-	heard uint64
+// A heartbeat is the state of a watched peer.
+type heartbeat struct {
+	slot  int
+	heard uint64    // Link.Heard
 	at    time.Time // when heard last grew
 }
 
-// A vigil is the watch of a node over its peers in a view.
-type vigil struct {
+// A watcher watches the peers of a node in one view.
+type watcher struct {
 	epoch             uint64
 	interval, timeout time.Duration
-	pulses            []*pulse
-	last              time.Time // of the last look
+	peers             []*heartbeat
+	last              time.Time // of the last check
 }
 
-func (m *Mesh) newVigil(now time.Time) *vigil {
-	view := m.newest()
-	v := &vigil{epoch: view.Epoch, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
-	self, _ := view.Rank(m.cfg.Self)
-	for _, r := range membership.Watched(view, self, WatchedMax) {
-		m.mu.Lock()
-		seat, _ := m.seatOf(view.Nodes[r].ID)
-		m.mu.Unlock()
-		v.pulses = append(v.pulses, &pulse{seat: seat, at: now})
+func (m *Mesh) newWatcher(now time.Time) *watcher {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := &watcher{epoch: m.view.Epoch, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
+	self, _ := m.view.Rank(m.cfg.Self)
+	for _, r := range membership.Watched(m.view, self, WatchedMax) {
+		slot, _ := m.slotOf(m.view.Nodes[r].ID)
+		w.peers = append(w.peers, &heartbeat{slot: slot, at: now})
 	}
-	return v
+	return w
 }
 
-// watchRemoved adds the peers that are not in the newest view of the seed. One of them may
-// have left, and its goodbye to this node been lost; if this node does not watch it, and
-// waits for it, nothing else would tell.
-func (m *Mesh) watchRemoved(v *vigil, now time.Time) {
+// watchRemoved adds the peers that are not in the newest view of the seed. Such a peer may
+// have left, and its goodbye to this node may be lost. If this node does not watch the peer
+// but waits for it, nothing else would end the wait.
+func (m *Mesh) watchRemoved(w *watcher, now time.Time) {
 	if m.cfg.Newest == nil {
 		return
 	}
 	view := m.cfg.Newest()
-	if view.Epoch <= v.epoch {
+	if view.Epoch <= w.epoch {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for seat, l := range m.links {
-		_, in := view.Rank(m.nodes[seat].ID)
-		watched := slices.ContainsFunc(v.pulses, func(p *pulse) bool { return p.seat == seat })
-		if l != nil && !in && !watched && seat != m.self && !m.expected[seat] && !m.states[seat].IsGone() {
-			v.pulses = append(v.pulses, &pulse{seat: seat, at: now})
+	for slot, p := range m.peers {
+		_, in := view.Rank(p.node.ID)
+		watched := slices.ContainsFunc(w.peers, func(h *heartbeat) bool { return h.slot == slot })
+		if p.link != nil && !in && !watched && slot != m.self && !p.expected && !p.state.IsGone() {
+			w.peers = append(w.peers, &heartbeat{slot: slot, at: now})
 		}
 	}
 }
 
-// newest is the newest view.
-func (m *Mesh) newest() membership.View {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.view
-}
-
-// watch asks the peers that this node watches for a sign of life whenever
-// they have been silent for an interval, and ends the link of one that stays
-// silent. A process that ends is noticed at once, by its transport; this is
-// for hosts and networks that fall silent.
+// watch pings the watched peers when they have been silent for an interval, and fails the
+// link of a peer that stays silent. A transport reports the end of a process at once: this
+// is for hosts and networks that fall silent.
 func (m *Mesh) watch(ctx context.Context) {
 	if m.cfg.HeartbeatInterval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
 		return
 	}
 	tick := time.NewTicker(m.cfg.HeartbeatInterval)
 	defer tick.Stop()
-	v := m.newVigil(time.Now())
+	w := m.newWatcher(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if m.newest().Epoch != v.epoch {
-				v = m.newVigil(time.Now()) // Others may have to be watched by now.
+			m.mu.Lock()
+			epoch := m.view.Epoch
+			m.mu.Unlock()
+			now := time.Now()
+			if epoch != w.epoch {
+				w = m.newWatcher(now)
 			}
-			m.watchRemoved(v, time.Now())
-			m.look(v, time.Now())
+			m.watchRemoved(w, now)
+			m.checkAll(w, now)
 		}
 	}
 }
 
-// look looks at all pulses.
-func (m *Mesh) look(v *vigil, now time.Time) {
-	if now.Sub(v.last) > max(2*v.interval, v.timeout/2) {
-		// This node was itself stopped for a while, and accuses nobody.
-		for _, p := range v.pulses {
-			p.at = now
+// checkAll checks all watched peers.
+func (m *Mesh) checkAll(w *watcher, now time.Time) {
+	// After a long gap this node itself was stopped: no peer is to blame.
+	stopped := now.Sub(w.last) > max(2*w.interval, w.timeout/2)
+	w.last = now
+	for _, h := range w.peers {
+		if stopped {
+			h.at = now
 		}
-	}
-	v.last = now
-	for _, p := range v.pulses {
-		m.check(p, now, v.timeout)
+		m.check(h, now, w.timeout)
 	}
 }
 
-// check looks at one pulse.
-func (m *Mesh) check(p *pulse, now time.Time, timeout time.Duration) {
+func (m *Mesh) check(h *heartbeat, now time.Time, timeout time.Duration) {
 	m.mu.Lock()
-	gone, l := m.states[p.seat].IsGone(), m.links[p.seat]
+	p := m.peers[h.slot]
 	m.mu.Unlock()
-	if gone || l == nil {
+	if p.state.IsGone() || p.link == nil {
 		return
 	}
-	if heard := l.Heard(); heard != p.heard {
-		p.heard, p.at = heard, now
-		return
+	silent := now.Sub(h.at)
+	switch heard := p.link.Heard(); {
+	case heard != h.heard:
+		h.heard, h.at = heard, now
+	case silent >= timeout:
+		p.link.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
+	default:
+		p.link.Ping()
 	}
-	if silent := now.Sub(p.at); silent >= timeout {
-		l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
-		return
-	}
-	l.Ping()
 }

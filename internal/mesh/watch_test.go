@@ -16,7 +16,7 @@ func TestIdleWorldStaysUp(t *testing.T) {
 		for rank, m := range w.meshes {
 			for _, peer := range membership.Watched(w.view, rank, WatchedMax) {
 				// Each ping that is answered is a frame.
-				if heard := m.links[peer].Heard(); heard < uint64(time.Hour/interval/3) {
+				if heard := m.peers[peer].link.Heard(); heard < uint64(time.Hour/interval/3) {
 					t.Errorf("rank %d has heard %d frames of rank %d", rank, heard, peer)
 				}
 			}
@@ -107,10 +107,10 @@ func TestStoppedNodeAccusesNobody(t *testing.T) {
 		// find that out: the test looks in its place, with times of its own.
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := m.newVigil(now)
+		v := m.newWatcher(now)
 		look := func(after time.Duration) {
 			now = now.Add(after)
-			m.look(v, now)
+			m.checkAll(v, now)
 			time.Sleep(time.Millisecond) // for the end of a link to be told
 		}
 		for range 3 {
@@ -137,11 +137,11 @@ func TestLateTicks(t *testing.T) {
 		m := w.meshes[0]
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := m.newVigil(now)
+		v := m.newWatcher(now)
 		v.interval = timeout / 1000
 		for range 12 {
 			now = now.Add(timeout / 10)
-			m.look(v, now)
+			m.checkAll(v, now)
 			time.Sleep(time.Millisecond)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{1}) {

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A child is a process that runs.
+// A child is a running process.
 type child struct {
 	index   int
 	cmd     *exec.Cmd
-	tree    tree // it and the processes it starts
+	tree    tree // the process and its descendants
 	outputs []*pipe
 	readers sync.WaitGroup
 	stdin   *feeder
 	drained chan struct{}    // closed when all output has been read, after wait
-	watcher sync.WaitGroup   // closes it
-	died    <-chan time.Time // gives when it ended; nil if that cannot be told
-	ended   bool             // belongs to the supervisor
+	watcher sync.WaitGroup   // the goroutine that closes drained
+	died    <-chan time.Time // receives the time of the end; nil if the system cannot report it
+	ended   bool             // owned by the supervisor
 
 	mu   sync.Mutex
-	gone bool // it was reaped, so that its number may be another's
+	gone bool // reaped: the pid may belong to another process
 }
 
 // An exit is the end of a child.
 type exit struct {
 	child int
 	state *os.ProcessState
-	err   error // if its end could not be learnt
+	err   error // if state is nil
 	when  time.Time
 }
 
@@ -49,11 +49,11 @@ func (e exit) failure() *Failure {
 	return f
 }
 
-// startChild starts a process and the goroutines that carry its output.
+// startChild starts a process and the goroutines that copy its output.
 func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, error) {
 	c := &child{index: index, tree: tree{pidfd: -1}}
 	c.cmd = &exec.Cmd{Path: spec.Path, Args: spec.Args, Env: spec.Env}
-	var theirs []*os.File // copies that the child gets
+	var theirs []*os.File // inherited by the child
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
@@ -102,9 +102,9 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 	return c, nil
 }
 
-// wait returns when the process has ended and has been waited for, and its
-// output is written, unless other processes hold that open. The rest of its process
-// group has then been sent SIGTERM.
+// wait returns when the process has been reaped and its output has been written, or
+// after drainMax if other processes hold the output open. It sends SIGTERM to the rest
+// of the process group.
 func (c *child) wait() exit {
 	var when time.Time
 	if c.died != nil {
@@ -129,22 +129,21 @@ func (c *child) wait() exit {
 	c.gone = true
 	c.mu.Unlock()
 	if c.died != nil {
-		// Until now its number, which is that of its group, has been its own.
+		// The pid, which is also the id of the group, was reserved until now.
 		err = c.cmd.Wait()
 	}
 	return exit{child: c.index, state: c.cmd.ProcessState, err: err, when: when}
 }
 
-// finish comes after wait. It returns when the process group is empty, after
-// grace or once now is closed by force, and the output has been written.
+// finish is called after wait. It returns when the process group is empty and the
+// output has been written. It kills the group after grace, or when now is closed.
 func (c *child) finish(grace time.Duration, now <-chan struct{}) {
 	c.tree.finish(grace, now)
 	c.watcher.Wait()
 	c.release()
 }
 
-// release gives up all that belongs to a process that has ended, or never
-// began.
+// release closes the files of a process that has ended or was not started.
 func (c *child) release() {
 	for _, o := range c.outputs {
 		o.file.Close()
@@ -166,7 +165,7 @@ func (c *child) unlessGone(f func()) {
 	}
 }
 
-// within waits for done, but not longer than d.
+// within waits for done, at most for d.
 func within(done <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Exit statuses as shells have them.
+// Exit statuses, as in a shell.
 const (
 	statusNotExecutable = 126
 	statusNotFound      = 127
-	statusSignal        = 128 // and the number of the signal
+	statusSignal        = 128 // plus the number of the signal
 )
 
-// A Failure says how a child has failed.
+// A Failure is the failure of a child.
 type Failure struct {
-	Child      int // its index; -1 if it was no child, but the output
+	Child      int // the index of the child; -1 if writing the output failed
 	Name       string
 	Pid        int
-	Status     int    // what it exited with
-	Signal     int    // what killed it; 0 if it exited
+	Status     int    // the exit status
+	Signal     int    // the signal that killed the child; 0 if it exited
 	SignalName string // "killed"
-	Err        error  // why it has failed though its status is 0
+	Err        error  // the reason if Status and Signal are 0
 
 	when time.Time
 }
@@ -46,8 +46,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Code is the exit status that passes the failure on: that of the child, or
-// 128 and the number of the signal that killed it, or 1.
+// Code returns the exit status for the command: the status of the child, or 128 plus
+// the number of the signal that killed it, or 1.
 func (f *Failure) Code() int {
 	switch {
 	case f.Signal != 0:
@@ -59,7 +59,7 @@ func (f *Failure) Code() int {
 	}
 }
 
-// A StartError says that a program could not be started.
+// A StartError is returned if a program could not be started.
 type StartError struct {
 	Program string
 	Err     error
@@ -83,7 +83,7 @@ func (e *StartError) Error() string {
 // Unwrap returns Err.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Code is 127 if there is no such program, else 126, as in a shell.
+// Code returns 127 if the program was not found and 126 otherwise, as in a shell.
 func (e *StartError) Code() int {
 	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
 		return statusNotFound
@@ -100,9 +100,9 @@ func LookPath(program string) (string, error) {
 	return path, nil
 }
 
-// earliest is the failure that the others are the consequence of, as far as
-// can be told: one killed by a signal cannot be the consequence of an exit a
-// moment before, since nobody but Run kills, and Run has not yet.
+// earliest returns the most likely cause of the other failures. A death by a signal
+// goes before an exit: it is not a consequence of one, since only Run kills children, and
+// Run has not killed any yet.
 func earliest(failures []*Failure) *Failure {
 	return slices.MinFunc(failures, func(a, b *Failure) int {
 		if a.Signal != 0 && b.Signal == 0 {

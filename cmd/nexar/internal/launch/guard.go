@@ -6,36 +6,35 @@ import (
 	"time"
 )
 
-// GuardConfig says how [Guard] runs this program a second time.
+// GuardConfig is the configuration of [Guard].
 type GuardConfig struct {
 	Stdin, Stdout, Stderr *os.File
 
-	// Signals are passed on. The third one that asks to end ends the grace time.
+	// Signals are forwarded. The third request to end also ends the grace time.
 	Signals <-chan os.Signal
 
-	// Grace is Config.Grace, for processes that the second process has left.
+	// Grace is the Config.Grace for processes that the second process has left behind.
 	Grace time.Duration
 
 	// Title begins the lines that Guard itself writes to Stderr.
 	Title string
 }
 
-// lifelineVariable has the number of the descriptor of a [Lifeline].
+// lifelineVariable holds the file descriptor of a [Lifeline].
 const lifelineVariable = "_NEXAR_LIFELINE"
 
 // IsGuarded reports whether [Guard] has started this process and TakeLifeline has
 // not been called yet.
 func IsGuarded() bool { return os.Getenv(lifelineVariable) != "" }
 
-// A Lifeline tells a process that was started by [Guard] when its guard has
-// ended.
+// A Lifeline reports the end of the guard to a process that was started by [Guard].
 type Lifeline struct {
 	file *os.File
 	cut  chan struct{}
 	done chan struct{}
 }
 
-// Cut is closed when the guard has ended. It is nil without a guard.
+// Cut returns a channel that is closed when the guard has ended. It is nil without a guard.
 func (l *Lifeline) Cut() <-chan struct{} { return l.cut }
 
 // Close stops watching the guard.
@@ -46,8 +45,8 @@ func (l *Lifeline) Close() {
 	}
 }
 
-// watch closes Cut when the other end of the pipe is closed, which the kernel
-// does for a process that was killed.
+// watch closes Cut when the other end of the pipe is closed. The kernel closes it when
+// the guard is killed.
 func (l *Lifeline) watch() {
 	defer close(l.done)
 	var b [1]byte

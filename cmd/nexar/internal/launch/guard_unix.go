@@ -12,20 +12,19 @@ import (
 
 // Guard runs this program a second time, with the same arguments, and returns
 // the exit status of that process. It is for a program that calls [Run]:
-// a process that is killed cannot end its descendants, but two processes can
-// stand in for each other.
+// a process that is killed cannot end its descendants, but a second process can.
 //
-//	nexar run          the guard: passes on signals and terminal input
+//	nexar run          the guard: forwards signals and terminal input
 //	└─ nexar run       calls TakeLifeline and Run
 //	   └─ rank 0 …
 //
 // If the guard is killed, the second process sees the end of its [Lifeline] and
-// kills all that it has started. If the second process is killed, its
+// kills its descendants. If the second process is killed, its
 // descendants become children of the guard on Linux, and the guard ends them. The
 // second process has a session of its own: neither the signals of a terminal nor
 // those to the guard's process group reach it, except through the guard.
 //
-// Guard takes all children of this process for its own that it had not before.
+// Guard ends every child that this process gets during the call.
 func Guard(cfg GuardConfig) (status int, err error) {
 	if cfg.Grace <= 0 {
 		cfg.Grace = DefaultGrace
@@ -58,7 +57,7 @@ func Guard(cfg GuardConfig) (status int, err error) {
 		return 0, fmt.Errorf("starting %q a second time: %w", path, err)
 	}
 	input.started()
-	requested := passOn(cmd, cfg.Signals)
+	requested := forwardSignals(cmd, cfg.Signals)
 	input.stop()
 
 	rest := sweep{
@@ -74,23 +73,23 @@ func Guard(cfg GuardConfig) (status int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// firstExtra is the descriptor of the first of exec.Cmd.ExtraFiles.
+// firstExtra is the file descriptor of exec.Cmd.ExtraFiles[0].
 const firstExtra = 3
 
-// passOn passes signals on until the process has ended and been waited for. It
-// returns how many of them asked the process to end.
-func passOn(cmd *exec.Cmd, signals <-chan os.Signal) (requested int) {
+// forwardSignals forwards signals until the process has been reaped. It returns the
+// number of requests to end.
+func forwardSignals(cmd *exec.Cmd, signals <-chan os.Signal) (requested int) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // ProcessState says how it has ended.
+		_ = cmd.Wait() // The result is in ProcessState.
 	}()
 	for {
 		select {
 		case <-ended:
 			return requested
 		case sig := <-signals:
-			if asksToEnd(sig) {
+			if requestsEnd(sig) {
 				requested++
 			}
 			_ = cmd.Process.Signal(sig)
@@ -98,9 +97,9 @@ func passOn(cmd *exec.Cmd, signals <-chan os.Signal) (requested int) {
 	}
 }
 
-// TakeLifeline returns the Lifeline of this process if [Guard] has started it,
-// and otherwise nil: then this process is to call Guard. Processes that this one
-// starts do not inherit it.
+// TakeLifeline returns the Lifeline of this process if [Guard] has started it, and
+// otherwise nil: the caller then has to call Guard. Children do not inherit the
+// Lifeline.
 func TakeLifeline() *Lifeline {
 	fd, err := strconv.Atoi(os.Getenv(lifelineVariable))
 	if err != nil || fd < firstExtra {

@@ -2,9 +2,9 @@ package launch
 
 import "errors"
 
-// Guard is not needed here: the system ends a job with the process that holds
-// it.
+// Guard is not needed on Windows: the system ends a job together with the process that
+// holds its handle.
 func Guard(GuardConfig) (status int, err error) { return 0, errors.ErrUnsupported }
 
-// TakeLifeline returns a Lifeline that is never cut.
+// TakeLifeline returns a Lifeline without a guard.
 func TakeLifeline() *Lifeline { return new(Lifeline) }

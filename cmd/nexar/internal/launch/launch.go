@@ -2,9 +2,8 @@
 // one stream of whole lines, they get the same signals, and when one fails the
 // others do not go on without it.
 //
-// Call Run. It returns when all children have ended, nil if every one of them
-// exited with status 0, and otherwise the *Failure of the one that failed
-// first.
+// [Run] starts the children and returns when all of them have ended: nil if every
+// child exited with status 0, and otherwise the *Failure of the first child that failed.
 //
 // No process that a child has started outlives Run. On Linux this process
 // becomes a child subreaper and ends all its descendants, on Windows every child
@@ -34,8 +33,8 @@ type Config struct {
 	// Stdout and Stderr take the output of the children, in whole lines.
 	Stdout, Stderr io.Writer
 
-	// Signals are passed on to all children. The third one that asks them to
-	// end kills them.
+	// Signals are forwarded to all children. The third request to end kills
+	// them.
 	Signals <-chan os.Signal
 
 	// Grace is how long after the first failure the other children may run
@@ -43,48 +42,48 @@ type Config struct {
 	// are killed. The default is DefaultGrace.
 	Grace time.Duration
 
-	// Title begins the lines that Run itself writes to Stderr: which child has
-	// failed first, and what is done to the others.
+	// Title begins the lines that Run itself writes to Stderr: the first failure,
+	// and each step to end the other children.
 	Title string
 
-	// Harmful, if not nil, says why it is a failure that a child has exited,
-	// though with status 0. Run's goroutine asks at once and then again and
-	// again while other children run.
-	Harmful func(child int) error
+	// ExitError, if not nil, returns an error if a child must not have exited
+	// yet, although its status was 0. Run's goroutine calls it when the child
+	// exits, and every second after that while other children run.
+	ExitError func(child int) error
 
-	// Failed, if not nil, is called by Run's goroutine after the first
+	// OnFailure, if not nil, is called by Run's goroutine after the first
 	// failure.
-	Failed func()
+	OnFailure func()
 
-	// Abandoned, once closed, has Run kill everything: see [Lifeline].
+	// Abandoned makes Run kill everything when it is closed: see [Lifeline].
 	Abandoned <-chan struct{}
 
-	// Survives, if not nil, says whether the other children go on when one has
-	// failed. Run then returns nil if one of them exits with status 0 in the
-	// end, and otherwise the first failure.
+	// Survives, if not nil, reports whether the other children continue when one
+	// has failed. Run then returns nil if at least one child exits with status 0,
+	// and otherwise the first failure.
 	Survives func() bool
 }
 
 // A Child is one process.
 type Child struct {
-	Name func() string // how messages call it now: "rank 2"
+	Name func() string // its current name in messages: "rank 2"
 	Path string        // the program
-	Args []string      // its arguments, the name of the program among them
-	Env  []string      // its whole environment
+	Args []string      // the arguments, beginning with the name of the program
+	Env  []string      // the complete environment
 
-	// OutPrefix and ErrPrefix go before every line of its output.
+	// OutPrefix and ErrPrefix begin every line of its output.
 	OutPrefix, ErrPrefix string
 
-	// Stdout and Stderr, if not nil, are the child's own output: it does not
-	// go through Run, so that the child knows it for a terminal, if it is one.
+	// Stdout and Stderr, if not nil, are passed to the child unchanged. A child
+	// can then detect a terminal.
 	Stdout, Stderr *os.File
 }
 
-// Run starts the children and waits until all have ended. If one cannot be
-// started it ends those that were and returns a *StartError.
+// Run starts the children and waits until all have ended. If a child cannot be
+// started, Run ends the others and returns a *StartError.
 func Run(cfg Config) error {
-	// Linux sends a child its parent-death signal when the thread that
-	// started it ends, so that thread has to stay.
+	// Linux sends the parent-death signal when the thread that started the
+	// child ends, so the thread must outlive the children.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -100,12 +99,12 @@ func Run(cfg Config) error {
 	defer orphans.close()
 	s := &supervisor{
 		cfg: cfg, out: out, order: order, orphans: orphans, exits: make(chan exit, len(cfg.Children)),
-		timer: time.NewTimer(0), tell: time.NewTimer(0), killing: make(chan struct{}),
+		timer: time.NewTimer(0), logTimer: time.NewTimer(0), killing: make(chan struct{}),
 	}
 	<-s.timer.C
-	<-s.tell.C
+	<-s.logTimer.C
 	defer s.timer.Stop()
-	defer s.tell.Stop()
+	defer s.logTimer.Stop()
 	for i := range cfg.Children {
 		if err := s.start(i); err != nil {
 			s.killEverything()
@@ -139,39 +138,40 @@ type supervisor struct {
 
 	stage     stage
 	timer     *time.Timer // ends the stage
-	failures  []*Failure  // until first is chosen
-	survived  []*Failure  // that the others went on after,
-	untold    []*Failure  // of which these are still to be told
-	tell      *time.Timer // when
-	well      []exit      // of children that exited with status 0
+	failures  []*Failure  // candidates for first
+	survived  []*Failure  // failures after which the others continued
+	unlogged  []*Failure  // failures in survived that are not logged yet
+	logTimer  *time.Timer // logs unlogged
+	succeeded []exit      // children that exited with status 0
 	first     *Failure
-	requested int // signals that asked the children to end
+	requested int // signals that requested the end of the children
 }
 
-// A stage is how far the ending of the children has come.
+// A stage is a step in ending the children.
 type stage int
 
 const (
-	allWell  stage = iota
-	settling       // some child has failed; which was the first?
-	grace          // the others may end by themselves
-	asked          // they were sent SIGTERM
-	killed         // they were sent SIGKILL
+	healthy    stage = iota
+	settling         // a child has failed; earlier failures may still be reported
+	grace            // the other children may end by themselves
+	terminated       // they were sent SIGTERM
+	killed           // they were sent SIGKILL
 )
 
-// settle is how long after the first failure others are compared with it, and how
-// long it takes to tell of one after which others go on.
+// settleTime is the time after the first failure in which further failures are
+// collected before the first is chosen, or logged if the others continue.
 //
-// A rank that dies takes others with it within milliseconds, and a parent may
-// learn of these first.
-const settle = 100 * time.Millisecond
+// A rank that dies makes others fail within milliseconds, and the parent may learn of
+// the others first.
+const settleTime = 100 * time.Millisecond
 
-// requestsMax is the number of signals that ask the children to end after
-// which they are killed.
+// requestsMax is the number of requests to end after which the children are
+// killed.
 const requestsMax = 3
 
-// askAgain is how often Harmful is asked about children that have ended.
-const askAgain = time.Second
+// exitCheckInterval is the interval at which ExitError is called for children that
+// have exited.
+const exitCheckInterval = time.Second
 
 func (s *supervisor) start(i int) error {
 	var stdin *os.File
@@ -194,7 +194,7 @@ func (s *supervisor) start(i int) error {
 // await returns when the goroutines of all children have ended.
 func (s *supervisor) await() { s.waiters.Wait() }
 
-// sweep ends the processes that the children have left.
+// sweep ends the processes that the children have left behind.
 func (s *supervisor) sweep() {
 	groups := make(map[int]bool)
 	for _, c := range s.running {
@@ -202,12 +202,12 @@ func (s *supervisor) sweep() {
 	}
 	rest := sweep{
 		orphans: s.orphans, grace: s.cfg.Grace, signals: s.cfg.Signals, abandoned: s.cfg.Abandoned,
-		requested: s.requested, told: groups, say: s.say,
+		requested: s.requested, terminated: groups, say: s.say,
 	}
 	rest.run(s.killed())
 }
 
-// killed reports whether nothing is given time any more.
+// killed reports whether killEverything was called.
 func (s *supervisor) killed() bool {
 	select {
 	case <-s.killing:
@@ -217,8 +217,8 @@ func (s *supervisor) killed() bool {
 	}
 }
 
-// reap waits for orphans that have ended, so that a program that leaves many
-// in a long run does not use up the process numbers.
+// reap waits for orphans that have ended. Without it a program that leaves many
+// orphans would exhaust the pids.
 func (s *supervisor) reap() {
 	running := make(map[int]bool)
 	for _, c := range s.running {
@@ -232,7 +232,7 @@ func (s *supervisor) reap() {
 // supervise returns when all children have ended.
 func (s *supervisor) supervise() {
 	broken, abandoned := s.out.broken, s.cfg.Abandoned
-	again := time.NewTicker(askAgain)
+	again := time.NewTicker(exitCheckInterval)
 	defer again.Stop()
 	for left := len(s.running); left > 0; {
 		select {
@@ -243,26 +243,26 @@ func (s *supervisor) supervise() {
 			s.forward(sig)
 		case <-broken:
 			broken = nil
-			s.lost()
+			s.outputBroke()
 		case <-s.timer.C:
 			s.escalate()
-		case <-s.tell.C:
-			s.tellSurvived()
+		case <-s.logTimer.C:
+			s.logSurvived()
 		case <-abandoned:
 			abandoned = nil
 			s.killEverything()
 		case <-again.C:
 			s.reap()
-			for _, e := range s.well {
-				s.ask(e)
+			for _, e := range s.succeeded {
+				s.checkExit(e)
 			}
 		}
 	}
-	if len(s.well) == 0 {
+	if len(s.succeeded) == 0 {
 		s.failures = append(s.failures, s.survived...)
-		s.untold = nil // The first of them is told as such.
+		s.unlogged = nil // choose logs the first of them.
 	}
-	s.tellSurvived()
+	s.logSurvived()
 	if s.first == nil && len(s.failures) > 0 {
 		s.choose()
 	}
@@ -275,59 +275,60 @@ func (s *supervisor) exited(e exit) {
 	s.reaped(e)
 	f := e.failure()
 	if f == nil {
-		s.well = append(s.well, e)
-		s.ask(e)
+		s.succeeded = append(s.succeeded, e)
+		s.checkExit(e)
 		return
 	}
-	if s.stage == allWell && s.requested == 0 && s.cfg.Survives != nil && s.cfg.Survives() {
+	if s.stage == healthy && s.requested == 0 && s.cfg.Survives != nil && s.cfg.Survives() {
 		f.Name = s.cfg.Children[f.Child].Name()
 		s.survived = append(s.survived, f)
-		if s.untold = append(s.untold, f); len(s.untold) == 1 {
-			s.tell.Reset(settle)
+		if s.unlogged = append(s.unlogged, f); len(s.unlogged) == 1 {
+			s.logTimer.Reset(settleTime)
 		}
 		return
 	}
 	s.fail(f)
 }
 
-// tellSurvived tells of failures after which others go on, and of which: a moment
-// later, as children that end together are heard of one after the other.
-func (s *supervisor) tellSurvived() {
-	goingOn := ""
+// logSurvived logs the failures after which other children continue, and the names of
+// these. It runs after settleTime, since children that end together are reported one after
+// the other.
+func (s *supervisor) logSurvived() {
+	continuing := ""
 	if names := s.names(); names != "" {
-		goingOn = "; going on: " + names
+		continuing = "; going on: " + names
 	}
-	for _, f := range s.untold {
-		s.say(f.Error() + goingOn)
+	for _, f := range s.unlogged {
+		s.say(f.Error() + continuing)
 	}
-	s.untold = nil
+	s.unlogged = nil
 }
 
-// ask fails a child that has ended well, if that is harmful.
-func (s *supervisor) ask(e exit) {
-	if s.stage != allWell || s.cfg.Harmful == nil {
+// checkExit fails a child that exited with status 0 too early.
+func (s *supervisor) checkExit(e exit) {
+	if s.stage != healthy || s.cfg.ExitError == nil {
 		return
 	}
-	if err := s.cfg.Harmful(e.child); err != nil {
+	if err := s.cfg.ExitError(e.child); err != nil {
 		s.fail(&Failure{Child: e.child, Pid: e.state.Pid(), Err: err, when: e.when})
 	}
 }
 
 func (s *supervisor) fail(f *Failure) {
-	s.tellSurvived()
+	s.logSurvived()
 	if f.Child >= 0 {
 		f.Name = s.cfg.Children[f.Child].Name()
 	}
 	if s.first == nil {
 		s.failures = append(s.failures, f)
 	}
-	if s.stage == allWell {
+	if s.stage == healthy {
 		s.stage = settling
-		s.timer.Reset(settle)
+		s.timer.Reset(settleTime)
 	}
 }
 
-// escalate does what is due at the end of a stage.
+// escalate ends a stage and begins the next.
 func (s *supervisor) escalate() {
 	switch s.stage {
 	case settling:
@@ -337,15 +338,15 @@ func (s *supervisor) escalate() {
 	case grace:
 		s.say(s.names() + " still running " + s.cfg.Grace.String() + " after that: sending a signal to end")
 		s.terminateAll()
-	case asked:
+	case terminated:
 		s.say(s.names() + " still running: killing")
 		s.killAll()
 	}
 }
 
-// lost ends all because nobody reads their output any more.
-func (s *supervisor) lost() {
-	if s.stage >= asked {
+// outputBroke ends all children: their output has no reader any more.
+func (s *supervisor) outputBroke() {
+	if s.stage >= terminated {
 		return
 	}
 	s.fail(&Failure{Child: -1, when: time.Now()})
@@ -355,17 +356,17 @@ func (s *supervisor) lost() {
 	s.terminateAll()
 }
 
-// choose decides which failure was the first, and tells.
+// choose sets the first failure and logs it.
 func (s *supervisor) choose() {
 	s.first = earliest(s.failures)
 	s.say(s.first.Error())
-	if s.cfg.Failed != nil {
-		s.cfg.Failed()
+	if s.cfg.OnFailure != nil {
+		s.cfg.OnFailure()
 	}
 }
 
 func (s *supervisor) forward(sig os.Signal) {
-	if asksToEnd(sig) {
+	if requestsEnd(sig) {
 		s.requested++
 	}
 	if s.requested >= requestsMax {
@@ -381,7 +382,7 @@ func (s *supervisor) forward(sig os.Signal) {
 }
 
 func (s *supervisor) terminateAll() {
-	s.stage = asked
+	s.stage = terminated
 	s.timer.Reset(s.cfg.Grace)
 	for _, c := range s.running {
 		if !c.ended {
@@ -390,7 +391,7 @@ func (s *supervisor) terminateAll() {
 	}
 }
 
-// killEverything kills the children, and leaves their orphans no time either.
+// killEverything kills the children. Their orphans are killed without a grace time, too.
 func (s *supervisor) killEverything() {
 	if !s.killed() {
 		close(s.killing)

@@ -266,13 +266,13 @@ func TestHarmfulEndIsAFailure(t *testing.T) {
 		failed := false
 		r.do(Config{
 			Grace: 50 * time.Millisecond,
-			Harmful: func(i int) error {
+			ExitError: func(i int) error {
 				if asked--; i == 1 && asked == 0 {
 					return oops
 				}
 				return nil
 			},
-			Failed: func() { failed = true },
+			OnFailure: func() { failed = true },
 		}, "sleep", "hello")
 		f := r.failure(t)
 		if f.Child != 1 || f.Code() != 1 || !errors.Is(f, oops) {

@@ -18,25 +18,25 @@ import (
 // child stays reserved until this process has waited for it, so a signal to a
 // direct child cannot reach an unrelated process.
 type orphans struct {
-	kept  map[int]bool   // direct children from before; they and their descendants are left alone
-	asked map[int]uint64 // start times of the processes that were sent SIGTERM, by pid
+	kept       map[int]bool   // direct children from before adoptOrphans, which are not orphans
+	terminated map[int]uint64 // start times of the processes that were sent SIGTERM, by pid
 }
 
 // adoptOrphans makes this process a subreaper, until close.
 func adoptOrphans() *orphans {
-	o := &orphans{kept: make(map[int]bool), asked: make(map[int]uint64)}
+	o := &orphans{kept: make(map[int]bool), terminated: make(map[int]uint64)}
 	for _, pid := range directChildren() {
 		o.kept[pid] = true
 	}
-	// Linux has had this since 3.4, and it needs no permission.
+	// Available since Linux 3.4, without privileges.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	return o
 }
 
 func (*orphans) close() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }
 
-// reap waits for direct children that have ended, except those in running,
-// which os/exec waits for. It does not block.
+// reap waits for direct children that have ended, except the pids in running:
+// os/exec waits for these. It does not block.
 func (o *orphans) reap(running map[int]bool) {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
@@ -50,8 +50,8 @@ func (o *orphans) reap(running map[int]bool) {
 	}
 }
 
-// none reports whether no orphan is left. It waits for those that have ended.
-// Every child of Run must have been waited for.
+// none reports whether no orphan is left. It reaps orphans that have ended.
+// Every child of Run must have been reaped.
 func (o *orphans) none() bool {
 	o.reap(nil)
 	// Without any child there is no descendant. The kernel decides this under
@@ -63,16 +63,16 @@ func (o *orphans) none() bool {
 	return len(o.kept) > 0 && len(o.list()) == 0
 }
 
-// terminate sends SIGTERM to every orphan that has not been sent one, and
-// returns those that run. Members of the groups in told were sent one as such.
-func (o *orphans) terminate(told map[int]bool) []process {
+// terminate sends SIGTERM to every orphan once and returns the running orphans. It
+// skips members of the given process groups, which were sent SIGTERM before.
+func (o *orphans) terminate(groups map[int]bool) []process {
 	running := o.list()
 	for _, p := range running {
-		if o.asked[p.pid] == p.start {
+		if o.terminated[p.pid] == p.start {
 			continue
 		}
-		o.asked[p.pid] = p.start
-		if !told[p.group] {
+		o.terminated[p.pid] = p.start
+		if !groups[p.group] {
 			p.signal(unix.SIGTERM)
 		}
 	}
@@ -80,10 +80,10 @@ func (o *orphans) terminate(told map[int]bool) []process {
 }
 
 // killTimeMax bounds kill: a process that hangs in the kernel does not end, and
-// one of another user cannot be killed.
+// a process of another user cannot be killed.
 const killTimeMax = 10 * time.Second
 
-// kill ends all orphans and returns those that it could not end.
+// kill ends all orphans and returns the survivors.
 //
 // Killing a direct child makes its children direct children in turn, so that
 // the next pass reaches them. A process that forks in the meantime is therefore
@@ -103,7 +103,7 @@ func (o *orphans) kill() []process {
 		}
 		if pass%16 == 15 {
 			o.killGroups()
-			time.Sleep(time.Millisecond) // for those that take a while to end
+			time.Sleep(time.Millisecond) // Some processes take a while to end.
 		}
 		if time.Now().After(end) {
 			return o.list()
@@ -112,7 +112,7 @@ func (o *orphans) kill() []process {
 	return nil
 }
 
-// killGroups kills all process groups that consist of orphans alone.
+// killGroups kills every process group that consists of orphans only.
 func (o *orphans) killGroups() {
 	all := processes()
 	members := make(map[int]int)
@@ -130,7 +130,7 @@ func (o *orphans) killGroups() {
 	}
 }
 
-// list returns the orphans that run.
+// list returns the running orphans.
 func (o *orphans) list() []process {
 	var running []process
 	for _, p := range o.among(processes()) {
@@ -141,7 +141,7 @@ func (o *orphans) list() []process {
 	return running
 }
 
-// among returns the processes of all that are orphans, ended ones included.
+// among returns the orphans in all, including ended ones.
 func (o *orphans) among(all []process) []process {
 	byParent := make(map[int][]process)
 	for _, p := range all {
@@ -162,15 +162,15 @@ func (o *orphans) among(all []process) []process {
 // A process is an entry of /proc.
 type process struct {
 	pid, parent, group int
-	start              uint64 // tells it from a later process with the same pid
+	start              uint64 // distinguishes it from a later process with the same pid
 	state              byte
 	name               string
 }
 
-// ended reports whether it has ended and is only to be waited for.
+// ended reports whether the process is a zombie.
 func (p process) ended() bool { return p.state == 'Z' || p.state == 'X' }
 
-// signal sends a signal to the process, and to none that has its pid by now.
+// signal sends a signal to the process. It never signals another process that reuses the pid.
 func (p process) signal(s os.Signal) {
 	sig, ok := s.(unix.Signal)
 	if !ok {
@@ -190,7 +190,7 @@ func (p process) signal(s os.Signal) {
 	}
 }
 
-// processes returns all processes that /proc shows.
+// processes returns all processes in /proc.
 func processes() []process {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -207,7 +207,7 @@ func processes() []process {
 	return all
 }
 
-// readProcess reads /proc/PID/stat. It is false if the process does not exist.
+// readProcess reads /proc/PID/stat. It reports false if the process does not exist.
 func readProcess(pid string) (process, bool) {
 	if pid == "" || pid[0] < '0' || pid[0] > '9' {
 		return process{}, false
@@ -220,7 +220,7 @@ func readProcess(pid string) (process, bool) {
 }
 
 // parseStat parses the contents of /proc/PID/stat, see proc_pid_stat(5). The
-// name of the program is in parentheses and may itself contain some.
+// name of the program is in parentheses and may contain parentheses.
 func parseStat(stat []byte) (p process, ok bool) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
@@ -246,9 +246,9 @@ func parseStat(stat []byte) (p process, ok bool) {
 	return p, err == nil
 }
 
-// directChildren returns the pids of the children of this process, in a hurry:
-// /proc/self/task/TID/children is much shorter than /proc, but may miss a child
-// while others come and go. Kernels without CONFIG_PROC_CHILDREN lack it.
+// directChildren returns the pids of the children of this process. It reads
+// /proc/self/task/TID/children, which is much shorter than /proc but may miss a child
+// while others start and end, or /proc on kernels without CONFIG_PROC_CHILDREN.
 func directChildren() []int {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	var pids []int
@@ -273,13 +273,13 @@ func directChildren() []int {
 	return pids
 }
 
-// groupLeft reports whether a process of the group of a child runs, after the
-// child itself has been waited for.
+// groupLeft reports whether the process group of a child that was reaped has a running
+// member.
 func groupLeft(group int) bool {
 	if unix.Kill(-group, 0) != nil {
 		return false
 	}
-	// By now the number may be that of another process's group.
+	// Another group may reuse the id by now.
 	for _, p := range (&orphans{}).list() {
 		if p.group == group {
 			return true

@@ -5,7 +5,7 @@ package launch
 import "os"
 
 // orphans are the descendants of this process that no [child] accounts for.
-// This system does not tell them: there are none.
+// This system does not report them: the set is always empty.
 type orphans struct{}
 
 // A process is an orphan.

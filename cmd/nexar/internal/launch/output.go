@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// lineMax is the bytes of the longest line that is kept whole. A longer one is
-// broken, so that a child that never ends its line cannot use up the memory.
+// lineMax is the length of the longest line that is kept whole. A longer line is
+// split, so that a child that never ends its line cannot exhaust the memory.
 const lineMax = 1 << 20
 
-// A printer writes the output of all children. Everything goes through its one
-// goroutine, in whole lines, so that lines stay whole even when standard
-// output and standard error are the same terminal.
+// A printer writes the output of all children. A single goroutine writes whole
+// lines, so that lines stay whole even when standard output and standard error are the
+// same terminal.
 type printer struct {
 	lines   chan lines
-	broken  chan struct{} // closed when a write has failed
+	broken  chan struct{} // closed after a failed write
 	done    sync.WaitGroup
 	writers [2]io.Writer
 }
 
-// A stream is one of the two ways out.
+// A stream is standard output or standard error.
 type stream int
 
 const (
@@ -39,8 +39,8 @@ func newPrinter(out, err io.Writer) *printer {
 	return p
 }
 
-// run writes what comes. After a failed write it still takes what comes, so
-// that no child blocks, and drops it.
+// run writes lines. After a failed write it drops further lines for that stream
+// instead of blocking the children.
 func (p *printer) run() {
 	var failed [len(p.writers)]bool
 	breaks := sync.OnceFunc(func() { close(p.broken) })
@@ -55,20 +55,20 @@ func (p *printer) run() {
 	}
 }
 
-// print takes whole lines and does not keep text.
+// print writes whole lines. It does not retain text.
 func (p *printer) print(to stream, text []byte) {
 	p.lines <- lines{to, text}
 }
 
-// close waits until all is written. Nobody prints any more.
+// close waits until all lines are written. print must not be called any more.
 func (p *printer) close() {
 	close(p.lines)
 	p.done.Wait()
 }
 
-// copyLines reads r to its end and hands out its lines, the prefix before
-// each, in batches as they come. The last line is completed if need be. Any
-// error ends it as the end of r does.
+// copyLines reads r to its end and passes batches of whole lines to emit, each line with
+// the prefix. It adds a newline to an incomplete last line. A read error counts as
+// the end of r.
 func copyLines(r io.Reader, prefix string, emit func([]byte)) {
 	var pending []byte // the beginning of a line
 	buf := make([]byte, 32<<10)
@@ -90,8 +90,8 @@ func copyLines(r io.Reader, prefix string, emit func([]byte)) {
 	}
 }
 
-// prefixed is a copy of text, which is whole lines, with the prefix before
-// each of them.
+// prefixed returns a copy of text, which consists of whole lines, with the prefix before
+// each line.
 func prefixed(prefix string, text []byte) []byte {
 	out := make([]byte, 0, len(text)+len(prefix)*bytes.Count(text, []byte{'\n'}))
 	for line := range bytes.Lines(text) {

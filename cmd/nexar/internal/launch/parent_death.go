@@ -4,5 +4,5 @@ package launch
 
 import "syscall"
 
-// dieWithParent has the kernel kill the process when this one ends.
+// dieWithParent makes the kernel kill the process when this process ends.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -4,6 +4,6 @@ package launch
 
 import "syscall"
 
-// dieWithParent does nothing: this system cannot end a process with its
-// parent. Children of a killed Run end when they next write output.
+// dieWithParent does nothing: this system does not end a process with its parent.
+// Children of a killed Run end at their next write of output.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// What a pipe still gives when its child has ended: all that the child has
-// left in it, however slowly that is read. A process that has escaped from the
-// child's group may hold the pipe open and even write to it; after drainMax of
-// silence, or drainBytesMax, it is not listened to.
+// Limits on reading a pipe after its child has ended. The output of the child is always
+// read completely. A process that has escaped from the child's group may hold the pipe open
+// and even write to it: reading ends after drainMax without data or after drainBytesMax.
 const (
 	drainMax      = time.Second
 	drainBytesMax = 1 << 20
 )
 
-// A pipe is the reading end of the output of a child.
+// A pipe is the read end of the output of a child.
 type pipe struct {
 	file *os.File
 
 	mu    sync.Mutex
 	ended bool
-	rest  int // bytes that may be read after the end
+	rest  int // bytes that may still be read after the end
 }
 
-// end says that the child has ended.
+// end is called when the child has ended.
 func (p *pipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +32,8 @@ func (p *pipe) end() {
 	p.limit()
 }
 
-// limit gives the read that runs, or comes, drainMax. Where pipes know no
-// deadlines the end of the child's job closes them.
+// limit bounds the current or next read by drainMax. On systems without deadlines for
+// pipes the end of the child's job closes them.
 func (p *pipe) limit() { _ = p.file.SetReadDeadline(time.Now().Add(drainMax)) }
 
 func (p *pipe) Read(b []byte) (int, error) {

@@ -11,13 +11,12 @@ import (
 
 // A register records the order in which children end.
 //
-// A rank that dies takes others with it within a millisecond. Were each child
-// waited for by a thread of its own, chance would decide which thread runs
-// first. The kernel, however, queues ready descriptors in the order in which
-// they became ready, and one goroutine here takes them from that queue.
+// A rank that dies makes others fail within a millisecond. With a thread that waits
+// for each child, the scheduler would decide which end is seen first. epoll reports
+// descriptors in the order in which they became ready, and a single goroutine reads them.
 type register struct {
 	epoll int
-	stop  *os.File // closing it ends the goroutine
+	stop  *os.File // write end of woken: closing it ends the goroutine
 	woken *os.File
 	done  sync.WaitGroup
 
@@ -25,7 +24,7 @@ type register struct {
 	ended map[int32]chan<- time.Time // by pidfd
 }
 
-// newRegister returns nil if the kernel cannot do this.
+// newRegister returns nil if the kernel lacks epoll.
 func newRegister() *register {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -51,8 +50,9 @@ func (r *register) await(fd int) error {
 	})
 }
 
-// add returns a channel that gives the time at which a process has ended, and
-// later ones for those that end later. It is nil if that cannot be told.
+// add returns a channel that receives the time at which the process has ended. The
+// times of two processes are in the order of their ends. The channel is nil if the kernel cannot
+// report the end.
 func (r *register) add(pidfd int) <-chan time.Time {
 	if r == nil || pidfd < 0 {
 		return nil
@@ -74,7 +74,7 @@ func (r *register) run() {
 	for {
 		n, err := unix.EpollWait(r.epoll, events, -1)
 		if err != nil && err != unix.EINTR {
-			// The set is this goroutine's own, so its use cannot be wrong.
+			// Only this goroutine uses the set: an error is a bug.
 			panic(os.NewSyscallError("epoll_wait", err))
 		}
 		for _, e := range events[:max(n, 0)] {
@@ -86,19 +86,19 @@ func (r *register) run() {
 				now = last.Add(1)
 			}
 			last = now
-			r.tell(e.Fd, now)
+			r.report(e.Fd, now)
 		}
 	}
 }
 
-func (r *register) tell(pidfd int32, at time.Time) {
+func (r *register) report(pidfd int32, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended[pidfd] <- at // has room for the only one
+	r.ended[pidfd] <- at // has capacity for the only value
 	delete(r.ended, pidfd)
 }
 
-// close ends the register. All children that were added have ended.
+// close ends the register. All added children must have ended.
 func (r *register) close() {
 	if r == nil {
 		return
@@ -114,14 +114,14 @@ func (r *register) release() {
 	unix.Close(r.epoll)
 }
 
-// pidfdOf asks for a descriptor of the process that is to be started.
+// pidfdOf requests a pidfd of the process that attr will start.
 func pidfdOf(attr *syscall.SysProcAttr) *int {
 	fd := -1
 	attr.PidFD = &fd
 	return &fd
 }
 
-// closePidfd gives back what pidfdOf has got.
+// closePidfd closes a pidfd of pidfdOf.
 func closePidfd(fd int) {
 	if fd >= 0 {
 		unix.Close(fd)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A register records the order in which children end. This system cannot tell
-// it; the order in which they are waited for stands for it.
+// A register records the order in which children end. On this system it is the order in
+// which they are reaped.
 type register struct{}
 
 func newRegister() *register               { return nil }

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/term"
 )
 
-// A feeder gives a child its standard input. A file or pipe the child gets
-// itself. A terminal it may not read, since its process group is not in the
-// foreground; there the feeder reads and passes on what is typed.
+// A feeder provides the standard input of a child. The child gets a file or pipe
+// directly. It may not read a terminal, since its process group is not in the
+// foreground: the feeder then copies the input of the terminal to a pipe.
 type feeder struct {
-	out     *os.File // the child's
-	in      *os.File // what is passed on is written here; nil without a terminal
+	out     *os.File // read by the child
+	in      *os.File // write end of out; nil without a terminal
 	from    *os.File
 	wake    *os.File // closing it ends the goroutine, which polls asleep
 	asleep  *os.File
-	passing sync.WaitGroup
+	copying sync.WaitGroup
 }
 
 func feed(stdin *os.File) (*feeder, error) {
@@ -39,28 +39,28 @@ func feed(stdin *os.File) (*feeder, error) {
 	return &feeder{out: out, in: in, from: stdin, wake: wake, asleep: asleep}, nil
 }
 
-// started begins to pass on what is typed, once the child has its end.
+// started begins to copy the input. The child has been started and has inherited out.
 func (f *feeder) started() {
 	if f == nil || f.in == nil {
 		return
 	}
 	f.out.Close()
-	f.passing.Go(f.pass)
+	f.copying.Go(f.copy)
 }
 
-// stop ends the passing on and waits for it.
+// stop ends the copying and waits for its goroutine.
 func (f *feeder) stop() {
 	if f == nil || f.in == nil {
 		return
 	}
 	f.wake.Close()
-	f.in.Close() // a Write to a child that does not read returns
-	f.passing.Wait()
+	f.in.Close() // interrupts a Write to a child that does not read
+	f.copying.Wait()
 	f.out.Close()
 	f.asleep.Close()
 }
 
-func (f *feeder) pass() {
+func (f *feeder) copy() {
 	defer f.in.Close()
 	buf := make([]byte, 4096)
 	for {
@@ -76,7 +76,7 @@ func (f *feeder) pass() {
 			continue
 		}
 		if !foreground(int(terminal)) {
-			// Reading would stop this process: what is typed is the shell's.
+			// Reading would stop this process with SIGTTIN.
 			only := ready[1:]
 			_, _ = unix.Poll(only, int(backgroundPause/time.Millisecond))
 			continue
@@ -91,8 +91,8 @@ func (f *feeder) pass() {
 	}
 }
 
-// backgroundPause is how often a process in the background looks whether it
-// has come to the foreground.
+// backgroundPause is the interval at which a process in the background checks whether it
+// is in the foreground.
 const backgroundPause = 200 * time.Millisecond
 
 func foreground(terminal int) bool {

@@ -2,7 +2,7 @@ package launch
 
 import "os"
 
-// A feeder gives a child its standard input.
+// A feeder provides the standard input of a child.
 type feeder struct{ out *os.File }
 
 func feed(stdin *os.File) (*feeder, error) { return &feeder{out: stdin}, nil }

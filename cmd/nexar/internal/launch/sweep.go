@@ -7,40 +7,40 @@ import (
 	"time"
 )
 
-// A sweep ends the orphans of a run: processes that children have started and
-// that have left the child's process group, as daemons do. They get SIGTERM,
-// the grace time, and SIGKILL.
+// A sweep ends the orphans of a run: descendants of children that have left the
+// child's process group, as daemons do. It sends SIGTERM and, after the grace time,
+// SIGKILL.
 type sweep struct {
-	orphans   *orphans
-	grace     time.Duration
-	signals   <-chan os.Signal
-	abandoned <-chan struct{}
-	requested int          // signals that asked the run to end
-	told      map[int]bool // process groups that were sent SIGTERM before
-	say       func(string)
+	orphans    *orphans
+	grace      time.Duration
+	signals    <-chan os.Signal
+	abandoned  <-chan struct{}
+	requested  int          // signals that requested the end of the run
+	terminated map[int]bool // process groups that were sent SIGTERM before
+	say        func(string)
 }
 
-// run returns when no orphan is left. If now is true they get SIGKILL at once.
+// run returns when no orphan is left. With now it sends SIGKILL immediately.
 func (s *sweep) run(now bool) {
 	if s.orphans.none() {
 		return
 	}
 	if !now {
-		s.ask()
+		s.terminate()
 	}
 	if left := s.orphans.kill(); len(left) > 0 {
 		s.say("could not kill " + describe(left) + ", left by the program")
 	}
 }
 
-// ask sends SIGTERM to all orphans, those that appear later included, and
-// returns when none is left or the rest is to be killed.
-func (s *sweep) ask() {
+// terminate sends SIGTERM to all orphans, including orphans that appear later. It
+// returns when none is left or the rest must be killed.
+func (s *sweep) terminate() {
 	timer := time.NewTimer(s.grace)
 	defer timer.Stop()
 	pause := time.Millisecond
 	for !s.orphans.none() {
-		running := s.orphans.terminate(s.told)
+		running := s.orphans.terminate(s.terminated)
 		select {
 		case <-timer.C:
 			if len(running) > 0 {
@@ -50,7 +50,7 @@ func (s *sweep) ask() {
 		case <-s.abandoned:
 			return
 		case sig := <-s.signals:
-			if asksToEnd(sig) {
+			if requestsEnd(sig) {
 				s.requested++
 			}
 			if s.requested >= requestsMax {
@@ -65,7 +65,7 @@ func (s *sweep) ask() {
 	}
 }
 
-// sweepPauseMax is how often ask looks for orphans, once it has waited a while.
+// sweepPauseMax is the longest pause between two looks for orphans.
 const sweepPauseMax = 50 * time.Millisecond
 
 // describe names processes, at most three of them.
@@ -73,7 +73,7 @@ func describe(list []process) string {
 	const most = 3
 	var names []string
 	for _, p := range list[:min(most, len(list))] {
-		// A program chooses its name itself.
+		// Programs choose their names: quote them.
 		names = append(names, fmt.Sprintf("%q (pid %d)", p.name, p.pid))
 	}
 	text := strings.Join(names, ", ")

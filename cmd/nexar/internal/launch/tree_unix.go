@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A tree is a process and those that it starts: a process group of their own,
-// so that a terminal's Ctrl-C reaches them once, through Run.
+// A tree is a process and its descendants in a process group of their own: the signals of
+// a terminal reach them only through Run.
 type tree struct {
 	group int
-	pidfd int // of the process; -1 if there is none
+	pidfd int // of the process; -1 without one
 }
 
 func startTree(cmd *exec.Cmd) (tree, error) {
@@ -28,7 +28,7 @@ func startTree(cmd *exec.Cmd) (tree, error) {
 
 func (t tree) signal(sig os.Signal) {
 	if s, ok := sig.(syscall.Signal); ok && t.group > 0 {
-		// The group may be gone, which is what was wanted.
+		// An error means that the group has ended.
 		_ = syscall.Kill(-t.group, s)
 	}
 }
@@ -37,11 +37,11 @@ func (t tree) terminate() { t.signal(syscall.SIGTERM) }
 func (t tree) kill()      { t.signal(syscall.SIGKILL) }
 func (t tree) release()   { closePidfd(t.pidfd) }
 
-// terminateRest asks the processes of the group to end that are left of it.
+// terminateRest sends SIGTERM to the remaining processes of the group.
 func (t tree) terminateRest() { t.terminate() }
 
-// finish returns when no process of the group is left, its leader having been
-// waited for. It kills them after grace, or once now is closed.
+// finish returns when no process of the group is left. The leader has been reaped. It
+// kills the group after grace, or when now is closed.
 func (t tree) finish(grace time.Duration, now <-chan struct{}) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -58,18 +58,18 @@ func (t tree) finish(grace time.Duration, now <-chan struct{}) {
 	}
 }
 
-// asksToEnd reports whether sig asks a process to end.
-func asksToEnd(sig os.Signal) bool {
+// requestsEnd reports whether sig requests the end of a process.
+func requestsEnd(sig os.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGQUIT
 }
 
-// Forwarded are the signals to pass on to children.
+// Forwarded returns the signals to forward to children.
 func Forwarded() []os.Signal {
 	return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 }
 
-// signalOf is the number and name of the signal that ended a process; 0 if it
-// exited.
+// signalOf returns the number and name of the signal that ended a process, and 0 if the
+// process exited.
 func signalOf(state *os.ProcessState) (int, string) {
 	w, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !w.Signaled() {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A tree is a process and those that it starts: a job, which the system ends
-// with the last handle to it, that is, with this process.
+// A tree is a process and its descendants in a job. The system ends the job when its last
+// handle is closed, and so at the latest with this process.
 type tree struct {
 	job   windows.Handle
 	pid   int
-	pidfd int // always -1: processes have none here
+	pidfd int // always -1 on Windows
 }
 
 func startTree(cmd *exec.Cmd) (tree, error) {
@@ -32,8 +32,8 @@ func startTree(cmd *exec.Cmd) (tree, error) {
 		windows.CloseHandle(job)
 		return tree{pidfd: -1}, os.NewSyscallError("SetInformationJobObject", err)
 	}
-	// It runs no instruction before it is in the job, so that all that it starts
-	// is in the job as well.
+	// The process is created suspended and resumed in the job, so that its
+	// descendants are in the job as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_SUSPENDED}
 	if err := cmd.Start(); err != nil {
 		windows.CloseHandle(job)
@@ -63,8 +63,7 @@ func (t tree) adopt() error {
 	return os.NewSyscallError("AssignProcessToJobObject", windows.AssignProcessToJobObject(t.job, h))
 }
 
-// resume has the threads of a process run that was created suspended. There is
-// one, but nothing says so.
+// resume resumes the threads of a process that was created suspended.
 func resume(pid uint32) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
@@ -92,8 +91,8 @@ func resume(pid uint32) error {
 	return nil
 }
 
-// signal sends the one signal that can be sent to a group of processes, which
-// Go programs receive as os.Interrupt.
+// signal sends CTRL_BREAK, the only signal for a group of processes. Go programs
+// receive it as os.Interrupt.
 func (t tree) signal(os.Signal) {
 	if t.pid != 0 {
 		_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(t.pid))
@@ -108,11 +107,11 @@ func (t tree) kill() {
 	}
 }
 
-// terminateRest ends the processes that are left of the job: they have no
-// signal that could ask them to.
+// terminateRest ends the remaining processes of the job. Windows has no signal that
+// requests it.
 func (t tree) terminateRest() { t.kill() }
 
-// finish has nothing left to do.
+// finish does nothing: terminateRest has ended the job.
 func (tree) finish(time.Duration, <-chan struct{}) {}
 
 func (t tree) release() {
@@ -121,10 +120,10 @@ func (t tree) release() {
 	}
 }
 
-func asksToEnd(os.Signal) bool { return true }
+func requestsEnd(os.Signal) bool { return true }
 
-// Forwarded are the signals to pass on to children.
+// Forwarded returns the signals to forward to children.
 func Forwarded() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM} }
 
-// signalOf is 0: processes are not ended by signals here.
+// signalOf returns 0: signals do not end processes on Windows.
 func signalOf(*os.ProcessState) (int, string) { return 0, "" }

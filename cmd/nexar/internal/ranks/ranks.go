@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	err = launch.Run(launch.Config{
 		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
-		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, Harmful: w.harmful, Failed: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
+		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.harmful, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
 	})
 	// A failure says more than this.
 	if missing := w.missing(); missing != "" && err == nil {

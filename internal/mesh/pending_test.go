@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// guests makes connections for a lobby.
-func guests(t *testing.T, n int) (conns []transport.Conn) {
+// pendingTestConns makes connections.
+func pendingTestConns(t *testing.T, n int) (conns []transport.Conn) {
 	t.Helper()
 	for range n {
 		out, in, err := mem.Loop(t.Context())
@@ -27,9 +27,9 @@ func guests(t *testing.T, n int) (conns []transport.Conn) {
 
 func isOpen(c transport.Conn) bool { return c.Err() == nil }
 
-func TestLobby(t *testing.T) {
+func TestPendingConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c := newLobby(), guests(t, 5)
+		b, c := newPendingConns(), pendingTestConns(t, 5)
 		b.put(idOf(1), c[0])
 		b.put(idOf(2), c[1])
 		if got, err := b.take(t.Context(), idOf(2)); got != c[1] || err != nil {
@@ -43,21 +43,21 @@ func TestLobby(t *testing.T) {
 			t.Errorf("the connection of rank 1: %v", err)
 		}
 		b.put(idOf(3), c[3])
-		time.Sleep(lobbyTimeout + time.Second)
+		time.Sleep(pendingTimeout + time.Second)
 		if isOpen(c[3]) || !isOpen(c[1]) || !isOpen(c[2]) {
 			t.Error("a connection that nobody has asked for is kept, or one that was taken is not")
 		}
 		b.put(idOf(4), c[4])
 		b.close()
 		if isOpen(c[4]) {
-			t.Error("a connection outlives the lobby")
+			t.Error("a connection outlives close")
 		}
 	})
 }
 
-func TestLobbyWaits(t *testing.T) {
+func TestPendingTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c := newLobby(), guests(t, 4)
+		b, c := newPendingConns(), pendingTestConns(t, 4)
 		time.AfterFunc(time.Second, func() { b.put(idOf(2), c[0]) })
 		time.AfterFunc(2*time.Second, func() { b.put(idOf(1), c[1]) })
 		if got, err := b.take(t.Context(), idOf(1)); got != c[1] || err != nil {
@@ -73,10 +73,10 @@ func TestLobbyWaits(t *testing.T) {
 		}
 		b.close()
 		if _, err := b.take(t.Context(), idOf(6)); err == nil {
-			t.Error("a lobby that is closed makes its callers wait")
+			t.Error("take waits after close")
 		}
 		if b.put(idOf(6), c[3]); isOpen(c[3]) {
-			t.Error("a lobby that is closed keeps a connection")
+			t.Error("put keeps a connection after close")
 		}
 	})
 }
