@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -213,7 +214,7 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 		return nil, opError(t.name(), err)
 	}
 	t.Canonical = c.canonical(t.Kind) && t.Op != 0
-	work := engine.Work{Recipe: c.book.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
+	work := exec.Work{Recipe: c.book.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
 	t.place(&work)
 	op, err := c.comm.Start(&work)
 	if err != nil {
@@ -252,7 +253,7 @@ func (c *Comm) timeout(t *task) time.Duration {
 }
 
 // place sets the buffers of a task.
-func (t *task) place(w *engine.Work) {
+func (t *task) place(w *exec.Work) {
 	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
 	if t.InPlace {
 		if len(t.input) > len(t.data) {

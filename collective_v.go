@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -61,7 +62,7 @@ func (t *task) blocksV(c *Comm, kind plan.Collective, dst, src elements, counts 
 		return t
 	}
 	starts, longest, err := c.starts("counts", counts, dst.of)
-	t.Uneven, t.Digest = &engine.Uneven{Starts: starts, Longest: longest}, engine.Digest(starts)
+	t.Uneven, t.Digest = &exec.Uneven{Starts: starts, Longest: longest}, engine.Digest(starts)
 	if err == nil {
 		t.Total = starts[c.Size()]
 	}
@@ -176,7 +177,7 @@ func allToAllV(ctx context.Context, c *Comm, dst, src elements, dstCounts, srcCo
 		return nil, opError(allToAllVName, err)
 	}
 	each, _ := dst.of.counted(1)
-	t.Uneven, t.Digest = &engine.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * each}, engine.Digest(all)
+	t.Uneven, t.Digest = &exec.Uneven{Starts: in, Inputs: out, Longest: slices.Max(all) * each}, engine.Digest(all)
 	for r := range c.Size() {
 		t.Total += sum(all[2*r*c.Size():][:c.Size()]) * each
 	}

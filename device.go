@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/staging"
 )
@@ -162,14 +163,14 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)
 	}
-	var into *engine.Regions
+	var into *p2p.Regions
 	if err == nil {
 		into, err = regionsOf(o.Pieces(), true) // Two buffers may be of the same memory.
 	}
 	if err != nil {
 		return Status{}, opError(name, err)
 	}
-	var got engine.Received
+	var got p2p.Received
 	r, err := d.comm.comm.StartRecv(into, o.of.typ, from, int64(tag))
 	if err == nil {
 		got, err = r.Wait(ctx)

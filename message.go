@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/p2p"
 )
@@ -40,7 +39,7 @@ type Status struct {
 // only for another type, is an ErrTruncated or ErrTypeMismatch here as well as
 // there.
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
-	s, err := startSend[T](ctx, c, "send", engine.Bytes(bytesOf(data)), to, tag)
+	s, err := startSend[T](ctx, c, "send", p2p.Bytes(bytesOf(data)), to, tag)
 	if s == nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	if err != nil {
 		return ended(opError("send", err))
 	}
-	s, err := startSend[T](ctx, c, "send", engine.Bytes(f.Read), to, tag)
+	s, err := startSend[T](ctx, c, "send", p2p.Bytes(f.Read), to, tag)
 	if s == nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -89,7 +88,7 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // is revoked if that has not come by then. data must not be used until Recv returns. A
 // Recv from AnyRank fails when all other ranks have left.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
-	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)
+	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
 		return Status{}, err
 	}
@@ -103,7 +102,7 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 	if err != nil {
 		return ended(opError("recv", err))
 	}
-	r, err := startRecv[T](ctx, c, "recv", engine.Bytes(bytesOf(data)), from, tag)
+	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -188,15 +187,15 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 		return Status{}, c.explain(ctx, "probe", err)
 	}
 	if got.Bytes%int(of.size) != 0 {
-		err = c.explain(ctx, "probe", &engine.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.size)})
+		err = c.explain(ctx, "probe", &p2p.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.size)})
 	}
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.size)}, err
 }
 
 // regionsOf are regions as the engine takes them. If they are written they must
 // not overlap.
-func regionsOf[T any](regions [][]T, written bool) (r *engine.Regions, err error) {
-	r = new(engine.Regions)
+func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {
+	r = new(p2p.Regions)
 	for i, region := range regions {
 		b := bytesOf(region)
 		if i == 0 {
@@ -216,7 +215,7 @@ func regionsOf[T any](regions [][]T, written bool) (r *engine.Regions, err error
 
 // startSend begins to send regions of elements of T. Without an error and a
 // Sending all is done.
-func startSend[T any](ctx context.Context, c *Comm, name string, r *engine.Regions, to int, tag Tag) (*engine.Sending, error) {
+func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, to int, tag Tag) (*p2p.Sending, error) {
 	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkMessage(ctx, "to", to, tag)
@@ -229,7 +228,7 @@ func startSend[T any](ctx context.Context, c *Comm, name string, r *engine.Regio
 }
 
 // startRecv begins to receive elements of T into regions.
-func startRecv[T any](ctx context.Context, c *Comm, name string, r *engine.Regions, from int, tag Tag) (*engine.Receive, error) {
+func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, from int, tag Tag) (*p2p.Receive, error) {
 	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkSource(ctx, from, tag)
@@ -243,7 +242,7 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *engine.Regio
 }
 
 // received waits for the end of a receive.
-func received[T any](ctx context.Context, c *Comm, name string, r *engine.Receive) (Status, error) {
+func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) (Status, error) {
 	got, err := r.Wait(ctx)
 	if err != nil {
 		return Status{}, c.explain(ctx, name, err)
@@ -253,16 +252,16 @@ func received[T any](ctx context.Context, c *Comm, name string, r *engine.Receiv
 
 // startExchange begins both messages, or none unless the communicator ends in
 // between. All is sent if there is no Sending.
-func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*engine.Sending, *engine.Receive, error) {
+func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*p2p.Sending, *p2p.Receive, error) {
 	const name = "exchange"
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, nil, opError(name, err)
 	}
-	s, err := startSend[T](ctx, c, name, engine.Bytes(bytesOf(src)), to, tag)
+	s, err := startSend[T](ctx, c, name, p2p.Bytes(bytesOf(src)), to, tag)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := startRecv[T](ctx, c, name, engine.Bytes(bytesOf(dst)), from, tag)
+	r, err := startRecv[T](ctx, c, name, p2p.Bytes(bytesOf(dst)), from, tag)
 	if err != nil && s != nil {
 		s.Wait(ctx) // Until then src is in use.
 	}
@@ -270,7 +269,7 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 }
 
 // exchanged waits for both messages.
-func exchanged[T any](ctx context.Context, c *Comm, s *engine.Sending, r *engine.Receive) (Status, error) {
+func exchanged[T any](ctx context.Context, c *Comm, s *p2p.Sending, r *p2p.Receive) (Status, error) {
 	const name = "exchange"
 	status, err := received[T](ctx, c, name, r)
 	if s != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/trace"
@@ -88,13 +89,13 @@ func (c *Comm) translate(err error) error {
 		return c.revokedError(e)
 	case *engine.TimeoutError:
 		return c.timeoutError(e)
-	case *engine.SizeError:
+	case *p2p.SizeError:
 		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
-	case *engine.TypeError:
+	case *p2p.TypeError:
 		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Source, typeName(e.Receiving))
-	case *engine.ElementError:
+	case *p2p.ElementError:
 		return fmt.Errorf("%w: %d bytes from rank %d, which is no whole number of elements of %d bytes", ErrTypeMismatch, e.Size, e.Source, e.Elem)
-	case *engine.RefusedError:
+	case *p2p.RefusedError:
 		if e.Sent == e.Receiving && e.Size <= e.Room {
 			return fmt.Errorf("%w: %d bytes to rank %d, whose elements are of another size", ErrTypeMismatch, e.Size, e.Rank)
 		}

@@ -12,7 +12,7 @@ import (
 // and out of which messages and deadlines come as results. The same calls give
 // the same results, in a simulation and on every node.
 func pure() []string {
-	return []string{"internal/plan", "internal/cost", "internal/p2p", "internal/membership", "internal/topo"}
+	return []string{"internal/plan", "internal/cost", "internal/p2p/match", "internal/membership", "internal/topo"}
 }
 
 // impure are the imports that a pure package has no use for, and why.

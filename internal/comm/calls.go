@@ -54,11 +54,11 @@ type port struct{ comm *engine.Comm }
 
 // Send implements rpc.Port.
 func (p port) Send(to int, parts ...[]byte) error {
-	s, err := p.comm.StartSend(&engine.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
+	s, err := p.comm.StartSend(&p2p.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
 	if s != nil {
 		err = s.Wait(context.Background())
 	}
-	if refused, ok := errors.AsType[*engine.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*p2p.RefusedError](err); ok {
 		return fmt.Errorf("%w: %w", rpc.ErrRefused, refused)
 	}
 	return err
@@ -72,10 +72,10 @@ func (p port) Poll() (m rpc.Message, ok bool) {
 
 // Take implements rpc.Port.
 func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
-	r, err := p.comm.StartRecv(engine.Bytes(buf), 0, m.Source, p2p.Any)
+	r, err := p.comm.StartRecv(p2p.Bytes(buf), 0, m.Source, p2p.Any)
 	if err != nil {
 		done(err)
 		return
 	}
-	r.Then(func(_ engine.Received, err error) { done(err) })
+	r.Then(func(_ p2p.Received, err error) { done(err) })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -18,7 +19,6 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/rpc"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // firstID is the id of the communicator with which a world forms. All others are
@@ -53,7 +53,7 @@ type Factory struct {
 
 	mesh    *mesh.Mesh
 	network cost.Network
-	shelf   *shmcoll.Shelf
+	shelf   *shmexec.Shelf
 	pins    map[plan.Collective]selector.Pin
 	config  Config
 	errors  Errors
@@ -81,7 +81,7 @@ type ViewContext struct {
 func NewFactory(cfg Config) (*Factory, error) {
 	pins, err := selector.ParsePins(cfg.Algorithms)
 	return &Factory{
-		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, shelf: new(shmcoll.Shelf), pins: pins,
+		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, shelf: new(shmexec.Shelf), pins: pins,
 		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
 	}, err
 }

@@ -1,8 +1,8 @@
 package cost
 
 import (
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // SharedRanksMax is the most ranks that a Tuner of shared memory is for.
@@ -50,7 +50,7 @@ type SharedTuner struct {
 // sharedFigures are what a plan costs on a board whatever the vector is.
 type sharedFigures struct {
 	depth    int
-	loads    []shmcoll.Load // of a few ranks, or of all
+	loads    []shmexec.Load // of a few ranks, or of all
 	cuttable bool           // into pieces, whatever the root is
 	units    int            // chunks on an area, if it is not; 0 if that is not known
 	chunks   int
@@ -128,7 +128,7 @@ const unitsSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	plans := a.Plans(n.Size, 0)
-	s := shmcoll.NewSchedule(plans)
+	s := shmexec.NewSchedule(plans)
 	f := sharedFigures{depth: depth(a, plans), cuttable: Cuttable(a, n), chunks: plans[0].Chunks}
 	ranks := []int{0, 1, 2, n.Size / 2, n.Size - 1}
 	if n.Size <= unitsSizeMax {
@@ -144,7 +144,7 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 		return f
 	}
 	for root := range roots(n) {
-		f.units = max(f.units, shmcoll.NewSchedule(a.Plans(n.Size, root)).Units())
+		f.units = max(f.units, shmexec.NewSchedule(a.Plans(n.Size, root)).Units())
 	}
 	return f
 }
@@ -154,7 +154,7 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 func Cuttable(a plan.Algorithm, n Need) bool {
 	for root := range roots(n) {
 		for rank := range n.Size {
-			if !shmcoll.Single(a.Plan(rank, n.Size, root)) {
+			if !shmexec.Single(a.Plan(rank, n.Size, root)) {
 				return false
 			}
 		}

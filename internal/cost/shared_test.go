@@ -3,8 +3,8 @@ package cost
 import (
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // TestSharedChoices: of all collectives there is one for every length and any
@@ -20,7 +20,7 @@ func TestSharedChoices(t *testing.T) {
 					if !got.Shared || got.Seconds <= 0 || ordered && !got.Algorithm.Ordered {
 						t.Errorf("%v, %d ranks, %d bytes: %+v", c, size, bytes, got)
 					}
-					single := shmcoll.Compile(got.Algorithm.Plans(size, 0), 0).Single
+					single := shmexec.Compile(got.Algorithm.Plans(size, 0), 0).Single
 					if bytes > pieceBytes && !single {
 						t.Errorf("%v, %d ranks, %d bytes: %s cannot be cut", c, size, bytes, got.Algorithm.Name)
 					}
@@ -66,7 +66,7 @@ func TestSharedTreesOfEveryRoot(t *testing.T) {
 			got := tuner.Choose(Need{Collective: c, Size: size, Bytes: 1 << 20, Blocks: c == plan.Gather || c == plan.Scatter})
 			for root := range size {
 				for rank, p := range got.Algorithm.Plans(size, root) {
-					if !shmcoll.Single(p) {
+					if !shmexec.Single(p) {
 						t.Errorf("%v, %d ranks: %s with root %d cannot be cut at rank %d", c, size, got.Algorithm.Name, root, rank)
 					}
 				}

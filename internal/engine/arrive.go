@@ -2,297 +2,154 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// heldKeepMax is how much memory, in bytes, a communicator keeps for payloads
-// that will come early.
-const heldKeepMax = 1 << 20
-
-// heldBytes is the size of a held without its payload, or about that.
-const heldBytes = 128
-
-// An arrival of a collective is one of these.
-const (
-	stepArrived  = iota // with its payload
-	offerArrived        // the peer asks for a grant
-	grantArrived        // the peer grants a step
-	probeArrived        // the peer waits for this rank
-)
-
-// held is something that has come before the operation, or the move, that it
-// is for could take it.
-type held struct {
-	next    *held
-	link    *link.Link
-	kind    int
-	step    wire.Step
-	payload []byte
-}
-
 // Step handles a step with its payload.
 func (e *Engine) Step(l *link.Link, s wire.Step, payload []byte) {
-	e.arrive(l, stepArrived, s, payload)
-}
-
-// StepOffer handles a request to grant a step.
-func (e *Engine) StepOffer(l *link.Link, s wire.Step) { e.arrive(l, offerArrived, s, nil) }
-
-// StepGrant handles the grant of a step.
-func (e *Engine) StepGrant(l *link.Link, s wire.Step) { e.arrive(l, grantArrived, s, nil) }
-
-func (e *Engine) arrive(l *link.Link, kind int, s wire.Step, payload []byte) {
-	c := e.comm(l, s.Call.Comm)
-	if c == nil || !c.arrive(l, kind, s, payload) {
-		consumed(l, kind, payload)
-	}
-}
-
-// consumed gives the credit for a step back, which only its payload costs.
-func consumed(l *link.Link, kind int, payload []byte) {
-	if kind == stepArrived {
+	if c := e.comm(l, s.Call.Comm); c == nil || !c.arrive(l, linkexec.Step, &s, payload) {
 		l.Consumed(wire.Collectives, len(payload))
 	}
 }
 
-// arrive takes what has come for a collective. It reports false if there was
-// no use for it.
-func (c *Comm) arrive(l *link.Link, kind int, s wire.Step, payload []byte) bool {
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return false
+// StepOffer handles a request to grant a step.
+func (e *Engine) StepOffer(l *link.Link, s wire.Step) {
+	if c := e.comm(l, s.Call.Comm); c != nil {
+		c.arrive(l, linkexec.Offer, &s, nil)
 	}
-	rank, member := c.rankOf[l.Peer]
-	if c.opened && !member {
-		c.mu.Unlock()
-		c.stranger(l)
-		return false
-	}
-	if !c.opened || s.Call.Seq > c.seq {
-		defer c.mu.Unlock()
-		return c.hold(l, kind, s, payload)
-	}
-	ours, op := c.callOf(s.Call.Seq)
-	if ours != s.Call && ours.Seq != 0 {
-		c.mu.Unlock()
-		c.mismatch(ours, rank, s.Call)
-		return false
-	}
-	if op == nil || op.failing || kind == probeArrived {
-		c.mu.Unlock()
-		return false
-	}
-	defer c.mu.Unlock()
-	op.busy++
-	ok := op.admit(l, kind, s, payload)
-	op.leave()
-	return ok
 }
 
-// callOf returns what this rank called as the seq-th collective, and the
-// operation if it has not ended. The call is zero if it is long forgotten.
-func (c *Comm) callOf(seq uint64) (wire.Call, *Op) {
+// StepGrant handles the grant of a step.
+func (e *Engine) StepGrant(l *link.Link, s wire.Step) {
+	if c := e.comm(l, s.Call.Comm); c != nil {
+		c.arrive(l, linkexec.Grant, &s, nil)
+	}
+}
+
+// A transition is what the arrival of a frame has led to.
+type transition struct {
+	used   bool                // the payload is, or will be, used
+	run    *linkexec.Execution // continues with effect, if not nil
+	effect linkexec.Effect
+	err    error    // why the peer breaks the protocol
+	fx     *effects // of the communicator
+}
+
+// arrive takes a frame for a collective. It reports whether the payload is used: if not,
+// the peer has to get its credit back.
+func (c *Comm) arrive(l *link.Link, kind linkexec.Kind, s *wire.Step, payload []byte) bool {
+	var t transition
+	c.mu.Lock()
+	c.arriveLocked(&t, l, kind, s, payload)
+	c.mu.Unlock()
+	switch {
+	case t.err != nil:
+		breaksProtocol(l, t.err)()
+	case t.run != nil:
+		t.run.CarryOut(t.effect)
+	case t.fx != nil:
+		c.carryOut(t.fx)
+	}
+	return t.used
+}
+
+func (c *Comm) arriveLocked(t *transition, l *link.Link, kind linkexec.Kind, s *wire.Step, payload []byte) {
+	rank, member := c.rankOf[l.Peer]
+	switch {
+	case c.err != nil:
+		return
+	case c.opened && !member:
+		t.fx = &effects{unexpected: []*link.Link{l}}
+		return
+	case !c.opened || s.Call.Seq > c.seq:
+		t.used = c.links.KeepLocked(l, kind, s, payload)
+		return
+	}
+	ours, op := c.callLocked(s.Call.Seq)
+	if ours != s.Call && ours.Seq != 0 {
+		t.fx = new(effects)
+		c.mismatchLocked(t.fx, ours, &call{rank, s.Call})
+		return
+	}
+	if op == nil || op.state != running || kind == linkexec.Probe {
+		return
+	}
+	run, ok := op.exec.(*linkexec.Execution)
+	if !ok {
+		t.err = linkexec.NotInPlanError(s)
+		return
+	}
+	t.effect, t.used, t.err = run.ArriveLocked(rank, l, kind, s, payload)
+	if t.used {
+		t.run = run
+	}
+}
+
+// callLocked returns what this rank called as the collective with a sequence number,
+// and the operation if it has not ended. The call is zero if it is forgotten.
+func (c *Comm) callLocked(seq uint64) (wire.Call, *Op) {
 	if op := c.ops.get(seq); op != nil {
 		return op.call, op
 	}
 	return c.past.get(seq), nil
 }
 
-// admit hands an arrival to the move that it is for. It is called with the
-// lock held. It reports false if the payload, if any, has been consumed or
-// cannot be.
-func (op *Op) admit(l *link.Link, kind int, s wire.Step, payload []byte) bool {
-	i, m, ok := op.find(l, kind, s)
-	if !ok {
-		l.Fail(fmt.Errorf("engine: protocol error: message %d of channel %d is not in the plan", s.Index, s.Channel))
-		return false
-	}
-	ch := int(s.Channel)
-	at := &op.slots[i]
-	if !op.expects(at, kind, m, ch, payload) {
-		l.Fail(fmt.Errorf("engine: protocol error: message %d of channel %d comes twice, unasked, or with %d bytes", s.Index, s.Channel, len(payload)))
-		return false
-	}
-	switch kind {
-	case offerArrived:
-		at.state |= wanted
-		if at.state&ready != 0 {
-			op.grant(i, m, ch)
-		}
-		return true
-	case grantArrived:
-		at.state |= granted
-		at.grant = s.Grant
-		if at.state&ready != 0 {
-			op.deliver(i, m, ch)
-		}
-		return true
-	}
-	if at.state&ready == 0 {
-		at.held = op.comm.newHeld(l, kind, s, payload)
-		return true
-	}
-	at.state |= done
-	op.comm.mu.Unlock()
-	op.receive(m, ch, payload)
-	l.Consumed(wire.Collectives, len(payload))
-	op.comm.mu.Lock()
-	op.bytes += int64(len(payload))
-	op.finished(i)
-	return true
-}
-
-// expects reports whether a peer that keeps to the protocol can have sent this
-// for a slot. What is not expected would be carried out twice.
-func (op *Op) expects(at *slot, kind int, m *move, ch int, payload []byte) bool {
-	switch kind {
-	case grantArrived:
-		asked := at.state&wanted != 0 || op.Length(m.A, ch) > op.comm.engine.cfg.EagerMax
-		return asked && at.state&(granted|done) == 0
-	case offerArrived:
-		if op.Length(m.Dst, ch) > op.comm.engine.cfg.EagerMax {
-			return false
-		}
-	case stepArrived:
-		if len(payload) != op.Length(m.Dst, ch) {
-			return false
-		}
-	}
-	return at.state&(wanted|granted|done) == 0 && at.held == nil
-}
-
-// find returns the slot and the move that an arrival is for.
-func (op *Op) find(l *link.Link, kind int, s wire.Step) (int, *move, bool) {
-	g := op.work.Program
-	rank, ok := op.comm.rankOf[l.Peer]
-	if !ok || g == nil || int(s.Channel) >= op.channels {
-		return 0, nil, false
-	}
-	list := g.recvs[rank]
-	if kind == grantArrived {
-		list = g.sends[rank]
-	}
-	if int(s.Index) >= len(list) {
-		return 0, nil, false
-	}
-	k := list[s.Index]
-	return int(s.Channel)*len(g.moves) + int(k), &g.moves[k], true
-}
-
-// hold keeps an arrival for a collective that has not begun on this rank. It
-// reports false if it does not.
-func (c *Comm) hold(l *link.Link, kind int, s wire.Step, payload []byte) bool {
-	if kind == probeArrived {
-		for h := c.ahead[s.Call.Seq]; h != nil; h = h.next {
-			if h.kind == kind && h.link == l {
-				return true
-			}
-		}
-	}
-	if kind != stepArrived && !l.Keep() {
-		return false
-	}
-	h := c.newHeld(l, kind, s, payload)
-	h.next = c.ahead[s.Call.Seq]
-	c.ahead[s.Call.Seq] = h
-	return true
-}
-
-// An odd is a call that does not go with this rank's.
-type odd struct {
+// A call is what another rank has called.
+type call struct {
 	rank int
 	call wire.Call
 }
 
-// admitAhead hands an operation that begins what has come for it before. It
-// returns the first call that does not go with it, if any.
-func (c *Comm) admitAhead(op *Op) (theirs *odd) {
-	h := c.ahead[op.call.Seq]
-	if h == nil {
-		return nil
-	}
-	delete(c.ahead, op.call.Seq)
-	for h != nil {
-		next := h.next
-		rank, member := c.rankOf[h.link.Peer]
+// admitEarlyLocked hands an operation that begins the frames that have arrived for it.
+// It returns the first call that differs from this rank's, if any, and effects unless
+// there are none.
+func (c *Comm) admitEarlyLocked(op *Op, list *linkexec.Frame) (theirs *call, fx *effects) {
+	for f := list; f != nil; {
+		next := f.Next
+		kept, err := false, error(nil)
+		rank, member := c.rankOf[f.Link.Peer]
 		switch {
 		case !member:
-			c.stranger(h.link)
-		case h.step.Call != op.call && theirs == nil:
-			theirs = &odd{rank, h.step.Call}
+			fx = fx.orNew()
+			fx.unexpected = append(fx.unexpected, f.Link)
+		case theirs != nil:
+		case f.Step.Call != op.call:
+			theirs = &call{rank, f.Step.Call}
+		default:
+			kept, err = op.admitEarlyLocked(rank, f)
 		}
-		if !member || theirs != nil || !c.admitHeld(op, h) {
-			c.drop(h)
+		if err != nil {
+			fx = fx.orNew()
+			fx.calls = append(fx.calls, breaksProtocol(f.Link, err))
 		}
-		h = next
-	}
-	return theirs
-}
-
-// admitHeld is admit for what was held, of which no move can be ready yet. It
-// reports whether h still is.
-func (c *Comm) admitHeld(op *Op, h *held) bool {
-	switch h.kind {
-	case probeArrived:
-		return false
-	case stepArrived:
-		i, m, ok := op.find(h.link, h.kind, h.step)
-		if ok && op.expects(&op.slots[i], h.kind, m, int(h.step.Channel), h.payload) {
-			op.slots[i].held = h
-			return true
+		if !kept && !c.links.DiscardLocked(f) {
+			fx = fx.orNew()
+			f.Next, fx.frames = fx.frames, f
 		}
+		f = next
 	}
-	op.admit(h.link, h.kind, h.step, h.payload) // which finds fault with a step
-	return false
+	return theirs, fx
 }
 
-func (c *Comm) newHeld(l *link.Link, kind int, s wire.Step, payload []byte) *held {
-	h := c.freeHeld
-	if h == nil {
-		h = new(held)
-	} else {
-		c.freeHeld = h.next
-		c.freeBytes -= heldBytes + cap(h.payload)
-	}
-	h.next, h.link, h.kind, h.step = nil, l, kind, s
-	h.payload = append(h.payload[:0], payload...)
-	return h
+// breaksProtocol returns a function that ends a link because of what its peer has sent.
+func breaksProtocol(l *link.Link, err error) func() {
+	return func() { l.Fail(fmt.Errorf("engine: protocol error: %w", err)) }
 }
 
-// drop lets go of what was held and gives back what its sender was charged.
-func (c *Comm) drop(h *held) {
-	if h.kind == stepArrived {
-		h.link.Consumed(wire.Collectives, len(h.payload))
-	} else {
-		h.link.Dropped()
+// admitEarlyLocked reports whether the operation keeps the frame.
+func (op *Op) admitEarlyLocked(rank int, f *linkexec.Frame) (kept bool, err error) {
+	if f.Kind == linkexec.Probe {
+		return false, nil
 	}
-	c.release(h)
-}
-
-// release keeps h for what comes early next, unless much is kept already.
-func (c *Comm) release(h *held) {
-	h.link = nil
-	if c.freeBytes+heldBytes+cap(h.payload) > heldKeepMax {
-		return
+	if run, ok := op.exec.(*linkexec.Execution); ok {
+		return run.ArriveEarlyLocked(rank, f)
 	}
-	c.freeBytes += heldBytes + cap(h.payload)
-	h.next = c.freeHeld
-	c.freeHeld = h
-}
-
-// dropAhead lets go of what was held for a collective that will not begin.
-func (c *Comm) dropAhead(seq uint64) {
-	for h := c.ahead[seq]; h != nil; {
-		next := h.next
-		c.drop(h)
-		h = next
-	}
-	delete(c.ahead, seq)
+	return false, linkexec.NotInPlanError(&f.Step)
 }
 
 // Probe handles the word of a peer that it is waiting for this rank, and
@@ -302,22 +159,22 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	if c == nil {
 		return
 	}
-	c.arrive(l, probeArrived, wire.Step{Call: p.Call}, nil)
+	c.arrive(l, linkexec.Probe, &wire.Step{Call: p.Call}, nil)
 	w := wire.Where{Seq: p.Call.Seq}
 	c.mu.Lock()
 	if c.seq > 0 {
 		var op *Op
-		w.Last, op = c.callOf(c.seq)
-		w.Active, w.For = op != nil, c.since(c.seq, op)
+		w.Last, op = c.callLocked(c.seq)
+		w.Active, w.For = op != nil, c.sinceLocked(c.seq, op)
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()
 	l.Answer(w)
 }
 
-// since is how long a call has been under way, or if it is not, how long ago it ended,
-// in nanoseconds; 0 if that is not recorded.
-func (c *Comm) since(seq uint64, op *Op) uint64 {
+// sinceLocked returns how long a call has been under way, or if it is not, how long ago
+// it ended, in nanoseconds; 0 if that is not recorded.
+func (c *Comm) sinceLocked(seq uint64, op *Op) uint64 {
 	at, known := c.past.ended(seq)
 	if op != nil {
 		at, known = op.begun, c.about != nil
@@ -336,7 +193,7 @@ type answer struct {
 }
 
 // Where handles the answer to a probe. It is the last word of its rank, so that
-// it counts for all operations that have an answer, not only for that which asks.
+// it counts for all operations that have an answer, not only for the one that asks.
 func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c := e.known(w.Last.Comm)
 	if c == nil {
@@ -345,26 +202,55 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rank, ok := c.rankOf[l.Peer]; ok {
-		w.Seq = max(w.Seq, c.where[rank].Seq)
-		c.where[rank] = answer{Where: w, at: time.Now()}
+		w.Seq = max(w.Seq, c.answers[rank].Seq)
+		c.answers[rank] = answer{Where: w, at: time.Now()}
 	}
 }
 
-// waitsFor returns the ranks that the operation is waiting for: those whose
-// message, or whose grant, is all that a move still needs.
-func (op *Op) waitsFor() []int {
-	if op.work.Shared != nil {
-		return op.awaited()
+// Message handles a message with its payload.
+func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
+	c := e.comm(l, m.Comm)
+	used, unexpected := false, false
+	if c != nil {
+		used, unexpected = c.Arrive(l, m, payload)
 	}
-	seen := make(map[int]bool)
-	var ranks []int
-	for i := range op.slots {
-		s, m := &op.slots[i], op.move(i)
-		if s.state&ready == 0 || s.state&done != 0 || m.Kind == plan.Copy || m.Kind == plan.Combine || seen[m.Peer] {
-			continue
-		}
-		seen[m.Peer] = true
-		ranks = append(ranks, m.Peer)
+	if unexpected {
+		c.unexpectedPeer(l)
 	}
-	return ranks
+	if !used {
+		l.Consumed(wire.Messages, len(payload))
+	}
+}
+
+// Claim implements [link.Handler].
+func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
+	if c := e.known(m.Comm); c != nil {
+		return c.Messages.Claim(l, m)
+	}
+	return 0, false
+}
+
+// Offer handles the announcement of a message.
+func (e *Engine) Offer(l *link.Link, o wire.Offer) {
+	if o.Size > math.MaxInt {
+		l.Fail(fmt.Errorf("engine: protocol error: a message of %d bytes, want at most %d", o.Size, math.MaxInt))
+		return
+	}
+	if c := e.comm(l, o.Comm); c != nil && c.ArriveOffer(l, o) {
+		c.unexpectedPeer(l)
+	}
+}
+
+// OfferGrant sends the payload that a peer asks for.
+func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
+	if c := e.known(g.Comm); c != nil {
+		c.Granted(l, g)
+	}
+}
+
+// OfferRefuse ends a message that its receiver has refused.
+func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
+	if c := e.known(r.Comm); c != nil {
+		c.Refused(l, r)
+	}
 }

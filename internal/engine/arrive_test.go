@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -64,7 +65,7 @@ func TestArrivalsInAnyOrder(t *testing.T) {
 var pairwise = choice{plan.AllReduce, "recursive-doubling", 1, 0}
 
 // stepOf is the i-th message to a rank in the seq-th operation.
-func stepOf(work Work, seq uint64, i int) wire.Step {
+func stepOf(work exec.Work, seq uint64, i int) wire.Step {
 	s := wire.Step{Call: work.Call, Index: uint32(i)}
 	s.Call.Comm, s.Call.Seq = commID, seq
 	return s
@@ -144,7 +145,7 @@ func TestCreditOfHeldSteps(t *testing.T) {
 		until(t, "the step", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.ahead[2] != nil
+			return c.links.EarlyLocked() > 0
 		})
 		c.Close()
 		if err := op.Wait(t.Context()); err != ErrClosed {
@@ -177,7 +178,7 @@ func TestMismatch(t *testing.T) {
 			for late := range n {
 				t.Run(fmt.Sprintf("%s/%d ranks/%d late", name, n, late), func(t *testing.T) {
 					w := newWorld(t, n, overMem, Config{})
-					mismatch(t, w, late, func(rank int) Work {
+					mismatch(t, w, late, func(rank int) exec.Work {
 						if rank == 1 {
 							return w.work(rank, test.b, vector(rank, test.countB))
 						}
@@ -190,7 +191,7 @@ func TestMismatch(t *testing.T) {
 }
 
 // mismatch runs an operation in which rank 1 makes another call.
-func mismatch(t *testing.T, w *world, late int, work func(rank int) Work) {
+func mismatch(t *testing.T, w *world, late int, work func(rank int) exec.Work) {
 	t.Helper()
 	errs := w.on(func(rank int, c *Comm) error {
 		if rank == late {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -25,17 +26,17 @@ func TestClaim(t *testing.T) {
 	if _, ok := e.Claim(l, stranger); ok {
 		t.Error("a message of an unknown communicator is claimed")
 	}
-	r, err := c.StartRecv(Bytes(make([]byte, 9_999)), byteType, 1, 4)
+	r, err := c.StartRecv(p2p.Bytes(make([]byte, 9_999)), byteType, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id, ok := e.Claim(l, m); !ok || id != 0 {
 		t.Errorf("claim %d, %t of a message that is too long, want 0, true", id, ok)
 	}
-	if _, err := r.Wait(t.Context()); !isType[*SizeError](err) {
+	if _, err := r.Wait(t.Context()); !isType[*p2p.SizeError](err) {
 		t.Errorf("error %v, want a SizeError", err)
 	}
-	if r, err = c.StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
+	if r, err = c.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
 		t.Fatal(err)
 	}
 	if id, ok := e.Claim(l, m); !ok || id == 0 {
@@ -46,20 +47,20 @@ func TestClaim(t *testing.T) {
 	}
 	go func() {
 		time.Sleep(10 * time.Millisecond)
-		r.Filled(&r.sink)
+		r.Filled(nil)
 	}()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	got, err := r.Wait(ended)
-	if want := (Received{Source: 1, Tag: 4, Bytes: 10_000}); got != want || err != nil {
+	if want := (p2p.Received{Source: 1, Tag: 4, Bytes: 10_000}); got != want || err != nil {
 		t.Errorf("a message that comes when the context has just ended: %+v, %v, want %+v", got, err, want)
 	}
 }
 
 // claim starts a receive at rank 0, and has it claim a message that does not come.
-func (w *world) claim(t *testing.T) *Receive {
+func (w *world) claim(t *testing.T) *p2p.Receive {
 	t.Helper()
-	r, err := w.comms[0].StartRecv(Bytes(make([]byte, 10_000)), byteType, 1, 4)
+	r, err := w.comms[0].StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestShortMessagesWithoutCredit(t *testing.T) {
 	until(t, "the credit is used up", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].messages.Queued() == ahead
+		return w.comms[0].Waiting() == ahead
 	})
 	go func() {
 		var err error

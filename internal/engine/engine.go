@@ -2,20 +2,23 @@
 // collectives, as plans, and messages from rank to rank.
 //
 // An Engine serves one node. It has Comms, which most callers use: Start begins
-// a collective from a Program, Send and Recv exchange messages. Everything is
-// driven by what arrives: a move of a plan is made by whichever goroutine
-// brings the last thing that it waited for, so there is no goroutine per
-// operation, and many operations may be in flight.
+// a collective, Send and Recv exchange messages. A collective is an Op, one state
+// machine for all of them; an [exec.Executor] moves its bytes, over links or in shared
+// memory.
 //
-// An operation that fails takes its communicator with it: the other ranks are
-// told, and all operations on it end with the reason. Operations never return
-// while anything still uses their buffers.
+// An operation that fails ends its communicator: the other ranks are told, and all
+// operations on it end with the reason. Operations never return while anything still
+// uses their buffers.
+//
+// A transition of a communicator happens under its lock and returns effects: frames to
+// send, callers to wake, buffers to take back. They are carried out without the lock.
+// Functions that end in Locked are called with the lock held and keep it.
 //
 // Peers may be ahead of this node: what they send for collectives it has not
 // begun and communicators it has not made is kept. How much that can be is
 // bounded for each peer: payloads by credit, offers, grants and probes by what
-// link.Keep allows, and communicators by commsAheadMax. A peer that goes beyond
-// loses its link, with an error that says so.
+// link.Keep allows, and communicators by commsAheadMax. A peer that exceeds a bound
+// loses its link, with an error that names the bound.
 package engine
 
 import (
@@ -33,7 +36,7 @@ import (
 type Config struct {
 	// EagerMax is the longest payload, in bytes, that is sent without a
 	// grant. All nodes have the same. 0 means wire.PayloadMax, which is also
-	// the most.
+	// the largest value.
 	EagerMax int
 	// Log takes notes; nil discards them.
 	Log *slog.Logger
@@ -46,20 +49,20 @@ type Engine struct {
 
 	mu     sync.RWMutex
 	comms  map[uint64]*Comm
-	ahead  map[int]int // comms that this node has not made yet, by peer
-	ended  map[*link.Link]error
-	doubts map[*link.Link]error // of links that others say have no use any more
-	closed map[uint64]bool      // comms that were, the last of them
+	ahead  map[int]int          // by peer, the number of comms that this node has not made yet
+	ended  map[*link.Link]error // links that have ended; nil after a goodbye
+	doubts map[*link.Link]error // links that stand to peers with which no communicator can work
+	closed map[uint64]bool      // the last comms that were closed
 
 	closedIDs []uint64 // of closed, in order
 	archive   trace.Ring[Trace]
-	over      bool // by Close
+	isClosed  bool
 
 	clock *trace.Clock
 
 	active atomic.Int64  // collectives that run
 	begun  atomic.Uint64 // operations, ever
-	parked atomic.Bool   // the watch sleeps until it is woken
+	parked atomic.Bool   // the watchdog sleeps until it is woken
 	wake   chan struct{}
 	stop   chan struct{}
 	wg     sync.WaitGroup
@@ -86,57 +89,98 @@ func New(cfg Config) *Engine {
 // them.
 func (e *Engine) Close() {
 	e.mu.Lock()
-	e.over = true
+	e.isClosed = true
 	e.mu.Unlock()
-	e.each(func(c *Comm) { c.stop(c.busy) })
+	e.each(func(c *Comm) { c.stop(false) })
 	close(e.stop)
 	e.wg.Wait()
 }
 
-// Lost ends every communicator that contains the peer of a link which has ended
-// without a goodbye, those that are made later included.
+// A PeerChange says what has become of a peer, as the mesh has decided.
+type PeerChange struct {
+	// Peer is the number of the peer's links, and Link the last of them, or nil.
+	Peer int
+	Link *link.Link
+	// Err, if not nil, ends every communicator that contains the peer. While Link
+	// stands, communicators with it that are made later end at once, until Trusted,
+	// even if the peer says goodbye.
+	Err error
+	// LinkEnded says that Link has ended. Without Err the peer has said goodbye: only
+	// operations that need it end, since others may end their part of the last
+	// collective earlier than this node does.
+	LinkEnded bool
+	// Everywhere has the other ranks of each communicator told: those that have not
+	// adopted the same view would wait for this rank.
+	Everywhere bool
+	// Trusted allows communicators with the peer again. Those that have ended stay so.
+	Trusted bool
+}
+
+// PeerChanged passes a change on to all communicators, those that are made later
+// included.
+func (e *Engine) PeerChanged(p PeerChange) {
+	e.mu.Lock()
+	switch {
+	case p.LinkEnded:
+		e.ended[p.Link] = p.Err
+	case p.Err != nil && p.Link != nil && !p.Everywhere:
+		e.doubts[p.Link] = p.Err
+	}
+	if p.Trusted {
+		delete(e.doubts, p.Link)
+	}
+	e.mu.Unlock()
+	if p.Err != nil || p.LinkEnded {
+		e.each(func(c *Comm) { c.peerChanged(&p) })
+	}
+}
+
+// Lost implements [link.Handler].
 func (e *Engine) Lost(l *link.Link, err error) {
-	e.noteEnd(l, err)
-	e.PeerFailed(l.Peer, err)
+	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, Err: err, LinkEnded: true})
 }
 
-// Left ends the operations that need a peer that has left, and nothing else: others
-// may end their part of the last collective earlier than this node does.
+// Left implements [link.Handler].
 func (e *Engine) Left(l *link.Link) {
-	e.noteEnd(l, nil)
-	e.each(func(c *Comm) { c.peerLeft(l.Peer) })
+	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, LinkEnded: true})
 }
 
-// Failed ignores the report of a peer about a third node. Owners of an Engine that
-// act on such reports handle them before the Engine does.
+// Failed implements [link.Handler]. It ignores the report of a peer about a third node:
+// an owner of an Engine that acts on reports calls PeerChanged.
 func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
 
-// Doubt ends every communicator that contains a peer which another node has lost.
-// Communicators with it that are made later end at once, until Trust, even if the
-// peer says goodbye: a communicator that the other node cannot join is of no use.
-func (e *Engine) Doubt(l *link.Link, err error) {
-	e.mu.Lock()
-	e.doubts[l] = err
-	e.mu.Unlock()
-	e.PeerFailed(l.Peer, err)
+// linkEnd reports whether a link has ended, or is of no use, and why; nil says that the
+// peer has said goodbye.
+func (e *Engine) linkEnd(l *link.Link) (err error, ended bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	err, ended = e.ended[l]
+	if doubt, doubted := e.doubts[l]; doubted && err == nil {
+		return doubt, true
+	}
+	return err, ended
 }
 
-// Trust takes Doubt back. Communicators that have ended stay so.
-func (e *Engine) Trust(l *link.Link) {
+// Forget forgets what is known of a link that no communicator will be made of any
+// more, and the communicators that its peer has begun and this node has not made. All
+// that would be kept, with what the peer shares with this node.
+func (e *Engine) Forget(l *link.Link) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	delete(e.ended, l)
 	delete(e.doubts, l)
-}
-
-// PeerFailed ends every communicator that contains a failed peer. Peer is the
-// number of its links.
-func (e *Engine) PeerFailed(peer int, err error) {
-	e.each(func(c *Comm) { c.peerFailed(peer, err) })
-}
-
-// PeerRemoved ends every communicator that contains a peer which is not in the view
-// any more, on all its ranks: those that have not adopted the view would wait
-// for this one.
-func (e *Engine) PeerRemoved(peer int, err error) {
-	e.each(func(c *Comm) { c.peerRemoved(peer, err) })
+	var begun []*Comm
+	for _, c := range e.comms {
+		if c.creator == l.Peer {
+			begun = append(begun, c)
+		}
+	}
+	delete(e.ahead, l.Peer)
+	for _, c := range begun {
+		c.creator = -1
+		delete(e.comms, c.id)
+	}
+	e.mu.Unlock()
+	for _, c := range begun {
+		c.end(ErrClosed)
+	}
 }

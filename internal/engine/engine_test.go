@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -204,20 +206,20 @@ type choice struct {
 var ring = choice{plan.AllReduce, "ring", 1, 0}
 
 // work is a collective on elements of int32, in place.
-func (w *world) work(rank int, ch choice, data []byte) Work {
+func (w *world) work(rank int, ch choice, data []byte) exec.Work {
 	for i, a := range plan.Algorithms(ch.kind) {
 		if a.Name != ch.algorithm {
 			continue
 		}
 		size := len(w.links)
-		return Work{
-			Recipe: &Recipe{
+		return exec.Work{
+			Recipe: &exec.Recipe{
 				Call: wire.Call{
 					Kind: uint8(ch.kind), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4),
 					Root: uint32(ch.root), Plan: uint8(i), Channels: uint16(ch.channels),
 				},
-				Program: Compile(a.Plan(rank, size, ch.root), size), Channels: ch.channels,
-				Layout: Layout{Elem: 4, Count: len(data) / 4}, Pool: w.pool,
+				Plan: linkexec.Compile(a.Plan(rank, size, ch.root), size), Channels: ch.channels,
+				Layout: exec.Layout{Elem: 4, Count: len(data) / 4}, Pool: w.pool,
 			},
 			Data: data, Reduce: kernel.Reducer(kernel.Int32, kernel.Sum),
 		}
@@ -327,10 +329,16 @@ func TestCloseEndsOperations(t *testing.T) {
 			t.Errorf("the other rank: got %v, want that rank 0 has closed", err)
 		}
 	})
-	if _, err := w.comms[1].start(Work{}); !isType[*EndedError](err) {
+	if _, err := w.comms[1].start(exec.Work{}); !isType[*EndedError](err) {
 		t.Errorf("afterwards: got %v, want an EndedError", err)
 	}
 }
 
+// hasLeft reports whether a rank is known to have left.
+func hasLeft(c *Comm, rank int) bool {
+	_, left := c.left[rank]
+	return left
+}
+
 // start is Start for work that is a value.
-func (c *Comm) start(w Work) (*Op, error) { return c.Start(&w) }
+func (c *Comm) start(w exec.Work) (*Op, error) { return c.Start(&w) }

@@ -125,51 +125,6 @@ func rough(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// A SizeError says that a message does not fit the buffer it was received in.
-type SizeError struct {
-	Source     int
-	Size, Room int // bytes
-}
-
-func (e *SizeError) Error() string {
-	return fmt.Sprintf("message of %d bytes from rank %d for a buffer of %d bytes", e.Size, e.Source, e.Room)
-}
-
-// A TypeError says that a message has other elements than its receiver's
-// buffer.
-type TypeError struct {
-	Source          int
-	Sent, Receiving uint8 // kernel.Type
-}
-
-func (e *TypeError) Error() string {
-	return fmt.Sprintf("message from rank %d has elements of type %d, not %d", e.Source, e.Sent, e.Receiving)
-}
-
-// An ElementError says that a message is of no whole number of elements of its
-// receiver's buffer.
-type ElementError struct {
-	Source     int
-	Size, Elem int // bytes
-}
-
-func (e *ElementError) Error() string {
-	return fmt.Sprintf("message of %d bytes from rank %d for elements of %d bytes", e.Size, e.Source, e.Elem)
-}
-
-// A RefusedError says that the receiver of a message had no buffer for it: it
-// was too small, or had other elements. If neither is to be seen, the message is
-// of no whole number of these.
-type RefusedError struct {
-	Rank            int
-	Size, Room      int   // bytes
-	Sent, Receiving uint8 // kernel.Type
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("rank %d refused a message of %d bytes: its buffer has %d bytes", e.Rank, e.Size, e.Room)
-}
-
 // An EndedError says that an operation could not begin because its
 // communicator has ended, and why it has.
 type EndedError struct{ Err error }

@@ -59,14 +59,3 @@ func exit(t *testing.T, size int) {
 		return op.Wait(t.Context())
 	})
 }
-
-// TestPanicGoesThrough: what a function panics with is not changed.
-func TestPanicGoesThrough(t *testing.T) {
-	defer func() {
-		if v := recover(); v != "on purpose" {
-			t.Errorf("recovered %v", v)
-		}
-	}()
-	op := Op{work: Work{Reduce: func(_, _, _ []byte) { panic("on purpose") }}}
-	op.reduce(nil, nil, nil)
-}

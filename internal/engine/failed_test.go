@@ -33,7 +33,7 @@ func TestCancelByAFailure(t *testing.T) {
 func TestDoubtOutlivesGoodbye(t *testing.T) {
 	w, puppets, _ := onStage(t, 2)
 	e, l := w.engines[0], w.links[0][1]
-	e.Doubt(l, errGone)
+	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, Err: errGone})
 	puppets[1].link.Close(t.Context())
 	until(t, "the goodbye", func() bool {
 		e.mu.RLock()
@@ -59,7 +59,7 @@ func TestDoubtNamesTheCause(t *testing.T) {
 	w, _, _ := onStage(t, 3)
 	e := w.engines[0]
 	c, d := e.NewComm(1, 0, w.links[0]), e.NewComm(2, 0, w.links[0][:2])
-	e.Doubt(w.links[0][1], blames(w.links[0][2].Peer))
+	e.PeerChanged(PeerChange{Peer: 1, Link: w.links[0][1], Err: blames(w.links[0][2].Peer)})
 	for want, comm := range map[int]*Comm{2: c, 1: d} {
 		if p, ok := errors.AsType[*PeerError](comm.Err()); !ok || p.Rank != want {
 			t.Errorf("communicator of %d ranks: got error %v, want one that names rank %d", comm.Size(), comm.Err(), want)

@@ -15,7 +15,7 @@ type past struct {
 	call         wire.Call
 	begun, ended int64 // by the clock of the engine
 	bytes        int64
-	round        uint16 // that it had come to, if it has failed
+	round        uint16 // the last one, or the one in which it failed
 	rounds       uint16
 	noted        bool // what is above and below is known
 	failed       bool

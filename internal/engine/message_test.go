@@ -49,7 +49,7 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 			}
 			buf := bytes.Repeat([]byte{0xEE}, n+8)
 			got, err := w.comms[to].Recv(t.Context(), buf, byteType, from, tag)
-			if want := (Received{Source: 0, Tag: 4, Bytes: n}); err != nil || got != want {
+			if want := (p2p.Received{Source: 0, Tag: 4, Bytes: n}); err != nil || got != want {
 				t.Fatalf("message %d: %+v, %v, want %+v", i, got, err, want)
 			}
 			if !bytes.Equal(buf[:n], payload(n, i)) || !bytes.Equal(buf[n:], bytes.Repeat([]byte{0xEE}, 8)) {
@@ -95,16 +95,16 @@ func TestMessageErrors(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- w.comms[0].Send(t.Context(), payload(n, 0), byteType, 1, 0) }()
 		_, err := w.comms[1].Recv(t.Context(), make([]byte, n-1), byteType, 0, 0)
-		if s, ok := errors.AsType[*SizeError](err); !ok || s.Size != n || s.Room != n-1 || s.Source != 0 {
+		if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != n || s.Room != n-1 || s.Source != 0 {
 			t.Errorf("%d bytes: got %v, want a SizeError", n, err)
 		}
 		err = <-sent
-		if r, ok := errors.AsType[*RefusedError](err); n > wire.PayloadMax && (!ok || r.Rank != 1 || r.Size != n || r.Room != n-1) {
+		if r, ok := errors.AsType[*p2p.RefusedError](err); n > wire.PayloadMax && (!ok || r.Rank != 1 || r.Size != n || r.Room != n-1) {
 			t.Errorf("%d bytes: the sender got %v, want a RefusedError", n, err)
 		}
 		go func() { sent <- w.comms[0].Send(t.Context(), payload(n, 0), byteType, 1, 0) }()
 		_, err = w.comms[1].Recv(t.Context(), make([]byte, n), byteType+1, 0, 0)
-		if e, ok := errors.AsType[*TypeError](err); !ok || e.Sent != byteType || e.Receiving != byteType+1 {
+		if e, ok := errors.AsType[*p2p.TypeError](err); !ok || e.Sent != byteType || e.Receiving != byteType+1 {
 			t.Errorf("%d bytes: got %v, want a TypeError", n, err)
 		}
 		<-sent
@@ -225,7 +225,7 @@ func TestMessagesOfOneWhoLeft(t *testing.T) {
 	until(t, "the messages", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].messages.Queued() == 2
+		return w.comms[0].Waiting() == 2
 	})
 	w.leave(2)
 	if err := <-offered; err != ErrClosed {
@@ -241,7 +241,7 @@ func TestMessagesOfOneWhoLeft(t *testing.T) {
 	until(t, "the goodbye", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].hasLeft(2)
+		return hasLeft(w.comms[0], 2)
 	})
 	buf := make([]byte, 100_000)
 	if got, err := w.comms[0].Recv(t.Context(), buf, byteType, 2, 1); err != nil || got.Bytes != 10 {

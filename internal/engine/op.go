@@ -4,390 +4,195 @@ import (
 	"context"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/bufpool"
-	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Recipe is how collectives that are alike are carried out. Operations share
-// it, so that it is not changed any more.
-type Recipe struct {
-	// Call is the fingerprint; Comm and Seq are filled in.
-	Call wire.Call
-	// Program is the plan of this rank. Channels of it run side by side, at
-	// least one; more only if Program.Single. If Shared is set instead, that
-	// runs on the board of the communicator, Channels times one after the
-	// other.
-	Program  *Program
-	Shared   *shmcoll.Program
-	Channels int
-	Layout   Layout
-	// Pool lends the memory for Temp.
-	Pool *bufpool.Pool
-}
-
-// Work is a collective to carry out.
-type Work struct {
-	*Recipe
-	// Data and Input are the buffers, and DataFirst and InputFirst the chunk
-	// that each begins with.
-	Data, Input           []byte
-	DataFirst, InputFirst int
-	// Reduce makes dst = a op b. It may be nil if nothing is reduced.
-	Reduce func(dst, a, b []byte)
-	// Timeout is the longest time without progress; 0 means for ever.
-	Timeout time.Duration
-}
-
-// set copies w word by word: it has just been written so, and to read several
-// words at once would have to wait until they have arrived in the cache.
-func (w *Work) set(to *Work) {
-	w.Recipe, w.Reduce, w.Timeout = to.Recipe, to.Reduce, to.Timeout
-	w.Data, w.DataFirst, w.Input, w.InputFirst = to.Data, to.DataFirst, to.Input, to.InputFirst
-}
-
-// Single reports whether the program can run on several channels.
-func (g *Program) Single() bool { return g.single }
-
-// Chunks is in how many chunks the program divides a vector.
-func (g *Program) Chunks() int { return g.chunks }
-
-// The state of a move in a channel.
+// The states of an operation: running → ended, or running → failing → ended.
 const (
-	ready   uint8 = 1 << iota // it waits for no other move
-	wanted                    // a grant was asked for
-	granted                   // a grant was made, or was received
-	done
+	running uint8 = iota
+	failing       // its buffers are being taken back
+	ended
 )
 
-// A slot is a move in a channel of an operation.
-type slot struct {
-	waits int32
-	state uint8
-	grant uint64 // the peer's number for it
-	held  *held  // its payload, if that came early
-}
-
-// An Op is a collective under way. All its fields are guarded by the lock of
-// its Comm, save for the buffers, which belong to whoever carries out a move.
+// An Op is a collective under way, whichever executor carries it out. Its fields are
+// guarded by the lock of its Comm.
 type Op struct {
-	comm *Comm
-	call wire.Call
-	work Work
-	slicer
-	slots     []slot // by channel and move
-	ready     []int32
-	pushes    []*link.Link // that have something to deliver
-	remaining int          // slots that are not done
-	busy      int          // goroutines at work on it
-	sinks     []link.Sink
-	transfers []link.Transfer
-	temp      *bufpool.Buffer
-	combine   func(dst, a, b []byte) // the method reduce
+	comm     *Comm
+	exec     exec.Execution
+	executor exec.ID
+	call     wire.Call
+	work     exec.Work
+	state    uint8
+	err      error
+	ended    chan struct{} // gets one value at the end
 
-	shared shared // for one that runs on a board
+	begun     int64 // by the clock of the engine
+	isTimed   bool  // the end is worth a look at the clock
+	failedAt  exec.Trace
+	blockedBy int // a rank that it was waiting for when it failed, or -1
 
-	failing bool
-	err     error
-	ended   chan struct{} // gets one value at the end
-
-	begun      int64 // by the clock of the engine
-	timed      bool  // the end is worth a look at the clock
-	bytes      int64 // that were sent and received over links
-	stuckRound int   // the round in which it has failed
-	stuckFor   int   // a rank that it was waiting for then, or -1
-
-	moved    time.Time // when the watch last saw progress
-	progress int       // what it measured then
+	moved    time.Time // when the watchdog last saw progress
+	progress uint64    // what it measured then
 	search   search
 }
 
 // Start begins a collective. Its buffers belong to the engine until Wait has
 // returned.
-func (c *Comm) Start(w *Work) (*Op, error) {
+func (c *Comm) Start(w *exec.Work) (*Op, error) {
 	c.mu.Lock()
 	if c.err != nil {
 		defer c.mu.Unlock()
 		return nil, &EndedError{c.err}
 	}
+	op, fx := c.startLocked(w)
+	c.mu.Unlock()
+	c.carryOut(fx)
+	op.exec.Run()
+	return op, nil
+}
+
+// startLocked begins a collective and hands it the frames that have arrived for it. The
+// effects are nil unless the communicator has to end, or a frame is of no use.
+func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	c.seq++
-	op := c.newOp(w)
+	op = c.newOpLocked(w)
 	c.ops.put(op)
 	c.engine.begin()
-	op.stamp()
-	op.busy++
-	if w.Shared == nil {
-		op.firstMoves()
+	op.stampLocked()
+	op.exec.StartLocked(&op.call, &op.work)
+	var theirs *call
+	if f := c.links.TakeEarlyLocked(op.call.Seq); f != nil {
+		theirs, fx = c.admitEarlyLocked(op, f)
 	}
-	theirs, gone := c.admitAhead(op), c.gone(op)
-	if c.abstains != nil {
-		theirs, gone = nil, c.abstains // Others may well call it otherwise.
+	if theirs == nil && len(c.left) == 0 && c.refuses == nil {
+		return op, fx
 	}
-	var ours wire.Call
-	if theirs != nil {
-		ours = op.call
-	}
+	fx = fx.orNew()
+	gone := c.goneLocked(op)
 	switch {
-	case w.Shared != nil:
-		if op.shared.before != nil {
-			op.busy-- // until its turn
-		}
-	case theirs != nil || gone != nil:
-		op.busy--
-	default:
-		op.leave()
-	}
-	c.mu.Unlock()
-	switch {
+	case c.refuses != nil: // Others may well have made another call.
+		c.revokeLeftLocked(fx, c.refuses)
 	case theirs != nil:
-		c.mismatch(ours, theirs.rank, theirs.call)
+		c.mismatchLocked(fx, op.call, theirs)
 	case gone != nil:
-		c.revokeLeft(gone)
+		c.revokeLeftLocked(fx, gone)
 	}
-	return op, nil
+	return op, fx
+}
+
+// newOpLocked takes an operation of the executor from the free ones, or makes one.
+func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
+	free := &c.free[w.Executor]
+	if n := len(*free); n > 0 {
+		op, *free = (*free)[n-1], (*free)[:n-1]
+	} else {
+		op = &Op{comm: c, executor: w.Executor, ended: make(chan struct{}, 1)}
+		op.exec = c.executors[w.Executor].NewLocked(op)
+	}
+	op.work.Set(w)
+	op.call = w.Call
+	op.call.Comm, op.call.Seq = c.id, c.seq
+	op.state, op.err = running, nil
+	op.moved, op.progress = time.Time{}, 0
+	return op
 }
 
 // Number is the sequence number of the operation. It is asked before Wait.
 func (op *Op) Number() uint64 { return op.call.Seq }
 
-// firstMoves makes the moves ready that wait for no other.
-func (op *Op) firstMoves() {
-	g := op.work.Program
-	for ch := range op.channels {
-		for _, m := range g.first {
-			op.ready = append(op.ready, int32(ch*len(g.moves))+m)
-		}
-	}
-}
-
-// gone is the error of an operation that needs a rank that has left, or nil.
-// What that rank had sent before is enough for others.
-func (c *Comm) gone(op *Op) *PeerError {
+// goneLocked returns the error of an operation that needs a rank that has left, or nil.
+// What that rank had sent before it left may be all that is needed of it.
+func (c *Comm) goneLocked(op *Op) *PeerError {
 	for rank, after := range c.left {
-		if op.call.Seq > after && op.needs(rank) {
+		if op.call.Seq > after && op.exec.NeedsLocked(rank) {
 			return leftError(rank)
 		}
 	}
 	return nil
 }
 
-// newOp takes an Op for w from the free ones, or makes one.
-func (c *Comm) newOp(w *Work) *Op {
-	var op *Op
-	if n := len(c.freeOps); n > 0 {
-		op, c.freeOps = c.freeOps[n-1], c.freeOps[:n-1]
-	} else {
-		op = &Op{comm: c, ended: make(chan struct{}, 1)}
-		op.combine = op.reduce
-	}
-	op.work.set(w)
-	op.call = w.Call
-	op.call.Comm, op.call.Seq = c.id, c.seq
-	op.slicer.take(w)
-	op.slots = op.slots[:0]
-	if g := w.Program; w.Shared != nil {
-		op.chunks = w.Shared.Chunks
-		op.takeTemp(w.Shared.TempLo, w.Shared.TempHi, 1)
-		op.share()
-	} else {
-		op.chunks = g.chunks
-		op.takeTemp(g.tempLo, g.tempHi, op.channels)
-		for range op.channels {
-			for i := range g.moves {
-				op.slots = append(op.slots, slot{waits: g.moves[i].waits})
-			}
-		}
-		op.remaining = len(op.slots)
-	}
-	op.ready, op.busy = op.ready[:0], 0
-	op.failing, op.err = false, nil
-	op.moved, op.progress = time.Time{}, 0
-	return op
-}
-
-// takeTemp gets the memory for chunks lo ≤ i < hi of Temp, so many times.
-func (op *Op) takeTemp(lo, hi, times int) {
-	if hi > lo {
-		op.tempSize = op.tempBytes(lo, hi)
-		op.bufs[plan.Temp] = window{nil, lo}
-		if op.tempSize > 0 { // of a barrier nothing has to be kept
-			op.temp = op.work.Pool.Get(op.tempSize * times)
-			op.bufs[plan.Temp].mem = op.temp.B
-		}
-	}
-}
-
 // Wait waits for the end of the operation. If ctx ends first the communicator
 // is revoked on all ranks. When Wait returns nothing uses the buffers of the
 // operation any more, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
-	if op.work.Shared != nil && op.play(ctx) {
+	switch op.exec.Wait(ctx, op.ended) {
+	case exec.Recycled:
 		return nil
-	}
-	if !op.await(ctx) {
-		op.comm.cancel(func() bool { return !op.over() }, context.Cause(ctx))
+	case exec.Cancelled:
+		op.comm.CancelIf(func() bool { return op.state != ended }, context.Cause(ctx))
 		<-op.ended
 	}
 	err := op.err
 	if err == nil {
-		c := op.comm
-		c.mu.Lock()
-		c.recycle(op)
-		c.mu.Unlock()
+		op.comm.mu.Lock()
+		op.RecycleLocked()
+		op.comm.mu.Unlock()
 	}
 	return err
 }
 
-// await waits for the end. It reports false if ctx ends first.
-func (op *Op) await(ctx context.Context) bool {
-	var peers []int
-	if g := op.work.Program; g != nil {
-		peers = g.peers
-	}
-	return op.comm.await(ctx, op.ended, peers)
+// RecycleLocked implements [exec.Op]: an operation that has ended well is used again.
+func (op *Op) RecycleLocked() {
+	op.work = exec.Work{}
+	free := &op.comm.free[op.executor]
+	*free = append(*free, op)
 }
 
-// recycle keeps an operation that has ended well for the next one.
-func (c *Comm) recycle(op *Op) {
-	op.work, op.bufs, op.shared.work.Reduce = Work{}, [3]window{}, nil
-	c.freeOps = append(c.freeOps, op)
-}
+// CompleteLocked implements [exec.Op].
+func (op *Op) CompleteLocked() { op.endLocked() }
 
-// leave is called, with the lock held, by a goroutine at its end of work on
-// the operation. It makes the moves that have become ready, and ends the
-// operation after the last.
-func (op *Op) leave() {
-	for len(op.ready) > 0 && !op.failing {
-		i := op.ready[len(op.ready)-1]
-		op.ready = op.ready[:len(op.ready)-1]
-		op.make(int(i))
-	}
-	op.push()
-	op.busy--
-	switch {
-	case op.failing:
-		op.comm.quiet.Broadcast()
-	case op.busy == 0 && op.remaining == 0:
-		op.end()
-	}
-}
+// Wake implements [exec.Op].
+func (op *Op) Wake() { op.ended <- struct{}{} }
 
-// push has the links send what they were given to deliver.
-func (op *Op) push() {
-	for len(op.pushes) > 0 {
-		l := op.pushes[len(op.pushes)-1]
-		op.pushes = op.pushes[:len(op.pushes)-1]
-		op.comm.mu.Unlock()
-		l.Push()
-		op.comm.mu.Lock()
-	}
-}
-
-// finished marks a slot as done, and those that waited for no other as ready.
-func (op *Op) finished(i int) {
-	g := op.work.Program
-	op.slots[i].state |= done
-	op.remaining--
-	base := i / len(g.moves) * len(g.moves)
-	for _, m := range g.moves[i-base].next {
-		s := &op.slots[base+int(m)]
-		if s.waits--; s.waits == 0 {
-			op.ready = append(op.ready, int32(base)+m)
-		}
-	}
-}
-
-// end takes the operation off its communicator and wakes whoever waits.
-func (op *Op) end() {
-	op.retire()
-	op.ended <- struct{}{}
-}
-
-// retire takes the operation off its communicator.
-func (op *Op) retire() {
+// endLocked takes the operation off its communicator.
+func (op *Op) endLocked() {
 	c := op.comm
 	c.ops.remove(op)
-	op.note()
+	op.recordLocked()
+	op.state = ended
 	c.engine.active.Add(-1)
-	if op.work.Shared != nil {
-		op.handOn()
-	}
-	if op.temp != nil {
-		op.work.Pool.Put(op.temp)
-		op.temp = nil
-	}
-	for i := range op.slots {
-		if h := op.slots[i].held; h != nil {
-			op.slots[i].held = nil
-			c.drop(h)
-		}
-	}
 	if c.err != nil {
-		c.quiet.Broadcast()
+		c.drained.Broadcast()
 	}
 }
 
-// fail ends the operation with err, as soon as nothing uses its buffers. It
-// is called with the lock held and does not wait.
-func (op *Op) fail(err error) {
-	if op.failing || op.over() {
-		return
+// failLocked begins to end the operation with err. It reports whether abandon has to be
+// called: otherwise the operation is failing, or has ended, already.
+func (op *Op) failLocked(err error) bool {
+	if op.state != running {
+		return false
 	}
-	op.stuck()
-	op.failing, op.err = true, err
-	if op.work.Shared != nil {
-		op.interrupt()
-	}
-	op.comm.engine.wg.Go(op.abandon)
+	op.traceFailureLocked()
+	op.state, op.err = failing, err
+	op.exec.InterruptLocked()
+	return true
 }
 
-// abandon takes all buffers of a failing operation back.
+// abandon takes the buffers of a failing operation back and ends it.
 func (op *Op) abandon() {
-	c := op.comm
+	op.exec.Release()
+	op.comm.mu.Lock()
+	op.endLocked()
+	op.comm.mu.Unlock()
+	op.Wake()
+}
+
+// Mismatched implements [exec.Op]. The other rank will say so itself when it is asked
+// where it is, unless it has left.
+func (op *Op) Mismatched(rank int) {
+	c, fx := op.comm, new(effects)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for op.busy > 0 {
-		c.quiet.Wait()
+	if op.state == running {
+		if gone := c.goneLocked(op); gone != nil {
+			c.revokeLeftLocked(fx, gone)
+		} else {
+			fx.probes = append(fx.probes, probe{rank, op.call})
+		}
 	}
-	// From here on no one but this goroutine touches the slots: arrivals find
-	// the operation failing.
 	c.mu.Unlock()
-	for i := range op.sinks {
-		if s := &op.sinks[i]; s.Owner != nil {
-			c.links[op.move(i).Peer].Ungrant(s)
-		}
-	}
-	for i := range op.transfers {
-		if t := &op.transfers[i]; t.Owner != nil {
-			c.links[op.move(i).Peer].Recall(t)
-		}
-	}
-	c.mu.Lock()
-	op.end()
+	c.carryOut(fx)
 }
 
-// move is the move of a slot.
-func (op *Op) move(i int) *move {
-	g := op.work.Program
-	return &g.moves[i%len(g.moves)]
-}
-
-// over reports whether the operation has ended well.
-func (op *Op) over() bool { return op.remaining == 0 && op.busy == 0 }
-
-// needs reports whether the operation still waits for rank.
-func (op *Op) needs(rank int) bool {
-	if op.work.Shared != nil {
-		return op.needsShared(rank)
-	}
-	for i := range op.slots {
-		s, m := &op.slots[i], op.move(i)
-		local := m.Kind == plan.Copy || m.Kind == plan.Combine
-		if !local && m.Peer == rank && s.state&done == 0 && s.held == nil {
-			return true
-		}
-	}
-	return false
-}
+// Abort implements [exec.Op].
+func (op *Op) Abort(err error) { op.comm.CancelIf(nil, err) }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -45,8 +46,8 @@ func TestManyOperations(t *testing.T) {
 	}))
 	for rank, c := range w.comms {
 		c.mu.Lock()
-		if c.ops.live != 0 || len(c.ahead) != 0 || w.engines[rank].active.Load() != 0 {
-			t.Errorf("rank %d: %d operations, %d arrivals and %d active ones are left", rank, c.ops.live, len(c.ahead), w.engines[rank].active.Load())
+		if c.ops.live != 0 || c.links.EarlyLocked() != 0 || w.engines[rank].active.Load() != 0 {
+			t.Errorf("rank %d: %d operations, %d arrivals and %d active ones are left", rank, c.ops.live, c.links.EarlyLocked(), w.engines[rank].active.Load())
 		}
 		c.mu.Unlock()
 	}
@@ -57,7 +58,7 @@ func TestSmallOperationsDoNotAllocate(t *testing.T) {
 	const n, warm, count = 2, 500, 10_000
 	w := newWorld(t, n, overMem, Config{})
 	var before, after runtime.MemStats
-	var works [n]Work
+	var works [n]exec.Work
 	for rank := range n {
 		works[rank] = w.work(rank, choice{plan.AllReduce, "recursive-doubling", 1, 0}, make([]byte, 8))
 	}
@@ -277,7 +278,7 @@ func TestLeaverIsNamed(t *testing.T) {
 	until(t, "the word that rank 2 has left", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].hasLeft(2)
+		return hasLeft(w.comms[0], 2)
 	})
 	err := w.run(t.Context(), 0, ring, vector(0, 10))
 	if p, ok := errors.AsType[*PeerError](err); !ok || p.Rank != 2 || !p.Left {
@@ -297,7 +298,7 @@ func TestPeerFailed(t *testing.T) {
 	boom := errors.New("boom")
 	for _, count := range []int{1, 1 << 20} {
 		w := newWorld(t, 3, overMem, Config{})
-		w.engines[2].PeerFailed(0, boom) // It has nothing to do with the others.
+		w.engines[2].PeerChanged(PeerChange{Peer: 0, Err: boom}) // It has nothing to do with the others.
 		errs := w.on(func(rank int, c *Comm) error {
 			if rank == 2 {
 				time.Sleep(time.Millisecond)

@@ -12,10 +12,13 @@ import (
 )
 
 // waiting is how many probes wait.
-func waiting(c *Comm) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.probes)
+func waiting(c *Comm) (n int) {
+	c.Records(func(*p2p.Record) {}, func(r *p2p.Record, _ int) {
+		if r.What == p2p.Probed {
+			n++
+		}
+	})
+	return n
 }
 
 // TestProbeForMessages: what is there is told of at once, what is not is waited for, and
@@ -36,7 +39,7 @@ func TestProbeForMessages(t *testing.T) {
 	} {
 		for _, early := range []bool{false, true} {
 			w := newWorld(t, 3, overMem, Config{})
-			c, want := w.comms[0], Received{Source: 1, Tag: 4, Bytes: test.size}
+			c, want := w.comms[0], p2p.Received{Source: 1, Tag: 4, Bytes: test.size}
 			sent := make(chan error, 1)
 			send := func() { sent <- w.comms[1].Send(t.Context(), payload(test.size, 1), byteType, 0, 4) }
 			if early {
@@ -168,9 +171,9 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.leave(1)
-	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hasLeft(1) })
+	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 1) })
 	for _, source := range []int{1, p2p.Any} {
-		if got, err := c.Probe(t.Context(), source, 4); err != nil || got != (Received{1, 4, 3}) {
+		if got, err := c.Probe(t.Context(), source, 4); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
 			t.Errorf("Probe of %d: %+v, %v", source, got, err)
 		}
 	}
@@ -190,7 +193,7 @@ func TestProbeBeforeOpen(t *testing.T) {
 	}
 	until(t, "the message", func() bool { return w.engines[0].known(commID) != nil })
 	w.open(0)
-	if got, err := w.comms[0].Probe(t.Context(), p2p.Any, p2p.Any); err != nil || got != (Received{1, 4, 3}) {
+	if got, err := w.comms[0].Probe(t.Context(), p2p.Any, p2p.Any); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
 		t.Errorf("Probe = %+v, %v", got, err)
 	}
 }
@@ -203,7 +206,7 @@ func TestProbeCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
 		go w.comms[1].Send(t.Context(), payload(3, i), byteType, 0, int64(i))
 		got, err := w.comms[0].Probe(ctx, p2p.Any, int64(i))
-		if err == nil && got != (Received{1, int64(i), 3}) || err != nil && err != context.DeadlineExceeded {
+		if err == nil && got != (p2p.Received{Source: 1, Tag: int64(i), Bytes: 3}) || err != nil && err != context.DeadlineExceeded {
 			t.Errorf("message %d: Probe = %+v, %v", i, got, err)
 		}
 		cancel()
@@ -228,18 +231,10 @@ func TestLengthsAreNotCut(t *testing.T) {
 		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
 	}
 	_, err := c.Recv(t.Context(), make([]byte, 2<<20), byteType, 1, 4)
-	if s, ok := errors.AsType[*SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
+	if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
 		t.Errorf("Recv: %v, want that %d bytes have no room", err, long)
 	}
 	if r := puppets[1].expect("refusal").refuse; r.ID != 77 || r.Room != 2<<20 {
 		t.Errorf("the sender hears %+v", r)
-	}
-	s := &Sending{comm: c, id: 5, rank: 1, typ: byteType, size: long, ended: make(chan struct{}, 1)}
-	c.mu.Lock()
-	c.sends[5] = s
-	c.mu.Unlock()
-	puppets[1].link.RefuseOffer(wire.OfferRefuse{Comm: commID, ID: 5, Room: long - 1, Type: byteType})
-	if r, ok := errors.AsType[*RefusedError](s.Wait(t.Context())); !ok || r.Size != long || r.Room != long-1 {
-		t.Errorf("the sender is told %+v, want that %d bytes are one too many", r, long)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -131,10 +132,10 @@ func onStage(t testing.TB, n int) (w *world, puppets []*puppet, lost chan error)
 }
 
 // workOf is the work that rank 0 of all does.
-func (w *world) workOf(ch choice, data []byte) Work { return w.work0(len(w.links[0]), ch, data) }
+func (w *world) workOf(ch choice, data []byte) exec.Work { return w.work0(len(w.links[0]), ch, data) }
 
 // work0 is the work that rank 0 of n does.
-func (w *world) work0(n int, ch choice, data []byte) Work {
+func (w *world) work0(n int, ch choice, data []byte) exec.Work {
 	return (&world{links: make([][]*link.Link, n), pool: w.pool}).work(0, ch, data)
 }
 

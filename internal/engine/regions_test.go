@@ -7,15 +7,13 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // regionsIn cuts b into regions of these lengths, which are of b in all.
-func regionsIn(b []byte, lengths []int) *Regions {
-	r := new(Regions)
+func regionsIn(b []byte, lengths []int) *p2p.Regions {
+	r := new(p2p.Regions)
 	for i, n := range lengths {
 		if i == 0 {
 			r.First = b[:n:n]
@@ -27,41 +25,11 @@ func regionsIn(b []byte, lengths []int) *Regions {
 	return r
 }
 
-// joined is what lies in regions.
-func joined(r *Regions) []byte { return slices.Concat(append([][]byte{r.First}, r.More...)...) }
-
 func sum(lengths []int) (n int) {
 	for _, l := range lengths {
 		n += l
 	}
 	return n
-}
-
-// TestRegions: whatever the regions, they are one after the other, the first n
-// bytes of them are the first n bytes, and what is filled stays within.
-func TestRegions(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		lengths := rapid.SliceOfN(rapid.IntRange(0, 5), 0, 6).Draw(r, "lengths")
-		all := payload(sum(lengths), 7)
-		regions := regionsIn(all, lengths)
-		if got := regions.Len(); got != len(all) {
-			r.Fatalf("they have %d bytes, want %d", got, len(all))
-		}
-		n := rapid.IntRange(0, len(all)).Draw(r, "n")
-		var first Regions
-		first.First, first.More = regions.cut(n)
-		if got := joined(&first); !bytes.Equal(got, all[:n]) {
-			r.Fatalf("the first %d bytes of %v are %v", n, all, got)
-		}
-		if got := joined(regions); !bytes.Equal(got, all) {
-			r.Fatalf("%v are %v after a cut", all, got)
-		}
-		want := slices.Concat(payload(n, 99), all[n:])
-		first.fill(payload(n, 99))
-		if !bytes.Equal(all, want) {
-			r.Fatalf("filled with %d bytes they are %v, want %v", n, all, want)
-		}
-	})
 }
 
 // TestMessagesInRegions: a message may be sent from, and received into, memory
@@ -92,7 +60,7 @@ func TestMessagesInRegions(t *testing.T) {
 						return err
 					}
 					got, err := r.Wait(t.Context())
-					if want := (Received{0, 3, len(data)}); err == nil && got != want {
+					if want := (p2p.Received{Source: 0, Tag: 3, Bytes: len(data)}); err == nil && got != want {
 						err = fmt.Errorf("received %+v, want %+v", got, want)
 					}
 					return err
@@ -116,9 +84,9 @@ func TestMessagesInRegions(t *testing.T) {
 func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	const count = 20_000 // 1 MiB pays for 16384.
 	w := newWorld(t, 2, overMem, Config{})
-	var waits []*Sending
+	var waits []*p2p.Sending
 	for i := range count {
-		s, err := w.comms[0].StartSend(new(Regions), byteType, 1, int64(i%7))
+		s, err := w.comms[0].StartSend(new(p2p.Regions), byteType, 1, int64(i%7))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,33 +9,37 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// revoke ends the communicator on all ranks, because an operation on this one
-// has failed with err.
-func (c *Comm) revoke(err error, r wire.Revoke, text string) { c.revokeIf(nil, err, r, text) }
-
-// revokeIf is revoke, unless pending is given and false. It is called with the
-// lock held, so that what has just ended well does not end the communicator.
-func (c *Comm) revokeIf(pending func() bool, err error, r wire.Revoke, text string) {
-	c.mu.Lock()
-	if c.err != nil || pending != nil && !pending() {
-		c.mu.Unlock()
-		return
-	}
-	c.endAll(err, r, text)
-	c.mu.Unlock()
+// A revocation is the word of another rank that the communicator has ended.
+type revocation struct {
+	revoke wire.Revoke
+	text   string
 }
 
-// tell tells all other ranks that the communicator has ended.
-func (c *Comm) tell(r wire.Revoke, text string) {
+// revokeLocked ends the communicator on all ranks because an operation on this one has
+// failed with err, unless it has ended already.
+func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) {
+	if c.err != nil {
+		return
+	}
 	r.Comm = c.id
 	if r.Cause != wire.CauseMismatch {
 		r.Rank = uint32(c.rank)
 	}
-	for rank, l := range c.links {
-		if rank != c.rank && l != nil {
-			l.Revoke(r, text)
-		}
-	}
+	fx.revoke, fx.text = &r, text
+	c.failLocked(fx, err)
+}
+
+// revokeLeftLocked ends the communicator because a rank has left that is needed.
+func (c *Comm) revokeLeftLocked(fx *effects, err *PeerError) {
+	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
+}
+
+// mismatchLocked ends the communicator because another rank's call differs from ours.
+func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, theirs *call) {
+	err := &MismatchError{Rank: c.rank, Peer: theirs.rank, Ours: ours, Theirs: theirs.call}
+	c.revokeLocked(fx, err, wire.Revoke{
+		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(theirs.rank), Ours: ours, Theirs: theirs.call,
+	}, "")
 }
 
 // Revoke handles the word of a peer that a communicator has ended.
@@ -47,57 +51,73 @@ func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	c.mu.Lock()
 	early := !c.opened && r.Cause == wire.CauseClosed
 	if early {
-		c.revoked[l.Peer] = heardRevoke{r, text} // What that means shows when it is made.
+		c.revokedBy[l.Peer] = revocation{r, text} // It is decided when the communicator is made.
 	}
 	c.mu.Unlock()
 	if !early {
-		c.revokedBy(l, heardRevoke{r, text})
+		c.revoked(l, revocation{r, text})
 	}
 }
 
-// revokedBy ends the communicator, as a peer says.
-func (c *Comm) revokedBy(l *link.Link, h heardRevoke) {
-	r, text := h.revoke, h.text
-	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: text}
+// revoked ends the communicator, as a peer says.
+func (c *Comm) revoked(l *link.Link, h revocation) {
+	r, fx := h.revoke, new(effects)
+	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text}
 	if r.Cause == wire.CauseMismatch {
 		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
 	}
 	c.mu.Lock()
 	rank, member := c.rankOf[l.Peer]
-	if c.loose && member && r.Cause == wire.CauseClosed && int(r.Rank) == rank {
-		c.mu.Unlock()
-		c.peerLeft(l.Peer)
-		return
-	}
-	defer c.mu.Unlock()
 	switch {
-	case c.opened && (!member || !namesRanks(err, len(c.links))):
-		l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by a rank that there is not", c.id))
+	case c.loose && member && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
+		if c.err == nil {
+			c.peerLeftLocked(fx, rank, 0, true)
+		}
+	case c.opened && (!member || !namesRanks(err, len(c.linkTo))):
+		fx.calls = append(fx.calls, func() {
+			l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by an unknown rank", c.id))
+		})
 	case c.err == nil:
 		c.heard = &h
-		c.fail(err)
+		c.failLocked(fx, err)
+	}
+	c.mu.Unlock()
+	c.carryOut(fx)
+}
+
+// forwardRevoke repeats the word of another rank before this rank leaves: a rank that
+// has not heard it yet would take this one for the reason.
+func (c *Comm) forwardRevoke() {
+	c.mu.Lock()
+	heard := c.heard
+	c.heard = nil
+	c.mu.Unlock()
+	if heard != nil {
+		c.tell(func(l *link.Link) { l.Revoke(heard.revoke, heard.text) })
 	}
 }
 
-// Abstain lets no collective of this rank begin: the ranks were about to agree how, which
-// has failed with err, and others may have agreed. If that is because a rank has left, what
-// needs no collective goes on, and the first that is called ends the communicator for that
-// reason. If it is because a rank has given up, or this node is being closed, that is about
-// to end this communicator, too.
-func (c *Comm) Abstain(err error) {
+// RefuseCollectives lets no collective of this rank begin: the ranks were about to agree
+// how collectives are carried out, which has failed with err, and others may have agreed.
+// If the reason is that a rank has left, what needs no collective goes on, and the first
+// collective that is called ends the communicator for that reason. If a rank has given
+// up, or this node is being closed, that is about to end this communicator, too.
+func (c *Comm) RefuseCollectives(err error) {
 	if ended, ok := errors.AsType[*EndedError](err); ok {
 		err = ended.Err
 	}
+	fx := new(effects)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if p := departed(err); p != nil {
-		c.abstains = p
+		c.refuses = p
 	} else if c.err == nil {
-		c.fail(err)
+		c.failLocked(fx, err)
 	}
+	c.mu.Unlock()
+	c.carryOut(fx)
 }
 
-// departed says that a rank has left, if that is why err is.
+// departed returns the error of a rank that has left, if that is the reason for err.
 func departed(err error) *PeerError {
 	if p, ok := errors.AsType[*PeerError](err); ok && p.Left {
 		return leftError(p.Rank)
@@ -112,67 +132,45 @@ func departed(err error) *PeerError {
 	return nil
 }
 
-// A heardRevoke is the word of another rank that the communicator has ended.
-type heardRevoke struct {
-	revoke wire.Revoke
-	text   string
-}
-
-// passOn repeats it before this rank leaves: a rank that has not heard it yet
-// would take this one for the reason.
-func (c *Comm) passOn() {
-	c.mu.Lock()
-	heard := c.heard
-	c.heard = nil
-	c.mu.Unlock()
-	if heard == nil {
-		return
-	}
-	for rank, l := range c.links {
-		if rank != c.rank && l != nil {
-			l.Revoke(heard.revoke, heard.text)
-		}
-	}
-}
-
-// mismatch ends the communicator because peer's call does not go with ours.
-func (c *Comm) mismatch(ours wire.Call, peer int, theirs wire.Call) {
-	err := &MismatchError{Rank: c.rank, Peer: peer, Ours: ours, Theirs: theirs}
-	c.revoke(err, wire.Revoke{
-		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(peer), Ours: ours, Theirs: theirs,
-	}, "")
-}
-
 // Cancel ends the communicator because a collective on it, which the other
 // ranks wait for, was cancelled before it began, or because a rank has left, maybe this one.
-// If the cause is that a rank has failed, the communicator ends on this rank alone: the
+// If the cause is that a rank has failed, the communicator ends on this rank only: the
 // others hear of the failure itself, and a revocation would name this rank as the reason.
 func (c *Comm) Cancel(cause error) {
-	p := departed(cause)
-	if failed, ok := errors.AsType[*PeerError](cause); ok && p == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.err == nil {
-			c.fail(failed)
-		}
-		return
-	}
+	fx, left := new(effects), departed(cause)
+	failed, isFailed := errors.AsType[*PeerError](cause)
+	c.mu.Lock()
 	switch {
+	case c.err != nil:
+	case isFailed && left == nil:
+		c.failLocked(fx, failed)
 	case errors.Is(cause, ErrClosed):
-		c.revoke(ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
-	case p != nil:
-		c.revokeLeft(p)
+		c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
+	case left != nil:
+		c.revokeLeftLocked(fx, left)
 	default:
-		c.cancel(nil, cause)
+		c.cancelLocked(fx, cause)
 	}
+	c.mu.Unlock()
+	c.carryOut(fx)
 }
 
-// cancel ends the communicator because a call on it was cancelled, if that is
-// pending. Nil means that it is.
-func (c *Comm) cancel(pending func() bool, cause error) {
+// CancelIf implements [p2p.Owner]. Pending is called with the lock held, so that what
+// has just ended well does not end the communicator; nil means that it is.
+func (c *Comm) CancelIf(pending func() bool, cause error) {
+	fx := new(effects)
+	c.mu.Lock()
+	if c.err == nil && (pending == nil || pending()) {
+		c.cancelLocked(fx, cause)
+	}
+	c.mu.Unlock()
+	c.carryOut(fx)
+}
+
+func (c *Comm) cancelLocked(fx *effects, cause error) {
 	why := wire.CauseCancelled
 	if errors.Is(cause, context.DeadlineExceeded) {
 		why = wire.CauseTimeout
 	}
-	c.revokeIf(pending, cause, wire.Revoke{Cause: why}, cause.Error())
+	c.revokeLocked(fx, cause, wire.Revoke{Cause: why}, cause.Error())
 }

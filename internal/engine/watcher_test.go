@@ -34,7 +34,7 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 	c := w.comms[0]
 	send := func(n int, tag int64) {
 		t.Helper()
-		s, err := w.comms[1].StartSend(Bytes(make([]byte, n)), byteType, 0, tag)
+		s, err := w.comms[1].StartSend(p2p.Bytes(make([]byte, n)), byteType, 0, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestWatchersHearOfEnds(t *testing.T) {
 	w := newWorld(t, 4, overMem, Config{})
 	c := w.comms[0]
 	w.leave(3)
-	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.hasLeft(3) })
+	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 3) })
 	watchers := []hearing{hear(c), hear(c)}
 	c.Watch(Watcher{}) // Which hears nothing.
 	w.comms[2].Close()
@@ -107,16 +107,16 @@ func TestThen(t *testing.T) {
 	c := w.comms[0]
 	buf := make([]byte, 300_000)
 	type result struct {
-		got Received
+		got p2p.Received
 		err error
 	}
 	results := make(chan result, 1)
 	then := func(tag int64) {
-		r, err := c.StartRecv(Bytes(buf), byteType, 1, tag)
+		r, err := c.StartRecv(p2p.Bytes(buf), byteType, 1, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Then(func(got Received, err error) { results <- result{got, err} })
+		r.Then(func(got p2p.Received, err error) { results <- result{got, err} })
 	}
 	for _, size := range []int{0, 10, len(buf)} {
 		for _, early := range []bool{true, false} {
@@ -124,7 +124,7 @@ func TestThen(t *testing.T) {
 			if !early {
 				then(4)
 			}
-			s, err := w.comms[1].StartSend(Bytes(payload(size, 3)), byteType, 0, 4)
+			s, err := w.comms[1].StartSend(p2p.Bytes(payload(size, 3)), byteType, 0, 4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestThen(t *testing.T) {
 					t.Errorf("%d bytes: a message that has come is not told of at once", size)
 				}
 			}
-			if got := <-results; got.err != nil || got.got != (Received{1, 4, size}) || !bytes.Equal(buf[:size], payload(size, 3)) {
+			if got := <-results; got.err != nil || got.got != (p2p.Received{Source: 1, Tag: 4, Bytes: size}) || !bytes.Equal(buf[:size], payload(size, 3)) {
 				t.Errorf("%d bytes, early %v: %+v", size, early, got)
 			}
 			if s != nil {
@@ -150,7 +150,7 @@ func TestThen(t *testing.T) {
 	if got := <-results; got.err != ErrClosed {
 		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)
 	}
-	if _, err := c.StartRecv(Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
+	if _, err := c.StartRecv(p2p.Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
 		t.Errorf("StartRecv of what is closed: %v", err)
 	}
 }
@@ -190,18 +190,18 @@ func TestLooseCommunicator(t *testing.T) {
 			w.comms[rank] = e.NewLooseComm(commID+1, rank, w.links[rank])
 		}
 		h := hear(w.comms[2])
-		s, err := w.comms[from].StartSend(Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
+		s, err := w.comms[from].StartSend(p2p.Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := w.comms[1-from].StartRecv(Bytes(make([]byte, 64<<20)), byteType, from, 4)
+		r, err := w.comms[1-from].StartRecv(p2p.Bytes(make([]byte, 64<<20)), byteType, from, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the grant", func() bool {
-			w.comms[from].mu.Lock()
-			defer w.comms[from].mu.Unlock()
-			return s.transfer.Grant != 0
+			granted := true // if it has ended
+			w.comms[from].Records(func(*p2p.Record) {}, func(r *p2p.Record, moved int) { granted = moved > 0 })
+			return granted
 		})
 		w.comms[0].Close()
 		sent := s.Wait(t.Context())
@@ -244,7 +244,7 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 			makes = (*Engine).NewLooseComm
 		}
 		w.comms[0] = makes(w.engines[0], commID+1, 0, w.links[0])
-		if _, err := w.comms[0].StartSend(Bytes(make([]byte, 1<<20)), byteType, 1, 4); err != nil {
+		if _, err := w.comms[0].StartSend(p2p.Bytes(make([]byte, 1<<20)), byteType, 1, 4); err != nil {
 			t.Fatal(err)
 		}
 		if !loose {
@@ -261,7 +261,7 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 				}
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return len(c.revoked) > 0
+				return len(c.revokedBy) > 0
 			})
 			w.comms[rank] = makes(e, commID+1, rank, w.links[rank])
 			if err := w.comms[rank].Err(); (err == nil) != loose {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -47,7 +48,7 @@ func TestCloseTwice(t *testing.T) {
 		}
 		all.Wait()
 		w.meshes[0].Close(w.Context())
-		if _, err := w.comms[0].Start(&engine.Work{}); !errors.Is(err, engine.ErrClosed) {
+		if _, err := w.comms[0].Start(&exec.Work{}); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("an operation after Close: %v, want %v", err, engine.ErrClosed)
 		}
 	})

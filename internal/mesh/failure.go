@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -250,21 +251,17 @@ func (m *Mesh) othersLocked(slot int, from *link.Link) (links []*link.Link) {
 
 // end ends the communicators and operations that cannot go on without a peer.
 func (m *Mesh) end(seat int, l *link.Link, e membership.PeerEvent, effects membership.PeerEffects, err error) {
-	comms := effects.Has(membership.EndComms)
-	switch {
-	case comms && (e == membership.LinkLost || e == membership.LinkClosed):
-		m.engine.Lost(l, err)
-	case effects.Has(membership.RevokeComms):
-		m.engine.PeerRemoved(seat, err)
-	case comms && l != nil:
-		m.engine.Doubt(l, err)
+	isLost := effects.Has(membership.EndComms) && (e == membership.LinkLost || e == membership.LinkClosed)
+	change := engine.PeerChange{
+		Peer: seat, Link: l,
+		LinkEnded:  isLost || effects.Has(membership.EndOperations) && l != nil,
+		Everywhere: effects.Has(membership.RevokeComms),
+		Trusted:    effects.Has(membership.Trust) && l != nil,
 	}
-	if effects.Has(membership.EndOperations) && l != nil {
-		m.engine.Left(l)
+	if change.Everywhere || effects.Has(membership.EndComms) && l != nil {
+		change.Err = err
 	}
-	if effects.Has(membership.Trust) && l != nil {
-		m.engine.Trust(l)
-	}
+	m.engine.PeerChanged(change)
 }
 
 // note describes the node of a slot in a log line.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -203,11 +205,11 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 	for i := range data {
 		data[i] = byte(rank + i)
 	}
-	op, err := c.Start(&engine.Work{
-		Recipe: &engine.Recipe{
-			Call:    wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
-			Program: engine.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
-			Layout: engine.Layout{Elem: 1, Count: len(data)},
+	op, err := c.Start(&exec.Work{
+		Recipe: &exec.Recipe{
+			Call: wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
+			Plan: linkexec.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
+			Layout: exec.Layout{Elem: 1, Count: len(data)},
 		},
 		Data: data,
 		Reduce: func(dst, a, b []byte) {

@@ -25,11 +25,12 @@ import (
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // PieceBytes is how much of a vector a rank shows at a time: enough for ranks that
@@ -41,10 +42,10 @@ const NoPart = -1
 
 // Areas is how many areas of memory a node shares with others of its host, one for each
 // communicator. What none uses costs nothing.
-const Areas = shmcoll.ShelfSize
+const Areas = shmexec.ShelfSize
 
 // AreaSize is the length of each in bytes.
-func AreaSize() int { return shmcoll.AreaSize(PieceBytes) }
+func AreaSize() int { return shmexec.AreaSize(PieceBytes) }
 
 // Config is what a rank knows of a communicator.
 type Config struct {
@@ -67,7 +68,7 @@ type Config struct {
 	// Shelf is that of the node, and SameProcess says that its memory is shared
 	// by goroutines of this process alone. Gone are the numbers of nodes that use no
 	// memory of others any more.
-	Shelf       *shmcoll.Shelf
+	Shelf       *shmexec.Shelf
 	SameProcess bool
 	Gone        []int
 	Pool        *bufpool.Pool // lends memory for the votes
@@ -125,7 +126,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 			}
 		}()
 	}
-	ballot := append(cfg.Ways.Ballot(), cost.Scarcity(shmcoll.Processors()), mem.level())
+	ballot := append(cfg.Ways.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
 	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
@@ -153,7 +154,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if a.Part == NoPart {
 		return a, nil
 	}
-	b := shmcoll.New(mem.config(cfg, a.Part, int(cost.Scarcity(int(scarcity)))))
+	b := shmexec.New(mem.config(cfg, a.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
 	cfg.Book.UseBoard(b)
 	return a, nil
@@ -169,9 +170,9 @@ const sharings = 8
 // the same memory.
 func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, mem *memory) (part int, err error) {
 	for try := range sharings {
-		part, ok := shmcoll.Choose(votes, int(cfg.Comm.ID()>>(8*try)%shmcoll.ShelfSize)*min(1, try))
+		part, ok := shmexec.Choose(votes, int(cfg.Comm.ID()>>(8*try)%shmexec.ShelfSize)*min(1, try))
 		if !ok {
-			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", shmcoll.ShelfSize)
+			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", shmexec.ShelfSize)
 			return NoPart, nil
 		}
 		took, all, err := v.take(ctx, cfg, part, nodes, mem)
@@ -223,7 +224,7 @@ func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem
 		return took, worst[0] == tookClean, err
 	}
 	if !isClean {
-		shmcoll.Clear(mem.own(part))
+		shmexec.Clear(mem.own(part))
 	}
 	return took, true, v.most(ctx, worst)
 }
@@ -243,7 +244,7 @@ func (cfg *Config) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	cfg.Comm.Abstain(err)
+	cfg.Comm.RefuseCollectives(err)
 	return nil
 }
 
@@ -278,10 +279,10 @@ func (v voters) most(ctx context.Context, votes []uint8) error {
 
 func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
 	task := selector.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
-	return v.run(ctx, engine.Work{Recipe: v.book.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
+	return v.run(ctx, exec.Work{Recipe: v.book.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
 }
 
-func (v voters) run(ctx context.Context, w engine.Work) error {
+func (v voters) run(ctx context.Context, w exec.Work) error {
 	w.Timeout = v.timeout
 	op, err := v.comm.Start(&w)
 	if err == nil {

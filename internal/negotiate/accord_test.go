@@ -16,14 +16,14 @@ import (
 
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -34,7 +34,7 @@ type world struct {
 	meshes  []*mesh.Mesh
 	links   [][]*link.Link // of each node
 	hosts   []string       // of each node
-	shelves []shmcoll.Shelf
+	shelves []shmexec.Shelf
 	pool    *bufpool.Pool
 }
 
@@ -42,7 +42,7 @@ type world struct {
 func newWorld(t *testing.T, sizes ...int) *world {
 	t.Helper()
 	n := len(sizes)
-	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]shmcoll.Shelf, n)}
+	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]shmexec.Shelf, n)}
 	var err error
 	if w.pool, err = bufpool.New(bufpool.Config{}); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func closeAll(parties []*party) {
 // sum adds the ranks' vectors of count elements up, and checks the result.
 func (p *party) sum(ctx context.Context, count int) error {
 	task := selector.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
-	work := engine.Work{
+	work := exec.Work{
 		Recipe: p.Book.Recipe(&task),
 		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
 	}

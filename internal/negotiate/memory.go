@@ -4,9 +4,9 @@ import (
 	"log/slog"
 
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -45,7 +45,7 @@ func memoryOf(links []*link.Link, own int) *memory {
 
 // hold holds the areas that are shared with a rank, if there are any.
 func (m *memory) hold(rank int, s transport.Sharer) bool {
-	if count, size := s.Areas(); count < Areas || shmcoll.PieceBytes(size) == 0 {
+	if count, size := s.Areas(); count < Areas || shmexec.PieceBytes(size) == 0 {
 		return false
 	}
 	areas, err := s.Hold()
@@ -74,7 +74,7 @@ func (m *memory) own(part int) []byte {
 // reserveCounters has the system provide memory for the counters of a part, and reports
 // whether it has. The first failure goes to log.
 func (m *memory) reserveCounters(part int, log *slog.Logger) bool {
-	err := m.some.Reserve(part, shmcoll.CounterBytes)
+	err := m.some.Reserve(part, shmexec.CounterBytes)
 	if err != nil && !m.lacking {
 		m.lacking = true
 		log.Warn("a communicator goes without shared memory", "reason", err)
@@ -90,8 +90,8 @@ func (m *memory) level() uint8 {
 }
 
 // config is that of the board in a part of the memory, which is held until that is left.
-func (m *memory) config(cfg Config, part, processors int) shmcoll.Config {
-	c := shmcoll.Config{
+func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
+	c := shmexec.Config{
 		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
 		Reserve: func() error { return m.some.Reserve(part, len(m.own(part))) },
 		Stream:  kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,

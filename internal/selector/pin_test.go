@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -68,14 +69,14 @@ func TestPinsOnABoard(t *testing.T) {
 	b := newBook(t, 4)
 	b.UseBoard(newBoard(4))
 	pin(t, b, "all_reduce=ring")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan || w.Shared == nil {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan || w.Executor != exec.Shared {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
 	}
-	if w := b.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Program == nil {
+	if w := b.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
 		t.Errorf("a ring for a vector that is too long for the board: plan %d", w.Call.Plan)
 	}
 	pin(t, b, "all_reduce=ring/1")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Program == nil || w.Channels != 1 {
+	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
 		t.Errorf("a ring on one channel: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	pin(t, b, "gather=binomial")

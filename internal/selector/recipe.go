@@ -18,9 +18,10 @@ import (
 
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -39,18 +40,22 @@ type Task struct {
 	Canonical bool
 	// Uneven, if not nil, are the lengths of blocks that are not alike, Total
 	// elements together.
-	Uneven *engine.Uneven
+	Uneven *exec.Uneven
 	Total  int
 	// Digest is of what else ranks have in common about a vector; 0 if nothing.
 	Digest uint32
 }
+
+// timedBytes is from how many bytes on an operation in shared memory takes so long that
+// its time can be taken.
+const timedBytes = 32 << 10
 
 // A page is what became of a Task. The last one of every collective is kept, as
 // most calls are like the one before.
 type page struct {
 	how    *settings
 	task   Task
-	recipe engine.Recipe
+	recipe exec.Recipe
 }
 
 type programKey struct {
@@ -69,8 +74,8 @@ type Book struct {
 	last [plan.ExclusiveScan + 1]atomic.Pointer[page] // by collective
 
 	mu       sync.Mutex // also of changes of how
-	programs map[programKey]*engine.Program
-	shared   map[programKey]*shmcoll.Program
+	programs map[programKey]*linkexec.Program
+	shared   map[programKey]*shmexec.Program
 }
 
 // New makes the Book of a rank. The Tuner says how tasks are carried out over
@@ -78,14 +83,14 @@ type Book struct {
 func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
 	b := &Book{
 		rank: rank, size: size, pool: pool,
-		programs: make(map[programKey]*engine.Program), shared: make(map[programKey]*shmcoll.Program),
+		programs: make(map[programKey]*linkexec.Program), shared: make(map[programKey]*shmexec.Program),
 	}
 	b.how.Store(&settings{tuner: t})
 	return b
 }
 
 // Recipe is how a task is carried out.
-func (b *Book) Recipe(t *Task) *engine.Recipe {
+func (b *Book) Recipe(t *Task) *exec.Recipe {
 	how, p := b.how.Load(), b.last[t.Kind].Load()
 	if p == nil || p.how != how || p.task != *t {
 		p = &page{how, *t, b.prepare(how, *t)}
@@ -94,7 +99,7 @@ func (b *Book) Recipe(t *Task) *engine.Recipe {
 	return &p.recipe
 }
 
-func (b *Book) prepare(how *settings, t Task) engine.Recipe {
+func (b *Book) prepare(how *settings, t Task) exec.Recipe {
 	choice := b.choose(how, t)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
@@ -103,7 +108,7 @@ func (b *Book) prepare(how *settings, t Task) engine.Recipe {
 	if t.Digest != 0 || t.Uneven != nil {
 		count = wire.Uneven(count, t.Digest)
 	}
-	r := engine.Recipe{
+	r := exec.Recipe{
 		Call: wire.Call{
 			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: count,
 			Plan: uint8(choice.Index),
@@ -113,13 +118,14 @@ func (b *Book) prepare(how *settings, t Task) engine.Recipe {
 		Pool:     b.pool,
 	}
 	if choice.Shared {
-		r.Shared = b.sharedProgram(t, choice)
-		r.Channels = b.pieces(how, t, r.Shared)
-		r.Call.Channels = uint16(r.Channels)
+		p := b.sharedProgram(t, choice)
+		r.Executor, r.Plan, r.Channels = exec.Shared, p, b.pieces(how, t, p)
+		r.Brief = b.need(t).Bytes < timedBytes
 		r.Call.Plan |= sharedPlan
-		return r
+	} else {
+		r.Executor, r.Plan = exec.Links, b.program(t, choice)
 	}
-	r.Program, r.Call.Channels = b.program(t, choice), uint16(r.Channels)
+	r.Call.Channels = uint16(r.Channels)
 	return r
 }
 
@@ -143,8 +149,8 @@ func (b *Book) fits(how *settings, t Task, c cost.Choice) bool {
 }
 
 // pieces is into how many pieces a vector is cut for the board.
-func (b *Book) pieces(how *settings, t Task, p *shmcoll.Program) int {
-	return t.layout().Pieces(p, how.board.PieceBytes())
+func (b *Book) pieces(how *settings, t Task, p *shmexec.Program) int {
+	return p.Pieces(t.layout(), how.board.PieceBytes())
 }
 
 func (b *Book) need(t Task) cost.Need {
@@ -161,12 +167,12 @@ func (b *Book) need(t Task) cost.Need {
 	return n
 }
 
-func (t Task) layout() engine.Layout {
-	return engine.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks, Uneven: t.Uneven}
+func (t Task) layout() exec.Layout {
+	return exec.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks, Uneven: t.Uneven}
 }
 
 // program returns the plan of this rank, compiled for links.
-func (b *Book) program(t Task, choice cost.Choice) *engine.Program {
+func (b *Book) program(t Task, choice cost.Choice) *linkexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,20 +182,20 @@ func (b *Book) program(t Task, choice cost.Choice) *engine.Program {
 		if t.InPlace {
 			moves = plan.InPlace(moves)
 		}
-		p = engine.Compile(moves, b.size)
+		p = linkexec.Compile(moves, b.size)
 		b.programs[key] = p
 	}
 	return p
 }
 
 // sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Book) sharedProgram(t Task, choice cost.Choice) *shmcoll.Program {
+func (b *Book) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.shared[key]
 	if p == nil {
-		p = shmcoll.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
+		p = shmexec.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
 		b.shared[key] = p
 	}
 	return p

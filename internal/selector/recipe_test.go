@@ -5,8 +5,9 @@ import (
 
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 func newBook(t *testing.T, size int) *Book {
@@ -19,14 +20,14 @@ func newBook(t *testing.T, size int) *Book {
 }
 
 // newBoard is a board of processes that nobody else uses.
-func newBoard(size int) *shmcoll.Board { return boardOf(size, false) }
+func newBoard(size int) *shmexec.Board { return boardOf(size, false) }
 
-func boardOf(size int, within bool) *shmcoll.Board {
+func boardOf(size int, within bool) *shmexec.Board {
 	areas := make([][]byte, size)
 	for i := range areas {
-		areas[i] = make([]byte, shmcoll.AreaSize(64<<10))
+		areas[i] = make([]byte, shmexec.AreaSize(64<<10))
 	}
-	return shmcoll.New(shmcoll.Config{Areas: areas, SameProcess: within})
+	return shmexec.New(shmexec.Config{Areas: areas, SameProcess: within})
 }
 
 func sum(count int) Task {
@@ -38,23 +39,23 @@ func sum(count int) Task {
 func TestWorkFitsTheTask(t *testing.T) {
 	b := newBook(t, 4)
 	w := b.Recipe(new(sum(1000)))
-	if w.Program == nil || w.Shared != nil || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
+	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
 	b.UseBoard(newBoard(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
 		w := b.Recipe(new(sum(count)))
-		if w.Shared == nil || w.Program != nil || w.Call.Plan&sharedPlan == 0 || int(w.Call.Channels) != w.Channels {
+		if w.Executor != exec.Shared || w.Call.Plan&sharedPlan == 0 || int(w.Call.Channels) != w.Channels {
 			t.Errorf("on a board: %+v", w)
 		}
-		if pieces := w.Layout.Pieces(w.Shared, 64<<10); pieces != w.Channels {
+		if pieces := w.Plan.(*shmexec.Program).Pieces(w.Layout, 64<<10); pieces != w.Channels {
 			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
 		}
-		if again := b.Recipe(new(sum(count))); again.Shared != w.Shared || again.Call != w.Call {
+		if again := b.Recipe(new(sum(count))); again.Plan != w.Plan || again.Call != w.Call {
 			t.Errorf("the same task again: %+v", again)
 		}
 	}
-	if w := b.Recipe(new(sum(2 << 30))); w.Shared != nil {
+	if w := b.Recipe(new(sum(2 << 30))); w.Executor != exec.Links {
 		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
 	}
 }
@@ -65,7 +66,7 @@ func TestWithinAProcess(t *testing.T) {
 	b := newBook(t, 4)
 	b.UseBoard(boardOf(4, true))
 	task := func(bytes int) *Task { return &Task{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
-	isShared := func(bytes int) bool { return b.Recipe(task(bytes)).Shared != nil }
+	isShared := func(bytes int) bool { return b.Recipe(task(bytes)).Executor == exec.Shared }
 	for bytes, want := range map[int]bool{8: true, bareMin / 2: true, 16 << 20: false} {
 		if got := isShared(bytes); got != want {
 			t.Errorf("%d bytes on the board: %t, want %t", bytes, got, want)

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/shmcoll"
 )
 
 // A Tuner says how tasks can be carried out, the same on all ranks: see
@@ -36,7 +36,7 @@ func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) 
 type settings struct {
 	tuner Tuner
 	links Tuner // where tuner is for the board
-	board *shmcoll.Board
+	board *shmexec.Board
 	bare  int // bytes from which links may be chosen although there is a board
 	hosts plan.Hosts
 	pins  map[plan.Collective]Pin
@@ -64,7 +64,7 @@ const bareMin = 1 << 20
 // UseBoard has tasks carried out on a board from now on, save for vectors that
 // are too long for it. Ranks of one process have those of bareMin and more carried out
 // over links where that is cheaper.
-func (b *Book) UseBoard(shared *shmcoll.Board) {
+func (b *Book) UseBoard(shared *shmexec.Board) {
 	b.change(func(s *settings) {
 		s.links, s.tuner, s.board = s.tuner, cost.NewShared(cost.Host(shared.PieceBytes(), shared.Processors())), shared
 		if s.bare = math.MaxInt; shared.Within() {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
@@ -279,7 +279,7 @@ func inBlocks(c plan.Collective) bool {
 func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	if inBlocks(c) {
 		for _, p := range a.Plans(b.n, root) {
-			if !engine.Compile(p, b.n).Single() {
+			if !linkexec.Compile(p, b.n).Single() {
 				return []int{1}
 			}
 		}

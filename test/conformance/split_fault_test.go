@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/shmcoll"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -323,7 +323,7 @@ func TestCancelledSplits(t *testing.T) {
 	}
 	worldtest.OnAll(t, world, func(_ int, c *nexar.Comm) error {
 		var shared []bool
-		for range shmcoll.ShelfSize {
+		for range shmexec.ShelfSize {
 			child, err := c.Dup(t.Context())
 			if err != nil {
 				return err
@@ -335,7 +335,7 @@ func TestCancelledSplits(t *testing.T) {
 			}
 			shared = append(shared, on)
 		}
-		if i := slices.Index(shared, false); i != shmcoll.ShelfSize-1 { // The world has a part, too.
+		if i := slices.Index(shared, false); i != shmexec.ShelfSize-1 { // The world has a part, too.
 			return fmt.Errorf("%d communicators have shared memory", i)
 		}
 		return nil

@@ -1,0 +1,69 @@
+package exec
+
+import "github.com/nexar-go/nexar/internal/plan"
+
+// Uneven has the lengths of blocks that differ, in elements. It must not be changed
+// while a call uses it.
+type Uneven struct {
+	// Starts has where each block of Data begins, and where the last one ends:
+	// one number more than there are blocks.
+	Starts []int
+	// Inputs is the same for Input; nil means that its blocks are as long as those
+	// of Data.
+	Inputs []int
+	// Longest is the length of the longest block on any rank.
+	Longest int
+}
+
+// of returns where the blocks of a buffer begin.
+func (u *Uneven) of(b plan.Buf) []int {
+	if b == plan.Input && u.Inputs != nil {
+		return u.Inputs
+	}
+	return u.Starts
+}
+
+func (v *Vectors) unevenBytes(w *window, sp plan.Span, channel int) []byte {
+	if sp.Buf == plan.Temp {
+		base := -v.unevenTemp(w.first)
+		if !v.oneTemp {
+			base += channel * v.tempSize
+		}
+		at := base + v.unevenTemp(sp.Lo)
+		return w.mem[at : at+v.unevenLength(sp, channel)]
+	}
+	starts := v.Uneven.of(sp.Buf)
+	from, _ := v.unevenPart(starts, sp.Lo, channel)
+	_, to := v.unevenPart(starts, sp.Hi-1, channel)
+	base := starts[w.first]
+	return w.mem[(from-base)*v.Elem : (to-base)*v.Elem]
+}
+
+// unevenPart returns where a channel's part of block i begins and ends.
+func (v *Vectors) unevenPart(starts []int, i, channel int) (from, to int) {
+	n := starts[i+1] - starts[i]
+	return starts[i] + part(n, channel, v.Channels), starts[i] + part(n, channel+1, v.Channels)
+}
+
+// unevenTemp returns where chunk i of Temp begins. Plans that run in several channels
+// use single chunks only, each of which has room for the longest.
+func (v *Vectors) unevenTemp(i int) int {
+	if v.Channels > 1 {
+		return i * longest(v.Uneven.Longest, v.Channels) * v.Elem
+	}
+	starts := v.Uneven.Starts
+	return (i/v.Chunks*starts[v.Chunks] + starts[i%v.Chunks]) * v.Elem
+}
+
+func (v *Vectors) unevenLength(sp plan.Span, channel int) int {
+	switch {
+	case sp.Buf == plan.Temp && v.Channels == 1:
+		return v.unevenTemp(sp.Hi) - v.unevenTemp(sp.Lo)
+	case sp.Buf == plan.Temp:
+		sp.Lo, sp.Hi = sp.Lo%v.Chunks, sp.Lo%v.Chunks+1
+	}
+	starts := v.Uneven.of(sp.Buf)
+	from, _ := v.unevenPart(starts, sp.Lo, channel)
+	_, to := v.unevenPart(starts, sp.Hi-1, channel)
+	return (to - from) * v.Elem
+}

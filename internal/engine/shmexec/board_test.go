@@ -1,0 +1,480 @@
+package shmexec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// A bedroom lets ranks of one process sleep on words.
+type bedroom struct {
+	mu       sync.Mutex
+	sleepers map[*atomic.Uint32][]chan struct{}
+	slept    atomic.Int64
+}
+
+func (r *bedroom) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
+	r.mu.Lock()
+	if w.Load() != old {
+		r.mu.Unlock()
+		return
+	}
+	c := make(chan struct{})
+	r.sleepers[w] = append(r.sleepers[w], c)
+	r.mu.Unlock()
+	r.slept.Add(1)
+	select {
+	case <-c:
+	case <-time.After(d):
+	}
+}
+
+func (r *bedroom) wake(w *atomic.Uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.sleepers[w] {
+		close(c)
+	}
+	delete(r.sleepers, w)
+}
+
+// newBoards are the boards of n ranks of this process.
+func newBoards(n, pieceBytes int) ([]*Board, *bedroom) {
+	room := &bedroom{sleepers: make(map[*atomic.Uint32][]chan struct{})}
+	areas := make([][]byte, n)
+	for i := range areas {
+		words := make([]uint64, AreaSize(pieceBytes)/8+line/8)
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
+		skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (line - 1)
+		areas[i] = b[skip : skip+AreaSize(pieceBytes)]
+	}
+	boards := make([]*Board, n)
+	for i := range boards {
+		boards[i] = New(Config{Rank: i, Areas: areas, Sleep: room.sleep, Wake: room.wake, SameProcess: true})
+	}
+	return boards, room
+}
+
+// vectors are the buffers of a rank: chunks of different lengths, in elements
+// of eight bytes, and pieces one behind the other.
+type vectors struct {
+	chunks int
+	length func(chunk, piece int) int
+	bufs   [3]map[[2]int][]byte // by chunk and piece
+}
+
+func newVectors(chunks int, length func(chunk, piece int) int) *vectors {
+	v := &vectors{chunks: chunks, length: length}
+	for i := range v.bufs {
+		v.bufs[i] = make(map[[2]int][]byte)
+	}
+	return v
+}
+
+func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
+	if b == plan.Temp {
+		piece = 0 // It is long enough for every piece, and shared by all.
+	}
+	at := [2]int{i, piece}
+	if v.bufs[b][at] == nil {
+		v.bufs[b][at] = make([]byte, 8*v.length(i%v.chunks, piece))
+	}
+	return v.bufs[b][at]
+}
+
+// Bytes implements buffers. Plans whose spans have several chunks are not run
+// here in more than one piece, so that chunks lie one behind the other.
+func (v *vectors) Bytes(s plan.Span, piece int) []byte {
+	if s.Len() != 1 {
+		panic("several chunks")
+	}
+	b := v.chunk(s.Buf, s.Lo, piece)
+	return b[:8*v.length(s.Lo%v.chunks, piece)]
+}
+
+func (v *vectors) Length(s plan.Span, piece int) int {
+	n := 0
+	for i := s.Lo; i < s.Hi; i++ {
+		n += 8 * v.length(i%v.chunks, piece)
+	}
+	return n
+}
+
+func addWords(dst, a, b []byte) {
+	for i := 0; i < len(dst); i += 8 {
+		binary.NativeEndian.PutUint64(dst[i:], binary.NativeEndian.Uint64(a[i:])+binary.NativeEndian.Uint64(b[i:]))
+	}
+}
+
+func input(rank, chunk, piece, i int) uint64 {
+	return uint64(rank+1)*1_000_003 + uint64(chunk)*7919 + uint64(piece)*104_729 + uint64(i)
+}
+
+func (v *vectors) fill(b plan.Buf, rank, chunk, piece int) {
+	p := v.chunk(b, chunk, piece)
+	for i := 0; i < len(p); i += 8 {
+		binary.NativeEndian.PutUint64(p[i:], input(rank, chunk, piece, i/8))
+	}
+}
+
+// A trial is an algorithm for so many ranks.
+type trial struct {
+	c      plan.Collective
+	a      plan.Algorithm
+	n      int
+	root   int
+	pieces int
+	max    int // elements of a chunk
+	elem   int // eight-byte words of an element, 0 is 1
+}
+
+// length is that of a chunk in words.
+func (tr trial) length(chunk, piece int) int {
+	return (chunk*5 + piece*3 + tr.max) % (tr.max + 1) * max(1, tr.elem)
+}
+
+// has tells which ranks' inputs are in a chunk of the result of a rank, or nil
+// if the rank has no such chunk.
+func (tr trial) has(rank, chunk int) (ranks []int, from int) {
+	all := make([]int, tr.n)
+	for i := range all {
+		all[i] = i
+	}
+	switch tr.c {
+	case plan.Broadcast:
+		return []int{tr.root}, chunk
+	case plan.Reduction:
+		if rank != tr.root {
+			return []int{rank}, chunk // its own, unchanged
+		}
+		return all, chunk
+	case plan.AllReduce:
+		return all, chunk
+	case plan.Gather:
+		if rank != tr.root {
+			return nil, 0
+		}
+		return []int{chunk}, chunk
+	case plan.AllGather:
+		return []int{chunk}, chunk
+	case plan.Scatter:
+		if chunk != rank {
+			return nil, 0
+		}
+		return []int{tr.root}, chunk
+	case plan.ReduceScatter:
+		if chunk != rank {
+			return nil, 0
+		}
+		return all, chunk
+	case plan.AllToAll:
+		return []int{chunk}, rank
+	case plan.Scan:
+		return all[:rank+1], chunk
+	case plan.ExclusiveScan:
+		if rank == 0 {
+			return []int{0}, chunk
+		}
+		return all[:rank], chunk
+	}
+	return nil, 0
+}
+
+// run runs a trial on boards, and checks what every rank has.
+func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
+	t.Helper()
+	plans := tr.a.Plans(tr.n, tr.root)
+	length := tr.length
+	if tr.c == plan.AllToAll || tr.c == plan.Barrier {
+		length = func(int, int) int { return tr.max } // all alike
+	}
+	if tr.c == plan.Barrier {
+		length = func(int, int) int { return 0 }
+	}
+	var ranks sync.WaitGroup
+	for rank := range tr.n {
+		v := newVectors(plans[rank].Chunks, func(chunk, piece int) int { return length(chunk, piece) })
+		for piece := range tr.pieces {
+			for chunk := range v.chunks {
+				v.fill(plan.Data, rank, chunk, piece)
+				v.fill(plan.Input, rank, chunk, piece)
+			}
+		}
+		ranks.Go(func() {
+			p := Compile(plans, rank)
+			temp := func(piece int) { // long enough for all
+				for i := p.TempLo; i < p.TempHi; i++ {
+					v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*(tr.max+1)*max(1, tr.elem))
+				}
+			}
+			temp(0)
+			w := &work{
+				program: p, buffers: v, pieces: tr.pieces, unit: 8 * (tr.max + 1) * max(1, tr.elem), elem: 8 * max(1, tr.elem),
+				print: print, reduce: addWords, poll: func(context.Context) error { return nil },
+			}
+			if err := boards[rank].run(t.Context(), w); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+				return
+			}
+			tr.check(t, v, rank)
+		})
+	}
+	ranks.Wait()
+}
+
+func (tr trial) check(t *testing.T, v *vectors, rank int) {
+	for piece := range tr.pieces {
+		for chunk := range v.chunks {
+			from, at := tr.has(rank, chunk)
+			if from == nil {
+				continue
+			}
+			got := v.Bytes(plan.Span{Buf: plan.Data, Lo: chunk, Hi: chunk + 1}, piece)
+			for i := 0; i < len(got); i += 8 {
+				var want uint64
+				for _, r := range from {
+					want += input(r, at, piece, i/8)
+				}
+				if g := binary.NativeEndian.Uint64(got[i:]); g != want {
+					t.Errorf("%v %s, %d ranks, root %d: rank %d, chunk %d, piece %d, element %d: %d, want %d",
+						tr.c, tr.a.Name, tr.n, tr.root, rank, chunk, piece, i/8, g, want)
+					return
+				}
+			}
+		}
+	}
+}
+
+// single are the algorithms whose plans work chunk by chunk, as the vectors here do.
+func single(c plan.Collective, n int) []plan.Algorithm {
+	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
+}
+
+// TestPlans runs every algorithm, one after the other on the same boards.
+func TestPlans(t *testing.T) {
+	const pieceBytes = 64 << 10
+	for n := 1; n <= 9; n++ {
+		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
+			boards, _ := newBoards(n, pieceBytes)
+			print := uint32(0)
+			for _, c := range plan.Collectives() {
+				for _, a := range single(c, n) {
+					for _, most := range []int{0, 1, 40} {
+						for _, root := range roots(c, n) {
+							print++
+							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, boards, print)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestLongElements: elements may be longer than what goes through a row of steps at
+// a time.
+func TestLongElements(t *testing.T) {
+	const n, words = 3, 2 * stripBytes / 8
+	boards, _ := newBoards(n, 1<<20)
+	for i, a := range single(plan.AllReduce, n) {
+		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, boards, uint32(i))
+	}
+}
+
+func roots(c plan.Collective, n int) []int {
+	if !c.Rooted() || n == 1 {
+		return []int{0}
+	}
+	return []int{0, n - 1}
+}
+
+// TestSkew has ranks that come late, at random, so that others sleep.
+func TestSkew(t *testing.T) {
+	const n, calls = 4, 60
+	boards, room := newBoards(n, 1<<10)
+	plans := make([][]plan.Plan, n)
+	for root := range plans {
+		plans[root] = plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, root)
+	}
+	var ranks sync.WaitGroup
+	for rank := range n {
+		ranks.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(rank)))
+			for call := range calls {
+				if rng.IntN(5) == 0 {
+					time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
+				}
+				root := call / 7 % n // some in a row, by which leaves fall behind
+				v := newVectors(1, func(int, int) int { return 3 })
+				v.fill(plan.Data, rank, 0, 0)
+				w := &work{
+					program: Compile(plans[root], rank), buffers: v, pieces: 1, unit: 24, elem: 8,
+					print: uint32(call), poll: func(context.Context) error { return nil },
+				}
+				if err := boards[rank].run(t.Context(), w); err != nil {
+					t.Errorf("rank %d, call %d: %v", rank, call, err)
+					return
+				}
+				if got := binary.NativeEndian.Uint64(v.chunk(plan.Data, 0, 0)[16:]); got != input(root, 0, 0, 2) {
+					t.Errorf("rank %d, call %d: got %d of rank %d, want %d", rank, call, got, root, input(root, 0, 0, 2))
+				}
+			}
+		})
+	}
+	ranks.Wait()
+	if room.slept.Load() == 0 {
+		t.Error("no rank has slept")
+	}
+}
+
+// TestMismatch: whoever takes what another call has posted says so.
+func TestMismatch(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
+	var ranks sync.WaitGroup
+	for rank := range 2 {
+		ranks.Go(func() {
+			w := &work{
+				program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1,
+				elem: 1, print: uint32(rank), poll: func(context.Context) error { return nil },
+			}
+			err := boards[rank].run(t.Context(), w)
+			if m, ok := errors.AsType[*MismatchError](err); !ok || m.Rank != 1-rank {
+				t.Errorf("rank %d: %v, want a mismatch with rank %d", rank, err, 1-rank)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// TestMismatchOfRoots: ranks that are all through notice that they have not
+// done the same.
+func TestMismatchOfRoots(t *testing.T) {
+	for range 100 {
+		boards, _ := newBoards(3, 1<<10)
+		errs := make([]error, 3)
+		var ranks sync.WaitGroup
+		for rank := range 3 {
+			ranks.Go(func() {
+				root := min(rank, 1) // Rank 0 sends to all, and so does rank 1.
+				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(3, root)
+				errs[rank] = boards[rank].run(t.Context(), &work{
+					program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 1 }), pieces: 1, unit: 8,
+					elem: 8, print: uint32(root), poll: func(context.Context) error { return nil },
+				})
+			})
+		}
+		ranks.Wait()
+		found := 0
+		for _, err := range errs {
+			if _, ok := errors.AsType[*MismatchError](err); ok {
+				found++
+			}
+		}
+		if found == 0 {
+			t.Fatalf("no rank has noticed: %v", errs)
+		}
+	}
+}
+
+// TestInterrupt: a rank that sleeps is woken to hear that it is all over.
+func TestInterrupt(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	b := boards[0]
+	enough := errors.New("enough")
+	var over atomic.Bool
+	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
+	ended := make(chan error)
+	go func() {
+		ended <- b.run(t.Context(), &work{
+			program: Compile(plans, 0), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
+			poll: func(context.Context) error {
+				if over.Load() {
+					return enough
+				}
+				return nil
+			},
+		})
+	}()
+	for b.bed.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if got := b.Waiting(); got != 1 {
+		t.Errorf("waits for rank %d, want 1", got)
+	}
+	if b.Finished(1, 1) || b.Finished(0, 1) {
+		t.Error("what has not begun is finished")
+	}
+	if got := b.Left(1); got != 1 {
+		t.Errorf("%d pieces are left, want 1", got)
+	}
+	over.Store(true)
+	b.Interrupt()
+	if err := <-ended; err != enough {
+		t.Errorf("got %v, want %v", err, enough)
+	}
+	if got := b.Waiting(); got != -1 {
+		t.Errorf("waits for rank %d at the end", got)
+	}
+}
+
+// TestCountersWrap: counters of ranks that never post keep up, whatever the
+// others post, and all go on from zero when they have come to the end.
+func TestCountersWrap(t *testing.T) {
+	const n = 3
+	boards, _ := newBoards(n, 1<<10)
+	for _, b := range boards {
+		b.count, b.pieces = 1<<32-5, 1<<32-4
+		for i := range b.known {
+			b.known[i] = b.pieces
+		}
+		b.taken.Store(b.pieces)
+		for s := range uint32(Depth) {
+			word(b.cfg.Areas[b.cfg.Rank], b.slot(s)+countAt).Store(b.count)
+		}
+	}
+	for i := range 20 {
+		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, boards, uint32(i))
+	}
+	for rank, b := range boards {
+		for s := range uint32(Depth) {
+			if c := word(b.cfg.Areas[rank], b.slot(s)+countAt).Load(); b.count-c > Depth {
+				t.Errorf("rank %d: counter %d is far behind %d", rank, c, b.count)
+			}
+		}
+	}
+}
+
+func BenchmarkBarrier(b *testing.B) {
+	for _, n := range []int{2, 4, 8} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			boards, _ := newBoards(n, 1<<10)
+			plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(n, 0)
+			var ranks sync.WaitGroup
+			for rank := range n {
+				ranks.Go(func() {
+					w := &work{
+						program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
+						poll: func(context.Context) error { return nil },
+					}
+					for range b.N {
+						if err := boards[rank].run(b.Context(), w); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			ranks.Wait()
+		})
+	}
+}

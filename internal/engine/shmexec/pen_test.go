@@ -1,0 +1,32 @@
+package shmexec
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/ntstore"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestPensPastCaches runs algorithms whose payloads are written past the caches.
+func TestPensPastCaches(t *testing.T) {
+	const n = 4
+	var past atomic.Int64
+	boards, _ := newBoards(n, 256<<10)
+	for _, b := range boards {
+		b.pen = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
+		b.pen.Pass(1 << 30)
+	}
+	print := uint32(0)
+	for _, c := range plan.Collectives() {
+		for _, a := range single(c, n) {
+			for _, most := range []int{1, 100, 1600} {
+				print++
+				trial{c, a, n, 0, 3, most, 0}.run(t, boards, print)
+			}
+		}
+	}
+	if past.Load() == 0 {
+		t.Error("nothing went past the caches")
+	}
+}

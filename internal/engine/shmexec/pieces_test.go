@@ -1,0 +1,34 @@
+package shmexec
+
+import (
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestPiecesFit: a program finds room on a board, whatever the length, in not
+// many more pieces than it needs.
+func TestPiecesFit(t *testing.T) {
+	const room, ranks = 64 << 10, 4
+	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {
+		for _, a := range plan.Algorithms(c) {
+			p := Compile(a.Plans(ranks, 0), 0)
+			if !p.Single {
+				continue
+			}
+			for _, count := range []int{0, 1, 1000, 100_003, 10 << 20} {
+				l := exec.Layout{Elem: 4, Count: count, Blocks: c != plan.AllReduce}
+				pieces := p.Pieces(l, room)
+				w := work{program: p, unit: l.Unit(p.Chunks, pieces)}
+				if w.room() > room {
+					t.Errorf("%v %s: %d elements in %d pieces need %d bytes", c, a.Name, count, pieces, w.room())
+				}
+				whole := work{program: p, unit: l.Unit(p.Chunks, 1)}
+				if least := whole.room() / room; pieces > 2+least*5/4 {
+					t.Errorf("%v %s: %d elements go in %d pieces, of which %d would do", c, a.Name, count, pieces, least)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package shmexec
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/spin"
+)
+
+// TestSettle: whoever waits by other means says where it runs, too, from several
+// goroutines at a time; where all ranks are in one process there is nothing to
+// say.
+func TestSettle(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	boards[0].Place().Settle()
+	cfg := boards[0].cfg
+	cfg.SameProcess = false
+	b := New(cfg)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 16 {
+				b.Place().Settle()
+			}
+		})
+	}
+	all.Wait()
+	if got, known := word(cfg.Areas[0], runsAt).Load(), spin.Processor() >= 0; (got > 0) != known {
+		t.Errorf("shows %d, want a processor: %v", got, known)
+	}
+}

@@ -1,0 +1,175 @@
+package shmexec
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// count is the largest of all votes.
+func count(shelves []*Shelf, nodes []int) []uint8 {
+	all := make([]uint8, ShelfSize)
+	for _, n := range nodes {
+		for i, v := range shelves[n].Ballot(nodes) {
+			all[i] = max(all[i], v)
+		}
+	}
+	return all
+}
+
+// A shelfComm is a communicator of some nodes, from the vote for its part on.
+type shelfComm struct {
+	nodes []int
+	votes []uint8
+	part  int
+	open  map[int]bool // by node
+}
+
+// take has all nodes take the part, or none.
+func (c *shelfComm) take(t *testing.T, shelves []*Shelf, from int, touched map[[2]int]bool) (ok bool) {
+	part, ok := Choose(c.votes, from)
+	if !ok {
+		return false
+	}
+	c.part = part
+	for _, n := range c.nodes {
+		isClean, taken := shelves[n].Take(part, c.nodes)
+		c.open[n] = taken
+		ok = ok && taken
+		if taken && isClean && touched[[2]int{n, part}] {
+			t.Fatalf("part %d of node %d was used, and is said to be clean", part, n)
+		}
+	}
+	for n, taken := range c.open {
+		if taken && !ok {
+			shelves[n].Undo(part)
+			c.open[n] = false
+		}
+		touched[[2]int{n, part}] = touched[[2]int{n, part}] || ok
+	}
+	return ok
+}
+
+// TestShelf: nodes make communicators of any of them, several at the same time,
+// and part in any order. No part is ever used by two communicators that have a
+// node in common, nor again while one that has not parted yet could look at what
+// it was used for; and what is said to be clean has not been used.
+func TestShelf(t *testing.T) {
+	const nodes = 5
+	rng := rand.New(rand.NewPCG(1, 1))
+	late := 0
+	for range 100 {
+		var comms, voting []*shelfComm
+		shelves := make([]*Shelf, nodes)
+		for i := range shelves {
+			shelves[i] = new(Shelf)
+		}
+		touched := make(map[[2]int]bool) // node and part
+		for range 200 {
+			if rng.IntN(2) == 0 && len(comms) > 0 {
+				c := comms[rng.IntN(len(comms))]
+				if n := c.nodes[rng.IntN(len(c.nodes))]; c.open[n] {
+					c.open[n] = false
+					shelves[n].Return(c.part)
+				}
+				continue
+			}
+			members := rng.Perm(nodes)[:2+rng.IntN(nodes-1)]
+			slices.Sort(members)
+			voting = append(voting, &shelfComm{nodes: members, votes: count(shelves, members), open: make(map[int]bool)})
+			if rng.IntN(3) > 0 {
+				continue
+			}
+			for _, c := range voting {
+				if !c.take(t, shelves, rng.IntN(2), touched) {
+					late++
+					continue
+				}
+				noneLooks(t, comms, c)
+				comms = append(comms, c)
+			}
+			voting = nil
+		}
+	}
+	if late == 0 {
+		t.Error("no communicator ever came too late for a part")
+	}
+}
+
+// noneLooks checks that no node is left in a communicator that has the part of a
+// new one, and a node of it, too.
+func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
+	t.Helper()
+	for _, o := range comms {
+		for n, open := range o.open {
+			// A node that is still there looks at the parts of all others.
+			if open && o.part == c.part && slices.ContainsFunc(c.nodes, func(m int) bool { return slices.Contains(o.nodes, m) }) {
+				t.Fatalf("part %d for %v, while node %d is still in that of %v", c.part, c.nodes, n, o.nodes)
+			}
+		}
+	}
+}
+
+// TestShelfForgets: a part is of use again when the nodes are gone that had it with this
+// one, however many of them there have been; as long as they may look, it is not.
+func TestShelfForgets(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		shelf, found := new(Shelf), 0
+		for peer := 1; peer <= 3*ShelfSize; peer++ {
+			part, ok := Choose(shelf.Ballot([]int{0, peer}), 0)
+			if !ok {
+				continue
+			}
+			found++
+			if isClean, ok := shelf.Take(part, []int{0, peer}); !ok || isClean != (peer <= ShelfSize) {
+				t.Errorf("told %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
+			}
+			shelf.Return(part)
+			if told {
+				shelf.Forget([]int{peer})
+			}
+		}
+		if want := map[bool]int{true: 3 * ShelfSize, false: ShelfSize}[told]; found != want {
+			t.Errorf("told %t: %d parts were taken, want %d", told, found, want)
+		}
+	}
+}
+
+// TestShelfIsUsedAgain: the same nodes can part and come together for ever, and
+// find a board every time, also when others of them have done so in between;
+// others find none where it would not be safe.
+func TestShelfIsUsedAgain(t *testing.T) {
+	shelves := []*Shelf{new(Shelf), new(Shelf), new(Shelf)}
+	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}
+	want := make(map[int]int) // the part of a group
+	for i := range 3 * ShelfSize {
+		for g, nodes := range groups {
+			c := shelfComm{nodes: nodes, votes: count(shelves, nodes), open: make(map[int]bool)}
+			if !c.take(t, shelves, 0, make(map[[2]int]bool)) {
+				t.Fatalf("time %d: no part for %v", i, nodes)
+			}
+			if part, again := want[g]; again && c.part != part {
+				t.Fatalf("time %d: part %d for %v, which had %d", i, c.part, nodes, part)
+			}
+			want[g] = c.part
+			for _, n := range nodes {
+				shelves[n].Return(c.part)
+			}
+		}
+	}
+	some := []int{1, 2}
+	votes := count(shelves, some)
+	if v := votes[want[0]]; v != taken {
+		t.Errorf("the part of %v can be used by %v: %d", groups[0], some, v)
+	}
+	for i := 0; ; i++ {
+		c := shelfComm{nodes: some, votes: count(shelves, some), open: make(map[int]bool)}
+		if c.take(t, shelves, 0, make(map[[2]int]bool)) {
+			continue
+		}
+		if least := ShelfSize - len(groups); i < least || i > ShelfSize {
+			t.Errorf("%d parts at a time, want at least %d", i, least)
+		}
+		return
+	}
+}

@@ -1,0 +1,150 @@
+package shmexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestNothingIsPostedOfAFailure: what a rank could not combine is no result of
+// others, whatever the plan is: each has the right one, or an error.
+func TestNothingIsPostedOfAFailure(t *testing.T) {
+	for _, c := range plan.Collectives() {
+		if !c.Reduces() {
+			continue
+		}
+		for _, n := range []int{2, 3, 4} {
+			for _, a := range single(c, n) {
+				for culprit := range n {
+					failure{trial{c, a, n, 0, 1, 40, 0}, culprit}.run(t)
+				}
+			}
+		}
+	}
+}
+
+// TestStopped: a rank whose operation has failed posts nothing and says so, even
+// if it need not wait for anyone.
+func TestStopped(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	var stopped atomic.Bool
+	stopped.Store(true)
+	err := boards[0].run(t.Context(), &work{
+		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 1 }),
+		pieces: 1, unit: 8, elem: 8, stopped: &stopped, poll: func(context.Context) error { return nil },
+	})
+	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
+		t.Errorf("got %v and %d posts, want %v and none", err, count, ErrStopped)
+	}
+}
+
+// A failure is a trial in which one rank fails when it is to combine.
+type failure struct {
+	trial
+	culprit int
+}
+
+func (f failure) run(t *testing.T) {
+	boards, _ := newBoards(f.n, 64<<10)
+	plans := f.a.Plans(f.n, f.root)
+	enough := errors.New("enough")
+	var failed, over atomic.Bool
+	var ranks sync.WaitGroup
+	for rank := range f.n {
+		v := newVectors(plans[rank].Chunks, func(int, int) int { return f.max })
+		for chunk := range v.chunks {
+			v.fill(plan.Data, rank, chunk, 0)
+			v.fill(plan.Input, rank, chunk, 0)
+		}
+		p := Compile(plans, rank)
+		for i := p.TempLo; i < p.TempHi; i++ {
+			v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*f.max)
+		}
+		var stopped atomic.Bool
+		w := &work{
+			program: p, buffers: v, pieces: 1, unit: 8 * f.max, elem: 8, reduce: addWords, stopped: &stopped,
+			poll: func(context.Context) error {
+				if over.Load() { // The others hear of it long after.
+					return enough
+				}
+				return nil
+			},
+		}
+		if rank == f.culprit {
+			w.reduce = func(dst, a, _ []byte) {
+				copy(dst, a)
+				stopped.Store(true)
+				failed.Store(true)
+			}
+		}
+		ranks.Go(func() {
+			err := boards[rank].run(t.Context(), w)
+			switch {
+			case rank == f.culprit:
+				over.Store(failed.Load())
+			case err == nil:
+				f.check(t, v, rank)
+			}
+			if err != nil && err != ErrStopped && err != enough {
+				t.Error(fmt.Errorf("%v %s, %d ranks: rank %d: %w", f.c, f.a.Name, f.n, rank, err))
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// TestLeave: what a Board has read of the memory stays when that is given back, once.
+func TestLeave(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	released := 0
+	boards[0].cfg.Release = func() { released++ }
+	a := plan.Algorithm{Plan: plan.FlatBroadcast}
+	var ranks sync.WaitGroup
+	for rank, b := range boards {
+		ranks.Go(func() {
+			err := b.run(t.Context(), &work{
+				program: Compile(a.Plans(2, 0), rank), buffers: newVectors(1, func(int, int) int { return 1 }),
+				pieces: 1, unit: 8, elem: 8, poll: func(context.Context) error { return nil },
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ranks.Wait()
+	b := boards[0]
+	progress := b.Progress()
+	shared := b.cfg.Areas
+	b.Leave()
+	b.Leave()
+	for _, area := range shared {
+		clear(area)
+	}
+	if b.Progress() != progress || progress == 0 || b.Left(1) != 0 || b.Left(2) != 1 || !b.Finished(1, 1) || b.Waiting() != -1 {
+		t.Errorf("progress %d, was %d; %d and %d left", b.Progress(), progress, b.Left(1), b.Left(2))
+	}
+	b.Interrupt()
+	if released != 1 {
+		t.Errorf("released %d times", released)
+	}
+}
+
+// TestNoMemory: a rank that has no memory for payloads posts nothing, and says why.
+func TestNoMemory(t *testing.T) {
+	boards, _ := newBoards(2, 1<<10)
+	cause := errors.New("no pages")
+	boards[0].cfg.Reserve = func() error { return cause }
+	err := boards[0].run(t.Context(), &work{
+		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 100 }),
+		pieces: 1, unit: 800, elem: 8, poll: func(context.Context) error { return nil },
+	})
+	_, isMemory := errors.AsType[*MemoryError](err)
+	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
+		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)
+	}
+}

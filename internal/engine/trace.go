@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A Trace is an operation as it is recorded. Call has, of a collective, what it is
+// called and with which parameters, and of a message the type of its elements and,
+// as Count, their bytes.
+type Trace struct {
+	trace.Operation
+	Call wire.Call
+}
+
+// The clock is read for every timedEvery-th of the operations that are brief.
+const timedEvery = 64
+
+// Record has the operations of the communicator recorded from now on; as says what it
+// is. If ended is not nil it is called when no operation may begin any more, unless this
+// rank has closed it, with the reason and the operations as they were, on a goroutine of
+// its own. A nil as ends the record.
+func (c *Comm) Record(as *trace.Comm, ended func(err error, last []Trace)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.about, c.onEnd = as, ended
+	c.SetRecording(as != nil)
+}
+
+// Traces are the operations of all communicators that are recorded: those under way
+// and the last that have ended.
+func (e *Engine) Traces() (list []Trace) {
+	e.mu.RLock()
+	e.archive.Each(func(t *Trace) { list = append(list, *t) })
+	e.mu.RUnlock()
+	e.each(func(c *Comm) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		list = append(list, c.tracesLocked()...)
+	})
+	return list
+}
+
+// archived is how many operations of a communicator are remembered when it has been
+// closed.
+const archived = 32
+
+// lastTraces are those operations of a communicator that is closed, if users made
+// them.
+func (c *Comm) lastTraces() (list []Trace) {
+	c.mu.Lock()
+	if c.about != nil && c.about.Use == "" {
+		list = c.tracesLocked()
+	}
+	c.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b Trace) int { return a.Began.Compare(b.Began) })
+	return list[max(0, len(list)-archived):]
+}
+
+// Stamp implements [p2p.Clock]: the time at which a message begins is not read from the
+// clock, but at most as old as a tick of the watchdog.
+func (e *Engine) Stamp() int64 {
+	if e.parked.Load() {
+		e.wakeWatchdog()
+		return e.clock.Now()
+	}
+	return e.clock.Recent()
+}
+
+// StampEnd implements [p2p.Clock]. The clock is read if the message began a while ago.
+func (e *Engine) StampEnd(begun int64) int64 {
+	if e.clock.Recent() == begun && !e.parked.Load() {
+		return begun
+	}
+	return e.clock.Now()
+}
+
+// stampLocked takes the time at which the operation begins.
+func (op *Op) stampLocked() {
+	c := op.comm
+	if c.about == nil {
+		return
+	}
+	op.isTimed = !op.work.Brief
+	if op.isTimed || op.call.Seq%timedEvery == 0 {
+		op.begun = c.engine.clock.Now()
+		return
+	}
+	op.begun = c.engine.clock.Recent()
+}
+
+// recordLocked records the operation, which has ended.
+func (op *Op) recordLocked() {
+	c := op.comm
+	if c.about == nil {
+		p := c.past.put(op.call.Seq, historyLength)
+		p.call, p.noted = op.call, false
+		return
+	}
+	p := c.past.put(op.call.Seq, historyMax)
+	p.call, p.begun, p.ended, p.noted, p.failed = op.call, op.begun, op.begun, true, op.state == failing
+	if op.isTimed || c.engine.clock.Recent() != op.begun || c.engine.parked.Load() {
+		p.ended = c.engine.clock.Now()
+	}
+	t := op.failedAt
+	if p.failed {
+		p.waiting = int32(op.blockedBy)
+	} else {
+		t = op.exec.TraceLocked(true)
+	}
+	p.bytes, p.round, p.rounds = t.Bytes, uint16(t.Round), uint16(t.Rounds)
+}
+
+// traceFailureLocked notes how far an operation has come that fails now.
+func (op *Op) traceFailureLocked() {
+	if op.comm.about == nil {
+		return
+	}
+	op.failedAt, op.blockedBy = op.exec.TraceLocked(false), -1
+	if ranks := op.exec.WaitsForLocked(); len(ranks) > 0 {
+		op.blockedBy = ranks[0]
+	}
+}
+
+// tracesLocked returns the operations of the communicator.
+func (c *Comm) tracesLocked() (list []Trace) {
+	if c.about == nil || !c.opened {
+		return nil
+	}
+	for i := range c.past.ring {
+		if p := &c.past.ring[i]; p.noted {
+			list = append(list, c.pastTrace(p))
+		}
+	}
+	now := c.engine.clock.Now()
+	c.ops.each(func(op *Op) { list = append(list, op.traceLocked(now)) })
+	c.Records(
+		func(r *p2p.Record) { list = append(list, c.messageTrace(r)) },
+		func(r *p2p.Record, moved int) {
+			t := c.messageTrace(r)
+			t.End, t.Took, t.Bytes = "", time.Duration(now-r.Begun), int64(moved)
+			if r.Peer >= 0 {
+				t.SetWaiting([]int{t.Peer})
+			}
+			list = append(list, t)
+		})
+	return list
+}
+
+// newTrace is what all operations of the communicator have in common.
+func (c *Comm) newTrace(begun, ended int64) Trace {
+	return Trace{Operation: trace.Operation{
+		Comm: trace.CommName(c.id), Epoch: c.about.Epoch, Use: c.about.Use, Root: -1, Peer: -1,
+		Began: c.engine.clock.Time(begun), Took: time.Duration(max(0, ended-begun)),
+	}}
+}
+
+// pastTrace is that of a collective that has ended.
+func (c *Comm) pastTrace(p *past) Trace {
+	t := c.newTrace(p.begun, p.ended)
+	c.setCall(&t, p.call)
+	t.Round, t.Rounds, t.Bytes, t.End = int(p.rounds), int(p.rounds), p.bytes, trace.OK
+	if p.failed {
+		t.Round, t.End = int(p.round), Outcome(c.err)
+		if p.waiting >= 0 {
+			t.SetWaiting(c.world(int(p.waiting)))
+		}
+	}
+	return t
+}
+
+// traceLocked returns the trace of a collective under way.
+func (op *Op) traceLocked(now int64) Trace {
+	c := op.comm
+	t := c.newTrace(op.begun, now)
+	c.setCall(&t, op.call)
+	at := op.failedAt
+	if op.state == failing { // What it had is being taken back.
+		t.End = Outcome(op.err)
+		if op.blockedBy >= 0 {
+			t.SetWaiting(c.world(op.blockedBy))
+		}
+	} else {
+		at = op.exec.TraceLocked(false)
+		t.SetWaiting(c.world(op.exec.WaitsForLocked()...))
+	}
+	t.Round, t.Rounds, t.Bytes = at.Round, at.Rounds, at.Bytes
+	return t
+}
+
+// messageTrace returns the trace of a message.
+func (c *Comm) messageTrace(r *p2p.Record) Trace {
+	t := c.newTrace(r.Begun, r.Ended)
+	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.What]
+	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
+	t.Tag, t.Bytes, t.End = r.Tag, r.Bytes, messageOutcome(r.Err)
+	if r.Peer >= 0 {
+		t.Peer = c.world(int(r.Peer))[0]
+	}
+	return t
+}
+
+func messageOutcome(err error) string {
+	switch err.(type) {
+	case *p2p.SizeError, *p2p.TypeError, *p2p.RefusedError:
+		return trace.Refused
+	}
+	return Outcome(err)
+}
+
+func (c *Comm) setCall(t *Trace, call wire.Call) {
+	t.Call, t.Number = call, call.Seq
+	if plan.Collective(call.Kind).Rooted() {
+		t.Root = c.world(int(call.Root))[0]
+	}
+}
+
+// world are the ranks of the world that ranks of the communicator are.
+func (c *Comm) world(ranks ...int) []int {
+	list := make([]int, 0, len(ranks))
+	for _, r := range ranks {
+		if r < len(c.about.Ranks) {
+			r = c.about.Ranks[r]
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// Outcome is what is recorded of an operation that has ended with err, one of this
+// package or of a context.
+func Outcome(err error) string {
+	if err == nil {
+		return trace.OK
+	}
+	if e, ok := errors.AsType[*PeerError](err); ok && e.Left {
+		return trace.PeerLeft
+	} else if ok {
+		return trace.PeerFailed
+	}
+	if e, ok := errors.AsType[*RevokedError](err); ok {
+		switch e.Cause {
+		case wire.CauseTimeout:
+			return trace.Timeout
+		case wire.CauseFailed:
+			return trace.PeerLeft
+		}
+		return trace.Revoked
+	}
+	if _, ok := errors.AsType[*TimeoutError](err); ok || errors.Is(err, context.DeadlineExceeded) {
+		return trace.Timeout
+	}
+	if _, ok := errors.AsType[*MismatchError](err); ok {
+		return trace.Mismatch
+	}
+	switch {
+	case errors.Is(err, ErrClosed):
+		return trace.Closed
+	case errors.Is(err, context.Canceled):
+		return trace.Cancelled
+	}
+	return trace.Failed
+}

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
+	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// BenchmarkRecord is the cost of the record of a brief operation, without what the
+// operation does otherwise.
+func BenchmarkRecord(b *testing.B) {
+	for name, about := range map[string]*trace.Comm{"recorded": {Epoch: 1}, "not": nil} {
+		b.Run(name, func(b *testing.B) {
+			e := New(Config{})
+			defer e.Close()
+			e.begin() // keeps the watchdog awake
+			c := newComm(e, commID, -1)
+			c.about = about
+			work := exec.Work{Recipe: &exec.Recipe{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
+			op := c.newOpLocked(&work)
+			op.exec.StartLocked(&op.call, &op.work)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.seq++
+				op.call = wire.Call{Comm: c.id, Seq: c.seq, Kind: 4, Channels: 1}
+				op.stampLocked()
+				op.recordLocked()
+			}
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// recorded is a world whose ranks have other numbers in theirs, with a Record.
+func recorded(t *testing.T, n int) *world {
+	w := newWorld(t, n, overMem, Config{})
+	for _, c := range w.comms {
+		c.Record(&trace.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
+	}
+	return w
+}
+
+func ranksFrom(first, n int) (ranks []int) {
+	for i := range n {
+		ranks = append(ranks, first+i)
+	}
+	return ranks
+}
+
+// onlyTrace is the only one of an engine for which is holds.
+func onlyTrace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
+	t.Helper()
+	list := slices.DeleteFunc(e.Traces(), func(t Trace) bool { return !is(t) })
+	if len(list) != 1 {
+		t.Fatalf("%d such operations: %+v", len(list), list)
+	}
+	return list[0]
+}
+
+func underWay(t Trace) bool { return t.UnderWay() }
+
+// A collective is recorded while it waits, with its round, and when it has ended,
+// with what went over links.
+func TestTraceCollective(t *testing.T) {
+	// Rank 1 gets in the first round what rank 0 has, and in the second what rank 2
+	// has not given to that. What is long it cannot even send to rank 2.
+	for count, in := range map[int]struct{ round, waits int }{300: {2, 10}, 300_000: {1, 12}} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			w := recorded(t, 3)
+			ops := make([]*Op, 3)
+			for rank := range 2 { // Rank 2 comes later.
+				op, err := w.comms[rank].start(w.work(rank, ring, vector(rank, count)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ops[rank] = op
+			}
+			var got Trace
+			until(t, "what rank 1 waits for", func() bool {
+				got = onlyTrace(t, w.engines[1], underWay)
+				return got.Round == in.round && slices.Contains(got.Waiting, in.waits)
+			})
+			if got.Comm != trace.CommName(commID) || got.Epoch != 3 || got.Number != 1 || got.Rounds != 4 || got.Call.Count != uint64(count) {
+				t.Errorf("rank 1 is in %+v", got)
+			}
+			if got := onlyTrace(t, w.engines[0], underWay); got.Round != 1 || !slices.Contains(got.Waiting, 12) {
+				t.Errorf("rank 0 is in %+v", got)
+			}
+			op, err := w.comms[2].start(w.work(2, ring, vector(2, count)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops[2] = op
+			for rank, op := range ops {
+				if err := op.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := onlyTrace(t, w.engines[rank], func(Trace) bool { return true })
+				// Four rounds, in each of which about a third is sent and another received.
+				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.End != trace.OK || got.Round != 4 || got.Waiting != nil || got.Took <= 0 {
+					t.Errorf("rank %d: %+v, want %d bytes", rank, got, want)
+				}
+			}
+		})
+	}
+}
+
+// What fails is recorded with the reason, and what it was waiting for; and the
+// record is passed on as it was before.
+func TestTraceFailure(t *testing.T) {
+	w := recorded(t, 2)
+	type end struct {
+		err  error
+		last []Trace
+	}
+	ends := make(chan end, 10)
+	w.comms[0].Record(&trace.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
+	op, err := w.comms[0].start(w.work(0, ring, vector(0, 100)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := op.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	got := onlyTrace(t, w.engines[0], func(Trace) bool { return true })
+	if got.End != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
+		t.Errorf("recorded %+v", got)
+	}
+	e := <-ends
+	if !errors.Is(e.err, context.Canceled) || len(e.last) != 1 || !e.last[0].UnderWay() {
+		t.Errorf("passed on %v and %+v", e.err, e.last)
+	}
+	w.comms[0].Close()
+	if got := onlyTrace(t, w.engines[0], func(Trace) bool { return true }); got.End != trace.Cancelled {
+		t.Errorf("after Close there is %+v", got)
+	}
+	if len(ends) > 0 {
+		t.Error("passed on twice")
+	}
+}
+
+// Messages are recorded on both sides.
+func TestTraceMessages(t *testing.T) {
+	w := recorded(t, 2)
+	a, b := w.comms[0], w.comms[1]
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := b.StartRecv(p2p.Bytes(make([]byte, 8)), 1, p2p.Any, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := onlyTrace(t, w.engines[1], underWay); got.Op != "recv" || got.Peer != -1 || got.Tag != 5 || got.Waiting != nil {
+		t.Errorf("a receive is %+v", got)
+	}
+	large, err := a.StartSend(p2p.Bytes(make([]byte, 1<<20)), 2, 1, 6)
+	if err != nil || large == nil {
+		t.Fatal(err)
+	}
+	if got := onlyTrace(t, w.engines[0], underWay); got.Op != "send" || got.Peer != 11 || got.Tag != 6 || got.Call.Count != 1<<20 || !slices.Equal(got.Waiting, []int{11}) {
+		t.Errorf("a send is %+v", got)
+	}
+	noError(t, []error{a.Send(ctx, make([]byte, 8), 1, 1, 5)})
+	if _, err := r.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { b.Probe(ctx, 0, 7) })
+	until(t, "the probe", func() bool {
+		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.UnderWay() })
+	})
+	if _, err := b.Recv(ctx, make([]byte, 4), 2, 0, 6); !isType[*p2p.SizeError](err) {
+		t.Errorf("a message that does not fit: %v", err)
+	}
+	if err := large.Wait(ctx); !isType[*p2p.RefusedError](err) {
+		t.Errorf("a message that does not fit: %v", err)
+	}
+	running.Go(func() { b.Recv(ctx, make([]byte, 4), 2, 0, 8) })
+	until(t, "the receive", func() bool {
+		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Tag == 8 })
+	})
+	cancel()
+	running.Wait()
+
+	for _, want := range []struct {
+		rank  int
+		op    string
+		peer  int
+		tag   int64
+		bytes int64
+		end   string
+	}{
+		{0, "send", 11, 5, 8, trace.OK},
+		{0, "send", 11, 6, 1 << 20, trace.Refused},
+		{1, "recv", 10, 5, 8, trace.OK},
+		{1, "recv", 10, 6, 1 << 20, trace.Refused},
+		{1, "recv", 10, 8, 0, trace.Cancelled},
+	} {
+		got := onlyTrace(t, w.engines[want.rank], func(t Trace) bool { return t.Op == want.op && t.Tag == want.tag })
+		if got.Peer != want.peer || got.Bytes != want.bytes || got.End != want.end {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+// Nothing is kept of a communicator that is not recorded, or for more than its
+// last operations.
+func TestTraceBounds(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{})
+	run := func(times int) {
+		t.Helper()
+		noError(t, w.on(func(rank int, c *Comm) error {
+			for range times {
+				if err := w.run(t.Context(), rank, ring, vector(rank, 4)); err != nil {
+					return err
+				}
+				if err := c.Send(t.Context(), nil, 1, 1-rank, 0); err != nil {
+					return err
+				}
+				if _, err := c.Recv(t.Context(), nil, 1, 1-rank, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	run(100)
+	if list := w.engines[0].Traces(); len(list) > 0 {
+		t.Errorf("%d operations are recorded of a communicator that is not", len(list))
+	}
+	for _, c := range w.comms {
+		c.Record(&trace.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
+	}
+	run(2 * historyMax)
+	if n := len(w.engines[0].Traces()); n != historyMax+trace.Length {
+		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, trace.Length)
+	}
+	w.comms[0].Close()
+	w.comms[0].Close()
+	if n := len(w.engines[0].Traces()); n != archived {
+		t.Errorf("%d operations are recorded after Close, want %d", n, archived)
+	}
+}
+
+// What is recorded takes no memory but that of the ring.
+func TestRecordAllocations(t *testing.T) {
+	w := recorded(t, 1)
+	c, work := w.comms[0], w.work(0, ring, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op := c.newOpLocked(&work)
+	op.exec.StartLocked(&op.call, &op.work)
+	note := func() {
+		c.seq++
+		op.call = wire.Call{Seq: c.seq}
+		op.stampLocked()
+		op.recordLocked()
+	}
+	for range historyMax {
+		note()
+	}
+	if n := testing.AllocsPerRun(1000, note); n > 0 {
+		t.Errorf("%v allocations for each operation, want none", n)
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	for want, errs := range map[string][]error{
+		trace.OK:         {nil},
+		trace.PeerFailed: {&PeerError{}, &EndedError{&PeerError{}}, fmt.Errorf("x: %w", &PeerError{})},
+		trace.PeerLeft:   {&PeerError{Left: true}, &RevokedError{Cause: wire.CauseFailed}},
+		trace.Mismatch:   {&MismatchError{}},
+		trace.Timeout:    {&TimeoutError{}, &RevokedError{Cause: wire.CauseTimeout}, context.DeadlineExceeded},
+		trace.Revoked:    {&RevokedError{Cause: wire.CauseCancelled}, &RevokedError{Cause: wire.CauseClosed}},
+		trace.Cancelled:  {context.Canceled},
+		trace.Closed:     {ErrClosed},
+		trace.Failed:     {errors.New("x")},
+	} {
+		for _, err := range errs {
+			if got := Outcome(err); got != want {
+				t.Errorf("%v is %q, want %q", err, got, want)
+			}
+		}
+	}
+	if got := messageOutcome(&p2p.TypeError{}); got != trace.Refused {
+		t.Errorf("a message of another type is %q", got)
+	}
+}

@@ -1,0 +1,51 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/poll"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// clock is a Clock that stands still.
+type clock struct{}
+
+func (clock) Stamp() int64         { return 1 }
+func (clock) StampEnd(int64) int64 { return 2 }
+
+// TestRefused: the sender of a message that is refused learns the sizes, however large.
+func TestRefused(t *testing.T) {
+	const long = math.MaxInt
+	l := new(link.Link)
+	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
+	m.Open([]*link.Link{nil, l}, map[int]int{1: 1})
+	s := &Sending{messages: m, id: 5, rank: 1, typ: 5, size: long, ended: make(chan struct{}, 1)}
+	m.sends[5] = s
+	m.Refused(l, wire.OfferRefuse{ID: 5, Room: long - 1, Type: 5})
+	if r, ok := errors.AsType[*RefusedError](s.Wait(context.Background())); !ok || r.Size != long || r.Room != long-1 {
+		t.Errorf("the sender gets %+v, want that %d bytes are one too many", r, long)
+	}
+}
+
+// TestRecordAllocations: what is recorded of messages takes no memory but that of the
+// ring.
+func TestRecordAllocations(t *testing.T) {
+	m := New(Config{Clock: clock{}})
+	m.SetRecording(true)
+	var e effect
+	s := new(Sending)
+	note := func() {
+		s.begun = m.stampLocked()
+		m.endSendLocked(&e, s, nil)
+	}
+	for range 10_000 {
+		note()
+	}
+	if n := testing.AllocsPerRun(1000, note); n > 0 {
+		t.Errorf("%v allocations for each message, want none", n)
+	}
+}

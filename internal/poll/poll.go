@@ -1,0 +1,183 @@
+// Package poll lets a goroutine that waits for something from other ranks read the
+// links to them itself, for a while. That saves the time that it takes to wake the
+// goroutines of the links, and then this one.
+package poll
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/affinity"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/spin"
+)
+
+const (
+	// linksMax is the largest number of links that are polled. With more of them
+	// a round takes longer than to be woken does.
+	linksMax = 8
+	// busyPolls is the number of polls before the processor is yielded, and before
+	// the time is taken, where polls are cheap.
+	busyPolls = 50
+	// pollTime is how long polling goes on while nothing arrives or leaves. To go to
+	// sleep and to be woken takes the tenth of it; but where there are more ranks
+	// than processors, each of them waits until others had their turn.
+	pollTime = 200 * time.Microsecond
+	// waitMax is what a longer wait counts for, so that a few short ones
+	// outweigh it.
+	waitMax = 4 * pollTime
+	// trialEvery is after how many waits without polling it is tried again.
+	trialEvery = 16
+)
+
+// A pace learns from the waits of a communicator whether polling pays. Its zero value
+// says that it does.
+//
+// A wait without polling is longer for that very reason: a long payload then passes
+// through several goroutines. So polling is tried now and then, and a successful trial
+// restores the confidence that it takes for another one.
+type pace struct {
+	mean   atomic.Int64
+	asleep atomic.Uint32 // waits without polling
+}
+
+// learn records a wait. An update may get lost when two waits end at once.
+func (p *pace) learn(wait time.Duration) {
+	mean := p.mean.Load()
+	p.mean.Store(mean + (int64(min(wait, waitMax))-mean)/4)
+}
+
+// succeeded records that polling has brought what was waited for.
+func (p *pace) succeeded() {
+	p.mean.Store(min(p.mean.Load()*3/4, int64(pollTime)))
+}
+
+func (p *pace) pays() bool {
+	return p.mean.Load() <= int64(pollTime) || p.asleep.Add(1)%trialEvery == 0
+}
+
+// A Poller waits for what the ranks of a communicator send. It may be used by several
+// goroutines, once Links and Place are set.
+type Poller struct {
+	// Links has the link to each rank; some may be nil.
+	Links []*link.Link
+	// Place keeps this rank on a processor of its own; nil if that does not matter.
+	Place *affinity.Place
+	// Active counts the collectives of this node that run.
+	Active *atomic.Int64
+
+	pace pace
+}
+
+// Wait blocks until ended has a value, or ctx ends, and then reports false. For a while
+// it reads the links to peers, on which the value depends.
+func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) bool {
+	select {
+	case <-ended:
+		return true
+	default:
+	}
+	if len(peers) > linksMax || !p.pace.pays() {
+		for _, rank := range peers {
+			if l := p.Links[rank]; l != nil {
+				l.Wake()
+			}
+		}
+		return p.sleep(ctx, ended)
+	}
+	if len(peers) == 1 { // most waits are for one rank, and need little room
+		var room [1]link.Visit
+		return p.poll(ctx, ended, peers, room[:0])
+	}
+	var room [linksMax]link.Visit
+	return p.poll(ctx, ended, peers, room[:0])
+}
+
+// poll is Wait with polling, if anything can be polled. The visits have room for all
+// peers.
+func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, visits []link.Visit) (ok bool) {
+	visits, busy := p.visit(visits, peers)
+	defer func() {
+		soon := ok && p.Active.Load() == 0
+		for i := range visits {
+			visits[i].End(soon)
+		}
+	}()
+	if busy && p.spin(ctx, ended, visits) {
+		return true
+	}
+	for i := range visits {
+		visits[i].Rest()
+	}
+	return p.sleep(ctx, ended)
+}
+
+// visit begins to poll the link of each peer, and reports whether there is anything
+// to poll.
+func (p *Poller) visit(visits []link.Visit, peers []int) (v []link.Visit, busy bool) {
+	for _, rank := range peers {
+		if l := p.Links[rank]; l != nil {
+			visits = visits[:len(visits)+1]
+			v := &visits[len(visits)-1]
+			l.Visit(v)
+			busy = busy || v.Busy()
+		}
+	}
+	return visits, busy
+}
+
+// spin reads what arrives, and writes what can be written, until polling takes too
+// long. It reports whether ended had a value.
+func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
+	p.Place.Judge()
+	var turns spin.Turns
+	var start time.Time
+	first := busyPolls
+	for i := range visits {
+		if !visits[i].Cheap() {
+			first = 0
+		}
+	}
+	for i := 0; ; i++ {
+		moved := false
+		for k := range visits {
+			moved = visits[k].Poll() || moved
+		}
+		select {
+		case <-ended:
+			p.pace.succeeded()
+			return true
+		default:
+		}
+		switch {
+		case i < first:
+			continue
+		case i == first:
+			start = time.Now()
+			p.Place.Settle()
+		case moved:
+			start = time.Now()
+			if ctx.Err() != nil {
+				return false
+			}
+		case i%4 == 3:
+			if time.Since(start) > pollTime || ctx.Err() != nil {
+				return false
+			}
+		}
+		turns.Yield()
+	}
+}
+
+// sleep blocks until ended has a value, or ctx ends, and then reports false.
+func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}) bool {
+	start := time.Now()
+	defer func() { p.pace.learn(time.Since(start)) }()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
