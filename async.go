@@ -36,8 +36,8 @@ type Handle struct {
 	guard  *callback.Guard
 }
 
-// Wait waits for the end of the operation and returns its error. It may be
-// called by several goroutines, more than once, always with the same result.
+// Wait waits for the end of the operation and returns its error. Several goroutines may
+// call it, more than once, with the same result.
 // If the combine function of the operation has panicked, so does Wait.
 func (h *Handle) Wait() error {
 	<-h.Done()

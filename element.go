@@ -17,8 +17,8 @@ type Number interface {
 // of exponent, 10 of fraction. Its value is the bit pattern.
 type Float16 uint16
 
-// ToFloat16 rounds f to the nearest Float16, ties to even. What is too large
-// becomes infinite.
+// ToFloat16 rounds f to the nearest Float16, ties to even. Values that are too large
+// become infinite.
 func ToFloat16(f float32) Float16 { return Float16(kernel.F32ToF16(f)) }
 
 // Float32 is the value of f, exactly.
@@ -91,7 +91,7 @@ const (
 	Min = Op(kernel.Min)
 	// Max takes the larger one, as Go's max does: NaN wins, and -0 < +0.
 	Max = Op(kernel.Max)
-	// Avg is Sum divided by the number of ranks whose vectors it is of.
+	// Avg is Sum divided by the number of vectors.
 	// Integers are truncated toward zero.
 	Avg = Op(kernel.Avg)
 	// BitAnd, BitOr and BitXor combine the bits of integers.
