@@ -16,17 +16,16 @@
 //		})
 //	}
 //
-// Every rank is a subtest of its own, named "rank=0" and so on, and all of
-// them run at the same time, however many processors there are. So a rank may
-// call t.Fatal, t.Error, t.Skip, t.TempDir and whatever else a test may, save
-// for t.Parallel, which the test that calls Run may call instead.
+// Every rank is a subtest of its own, named "rank=0" and so on. All of them run at the
+// same time, on any number of processors. A rank may call all methods of its t except
+// Parallel, which the test that calls Run may call.
 //
-// A test never hangs because a rank has failed. A rank whose function returns
-// is closed, as if its process had ended; ranks that wait for it get an error
-// that says so. When a rank has failed, those that still run after a while
-// have their communicators closed too, so that all they wait for ends. A panic
-// fails the rank that it is in, with its stack, and the others go on likewise.
-// When time is up, the stacks of the ranks that have not returned are shown.
+// A test does not hang because a rank has failed. When the function of a rank returns,
+// the communicator of the rank is closed, as if its process had ended, and ranks that
+// wait for it get an error. When a rank has failed, and others still run after a while,
+// their communicators are closed too, so that their operations end. A panic fails its
+// rank, with the stack, and the others continue as after any failure. After the timeout
+// the test shows the stacks of the ranks that have not returned.
 //
 // Run returns when all ranks have returned and everything is closed.
 package nexartest
@@ -58,8 +57,8 @@ const (
 	defaultGrace = 5 * time.Second
 )
 
-// A Cluster says how to run a test on ranks in this process. The zero value is
-// what Run uses.
+// A Cluster has the settings of a test on ranks in this process. Run uses the zero
+// value.
 type Cluster struct {
 	// Config is that of all ranks; see nexar.Local.
 	Config nexar.Config
@@ -147,10 +146,9 @@ func (r *run) rank(rank int, f func(t *testing.T, c *nexar.Comm)) {
 	})
 }
 
-// wait waits for all ranks. Time is up for those that still run when the
-// cluster's timeout has passed, or a while after a rank has failed. It gives
-// up when that does not end them either, which leaves nothing but a panic:
-// package testing has no way to end a test whose subtests go on.
+// wait waits for all ranks. It closes the communicators of those that still run after
+// the cluster's timeout, or a while after a rank has failed. If that does not end them
+// either it panics: package testing cannot end a test while its subtests run.
 func (r *run) wait() {
 	r.t.Helper()
 	limit := time.NewTimer(r.cluster.Timeout)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// checkPackageComments wants exactly one in each package: with none the package
-// does not say what it is for, and two are printed one after the other.
+// checkPackageComments requires exactly one package comment in each package. Two would be
+// printed one after the other.
 func checkPackageComments(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
 		var with []string
@@ -31,8 +31,7 @@ func checkPackageComments(tr *tree) (problems []string) {
 	return problems
 }
 
-// promises are words by which a comment says that the code is not finished. A
-// limit is stated as one; what is missing is missing.
+// promises match comments about unfinished code. A comment states a limit as a limit.
 func promises() *regexp.Regexp {
 	return regexp.MustCompile(`\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b|(?i)\bfor now\b|\bnot implemented\b|\bsimplified\b`)
 }

@@ -15,8 +15,8 @@ func skipping() map[string]string {
 	}
 }
 
-// checkSkips finds tests that skip on their own. Package require prints the
-// reason, and lets whoever runs the tests forbid it.
+// checkSkips finds tests that skip by themselves. Package require prints the reason,
+// and NEXAR_REQUIRE forbids skips.
 func checkSkips(tr *tree) (problems []string) {
 	for _, f := range tr.files {
 		if skipping()[f.path] != "" {
@@ -39,8 +39,8 @@ func checkSkips(tr *tree) (problems []string) {
 	return problems
 }
 
-// takesRapid reports whether a function gets a *rapid.T, whose Skip means
-// something else: what was drawn makes no sense here, draw again.
+// takesRapid reports whether a function gets a *rapid.T. Skip of that has another
+// meaning: draw another input.
 func takesRapid(f *ast.FuncType) bool {
 	for _, p := range f.Params.List {
 		star, ok := p.Type.(*ast.StarExpr)
