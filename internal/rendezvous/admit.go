@@ -208,14 +208,14 @@ func (s *Server) takePlace(g *guest, again bool, epoch uint64) error {
 	return nil
 }
 
-// takeSeat lets g wait in the lobby. The lock is held.
+// takeSeat lets g wait in the pending. The lock is held.
 func (s *Server) takeSeat(g *guest) error {
-	if err := s.lobby.Admit(g.node, g.wanted, g.spare, g.origin); err != nil {
+	if err := s.pending.Admit(g.node, g.wanted, g.spare, g.origin); err != nil {
 		return refusalOf(err)
 	}
 	s.guests[g.node.ID] = g
 	s.log.Info("node waits for its place", "node", g.node.ID, "addr", g.node.Addrs[0], "name", g.node.Name,
-		"spare", g.spare, "waiting", s.lobby.Waiting(), "world", s.record.view.Size())
+		"spare", g.spare, "waiting", s.pending.Waiting(), "world", s.record.view.Size())
 	g.out.post(s.progress())
 	s.note(g, Event{})
 	s.hear(func(time.Time) {})

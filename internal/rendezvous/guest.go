@@ -74,7 +74,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 		}
 		switch m := m.(type) {
 		case wire.JoinPing:
-			s.judge(func(now time.Time) { s.council.Heard(s.asked(m, now), g.node.ID) })
+			s.judge(func(now time.Time) { s.arbiter.Heard(s.asked(m, now), g.node.ID) })
 		case wire.JoinReady:
 			if s.isView(m.Epoch) {
 				s.step(func(now time.Time) membership.Step { return s.form.Ready(now, g.node.ID) })
@@ -87,10 +87,10 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 		case wire.JoinLinked:
 			s.judge(func(time.Time) { s.linked(g, m.Number) })
 		case wire.JoinLink:
-			s.judge(func(time.Time) { s.council.Link(g.node.ID, m.Peer, m.Up) })
+			s.judge(func(time.Time) { s.arbiter.Link(g.node.ID, m.Peer, m.Up) })
 		case wire.JoinRest:
 			within := time.Duration(m.Within) * time.Millisecond
-			s.judge(func(now time.Time) { s.council.Rest(now, g.node.ID, m.Epoch, m.Leaves, within) })
+			s.judge(func(now time.Time) { s.arbiter.Rest(now, g.node.ID, m.Epoch, m.Leaves, within) })
 		case wire.JoinTell:
 			s.told(g.node.ID, m)
 		case wire.JoinRenew:
@@ -107,7 +107,7 @@ func (s *Server) listen(g *guest) (reason string, left bool) {
 
 // linked notes that a node says that it is linked to the world. The lock is held.
 func (s *Server) linked(g *guest, number uint64) {
-	if s.council.Linked(g.node.ID, number) {
+	if s.arbiter.Linked(g.node.ID, number) {
 		s.log.Info("node says that it is linked to the world, and may take a place when others confirm it", "node", g.node.ID, "name", g.node.Name, "spare", g.spare)
 	}
 }
@@ -200,10 +200,10 @@ func (s *Server) forgetLater(g *guest, reason string) {
 // forget tells those who decide that a node is gone. The lock is held.
 func (s *Server) forget(g *guest, reason string, left bool) {
 	s.apply(s.form.Gone(time.Now(), g.node.ID, reason))
-	if s.council == nil {
-		s.lobby.Gone(g.node.ID)
+	if s.arbiter == nil {
+		s.pending.Gone(g.node.ID)
 	}
-	s.hear(func(now time.Time) { s.council.Gone(now, g.node.ID, left, reason) })
+	s.hear(func(now time.Time) { s.arbiter.Gone(now, g.node.ID, left, reason) })
 }
 
 // takeBack gives a node of the view its place again, and tells it what it may have
@@ -225,16 +225,16 @@ func (s *Server) takeBack(g *guest, epoch uint64) {
 		g.out.post(frame(viewMessage(v)))
 	}
 	s.note(g, Event{Back: true})
-	if s.council != nil {
+	if s.arbiter != nil {
 		s.catchUp(g)
 	}
-	s.hear(func(now time.Time) { s.council.Back(now, g.node.ID) })
+	s.hear(func(now time.Time) { s.arbiter.Back(now, g.node.ID) })
 }
 
 // catchUp tells a node of the world whom others have been told to expect, and that they
 // have been called to rest. The lock is held.
 func (s *Server) catchUp(g *guest) {
-	expect, called := s.council.Missed()
+	expect, called := s.arbiter.Missed()
 	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect), Whole: true}); err == nil {
 		g.out.post(b)
 	}

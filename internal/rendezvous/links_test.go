@@ -51,7 +51,7 @@ func TestCandidatesThatNeverEnter(t *testing.T) {
 	defer s.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(s.office.left) > 0 || len(s.guests) != 1 || s.lobby.Waiting() > 0 || len(a.expected) > 0 || len(a.links) > 0 {
+	if len(s.office.left) > 0 || len(s.guests) != 1 || s.pending.Waiting() > 0 || len(a.expected) > 0 || len(a.links) > 0 {
 		t.Errorf("the seed remembers %v and %d nodes, the node %v and %v", s.office.left, len(s.guests), a.expected, a.links)
 	}
 }

@@ -135,10 +135,10 @@ func (s *Server) found() {
 // begin begins with what the record has. The lock is held.
 func (s *Server) begin() {
 	s.retire()
-	s.office.begun, s.council = true, nil
+	s.office.begun, s.arbiter = true, nil
 	s.guests, s.office.left = make(map[membership.NodeID]*guest), make(map[membership.NodeID]bool)
 	s.office.departed = make(map[membership.NodeID]*guest)
-	s.lobby = membership.NewLobby(membership.Terms{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.office.term<<32)
+	s.pending = membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.office.term<<32)
 	now := time.Now()
 	if s.record.over {
 		return // There is nobody to serve.
@@ -150,8 +150,8 @@ func (s *Server) begin() {
 		s.form = form
 	}
 	if s.record.formed {
-		s.council = membership.NewCouncil(s.record.view, s.lobby)
-		s.office.absence = time.AfterFunc(s.lim.away, s.missAbsent(s.council))
+		s.arbiter = membership.NewArbiter(s.record.view, s.pending)
+		s.office.absence = time.AfterFunc(s.lim.away, s.missAbsent(s.arbiter))
 	}
 	if at, ok := s.form.Deadline(); ok {
 		form := s.form
@@ -166,14 +166,14 @@ func (s *Server) begin() {
 	}
 }
 
-// missAbsent tells a council of nodes that have not turned to this seed since it leads:
+// missAbsent tells an arbiter of nodes that have not turned to this seed since it leads:
 // they are like those whose conn has ended for good.
-func (s *Server) missAbsent(council *membership.Council) func() {
+func (s *Server) missAbsent(arbiter *membership.Arbiter) func() {
 	return func() {
 		s.judge(func(now time.Time) {
 			for _, n := range s.record.view.Nodes {
-				if s.council == council && s.guests[n.ID] == nil && s.office.departed[n.ID] == nil {
-					council.Gone(now, n.ID, false, "it has not turned to the seed that leads")
+				if s.arbiter == arbiter && s.guests[n.ID] == nil && s.office.departed[n.ID] == nil {
+					arbiter.Gone(now, n.ID, false, "it has not turned to the seed that leads")
 				}
 			}
 		})
@@ -197,7 +197,7 @@ func (s *Server) complain() {
 // resign leaves everything to the seed that leads now. The lock is held.
 func (s *Server) resign(leader uint64) {
 	s.retire()
-	s.office.held, s.office.pending, s.council = false, 0, nil
+	s.office.held, s.office.pending, s.arbiter = false, 0, nil
 	for id, g := range s.guests {
 		s.answered(id, nil, noConn)
 		g.out.close(frame(wire.JoinElsewhere{Leader: s.peers.addr(leader)}))
@@ -207,7 +207,7 @@ func (s *Server) resign(leader uint64) {
 
 // retire stops what comes with time. The lock is held.
 func (s *Server) retire() {
-	for _, t := range []*time.Timer{s.ruling, s.office.clock, s.office.absence, s.office.returning} {
+	for _, t := range []*time.Timer{s.decision, s.office.clock, s.office.absence, s.office.returning} {
 		if t != nil {
 			t.Stop()
 		}

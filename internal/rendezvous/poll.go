@@ -117,7 +117,7 @@ func (s *Server) newPoll(now time.Time) *poll {
 		number: s.polls, asked: make(map[membership.NodeID]int), due: now.Add(s.lim.tell), done: make(chan struct{}),
 		standing: wire.JoinStanding{
 			Epoch: s.record.view.Epoch, World: uint32(s.cfg.World), Joined: uint32(s.form.Joined()),
-			Waiting: uint32(s.lobby.Waiting()), Formed: formed,
+			Waiting: uint32(s.pending.Waiting()), Formed: formed,
 		},
 	}
 	if formed {

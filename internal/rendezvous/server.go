@@ -119,14 +119,14 @@ type Server struct {
 	office office
 	form   *membership.Formation // of the last time in office
 	guests map[membership.NodeID]*guest
-	lobby  *membership.Lobby
+	pending  *membership.PendingJoins
 	// What is asked of all nodes:
 	polling *poll     // under way; nil: none
 	polled  time.Time // when the last one began
 	polls   uint64    // how many there were
 	// Once the world has formed:
-	council *membership.Council
-	ruling  *time.Timer // when the council is to decide
+	arbiter *membership.Arbiter
+	decision  *time.Timer // when the arbiter is to decide
 }
 
 // Serve starts to admit nodes.
@@ -156,7 +156,7 @@ func Serve(cfg Config) (*Server, error) {
 		over:    make(chan struct{}),
 		form:    form,
 		guests:  make(map[membership.NodeID]*guest),
-		lobby:   membership.NewLobby(membership.Terms{}, 0),
+		pending:   membership.NewPendingJoins(membership.Policy{}, 0),
 		events:  newEvents(),
 		askers:  make(chan struct{}, askersMax),
 	}
@@ -294,7 +294,7 @@ func (s *Server) apply(step membership.Step) {
 	}
 	if step.Formed {
 		// From now on it takes note of what nodes say.
-		s.council = membership.NewCouncil(s.record.view, s.lobby)
+		s.arbiter = membership.NewArbiter(s.record.view, s.pending)
 		s.propose(change{Kind: changeFormed})
 		s.hear(func(time.Time) {})
 	}

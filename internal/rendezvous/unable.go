@@ -16,6 +16,6 @@ func (s *Server) unable(now time.Time, by membership.NodeID, m wire.JoinUnable) 
 	case !m.Left:
 		s.lost(now, by, m.Peer, m.Text)
 	case s.guests[m.Peer] == nil:
-		s.council.Gone(now, m.Peer, true, "it left")
+		s.arbiter.Gone(now, m.Peer, true, "it left")
 	}
 }

@@ -14,35 +14,35 @@ func (s *Server) judge(input func(now time.Time)) {
 	s.hear(input)
 }
 
-// hear carries an input to the council out, if the world has formed, and has the
-// council decide when it is time to. The lock is held.
+// hear carries an input to the arbiter out, if the world has formed, and has the
+// arbiter decide when it is time to. The lock is held.
 func (s *Server) hear(input func(now time.Time)) {
-	if s.council == nil || s.open.Err() != nil {
+	if s.arbiter == nil || s.open.Err() != nil {
 		return
 	}
 	now := time.Now()
 	input(now)
 	for s.office.pending == 0 { // Nothing is decided before all know of what was.
-		r, ok := s.council.Tick(now)
+		r, ok := s.arbiter.Tick(now)
 		if !ok {
 			break
 		}
 		s.rule(r)
 	}
-	due, ok := s.council.Deadline()
+	due, ok := s.arbiter.Deadline()
 	switch {
 	case !ok, s.office.pending > 0: // then when it was agreed on
-	case s.ruling == nil:
-		s.ruling = time.AfterFunc(due.Sub(now), func() { s.judge(func(time.Time) {}) })
+	case s.decision == nil:
+		s.decision = time.AfterFunc(due.Sub(now), func() { s.judge(func(time.Time) {}) })
 	default:
-		s.ruling.Reset(due.Sub(now))
+		s.decision.Reset(due.Sub(now))
 	}
 }
 
-// lost tells the council that a node has lost another, and asks both for a sign of
+// lost tells the arbiter that a node has lost another, and asks both for a sign of
 // life. The lock is held.
 func (s *Server) lost(now time.Time, by, to membership.NodeID, reason string) {
-	if !s.council.Lost(now, by, to, reason) {
+	if !s.arbiter.Lost(now, by, to, reason) {
 		return
 	}
 	for _, id := range []membership.NodeID{by, to} {
@@ -63,8 +63,8 @@ func (s *Server) asked(m wire.JoinPing, now time.Time) time.Time {
 	return s.began.Add(time.Duration(m.Seq))
 }
 
-// rule carries a ruling out. The lock is held.
-func (s *Server) rule(r membership.Ruling) {
+// rule carries a decision out. The lock is held.
+func (s *Server) rule(r membership.Decision) {
 	for id, why := range r.Dismissed {
 		s.log.Warn("node is not let in", "node", id, "reason", why)
 		s.send(id, frame(wire.JoinFailed{Text: why}), true)
@@ -118,10 +118,10 @@ func (s *Server) send(id membership.NodeID, b []byte, last bool) {
 	}
 }
 
-// change has the view agreed on that a ruling leads to. The lock is held.
-func (s *Server) change(r membership.Ruling) {
+// change has the view agreed on that a decision leads to. The lock is held.
+func (s *Server) change(r membership.Decision) {
 	if err := s.record.try(r.Entries); err != nil {
-		panic("seed: the council rules what makes no sense: " + err.Error())
+		panic("seed: the arbiter rules what makes no sense: " + err.Error())
 	}
 	s.propose(change{Kind: changeView, Entries: r.Entries, Reasons: r.Reasons, Left: r.Left})
 }
@@ -130,7 +130,7 @@ func (s *Server) change(r membership.Ruling) {
 // what it is, and those that go why. The lock is held.
 func (s *Server) adopt(before membership.View, c change) {
 	view := s.record.view
-	s.council.Adopt(view)
+	s.arbiter.Adopt(view)
 	for rank, n := range before.Nodes {
 		why, goes := c.Reasons[n.ID]
 		if !goes {
@@ -149,7 +149,7 @@ func (s *Server) adopt(before membership.View, c change) {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
 			if s.guests[n.ID] == nil { // It has gone while that was agreed on.
-				s.council.Gone(now, n.ID, false, "it went away when it had just been let in")
+				s.arbiter.Gone(now, n.ID, false, "it went away when it had just been let in")
 			}
 		}
 		s.send(n.ID, b, false)

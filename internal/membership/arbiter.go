@@ -9,8 +9,8 @@ import (
 // together.
 const settle = 10 * time.Millisecond
 
-// A Ruling is what a Council has decided.
-type Ruling struct {
+// A Decision is what an Arbiter has decided.
+type Decision struct {
 	// Entries are for the log, in this order. The caller applies them, and calls
 	// Adopt with the view that they make.
 	Entries []Entry
@@ -31,13 +31,13 @@ type Ruling struct {
 	Held int
 }
 
-// A Council decides who is in the next view of a world that has formed: which
+// An Arbiter decides who is in the next view of a world that has formed: which
 // nodes go, by what the nodes say about their links to each other and by which
-// of them it can reach itself, and which candidates of its Lobby enter.
+// of them it can reach itself, and which candidates of its PendingJoins enter.
 //
 // A link that is lost means that its two nodes can no longer be in one world.
-// Those that the Council has lost too go when it has heard nothing new for a
-// moment: then all who have gone together are in one ruling (Suresh et al.,
+// Those that the Arbiter has lost too go when it has heard nothing new for a
+// moment: then all who have gone together are in one decision (Suresh et al.,
 // "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
 // has lost neither of the two, it waits a while; then one that has not answered it
 // since goes, and otherwise as few nodes as possible, so that all that stay are
@@ -46,19 +46,19 @@ type Ruling struct {
 // the accuser may have waited in vain. That works once for each accuser: the next
 // time a tie decides against it (see cut).
 //
-// A node that only the Council has lost stays until there is another reason for
+// A node that only the Arbiter has lost stays until there is another reason for
 // a new view, of which it would not hear.
 //
 // Candidates enter with the next view, whatever its reason. If there is none but
 // that they wait, all nodes are asked to come to rest: to a point at which none of
 // them has work for the others under way. There, nodes may also leave.
-type Council struct {
-	view  View
-	lobby *Lobby
-	lost  map[[2]NodeID]loss // links, by who has lost them and to whom
-	gone  map[NodeID]departure
-	alive map[NodeID]time.Time // when nodes were last alive for sure
-	news  time.Time            // when something new was last heard
+type Arbiter struct {
+	view    View
+	pending *PendingJoins
+	lost    map[[2]NodeID]loss // links, by who has lost them and to whom
+	gone    map[NodeID]departure
+	alive   map[NodeID]time.Time // when nodes were last alive for sure
+	news    time.Time            // when something new was last heard
 
 	fresh   map[NodeID]newcomer // nodes that have entered with this view, or lately
 	strikes map[NodeID]int      // unconfirmed accusations that had another node removed
@@ -80,25 +80,25 @@ type newcomer struct {
 	links map[NodeID]struct{} // nodes that had confirmed their links to it
 }
 
-// A departure is how a node ended its connection to the Council.
+// A departure is how a node ended its connection to the Arbiter.
 type departure struct {
 	left   bool // in good order
 	reason string
 }
 
-// NewCouncil returns a Council for a world that has formed. From then on the
-// Lobby is its own, save for Admit, after which it is time for Tick.
-func NewCouncil(v View, l *Lobby) *Council {
-	return &Council{
-		view: v.clone(), lobby: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
+// NewArbiter returns an Arbiter for a world that has formed. From then on the
+// PendingJoins is its own, save for Admit, after which it is time for Tick.
+func NewArbiter(v View, l *PendingJoins) *Arbiter {
+	return &Arbiter{
+		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
 		rest: make(map[NodeID]bool), strikes: make(map[NodeID]int), fresh: make(map[NodeID]newcomer),
 	}
 }
 
 // Lost says that a node has lost its link to another. It reports whether that is
 // news: then it is time to ask both for a sign of life.
-func (c *Council) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
-	if _, gone := c.gone[to]; !gone && c.lobby.unlink(now, c.view, by, to, reason) {
+func (c *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
+	if _, gone := c.gone[to]; !gone && c.pending.unlink(now, c.view, by, to, reason) {
 		c.held = false
 		return true
 	}
@@ -111,20 +111,20 @@ func (c *Council) Lost(now time.Time, by, to NodeID, reason string) (news bool) 
 	return true
 }
 
-// Gone says that a node has ended its connection to the Council, if left in good
+// Gone says that a node has ended its connection to the Arbiter, if left in good
 // order: then it has left the world.
-func (c *Council) Gone(now time.Time, id NodeID, left bool, reason string) {
+func (c *Arbiter) Gone(now time.Time, id NodeID, left bool, reason string) {
 	c.held = false
-	if _, known := c.gone[id]; c.lobby.Gone(id) || known || !c.has(id) {
+	if _, known := c.gone[id]; c.pending.Gone(id) || known || !c.has(id) {
 		return
 	}
 	c.gone[id] = departure{left, reason}
 	c.news = now
 }
 
-// Back says that a node whose connection to the Council had ended has another one. It
+// Back says that a node whose connection to the Arbiter had ended has another one. It
 // is too late if it has left in good order.
-func (c *Council) Back(now time.Time, id NodeID) {
+func (c *Arbiter) Back(now time.Time, id NodeID) {
 	if d, gone := c.gone[id]; gone && !d.left {
 		delete(c.gone, id)
 	}
@@ -135,8 +135,8 @@ func (c *Council) Back(now time.Time, id NodeID) {
 // Missed is what a node may not have heard that had no connection for a while: which
 // candidates are at linking themselves to the world, or have done so, and whether all
 // nodes were called to rest.
-func (c *Council) Missed() (expect []Node, called bool) {
-	for _, candidate := range c.lobby.list {
+func (c *Arbiter) Missed() (expect []Node, called bool) {
+	for _, candidate := range c.pending.list {
 		if candidate.circle != nil {
 			expect = append(expect, candidate.node.clone())
 		}
@@ -146,8 +146,8 @@ func (c *Council) Missed() (expect []Node, called bool) {
 
 // Link says that a node has a link to a candidate, or a candidate to another, or that it
 // has lost it. It reports whether that counts for anything.
-func (c *Council) Link(by, to NodeID, up bool) bool {
-	if by == to || !c.lobby.report(by, to, up) {
+func (c *Arbiter) Link(by, to NodeID, up bool) bool {
+	if by == to || !c.pending.report(by, to, up) {
 		return false
 	}
 	c.held = false
@@ -156,8 +156,8 @@ func (c *Council) Link(by, to NodeID, up bool) bool {
 
 // Linked says that a candidate has linked itself to all nodes of the world that an
 // invitation named, and reports whether that is the invitation that counts.
-func (c *Council) Linked(id NodeID, number uint64) bool {
-	linked := c.lobby.link(id, number)
+func (c *Arbiter) Linked(id NodeID, number uint64) bool {
+	linked := c.pending.link(id, number)
 	if linked {
 		c.held = false
 	}
@@ -167,7 +167,7 @@ func (c *Council) Linked(id NodeID, number uint64) bool {
 // Rest says that a node of the view with an epoch is at rest, and whether it leaves
 // there. Nodes that are not within a time go, if that is more than 0; or, if these are
 // most of them, those that are.
-func (c *Council) Rest(now time.Time, id NodeID, epoch uint64, leaves bool, within time.Duration) {
+func (c *Arbiter) Rest(now time.Time, id NodeID, epoch uint64, leaves bool, within time.Duration) {
 	if epoch != c.view.Epoch || !c.has(id) {
 		return
 	}
@@ -179,20 +179,20 @@ func (c *Council) Rest(now time.Time, id NodeID, epoch uint64, leaves bool, with
 }
 
 // Heard says that a node has answered what it was asked then.
-func (c *Council) Heard(asked time.Time, id NodeID) {
+func (c *Arbiter) Heard(asked time.Time, id NodeID) {
 	if c.has(id) && asked.After(c.alive[id]) {
 		c.alive[id] = asked
 	}
 }
 
-func (c *Council) has(id NodeID) bool {
+func (c *Arbiter) has(id NodeID) bool {
 	_, ok := c.view.Rank(id)
 	return ok
 }
 
 // Deadline is when Tick is due, and false if there is nothing to decide.
-func (c *Council) Deadline() (due time.Time, ok bool) {
-	due, ok = c.lobby.deadline()
+func (c *Arbiter) Deadline() (due time.Time, ok bool) {
+	due, ok = c.pending.deadline()
 	if at, soon := c.deadline(); soon && !c.held && (!ok || at.Before(due)) {
 		return at, true
 	}
@@ -200,7 +200,7 @@ func (c *Council) Deadline() (due time.Time, ok bool) {
 }
 
 // deadline is when a new view is due.
-func (c *Council) deadline() (due time.Time, ok bool) {
+func (c *Arbiter) deadline() (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
 			due, ok = t, true
@@ -229,7 +229,7 @@ func (c *Council) deadline() (due time.Time, ok bool) {
 }
 
 // isAtRest reports whether all nodes are that are not gone, and one at least.
-func (c *Council) isAtRest() bool {
+func (c *Arbiter) isAtRest() bool {
 	for _, n := range c.view.Nodes {
 		_, gone := c.gone[n.ID]
 		if _, rests := c.rest[n.ID]; !rests && !gone {
@@ -240,17 +240,17 @@ func (c *Council) isAtRest() bool {
 }
 
 // isGone reports whether one of the two nodes of a link is gone.
-func (c *Council) isGone(link [2]NodeID) bool {
+func (c *Arbiter) isGone(link [2]NodeID) bool {
 	_, a := c.gone[link[0]]
 	_, b := c.gone[link[1]]
 	return a || b
 }
 
-// Tick decides, as far as it is time to. It is called again after a ruling.
-func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
-	c.lobby.confirm(now, c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone }))
-	r.Dismissed = c.lobby.dismiss(now, c.view)
-	r.Forgotten, c.lobby.forgotten = c.lobby.forgotten, nil
+// Tick decides, as far as it is time to. It is called again after a decision.
+func (c *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
+	c.pending.confirm(now, c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone }))
+	r.Dismissed = c.pending.dismiss(now, c.view)
+	r.Forgotten, c.pending.forgotten = c.pending.forgotten, nil
 	if due, ok := c.deadline(); ok && !now.Before(due) {
 		c.change(now, &r)
 		if len(r.Entries) > 0 {
@@ -260,19 +260,19 @@ func (c *Council) Tick(now time.Time) (r Ruling, ok bool) {
 	stay := c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone || r.Reasons[id] != "" })
 	r.Reasons, r.Left = nil, nil
 	if stay.Size() == 0 {
-		c.lobby.close(r.Dismissed)
+		c.pending.close(r.Dismissed)
 		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
 	}
-	if enter := c.lobby.ready(stay); len(enter) > 0 && !c.called {
+	if enter := c.pending.ready(stay); len(enter) > 0 && !c.called {
 		c.called, r.Call = true, true
 	}
-	r.Invitation = c.lobby.invite(now, stay)
+	r.Invitation = c.pending.invite(now, stay)
 	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.Held > 0
 }
 
 // change makes the next view, unless that would be too small. Then there are
 // reasons, but no entries.
-func (c *Council) change(now time.Time, r *Ruling) {
+func (c *Arbiter) change(now time.Time, r *Decision) {
 	r.Reasons, r.Left = c.cut(now), make(map[NodeID]bool)
 	for id, d := range c.gone {
 		r.Reasons[id], r.Left[id] = d.reason, d.left
@@ -284,15 +284,15 @@ func (c *Council) change(now time.Time, r *Ruling) {
 		c.letLeave(r)
 	}
 	for id := range r.Reasons {
-		c.lobby.Gone(id)
+		c.pending.Gone(id)
 	}
 	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	size := stay.Size()
 	var enter []Node
 	if size > 0 { // Otherwise nobody is left who knows what the world has done.
-		enter = c.lobby.ready(stay)
+		enter = c.pending.ready(stay)
 	}
-	if held := size > 0 && size+len(enter) < c.lobby.terms.Min; held {
+	if held := size > 0 && size+len(enter) < c.pending.policy.Min; held {
 		if !c.held {
 			r.Held = size + len(enter)
 		}
@@ -305,7 +305,7 @@ func (c *Council) change(now time.Time, r *Ruling) {
 
 // removeLate has those go that are not at rest, for whom others wait; or, if only a
 // few rest, these.
-func (c *Council) removeLate(r *Ruling) {
+func (c *Arbiter) removeLate(r *Decision) {
 	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	resting := 0
 	for _, n := range stay.Nodes {
@@ -327,7 +327,7 @@ func (c *Council) removeLate(r *Ruling) {
 }
 
 // letLeave has those go that leave at rest.
-func (c *Council) letLeave(r *Ruling) {
+func (c *Arbiter) letLeave(r *Decision) {
 	for _, n := range c.view.Nodes {
 		if _, goes := r.Reasons[n.ID]; !goes && c.rest[n.ID] {
 			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
@@ -337,16 +337,16 @@ func (c *Council) letLeave(r *Ruling) {
 
 // room is how many nodes the next view would have beyond the least, if those left
 // that want to; or 1 if nobody would stay.
-func (c *Council) room(r *Ruling) int {
+func (c *Arbiter) room(r *Decision) int {
 	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes || c.rest[id] })
 	if stay.Size() == 0 {
 		return 1
 	}
-	return stay.Size() + len(c.lobby.ready(stay)) - c.lobby.terms.Min + 1
+	return stay.Size() + len(c.pending.ready(stay)) - c.pending.policy.Min + 1
 }
 
-// entries are those of a ruling.
-func (c *Council) entries(r *Ruling, enter []Node) (entries []Entry) {
+// entries are those of a decision.
+func (c *Arbiter) entries(r *Decision, enter []Node) (entries []Entry) {
 	fail, leave := Entry{Kind: Fail}, Entry{Kind: Leave}
 	for _, n := range c.view.Nodes {
 		if _, goes := r.Reasons[n.ID]; goes && r.Left[n.ID] {
@@ -370,16 +370,16 @@ func (c *Council) entries(r *Ruling, enter []Node) (entries []Entry) {
 }
 
 // Adopt goes on with the next view.
-func (c *Council) Adopt(v View) {
+func (c *Arbiter) Adopt(v View) {
 	c.strike(v)
-	now := c.lobby.ticked // when this view was decided, or later
+	now := c.pending.ticked // when this view was decided, or later
 	maps.DeleteFunc(c.fresh, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
 	for _, rank := range v.Without(c.view) {
 		id := v.Nodes[rank].ID
-		c.fresh[id] = newcomer{at: now, links: c.lobby.reports(id)}
+		c.fresh[id] = newcomer{at: now, links: c.pending.reports(id)}
 	}
 	c.view = v.clone()
-	c.lobby.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone || c.rest[id] })
+	c.pending.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone || c.rest[id] })
 	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
 	maps.DeleteFunc(c.strikes, func(id NodeID, _ int) bool { return !c.has(id) })
 	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A lobbyTrial is a Council and the candidates that wait for its world.
-type lobbyTrial struct {
+// A pendingTrial is an Arbiter and the candidates that wait for its world.
+type pendingTrial struct {
 	*testing.T
-	council *Council
-	lobby   *Lobby
+	arbiter *Arbiter
+	pending *PendingJoins
 	now     time.Time
 	world   int
 	// Numbers of the invitations, by candidate, and why some were dismissed.
@@ -22,27 +22,27 @@ type lobbyTrial struct {
 	called    bool
 }
 
-func newLobbyTrial(t *testing.T, n int) *lobbyTrial {
-	l := NewLobby(Terms{World: n, Elastic: true}, 0)
-	return &lobbyTrial{
-		T: t, lobby: l, council: NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, l), now: start, world: n,
+func newPendingTrial(t *testing.T, n int) *pendingTrial {
+	l := NewPendingJoins(Policy{World: n, Elastic: true}, 0)
+	return &pendingTrial{
+		T: t, pending: l, arbiter: NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, l), now: start, world: n,
 		index: make(map[NodeID]int), invited: make(map[int]uint64), dismissed: make(map[int]string),
 	}
 }
 
-func (tr *lobbyTrial) admit(i int, origin string) {
+func (tr *pendingTrial) admit(i int, origin string) {
 	tr.Helper()
 	tr.index[node(i).ID] = i
-	if err := tr.lobby.Admit(node(i), AnyRank, false, origin); err != nil {
+	if err := tr.pending.Admit(node(i), AnyRank, false, origin); err != nil {
 		tr.Fatal(err)
 	}
 	tr.tick()
 }
 
-// tick applies the rulings that are due.
-func (tr *lobbyTrial) tick() {
+// tick applies the decisions that are due.
+func (tr *pendingTrial) tick() {
 	for range 10_000 {
-		r, ok := tr.council.Tick(tr.now)
+		r, ok := tr.arbiter.Tick(tr.now)
 		if !ok {
 			return
 		}
@@ -56,15 +56,15 @@ func (tr *lobbyTrial) tick() {
 			tr.invited[tr.index[v.Node.ID]] = v.Number
 		}
 	}
-	tr.Fatal("the council rules for ever")
+	tr.Fatal("the arbiter rules for ever")
 }
 
-// pass lets time pass, and applies rulings when they are due.
-func (tr *lobbyTrial) pass(d time.Duration) {
+// pass lets time pass, and applies decisions when they are due.
+func (tr *pendingTrial) pass(d time.Duration) {
 	tr.Helper()
 	end := tr.now.Add(d)
 	for range 10_000 {
-		due, ok := tr.council.Deadline()
+		due, ok := tr.arbiter.Deadline()
 		if !ok || due.After(end) {
 			tr.now = end
 			return
@@ -78,10 +78,10 @@ func (tr *lobbyTrial) pass(d time.Duration) {
 }
 
 // linked has a candidate say that it is linked, and some nodes confirm it.
-func (tr *lobbyTrial) linked(i int, by ...int) {
-	tr.council.Linked(node(i).ID, tr.invited[i])
+func (tr *pendingTrial) linked(i int, by ...int) {
+	tr.arbiter.Linked(node(i).ID, tr.invited[i])
 	for _, j := range by {
-		tr.council.Link(node(j).ID, node(i).ID, true)
+		tr.arbiter.Link(node(j).ID, node(i).ID, true)
 	}
 	tr.tick()
 }
@@ -89,7 +89,7 @@ func (tr *lobbyTrial) linked(i int, by ...int) {
 // TestWatchersConfirm: of 20 nodes the six that would watch the candidate have to confirm
 // its links, and no others.
 func TestWatchersConfirm(t *testing.T) {
-	tr := newLobbyTrial(t, 20)
+	tr := newPendingTrial(t, 20)
 	tr.admit(20, "")
 	watchers := Watchers(View{Nodes: nodes(21)}, 20, 0)
 	if len(watchers) != watchersDefault {
@@ -99,13 +99,13 @@ func TestWatchersConfirm(t *testing.T) {
 	if tr.called {
 		t.Fatal("the nodes are called before all watchers have confirmed")
 	}
-	tr.council.Link(node(watchers[0]).ID, node(20).ID, true)
-	tr.council.Link(node(watchers[2]).ID, node(20).ID, false)
+	tr.arbiter.Link(node(watchers[0]).ID, node(20).ID, true)
+	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, false)
 	tr.tick()
 	if tr.called {
 		t.Fatal("the nodes are called although a watcher has lost its end of the link")
 	}
-	tr.council.Link(node(watchers[2]).ID, node(20).ID, true)
+	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, true)
 	tr.tick()
 	if !tr.called {
 		t.Error("the nodes are not called when all watchers have confirmed")
@@ -115,7 +115,7 @@ func TestWatchersConfirm(t *testing.T) {
 // TestUnconfirmedIsDismissed: one that says that it is linked is dismissed, with the names
 // of the nodes that have not confirmed that, and the others are told to forget it.
 func TestUnconfirmedIsDismissed(t *testing.T) {
-	tr := newLobbyTrial(t, 3)
+	tr := newPendingTrial(t, 3)
 	tr.admit(3, "")
 	tr.linked(3, 1)
 	tr.pass(confirmTimeout - time.Millisecond)
@@ -137,7 +137,7 @@ func TestUnconfirmedIsDismissed(t *testing.T) {
 func TestStalledIsOvertaken(t *testing.T) {
 	for _, liars := range []int{1, 10, 500} {
 		t.Run(fmt.Sprint(liars), func(t *testing.T) {
-			tr := newLobbyTrial(t, 3)
+			tr := newPendingTrial(t, 3)
 			for i := range liars {
 				tr.admit(3+i, fmt.Sprint("liar ", i))
 			}
@@ -163,25 +163,25 @@ func TestStalledIsOvertaken(t *testing.T) {
 // TestApartAreInvitedAgain: two candidates that were invited beside each other are not linked to
 // each other. One enters, and the other links itself to it before it does.
 func TestApartAreInvitedAgain(t *testing.T) {
-	tr := newLobbyTrial(t, 2)
+	tr := newPendingTrial(t, 2)
 	tr.admit(2, "a")
 	tr.pass(stallTimeout)
 	tr.admit(3, "b")
 	tr.linked(3, 0, 1)
 	tr.linked(2, 0, 1)
 	for i := range 2 {
-		tr.council.Rest(tr.now, node(i).ID, 1, false, 0)
+		tr.arbiter.Rest(tr.now, node(i).ID, 1, false, 0)
 	}
 	var s State
 	if _, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)}); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := tr.council.Tick(tr.now)
+	r, _ := tr.arbiter.Tick(tr.now)
 	v, err := s.ApplyAll(r.Entries)
 	if err != nil || v.Size() != 3 {
 		t.Fatalf("view %v (%v), want one of the two in it", v, err)
 	}
-	tr.council.Adopt(v)
+	tr.arbiter.Adopt(v)
 	first := tr.invited[2]
 	other := 2
 	if v.Nodes[2].ID == node(2).ID {
@@ -196,12 +196,12 @@ func TestApartAreInvitedAgain(t *testing.T) {
 // TestCandidatesLoseEachOther: neither is dismissed because the other says so, and each
 // enters.
 func TestCandidatesLoseEachOther(t *testing.T) {
-	tr := newLobbyTrial(t, 2)
+	tr := newPendingTrial(t, 2)
 	tr.admit(2, "a")
 	tr.linked(2, 0, 1)
 	tr.admit(3, "b")
-	tr.council.Lost(tr.now, node(2).ID, node(3).ID, "a lie")
-	tr.council.Lost(tr.now, node(3).ID, node(2).ID, "another")
+	tr.arbiter.Lost(tr.now, node(2).ID, node(3).ID, "a lie")
+	tr.arbiter.Lost(tr.now, node(3).ID, node(2).ID, "another")
 	tr.linked(3, 0, 1)
 	tr.pass(time.Minute)
 	if len(tr.dismissed) > 0 || !tr.called {
@@ -212,7 +212,7 @@ func TestCandidatesLoseEachOther(t *testing.T) {
 // TestHoldoff: one that fails again and again waits longer each time, also with another
 // key from the same place; from elsewhere others do not.
 func TestHoldoff(t *testing.T) {
-	tr := newLobbyTrial(t, 1)
+	tr := newPendingTrial(t, 1)
 	var gaps []time.Duration
 	for i := 1; i < 12; i++ {
 		tr.admit(i, "liar")
@@ -273,18 +273,18 @@ func TestHoldoffIsBounded(t *testing.T) {
 
 // TestFullOfOneOrigin: candidates from one place cannot keep others from waiting.
 func TestFullOfOneOrigin(t *testing.T) {
-	tr := newLobbyTrial(t, 1)
+	tr := newPendingTrial(t, 1)
 	for i := range waitingMax {
 		tr.index[node(1+i).ID] = 1 + i
-		if err := tr.lobby.Admit(node(1+i), AnyRank, false, "liar"); err != nil {
+		if err := tr.pending.Admit(node(1+i), AnyRank, false, "liar"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tr.lobby.Admit(node(1+waitingMax), AnyRank, false, "liar"); err == nil {
+	if err := tr.pending.Admit(node(1+waitingMax), AnyRank, false, "liar"); err == nil {
 		t.Error("one more from the same place is let in")
 	}
 	tr.admit(2+waitingMax, "elsewhere")
-	if n := tr.lobby.Waiting(); n != waitingMax {
+	if n := tr.pending.Waiting(); n != waitingMax {
 		t.Errorf("%d wait, want %d", n, waitingMax)
 	}
 	if why := tr.dismissed[waitingMax]; !strings.Contains(why, "from the same address") {
@@ -295,13 +295,13 @@ func TestFullOfOneOrigin(t *testing.T) {
 // TestLeaversAreNotHeldOff: nodes of one address that enter and leave again in good order
 // have come through, however many they are.
 func TestLeaversAreNotHeldOff(t *testing.T) {
-	l := NewLobby(Terms{World: 2, Elastic: true}, 0)
+	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
 	var s State
 	v, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewCouncil(v, l)
+	c := NewArbiter(v, l)
 	next := func(leaver NodeID) {
 		t.Helper()
 		for _, n := range v.Nodes {
@@ -309,7 +309,7 @@ func TestLeaversAreNotHeldOff(t *testing.T) {
 		}
 		r, ok := c.Tick(start)
 		if v, err = s.ApplyAll(r.Entries); !ok || err != nil {
-			t.Fatalf("got ruling %+v (%v), want a view", r, err)
+			t.Fatalf("got decision %+v (%v), want a view", r, err)
 		}
 		c.Adopt(v)
 	}
@@ -319,7 +319,7 @@ func TestLeaversAreNotHeldOff(t *testing.T) {
 		}
 		r, ok := c.Tick(start)
 		if !ok || r.Invitation == nil {
-			t.Fatalf("node %d: got ruling %+v, want an invitation at once", i, r)
+			t.Fatalf("node %d: got decision %+v, want an invitation at once", i, r)
 		}
 		c.Linked(node(i).ID, r.Invitation.Number)
 		confirmAll(c, 2, i)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A hearing is what a Council hears: that a link is lost, or, if to is -1, that a
+// A hearing is what an Arbiter hears: that a link is lost, or, if to is -1, that a
 // node is gone, or, if it is -2, that it lives.
 type hearing struct {
 	after  time.Duration // since the one before
@@ -19,11 +19,11 @@ type hearing struct {
 	left   bool
 }
 
-// rule tells a Council of n nodes all this, and returns what it decides, and how
+// rule tells an Arbiter of n nodes all this, and returns what it decides, and how
 // long after the first report.
-func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
+func rule(t *testing.T, n int, all ...hearing) (r Decision, took time.Duration) {
 	t.Helper()
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}, 0))
+	c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
 	now := start
 	for _, h := range all {
 		now = now.Add(h.after)
@@ -35,7 +35,7 @@ func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
 			c.Lost(now, node(h.by).ID, node(h.to).ID, "no answer")
 		}
 		if _, ok := c.Tick(now); ok && h.after < settle {
-			t.Error("a ruling while something new is heard")
+			t.Error("a decision while something new is heard")
 		}
 	}
 	due, ok := c.Deadline()
@@ -43,17 +43,17 @@ func rule(t *testing.T, n int, all ...hearing) (r Ruling, took time.Duration) {
 		return r, 0
 	}
 	if _, ok := c.Tick(due.Add(-1)); ok {
-		t.Error("a ruling before it is due")
+		t.Error("a decision before it is due")
 	}
 	if r, ok = c.Tick(due); !ok {
-		t.Error("no ruling when it is due")
+		t.Error("no decision when it is due")
 	}
 	return r, due.Sub(start)
 }
 
-// sum is who goes by a ruling, in the order of their ids, and the kind of its
+// sum is who goes by a decision, in the order of their ids, and the kind of its
 // first entry.
-func sum(r Ruling) (kind Kind, goes []NodeID) {
+func sum(r Decision) (kind Kind, goes []NodeID) {
 	for i, e := range r.Entries {
 		if i == 0 {
 			kind = e.Kind
@@ -64,8 +64,8 @@ func sum(r Ruling) (kind Kind, goes []NodeID) {
 	return kind, goes
 }
 
-// TestCouncil: who goes, and when that is decided.
-func TestCouncil(t *testing.T) {
+// TestArbiter: who goes, and when that is decided.
+func TestArbiter(t *testing.T) {
 	gone := func(i int) hearing { return hearing{by: i, to: -1} }
 	lost := func(by, to int) hearing { return hearing{by: by, to: to} }
 	lives := func(i int) hearing { return hearing{by: i, to: -2} }
@@ -77,7 +77,7 @@ func TestCouncil(t *testing.T) {
 		took  time.Duration
 	}{
 		"a process dies":              {4, []hearing{lost(0, 2), gone(2)}, Fail, []int{2}, settle},
-		"the council hears it first":  {4, []hearing{gone(2), lost(0, 2)}, Fail, []int{2}, settle},
+		"the arbiter hears it first":  {4, []hearing{gone(2), lost(0, 2)}, Fail, []int{2}, settle},
 		"two die":                     {5, []hearing{lost(0, 2), gone(2), lost(0, 1), gone(1)}, Fail, []int{1, 2}, settle},
 		"the dead accuse each other":  {5, []hearing{lost(1, 2), lost(2, 1), gone(1), gone(2)}, Fail, []int{1, 2}, settle},
 		"a dead one accuses a living": {5, []hearing{lost(1, 2), lost(0, 1), gone(1)}, Fail, []int{1}, settle},
@@ -95,7 +95,7 @@ func TestCouncil(t *testing.T) {
 		"two pairs are cut":           {6, []hearing{lost(0, 1), lost(3, 4)}, Fail, []int{1, 4}, patience},
 		"one leaves":                  {3, []hearing{{by: 1, to: -1, left: true}}, Leave, []int{1}, settle},
 		"one leaves and one dies":     {4, []hearing{{by: 1, to: -1, left: true}, lost(0, 2), gone(2)}, Fail, []int{1, 2}, settle},
-		"only the council lost it":    {4, []hearing{gone(3)}, 0, nil, 0},
+		"only the arbiter lost it":    {4, []hearing{gone(3)}, 0, nil, 0},
 		"and then another dies":       {4, []hearing{gone(3), lost(0, 1), gone(1)}, Fail, []int{1, 3}, settle},
 		"nonsense":                    {2, []hearing{lost(0, 0), lost(7, 0), lost(0, 7), gone(9)}, 0, nil, 0},
 	} {
@@ -117,10 +117,10 @@ func TestCouncil(t *testing.T) {
 	}
 }
 
-// TestCouncilGoesOn: what was said of those that have gone is forgotten, and what
+// TestArbiterGoesOn: what was said of those that have gone is forgotten, and what
 // was said of others is not.
-func TestCouncilGoesOn(t *testing.T) {
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(5)}, NewLobby(Terms{World: 5}, 0))
+func TestArbiterGoesOn(t *testing.T) {
+	c := NewArbiter(View{Epoch: 1, Nodes: nodes(5)}, NewPendingJoins(Policy{World: 5}, 0))
 	var state State
 	view, err := state.Apply(Entry{Kind: Form, Nodes: nodes(5)})
 	if err != nil {
@@ -133,7 +133,7 @@ func TestCouncilGoesOn(t *testing.T) {
 		now = now.Add(settle)
 		r, ok := c.Tick(now)
 		if _, goes := sum(r); !ok || !slices.Equal(goes, []NodeID{node(dead).ID}) {
-			t.Fatalf("ruling %d: %v %v", i, ok, goes)
+			t.Fatalf("decision %d: %v %v", i, ok, goes)
 		}
 		if view, err = state.ApplyAll(r.Entries); err != nil {
 			t.Fatal(err)
@@ -148,12 +148,12 @@ func TestCouncilGoesOn(t *testing.T) {
 	}
 }
 
-// TestCouncilAtRandom: whatever is reported, those who stay have lost no link to
+// TestArbiterAtRandom: whatever is reported, those who stay have lost no link to
 // each other, and no one goes of whom nothing was heard.
-func TestCouncilAtRandom(t *testing.T) {
+func TestArbiterAtRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "nodes")
-		c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}, 0))
+		c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
 		now, heard, lost := start, make(map[NodeID]bool), make(map[[2]int]bool)
 		var state State
 		if _, err := state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
@@ -190,8 +190,8 @@ func TestCouncilAtRandom(t *testing.T) {
 	})
 }
 
-// ruleAtRandom has a council decide. Nobody goes of whom nothing was heard.
-func ruleAtRandom(t *rapid.T, c *Council, state *State, now time.Time, heard map[NodeID]bool) {
+// ruleAtRandom has an arbiter decide. Nobody goes of whom nothing was heard.
+func ruleAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard map[NodeID]bool) {
 	r, ok := c.Tick(now)
 	if !ok {
 		return
@@ -204,7 +204,7 @@ func ruleAtRandom(t *rapid.T, c *Council, state *State, now time.Time, heard map
 	}
 	view, err := state.ApplyAll(r.Entries)
 	if err != nil {
-		t.Fatalf("a ruling that makes no sense: %v", err)
+		t.Fatalf("a decision that makes no sense: %v", err)
 	}
 	c.Adopt(view)
 }
