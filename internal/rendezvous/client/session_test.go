@@ -4,10 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What a seed that has proved the token, but is broken, must not do.
 func TestSessionChecksTheSeed(t *testing.T) {

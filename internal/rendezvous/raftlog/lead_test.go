@@ -76,3 +76,9 @@ func TestProgress(t *testing.T) {
 		g.until("the seed has all changes", behind())
 	})
 }
+
+func (b *book) Progress(behind []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behind = behind
+}

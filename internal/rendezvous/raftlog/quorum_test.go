@@ -493,9 +493,3 @@ func TestUnwantedMessages(t *testing.T) {
 	}
 	g.propose("goes on")
 }
-
-func (b *book) Progress(behind []uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.behind = behind
-}
