@@ -123,7 +123,7 @@ losses: ## all collectives over TCP for LOSSES=5m where 10 % of the packets get 
 	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster
 
 damage: ## DAMAGES=1000 random damages of the files of a seed: an error or the right state; DAMAGE_SEED=n repeats a run
-	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/raftlog
+	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/rendezvous/raftlog
 
 proofs: ## all algorithms for every size up to 130 at every root, and more mutants, which takes some minutes
 	go test -count=1 -tags proofs -timeout 1h ./internal/plan

@@ -14,7 +14,8 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
 // Epochs yields the communicator of the world, and after each change of the world
@@ -61,7 +62,7 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
 			n.reportQuiesced(c)
 			next, err := n.follower.Next(ctx, c.impl)
-			if errors.Is(err, rendezvous.ErrLeft) {
+			if errors.Is(err, client.ErrLeft) {
 				n.leave()
 				return
 			}
@@ -81,7 +82,7 @@ func epochError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
-	case errors.Is(err, rendezvous.ErrClosed):
+	case errors.Is(err, handshake.ErrClosed):
 		return ErrClosed
 	case lost:
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)

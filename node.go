@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/internal/trace"
 )
@@ -163,12 +163,12 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 func (n *Node) Close() error { return n.close() }
 
 // request is the request for the seed, without the addresses of transports.
-func (cfg *Config) request() (rendezvous.Request, error) {
+func (cfg *Config) request() (client.Request, error) {
 	token, err := cfg.token()
 	if err != nil {
-		return rendezvous.Request{}, err
+		return client.Request{}, err
 	}
-	r := rendezvous.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
+	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {

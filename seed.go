@@ -9,7 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/server"
 )
 
 // SeedConfig says how a seed brings a world together.
@@ -67,9 +67,6 @@ type SeedConfig struct {
 	// Log takes what the seed notes; nil discards it.
 	Log *slog.Logger
 }
-
-// Consensus is how seeds agree. Programs get it from package raft.
-type Consensus func(rendezvous.LogConfig) (rendezvous.Log, error)
 
 // A SeedEvent says that a node has joined or gone, or which seed leads.
 type SeedEvent struct {
@@ -129,8 +126,12 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	var open func(server.LogConfig) (server.Log, error)
+	if cfg.Consensus != nil {
+		open = cfg.Consensus.open
+	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
+		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: open, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
 		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})
@@ -141,7 +142,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 // follow reports progress.
-func (cfg *SeedConfig) follow(e rendezvous.Event) {
+func (cfg *SeedConfig) follow(e server.Event) {
 	if cfg.Progress == nil {
 		return
 	}

@@ -14,8 +14,8 @@
 package consensus
 
 import (
-	"github.com/nexar-go/nexar/internal/raftlog"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/rendezvous/raftlog"
 )
 
 // Log keeps a log by Raft (Ongaro and Ousterhout, "In Search of an Understandable
@@ -23,7 +23,7 @@ import (
 // nexar.Consensus, and called by nexar.StartSeed only. A StateDir that is damaged, or older
 // than the last change that this seed has acknowledged, is an error that names the file. A
 // log that cannot be written, or does not fit those of the others, ends the seed (Seed.Err).
-func Log(cfg rendezvous.LogConfig) (rendezvous.Log, error) {
+func Log(cfg nexar.ConsensusConfig) (nexar.ReplicatedLog, error) {
 	l, err := raftlog.Open(raftlog.Config{
 		Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState,
 	})

@@ -11,7 +11,8 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
 // Views is the part of the session with the seed that a Follower uses.
@@ -192,9 +193,9 @@ func isRecoverable(err error) bool {
 // isOver reports whether an error of Views ends a world whose communicator still
 // works.
 func (f *Follower) isOver(old *Comm, err error) bool {
-	_, removed := errors.AsType[*rendezvous.RemovedError](err)
-	return removed || errors.Is(err, rendezvous.ErrClosed) || errors.Is(err, rendezvous.ErrLeft) ||
-		errors.Is(err, rendezvous.ErrSeedGone) && old != nil && f.IsQuiesced(old.Epoch())
+	_, removed := errors.AsType[*client.RemovedError](err)
+	return removed || errors.Is(err, handshake.ErrClosed) || errors.Is(err, client.ErrLeft) ||
+		errors.Is(err, client.ErrSeedGone) && old != nil && f.IsQuiesced(old.Epoch())
 }
 
 // view waits for a view that is newer than epoch, after a failure.

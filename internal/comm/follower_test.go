@@ -14,7 +14,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,7 +84,7 @@ var (
 	errFailed  = &engine.PeerError{Rank: 2, Err: errors.New("it has failed")}
 	errClosed  = engine.ErrClosed
 	errGone    = errors.New("the seed is gone")
-	errRemoved = &rendezvous.RemovedError{}
+	errRemoved = &client.RemovedError{}
 	errBroken  = errors.New("cannot be mended")
 	errMistake = errors.New("calls do not match")
 )
@@ -170,8 +170,8 @@ func fates() map[string]course {
 		}, errs: []error{errGone, errFailed}, took: time.Hour},
 		"the seed goes after a checkpoint": {quiesced: true, then: func(_ *Comm, v *views, _ context.CancelFunc) {
 			time.Sleep(time.Second)
-			v.set(1, rendezvous.ErrSeedGone)
-		}, errs: []error{rendezvous.ErrSeedGone}, took: time.Second},
+			v.set(1, client.ErrSeedGone)
+		}, errs: []error{client.ErrSeedGone}, took: time.Second},
 		"this node is removed": {then: func(_ *Comm, v *views, _ context.CancelFunc) { v.set(1, errRemoved) },
 			errs: []error{errRemoved}},
 		"the communicator is closed": {then: func(old *Comm, v *views, _ context.CancelFunc) {

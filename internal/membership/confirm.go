@@ -9,7 +9,7 @@ import (
 
 // report notes that a node has a link to another, or has lost it. At least one of them
 // has to be a candidate.
-func (l *Lobby) report(by, to NodeID, up bool) (known bool) {
+func (p *PendingJoins) report(by, to NodeID, up bool) (known bool) {
 	set := func(m map[NodeID]struct{}, id NodeID) {
 		if known = true; up {
 			m[id] = struct{}{}
@@ -17,18 +17,18 @@ func (l *Lobby) report(by, to NodeID, up bool) (known bool) {
 			delete(m, id)
 		}
 	}
-	if c := l.find(to); c != nil && c.circle != nil {
+	if c := p.find(to); c != nil && c.circle != nil {
 		set(c.reports, by)
 	}
-	if c := l.find(by); c != nil && c.circle != nil {
+	if c := p.find(by); c != nil && c.circle != nil {
 		set(c.claims, to)
 	}
 	return known
 }
 
 // reports returns the nodes that have confirmed their links to a candidate.
-func (l *Lobby) reports(id NodeID) map[NodeID]struct{} {
-	if c := l.find(id); c != nil {
+func (p *PendingJoins) reports(id NodeID) map[NodeID]struct{} {
+	if c := p.find(id); c != nil {
 		return c.reports
 	}
 	return nil
@@ -68,9 +68,9 @@ func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 
 // confirm updates which linked candidates have their links confirmed: each by the nodes
 // that would watch it if it entered a view alone.
-func (l *Lobby) confirm(now time.Time, v View) {
-	l.ticked = now
-	for _, c := range l.list {
+func (p *PendingJoins) confirm(now time.Time, v View) {
+	p.ticked = now
+	for _, c := range p.list {
 		c.lacks = c.lacks[:0]
 		for _, rank := range c.unconfirmed(v, v.Size(), v.Size()+1) {
 			c.lacks = append(c.lacks, v.Nodes[rank].ID)
@@ -113,7 +113,7 @@ const namesMax = 6
 
 // why says which nodes of a view a candidate has lost, the first by rank, or which have
 // not confirmed their links to it.
-func (l *Lobby) why(c *candidate, v View) string {
+func (p *PendingJoins) why(c *candidate, v View) string {
 	for rank, n := range v.Nodes {
 		if lost, ok := c.lost[n.ID]; ok {
 			return fmt.Sprintf("it cannot reach rank %d %v: %s", rank, n, lost.reason)

@@ -31,7 +31,7 @@ type lostPair struct {
 // cut returns the nodes that have to go, besides those that are gone, so that all
 // others are linked to each other, and the reasons: for each group of nodes with lost
 // links that is due, the removals that cost the least (see costs).
-func (c *Council) cut(now time.Time) map[NodeID]string {
+func (c *Arbiter) cut(now time.Time) map[NodeID]string {
 	out := make(map[NodeID]string)
 	pairs := c.lostPairs(now)
 	if !slices.ContainsFunc(pairs, func(p lostPair) bool { return p.due }) {
@@ -105,7 +105,7 @@ func tiedGroups(n int, pairs []lostPair) []bool {
 
 // lostPairs returns the pairs that have lost each other, in the order of their ranks, but
 // for those with a node that is gone.
-func (c *Council) lostPairs(now time.Time) (pairs []lostPair) {
+func (c *Arbiter) lostPairs(now time.Time) (pairs []lostPair) {
 	ranks := c.ranks()
 	found := make(map[[2]int]lostPair)
 	for link, l := range c.lost {
@@ -125,7 +125,7 @@ func (c *Council) lostPairs(now time.Time) (pairs []lostPair) {
 }
 
 // ranks returns the rank of each node of the view.
-func (c *Council) ranks() map[NodeID]int {
+func (c *Arbiter) ranks() map[NodeID]int {
 	ranks := make(map[NodeID]int, c.view.Size())
 	for rank, n := range c.view.Nodes {
 		ranks[n.ID] = rank
@@ -134,7 +134,7 @@ func (c *Council) ranks() map[NodeID]int {
 }
 
 // matures returns when a decision about a lost link is due, if nothing else is heard.
-func (c *Council) matures(link [2]NodeID, l loss) time.Time {
+func (c *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 	if c.isTied(link, l) {
 		return l.at.Add(cutPatience)
 	}
@@ -143,17 +143,17 @@ func (c *Council) matures(link [2]NodeID, l loss) time.Time {
 
 // isTied reports whether both nodes of a lost link have answered since the loss, and
 // are of the same class.
-func (c *Council) isTied(link [2]NodeID, l loss) bool {
+func (c *Arbiter) isTied(link [2]NodeID, l loss) bool {
 	return c.bothAnswered(link, l) && c.isProven(link[0]) == c.isProven(link[1])
 }
 
-func (c *Council) bothAnswered(link [2]NodeID, l loss) bool {
+func (c *Arbiter) bothAnswered(link [2]NodeID, l loss) bool {
 	return !c.alive[link[0]].Before(l.at) && !c.alive[link[1]].Before(l.at)
 }
 
 // isProven reports whether a node has been in the world for longer than probation and has
 // not made an accusation that nothing confirmed.
-func (c *Council) isProven(id NodeID) bool {
+func (c *Arbiter) isProven(id NodeID) bool {
 	_, fresh := c.fresh[id]
 	return !fresh && c.strikes[id] == 0
 }
@@ -174,7 +174,7 @@ const (
 //
 // Each component is counted down from the largest value, so that none is negative. That
 // changes nothing between sets of as many nodes.
-func (c *Council) costs(now time.Time, pairs []lostPair) []cost {
+func (c *Arbiter) costs(now time.Time, pairs []lostPair) []cost {
 	n := c.view.Size()
 	strikes, young, accused := make([]int, n), make([]int, n), make([]int, n)
 	for _, p := range pairs {
@@ -212,7 +212,7 @@ func (c *Council) costs(now time.Time, pairs []lostPair) []cost {
 
 // silent returns the nodes that have answered nothing that they were asked since one of
 // their links was lost that has waited long enough.
-func (c *Council) silent(now time.Time) map[NodeID]bool {
+func (c *Arbiter) silent(now time.Time) map[NodeID]bool {
 	out := make(map[NodeID]bool)
 	for link, l := range c.lost {
 		for _, id := range link {
@@ -226,7 +226,7 @@ func (c *Council) silent(now time.Time) map[NodeID]bool {
 
 // why returns the reason for the removal of a node: the report of the first of the others,
 // by rank, that has lost it, or else its own report.
-func (c *Council) why(id NodeID) string {
+func (c *Arbiter) why(id NodeID) string {
 	for rank, n := range c.view.Nodes {
 		link := [2]NodeID{n.ID, id}
 		if l, ok := c.lost[link]; ok && !c.isGone(link) {
@@ -246,7 +246,7 @@ func (c *Council) why(id NodeID) string {
 // by an accusation that nothing confirms: the accused had answered, has lost no link with a
 // third node, and was linked to the accuser before. From then on ties are decided against the accuser, also with nodes
 // that have only just entered, so that one that lies has one other removed at most.
-func (c *Council) strike(next View) {
+func (c *Arbiter) strike(next View) {
 	for link, l := range c.lost {
 		by, to := link[0], link[1]
 		_, stays := next.Rank(by)
@@ -259,7 +259,7 @@ func (c *Council) strike(next View) {
 
 // hadLink reports whether a node ever said that it had a link to another: only nodes that
 // have entered lately may have been let in without it.
-func (c *Council) hadLink(by, to NodeID) bool {
+func (c *Arbiter) hadLink(by, to NodeID) bool {
 	n, fresh := c.fresh[to]
 	_, linked := n.links[by]
 	return !fresh || linked
@@ -267,7 +267,7 @@ func (c *Council) hadLink(by, to NodeID) bool {
 
 // hasOtherLoss reports whether a node has lost a link, whichever end says so, with
 // another node than the given one.
-func (c *Council) hasOtherLoss(id, but NodeID) bool {
+func (c *Arbiter) hasOtherLoss(id, but NodeID) bool {
 	for link := range c.lost {
 		if link[0] == id && link[1] != but || link[1] == id && link[0] != but {
 			return true

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A trial is a Council of nodes that answer at once.
+// A trial is an Arbiter of nodes that answer at once.
 type trial struct {
 	*testing.T
-	council *Council
+	arbiter *Arbiter
 	state   State
 	now     time.Time
 	views   int // since the first
@@ -22,16 +22,16 @@ func newTrial(t *testing.T, n int) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr.council = NewCouncil(v, NewLobby(Terms{World: n}, 0))
+	tr.arbiter = NewArbiter(v, NewPendingJoins(Policy{World: n}, 0))
 	return tr
 }
 
 // lose reports a loss, and has both nodes answer.
 func (tr *trial) lose(by, to int) {
 	tr.tick()
-	tr.council.Lost(tr.now, node(by).ID, node(to).ID, "no answer")
+	tr.arbiter.Lost(tr.now, node(by).ID, node(to).ID, "no answer")
 	for _, i := range []int{by, to} {
-		tr.council.Heard(tr.now, node(i).ID)
+		tr.arbiter.Heard(tr.now, node(i).ID)
 	}
 }
 
@@ -39,7 +39,7 @@ func (tr *trial) lose(by, to int) {
 func (tr *trial) tick() (gone []NodeID) {
 	tr.Helper()
 	for {
-		r, ok := tr.council.Tick(tr.now)
+		r, ok := tr.arbiter.Tick(tr.now)
 		if !ok {
 			return gone
 		}
@@ -49,7 +49,7 @@ func (tr *trial) tick() (gone []NodeID) {
 		if err != nil {
 			tr.Fatal(err)
 		}
-		tr.council.Adopt(v)
+		tr.arbiter.Adopt(v)
 		tr.views++
 	}
 }
@@ -58,7 +58,7 @@ func (tr *trial) tick() (gone []NodeID) {
 func (tr *trial) settle() (gone []NodeID) {
 	tr.Helper()
 	for {
-		due, ok := tr.council.Deadline()
+		due, ok := tr.arbiter.Deadline()
 		if !ok {
 			return gone
 		}
@@ -90,7 +90,7 @@ func TestOneWayRing(t *testing.T) {
 		}
 		slices.SortFunc(reports, func(a, b report) int { return int(a.at - b.at) })
 		for _, r := range reports {
-			for due, ok := tr.council.Deadline(); ok && due.Before(start.Add(r.at)); due, ok = tr.council.Deadline() {
+			for due, ok := tr.arbiter.Deadline(); ok && due.Before(start.Add(r.at)); due, ok = tr.arbiter.Deadline() {
 				tr.now = due
 				tr.tick()
 			}
@@ -115,10 +115,10 @@ func TestOneWayRingAroundTheSeed(t *testing.T) {
 			next := (i + 1) % 6
 			tr.now = tr.now.Add(time.Duration(rng.IntN(150)) * time.Millisecond)
 			tr.tick()
-			tr.council.Lost(tr.now, node(next).ID, node(i).ID, "it is silent")
+			tr.arbiter.Lost(tr.now, node(next).ID, node(i).ID, "it is silent")
 			for _, id := range []int{i, next} {
 				if id != 1 && id != 5 { // The leader is beside node 0.
-					tr.council.Heard(tr.now, node(id).ID)
+					tr.arbiter.Heard(tr.now, node(id).ID)
 				}
 			}
 		}
@@ -142,7 +142,7 @@ func TestAccuserGoes(t *testing.T) {
 		t.Fatalf("first %v go, want the accused", gone)
 	}
 	tr.now = tr.now.Add(time.Hour)
-	tr.council.Gone(tr.now, node(4).ID, true, "it left") // Another view.
+	tr.arbiter.Gone(tr.now, node(4).ID, true, "it left") // Another view.
 	tr.settle()
 	tr.lose(3, 1)
 	if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(3).ID}) {
@@ -174,12 +174,12 @@ func TestConfirmedAccusations(t *testing.T) {
 			tr.lose(2, 4)
 		},
 		"silence": func(tr *trial) {
-			tr.council.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
-			tr.council.Heard(tr.now, node(1).ID)
+			tr.arbiter.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
+			tr.arbiter.Heard(tr.now, node(1).ID)
 		},
 		"it is gone": func(tr *trial) {
-			tr.council.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
-			tr.council.Gone(tr.now, node(4).ID, false, "it is gone")
+			tr.arbiter.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
+			tr.arbiter.Gone(tr.now, node(4).ID, false, "it is gone")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestQuickAccusations(t *testing.T) {
 func TestManyLosses(t *testing.T) {
 	const n = 300
 	rng := rand.New(rand.NewPCG(9, 9))
-	c := NewCouncil(View{Epoch: 1, Nodes: nodes(n)}, NewLobby(Terms{World: n}, 0))
+	c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
 	for a := range n {
 		for b := range n {
 			if a != b && rng.IntN(3) == 0 {
@@ -241,7 +241,7 @@ func TestNewcomersAreAccused(t *testing.T) {
 			if linked {
 				n.links = map[NodeID]struct{}{node(1).ID: {}}
 			}
-			tr.council.fresh = map[NodeID]newcomer{node(4 - tr.views).ID: n}
+			tr.arbiter.fresh = map[NodeID]newcomer{node(4 - tr.views).ID: n}
 			tr.lose(1, 4-tr.views)
 			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
 				t.Fatalf("linked before %v: %v go, want node %d", linked, gone, want)

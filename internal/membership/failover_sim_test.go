@@ -2,8 +2,8 @@ package membership
 
 import "time"
 
-// propose has a ruling agreed on, which takes a while, if there are others to ask.
-func (w *simWorld) propose(r Ruling) {
+// propose has a decision agreed on, which takes a while, if there are others to ask.
+func (w *simWorld) propose(r Decision) {
 	if w.fault == actsTooEarly {
 		before := w.state
 		w.change(r)
@@ -14,10 +14,10 @@ func (w *simWorld) propose(r Ruling) {
 		return
 	}
 	term := w.term
-	w.pending, w.proposed = true, r
+	w.inFlight, w.proposed = true, r
 	w.after(w.ms(20), func() {
-		if w.term == term && w.council != nil {
-			w.pending = false
+		if w.term == term && w.arbiter != nil {
+			w.inFlight = false
 			w.change(r)
 			w.decide()
 			return
@@ -30,17 +30,17 @@ func (w *simWorld) propose(r Ruling) {
 // replaceSeed has the seed die that leads, and another one lead a while later. What the
 // first has proposed is agreed on, of which nobody hears but the next, or it is not.
 func (w *simWorld) replaceSeed() {
-	if w.council == nil {
+	if w.arbiter == nil {
 		return
 	}
-	if w.pending && w.rng.IntN(2) == 0 {
+	if w.inFlight && w.rng.IntN(2) == 0 {
 		w.orphan()
 	}
 	w.term++
-	w.council, w.pending = nil, false
+	w.arbiter, w.inFlight = nil, false
 	w.after(w.ms(1000), func() {
-		w.lobby = NewLobby(w.lobbyTerms(), uint64(w.term)<<32)
-		w.council = NewCouncil(w.view, w.lobby)
+		w.pending = NewPendingJoins(w.lobbyTerms(), uint64(w.term)<<32)
+		w.arbiter = NewArbiter(w.view, w.pending)
 		for i, s := range w.nodes {
 			if s.attached {
 				w.after(w.ms(500), func() { w.comeBack(i) })
@@ -52,23 +52,23 @@ func (w *simWorld) replaceSeed() {
 	})
 }
 
-// missAbsent tells the council who has not come to the seed that leads.
+// missAbsent tells the arbiter who has not come to the seed that leads.
 func (w *simWorld) missAbsent(term int) {
-	if w.term != term || w.council == nil {
+	if w.term != term || w.arbiter == nil {
 		return
 	}
 	for _, n := range w.view.Nodes {
 		if s := w.nodes[w.index(n.ID)]; s.term != term || !s.attached {
-			w.hear(func() { w.council.Gone(w.now, n.ID, false, "it has not come back") })
+			w.hear(func() { w.arbiter.Gone(w.now, n.ID, false, "it has not come back") })
 		}
 	}
 }
 
-// missEntered tells the council which nodes of a view have gone while it was agreed on.
+// missEntered tells the arbiter which nodes of a view have gone while it was agreed on.
 func (w *simWorld) missEntered(v View) {
 	for _, n := range v.Nodes {
 		if s := w.nodes[w.index(n.ID)]; !s.entered && s.gone && w.fault != missesNobody {
-			w.council.Gone(w.now, n.ID, s.left, "it has gone when it had just been let in")
+			w.arbiter.Gone(w.now, n.ID, s.left, "it has gone when it had just been let in")
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (w *simWorld) orphan() {
 	}
 	v, err := trial.ApplyAll(r.Entries)
 	if err != nil {
-		w.failf("a ruling that makes no sense: %v", err)
+		w.failf("a decision that makes no sense: %v", err)
 		return
 	}
 	w.checkRuling(r, v)
@@ -97,7 +97,7 @@ func (w *simWorld) orphan() {
 // has missed.
 func (w *simWorld) comeBack(i int) {
 	s := w.nodes[i]
-	if !s.alive || !s.attached || s.removed || w.council == nil || s.term == w.term {
+	if !s.alive || !s.attached || s.removed || w.arbiter == nil || s.term == w.term {
 		return
 	}
 	s.term = w.term
@@ -112,14 +112,14 @@ func (w *simWorld) comeBack(i int) {
 		return
 	}
 	s.entered = true
-	w.tell(i, func() { w.hear(func() { w.council.Back(w.now, s.id) }) })
+	w.tell(i, func() { w.hear(func() { w.arbiter.Back(w.now, s.id) }) })
 	view := w.view
 	w.after(w.ms(30), func() {
 		if w.term == s.term {
 			w.receive(i, view)
 		}
 	})
-	_, called := w.council.Missed()
+	_, called := w.arbiter.Missed()
 	if called = called && w.fault != forgetsMissed; called || w.resting == view.Epoch {
 		w.after(w.ms(50), func() { w.rest(i, view.Epoch) })
 	}
@@ -136,7 +136,7 @@ func (w *simWorld) comeBack(i int) {
 	}
 	if s.rested == view.Epoch {
 		w.tell(i, func() {
-			w.hear(func() { w.council.Rest(w.now, s.id, view.Epoch, s.leaving, 10*time.Second) })
+			w.hear(func() { w.arbiter.Rest(w.now, s.id, view.Epoch, s.leaving, 10*time.Second) })
 		})
 	}
 }

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// makeLobby makes the lobby of a world that forms with n nodes.
-func (w *simWorld) makeLobby(n int) {
-	w.terms = Terms{World: n, Elastic: w.rng.IntN(4) > 0}
+// makePending makes the pending of a world that forms with n nodes.
+func (w *simWorld) makePending(n int) {
+	w.policy = Policy{World: n, Elastic: w.rng.IntN(4) > 0}
 	if w.rng.IntN(3) == 0 {
-		w.terms.Max = n + w.rng.IntN(3)
+		w.policy.Max = n + w.rng.IntN(3)
 	}
 	if w.rng.IntN(3) == 0 {
-		w.terms.Min = 1 + w.rng.IntN(n)
+		w.policy.Min = 1 + w.rng.IntN(n)
 	}
-	w.lobby = NewLobby(w.lobbyTerms(), 0)
+	w.pending = NewPendingJoins(w.lobbyTerms(), 0)
 }
 
 // lobbyTerms are those that the seed knows.
-func (w *simWorld) lobbyTerms() Terms {
-	t := w.terms
+func (w *simWorld) lobbyTerms() Policy {
+	t := w.policy
 	switch w.fault {
 	case isTooBig:
 		t.World, t.Max = 2*t.World, 0
@@ -43,15 +43,15 @@ func (w *simWorld) arrive() {
 // apply has a candidate ask for a place.
 func (w *simWorld) apply(i int) {
 	n, s := node(i), w.nodes[i]
-	if w.council == nil {
+	if w.arbiter == nil {
 		s.term = -1 // There is nobody to ask; it tries again when there is.
 		return
 	}
 	w.tell(i, func() {
 		w.hear(func() {
-			if err := w.lobby.Admit(n, AnyRank, s.spare, s.origin); err != nil {
+			if err := w.pending.Admit(n, AnyRank, s.spare, s.origin); err != nil {
 				s.refused = true
-				if s.spare || w.terms.Elastic {
+				if s.spare || w.policy.Elastic {
 					w.failf("node %d is refused: %v", i, err)
 				}
 			}
@@ -96,13 +96,13 @@ func (w *simWorld) rest(i int, epoch uint64) {
 	s.rested = epoch
 	w.tell(i, func() {
 		if w.view.Epoch == epoch && !(w.fault == forgetsRest && i == 0) {
-			w.hear(func() { w.council.Rest(w.now, s.id, epoch, leaves, 10*time.Second) })
+			w.hear(func() { w.arbiter.Rest(w.now, s.id, epoch, leaves, 10*time.Second) })
 		}
 	})
 }
 
-// welcome does what a ruling says of candidates.
-func (w *simWorld) welcome(r Ruling) {
+// welcome does what a decision says of candidates.
+func (w *simWorld) welcome(r Decision) {
 	if w.fault != neverForgets {
 		for _, id := range r.Forgotten {
 			for _, s := range w.nodes {
@@ -131,9 +131,9 @@ func (w *simWorld) welcome(r Ruling) {
 		w.expect(v)
 		switch {
 		case w.fault == trustsAnyone:
-			w.council.Linked(v.Node.ID, v.Number)
+			w.arbiter.Linked(v.Node.ID, v.Number)
 			for _, n := range v.Circle {
-				w.council.Link(n.ID, v.Node.ID, true)
+				w.arbiter.Link(n.ID, v.Node.ID, true)
 			}
 			fallthrough
 		case w.fault == forgetsInvitation && w.invited > 1:
@@ -211,7 +211,7 @@ func (w *simWorld) say(at, other int, up bool) {
 	if w.fault == ignoresEnds && !up {
 		return
 	}
-	w.hear(func() { w.council.Link(w.nodes[at].id, w.nodes[other].id, up) })
+	w.hear(func() { w.arbiter.Link(w.nodes[at].id, w.nodes[other].id, up) })
 }
 
 // link has a candidate link itself to a circle, again and again until that works
@@ -238,19 +238,19 @@ func (w *simWorld) link(v *Invitation, end time.Time) {
 			continue
 		}
 		if w.now.After(end) {
-			w.tell(i, func() { w.hear(func() { w.council.Lost(w.now, s.id, n.ID, "no answer") }) })
+			w.tell(i, func() { w.hear(func() { w.arbiter.Lost(w.now, s.id, n.ID, "no answer") }) })
 		} else {
 			w.after(500*time.Millisecond, func() { w.link(v, end) })
 		}
 		return
 	}
-	w.tell(i, func() { w.hear(func() { w.council.Linked(s.id, v.Number) }) })
+	w.tell(i, func() { w.hear(func() { w.arbiter.Linked(s.id, v.Number) }) })
 }
 
 // checkRuling looks at a change of the world.
-func (w *simWorld) checkRuling(r Ruling, v View) {
-	if v.Size() < w.terms.Min && v.Size() > 0 {
-		w.failf("view %d has %d nodes, at least %d", v.Epoch, v.Size(), w.terms.Min)
+func (w *simWorld) checkRuling(r Decision, v View) {
+	if v.Size() < w.policy.Min && v.Size() > 0 {
+		w.failf("view %d has %d nodes, at least %d", v.Epoch, v.Size(), w.policy.Min)
 	}
 	for _, e := range r.Entries {
 		if e.Kind != Join {
@@ -259,10 +259,10 @@ func (w *simWorld) checkRuling(r Ruling, v View) {
 		for _, n := range e.Nodes {
 			rank, _ := v.Rank(n.ID)
 			switch s := w.nodes[w.index(n.ID)]; {
-			case s.spare && rank >= w.terms.World:
-				w.failf("view %d has a spare as rank %d, in a world of %d", v.Epoch, rank, w.terms.World)
-			case !s.spare && w.terms.Max > 0 && rank >= w.terms.Max:
-				w.failf("view %d has %d nodes, at most %d", v.Epoch, v.Size(), w.terms.Max)
+			case s.spare && rank >= w.policy.World:
+				w.failf("view %d has a spare as rank %d, in a world of %d", v.Epoch, rank, w.policy.World)
+			case !s.spare && w.policy.Max > 0 && rank >= w.policy.Max:
+				w.failf("view %d has %d nodes, at most %d", v.Epoch, v.Size(), w.policy.Max)
 			}
 			w.checkLinks(v, rank)
 		}
@@ -294,8 +294,8 @@ func (w *simWorld) checkLinks(v View, rank int) {
 // checkCandidate looks at one who has not entered a world that has become calm.
 func (w *simWorld) checkCandidate(i int) {
 	s := w.nodes[i]
-	room := w.terms.Elastic && !s.spare && (w.terms.Max == 0 || w.view.Size() < w.terms.Max) || s.spare && w.view.Size() < w.terms.World
-	if !s.alive || !s.attached || s.refused || w.harmed[i] || !room || w.council.held || s.lie != honest {
+	room := w.policy.Elastic && !s.spare && (w.policy.Max == 0 || w.view.Size() < w.policy.Max) || s.spare && w.view.Size() < w.policy.World
+	if !s.alive || !s.attached || s.refused || w.harmed[i] || !room || w.arbiter.held || s.lie != honest {
 		return
 	}
 	for _, n := range w.view.Nodes {

@@ -31,21 +31,21 @@ const (
 	quitsMax = 20
 )
 
-// plantInCouncil plants the faults that are inside of the Council and its Lobby.
-func (w *simWorld) plantInCouncil() {
+// plantInArbiter plants the faults that are inside of the Arbiter and its PendingJoins.
+func (w *simWorld) plantInArbiter() {
 	switch w.fault {
 	case trustsCandidates:
-		for _, c := range w.lobby.list {
+		for _, c := range w.pending.list {
 			for _, n := range w.view.Nodes {
 				c.reports[n.ID] = struct{}{}
 			}
 		}
 	case forgetsStrikes:
-		clear(w.council.strikes)
+		clear(w.arbiter.strikes)
 	case invitesInTurn:
-		w.lobby.stall = time.Hour
+		w.pending.stall = time.Hour
 	case forgetsFailures:
-		w.lobby.failures = newHoldoff()
+		w.pending.failures = newHoldoff()
 	}
 }
 
@@ -82,7 +82,7 @@ func (w *simWorld) lieAboutLinks(v *Invitation) {
 	if !s.alive || !s.attached || s.entered {
 		return
 	}
-	linked := func() { w.tell(i, func() { w.hear(func() { w.council.Linked(s.id, v.Number) }) }) }
+	linked := func() { w.tell(i, func() { w.hear(func() { w.arbiter.Linked(s.id, v.Number) }) }) }
 	switch s.lie {
 	case saysNothing:
 		return
@@ -151,17 +151,17 @@ func (w *simWorld) suspect(liar, victim int) {
 // blame notes, before a view is made, which nodes go because one that lies has accused
 // them. Each has one removed at most, while the same seed leads and nothing else happens
 // to the node.
-func (w *simWorld) blame(r Ruling) {
+func (w *simWorld) blame(r Decision) {
 	if w.term > 0 {
 		return // Nodes that have not turned to the next seed yet do not answer it.
 	}
 	for id := range r.Reasons {
 		i := w.index(id)
-		if w.harmed[i] || w.nodes[i].leaving || len(w.accusers[i]) != 1 || w.council.strikes[id] > 0 {
+		if w.harmed[i] || w.nodes[i].leaving || len(w.accusers[i]) != 1 || w.arbiter.strikes[id] > 0 {
 			continue // If it has a strike, another node that lies has sacrificed itself before.
 		}
 		for liar := range w.accusers[i] {
-			if !w.council.hadLink(w.nodes[liar].id, id) {
+			if !w.arbiter.hadLink(w.nodes[liar].id, id) {
 				continue // A node of the world can keep newcomers out in any case.
 			}
 			if w.victims[liar]++; w.victims[liar] > 1 {
@@ -211,7 +211,7 @@ func (w *simWorld) missLinks(i int, v View) {
 			w.tell(i, func() { w.hear(func() { w.report(i, j) }) })
 			term := w.term
 			w.after(cutPatience+500*time.Millisecond, func() {
-				if lacks() && w.term == term && w.council != nil && !w.council.held && !w.pending {
+				if lacks() && w.term == term && w.arbiter != nil && !w.arbiter.held && !w.inFlight {
 					w.failf("node %d waits for the link to node %d for longer than %v", i, j, simSettle)
 				}
 			})
@@ -238,7 +238,7 @@ func (w *simWorld) checkExpected() {
 	}
 	for i, s := range w.nodes {
 		for j := range s.expected {
-			if id := w.nodes[j].id; w.lobby.find(id) == nil && !w.state.Knows(id) {
+			if id := w.nodes[j].id; w.pending.find(id) == nil && !w.state.Knows(id) {
 				w.failf("node %d expects node %d, which does not come any more", i, j)
 				return
 			}
@@ -251,7 +251,7 @@ func (w *simWorld) checkExpected() {
 func (w *simWorld) expectProgress(i int) {
 	s := w.nodes[i]
 	w.after(progressMax, func() {
-		c := w.lobby.find(s.id)
+		c := w.pending.find(s.id)
 		if w.term > 0 || c == nil || c.proven || w.harmed[i] || !s.alive || w.isCutOff(s.id) || !w.isPopulated() {
 			return
 		}

@@ -16,9 +16,9 @@ type fault int
 
 const (
 	sound             fault = iota
-	neverAdopts             // the council goes on with the first view
+	neverAdopts             // the arbiter goes on with the first view
 	reusesEpoch             // the log forgets that a view was made
-	deafToEnds              // nodes that are gone are not reported to the council
+	deafToEnds              // nodes that are gone are not reported to the arbiter
 	deafToLinks             // lost links are not
 	hearsBackwards          // who has lost whom is mistaken
 	tellsRemoved            // later views go to nodes that are not in them
@@ -36,8 +36,8 @@ const (
 	actsTooEarly            // a view is handed out before it is agreed on
 	forgetsReports          // nodes do not say again to the next seed what they have said
 	forgetsMissed           // nodes that are back do not hear what the others have
-	missesNobody            // that who enters has gone by then is not told to the council
-	decidesMeanwhile        // the council goes on before it is known what was agreed on
+	missesNobody            // that who enters has gone by then is not told to the arbiter
+	decidesMeanwhile        // the arbiter goes on before it is known what was agreed on
 	trustsCandidates        // links count as confirmed as soon as a candidate says that they stand
 	ignoresEnds             // that an end of a link is lost is not told
 	forgetsStrikes          // accusations without confirmation are forgotten with the next view
@@ -85,9 +85,9 @@ type simWorld struct {
 	harmed   map[int]bool    // nodes that have crashed, left, or lost a link or the seed
 	state    State
 	view     View
-	council  *Council
-	lobby    *Lobby
-	terms    Terms
+	arbiter  *Arbiter
+	pending  *PendingJoins
+	policy   Policy
 	linked   map[[2]int]bool      // ends of links to newcomers, the node at the end first
 	unlinked map[[2]int]time.Time // when such an end was lost
 	halfOpen map[[2]int]bool      // ends that never stand
@@ -97,8 +97,8 @@ type simWorld struct {
 	invited  int
 	resting  uint64 // the epoch in which nodes came to rest last
 	term     int    // of the seed that leads
-	pending  bool   // a change is to be agreed on: this one
-	proposed Ruling
+	inFlight bool   // a change is to be agreed on: this one
+	proposed Decision
 	err      error
 }
 
@@ -117,8 +117,8 @@ func newSimWorld(seed uint64, f fault) *simWorld {
 	if w.view, err = w.state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
 		panic(err)
 	}
-	w.makeLobby(n)
-	w.council = NewCouncil(w.view, w.lobby)
+	w.makePending(n)
+	w.arbiter = NewArbiter(w.view, w.pending)
 	for _, s := range w.nodes {
 		s.views = []View{w.view}
 	}
@@ -151,7 +151,7 @@ func (w *simWorld) tell(i int, do func()) {
 	s.said = at
 	term := s.term
 	w.after(at.Sub(w.now), func() {
-		if w.council != nil && term == w.term {
+		if w.arbiter != nil && term == w.term {
 			do()
 		}
 	})
@@ -178,14 +178,14 @@ func (w *simWorld) report(by, to int) {
 	case hearsBackwards:
 		by, to = (by+1)%len(w.nodes), by
 	}
-	if !w.council.Lost(w.now, w.nodes[by].id, w.nodes[to].id, "it is silent") || w.fault == asksNobody {
+	if !w.arbiter.Lost(w.now, w.nodes[by].id, w.nodes[to].id, "it is silent") || w.fault == asksNobody {
 		return
 	}
 	asked := w.now
 	for _, i := range []int{by, to} {
 		w.after(w.ms(30), func() {
 			if s := w.nodes[i]; s.alive && s.attached && s.term == w.term {
-				w.tell(i, func() { w.council.Heard(asked, s.id) })
+				w.tell(i, func() { w.arbiter.Heard(asked, s.id) })
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func (w *simWorld) end(i int, left bool) {
 		w.nodes[i].left, w.nodes[i].gone = left, true
 		w.hear(func() {
 			if w.fault != deafToEnds {
-				w.council.Gone(w.now, w.nodes[i].id, left, "it is gone")
+				w.arbiter.Gone(w.now, w.nodes[i].id, left, "it is gone")
 			}
 		})
 	})
@@ -210,28 +210,28 @@ func (w *simWorld) hear(input func()) {
 	w.decide()
 }
 
-// decide has the council decide, now and when it is due.
+// decide has the arbiter decide, now and when it is due.
 func (w *simWorld) decide() {
-	if w.council == nil || w.pending && w.fault != decidesMeanwhile {
+	if w.arbiter == nil || w.inFlight && w.fault != decidesMeanwhile {
 		return
 	}
 	w.rule()
-	if w.council == nil {
+	if w.arbiter == nil {
 		return
 	}
-	if due, ok := w.council.Deadline(); ok && w.fault != missesDeadline && w.err == nil {
+	if due, ok := w.arbiter.Deadline(); ok && w.fault != missesDeadline && w.err == nil {
 		w.after(max(0, due.Sub(w.now)), w.decide)
 	}
 }
 
 func (w *simWorld) rule() {
 	now := w.now
-	w.plantInCouncil()
+	w.plantInArbiter()
 	if w.fault == rulesAtOnce {
 		now = now.Add(time.Hour)
 	}
 	for range 100 {
-		r, ok := w.council.Tick(now)
+		r, ok := w.arbiter.Tick(now)
 		if !ok {
 			return
 		}
@@ -239,22 +239,22 @@ func (w *simWorld) rule() {
 		if len(r.Entries) > 0 {
 			w.propose(r)
 		}
-		if w.pending || w.council == nil {
+		if w.inFlight || w.arbiter == nil {
 			return
 		}
 		if w.fault == neverAdopts {
 			return
 		}
 	}
-	w.failf("the council rules for ever")
+	w.failf("the arbiter rules for ever")
 }
 
 // change makes the next view, and tells all nodes.
-func (w *simWorld) change(r Ruling) {
+func (w *simWorld) change(r Decision) {
 	before := w.state
 	view, err := w.state.ApplyAll(r.Entries)
 	if err != nil {
-		w.failf("a ruling that makes no sense: %v", err)
+		w.failf("a decision that makes no sense: %v", err)
 		return
 	}
 	if w.fault == reusesEpoch {
@@ -267,7 +267,7 @@ func (w *simWorld) change(r Ruling) {
 	w.blame(r)
 	w.view = view
 	if w.fault != neverAdopts {
-		w.council.Adopt(view)
+		w.arbiter.Adopt(view)
 		w.missEntered(view)
 	}
 	for i, s := range w.nodes {
@@ -429,7 +429,7 @@ func (w *simWorld) check() {
 		if in && s.alive && s.attached && (len(s.views) == 0 || s.views[len(s.views)-1].Epoch != w.view.Epoch) {
 			w.failf("node %d is in view %d, and has only these: %v", i, w.view.Epoch, s.views)
 		}
-		if s.left && in && !w.council.held && w.isPopulated() {
+		if s.left && in && !w.arbiter.held && w.isPopulated() {
 			w.failf("node %d has left, and is in view %d", i, w.view.Epoch)
 		}
 		if s.removed && in {
@@ -441,7 +441,7 @@ func (w *simWorld) check() {
 		a, b := w.nodes[link[0]], w.nodes[link[1]]
 		// Who has no connection to the seed cannot say so.
 		heard := a.attached && a.alive || b.attached && b.alive
-		if heard && has(w.view, a.id) && has(w.view, b.id) && !w.council.held {
+		if heard && has(w.view, a.id) && has(w.view, b.id) && !w.arbiter.held {
 			w.failf("nodes %d and %d are in view %d, and not linked", link[0], link[1], w.view.Epoch)
 		}
 	}

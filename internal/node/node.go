@@ -24,7 +24,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -40,7 +40,7 @@ type Config struct {
 	Seeds   []string
 	Timeout time.Duration
 	// Request is what is asked of the seed, save for candidates for addresses.
-	Request rendezvous.Request
+	Request client.Request
 	// Listen is where the node listens. Packets, if not nil, takes the place of a
 	// socket there; over it there is QUIC alone.
 	Listen  string
@@ -63,7 +63,7 @@ type Config struct {
 
 // A Node is this process in a cluster.
 type Node struct {
-	Session *rendezvous.Session
+	Session *client.Session
 	Mesh    *mesh.Mesh
 	// View is the first with this node. If Late, the world has formed without it.
 	View membership.View
@@ -134,7 +134,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 	}
 	request := n.cfg.Request
 	request.Candidates, request.Expect, request.Forget = host.Addrs(n.endpoint.Addr()), n.expect, n.forget
-	seeds := rendezvous.Seeds{
+	seeds := client.Seeds{
 		Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 			return n.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
@@ -182,7 +182,7 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 
 // enter links this node to a world that has formed, and waits until it is in its
 // view. Invitations may follow each other, as nodes of the world fail.
-func (n *Node) enter(ctx context.Context, i rendezvous.Invitation) (err error) {
+func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 	n.Late = true
 	for {
 		number := i.Number
@@ -206,7 +206,7 @@ func (n *Node) enter(ctx context.Context, i rendezvous.Invitation) (err error) {
 // tryToEnter links this node to the nodes of the world that an invitation names, and to
 // those that join beside it as far as they can be reached, and tells the seed whether that
 // has worked, unless there is another invitation by then.
-func (n *Node) tryToEnter(ctx context.Context, i rendezvous.Invitation) error {
+func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
 	m, err := n.link(linking, i.View, i.World)

@@ -13,12 +13,12 @@ import (
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/server"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// SeedConfig is what a Seed needs. Its fields are as those of rendezvous.Config where
+// SeedConfig is what a Seed needs. Its fields are as those of server.Config where
 // they have the same names.
 type SeedConfig struct {
 	Listen   string   // where nodes reach it
@@ -29,7 +29,7 @@ type SeedConfig struct {
 	ForgetState bool
 	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
 	// its certificate authority alone.
-	Open        func(rendezvous.LogConfig) (rendezvous.Log, error)
+	Open        func(server.LogConfig) (server.Log, error)
 	PeerToken   pki.Token // what seeds prove to each other; none: Token
 	Advertise   string    // which of them is this one; empty: it finds out
 	Token       pki.Token
@@ -37,13 +37,13 @@ type SeedConfig struct {
 	Elastic     bool
 	Min, Max    int
 	FormTimeout time.Duration
-	Progress    func(rendezvous.Event) // called for each node that joins or goes; nil ignores
+	Progress    func(server.Event) // called for each node that joins or goes; nil ignores
 	Log         *slog.Logger
 }
 
 // A Seed is a seed that nodes reach over QUIC.
 type Seed struct {
-	server   *rendezvous.Server
+	server   *server.Server
 	endpoint *quic.Endpoint
 	addr     string // among those of its peers
 	done     chan struct{}
@@ -74,12 +74,12 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	t, err := s.endpoint.Transport(joining)
-	var quorum *rendezvous.Quorum
+	var quorum *server.Quorum
 	if err == nil {
 		quorum, err = s.quorum(cfg)
 	}
 	if err == nil {
-		s.server, err = rendezvous.Serve(rendezvous.Config{
+		s.server, err = server.Serve(server.Config{
 			Transport: t, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
 			Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
@@ -98,8 +98,8 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 
 // quorum is with whom the seed keeps what it decides: with itself alone if it has a
 // directory and no peers.
-func (s *Seed) quorum(cfg SeedConfig) (*rendezvous.Quorum, error) {
-	q := &rendezvous.Quorum{
+func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
+	q := &server.Quorum{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 			return s.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))

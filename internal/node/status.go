@@ -8,7 +8,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -29,7 +29,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logg
 		return c, err
 	}
 	defer func() { err = errors.Join(err, endpoint.Close()) }()
-	d := rendezvous.Seeds{
+	d := client.Seeds{
 		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log,
 		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 			return endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))

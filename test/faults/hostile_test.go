@@ -12,7 +12,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -53,10 +53,10 @@ func attack(t *testing.T, addr string, token pki.Token) *hostileCandidate {
 
 // lie is one attempt to enter.
 func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr string, token pki.Token) {
-	seeds := rendezvous.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+	seeds := client.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 		return end.Dial(ctx, addr, pki.Joining{}.Client(""))
 	}}
-	s, err := seeds.Join(ctx, rendezvous.Request{Token: token, Host: "hostile", Name: "hostile:1"})
+	s, err := seeds.Join(ctx, client.Request{Token: token, Host: "hostile", Name: "hostile:1"})
 	if err != nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr str
 		within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		v, i, err := s.Begin(within, number)
 		cancel()
-		var dismissed *rendezvous.DismissedError
+		var dismissed *client.DismissedError
 		switch {
 		case err == nil && v.Epoch > 0:
 			h.entered.Store(true)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous"
+	"github.com/nexar-go/nexar/internal/rendezvous/server"
 	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/transport/quic"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -21,7 +21,7 @@ type SimCluster struct {
 	Ctx     context.Context // canceled by Cancel and Close
 
 	stop   context.CancelFunc
-	server *rendezvous.Server
+	server *server.Server
 	end    *quic.Endpoint
 	token  pki.Token
 }
@@ -55,7 +55,7 @@ func NewSimCluster(t *testing.T, chance uint64, n int) *SimCluster {
 	}
 	tr, err := c.end.Transport(joining)
 	if err == nil {
-		c.server, err = rendezvous.Serve(rendezvous.Config{Transport: tr, Authority: ca, Token: c.token, World: n, Elastic: true})
+		c.server, err = server.Serve(server.Config{Transport: tr, Authority: ca, Token: c.token, World: n, Elastic: true})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestRules(t *testing.T) {
 		{"cmd/nexar/a.go", nexar, ""},
 		{"cmd/nexar/a.go", nexar + "/internal/wire", "it is a user of the API"},
 		{"a.go", nexar + "/internal/comm", ""},
-		{"a.go", nexar + "/internal/raftlog", "the root package is the API"},
+		{"a.go", nexar + "/internal/rendezvous/raftlog", "the root package is the API"},
 		{"transport/quic/a.go", "github.com/quic-go/quic-go", ""},
 		{"transport/sim/a_test.go", "github.com/quic-go/quic-go", ""},
 		{"transport/sim/a.go", "github.com/quic-go/quic-go/logging", "QUIC is one transport"},

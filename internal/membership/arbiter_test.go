@@ -1,0 +1,210 @@
+package membership
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A hearing is what an Arbiter hears: that a link is lost, or, if to is -1, that a
+// node is gone, or, if it is -2, that it lives.
+type hearing struct {
+	after  time.Duration // since the one before
+	by, to int
+	left   bool
+}
+
+// rule tells an Arbiter of n nodes all this, and returns what it decides, and how
+// long after the first report.
+func rule(t *testing.T, n int, all ...hearing) (r Decision, took time.Duration) {
+	t.Helper()
+	c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
+	now := start
+	for _, h := range all {
+		now = now.Add(h.after)
+		if h.to == -2 {
+			c.Heard(now, node(h.by).ID)
+		} else if h.to < 0 {
+			c.Gone(now, node(h.by).ID, h.left, "it is gone")
+		} else {
+			c.Lost(now, node(h.by).ID, node(h.to).ID, "no answer")
+		}
+		if _, ok := c.Tick(now); ok && h.after < settle {
+			t.Error("a decision while something new is heard")
+		}
+	}
+	due, ok := c.Deadline()
+	if !ok {
+		return r, 0
+	}
+	if _, ok := c.Tick(due.Add(-1)); ok {
+		t.Error("a decision before it is due")
+	}
+	if r, ok = c.Tick(due); !ok {
+		t.Error("no decision when it is due")
+	}
+	return r, due.Sub(start)
+}
+
+// sum is who goes by a decision, in the order of their ids, and the kind of its
+// first entry.
+func sum(r Decision) (kind Kind, goes []NodeID) {
+	for i, e := range r.Entries {
+		if i == 0 {
+			kind = e.Kind
+		}
+		goes = append(goes, e.IDs...)
+	}
+	slices.SortFunc(goes, func(a, b NodeID) int { return bytes.Compare(a[:], b[:]) })
+	return kind, goes
+}
+
+// TestArbiter: who goes, and when that is decided.
+func TestArbiter(t *testing.T) {
+	gone := func(i int) hearing { return hearing{by: i, to: -1} }
+	lost := func(by, to int) hearing { return hearing{by: by, to: to} }
+	lives := func(i int) hearing { return hearing{by: i, to: -2} }
+	for name, test := range map[string]struct {
+		n     int
+		heard []hearing
+		kind  Kind
+		goes  []int
+		took  time.Duration
+	}{
+		"a process dies":              {4, []hearing{lost(0, 2), gone(2)}, Fail, []int{2}, settle},
+		"the arbiter hears it first":  {4, []hearing{gone(2), lost(0, 2)}, Fail, []int{2}, settle},
+		"two die":                     {5, []hearing{lost(0, 2), gone(2), lost(0, 1), gone(1)}, Fail, []int{1, 2}, settle},
+		"the dead accuse each other":  {5, []hearing{lost(1, 2), lost(2, 1), gone(1), gone(2)}, Fail, []int{1, 2}, settle},
+		"a dead one accuses a living": {5, []hearing{lost(1, 2), lost(0, 1), gone(1)}, Fail, []int{1}, settle},
+		"a host falls silent":         {5, []hearing{lost(0, 2), lost(1, 2), lost(3, 2)}, Fail, []int{2}, patience},
+		"a silent one accuses all":    {5, []hearing{lost(2, 0), lost(2, 1), lost(2, 3), lost(0, 2)}, Fail, []int{2}, patience},
+		"a link is cut":               {4, []hearing{lost(1, 2), lost(2, 1)}, Fail, []int{2}, patience},
+		"both ends live":              {4, []hearing{lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
+		"only the higher end lives":   {4, []hearing{lost(2, 1), lives(2)}, Fail, []int{1}, patience},
+		"the higher end accuses":      {4, []hearing{lost(2, 1), lives(1), lives(2)}, Fail, []int{1}, cutPatience},
+		"each end accuses the other":  {4, []hearing{lost(2, 1), lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
+		"a late one, and a cut":       {5, []hearing{lost(3, 1), lost(4, 2), lost(2, 4)}, Fail, []int{1, 4}, patience},
+		"a liar is not more alive":    {5, []hearing{lost(2, 1), lost(2, 3), lives(1), lives(2), lives(3)}, Fail, []int{2}, cutPatience},
+		"new death beside an old cut": {6, []hearing{lost(1, 2), {after: patience - settle/2, by: 5, to: 0}}, Fail, []int{2}, patience + settle/2},
+		"two links of one are cut":    {5, []hearing{lost(0, 3), lost(0, 4)}, Fail, []int{0}, patience},
+		"two pairs are cut":           {6, []hearing{lost(0, 1), lost(3, 4)}, Fail, []int{1, 4}, patience},
+		"one leaves":                  {3, []hearing{{by: 1, to: -1, left: true}}, Leave, []int{1}, settle},
+		"one leaves and one dies":     {4, []hearing{{by: 1, to: -1, left: true}, lost(0, 2), gone(2)}, Fail, []int{1, 2}, settle},
+		"only the arbiter lost it":    {4, []hearing{gone(3)}, 0, nil, 0},
+		"and then another dies":       {4, []hearing{gone(3), lost(0, 1), gone(1)}, Fail, []int{1, 3}, settle},
+		"nonsense":                    {2, []hearing{lost(0, 0), lost(7, 0), lost(0, 7), gone(9)}, 0, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, took := rule(t, test.n, test.heard...)
+			var want []NodeID
+			for _, i := range test.goes {
+				want = append(want, node(i).ID)
+			}
+			if kind, goes := sum(r); kind != test.kind || !slices.Equal(goes, want) || took != test.took {
+				t.Errorf("%v of %v after %v, want %v of %v after %v", kind, goes, took, test.kind, want, test.took)
+			}
+			for _, id := range want {
+				if !strings.Contains(r.Reasons[id], "gone") && !strings.Contains(r.Reasons[id], "no answer") {
+					t.Errorf("node %v goes for this reason: %q", id, r.Reasons[id])
+				}
+			}
+		})
+	}
+}
+
+// TestArbiterGoesOn: what was said of those that have gone is forgotten, and what
+// was said of others is not.
+func TestArbiterGoesOn(t *testing.T) {
+	c := NewArbiter(View{Epoch: 1, Nodes: nodes(5)}, NewPendingJoins(Policy{World: 5}, 0))
+	var state State
+	view, err := state.Apply(Entry{Kind: Form, Nodes: nodes(5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := start
+	for i, dead := range []int{1, 3, 0} {
+		c.Lost(now, node(2).ID, node(dead).ID, "no answer")
+		c.Gone(now, node(dead).ID, false, "it is gone")
+		now = now.Add(settle)
+		r, ok := c.Tick(now)
+		if _, goes := sum(r); !ok || !slices.Equal(goes, []NodeID{node(dead).ID}) {
+			t.Fatalf("decision %d: %v %v", i, ok, goes)
+		}
+		if view, err = state.ApplyAll(r.Entries); err != nil {
+			t.Fatal(err)
+		}
+		c.Adopt(view)
+		if _, ok := c.Deadline(); ok {
+			t.Error("there is something left to decide")
+		}
+	}
+	if want := []NodeID{node(2).ID, node(4).ID}; !slices.Equal(ids(view), want) {
+		t.Errorf("%v are left, want %v", ids(view), want)
+	}
+}
+
+// TestArbiterAtRandom: whatever is reported, those who stay have lost no link to
+// each other, and no one goes of whom nothing was heard.
+func TestArbiterAtRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 9).Draw(t, "nodes")
+		c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
+		now, heard, lost := start, make(map[NodeID]bool), make(map[[2]int]bool)
+		var state State
+		if _, err := state.Apply(Entry{Kind: Form, Nodes: nodes(n)}); err != nil {
+			t.Fatal(err)
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			a, b := rapid.IntRange(0, n-1).Draw(t, "a"), rapid.IntRange(0, n-1).Draw(t, "b")
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				c.Lost(now, node(a).ID, node(b).ID, "lost")
+				if a != b {
+					lost[[2]int{a, b}] = true
+					heard[node(a).ID], heard[node(b).ID] = true, true
+				}
+			case 1:
+				c.Gone(now, node(a).ID, rapid.Bool().Draw(t, "left"), "gone")
+				heard[node(a).ID] = true
+			default:
+				now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
+			}
+			ruleAtRandom(t, c, &state, now, heard)
+		}
+		for due, ok := c.Deadline(); ok; due, ok = c.Deadline() {
+			ruleAtRandom(t, c, &state, due, heard)
+		}
+		view := state.View()
+		for link := range lost {
+			_, a := view.Rank(node(link[0]).ID)
+			_, b := view.Rank(node(link[1]).ID)
+			if a && b {
+				t.Fatalf("%s stay, and are not linked", fmt.Sprint(link))
+			}
+		}
+	})
+}
+
+// ruleAtRandom has an arbiter decide. Nobody goes of whom nothing was heard.
+func ruleAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard map[NodeID]bool) {
+	r, ok := c.Tick(now)
+	if !ok {
+		return
+	}
+	_, goes := sum(r)
+	for _, id := range goes {
+		if !heard[id] {
+			t.Fatalf("%v goes, of which nothing was heard", id)
+		}
+	}
+	view, err := state.ApplyAll(r.Entries)
+	if err != nil {
+		t.Fatalf("a decision that makes no sense: %v", err)
+	}
+	c.Adopt(view)
+}

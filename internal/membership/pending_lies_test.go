@@ -1,0 +1,330 @@
+package membership
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A pendingTrial is an Arbiter and the candidates that wait for its world.
+type pendingTrial struct {
+	*testing.T
+	arbiter *Arbiter
+	pending *PendingJoins
+	now     time.Time
+	world   int
+	// Numbers of the invitations, by candidate, and why some were dismissed.
+	index     map[NodeID]int
+	invited   map[int]uint64
+	dismissed map[int]string
+	forgotten int
+	called    bool
+}
+
+func newPendingTrial(t *testing.T, n int) *pendingTrial {
+	l := NewPendingJoins(Policy{World: n, Elastic: true}, 0)
+	return &pendingTrial{
+		T: t, pending: l, arbiter: NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, l), now: start, world: n,
+		index: make(map[NodeID]int), invited: make(map[int]uint64), dismissed: make(map[int]string),
+	}
+}
+
+func (tr *pendingTrial) admit(i int, origin string) {
+	tr.Helper()
+	tr.index[node(i).ID] = i
+	if err := tr.pending.Admit(node(i), AnyRank, false, origin); err != nil {
+		tr.Fatal(err)
+	}
+	tr.tick()
+}
+
+// tick applies the decisions that are due.
+func (tr *pendingTrial) tick() {
+	for range 10_000 {
+		r, ok := tr.arbiter.Tick(tr.now)
+		if !ok {
+			return
+		}
+		tr.forgotten += len(r.Forgotten)
+		tr.called = tr.called || r.Call
+		for id, why := range r.Dismissed {
+			tr.dismissed[tr.index[id]] = why
+			delete(tr.invited, tr.index[id])
+		}
+		if v := r.Invitation; v != nil {
+			tr.invited[tr.index[v.Node.ID]] = v.Number
+		}
+	}
+	tr.Fatal("the arbiter rules for ever")
+}
+
+// pass lets time pass, and applies decisions when they are due.
+func (tr *pendingTrial) pass(d time.Duration) {
+	tr.Helper()
+	end := tr.now.Add(d)
+	for range 10_000 {
+		due, ok := tr.arbiter.Deadline()
+		if !ok || due.After(end) {
+			tr.now = end
+			return
+		}
+		if due.After(tr.now) {
+			tr.now = due
+		}
+		tr.tick()
+	}
+	tr.Fatalf("something is due again and again at %v", tr.now.Sub(start))
+}
+
+// linked has a candidate say that it is linked, and some nodes confirm it.
+func (tr *pendingTrial) linked(i int, by ...int) {
+	tr.arbiter.Linked(node(i).ID, tr.invited[i])
+	for _, j := range by {
+		tr.arbiter.Link(node(j).ID, node(i).ID, true)
+	}
+	tr.tick()
+}
+
+// TestWatchersConfirm: of 20 nodes the six that would watch the candidate have to confirm
+// its links, and no others.
+func TestWatchersConfirm(t *testing.T) {
+	tr := newPendingTrial(t, 20)
+	tr.admit(20, "")
+	watchers := Watchers(View{Nodes: nodes(21)}, 20, 0)
+	if len(watchers) != watchersDefault {
+		t.Fatalf("%d watchers", len(watchers))
+	}
+	tr.linked(20, watchers[1:]...)
+	if tr.called {
+		t.Fatal("the nodes are called before all watchers have confirmed")
+	}
+	tr.arbiter.Link(node(watchers[0]).ID, node(20).ID, true)
+	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, false)
+	tr.tick()
+	if tr.called {
+		t.Fatal("the nodes are called although a watcher has lost its end of the link")
+	}
+	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, true)
+	tr.tick()
+	if !tr.called {
+		t.Error("the nodes are not called when all watchers have confirmed")
+	}
+}
+
+// TestUnconfirmedIsDismissed: one that says that it is linked is dismissed, with the names
+// of the nodes that have not confirmed that, and the others are told to forget it.
+func TestUnconfirmedIsDismissed(t *testing.T) {
+	tr := newPendingTrial(t, 3)
+	tr.admit(3, "")
+	tr.linked(3, 1)
+	tr.pass(confirmTimeout - time.Millisecond)
+	if len(tr.dismissed) > 0 {
+		t.Fatalf("dismissed too early: %v", tr.dismissed)
+	}
+	tr.pass(time.Millisecond)
+	why := tr.dismissed[3]
+	if !strings.Contains(why, "confirmed by rank 0") || strings.Contains(why, "rank 1") || !strings.Contains(why, "rank 2") || !strings.Contains(why, "held off for 1s") {
+		t.Errorf("dismissed: %q, want that ranks 0 and 2 have not confirmed", why)
+	}
+	if tr.forgotten != 1 {
+		t.Errorf("%d candidates are to be forgotten, want 1", tr.forgotten)
+	}
+}
+
+// TestStalledIsOvertaken: candidates that never come through do not keep an honest one from
+// its turn for more than some seconds, however many there are.
+func TestStalledIsOvertaken(t *testing.T) {
+	for _, liars := range []int{1, 10, 500} {
+		t.Run(fmt.Sprint(liars), func(t *testing.T) {
+			tr := newPendingTrial(t, 3)
+			for i := range liars {
+				tr.admit(3+i, fmt.Sprint("liar ", i))
+			}
+			honest := 3 + liars
+			tr.admit(honest, "honest")
+			for range 12 {
+				if tr.invited[honest] > 0 {
+					break
+				}
+				tr.pass(stallTimeout)
+			}
+			if tr.invited[honest] == 0 {
+				t.Fatalf("the honest candidate is not invited after %v", tr.now.Sub(start))
+			}
+			tr.linked(honest, 0, 1, 2)
+			if !tr.called {
+				t.Error("the nodes are not called for the honest candidate")
+			}
+		})
+	}
+}
+
+// TestApartAreInvitedAgain: two candidates that were invited beside each other are not linked to
+// each other. One enters, and the other links itself to it before it does.
+func TestApartAreInvitedAgain(t *testing.T) {
+	tr := newPendingTrial(t, 2)
+	tr.admit(2, "a")
+	tr.pass(stallTimeout)
+	tr.admit(3, "b")
+	tr.linked(3, 0, 1)
+	tr.linked(2, 0, 1)
+	for i := range 2 {
+		tr.arbiter.Rest(tr.now, node(i).ID, 1, false, 0)
+	}
+	var s State
+	if _, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)}); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := tr.arbiter.Tick(tr.now)
+	v, err := s.ApplyAll(r.Entries)
+	if err != nil || v.Size() != 3 {
+		t.Fatalf("view %v (%v), want one of the two in it", v, err)
+	}
+	tr.arbiter.Adopt(v)
+	first := tr.invited[2]
+	other := 2
+	if v.Nodes[2].ID == node(2).ID {
+		other, first = 3, tr.invited[3]
+	}
+	tr.tick()
+	if tr.invited[other] <= first {
+		t.Errorf("node %d is not invited again: %v", other, tr.invited)
+	}
+}
+
+// TestCandidatesLoseEachOther: neither is dismissed because the other says so, and each
+// enters.
+func TestCandidatesLoseEachOther(t *testing.T) {
+	tr := newPendingTrial(t, 2)
+	tr.admit(2, "a")
+	tr.linked(2, 0, 1)
+	tr.admit(3, "b")
+	tr.arbiter.Lost(tr.now, node(2).ID, node(3).ID, "a lie")
+	tr.arbiter.Lost(tr.now, node(3).ID, node(2).ID, "another")
+	tr.linked(3, 0, 1)
+	tr.pass(time.Minute)
+	if len(tr.dismissed) > 0 || !tr.called {
+		t.Errorf("dismissed: %v, called: %v", tr.dismissed, tr.called)
+	}
+}
+
+// TestHoldoff: one that fails again and again waits longer each time, also with another
+// key from the same place; from elsewhere others do not.
+func TestHoldoff(t *testing.T) {
+	tr := newPendingTrial(t, 1)
+	var gaps []time.Duration
+	for i := 1; i < 12; i++ {
+		tr.admit(i, "liar")
+		began := tr.now
+		for tr.invited[i] == 0 {
+			tr.pass(100 * time.Millisecond)
+		}
+		gaps = append(gaps, tr.now.Sub(began))
+		tr.linked(i)
+		tr.pass(confirmTimeout)
+		if tr.dismissed[i] == "" {
+			t.Fatalf("node %d is not dismissed", i)
+		}
+	}
+	for i := 2; i < len(gaps); i++ {
+		if want := min(holdoffFirst<<(i-2), holdoffMax); gaps[i] < want || gaps[i] > want+time.Second {
+			t.Errorf("attempt %d is held off for %v, want %v", i+1, gaps[i], want)
+		}
+	}
+	if gaps[0] > 0 || gaps[1] > 0 {
+		t.Errorf("the first attempts from one place are held off for %v and %v", gaps[0], gaps[1])
+	}
+	tr.admit(20, "liar")
+	tr.admit(21, "elsewhere")
+	if tr.invited[20] != 0 || tr.invited[21] == 0 {
+		t.Errorf("invited: %v, want the one from elsewhere", tr.invited)
+	}
+}
+
+// TestHoldoffIsBounded: it remembers the last failures of so many, for so long.
+func TestHoldoffIsBounded(t *testing.T) {
+	h := newHoldoff()
+	for i := range 3 * holdoffEntries {
+		h.fail(start.Add(time.Duration(i)*time.Millisecond), node(i).ID, fmt.Sprint(i))
+	}
+	if len(h.entries) != holdoffEntries {
+		t.Errorf("%d entries, want %d", len(h.entries), holdoffEntries)
+	}
+	last := node(3*holdoffEntries - 1).ID
+	if h.until(start, last, "").IsZero() {
+		t.Error("the last failure is forgotten")
+	}
+	if late := start.Add(holdoffKeep + time.Minute); !h.until(late, last, "").IsZero() {
+		t.Error("a failure still counts much later")
+	}
+	h = newHoldoff()
+	h.fail(start, last, "x")
+	h.fail(start, node(1).ID, "x")
+	h.fail(start, node(2).ID, "x")
+	if !h.isSuspect(start, "x") {
+		t.Error("three failures do not make an origin suspect")
+	}
+	h.succeed(last, "x")
+	if h.isSuspect(start, "x") || !h.until(start, last, "").IsZero() {
+		t.Error("a node that has come through is held off")
+	}
+}
+
+// TestFullOfOneOrigin: candidates from one place cannot keep others from waiting.
+func TestFullOfOneOrigin(t *testing.T) {
+	tr := newPendingTrial(t, 1)
+	for i := range waitingMax {
+		tr.index[node(1+i).ID] = 1 + i
+		if err := tr.pending.Admit(node(1+i), AnyRank, false, "liar"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.pending.Admit(node(1+waitingMax), AnyRank, false, "liar"); err == nil {
+		t.Error("one more from the same place is let in")
+	}
+	tr.admit(2+waitingMax, "elsewhere")
+	if n := tr.pending.Waiting(); n != waitingMax {
+		t.Errorf("%d wait, want %d", n, waitingMax)
+	}
+	if why := tr.dismissed[waitingMax]; !strings.Contains(why, "from the same address") {
+		t.Errorf("dismissed: %v, want the last one that came", tr.dismissed)
+	}
+}
+
+// TestLeaversAreNotHeldOff: nodes of one address that enter and leave again in good order
+// have come through, however many they are.
+func TestLeaversAreNotHeldOff(t *testing.T) {
+	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
+	var s State
+	v, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewArbiter(v, l)
+	next := func(leaver NodeID) {
+		t.Helper()
+		for _, n := range v.Nodes {
+			c.Rest(start, n.ID, v.Epoch, n.ID == leaver, time.Minute)
+		}
+		r, ok := c.Tick(start)
+		if v, err = s.ApplyAll(r.Entries); !ok || err != nil {
+			t.Fatalf("got decision %+v (%v), want a view", r, err)
+		}
+		c.Adopt(v)
+	}
+	for i := 2; i < 10; i++ {
+		if err := l.Admit(node(i), AnyRank, false, "address"); err != nil {
+			t.Fatal(err)
+		}
+		r, ok := c.Tick(start)
+		if !ok || r.Invitation == nil {
+			t.Fatalf("node %d: got decision %+v, want an invitation at once", i, r)
+		}
+		c.Linked(node(i).ID, r.Invitation.Number)
+		confirmAll(c, 2, i)
+		c.Tick(start) // calls all nodes to rest
+		next(NodeID{})
+		next(node(i).ID)
+	}
+}

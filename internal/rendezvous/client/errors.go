@@ -1,0 +1,44 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrSeedGone says that the seed went away, or fell silent.
+	ErrSeedGone = errors.New("went away")
+	// ErrLeft says that this node has left the world in good order.
+	ErrLeft = errors.New("has left the world")
+)
+
+// A FailedError says that the world did not form after this node was admitted
+// to it. All nodes of the world get the same text.
+type FailedError struct {
+	Seed string // address
+	Text string // names who failed
+}
+
+func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
+
+// A RemovedError says that this node is not in the world any more that it was
+// in, although it lives: others have lost it.
+type RemovedError struct {
+	Seed string // address
+	Text string // why
+}
+
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("seed %s has removed this node from the world: %s", e.Seed, e.Text)
+}
+
+// A DismissedError says that this node was not let into a world that has formed,
+// and why.
+type DismissedError struct {
+	Seed string // address
+	Text string
+}
+
+func (e *DismissedError) Error() string {
+	return fmt.Sprintf("seed %s does not let this node in: %s", e.Seed, e.Text)
+}

@@ -1,0 +1,220 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A Request is what a node asks of a seed.
+type Request struct {
+	// Token is the cluster token. It may be missing or weak only if the seed
+	// is reached over loopback.
+	Token pki.Token
+
+	// Advertise are the addresses under which others shall reach this node.
+	// If there are none, the seed takes the one that it sees, and then
+	// Candidates.
+	Advertise  []string
+	Candidates []string
+
+	// Port is the port at which this node listens. 0: the one that the conn comes
+	// from, as is assumed for any conn over QUIC.
+	Port int
+
+	// Endpoints are where the transports of this node listen, and Listen starts
+	// those whose address depends on its identity: it returns their endpoints. It
+	// is called before each attempt to join, with the identity that the node
+	// will have if it is admitted; what it started before is of no use then. Nil
+	// starts nothing.
+	Endpoints []membership.Endpoint
+	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
+
+	// Host is the same for all nodes of one host, and only for them. If it is
+	// empty, the seed takes the address that it sees.
+	Host string
+
+	// Name is for people: hostname:pid.
+	Name string
+
+	// Rank is the only rank that this node accepts, nil: any.
+	Rank *int
+
+	// Spare has the node wait until it can replace another that has gone.
+	Spare bool
+
+	// Expect is called with nodes that will connect themselves to this one. It must not
+	// block; nil ignores.
+	Expect func(nodes []membership.Node)
+
+	// Forget is called with nodes that it was called with, and that will not be in the
+	// world. It must not block; nil ignores.
+	Forget func(id membership.NodeID)
+
+	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
+	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine
+	// of its own, for which Session.Close waits, and must not block for long. Nil
+	// says nothing.
+	Status func() []byte
+
+	// Log gets what happens. Nil means nowhere.
+	Log *slog.Logger
+
+	// Patience is how long a Session waits for a seed that lasts to be back before those
+	// who wait for it get an error: 0 is 30 seconds, less than 0 for ever. It goes on
+	// looking for one.
+	Patience time.Duration
+
+	// Key is that of the node. Nil means a new one.
+	Key *pki.Key
+
+	Limits handshake.Limits // zero: the defaults
+	seeds  Seeds            // where others are
+	again  bool             // a seed has admitted the node before
+	epoch  uint64           // of the newest view that it has then
+}
+
+// message is the request as it is sent over a conn, with a signing request of the
+// key.
+func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRequest, error) {
+	csr, err := key.RequestOver(conn.Secured.ConnectionState())
+	if err != nil {
+		return wire.JoinRequest{}, err
+	}
+	if r.Port < 0 || r.Port > 65535 {
+		return wire.JoinRequest{}, fmt.Errorf("%w: port %d", handshake.ErrRequest, r.Port)
+	}
+	port := uint16(r.Port)
+	if conn.Class == transport.ClassQUIC {
+		port = 0 // The conn comes from there, as far as no NAT has changed it.
+	}
+	rank := wire.AnyRank
+	if r.Rank != nil {
+		if rank = *r.Rank; rank < 0 || rank > 1<<31-1 {
+			return wire.JoinRequest{}, fmt.Errorf("%w: rank %d", handshake.ErrRequest, rank)
+		}
+	}
+	return wire.JoinRequest{
+		CSR:        csr,
+		Advertised: r.Advertise,
+		Extra:      r.Candidates[:min(len(r.Candidates), handshake.AddrsMax)],
+		Port:       port,
+		Host:       r.Host,
+		Name:       r.Name,
+		Rank:       int32(rank),
+		Spare:      r.Spare,
+		Again:      r.again,
+		Epoch:      r.epoch,
+		Endpoints:  handshake.EndpointsMessage(r.Endpoints),
+	}, nil
+}
+
+// Join asks the seed at the other end of conn for a place in the world. It
+// returns as soon as the node has one; the world may still be incomplete.
+//
+// Join takes the conn over: an error closes it, and so does a ctx that ends
+// while Join runs. A refusal is a *handshake.RefusedError.
+func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, error) {
+	s := newSession(conn, req)
+	if err := s.admit(ctx, req); err != nil {
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// admit is join that takes the conn over.
+func (s *Session) admit(ctx context.Context, req Request) error {
+	conn := s.conn.Conn
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err := s.join(ctx, req)
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return s.failure("joining at", err)
+	}
+	return nil
+}
+
+// failure says which seed an error is about, and what was being done.
+func (s *Session) failure(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if r, ok := errors.AsType[*handshake.RefusedError](err); ok {
+		return r // says by whom
+	}
+	if e, ok := errors.AsType[*handshake.ElsewhereError](err); ok {
+		return e
+	}
+	if errors.Is(err, handshake.ErrFalseSeed) {
+		return fmt.Errorf("seed %s %w", s.seed, err)
+	}
+	return fmt.Errorf("%s seed %s: %w", doing, s.seed, err)
+}
+
+func (s *Session) join(ctx context.Context, req Request) error {
+	cluster, err := s.conn.Call(ctx, req.Token, s.lim.Step)
+	if err != nil {
+		return err
+	}
+	key := req.Key
+	if key == nil {
+		if key, err = pki.NewKey(); err != nil {
+			return err
+		}
+	}
+	if req.Listen != nil && !req.again {
+		more, err := req.Listen(ctx, cluster, key.ID())
+		if err != nil {
+			return fmt.Errorf("%w: %w", handshake.ErrRequest, err)
+		}
+		req.Endpoints = slices.Concat(req.Endpoints, more)
+		s.req.Endpoints = req.Endpoints
+	}
+	m, err := req.message(key, transport.CapabilitiesOf(s.conn.Conn))
+	if err != nil {
+		return err
+	}
+	if err := s.conn.Write(time.Now().Add(s.lim.Step), m); err != nil {
+		return err
+	}
+	answer, err := s.conn.ReadReply(time.Now().Add(s.lim.Step))
+	if err != nil {
+		return err
+	}
+	admitted, ok := answer.(wire.JoinAdmitted)
+	if !ok {
+		return fmt.Errorf("asked for a place, was sent a %T", answer)
+	}
+	s.Identity, err = pki.NewIdentity(key, admitted.Certificate, admitted.CA)
+	if err != nil {
+		return err
+	}
+	if got := s.Identity.Cluster(); got != cluster || key.ID() != admitted.ID {
+		return fmt.Errorf("admitted to cluster %s as node %v, asked for cluster %s as node %v",
+			got, membership.NodeID(admitted.ID), cluster, key.ID())
+	}
+	s.ID = key.ID()
+	s.Observed = admitted.Observed
+	s.World = int(admitted.World)
+	s.lasting, s.certificate = admitted.Lasting, admitted.Certificate
+	s.req.Key, s.req.again = key, true
+	for _, addr := range admitted.Seeds {
+		if !slices.Contains(s.req.seeds.Addrs, addr) {
+			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What a seed that has proved the token, but is broken, must not do.
+func TestSessionChecksTheSeed(t *testing.T) {
+	node := func(b byte) wire.JoinNode { return wire.JoinNode{ID: [16]byte{b}, Addrs: []string{"10.0.0.1:1"}} }
+	self := node(1)
+	view := wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, node(2)}}
+	for name, messages := range map[string][]wire.JoinMessage{
+		"a view without this node": {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{node(2), node(3)}}},
+		"a node twice":             {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, self}}},
+		"no address":               {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, {ID: [16]byte{2}}}}},
+		"too small a world":        {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self}}},
+		"epoch zero":               {wire.JoinView{Nodes: view.Nodes}},
+		"two views":                {view, view},
+		"formed without a view":    {wire.JoinFormed{Epoch: 1}},
+		"another view has formed":  {view, wire.JoinFormed{Epoch: 2}},
+		"formed twice":             {view, wire.JoinFormed{Epoch: 1}, wire.JoinFormed{Epoch: 1}},
+		"a message of nodes":       {wire.JoinReady{}},
+	} {
+		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{})
+		s.ID, s.World = membership.NodeID(self.ID), 2
+		var err error
+		for _, m := range messages {
+			if err != nil {
+				t.Errorf("%s: too early: %v", name, err)
+			}
+			err = s.handle(m)
+		}
+		if err == nil || !strings.Contains(err.Error(), "seed 10.0.0.9:7946") {
+			t.Errorf("%s: error %v, want one that names the seed", name, err)
+		}
+	}
+}
+
+// expected are the nodes that a node expects.
+type expected map[membership.NodeID]bool
+
+func (e expected) add(nodes []membership.Node) {
+	for _, n := range nodes {
+		e[n.ID] = true
+	}
+}
+
+func (e expected) remove(id membership.NodeID) { delete(e, id) }
+
+// A node does not remember candidates that do not enter.
+func TestForgottenCandidate(t *testing.T) {
+	e := make(expected)
+	s := newSession(nowhere{}, Request{Expect: e.add, Forget: e.remove})
+	n := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}
+	s.setExpected([]membership.Node{n}, false)
+	s.Link(n.ID, true)
+	s.setForgotten(n.ID)
+	if len(e) > 0 || len(s.expected) > 0 || len(s.links) > 0 {
+		t.Errorf("it remembers %v, %v and the links %v", e, s.expected, s.links)
+	}
+}
+
+// TestExpectedIsWhole: a node that gets the whole list of those to expect forgets others.
+func TestExpectedIsWhole(t *testing.T) {
+	g := make(expected)
+	s := newSession(nowhere{}, Request{Expect: g.add, Forget: g.remove})
+	one, two := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}, membership.Node{ID: membership.NodeID{2}, Addrs: []string{"b"}}
+	s.setExpected([]membership.Node{one}, false)
+	s.setExpected([]membership.Node{two}, false)
+	if !g[one.ID] || !g[two.ID] {
+		t.Fatalf("it expects %v", g)
+	}
+	s.setExpected([]membership.Node{two}, true)
+	if g[one.ID] || !g[two.ID] {
+		t.Errorf("it expects %v, want the second", g)
+	}
+	s.setExpected(nil, true)
+	if g[two.ID] || len(s.expected) > 0 {
+		t.Errorf("it expects %v, want none", g)
+	}
+}
+
+// nowhere is the address of a connection that carries nothing.
+type nowhere struct {
+	transport.Conn
+	addr string
+}
+
+func (n nowhere) RemoteAddr() string { return n.addr }

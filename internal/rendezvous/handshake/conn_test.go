@@ -1,0 +1,68 @@
+package handshake
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A haltingReceiver has nothing to read for so many deadlines, however far they are
+// from each other, and then what is in its buffer, a byte at a time.
+type haltingReceiver struct {
+	transport.Receiver
+	silent int
+	bytes.Buffer
+}
+
+func (r *haltingReceiver) SetReadDeadline(time.Time) error { return nil }
+
+func (r *haltingReceiver) Read(p []byte) (int, error) {
+	if r.silent > 0 {
+		r.silent--
+		return 0, os.ErrDeadlineExceeded
+	}
+	return r.Buffer.Read(p[:1])
+}
+
+// TestReadWithin: a process that was stopped, so that a deadline has passed, or machine and
+// peer with it, hears what comes then; a peer that stays silent is noticed.
+func TestReadWithin(t *testing.T) {
+	for silent := range silenceParts + 1 {
+		in := &haltingReceiver{silent: silent}
+		in.Write(Frame(wire.JoinRest{Epoch: 7, Within: 3}))
+		m, err := (&Conn{in: in}).ReadWithin(time.Second)
+		switch {
+		case silent == silenceParts:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("from a silent peer: %v, %v", m, err)
+			}
+		case err != nil || m != wire.JoinMessage(wire.JoinRest{Epoch: 7, Within: 3}):
+			t.Errorf("after %d parts of the time: %v, %v", silent, m, err)
+		}
+	}
+}
+
+func TestOutbox(t *testing.T) {
+	o := NewOutbox()
+	o.Post([]byte("a"))
+	o.Post([]byte("b"))
+	if frames, last := o.take(); last || len(frames) != 2 {
+		t.Errorf("%q, last %v", frames, last)
+	}
+	o.Close([]byte("c"))
+	o.Post([]byte("too late"))
+	o.Close([]byte("twice"))
+	frames, last := o.take()
+	if !last || !slices.EqualFunc(frames, []string{"c"}, func(b []byte, s string) bool { return string(b) == s }) {
+		t.Errorf("%q, last %v", frames, last)
+	}
+	if len(o.wake) != 1 {
+		t.Error("nobody is woken")
+	}
+}

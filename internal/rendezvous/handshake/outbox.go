@@ -1,0 +1,81 @@
+package handshake
+
+import (
+	"sync"
+	"time"
+)
+
+// An Outbox queues frames for a Conn. Post never blocks, so that a slow peer delays only its
+// own messages. The course of a formation bounds the length of the queue.
+type Outbox struct {
+	wake chan struct{} // one token: there is something to do
+
+	mu     sync.Mutex
+	queue  [][]byte
+	closed bool // nothing comes after queue
+}
+
+// NewOutbox returns an empty Outbox.
+func NewOutbox() *Outbox { return &Outbox{wake: make(chan struct{}, 1)} }
+
+// Post queues a frame.
+func (o *Outbox) Post(frame []byte) { o.put(frame, false) }
+
+// Close queues a last frame unless that is nil. The Conn ends when it is written.
+func (o *Outbox) Close(frame []byte) { o.put(frame, true) }
+
+func (o *Outbox) put(frame []byte, last bool) {
+	o.mu.Lock()
+	if !o.closed {
+		if frame != nil {
+			o.queue = append(o.queue, frame)
+		}
+		o.closed = last
+	}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Len returns the number of queued frames.
+func (o *Outbox) Len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue)
+}
+
+func (o *Outbox) take() (frames [][]byte, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	frames, o.queue = o.queue, nil
+	return frames, o.closed
+}
+
+// Run writes what is posted until the Outbox is closed or the Conn ends, and calls tick,
+// which may post, at every interval. Then it closes the Conn.
+func (c *Conn) Run(o *Outbox, lim Limits, interval time.Duration, tick func()) {
+	defer c.Conn.Close()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		frames, last := o.take()
+		for _, f := range frames {
+			if err := c.writeFrame(time.Now().Add(lim.Write), f); err != nil {
+				return
+			}
+		}
+		if last {
+			c.Finish(lim.Linger)
+			return
+		}
+		select {
+		case <-o.wake:
+		case <-ticker.C:
+			tick()
+		case <-c.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package raftlog
+
+import (
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+const (
+	// termLeap bounds the term of a message: it may exceed the term of this seed by
+	// so much. Terms grow by one in each election, and a seed that nobody hears does
+	// not raise its own; one that is far ahead was made up, and would bring the
+	// term of all seeds to where no election can raise it any more.
+	termLeap = 1 << 20
+	// indexMax is the largest index of an entry in a message. Raft computes with
+	// indexes, and panics where they overflow.
+	indexMax = 1 << 60
+)
+
+// refuse reports why a message is none that a seed sends. Raft trusts the numbers in
+// messages, and panics or forgets committed entries if they make no sense; but any
+// holder of the token of the seeds can send messages. Last is the index of the last
+// entry here.
+func (l *Log) refuse(m *raftpb.Message, last uint64) error {
+	status := l.raft.BasicStatus()
+	switch {
+	case m.GetTerm() > status.GetTerm()+termLeap:
+		return fmt.Errorf("%v of term %d, at most %d is expected", m.GetType(), m.GetTerm(), status.GetTerm()+termLeap)
+	case m.GetLogTerm() > m.GetTerm():
+		return fmt.Errorf("%v of term %d about an entry of the later term %d", m.GetType(), m.GetTerm(), m.GetLogTerm())
+	case m.GetIndex() > indexMax:
+		return fmt.Errorf("%v about entry %d, at most %d is possible", m.GetType(), m.GetIndex(), uint64(indexMax))
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		return l.refuseEntries(m, status.GetCommit())
+	case raftpb.MsgAppResp:
+		if m.GetIndex() > last {
+			return fmt.Errorf("it says that it has entry %d, the last one is %d", m.GetIndex(), last)
+		}
+		if m.GetReject() && m.GetRejectHint() > m.GetIndex() {
+			return fmt.Errorf("it refuses entry %d and proposes the later entry %d", m.GetIndex(), m.GetRejectHint())
+		}
+	case raftpb.MsgSnap:
+		return l.refuseSnapshot(m)
+	}
+	return nil
+}
+
+// refuseEntries refuses entries that do not follow each other, or that contradict
+// committed entries.
+func (l *Log) refuseEntries(m *raftpb.Message, commit uint64) error {
+	term := m.GetLogTerm()
+	for i, e := range m.GetEntries() {
+		if want := m.GetIndex() + 1 + uint64(i); e.GetIndex() != want {
+			return fmt.Errorf("entry %d where entry %d follows", e.GetIndex(), want)
+		}
+		if e.GetTerm() < term || e.GetTerm() > m.GetTerm() {
+			return fmt.Errorf("entry %d of term %d, after one of term %d and in a message of term %d", e.GetIndex(), e.GetTerm(), term, m.GetTerm())
+		}
+		term = e.GetTerm()
+		if e.GetIndex() > commit {
+			continue
+		}
+		if ours, err := l.memory.Term(e.GetIndex()); err == nil && ours != term {
+			return fmt.Errorf("entry %d of term %d contradicts the one of term %d that was agreed on", e.GetIndex(), term, ours)
+		}
+	}
+	return nil
+}
+
+// refuseSnapshot refuses a snapshot with impossible numbers, members that are none of
+// the seeds, or a state that the Machine does not take.
+func (l *Log) refuseSnapshot(m *raftpb.Message) error {
+	data := m.GetSnapshot().GetMetadata()
+	if data.GetIndex() == 0 || data.GetIndex() > indexMax || data.GetTerm() == 0 || data.GetTerm() > m.GetTerm() {
+		return fmt.Errorf("snapshot of entry %d and term %d in a message of term %d", data.GetIndex(), data.GetTerm(), m.GetTerm())
+	}
+	conf := data.GetConfState()
+	for _, ids := range [][]uint64{conf.GetVoters(), conf.GetLearners(), conf.GetVotersOutgoing(), conf.GetLearnersNext()} {
+		for _, id := range ids {
+			if !slices.Contains(l.cfg.Seeds, seedOf(id)) {
+				return fmt.Errorf("snapshot with the member %x, which is of none of the seeds %x", id, l.cfg.Seeds)
+			}
+		}
+	}
+	if err := l.cfg.Machine.Check(m.GetSnapshot().GetData()); err != nil {
+		return fmt.Errorf("snapshot of entry %d: %w", data.GetIndex(), err)
+	}
+	return nil
+}

@@ -1,0 +1,495 @@
+package raftlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A book is a Machine that keeps all changes, and whoever leads.
+type book struct {
+	mu     sync.Mutex
+	lines  [][]byte
+	leader uint64
+	term   uint64
+	behind []uint64 // seeds that lack changes, as a leader was told last
+	// started is how many lines there were when a leader became known first; -1: none has.
+	started int
+}
+
+func (b *book) Apply(change []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, bytes.Clone(change))
+}
+
+func (b *book) Lead(seed, term uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leader, b.term = seed, term
+	if seed != 0 && b.started < 0 {
+		b.started = len(b.lines)
+	}
+}
+
+func (b *book) Snapshot() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []byte
+	for _, l := range b.lines {
+		all = append(binary.BigEndian.AppendUint32(all, uint32(len(l))), l...)
+	}
+	return all
+}
+
+func (b *book) Check([]byte) error { return nil }
+
+func (b *book) Restore(state []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = nil
+	for len(state) > 0 {
+		n := binary.BigEndian.Uint32(state)
+		b.lines = append(b.lines, bytes.Clone(state[4:4+n]))
+		state = state[4+n:]
+	}
+	return nil
+}
+
+func (b *book) state() (lines [][]byte, leader, term uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.lines), b.leader, b.term
+}
+
+// A group is several seeds and the network between them.
+type group struct {
+	t     *testing.T
+	dir   string
+	seeds []uint64
+
+	mu    sync.Mutex
+	logs  map[uint64]*Log
+	books map[uint64]*book
+	cut   map[uint64]bool // seeds that nobody reaches
+	loss  float64
+	wg    sync.WaitGroup
+	// forget are seeds that start with ForgetState, and caught tells that they have caught
+	// up since.
+	forget map[uint64]bool
+	caught map[uint64]*watch
+}
+
+func newGroup(t *testing.T, n int) *group {
+	g := &group{t: t, dir: t.TempDir(), logs: make(map[uint64]*Log), books: make(map[uint64]*book), caught: make(map[uint64]*watch), cut: make(map[uint64]bool)}
+	for i := range n {
+		g.seeds = append(g.seeds, uint64(i+1)<<40)
+	}
+	for _, id := range g.seeds {
+		g.start(id)
+	}
+	t.Cleanup(func() {
+		for _, id := range g.seeds {
+			g.kill(id)
+		}
+		g.wg.Wait()
+	})
+	return g
+}
+
+func (g *group) path(id uint64) string { return filepath.Join(g.dir, fmt.Sprint(id)) }
+
+func (g *group) start(id uint64) {
+	g.t.Helper()
+	b := &book{started: -1}
+	w := &watch{Handler: slog.DiscardHandler}
+	l, err := Open(Config{Log: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.logs[id], g.books[id], g.caught[id] = l, b, w
+	g.mu.Unlock()
+}
+
+func (g *group) send(from, to uint64, m []byte) {
+	g.mu.Lock()
+	l, lost := g.logs[to], g.cut[from] || g.cut[to] || rand.Float64() < g.loss
+	g.mu.Unlock()
+	if l != nil && !lost {
+		g.wg.Go(func() { l.Step(from, m) })
+	}
+}
+
+// kill ends a seed, whose directory stays.
+func (g *group) kill(id uint64) {
+	g.mu.Lock()
+	l := g.logs[id]
+	delete(g.logs, id)
+	delete(g.books, id)
+	g.mu.Unlock()
+	if l != nil {
+		l.Close()
+	}
+}
+
+func (g *group) isolate(id uint64, cut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut[id] = cut
+}
+
+// until waits for something that is soon to be the case.
+func (g *group) until(what string, ok func() bool) {
+	g.t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			g.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// leader waits for a seed that leads, and is none of some.
+func (g *group) leader(but ...uint64) (id, term uint64) {
+	g.t.Helper()
+	g.until("a seed leads", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for seed, b := range g.books {
+			if _, leads, at := b.state(); leads == seed && !slices.Contains(but, seed) {
+				id, term = seed, at
+				return true
+			}
+		}
+		return false
+	})
+	return id, term
+}
+
+// propose has a change made, however often the leader changes meanwhile. As long as
+// one leads, what has been proposed to it is waited for: twice would be two changes.
+func (g *group) propose(change string, but ...uint64) {
+	g.t.Helper()
+	g.until("change "+change, func() bool {
+		id, term := g.leader(but...)
+		g.mu.Lock()
+		l := g.logs[id]
+		g.mu.Unlock()
+		l.Propose(term, []byte(change))
+		for range 10_000 {
+			g.mu.Lock()
+			b := g.books[id]
+			g.mu.Unlock()
+			if lines, leader, at := b.state(); slices.ContainsFunc(lines, func(l []byte) bool { return string(l) == change }) {
+				return true
+			} else if leader != id || at != term {
+				return false
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return false
+	})
+}
+
+// agree waits until some seeds have the same changes, so many, and returns them.
+func (g *group) agree(n int, seeds ...uint64) (lines [][]byte) {
+	g.t.Helper()
+	g.until(fmt.Sprintf("all agree on %d changes", n), func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for i, id := range seeds {
+			l, _, _ := g.books[id].state()
+			if i == 0 {
+				lines = l
+			}
+			if len(l) < n || !slices.EqualFunc(l, lines, bytes.Equal) {
+				return false
+			}
+		}
+		return true
+	})
+	return lines
+}
+
+func TestOneSeed(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	id := g.seeds[0]
+	for i := range 3 * keepEntries { // Snapshots take the place of most.
+		g.propose(fmt.Sprint("change ", i))
+	}
+	const tries = 3 // on a busy machine
+	for try := range tries {
+		g.kill(id)
+		began := time.Now()
+		g.start(id)
+		lines := g.agree(3*keepEntries+try, id)
+		if string(lines[700]) != "change 700" || len(lines) != 3*keepEntries+try {
+			t.Errorf("%d changes, the 700th is %q", len(lines), lines[700])
+		}
+		g.propose(fmt.Sprint("one more ", try))
+		d := time.Since(began)
+		if d <= tick*electionTicks {
+			return
+		}
+		t.Logf("led after %v", d)
+	}
+	t.Error("a seed that is alone need not wait for others")
+}
+
+func TestSeedsAgree(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			g := newGroup(t, n)
+			for i := range 20 {
+				g.propose(fmt.Sprint(i))
+			}
+			g.agree(20, g.seeds...)
+		})
+	}
+}
+
+// What was agreed on is still there when the seed that led has died, and when all
+// have.
+func TestLeaderDies(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	var dead uint64
+	for i := range 4 {
+		g.propose(fmt.Sprint("round ", i))
+		id, _ := g.leader()
+		g.kill(id)
+		for _, other := range g.seeds {
+			g.mu.Lock()
+			l := g.logs[other]
+			g.mu.Unlock()
+			if l != nil {
+				l.Gone(id)
+			}
+		}
+		began := time.Now()
+		g.propose(fmt.Sprint("after ", i))
+		t.Logf("a change %v after the leader had gone", time.Since(began))
+		g.start(id)
+		dead = id
+	}
+	g.agree(8, g.seeds...)
+	for _, id := range g.seeds {
+		g.kill(id)
+	}
+	for _, id := range g.seeds {
+		g.start(id)
+	}
+	g.propose("again")
+	if lines := g.agree(9, g.seeds...); string(lines[0]) != "round 0" || len(lines) != 9 {
+		t.Errorf("seed %x was started again with %d changes, the first is %q", dead, len(lines), lines[0])
+	}
+}
+
+// A seed that most others do not reach ceases to lead, and what it proposes by then
+// is never made.
+func TestLeaderCutOff(t *testing.T) { synctest.Test(t, testLeaderCutOff) }
+
+func testLeaderCutOff(t *testing.T) {
+	g := newGroup(t, 3)
+	g.propose("before")
+	old, term := g.leader()
+	g.isolate(old, true)
+	g.mu.Lock()
+	l, b := g.logs[old], g.books[old]
+	g.mu.Unlock()
+	l.Propose(term, []byte("nobody agrees"))
+	g.propose("others", old)
+	g.until("it ceases to lead", func() bool { _, leader, _ := b.state(); return leader != old })
+	g.isolate(old, false)
+	for _, line := range g.agree(2, g.seeds...) {
+		if string(line) == "nobody agrees" {
+			t.Error("one seed alone has made a change")
+		}
+	}
+	l.Propose(term, []byte("too late"))
+	g.propose("last")
+	for _, line := range g.agree(3, g.seeds...) {
+		if string(line) == "too late" {
+			t.Error("a change of a term that is over was made")
+		}
+	}
+}
+
+// A seed that was away for long is sent a snapshot.
+func TestSeedCatchesUp(t *testing.T) { synctest.Test(t, testSeedCatchesUp) }
+
+func testSeedCatchesUp(t *testing.T) {
+	g := newGroup(t, 3)
+	leader, _ := g.leader()
+	late := g.seeds[0]
+	if late == leader {
+		late = g.seeds[1]
+	}
+	g.kill(late)
+	for i := range 2 * keepEntries {
+		g.propose(fmt.Sprint(i))
+	}
+	g.start(late)
+	g.agree(2*keepEntries, g.seeds...)
+}
+
+func TestLossyNetwork(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	g.loss = 0.1
+	for i := range 20 {
+		g.propose(fmt.Sprint(i))
+	}
+	g.agree(20, g.seeds...)
+}
+
+func TestDirectoryOfAnother(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	id, dir := g.seeds[0], g.path(g.seeds[0])
+	open := func(self uint64, seeds ...uint64) error {
+		l, err := Open(Config{Self: self, Seeds: seeds, Dir: dir, Machine: new(book), Send: func(uint64, []byte) {}})
+		if err == nil {
+			l.Close()
+		}
+		return err
+	}
+	if err := open(id, id); err == nil {
+		t.Error("two seeds use one directory")
+	}
+	g.kill(id)
+	for _, seeds := range [][]uint64{{7}, {7, id}, {id, 7}} {
+		if err := open(seeds[0], seeds...); err == nil {
+			t.Errorf("seed %x of %x takes the directory of seed %x", seeds[0], seeds, id)
+		}
+	}
+	if err := open(id, id); err != nil {
+		t.Error(err)
+	}
+	if err := open(id); err == nil {
+		t.Error("a seed that is none of the seeds")
+	}
+}
+
+// A seed whose directory was emptied does not take part again: others may have
+// counted on what it had agreed to.
+func TestLostDirectory(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	g.propose("something")
+	g.agree(1, g.seeds...)
+	leader, _ := g.leader()
+	lost := g.seeds[0]
+	if lost == leader {
+		lost = g.seeds[1]
+	}
+	g.kill(lost)
+	before := g.dir
+	g.dir = t.TempDir()
+	g.start(lost)
+	g.dir = before
+	g.mu.Lock()
+	l := g.logs[lost]
+	g.mu.Unlock()
+	<-l.Done()
+	if !errors.Is(l.Err(), ErrLost) {
+		t.Errorf("error %v, want ErrLost", l.Err())
+	}
+	if err := l.Step(leader, nil); err == nil {
+		t.Error("it still takes messages")
+	}
+}
+
+func TestStrangeMessages(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	g.propose("something")
+	id, _ := g.leader()
+	l := g.logs[id]
+	for _, m := range [][]byte{nil, {1, 2, 3}, bytes.Repeat([]byte{0xff}, 100)} {
+		if err := l.Step(g.seeds[0], m); err == nil {
+			t.Errorf("%x is a message", m)
+		}
+	}
+	g.propose("goes on")
+}
+
+// Logs that do not fit together are an error, and no end of the process.
+func TestMixedDirectories(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	for i := range 5 {
+		g.propose(fmt.Sprint(i))
+	}
+	g.agree(5, g.seeds...)
+	// Two of three seeds have lost theirs, and agree on something else.
+	for _, id := range g.seeds {
+		g.kill(id)
+	}
+	before := g.dir
+	g.dir = t.TempDir()
+	for _, id := range g.seeds[:2] {
+		g.start(id)
+	}
+	for i := range 3 {
+		g.propose(fmt.Sprint("other ", i))
+	}
+	g.mu.Lock()
+	logs := []*Log{g.logs[g.seeds[0]], g.logs[g.seeds[1]]}
+	g.mu.Unlock()
+	fresh := g.dir
+	g.dir = before
+	g.start(g.seeds[2])
+	g.dir = fresh
+	g.mu.Lock()
+	logs = append(logs, g.logs[g.seeds[2]])
+	g.mu.Unlock()
+	for _, l := range logs {
+		select {
+		case <-l.Done():
+			if err := l.Err(); !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrLost) {
+				t.Errorf("error %v", err)
+			}
+			return
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+func TestUnwantedMessages(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	g.propose("something")
+	id, term := g.leader()
+	from := g.seeds[0]
+	if from == id {
+		from = g.seeds[1]
+	}
+	for _, typ := range []raftpb.MessageType{raftpb.MsgTimeoutNow, raftpb.MsgTransferLeader, raftpb.MsgProp, raftpb.MsgHup, raftpb.MsgStorageAppendResp, raftpb.MsgReadIndex} {
+		b, err := proto.Marshal(&raftpb.Message{Type: typ.Enum(), From: &from, To: &id, Term: &term})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.logs[id].Step(from, b); err == nil {
+			t.Errorf("a seed takes a %v", typ)
+		}
+	}
+	g.propose("goes on")
+}

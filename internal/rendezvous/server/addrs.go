@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// addresses are those under which other nodes try to reach one that asks to
+// join, in the order in which they try them.
+//
+// An address that the node was told to advertise is believed, and nothing is
+// added to it. Else the first is where its packets come from: over QUIC a node uses
+// one socket for everything, so this is where it listens, and what a node believes
+// of itself is often wrong (a wildcard, loopback, an address of a container). If
+// the conn has a socket of its own, as over TCP, the node says the port at which it
+// listens. Its own candidates follow.
+func addresses(observed string, req wire.JoinRequest) ([]string, error) {
+	port := req.Port
+	seen, err := normalize(observed, 0)
+	if err == nil && port == 0 {
+		_, p, _ := net.SplitHostPort(seen)
+		n, _ := strconv.ParseUint(p, 10, 16)
+		port = uint16(n)
+	}
+	if req.Port != 0 && err == nil { // The conn has a socket of its own, which does not listen.
+		host, _, _ := net.SplitHostPort(seen)
+		seen = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	var list []string
+	add := func(a string) {
+		if !slices.Contains(list, a) && len(list) < handshake.AddrsMax {
+			list = append(list, a)
+		}
+	}
+	if len(req.Advertised) > 0 {
+		for _, a := range req.Advertised {
+			n, err := normalize(a, port)
+			if err != nil {
+				return nil, fmt.Errorf("advertised address %q: %w: %w", a, err, membership.ErrAddress)
+			}
+			add(n)
+		}
+		return list, nil
+	}
+	if err == nil {
+		add(seen)
+	} else if observed != "" && !strings.Contains(observed, ":") {
+		add(observed) // of a transport whose addresses have no ports
+	}
+	for _, a := range req.Extra {
+		if n, err := normalize(a, port); err == nil {
+			add(n)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Extra, membership.ErrAddress)
+	}
+	return list, nil
+}
+
+// normalize writes an address in the one way that views have it, and refuses
+// one that leads nowhere. An address without a port gets the given one.
+func normalize(addr string, port uint16) (string, error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		if port == 0 || addr == "" {
+			return "", errors.New("is not host:port")
+		}
+		host, p = strings.Trim(addr, "[]"), strconv.Itoa(int(port))
+	}
+	if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %q is not a number from 1 to 65535", p)
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && ip.Unmap().IsUnspecified(), host == "":
+		return "", errors.New("names no host")
+	case err == nil:
+		host = ip.Unmap().String()
+	case strings.ContainsAny(host, ":/ \t"):
+		return "", fmt.Errorf("%q is neither a name nor an address", host)
+	default:
+		host = strings.ToLower(host)
+	}
+	return net.JoinHostPort(host, p), nil
+}
+
+// hostOf is a name for the host of a node that does not say on which it is.
+func hostOf(observed string) string {
+	host, _, err := net.SplitHostPort(observed)
+	if err != nil {
+		return observed
+	}
+	return host
+}
+
+// ipv6HostBits is the part of an IPv6 address that a host chooses itself: networks have
+// 64 bits at most.
+const ipv6HostBits = 64
+
+// originOf returns the part of an observed address that a node cannot choose: no port, and
+// the network of an IPv6 address.
+func originOf(observed string) string {
+	host := hostOf(observed)
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if a = a.Unmap().WithZone(""); a.Is6() {
+		if p, err := a.Prefix(128 - ipv6HostBits); err == nil {
+			return p.String()
+		}
+	}
+	return a.String()
+}

@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// serve serves a connection until it ends.
+func (s *Server) serve(c *handshake.Conn) {
+	defer c.Close()
+	stop := context.AfterFunc(s.ctx, func() { c.Close() })
+	defer stop()
+
+	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
+		s.turnAway(c, err)
+		return
+	}
+	m, err := c.Read(time.Now().Add(s.lim.Step), wire.JoinBytesMax)
+	if err != nil {
+		s.turnAway(c, handshake.ReadError(err))
+		return
+	}
+	if peer, ok := m.(wire.JoinPeer); ok {
+		s.peers.serve(c, peer)
+		return
+	}
+	if leader, here := s.whoLeads(); !here {
+		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinElsewhere{Leader: leader})
+		return
+	}
+	switch m := m.(type) {
+	case wire.JoinStatus:
+		err = s.serveStatus(c)
+	case wire.JoinRequest:
+		var node *nodeConn
+		if node, err = s.admit(c, m); err == nil {
+			stop() // Close says goodbye to nodes.
+			s.serveNode(node)
+		}
+	default:
+		err = handshake.Refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)
+	}
+	if err != nil {
+		s.turnAway(c, err)
+	}
+}
+
+// admit gives a node that holds the token a certificate and a place.
+func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, error) {
+	observed, authority := c.RemoteAddr(), s.authority()
+	cert, id, err := authority.Sign(req.CSR, s.cfg.CertificateLife)
+	if err != nil {
+		return nil, handshake.Refuse(wire.RefusedMalformed, "%w", err)
+	}
+	if req.Again && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
+		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
+	}
+	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: handshake.EndpointsOf(req.Endpoints)}
+	if node.Host == "" {
+		node.Host = hostOf(observed)
+	}
+	if node.Addrs, err = addresses(observed, req); err != nil {
+		return nil, handshake.Refuse(wire.RefusedAddress, "%w", err)
+	}
+	admitted := wire.JoinAdmitted{
+		Certificate: cert, CA: authority.Certificate(), ID: id, Observed: observed,
+		World: uint32(s.cfg.World), Lasting: s.durable, Seeds: s.peers.nodeAddrs(),
+	}
+	frame, err := wire.AppendJoin(nil, admitted)
+	if err != nil {
+		return nil, err
+	}
+	n := &nodeConn{
+		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), told: -1,
+	}
+	n.out.Post(frame)
+	if !s.call(func() { err = s.place(n, req.Again, req.Epoch) }) {
+		err = handshake.ErrClosed
+	}
+	return n, err
+}
+
+// place gives a connection its place among the nodes. The node may have had one before, and
+// have the view of an epoch.
+func (s *Server) place(c *nodeConn, again bool, epoch uint64) error {
+	l, r, id := s.state.leader, &s.state.record, c.node.ID
+	if l == nil || l.ending && l.form.Phase() < membership.Failed {
+		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
+	}
+	over := r.over && l.form.Phase() < membership.Failed
+	if again && epoch > r.view.Epoch {
+		return handshake.Refuse(wire.RefusedBusy, "it does not know yet of view %d", epoch)
+	}
+	if again && r.state.Knows(id) {
+		if _, in := r.view.Rank(id); in && !r.over {
+			s.takeBack(c, epoch)
+		} else {
+			s.log.Info("node is back, and not in the world any more", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
+			c.out.Close(handshake.Frame(r.farewell(id)))
+		}
+		return nil
+	}
+	if old := l.nodes[id]; again && old != nil {
+		delete(l.nodes, id)
+		old.out.Close(nil)
+		s.forget(l, old, "it has another conn", false)
+	}
+	switch {
+	case over:
+		return handshake.RefusalOf(fmt.Errorf("%w: the world is over", membership.ErrOver))
+	case l.nodes[id] != nil || r.state.Knows(id):
+		return handshake.RefusalOf(fmt.Errorf("node %v: %w", id, membership.ErrReused))
+	case s.isDeserted():
+		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of a world that it knows of", s.lim.Return)
+	}
+	phase := l.form.Phase()
+	if phase < membership.Failed && (c.spare || phase > membership.Gathering && s.cfg.Elastic || phase == membership.Formed) {
+		return s.enqueue(l, c)
+	}
+	step, err := l.form.Admit(time.Now(), c.node, c.wanted)
+	if err == nil {
+		l.nodes[id] = c
+		s.log.Info("node joined", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "joined", l.form.Joined(), "world", s.cfg.World)
+		c.out.Post(handshake.Frame(s.progress()))
+	}
+	s.apply(step)
+	if err != nil {
+		return handshake.RefusalOf(err)
+	}
+	if step.Form != nil { // Its rank is known before the view is agreed on.
+		c.wanted, _ = membership.View{Nodes: step.Form.Nodes}.Rank(id)
+	}
+	s.note(c, Event{})
+	return nil
+}
+
+// enqueue adds a node to the pending joins.
+func (s *Server) enqueue(l *leader, c *nodeConn) error {
+	if err := l.pending.Admit(c.node, c.wanted, c.spare, c.origin); err != nil {
+		return handshake.RefusalOf(err)
+	}
+	l.nodes[c.node.ID] = c
+	s.log.Info("node waits for its place", "node", c.node.ID, "addr", c.node.Addrs[0], "name", c.node.Name,
+		"spare", c.spare, "waiting", l.pending.Waiting(), "world", s.state.record.view.Size())
+	c.out.Post(handshake.Frame(s.progress()))
+	s.note(c, Event{})
+	s.decide()
+	return nil
+}
+
+// takeBack gives a node of the view its place again, and tells it what it may have missed:
+// a newer view, which nodes the others expect, and that they were called to rest.
+func (s *Server) takeBack(c *nodeConn, epoch uint64) {
+	l, r, id := s.state.leader, &s.state.record, c.node.ID
+	if old := l.nodes[id]; old != nil {
+		old.out.Close(nil)
+	}
+	l.nodes[id] = c
+	l.departed[id].stop()
+	delete(l.departed, id)
+	s.state.deserted = 0
+	rank, _ := r.view.Rank(id)
+	s.log.Info("node is back", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "rank", rank)
+	if r.formed && epoch > 0 {
+		c.out.Post(handshake.Frame(wire.JoinFormed{Epoch: epoch}))
+	}
+	if r.view.Epoch > epoch {
+		c.out.Post(handshake.Frame(viewMessage(r.view)))
+	}
+	s.note(c, Event{Back: true})
+	if l.arbiter == nil {
+		return
+	}
+	expect, called := l.arbiter.Missed()
+	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect), Whole: true}); err == nil {
+		c.out.Post(b)
+	}
+	if called {
+		c.out.Post(handshake.Frame(wire.JoinCall{Epoch: r.view.Epoch}))
+	}
+	l.arbiter.Back(time.Now(), id)
+	s.decide()
+}
+
+// turnAway logs why a client is not admitted, and tells the client if it speaks the protocol.
+func (s *Server) turnAway(c *handshake.Conn, err error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	r, refused := errors.AsType[*handshake.Refusal](err)
+	if !refused {
+		s.warnLimited("client did not ask to join", c.RemoteAddr(), c.Reason(err))
+		return
+	}
+	s.warnLimited("node refused", c.RemoteAddr(), r.Error())
+	c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRefusal{Code: r.Code, Text: r.Reason.Error()})
+}

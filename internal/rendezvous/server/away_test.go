@@ -1,0 +1,117 @@
+package server
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+)
+
+// A node that was removed while it had no seed hears of it when it has one.
+func TestRemovedWhileAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 3, nil)
+	sessions := c.form(3)
+	s := c.seeds[0]
+	// Its conn ends, and it may not come back before the others have had their way.
+	away := sessions[2]
+	node := s.conn(away.ID)
+	sessions[0].Lost(away.ID, errors.New("silent"))
+	sessions[1].Lost(away.ID, errors.New("silent"))
+	node.Close()
+	for e := uint64(1); ; e++ { // It may have been back in time to be heard.
+		v, err := away.Next(t.Context(), e)
+		if _, removed := errors.AsType[*client.RemovedError](err); removed {
+			says(t, err, nil, "has lost it: silent")
+			return
+		}
+		if err != nil {
+			t.Fatalf("view %v, error %v", v, err)
+		}
+	}
+}
+
+// A node whose conn to the seed has ended is in the next view, if it has another one
+// soon.
+func TestConnEndsForAMoment(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 4, nil)
+	sessions := c.form(4)
+	s := c.seeds[0]
+	for i := range 3 {
+		node := s.conn(sessions[1].ID)
+		if node == nil {
+			t.Fatal("the node is not back")
+		}
+		node.Close()
+		if i == 2 {
+			kill(sessions[3], sessions[0], sessions[2])
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	if v := next(t, sessions[1], 1); v.Size() != 3 {
+		t.Errorf("view %v", v)
+	}
+}
+
+// The time in which a node has to be back begins anew each time that its conn ends.
+func TestConnEndsAgain(t *testing.T) {
+	t.Parallel()
+	const away = 600 * time.Millisecond
+	c := newCluster(t, 1, 3, func(cfg *Config) { cfg.Limits.Away = away })
+	sessions := c.form(3)
+	s := c.seeds[0]
+	id := sessions[1].ID
+	node := s.conn(id)
+	again := *node // the same node on another conn
+	depart := func(c *nodeConn) time.Time {
+		s.call(func() {
+			delete(s.state.leader.nodes, id)
+			s.depart(s.state.leader, c, "its conn has ended")
+		})
+		return time.Now()
+	}
+	depart(node)
+	time.Sleep(away / 2)
+	s.call(func() { s.takeBack(&again, 1) })
+	second := depart(&again)
+	until(t, "its time is up", func() (up bool) {
+		s.call(func() { up = s.state.leader.departed[id] == nil })
+		return up
+	}, c)
+	if took := time.Since(second); took < away {
+		t.Errorf("its time was up after %v, want %v", took, away)
+	}
+	sessions[0].Lost(id, errors.New("silent"))
+	sessions[2].Lost(id, errors.New("silent"))
+	if v := next(t, sessions[0], 1); v.Size() != 2 {
+		t.Errorf("view %v, want one without the node", v)
+	}
+}
+
+// Nodes that do not turn to the seed that leads do not keep others from what all have
+// to be at rest for.
+func TestAbsentAtRest(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 3, elastic(3, func(cfg *Config) { cfg.Limits.Away = 3 * time.Second }))
+	sessions := c.form(3)
+	c.stop(0)
+	gone := sessions[2]
+	gone.Abandon()
+	gone.Close()
+	c.start(0)
+	for _, s := range sessions[:2] {
+		s.Rest(1, false, 0)
+	}
+	if v := next(t, sessions[0], 1); v.Size() != 2 {
+		t.Errorf("view %v", v)
+	}
+}
+
+// conn is the connection of a node, nil if it has none.
+func (s *testSeed) conn(id membership.NodeID) (c *nodeConn) {
+	s.call(func() { c = s.state.leader.nodes[id] })
+	return c
+}

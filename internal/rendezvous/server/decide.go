@@ -1,0 +1,119 @@
+package server
+
+import (
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// decide has the arbiter decide as far as it is time to. No decision is made before the last
+// one is committed.
+func (s *Server) decide() {
+	l := s.state.leader
+	if l == nil || l.arbiter == nil || s.ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	for s.state.inFlight == 0 {
+		d, ok := l.arbiter.Tick(now)
+		if !ok {
+			break
+		}
+		s.carryOut(l, d)
+	}
+	l.ruling.stop()
+	if due, ok := l.arbiter.Deadline(); ok && s.state.inFlight == 0 {
+		l.ruling = s.after(due.Sub(now), s.decide)
+	}
+}
+
+// carryOut sends the messages of a decision, and proposes its change of the view.
+func (s *Server) carryOut(l *leader, d membership.Decision) {
+	for id, why := range d.Dismissed {
+		s.log.Warn("node is not let in", "node", id, "reason", why)
+		s.dismiss(id, wire.JoinFailed{Text: why})
+	}
+	for _, id := range d.Forgotten {
+		for _, c := range l.nodes {
+			c.out.Post(handshake.Frame(wire.JoinForget{Peer: id}))
+		}
+	}
+	if len(d.Entries) > 0 {
+		if err := s.state.record.try(d.Entries); err != nil {
+			panic("seed: impossible decision of the arbiter: " + err.Error())
+		}
+		s.propose(change{Kind: changeView, Entries: d.Entries, Reasons: d.Reasons, Left: d.Left})
+	}
+	if d.Held > 0 {
+		s.log.Warn("world has too few nodes, and waits for others", "nodes", d.Held, "least", s.cfg.Min)
+		s.broadcast(wire.JoinProgress{Joined: uint32(d.Held), World: uint32(s.cfg.Min)})
+	}
+	if d.Call {
+		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.state.record.view.Epoch)
+		s.broadcast(wire.JoinCall{Epoch: s.state.record.view.Epoch})
+	}
+	if d.Invitation != nil {
+		s.invite(d.Invitation)
+	}
+}
+
+// invite tells the nodes of the circle to expect a candidate, and then invites the candidate.
+func (s *Server) invite(i *membership.Invitation) {
+	nodes := nodesMessage(i.Circle)
+	last := len(nodes) - 1
+	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
+	var invite []byte
+	if err == nil {
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.state.record.view.Epoch, World: uint32(i.World), Nodes: nodes})
+	}
+	if err != nil {
+		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)
+		return
+	}
+	for _, n := range i.Circle[:last] {
+		s.sendFrame(n.ID, expect)
+	}
+	s.sendFrame(i.Node.ID, invite)
+}
+
+// adopt sends a committed view to its nodes, and the reason to those that are not in it any
+// more.
+func (s *Server) adopt(before membership.View, c change) {
+	view, l := s.state.record.view, s.state.leader
+	l.arbiter.Adopt(view)
+	for rank, n := range before.Nodes {
+		if why, goes := c.Reasons[n.ID]; goes {
+			s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", why)
+			s.dismiss(n.ID, s.state.record.farewell(n.ID))
+		}
+	}
+	b, err := wire.AppendJoin(nil, viewMessage(view))
+	if err != nil {
+		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
+		return
+	}
+	for rank, n := range view.Nodes {
+		if _, was := before.Rank(n.ID); !was {
+			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
+			if l.nodes[n.ID] == nil { // Its connection ended while the view was agreed on.
+				l.arbiter.Gone(time.Now(), n.ID, false, "it went away when it had just been let in")
+			}
+		}
+		s.sendFrame(n.ID, b)
+	}
+}
+
+func viewMessage(v membership.View) wire.JoinView {
+	return wire.JoinView{Epoch: v.Epoch, Nodes: nodesMessage(v.Nodes)}
+}
+
+func nodesMessage(nodes []membership.Node) (list []wire.JoinNode) {
+	for _, n := range nodes {
+		list = append(list, wire.JoinNode{
+			ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name, Endpoints: handshake.EndpointsMessage(n.Endpoints),
+		})
+	}
+	return list
+}

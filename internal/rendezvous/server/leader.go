@@ -1,0 +1,249 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A leader is the state of the seed that leads. It is made from the record when the seed
+// begins to lead, and dropped when another seed does.
+type leader struct {
+	form    *membership.Formation
+	arbiter *membership.Arbiter // nil: the world has not formed
+	pending *membership.PendingJoins
+	nodes   map[membership.NodeID]*nodeConn // nodes that have a connection to this seed
+	ending  bool                            // the end of this world, or the next one, is proposed
+
+	// left are the nodes of the view whose connection has ended, and whether they have left.
+	left map[membership.NodeID]bool
+	// departed are nodes whose connection has ended and that may come back, with the timer
+	// after which they count as gone.
+	departed map[membership.NodeID]*timer
+
+	ruling    *timer // until the arbiter is to decide
+	clock     *timer // until the formation times out
+	absence   *timer // until nodes that have not turned to this seed count as gone
+	returning *timer // until a world without connected nodes is over
+}
+
+func (l *leader) stopTimers() {
+	if l == nil {
+		return
+	}
+	for _, t := range []*timer{l.ruling, l.clock, l.absence, l.returning} {
+		t.stop()
+	}
+	for _, t := range l.departed {
+		t.stop()
+	}
+}
+
+// isGathering reports whether the formation still waits for nodes.
+func (l *leader) isGathering() bool { return l.form.Phase() == membership.Gathering }
+
+// lonelyAfter is how long seeds may take to elect a leader before each logs that.
+const lonelyAfter = 30 * time.Second
+
+// setLeader takes note of which seed leads since a term; 0: none.
+func (s *Server) setLeader(seed, term uint64) {
+	if s.state.leader != nil {
+		s.resign(seed)
+	}
+	if s.state.leads == 0 && seed != 0 && !s.state.end.served {
+		s.state.deserted = s.state.record.view.Epoch
+	}
+	s.state.lonely.stop()
+	if seed == 0 {
+		s.state.lonely = s.after(lonelyAfter, s.logLonely)
+	}
+	s.state.leads, s.state.term, s.state.inFlight = seed, term, 0
+	s.state.end.setLeader(seed, term)
+	if seed != 0 {
+		if s.peers.others() {
+			s.events.add(Event{Leader: s.peers.addrs[seed]})
+		}
+		s.log.Info("a seed leads", "seed", s.peers.addrs[seed], "this one", s.isLeader(), "term", term)
+	}
+	if s.isLeader() {
+		switch {
+		case s.state.record.authority == nil:
+			s.found()
+		case s.state.record.over && !s.state.end.served:
+			s.propose(change{Kind: changeAnew})
+		default:
+			s.begin()
+		}
+	}
+	s.announce()
+}
+
+// found has the cluster get its authority.
+func (s *Server) found() {
+	b, err := s.cfg.Authority.Marshal()
+	if err != nil {
+		s.state.broken = fmt.Errorf("authority of the cluster cannot be shared: %w", err)
+		s.finish()
+		return
+	}
+	s.propose(change{Kind: changeFound, Authority: b})
+}
+
+// begin makes the leader state from the record.
+func (s *Server) begin() {
+	if old := s.state.leader; old != nil {
+		old.stopTimers()
+		for _, c := range old.nodes {
+			c.out.Close(nil) // It is of the world before, and learns so when it is back.
+		}
+	}
+	r, now := &s.state.record, time.Now()
+	l := &leader{
+		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), departed: make(map[membership.NodeID]*timer),
+		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
+	}
+	if r.begun {
+		l.form = membership.ResumeFormation(r.view, r.formed, s.cfg.FormTimeout, now)
+	} else {
+		l.form, _ = membership.NewFormation(s.cfg.World, s.cfg.FormTimeout, now) // checked by Serve
+	}
+	s.state.leader = l
+	if !isClosed(s.ready) {
+		close(s.ready)
+	}
+	if r.over {
+		return // There is nobody to serve.
+	}
+	if r.begun {
+		s.awaitReturn()
+	}
+	if r.formed {
+		l.arbiter = membership.NewArbiter(r.view, l.pending)
+		l.absence = s.after(s.lim.Away, s.reportAbsent)
+	}
+	if at, ok := l.form.Deadline(); ok {
+		l.clock = s.after(at.Sub(now), func() { s.apply(l.form.Tick(time.Now())) })
+	}
+}
+
+// reportAbsent tells the arbiter of nodes that have not turned to this seed since it leads:
+// they count as gone.
+func (s *Server) reportAbsent() {
+	l := s.state.leader
+	for _, n := range s.state.record.view.Nodes {
+		if l.nodes[n.ID] == nil && l.departed[n.ID] == nil {
+			l.arbiter.Gone(time.Now(), n.ID, false, "it has not turned to the seed that leads")
+		}
+	}
+	s.decide()
+}
+
+// logLonely logs that no seed leads, now and every lonelyAfter as long as none does.
+func (s *Server) logLonely() {
+	if s.state.leads == 0 && s.ctx.Err() == nil && !isClosed(s.over) {
+		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", lonelyAfter, "seeds", s.cfg.Quorum.Seeds)
+		s.state.lonely = s.after(lonelyAfter, s.logLonely)
+	}
+}
+
+// resign sends all nodes to the seed that leads now.
+func (s *Server) resign(seed uint64) {
+	l := s.state.leader
+	l.stopTimers()
+	for id, c := range l.nodes {
+		s.answered(id, nil, noConn)
+		c.out.Close(handshake.Frame(wire.JoinElsewhere{Leader: s.peers.addrs[seed]}))
+	}
+	s.state.leader = nil
+}
+
+// apply proposes what a formation has come to.
+func (s *Server) apply(step membership.Step) {
+	l := s.state.leader
+	if step.Form != nil {
+		// A view that is too long to be sent must not be agreed on.
+		if _, err := wire.AppendJoin(nil, viewMessage(membership.View{Nodes: step.Form.Nodes})); err != nil {
+			s.apply(l.form.Abort(fmt.Errorf("making the first view: %w", err)))
+			return
+		}
+		s.propose(change{Kind: changeView, Entries: []membership.Entry{*step.Form}})
+	}
+	if step.Formed {
+		// The arbiter takes note of reports from now on.
+		l.arbiter = membership.NewArbiter(s.state.record.view, l.pending)
+		s.propose(change{Kind: changeFormed})
+		s.decide()
+	}
+	if step.Err != nil {
+		s.log.Info("world did not form", "err", step.Err)
+		s.state.failure = step.Err
+		s.propose(change{Kind: changeOver, Failure: step.Err.Error()})
+	}
+}
+
+// checkEmpty ends the world if all its nodes have gone. Unless all have left in good order,
+// the nodes of a durable seed get time to come back.
+func (s *Server) checkEmpty() {
+	l, r := s.state.leader, &s.state.record
+	if !r.begun || r.over || l.ending || len(l.nodes) > 0 {
+		return
+	}
+	stays := func(n membership.Node) bool { return !l.left[n.ID] }
+	if !s.durable || !slices.ContainsFunc(r.view.Nodes, stays) {
+		s.propose(change{Kind: changeOver})
+		return
+	}
+	s.awaitReturn()
+}
+
+// awaitReturn gives nodes time to come back, after which the world is over.
+func (s *Server) awaitReturn() {
+	l, r := s.state.leader, &s.state.record
+	l.returning.stop()
+	l.returning = s.after(s.lim.Return, func() {
+		if len(l.nodes) > 0 || !r.begun || r.over || l.ending {
+			return
+		}
+		c := change{Kind: changeOver}
+		if s.isDeserted() {
+			c.Kind = changeAnew
+		}
+		s.log.Warn("no node of the world has come back", "within", s.lim.Return, "another one begins", c.Kind == changeAnew)
+		s.propose(c)
+	})
+}
+
+// isDeserted reports whether no node of the world has been here since the seed was started
+// with a record of it.
+func (s *Server) isDeserted() bool {
+	return s.state.record.begun && s.state.record.view.Epoch == s.state.deserted
+}
+
+// whoLeads returns the address of the leader, and whether that is this seed and it is ready.
+func (s *Server) whoLeads() (addr string, here bool) {
+	s.read(func() {
+		if here = s.state.leader != nil; !here && !s.isLeader() {
+			addr = s.peers.addrs[s.state.leads]
+		}
+	})
+	return addr, here
+}
+
+// authority returns the authority of the cluster, nil if there is none yet.
+func (s *Server) authority() (a *pki.Authority) {
+	s.read(func() { a = s.state.record.authority })
+	return a
+}
+
+// cluster returns the name of the cluster, empty if it has none yet.
+func (s *Server) cluster() string {
+	if a := s.authority(); a != nil {
+		return a.Cluster()
+	}
+	return ""
+}

@@ -1,0 +1,424 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// Nodes may turn to any seed, and all of them know that the world has formed.
+func TestSeveralSeeds(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			c := newCluster(t, n, 4, nil)
+			sessions := c.form(4)
+			for _, s := range sessions {
+				if v, err := s.View(t.Context()); err != nil || v.Size() != 4 || v.Epoch != 1 || s.Identity.Cluster() != sessions[0].Identity.Cluster() {
+					t.Errorf("view %v, %v", v, err)
+				}
+			}
+			kill(sessions[2], sessions[0], sessions[1], sessions[3])
+			if v := next(t, sessions[0], 1); v.Size() != 3 || v.Epoch != 2 {
+				t.Errorf("view %v", v)
+			}
+		})
+	}
+}
+
+// When the seed that leads has gone, another one goes on, with what nodes have said.
+func TestLeaderGoes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 4, nil)
+	sessions := c.form(4)
+	old := c.leader()
+	c.stop(old)
+	// What is said while nobody leads is not lost.
+	kill(sessions[1], sessions[0], sessions[2], sessions[3])
+	for _, s := range []*client.Session{sessions[0], sessions[2], sessions[3]} {
+		if v := next(t, s, 1); v.Size() != 3 || v.Nodes[1].ID != sessions[2].ID {
+			t.Errorf("view %v", v)
+		}
+	}
+	c.start(old)
+	// Once more, with the one that was away among those that are left.
+	c.stop(c.leader())
+	kill(sessions[3], sessions[0], sessions[2])
+	if v := next(t, sessions[0], 2); v.Size() != 2 || v.Epoch != 3 {
+		t.Errorf("view %v", v)
+	}
+}
+
+// All seeds may go and come back.
+func TestAllSeedsRestart(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			c := newCluster(t, n, 3, elastic(3, func(cfg *Config) { cfg.Limits.Return = patience }))
+			sessions := c.form(3)
+			cluster := sessions[0].Identity.Cluster()
+			c.restart()
+			kill(sessions[2], sessions[0], sessions[1])
+			v := next(t, sessions[0], 1)
+			if v.Size() != 2 || v.Epoch != 2 {
+				t.Errorf("view %v", v)
+			}
+			// A newcomer gets an identity of the same cluster, and a place.
+			late, err := c.join(7, 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := late.Identity.Cluster(); got != cluster {
+				t.Errorf("cluster %s after the seeds were started again, was %s", got, cluster)
+			}
+			late.Linked(begin(t, late, 0).Number)
+			confirm(late, sessions[:2]...)
+			for _, s := range sessions[:2] {
+				until(t, "the nodes are called to rest", func() bool { return s.IsCalled(2) }, c)
+				s.Rest(2, false, 0)
+			}
+			if v := next(t, sessions[0], 2); v.Size() != 3 || v.Nodes[2].ID != late.ID {
+				t.Errorf("view %v", v)
+			}
+		})
+	}
+}
+
+// Fewer than half of the seeds decide nothing, and nodes hear why.
+func TestMostSeedsGone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 3, nil)
+	sessions := c.form(3)
+	leader := c.leader()
+	gone := []int{leader, (leader + 1) % 3}
+	for _, i := range gone {
+		c.stop(i)
+	}
+	kill(sessions[2], sessions[0], sessions[1])
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	v, err := sessions[0].Next(ctx, 1)
+	says(t, err, client.ErrSeedGone)
+	says(t, err, context.DeadlineExceeded)
+	if err == nil {
+		t.Errorf("view %v", v)
+	}
+	c.start(gone[0])
+	if v := next(t, sessions[0], 1); v.Size() != 2 {
+		t.Errorf("view %v", v)
+	}
+}
+
+// Those who wait for a seed get an error when it has been away for long, and a view
+// when it is back after all.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, nil)
+	var sessions []*client.Session
+	for i := range 2 {
+		s, err := c.join(i, 0, func(r *client.Request) { r.Patience = 200 * time.Millisecond })
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	c.sessionsReady(sessions)
+	c.stop(0)
+	_, err := sessions[0].Next(t.Context(), 1)
+	says(t, err, client.ErrSeedGone, "no seed has been back within 200ms")
+	if !sessions[0].Gone() {
+		t.Error("the session waits for the seed")
+	}
+	c.start(0)
+	until(t, "the seed is back", func() bool { return !sessions[0].Gone() && !sessions[1].Gone() }, c)
+	kill(sessions[1], sessions[0])
+	if v := next(t, sessions[0], 1); v.Size() != 1 {
+		t.Errorf("view %v", v)
+	}
+}
+
+func (c *testCluster) sessionsReady(sessions []*client.Session) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	for _, s := range sessions {
+		wg.Go(func() {
+			if err := s.Ready(c.t.Context()); err != nil {
+				c.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The world forms although the seed goes that leads: while nodes are awaited, and
+// while they connect to each other.
+func TestLeaderGoesWhileForming(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 3, nil)
+	var sessions []*client.Session
+	add := func() {
+		s, err := c.join(len(sessions), (c.leader()+1)%3, func(r *client.Request) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	add()
+	add()
+	old := c.leader()
+	c.stop(old)
+	c.leader()
+	c.start(old)
+	add()
+	for _, s := range sessions {
+		if v, err := s.View(t.Context()); err != nil || v.Size() != 3 {
+			t.Fatalf("view %v, %v", v, err)
+		}
+	}
+	early := make(chan error, 1)
+	go func() { early <- sessions[0].Ready(t.Context()) }()
+	time.Sleep(50 * time.Millisecond)
+	c.stop(c.leader())
+	c.sessionsReady(sessions[1:])
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
+}
+
+// A world whose nodes have all left is over for all seeds, and they begin another one
+// when they are started again: with epochs that nobody has had.
+func TestWorldIsOver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 2, nil)
+	ended := make(chan int, 3)
+	for i, s := range c.seeds {
+		go func() {
+			s.Follow(t.Context(), nil)
+			ended <- i
+		}()
+	}
+	var last uint64
+	for _, s := range c.form(2) {
+		v := s.Newest()
+		last = v.Epoch
+		s.Close()
+	}
+	for range 3 {
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Fatalf("a seed goes on\n%v", c)
+		}
+	}
+	for i := range c.seeds {
+		if err := c.seeds[i].Status().Err; err != nil {
+			t.Errorf("seed %d: %v", i, err)
+		}
+	}
+	c.restart()
+	c.leader()
+	for i, s := range c.seeds { // What they read is of the world before.
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("seed %d: error %v, and the world has yet to form", i, err)
+		}
+		cancel()
+	}
+	sessions := c.form(2)
+	if v := sessions[0].Newest(); v.Epoch <= last {
+		t.Errorf("epoch %d again", v.Epoch)
+	}
+}
+
+// If all nodes died with the seeds, a new world begins after a while.
+func TestDesertedWorld(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, elastic(2, nil))
+	die(c.form(2)...)
+	c.restart()
+	sessions := c.form(2)
+	if v := sessions[0].Newest(); v.Epoch <= 1 {
+		t.Errorf("epoch %d again", v.Epoch)
+	}
+	c.seeds[0].log.wait(t, "no node of the world has come back")
+	// That world is like any other: others join, and it ends.
+	late, err := c.join(7, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, late, 0)
+	for _, s := range append(sessions, late) {
+		s.Close()
+	}
+	c.seeds[0].Follow(t.Context(), nil)
+}
+
+// A world that has begun since a seed was started again is over like any other, also
+// for a seed that did not lead then, and that knew of another one which was deserted.
+func TestWorldAfterDesertedOne(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 2, nil)
+	die(c.form(2)...)
+	c.restart()
+	die(c.form(2)...)
+	c.stop(c.leader())
+	for i, s := range c.seeds {
+		if s == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		s.Follow(ctx, nil)
+		if ctx.Err() != nil {
+			t.Errorf("the world goes on for seed %d\n%v", i, c)
+		}
+		cancel()
+	}
+}
+
+// The world is over at once for the seeds when its nodes leave at the same time.
+func TestLeaveTogether(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 4, func(cfg *Config) { cfg.Limits.Return = patience })
+	sessions := c.form(4)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for _, s := range sessions {
+		wg.Go(func() { s.Close() })
+	}
+	wg.Wait()
+	for _, s := range c.seeds {
+		s.Follow(t.Context(), nil)
+	}
+	if d := time.Since(began); d > patience/2 {
+		t.Errorf("the seeds waited %v for nodes that had left", d)
+	}
+	_, err := c.join(4, 0, nil)
+	says(t, err, membership.ErrOver, "the world is over")
+}
+
+// A world that did not form is over for all seeds, with the same reason.
+func TestSeedsHearOfFailure(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 2, nil)
+	var sessions []*client.Session
+	for i := range 2 {
+		s, err := c.join(i, i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	err := sessions[0].Unable(t.Context(), sessions[1].ID, errors.New("no route"))
+	if _, ok := errors.AsType[*client.FailedError](err); !ok {
+		t.Errorf("error %v", err)
+	}
+	for i, s := range c.seeds {
+		err := s.Wait(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no route") {
+			t.Errorf("seed %d: %v", i, err)
+		}
+	}
+}
+
+func TestQuorumThatIsNone(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(*Quorum){
+		`"c:1" is none of the seeds ["a:1" "b:1"]`: func(q *Quorum) { q.Self = "c:1" },
+		`"a:1" is none of the seeds []`:            func(q *Quorum) { q.Seeds = nil },
+		"a seed is twice among":                    func(q *Quorum) { q.Seeds = []string{"a:1", "b:1", "b:1"} },
+		"need a directory each":                    func(q *Quorum) { q.Dir = "" },
+		"need a log by which they do":              func(q *Quorum) { q.Open = nil },
+		"need a way to each other":                 func(q *Quorum) { q.Dial = nil },
+	} {
+		q := Quorum{Self: "a:1", Seeds: []string{"a:1", "b:1"}, Dir: t.TempDir(), Open: openLog, Dial: dialTLS}
+		spoil(&q)
+		ca := newAuthority(t)
+		joining, err := ca.Joining()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := newTLSTransport(t, joining)
+		s, err := Serve(Config{Transport: tr, Authority: ca, World: 1, Quorum: &q})
+		if err == nil {
+			s.Close()
+		}
+		says(t, err, nil, want)
+	}
+}
+
+// A seed that was told of others than the rest is turned away, with what to mend.
+func TestStrangeSeed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 2, nil)
+	c.leader()
+	conn, err := dialTLS(t.Context(), c.addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s := handshake.New(conn)
+	if _, err := s.Call(t.Context(), c.token, patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(time.Now().Add(patience), wire.JoinPeer{Seed: idOf("10.9.9.9:7000")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.ReadReply(time.Now().Add(patience))
+	says(t, err, handshake.ErrRequest, "--peers has to be the same on all seeds")
+}
+
+// A node that has left while there was no seed is known to have by what others say.
+func TestLeftWhileNobodyLed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 3, nil)
+	sessions := c.form(3)
+	c.stop(0)
+	gone := sessions[2]
+	gone.Abandon()
+	for _, s := range sessions[:2] {
+		s.Left(gone.ID)
+	}
+	gone.Close()
+	c.start(0)
+	if v := next(t, sessions[0], 1); v.Size() != 2 {
+		t.Errorf("view %v", v)
+	}
+	s := c.seeds[0].Server
+	s.call(func() {
+		if how := s.state.record.gone[gone.ID]; !how.Left {
+			t.Errorf("the node that has left counts as failed: %q", how.Reason)
+		}
+	})
+}
+
+// A seed that has lost its state learns it from the others, and then counts: the world
+// outlives another seed.
+func TestSeedForgetsState(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, 3, nil)
+	sessions := c.form(3)
+	lost := (c.leader() + 1) % 3
+	c.stop(lost)
+	if err := os.RemoveAll(filepath.Join(c.dir, fmt.Sprint(lost))); err != nil {
+		t.Fatal(err)
+	}
+	c.forget = true
+	c.start(lost)
+	until(t, "the seed votes again", func() bool { return strings.Contains(c.seeds[lost].log.String(), "has caught up, and votes") }, c)
+	c.stop((lost + 1) % 3)
+	kill(sessions[2], sessions[0], sessions[1])
+	if v := next(t, sessions[0], 1); v.Size() != 2 || v.Epoch != 2 {
+		t.Errorf("view %v", v)
+	}
+}

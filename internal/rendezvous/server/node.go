@@ -1,0 +1,258 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A nodeConn is the connection of a node that was admitted.
+type nodeConn struct {
+	*handshake.Conn
+	node   membership.Node
+	wanted int // the rank that it wants, or membership.AnyRank
+	spare  bool
+	origin string // see originOf
+	out    *handshake.Outbox
+	told   int // the number of joined nodes that it was told last
+}
+
+// serveNode serves a node from its admission until its connection ends.
+func (s *Server) serveNode(c *nodeConn) {
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		c.Run(c.out, s.lim, s.lim.Ping, func() {
+			c.out.Post(handshake.Frame(s.ping()))
+			s.post(func() { s.tellProgress(c) })
+		})
+	})
+	reason, left := s.readNode(c)
+	s.call(func() { s.disconnected(c, reason, left) })
+	c.Close()
+	writer.Wait()
+}
+
+// tellProgress tells a node how many have joined, if that has changed. It is called at every
+// ping: a message to all nodes at each arrival would be too many.
+func (s *Server) tellProgress(c *nodeConn) {
+	if l := s.state.leader; l != nil && l.isGathering() && l.form.Joined() != c.told {
+		c.told = l.form.Joined()
+		c.out.Post(handshake.Frame(s.progress()))
+	}
+}
+
+func (s *Server) progress() wire.JoinProgress {
+	return wire.JoinProgress{Joined: uint32(s.state.leader.form.Joined()), World: uint32(s.cfg.World)}
+}
+
+// readNode handles messages of a node until its connection ends, and returns why it has.
+func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
+	for {
+		m, err := c.ReadWithin(s.lim.Silence)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Sprintf("it was silent for %v", s.lim.Silence), false
+		case errors.Is(err, io.EOF):
+			return "it ended its conn to the seed", false
+		case err != nil:
+			return "its conn to the seed ended: " + c.Reason(err), false
+		}
+		if m, is := m.(wire.JoinRenew); is {
+			if err := s.renew(c, m.CSR); err != nil {
+				return "its signing request: " + err.Error(), false
+			}
+			continue
+		}
+		// The loop ignores connections that are not the current one of their node.
+		s.call(func() {
+			if l := s.state.leader; l != nil && l.nodes[c.node.ID] == c {
+				reason, left = s.handle(l, c, m)
+			}
+		})
+		if reason != "" {
+			return reason, left
+		}
+	}
+}
+
+// handle handles a message of a node. A reason ends the connection.
+func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason string, left bool) {
+	now, id := time.Now(), c.node.ID
+	current := func(epoch uint64) bool { return s.state.record.begun && s.state.record.view.Epoch == epoch }
+	switch m := m.(type) {
+	case wire.JoinReady:
+		if current(m.Epoch) {
+			s.apply(l.form.Ready(now, id))
+		}
+	case wire.JoinUnable:
+		if current(m.Epoch) {
+			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
+		}
+		s.reportLoss(l, now, id, m)
+	case wire.JoinTell:
+		s.told(id, m)
+	case wire.JoinLeave:
+		return "it left", true
+	case wire.JoinPing, wire.JoinLinked, wire.JoinLink, wire.JoinRest:
+		if l.arbiter != nil {
+			s.inform(l, now, c, m)
+		}
+	default:
+		return fmt.Sprintf("it sent a %T", m), false
+	}
+	s.decide()
+	return "", false
+}
+
+// inform tells the arbiter what a node says.
+func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessage) {
+	switch m := m.(type) {
+	case wire.JoinPing:
+		l.arbiter.Heard(s.sentAt(m, now), c.node.ID)
+	case wire.JoinLinked:
+		if l.arbiter.Linked(c.node.ID, m.Number) {
+			s.log.Info("node says that it is linked to the world, and may take a place when others confirm it", "node", c.node.ID, "name", c.node.Name, "spare", c.spare)
+		}
+	case wire.JoinLink:
+		l.arbiter.Link(c.node.ID, m.Peer, m.Up)
+	case wire.JoinRest:
+		l.arbiter.Rest(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Within)*time.Millisecond)
+	}
+}
+
+// reportLoss tells the arbiter that a node has lost another one, or has read its goodbye.
+// Goodbyes count only for nodes without a connection: others speak for themselves. Both
+// nodes of a lost link are asked for a sign of life.
+func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnable) {
+	switch {
+	case l.arbiter == nil:
+	case m.Left && l.nodes[m.Peer] == nil:
+		l.arbiter.Gone(now, m.Peer, true, "it left")
+	case !m.Left && l.arbiter.Lost(now, by, m.Peer, m.Text):
+		s.send(by, s.ping())
+		s.send(m.Peer, s.ping())
+	}
+}
+
+// renew signs the next certificate of a node.
+func (s *Server) renew(c *nodeConn, csr []byte) error {
+	if n := c.out.Len(); n > backlogMax {
+		return fmt.Errorf("comes before it has read %d messages", n)
+	}
+	cert, id, err := s.authority().Sign(csr, s.cfg.CertificateLife)
+	if err != nil {
+		return err
+	}
+	if id != c.node.ID {
+		return fmt.Errorf("is of node %v", id)
+	}
+	c.out.Post(handshake.Frame(wire.JoinRenewed{Certificate: cert}))
+	s.log.Debug("certificate renewed", "node", id, "name", c.node.Name)
+	return nil
+}
+
+// disconnected handles the end of a connection.
+func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
+	l, id := s.state.leader, c.node.ID
+	if l == nil || l.nodes[id] != c {
+		return
+	}
+	delete(l.nodes, id)
+	s.answered(id, nil, hasGone)
+	rank, in := s.state.record.view.Rank(id)
+	if s.ctx.Err() == nil && l.form.Phase() != membership.Failed {
+		attrs := []any{"node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "reason", reason, "phase", l.form.Phase()}
+		if in {
+			attrs = append(attrs, "rank", rank)
+		}
+		if left {
+			s.log.Info("node left", attrs...)
+		} else {
+			s.log.Warn("node is gone", attrs...)
+		}
+		s.note(c, Event{Gone: true, Left: left, Reason: reason})
+	}
+	// Nodes of a durable seed connect again, unless the process has ended.
+	if s.durable && in && !left && !errors.Is(c.Err(), transport.ErrPeerGone) {
+		s.depart(l, c, reason)
+	} else {
+		s.forget(l, c, reason, left)
+	}
+	if in { // The end of other nodes ends no world.
+		l.left[id] = left
+	}
+	s.checkEmpty()
+}
+
+// depart has a node count as gone unless it is back in time.
+func (s *Server) depart(l *leader, c *nodeConn, reason string) {
+	id := c.node.ID
+	l.departed[id].stop()
+	l.departed[id] = s.after(s.lim.Away, func() {
+		delete(l.departed, id)
+		s.forget(l, c, reason, false)
+	})
+}
+
+// forget tells the formation or the arbiter that a node is gone.
+func (s *Server) forget(l *leader, c *nodeConn, reason string, left bool) {
+	s.apply(l.form.Gone(time.Now(), c.node.ID, reason))
+	if l.arbiter == nil {
+		l.pending.Gone(c.node.ID)
+		return
+	}
+	l.arbiter.Gone(time.Now(), c.node.ID, left, reason)
+	s.decide()
+}
+
+// note reports an event of a node.
+func (s *Server) note(c *nodeConn, event Event) {
+	event.Node, event.Rank, event.Here = c.node, c.wanted, len(s.state.leader.nodes)
+	if r, ok := s.state.record.view.Rank(c.node.ID); ok {
+		event.Rank = r
+	}
+	s.events.add(event)
+}
+
+// send posts a message to a node, if it has a connection.
+func (s *Server) send(id membership.NodeID, m wire.JoinMessage) { s.sendFrame(id, handshake.Frame(m)) }
+
+func (s *Server) sendFrame(id membership.NodeID, frame []byte) {
+	if c := s.state.leader.nodes[id]; c != nil {
+		c.out.Post(frame)
+	}
+}
+
+// dismiss posts the last message to a node.
+func (s *Server) dismiss(id membership.NodeID, m wire.JoinMessage) {
+	if c := s.state.leader.nodes[id]; c != nil {
+		c.out.Close(handshake.Frame(m))
+	}
+}
+
+// broadcast sends a message to all nodes of the view.
+func (s *Server) broadcast(m wire.JoinMessage) {
+	frame := handshake.Frame(m)
+	for _, n := range s.state.record.view.Nodes {
+		s.sendFrame(n.ID, frame)
+	}
+}
+
+// ping asks for a sign of life. Its number is the time at which it is sent.
+func (s *Server) ping() wire.JoinPing { return wire.JoinPing{Seq: uint64(time.Since(s.began))} }
+
+// sentAt returns when a ping was sent that has come back.
+func (s *Server) sentAt(m wire.JoinPing, now time.Time) time.Time {
+	if m.Seq > uint64(now.Sub(s.began)) {
+		return now // It was never sent.
+	}
+	return s.began.Add(time.Duration(m.Seq))
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+func TestWorldNeverFills(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t, 4, func(c *Config) { c.FormTimeout = 2 * time.Second })
+	sessions := []*client.Session{s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)}
+	for _, session := range sessions {
+		_, err := session.View(t.Context())
+		says(t, err, nil, "3 of 4 nodes joined within 2s", "host0:1000", "host1:1001", "host2:1002", sessions[0].Observed, "missing 1")
+	}
+	says(t, s.Wait(t.Context()), nil, "3 of 4 nodes joined within 2s")
+	_, err := s.join(t, s.request(3))
+	says(t, err, membership.ErrOver, "it failed", "3 of 4")
+}
+
+func TestNoTimeout(t *testing.T) {
+	s := newSeed(t, 1, func(c *Config) { c.FormTimeout = -1 })
+	if st := s.Status(); !st.Deadline.IsZero() {
+		t.Errorf("deadline %v, want none", st.Deadline)
+	}
+	s.form(t, s.mustJoin(t, 0))
+}
+
+func TestNobodyConnects(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t, 2, func(c *Config) { c.FormTimeout = 2 * time.Second })
+	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
+	err := a.Ready(t.Context())
+	says(t, err, nil, "all 2 nodes joined", "within 2s", "host1:1001")
+	if strings.Contains(err.Error(), "host0:1000") {
+		t.Errorf("error %q names one who was ready", err)
+	}
+	_, err = b.View(t.Context()) // which it got before
+	if err != nil {
+		t.Error(err)
+	}
+	says(t, b.Ready(t.Context()), nil, "host1:1001")
+}
+
+// A candidate that dies, or leaves, while others are awaited frees its place
+// and its rank.
+func TestCandidateIsReplaced(t *testing.T) {
+	for name, end := range map[string]func(*client.Session){
+		"dies":   func(s *client.Session) { s.Break() },
+		"leaves": func(s *client.Session) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSeed(t, 2, nil)
+			rank := 1
+			req := s.request(0)
+			req.Rank = &rank
+			lost, err := s.join(t, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(lost)
+			until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
+			if name == "dies" {
+				s.log.wait(t, "node is gone", "host0:1000")
+			} else {
+				s.log.wait(t, "node left", "host0:1000")
+			}
+			req.Name = "host0:2000"
+			again, err := s.join(t, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := s.mustJoin(t, 1)
+			v, err := other.View(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Nodes[1].ID != again.ID || v.Nodes[0].ID != other.ID {
+				t.Errorf("view %v", v)
+			}
+			s.form(t, again, other)
+		})
+	}
+}
+
+func TestMemberDiesWhileConnecting(t *testing.T) {
+	s := newSeed(t, 3, nil)
+	a, b, c := s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)
+	if _, err := b.View(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Break()
+	for _, session := range []*client.Session{a, c} {
+		err := session.Ready(t.Context())
+		says(t, err, nil, "rank 1", "host1:1001", "went away before the world was formed")
+	}
+	says(t, s.Wait(t.Context()), nil, "rank 1")
+	says(t, b.Ready(t.Context()), client.ErrSeedGone)
+}
+
+func TestUnableIsToldToAll(t *testing.T) {
+	s := newSeed(t, 3, nil)
+	sessions := []*client.Session{s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)}
+	want := []string{"rank 2", "(host2:1002) cannot reach rank 0", "(host0:1000): no route to host"}
+	says(t, sessions[2].Unable(t.Context(), sessions[0].ID, errors.New("no route to host")), nil, want...)
+	for _, session := range sessions {
+		err := session.Ready(t.Context())
+		says(t, err, nil, want...)
+		if f, ok := errors.AsType[*client.FailedError](err); !ok || f.Seed != s.addr {
+			t.Errorf("error %#v, want a *client.FailedError of seed %s", err, s.addr)
+		}
+	}
+	says(t, s.Wait(t.Context()), nil, want...)
+	says(t, s.Status().Err, nil, want...)
+}
+
+// A node that hangs, and so cannot close its conn, is noticed by its silence.
+func TestSilentMember(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t, 2, func(c *Config) { c.Limits.Silence = 300 * time.Millisecond })
+	conn, err := dialTLS(t.Context(), s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	hung := handshake.New(conn)
+	if _, err := hung.Call(t.Context(), s.token, patience); err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := key.RequestOver(conn.(transport.Secured).ConnectionState())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hung.Write(time.Now().Add(patience), wire.JoinRequest{CSR: csr, Name: "host0:1000", Rank: wire.AnyRank}); err != nil {
+		t.Fatal(err)
+	}
+	s.log.wait(t, "node is gone", "host0:1000", "silent for 300ms")
+	until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
+}
+
+// One that does not hang is not: it answers pings for longer than that.
+func TestPingsAreAnswered(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t, 2, func(c *Config) { c.Limits.Silence = 2 * time.Second })
+	log := &logbook{}
+	req := s.request(0)
+	req.Log = log.logger()
+	if _, err := s.join(t, req); err != nil {
+		t.Fatal(err)
+	}
+	log.wait(t, "waiting for the world", "joined=1", "world=2")
+	time.Sleep(3 * time.Second)
+	if st := s.Status(); st.Joined != 1 {
+		t.Errorf("%d joined, want the node that answers\n%v", st.Joined, s.log)
+	}
+}
+
+// What a member may not say ends its conn, not the seed.
+func TestMemberTalksNonsense(t *testing.T) {
+	for name, m := range map[string]wire.JoinMessage{
+		"an answer":           wire.JoinAnswer{},
+		"a request to renew":  wire.JoinRenew{CSR: []byte("give me one")},
+		"a view of its own":   wire.JoinView{Epoch: 9},
+		"a refusal of others": wire.JoinRefusal{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSeed(t, 2, nil)
+			a := s.mustJoin(t, 0)
+			a.Post(m)
+			s.log.wait(t, "node is gone", "host0:1000")
+			s.form(t, s.mustJoin(t, 1), s.mustJoin(t, 2))
+		})
+	}
+}
+
+// Reports about a view that there is not are old news.
+func TestReportsOfAnotherEpoch(t *testing.T) {
+	s := newSeed(t, 2, nil)
+	a := s.mustJoin(t, 0)
+	a.Post(wire.JoinReady{Epoch: 1})
+	a.Post(wire.JoinUnable{Epoch: 1, Peer: a.ID, Text: "x"})
+	csr, err := a.Identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Post(wire.JoinRenew{CSR: csr})
+	s.log.wait(t, "certificate renewed") // and what was sent before that is read
+	b := s.mustJoin(t, 1)
+	a.Post(wire.JoinUnable{Epoch: 7, Peer: a.ID, Text: "x"})
+	s.form(t, a, b)
+}
+
+// A node cannot have a certificate for another renewed.
+func TestRenewForAnother(t *testing.T) {
+	s := newSeed(t, 3, nil)
+	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
+	csr, err := b.Identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Post(wire.JoinRenew{CSR: csr})
+	s.log.wait(t, "node is gone", "host0:1000", "is of node "+b.ID.String())
+}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// overLinger is how long several seeds go on at the least when their world is over, so that
+// nodes and seeds that are about to turn to them still learn of it.
+//
+// After that the leader waits until each seed that it reaches has acknowledged that the
+// world is over, and then proposes changeEnd, with which all seeds end. A seed also
+// ends when it reaches no other one, and after Limits.End in any case.
+//
+// A seed that was started before the world was over, and learns that from the leader in
+// whose term it ended, ends like the others. One that comes back when all others have ended
+// reaches no majority and cannot know what they have agreed on: it waits, as it does when
+// they are down, and says so (logLonely). One that knew when it was started that the world is
+// over is there for the next one.
+const overLinger = time.Second
+
+// ending is how far a seed has come with the end of its world.
+type ending struct {
+	// served: this seed has known the world, and a leader of it, while it was not over, or
+	// has learned of its end from the leader in whose term it ended.
+	served bool
+	// restored is the term in which the world has ended of a snapshot of another seed.
+	restored uint64
+
+	since time.Time // when this seed learned that the world is over
+	check *timer    // until checkNeeded; nil: the world is not over
+	stage endStage
+}
+
+// An endStage is the state of changeEnd at the leader.
+type endStage int
+
+const (
+	endNotProposed endStage = iota
+	endProposed
+	endCommitted
+)
+
+func (e *ending) setLeader(seed, term uint64) {
+	e.served = e.served || seed != 0 && e.restored == term
+	if e.stage == endProposed {
+		e.stage = endNotProposed
+	}
+}
+
+// announce acts on the state of the world as the log has it.
+func (s *Server) announce() {
+	r, e := &s.state.record, &s.state.end
+	if s.state.leads == 0 {
+		return // What is read from a log may be of a time long past.
+	}
+	e.served = e.served || !r.over
+	if r.formed && !r.over && !isClosed(s.decided) {
+		close(s.decided)
+	}
+	if !r.over || !e.served {
+		return
+	}
+	if f := s.state.failure; r.failure != "" && s.state.err == nil {
+		if s.state.err = errors.New(r.failure); f != nil && f.Error() == r.failure {
+			s.state.err = f
+		}
+	}
+	switch {
+	case !s.peers.others():
+		s.finish()
+	case e.check == nil:
+		e.since, e.stage = time.Now(), endNotProposed
+		e.check = s.after(overLinger, s.checkNeeded)
+	}
+}
+
+// checkNeeded ends a seed whose world is over when it reaches no other one, or has waited for
+// long enough.
+func (s *Server) checkNeeded() {
+	e := &s.state.end
+	switch {
+	case !s.state.record.over: // The next one has begun.
+		e.check = nil
+	case time.Since(e.since) >= s.lim.End || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
+		s.finish()
+	default:
+		e.check = s.after(overLinger, s.checkNeeded)
+	}
+}
+
+// shareEnd has the leader of a world that is over propose changeEnd when all seeds that it
+// reaches know that, and end itself when these have that change. The log calls it again and
+// again, with the seeds that lack changes.
+func (s *Server) shareEnd(behind []uint64) {
+	e := &s.state.end
+	switch {
+	case !s.isLeader() || e.check == nil || !s.state.record.over || time.Since(e.since) < overLinger:
+	case slices.ContainsFunc(behind, s.peers.reaches):
+	case e.stage == endNotProposed:
+		e.stage = endProposed
+		s.propose(change{Kind: changeEnd})
+	case e.stage == endCommitted:
+		s.finish()
+	}
+}
+
+// endAgreed ends a seed that follows. The leader waits for the others.
+func (s *Server) endAgreed() {
+	switch e := &s.state.end; {
+	case e.check == nil || !s.state.record.over:
+	case s.isLeader():
+		e.stage = endCommitted
+	default:
+		s.finish()
+	}
+}
+
+// finish ends the waiting for the world, which is over for this seed.
+func (s *Server) finish() {
+	for _, c := range []chan struct{}{s.decided, s.over} {
+		if !isClosed(c) {
+			close(c)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+// TestCheckOfSnapshots: a seed takes no state of another that is none, or that takes
+// back a view which it has handed out.
+func TestCheckOfSnapshots(t *testing.T) {
+	s := newSeed(t, 1, nil).Server
+	s.Close()
+	s.state.record = record{}
+	old, err := s.state.record.marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"127.0.0.1:1"}}
+	if err := s.state.record.apply(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: []membership.Node{node}}}}); err != nil {
+		t.Fatal(err)
+	}
+	current, err := s.state.record.marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		state []byte
+		want  string // in the error; empty: none
+	}{
+		"the same":      {current, ""},
+		"an older view": {old, "view"},
+		"garbage":       {[]byte("garbage"), "invalid"},
+		"nothing":       {nil, "unexpected end"},
+	} {
+		err := machine{s}.Check(test.state)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, test.want)
+		}
+	}
+}

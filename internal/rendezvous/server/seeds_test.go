@@ -1,0 +1,179 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// nobody is an address of loopback at which nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestSeedsFindsTheOneThatLives(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	d := client.Seeds{Addrs: []string{nobody(t), nobody(t), s.addr}, Dial: dialTLS}
+	session, err := d.Join(t.Context(), s.request(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	s.form(t, session)
+}
+
+// Nodes may start before their seed.
+func TestSeedsWaitsForTheSeed(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	dials := 0
+	d := client.Seeds{Addrs: []string{s.addr}, MinPause: time.Millisecond, MaxPause: 4 * time.Millisecond,
+		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+			dials++
+			if dials < 10 {
+				return nil, errors.New("connection refused")
+			}
+			conn, err := dialTLS(ctx, addr)
+			if dials == 10 && err == nil {
+				conn.Close() // breaks before the seed has answered
+			}
+			return conn, err
+		}}
+	session, err := d.Join(t.Context(), s.request(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if dials != 11 {
+		t.Errorf("%d attempts, want 11", dials)
+	}
+}
+
+func TestSeedsNamesAllThatItTried(t *testing.T) {
+	a, b := nobody(t), nobody(t)
+	d := client.Seeds{Addrs: []string{a, b}, Dial: dialTLS, Timeout: 300 * time.Millisecond, MinPause: time.Millisecond, MaxPause: time.Millisecond}
+	_, err := d.Join(t.Context(), client.Request{})
+	says(t, err, context.DeadlineExceeded, "no seed could be reached", a+" (nothing listens there)", b+" (nothing listens there)")
+}
+
+// A node without a token is told where one comes from, before it has asked
+// anybody.
+func TestSeedsWithoutToken(t *testing.T) {
+	d := client.Seeds{Addrs: []string{"192.0.2.1:7000"}, Dial: func(context.Context, string) (transport.Conn, error) {
+		t.Error("it has asked a seed")
+		return nil, errors.New("no")
+	}}
+	_, err := d.Join(t.Context(), client.Request{})
+	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set", "192.0.2.1:7000", "128 bits")
+}
+
+// A seed that does not answer is no more than that.
+func TestSeedsWithoutAnswer(t *testing.T) {
+	d := client.Seeds{Addrs: []string{"127.0.0.1:1"}, Timeout: 50 * time.Millisecond, Dial: func(ctx context.Context, _ string) (transport.Conn, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("dial: %w", ctx.Err())
+	}}
+	_, err := d.Join(t.Context(), client.Request{})
+	says(t, err, context.DeadlineExceeded, "does one run there? 127.0.0.1:1 (no answer)")
+}
+
+// An address from which nothing comes back takes its own time only.
+func TestSeedsLeavesABlackHole(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	d := client.Seeds{Addrs: []string{"127.0.0.1:1", s.addr}, Attempt: 100 * time.Millisecond,
+		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+			if addr == "127.0.0.1:1" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return dialTLS(context.WithoutCancel(ctx), addr)
+		}}
+	req := s.request(0)
+	session, err := d.Join(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.Close()
+}
+
+func TestSeedsDoesNotAskAgainAfterARefusal(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	dials := 0
+	count := func(ctx context.Context, addr string) (transport.Conn, error) {
+		dials++
+		return dialTLS(ctx, addr)
+	}
+	d := client.Seeds{Addrs: []string{s.addr, s.addr}, Dial: count}
+	req := s.request(0)
+	req.Token = pki.NewToken()
+	_, err := d.Join(t.Context(), req)
+	says(t, err, handshake.ErrToken, "seed "+s.addr+" refused this node: wrong cluster token")
+
+	req = s.request(0)
+	req.Name = "\x1b[2J"
+	_, err = d.Join(t.Context(), req)
+	says(t, err, handshake.ErrRequest)
+
+	req = s.request(0)
+	req.Port = 70000
+	_, err = d.Join(t.Context(), req)
+	says(t, err, handshake.ErrRequest, "port 70000")
+
+	bad := -7
+	req = s.request(0)
+	req.Rank = &bad
+	_, err = d.Join(t.Context(), req)
+	says(t, err, handshake.ErrRequest, "rank -7")
+	if dials != 4 {
+		t.Errorf("%d conns for 4 requests that are refused", dials)
+	}
+}
+
+func TestSeedsEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := client.Seeds{Addrs: []string{nobody(t)}, Dial: func(context.Context, string) (transport.Conn, error) {
+		cancel()
+		return nil, errors.New("connection refused")
+	}}
+	_, err := d.Join(ctx, client.Request{})
+	says(t, err, context.Canceled, "connection refused")
+}
+
+func TestSeedsWithout(t *testing.T) {
+	_, err := client.Seeds{}.Join(t.Context(), client.Request{})
+	says(t, err, nil, "no address of a seed")
+	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}}.Join(t.Context(), client.Request{})
+	says(t, err, handshake.ErrToken, "10.0.0.1:7946")
+}
+
+// A cancelled Join ends the conn, so that the seed does not keep a place.
+func TestJoinIsCancelled(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	conn, err := dialTLS(t.Context(), s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Join(ctx, conn, s.request(0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	select {
+	case <-conn.Done():
+	case <-time.After(patience):
+		t.Error("the conn is still open")
+	}
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// polling is the state of status polls. Polls cost the nodes time, and the seed memory: so
+// there is one at a time, which answers all clients that ask during it, and a pause between
+// two.
+type polling struct {
+	current *poll     // nil: none is under way
+	last    time.Time // when the last one began
+	count   uint64
+}
+
+// A poll asks all nodes of a formed world for their records.
+type poll struct {
+	number   uint64
+	reports  []wire.JoinReport
+	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
+	standing wire.JoinStanding
+	due      *timer        // until missing answers are given up
+	done     chan struct{} // closed when nothing changes any more
+}
+
+// askersMax is how many clients are answered at a time. One that does not read holds the
+// records of all nodes in memory, for Limits.Write.
+const askersMax = 4
+
+// Why there is no record of a node.
+const (
+	notJoined = "has not joined the world yet"
+	waits     = "waits for its place in the world"
+	noConn    = "has no conn to the seed"
+	hasGone   = "has gone"
+)
+
+// serveStatus answers a client that asks where all nodes are.
+func (s *Server) serveStatus(c *handshake.Conn) error {
+	select {
+	case s.askers <- struct{}{}:
+	default:
+		return handshake.Refuse(wire.RefusedBusy, "%d others ask where its nodes are; ask again", cap(s.askers))
+	}
+	p, err := s.pollAll()
+	if err == nil {
+		s.log.Debug("a client asks where the nodes are", "addr", c.RemoteAddr(), "nodes", len(p.reports))
+		if err := s.report(c, p); err != nil {
+			s.log.Debug("the client has not read where the nodes are", "addr", c.RemoteAddr(), "err", c.Reason(err))
+		}
+	}
+	<-s.askers
+	if err == nil {
+		c.Finish(s.lim.Linger)
+	}
+	return err
+}
+
+// report writes the result of a poll.
+func (s *Server) report(c *handshake.Conn, p *poll) error {
+	deadline := time.Now().Add(s.lim.Write) // for all together
+	for _, r := range p.reports {
+		if err := c.Write(deadline, r); err != nil {
+			return err
+		}
+	}
+	return c.Write(deadline, p.standing)
+}
+
+// pollAll returns a poll that is done.
+func (s *Server) pollAll() (p *poll, err error) {
+	for {
+		var pause time.Duration
+		if !s.call(func() { p, pause, err = s.poll() }) {
+			return nil, handshake.ErrClosed
+		}
+		if err != nil {
+			return nil, err
+		}
+		if pause > 0 && !handshake.Sleep(s.ctx, pause) {
+			return nil, handshake.ErrClosed
+		}
+		if p == nil {
+			continue
+		}
+		select {
+		case <-p.done:
+			return p, nil
+		case <-s.ctx.Done():
+			return nil, handshake.ErrClosed
+		}
+	}
+}
+
+// poll returns the poll that is under way, or begins one unless it is too early.
+func (s *Server) poll() (p *poll, pause time.Duration, err error) {
+	state, now := &s.state.polling, time.Now()
+	switch {
+	case s.state.err != nil:
+		return nil, 0, handshake.Refuse(wire.RefusedOver, "the world did not form: %w", s.state.err)
+	case state.current != nil:
+		return state.current, 0, nil
+	case s.state.leader == nil:
+		return nil, 0, handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
+	}
+	if pause := state.last.Add(s.lim.Pause).Sub(now); pause > 0 {
+		return nil, pause, nil
+	}
+	state.last = now
+	p = s.newPoll(s.state.leader)
+	state.current = p
+	p.due = s.after(s.lim.Poll, func() {
+		clear(p.asked)
+		s.settle(p)
+	})
+	s.settle(p)
+	return p, 0, nil
+}
+
+// newPoll asks the nodes that are connected.
+func (s *Server) newPoll(l *leader) *poll {
+	formed, view := l.form.Phase() == membership.Formed, s.state.record.view
+	s.state.polling.count++
+	p := &poll{
+		number: s.state.polling.count, asked: make(map[membership.NodeID]int), done: make(chan struct{}),
+		standing: wire.JoinStanding{
+			Epoch: view.Epoch, World: uint32(s.cfg.World), Joined: uint32(l.form.Joined()), Waiting: uint32(l.pending.Waiting()), Formed: formed,
+		},
+	}
+	if formed {
+		p.standing.Joined = uint32(view.Size())
+	}
+	for rank, n := range view.Nodes {
+		missing := notJoined
+		switch {
+		case l.nodes[n.ID] == nil:
+			missing = noConn
+		case formed:
+			missing = fmt.Sprintf("no answer within %v", s.lim.Poll)
+			p.asked[n.ID] = rank
+			s.send(n.ID, wire.JoinAsk{Number: p.number})
+		}
+		p.add(rank, n, missing)
+	}
+	for _, c := range s.unranked(l) {
+		missing := notJoined
+		if c.spare || formed {
+			missing = waits
+		}
+		p.add(c.wanted, c.node, missing)
+	}
+	return p
+}
+
+func (p *poll) add(rank int, n membership.Node, missing string) {
+	p.reports = append(p.reports, wire.JoinReport{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
+}
+
+// unranked returns the nodes that are in no view, those that want a rank first.
+func (s *Server) unranked(l *leader) (list []*nodeConn) {
+	for id, c := range l.nodes {
+		if _, in := s.state.record.view.Rank(id); !in {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b *nodeConn) int {
+		return cmp.Or(
+			-cmp.Compare(min(a.wanted, 0), min(b.wanted, 0)), cmp.Compare(a.wanted, b.wanted),
+			cmp.Compare(a.node.Name, b.node.Name), bytes.Compare(a.node.ID[:], b.node.ID[:]),
+		)
+	})
+	return list
+}
+
+// settle ends a poll if no answer is awaited any more.
+func (s *Server) settle(p *poll) {
+	if s.state.polling.current == p && len(p.asked) == 0 {
+		s.state.polling.current = nil
+		p.due.stop()
+		close(p.done)
+	}
+}
+
+// told takes the record of a node, if it answers the current poll.
+func (s *Server) told(id membership.NodeID, m wire.JoinTell) {
+	if p := s.state.polling.current; p != nil && p.number == m.Number {
+		s.answered(id, m.Record, notJoined)
+	}
+}
+
+// answered ends the wait for a node: it has sent its record, or there is none and missing
+// says why.
+func (s *Server) answered(id membership.NodeID, record []byte, missing string) {
+	p := s.state.polling.current
+	if p == nil {
+		return
+	}
+	i, awaited := p.asked[id]
+	if !awaited {
+		return
+	}
+	delete(p.asked, id)
+	if len(record) > 0 {
+		missing = ""
+	}
+	p.reports[i].Record, p.reports[i].Missing = record, missing
+	s.settle(p)
+}
