@@ -9,8 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
-// A Handle is an operation in progress, returned by a function whose name begins
-// with Start. StartAllToAllV and StartAllReduceCompressed return when all ranks
+// A Handle is an operation in progress, returned by one of the Start functions. StartAllToAllV and StartAllReduceCompressed return when all ranks
 // have called them, StartAllReduceBuckets may wait for the first of many buckets;
 // the others wait for no other rank.
 //
@@ -19,9 +18,9 @@ import (
 // progress at once, and they end in any order. The buffers of an operation belong
 // to it until it has ended: buffers that it writes must not be used, and buffers
 // that it reads must not be changed. Buffers of operations in progress on one
-// communicator must not overlap, unless all of them only read there; a Start
-// whose buffers do is an ErrOverlap, as long as no more than a few dozen
-// operations are in progress.
+// communicator must not overlap, unless all of them only read there; otherwise Start
+// returns an ErrOverlap, as long as no more than a few dozen operations are in
+// progress.
 //
 // The context of a Start is that of the whole operation: if it ends first, the
 // operation fails as the call that blocks does. It is no error not to wait for a

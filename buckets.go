@@ -75,7 +75,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 // bucketsName is the name of AllReduceBuckets in errors.
 const bucketsName = "all_reduce_buckets"
 
-// bucketsFlight is the memory of all vectors, no two of which may overlap. It is
+// bucketsFlight is the memory of all vectors, which must not overlap. It is
 // registered as a whole, before the first bucket: no bucket is started if another
 // operation uses some of it.
 func bucketsFlight[T Number](vectors [][]T) (overlap.Flight, error) {

@@ -237,8 +237,8 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 	return nil
 }
 
-// canonical reports whether collectives of a kind must have results whose bits do
-// not depend on the algorithm.
+// canonical reports whether the algorithm must not change the bits of results of
+// collectives of a kind.
 func (c *Comm) canonical(kind plan.Collective) bool { return c.node.deterministic && kind.Reduces() }
 
 // timeout limits the time without progress of a task.

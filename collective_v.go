@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// The functions below are collectives whose blocks are of different lengths.
+// The functions below are collectives with blocks of different lengths.
 // counts[r] is the number of elements of block r, 0 or more; all ranks give the
 // same counts, one for each rank. Calls with different counts are a MismatchError.
 
@@ -40,8 +40,8 @@ func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts
 
 // AllToAllV is AllToAll for blocks of different lengths: this rank sends
 // srcCounts[r] elements to rank r, block r of src, and receives dstCounts[r] from
-// it, block r of dst. If a rank does not send what the other one expects, all
-// ranks get the same CountsError, and the communicator goes on.
+// it, block r of dst. If the numbers of a sender and its receiver differ, all ranks
+// get the same CountsError, and the communicator can still be used.
 //
 // The ranks exchange their counts first, by a collective of its own.
 func AllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) error {
@@ -184,7 +184,7 @@ func allToAllV(ctx context.Context, c *Comm, dst, src elements, dstCounts, srcCo
 	return t, nil
 }
 
-// checkCounts finds a pair of ranks that differ in what one sends to the other. The
+// checkCounts finds a sender and a receiver with different counts. The
 // counts of each rank are those it expects, followed by those it sends.
 func checkCounts(all []int, size int) error {
 	for to := range size {

@@ -112,8 +112,8 @@ func (c *Comm) Encrypted() bool { return c.impl.Encrypted }
 // later ones, return ErrClosed. It may be called more than once.
 //
 // The other ranks may go on: messages that this rank has sent can be received,
-// and collectives in which it has done its part can end. Other operations that need
-// this rank fail there with a PeerError, whose Left is true, and revoke the
+// and collectives can end if it has done its part. Other operations that need
+// this rank fail there with a PeerError with Left, and revoke the
 // communicator: a slow rank may hear of it before the end of an earlier collective.
 // If an operation is in progress here, however, it cannot be completed, and the
 // communicator is revoked on all ranks.

@@ -20,8 +20,8 @@
 //
 // # Operations
 //
-// Every collective, and Send, Recv and Exchange, have a function that blocks and one
-// whose name begins with Start, which returns a [Handle]. SendVec, RecvVec and Probe
+// Every collective, and Send, Recv and Exchange, have a function that blocks and a
+// Start function, which returns a [Handle]. SendVec, RecvVec and Probe
 // only block. Before they return, StartAllToAllV and StartAllReduceCompressed wait until
 // all ranks have called them, and StartAllReduceBuckets may wait for the first of many
 // buckets. Collectives that do not reduce take elements of any type without pointers.

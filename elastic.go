@@ -199,7 +199,7 @@ type RecoveryEvent struct {
 }
 
 // Recovery describes how the world has changed with this communicator. For one made
-// by Split, Dup or Sub it describes the world of which that one is a part.
+// by Split, Dup or Sub it describes the change of the whole world.
 func (c *Comm) Recovery() RecoveryEvent {
 	before, now := c.impl.View.Before, c.impl.View.View
 	e := RecoveryEvent{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
@@ -372,7 +372,7 @@ func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
 	return c.run(ctx, t)
 }
 
-// syncBytes broadcasts bytes whose number only the root knows.
+// syncBytes broadcasts the number of bytes, and then the bytes.
 func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error) {
 	n := []uint64{uint64(len(b))}
 	if err := c.sync(ctx, bytesOf(n), root); err != nil {

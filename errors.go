@@ -87,7 +87,7 @@ type PeerError struct {
 	// order; otherwise it has failed. If the goodbye does not reach all other ranks,
 	// the rank has failed for all of them, and Err says which rank has lost it.
 	Left bool
-	// Err is the error by which the failure was noticed, for people: an error of package
+	// Err is the error that revealed the failure, for people: an error of package
 	// transport. The other fields are for programs.
 	Err error
 }
@@ -222,7 +222,7 @@ func (e *RevokedError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrRevoked.
 func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
-// A TimeoutError names the ranks for which an operation has waited in vain. It is a
+// A TimeoutError names the ranks that an operation has waited for in vain. It is a
 // context.DeadlineExceeded.
 //
 // The ranks have been asked for their state. The first ones are the reason: they do
@@ -236,7 +236,7 @@ type TimeoutError struct {
 	Late    []LateRank // their states, in the same order
 }
 
-// A LateRank is a rank for which others have waited, and its last known state.
+// A LateRank is a rank that others have waited for, and its last known state.
 type LateRank struct {
 	Rank int
 	Node NodeID
@@ -246,8 +246,8 @@ type LateRank struct {
 	Heard, Mute bool
 	Call        Call // the last collective that it has called
 	Active      bool // it was still in that
-	// For is the time for which it had been in Call when the operation timed out, or
-	// the time since the end of Call; 0 if unknown. Silent is the time since its last
+	// For is the time since the begin of Call, or since its end if it has ended, when
+	// the operation timed out; 0 if unknown. Silent is the time since its last
 	// answer.
 	For, Silent time.Duration
 }

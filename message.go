@@ -95,7 +95,7 @@ func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Sta
 	return received[T](ctx, c, "recv", r)
 }
 
-// StartRecv starts a Recv; see Handle, whose Status describes the message.
+// StartRecv starts a Recv; see Handle. Handle.Status describes the message.
 // Receives that could take the same message get it in the order of the calls.
 func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) *Handle {
 	id, err := c.enterFlight(overlap.Flight{Name: "recv", Write: bytesOf(data)})
@@ -146,7 +146,7 @@ func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, t
 	return exchanged[T](ctx, c, s, r)
 }
 
-// StartExchange starts an Exchange; see Handle, whose Status describes the message.
+// StartExchange starts an Exchange; see Handle. Handle.Status describes the message.
 func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
 	if overlap.Two(bytesOf(dst), bytesOf(src)) {
 		return ended(opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap)))

@@ -74,8 +74,8 @@ func receiver(d *ast.FuncDecl) (name string) {
 	return name
 }
 
-// internal is the first type of an internal package in what users see of a node:
-// fields that are not exported do not count.
+// internal is the first type of an internal package in the exported part of a node.
+// Fields that are not exported do not count.
 func (f *file) internal(n ast.Node) (found string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -1,7 +1,6 @@
 // Package arch holds the tests that keep the repository in the shape that
-// docs/architecture.md describes: which packages are pure, what a package must
-// not keep, how long files are, and that every package has import rules and a
-// line in the document.
+// docs/architecture.md describes: pure packages, no state, short files, no internal
+// types in the API, and import rules and a line in the document for every package.
 //
 // The import rules themselves are in .golangci.yml ("make lint"). The tests only
 // parse, so they work while other packages do not compile.

@@ -40,7 +40,7 @@ func matches(pattern, dir string) bool {
 	return ok
 }
 
-// checkRules finds packages without import rules, and rules for what does not
+// checkRules finds packages without import rules, and rules for packages that do not
 // exist.
 func checkRules(tr *tree, rules string) (problems []string) {
 	dirs, files := tr.dirs(), ruleFiles(rules)

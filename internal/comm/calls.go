@@ -19,7 +19,7 @@ func (c *Comm) record(vote *engine.Comm) {
 	})
 }
 
-// serve starts the service of remote calls, whose messages carrier carries.
+// serve starts the service of remote calls over carrier.
 func (c *Comm) serve(carrier *engine.Comm) (err error) {
 	c.carrier = carrier
 	c.Calls, err = rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{

@@ -25,8 +25,8 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
-// A Comm is a communicator: an ordered set of ranks of one view, of which this
-// node is one, with the engine that carries out their operations.
+// A Comm is a communicator: an ordered set of ranks of one view, with the engine that
+// carries out their operations. This node is one of the ranks.
 type Comm struct {
 	View   *ViewContext
 	Engine *engine.Comm
@@ -130,9 +130,9 @@ func (c *Comm) ChildID(split, color uint64) uint64 {
 	return engine.ID(c.Engine.ID(), childID, split, color)
 }
 
-// New builds the communicator with an id of some ranks of the view, of which
-// this node is number rank. All of them build it at the same time. The error is
-// translated by Config.Errors.
+// New builds the communicator with an id of some ranks of the view. This node is
+// ranks[rank]. All of them build it at the same time. Config.Errors translates the
+// error.
 func (v *ViewContext) New(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c, err := v.build(ctx, id, ranks, rank)
 	return c, translated(err)
@@ -206,8 +206,8 @@ func (c *Comm) stop(cause error) {
 	close(c.stopped)
 }
 
-// abandon ends a communicator whose negotiation has failed here. On other ranks
-// it may have succeeded: they are told, and that calls will have no answer.
+// abandon ends a communicator after its negotiation has failed here. It may have
+// succeeded on other ranks: they are told, so that their operations and calls end.
 func (c *Comm) abandon(id uint64, err error) {
 	c.Engine.Cancel(err)
 	c.Close()

@@ -25,7 +25,7 @@ import (
 // derived by engine.ID.
 const firstID = 1
 
-// Config is what a Factory needs.
+// Config configures a Factory.
 type Config struct {
 	Mesh          *mesh.Mesh
 	Network       cost.Network // the model of links about which nothing is known

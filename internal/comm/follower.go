@@ -28,8 +28,8 @@ type Views interface {
 type Follower struct {
 	Views   Views
 	Factory *Factory
-	// Timeout limits the time from a failure to the next view, and then the time
-	// for which ranks are waited for. 0 is for ever.
+	// Timeout limits the wait for the next view after a failure, and then the wait for
+	// its ranks. 0 is for ever.
 	Timeout time.Duration
 	// Grace limits that time, if it is shorter, after a communicator has ended for
 	// a reason that is no failure of a node. An undetected failure may be behind
@@ -79,8 +79,8 @@ func (f *Follower) Quiesce(epoch uint64) { f.quiesced.Store(epoch) }
 func (f *Follower) IsQuiesced(epoch uint64) bool { return f.quiesced.Load() == epoch }
 
 // Next returns the communicator of a view after that of old. Its error is a
-// LostError, that of building, the reason for which old has ended, or the cause
-// of ctx.
+// LostError, that of building, the error with which old has ended, or the cause of
+// ctx.
 func (f *Follower) Next(ctx context.Context, old *Comm) (*Comm, error) {
 	v, err := f.await(ctx, old)
 	if err != nil {
@@ -190,8 +190,8 @@ func isRecoverable(err error) bool {
 	return late || failed || revoked
 }
 
-// isOver reports whether an error of Views ends a world whose communicator still
-// works.
+// isOver reports whether an error of Views ends the world although its communicator
+// still works.
 func (f *Follower) isOver(old *Comm, err error) bool {
 	_, removed := errors.AsType[*client.RemovedError](err)
 	return removed || errors.Is(err, handshake.ErrClosed) || errors.Is(err, client.ErrLeft) ||
@@ -217,8 +217,8 @@ func (f *Follower) view(ctx context.Context, epoch uint64, cause error, timeout 
 // removed, after others have ended their links to it.
 const verdictTimeout = time.Second
 
-// verdict is the error of a world whose communicator has ended by a failure. The
-// others may have removed this node.
+// verdict is the error of a world after its communicator has ended by a failure. It
+// tells if the others have removed this node.
 func (f *Follower) verdict(ctx context.Context, old *Comm) error {
 	within, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
@@ -228,8 +228,8 @@ func (f *Follower) verdict(ctx context.Context, old *Comm) error {
 	return old.ended()
 }
 
-// awaitUnlikely waits for a view after old has ended by what is most likely no
-// failure of a node.
+// awaitUnlikely waits for a view after old has ended, most likely not by a failure of
+// a node.
 func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.View, error) {
 	grace := f.Grace
 	if f.Timeout > 0 {

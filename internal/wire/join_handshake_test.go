@@ -25,7 +25,7 @@ func TestJoinHello(t *testing.T) {
 	checkJoinRefused(t, errBadField, JoinHello{Version: Version, Proof: make([]byte, proofBytes+1)})
 }
 
-// Whatever another version writes behind its number, the number is read.
+// The version of a JoinHello is read with any bytes behind it.
 func TestJoinHelloOfAnotherVersion(t *testing.T) {
 	for _, rest := range []string{"", "\x00\x00", "something that this version does not know"} {
 		fields := append([]byte{0, Version + 1}, rest...)
