@@ -78,7 +78,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 			for i := range uint64(1<<18 + 1) {
 				send(puppets[1].link, i)
 			}
-			wantLost(t, lost, "nobody has asked for")
+			wantLost(t, lost, "unanswered offers")
 		})
 	}
 }

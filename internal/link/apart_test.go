@@ -256,10 +256,10 @@ func TestBulkDoesNotCome(t *testing.T) {
 		tr := &Transfer{Grant: x.a.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}}), Data: make([]byte, 10), Owner: ignore{}}
 		x.b.Deliver(tr)
 		var err error
-		if d := took(func() { err = <-x.hb.ends }); d != apartTimeout {
-			t.Errorf("after %v, want %v", d, apartTimeout)
+		if d := took(func() { err = <-x.hb.ends }); d != secondTimeout {
+			t.Errorf("after %v, want %v", d, secondTimeout)
 		}
-		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", apartTimeout)) {
+		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", secondTimeout)) {
 			t.Errorf("b: got %v", err)
 		}
 		if err := x.ha.wait(t); !errors.Is(err, transport.ErrPeerClosed) {
@@ -283,12 +283,12 @@ func TestBulkCannotCome(t *testing.T) {
 	}
 }
 
-// TestBulkThatNobodyAwaits: not every link may have a second connection.
-func TestBulkThatNobodyAwaits(t *testing.T) {
+// TestUnexpectedSecondConnection: not every link may have a second connection.
+func TestUnexpectedSecondConnection(t *testing.T) {
 	x := newApart(t)
 	x.startA(1)
 	x.b = start(t, x.cb, x.hb)
-	if err := x.hb.wait(t); !strings.Contains(err.Error(), "protocol error") || !strings.Contains(err.Error(), "nobody awaits") {
+	if err := x.hb.wait(t); !strings.Contains(err.Error(), "protocol error") || !strings.Contains(err.Error(), "does not await") {
 		t.Errorf("got %v, want a protocol error", err)
 	}
 }

@@ -9,52 +9,52 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Transfer is a payload on its way to a peer that has granted it. The
-// exported fields are set before Link.Deliver and not changed until Owner is
-// told of the end, or Recall has returned.
+// A Transfer is a payload for a peer that has granted it. The exported fields are set
+// before Link.Deliver and not changed until Owner is notified or Recall has
+// returned.
 type Transfer struct {
 	Grant uint64
 	Data  []byte
-	More  [][]byte // of the payload, behind Data, where it lies in several places
+	More  [][]byte // further regions of the payload, behind Data
 	Owner interface {
-		// Delivered says that the payload may be used again. It must not block.
+		// Delivered is called when the payload may be used again. It must not block.
 		Delivered(t *Transfer)
 	}
-	// Move and Channel are the owner's to tell transfers apart.
+	// Move and Channel identify the transfer for its owner.
 	Move, Channel int
 
-	courier  *courier // nil as long as it waits for one
+	writer   *pipeWriter // nil while the transfer waits for one
 	size     int
 	sent     int
 	next     cursor
 	recalled bool
 }
 
-// A bulk is the bulk lane on its way out. Each pipe has a courier. Until it is
-// known where the pipes are, transfers wait. Payloads are written by whoever
-// Pushes, by visitors, and otherwise by the goroutines of the couriers.
+// A bulk is the outgoing bulk lane. Each pipe has a pipeWriter. Transfers wait until the
+// lane has its pipes. Push and pollings write payloads, and otherwise the goroutines of
+// the writers.
 type bulk struct {
 	link *Link
 
-	mu       sync.Mutex // guards the couriers as well
-	couriers []*courier
-	waiting  []*Transfer
-	pushers  int  // visitors, who will push
-	bye      bool // to be said after all transfers
-	closed   bool
+	mu      sync.Mutex // guards the writers as well
+	writers []*pipeWriter
+	waiting []*Transfer // for pipes
+	pollers int         // pollings that will push
+	bye     bool        // a goodbye is due after all transfers
+	closed  bool
 
-	pushable atomic.Bool // a pipe is a transport.PartWriter
-	laden    atomic.Bool // a courier may have something to carry
+	pushable atomic.Bool // a pipe has a PartWriter
+	busy     atomic.Bool // a writer may have something to write
 }
 
 const (
-	// pushMax is how many bytes Push writes to a pipe, but for the rest of a
-	// segment: whoever calls it may have others to serve. Where no visitor will
-	// go on, the goroutine of the courier writes whatever is longer.
+	// pushMax is how many bytes Push writes to a pipe, rounded up to a segment: its
+	// caller may have other links to serve. Without a polling, the goroutine of
+	// the writer writes longer payloads.
 	pushMax = wire.SegmentMax
-	// visitedMax is up to how many bytes visitors write themselves. What is
-	// longer takes so long that two processors are better than one.
-	visitedMax = 4 * wire.SegmentMax
+	// polledMax is how many bytes pollings write. Longer payloads take so long that two
+	// processors are better than one.
+	polledMax = 4 * wire.SegmentMax
 )
 
 // open gives the lane its pipes.
@@ -66,120 +66,118 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 	}
 	for i, p := range pipes {
 		pre := wire.Preamble{Lane: wire.Bulk, Index: uint8(i), Others: uint8(len(pipes) - 1)}
-		c := newCourier(b, at, p, pre)
-		b.couriers = append(b.couriers, c)
-		if c.parts != nil {
+		w := newPipeWriter(b, at, p, pre)
+		b.writers = append(b.writers, w)
+		if w.parts != nil {
 			b.pushable.Store(true)
 		}
 	}
 	for _, t := range b.waiting {
-		b.dispatch(t).start()
+		b.assign(t).start()
 	}
 	b.waiting = nil
 	if b.bye {
-		b.farewell()
+		b.startBye()
 	}
 }
 
-// dispatch gives a transfer to the courier who has the least to carry. It is
-// called with the lock held, as is all that follows without a lock of its own.
-func (b *bulk) dispatch(t *Transfer) *courier {
-	c := slices.MinFunc(b.couriers, func(x, y *courier) int { return x.load - y.load })
-	t.courier = c
-	c.load += t.size
-	c.queue = append(c.queue, t)
-	b.laden.Store(true)
-	return c
+// assign queues a transfer at the writer with the smallest load. Methods that do not lock
+// are called with the lock held.
+func (b *bulk) assign(t *Transfer) *pipeWriter {
+	w := slices.MinFunc(b.writers, func(x, y *pipeWriter) int { return x.load - y.load })
+	t.writer = w
+	w.load += t.size
+	w.queue = append(w.queue, t)
+	b.busy.Store(true)
+	return w
 }
 
-// Deliver takes t to be sent. The caller is to Push before long, when he holds
-// no lock that the owner of t needs. If the link ends before t was wholly sent,
-// its owner is not told of t.
+// Deliver queues t. The caller must call Push soon, without a lock that the owner of t
+// needs. If the link ends before t was sent completely, its owner is not notified.
 func (l *Link) Deliver(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.recalled, t.sent, t.courier, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
+	t.recalled, t.sent, t.writer, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
 	if b.closed {
-		return // The handler has been told, or will be, that the link has ended.
+		return // The handler is notified of the end of the link.
 	}
-	if len(b.couriers) == 0 {
+	if len(b.writers) == 0 {
 		b.waiting = append(b.waiting, t)
 		return
 	}
-	if c := b.dispatch(t); c.parts == nil {
-		c.start()
+	if w := b.assign(t); w.parts == nil {
+		w.start()
 	}
 }
 
-// Push sends what was given to Deliver: what pipes take at once, and the rest
-// when they take it. It does not block, and tells the owners of what has been
-// sent.
+// Push sends the transfers of Deliver: what the pipes take now, and the rest later. It does
+// not block. It notifies the owners of transfers that are sent completely.
 func (l *Link) Push() {
 	if l.bulk.pushable.Load() {
 		l.push()
 	}
 }
 
-// push is Push, and returns how many bytes it has sent.
+// push is Push. It returns the number of bytes sent.
 func (l *Link) push() (n int) {
 	b := &l.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.couriers {
-		n += b.drive(c)
+	for _, w := range b.writers {
+		n += b.pushTo(w)
 	}
-	b.laden.Store(slices.ContainsFunc(b.couriers, func(c *courier) bool { return !c.idle() }))
+	b.busy.Store(slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdle() }))
 	return n
 }
 
-// drive pushes what a courier has to carry, and sees to it that somebody does
-// the rest. It returns how many bytes it has sent.
-func (b *bulk) drive(c *courier) (n int) {
-	if c.parts == nil || b.closed {
+// pushTo pushes the queue of a writer, and has its goroutine write the rest if no polling
+// does. It returns the number of bytes sent.
+func (b *bulk) pushTo(w *pipeWriter) (n int) {
+	if w.parts == nil || b.closed {
 		return 0
 	}
-	b.link.writers.Add(1) // whoever waits for the end of the lane waits for this
+	b.link.writers.Add(1) // Link.run waits for it.
 	defer b.link.writers.Done()
-	if b.pushers > 0 && c.load <= visitedMax || c.load <= pushMax {
+	if b.pollers > 0 && w.load <= polledMax || w.load <= pushMax {
 		for more := true; more && n < pushMax; {
 			var t *Transfer
 			var k int
-			k, t, more = c.push()
+			k, t, more = w.push()
 			n += k
-			b.tell(t)
+			b.notifyOwner(t)
 		}
 	}
-	b.arrange(c)
+	b.startIfNeeded(w)
 	return n
 }
 
-// arrange has the goroutine of a courier write, unless somebody else does.
-func (b *bulk) arrange(c *courier) {
-	if (b.pushers == 0 || c.load > visitedMax) && !b.closed && !c.busy && !c.idle() {
-		c.start()
+// startIfNeeded has the goroutine of a writer write, unless a polling does.
+func (b *bulk) startIfNeeded(w *pipeWriter) {
+	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !w.busy && !w.isIdle() {
+		w.start()
 	}
 }
 
-// attend says that a visitor will Push again and again, until leave is called.
-func (b *bulk) attend() {
+// addPoller announces that a polling will push repeatedly until removePoller.
+func (b *bulk) addPoller() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pushers++
+	b.pollers++
 }
 
-func (b *bulk) leave() {
+func (b *bulk) removePoller() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pushers--
-	for _, c := range b.couriers {
-		b.arrange(c)
+	b.pollers--
+	for _, w := range b.writers {
+		b.startIfNeeded(w)
 	}
 }
 
-// tell tells the owner of t, if any, that it has been sent. It unlocks
+// notifyOwner notifies the owner of t, if any, that t was sent. It unlocks the lane
 // meanwhile.
-func (b *bulk) tell(t *Transfer) {
+func (b *bulk) notifyOwner(t *Transfer) {
 	if t != nil {
 		b.mu.Unlock()
 		t.Owner.Delivered(t)
@@ -187,10 +185,10 @@ func (b *bulk) tell(t *Transfer) {
 	}
 }
 
-// Recall stops t and returns when its payload is no longer used. The peer may
-// have got a part of it. What it was promised of the current segment it still
-// gets, from a copy, so that the lane stays in step. If t has just been sent
-// its owner may still be about to hear so.
+// Recall stops t and returns when its payload is no longer used. The peer may have received a
+// part of it. It still receives the rest of the current segment, from a copy, so that the
+// lane stays in step. If t was sent just before, the notification of its owner may be
+// under way.
 func (l *Link) Recall(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
@@ -199,49 +197,49 @@ func (l *Link) Recall(t *Transfer) {
 	if i := slices.Index(b.waiting, t); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
-	c := t.courier
-	if c == nil {
+	w := t.writer
+	if w == nil {
 		return
 	}
-	if i := slices.Index(c.queue, t); i >= 0 {
-		c.queue = slices.Delete(c.queue, i, i+1)
-		c.load -= t.size - t.sent
+	if i := slices.Index(w.queue, t); i >= 0 {
+		w.queue = slices.Delete(w.queue, i, i+1)
+		w.load -= t.size - t.sent
 	}
-	for c.current == t {
+	for w.current == t {
 		switch {
-		case !c.busy:
-			c.copyRest()
+		case !w.busy:
+			w.copyRest()
 			return
-		case c.writing:
-			c.cut = true
-			c.pipe.SetWriteDeadline(past)
+		case w.writing:
+			w.cut = true
+			w.pipe.SetWriteDeadline(past)
 		}
-		c.wake.Wait()
+		w.wake.Wait()
 	}
 }
 
-// Delivering is how many bytes of t have been sent, to the last whole segment.
+// Delivering returns the bytes of t that have been sent in complete segments.
 func (l *Link) Delivering(t *Transfer) int {
 	l.bulk.mu.Lock()
 	defer l.bulk.mu.Unlock()
 	return t.sent
 }
 
-// sayBye ends the lane after the transfers that are under way.
+// sayBye ends the lane after the queued transfers.
 func (b *bulk) sayBye() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bye = true
 	if !b.closed {
-		b.farewell()
+		b.startBye()
 	}
 }
 
-func (b *bulk) farewell() {
-	b.laden.Store(true)
-	for _, c := range b.couriers {
-		c.bye = true
-		c.start()
+func (b *bulk) startBye() {
+	b.busy.Store(true)
+	for _, w := range b.writers {
+		w.bye = true
+		w.start()
 	}
 }
 
@@ -249,7 +247,7 @@ func (b *bulk) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	for _, c := range b.couriers {
-		c.wake.Broadcast()
+	for _, w := range b.writers {
+		w.wake.Broadcast()
 	}
 }

@@ -10,20 +10,18 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A flow fills sinks with payloads as they come in through a pipe.
+// A flow reads payloads from a pipe into sinks.
 type flow struct {
-	link  *Link
-	of    *grants
-	pipe  transport.Receiver
-	grant uint64            // of the segment in hand
-	left  int               // bytes of it that have not come
-	begun bool              // there is a segment in hand
-	sink  *Sink             // that is being filled
-	onRun func(view []byte) // take of sink, made once
-	drop  func(view []byte)
-	// Of a payload that was sent without a grant, all of it: what its credit is
-	// given back for.
-	charged int
+	link    *Link
+	of      *grants
+	pipe    transport.Receiver
+	grant   uint64            // of the current segment
+	left    int               // unread bytes of the segment
+	begun   bool              // there is a current segment
+	sink    *Sink             // for onRun
+	onRun   func(view []byte) // calls sink.take; made once
+	drop    func(view []byte)
+	charged int // size of a claimed message, whose credit is returned at its end
 }
 
 func newFlow(l *Link, of *grants, p transport.Receiver) *flow {
@@ -32,10 +30,10 @@ func newFlow(l *Link, of *grants, p transport.Receiver) *flow {
 	return b
 }
 
-// begin has the flow take n bytes.
+// begin begins a segment of n bytes.
 func (b *flow) begin(grant uint64, n int) { b.grant, b.left, b.begun = grant, n, true }
 
-// claimed has it take n bytes of a message that was claimed.
+// claimed begins a claimed message of n bytes.
 func (b *flow) claimed(claim uint64, n int) error {
 	b.begin(claim, n)
 	b.charged = n
@@ -60,12 +58,12 @@ func (b bulkReader) dispatch(_ *reader, t wire.Type, p []byte) error {
 	return b.of.check(s, b.flow)
 }
 
-// flows reports whether a part of a payload has still to come.
+// flows reports whether the current segment has unread bytes.
 func (b *flow) flows() bool { return b != nil && b.begun }
 
-// more reads the rest of the segment in hand into its sink, or as much as has
-// come if the reader must not wait. Between two reads the grant may be taken
-// back; then the rest is thrown away.
+// more reads the rest of the current segment into its sink, or as much as has arrived if the
+// reader must not block. The grant may be taken back between two reads: the rest is then
+// discarded.
 func (b *flow) more(r *reader) error {
 	g := b.of
 	for {
@@ -86,11 +84,11 @@ func (b *flow) more(r *reader) error {
 	}
 }
 
-// some reads a part of the payload.
+// some reads a part of the segment.
 func (b *flow) some(r *reader, s *Sink) (n int, err error) {
 	switch {
 	case b.left == 0:
-	case r.hi > r.lo: // on the data lane, where the reader has read ahead
+	case r.hi > r.lo: // On the data lane the reader reads ahead.
 		view := r.buf[r.lo:min(r.hi, r.lo+b.left)]
 		if n = len(view); s != nil {
 			n = copy(s.next.piece(s.Dst, s.More, n), view)
@@ -112,7 +110,7 @@ func (b *flow) some(r *reader, s *Sink) (n int, err error) {
 	return n, err
 }
 
-// resume turns the error of a read that Ungrant has interrupted into nil.
+// resume returns nil for the error of a read that Ungrant has interrupted.
 func (b *flow) resume(err error) error {
 	if err == nil || err == errLater || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

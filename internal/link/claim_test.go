@@ -20,8 +20,8 @@ func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
 func (memoryConn) Wake(*atomic.Uint32)                         {}
 func (memoryConn) PeerEnded() func() bool                      { return nil }
 
-func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *visited {
-	v := &visited{hb: newHandler(), got: make(chan []byte, 100)}
+func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *polledPair {
+	v := &polledPair{hb: newHandler(), got: make(chan []byte, 100)}
 	ca, cb := conns(t)
 	var pumps sync.WaitGroup
 	t.Cleanup(pumps.Wait)
@@ -69,10 +69,10 @@ func TestClaim(t *testing.T) {
 		}
 		return 0, false
 	})
-	visit := v.visit(t)
-	defer func() { visit.End(false) }()
+	p := v.startPolling(t)
+	defer func() { p.Stop(false) }()
 	send := func(tag int64, n int) {
-		for end := time.Now().Add(10 * time.Second); !v.a.TakeCredit(wire.Messages, n); visit.Poll() {
+		for end := time.Now().Add(10 * time.Second); !v.a.TakeCredit(wire.Messages, n); p.Poll() {
 			if time.Now().After(end) {
 				t.Fatal("credit does not come back")
 			}
@@ -86,8 +86,8 @@ func TestClaim(t *testing.T) {
 		send(2, size)
 		send(3, size)
 		send(1, claimBytesMin-1)
-		v.hear(t, size, func() { visit.Poll() })
-		v.hear(t, claimBytesMin-1, func() { visit.Poll() })
+		v.hear(t, size, func() { p.Poll() })
+		v.hear(t, claimBytesMin-1, func() { p.Poll() })
 		select {
 		case <-filled:
 		default:
@@ -97,9 +97,9 @@ func TestClaim(t *testing.T) {
 			t.Fatalf("message %d is not what was sent", i)
 		}
 		if i == 100 {
-			visit.End(false) // From now on the link's own goroutine reads.
-			visit = Visit{link: v.b}
-			v.b.visitors.Add(1)
+			p.Stop(false) // From now on the link's own goroutine reads.
+			p = Polling{link: v.b}
+			v.b.pollings.Add(1)
 		}
 	}
 }

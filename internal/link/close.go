@@ -8,20 +8,18 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// lingerTime is how long a peer that has said goodbye is given to close the
-// connection. It does so when it has our acknowledgements; but the word of it
-// may get lost on the way.
+// lingerTime is how long a peer may take to close the connection after its goodbye. It does
+// so when it has our acknowledgements, but the packets of the close may be lost.
 const lingerTime = time.Second
 
-// lanes is a set of them.
+// lanes is a set of lanes.
 type lanes [wire.Lanes]bool
 
 func (s *lanes) all() bool { return *s == lanes{true, true, true} }
 
-// Close says goodbye on every lane, waits until the peer has read everything
-// before it, has said goodbye as well, or ctx ends, and closes the connection.
-// The Handler is told nothing of that; when Close returns no call of it is
-// under way, and none will come.
+// Close says goodbye on every lane and closes the connection when the peer has read
+// everything, has said goodbye as well, or ctx ends. The Handler is not notified. After Close
+// has returned there are no calls of the Handler.
 func (l *Link) Close(ctx context.Context) {
 	l.ending.Lock()
 	l.closing, l.said = true, true
@@ -41,8 +39,8 @@ func (l *Link) Close(ctx context.Context) {
 	l.Abort()
 }
 
-// Abort closes the connection at once, as Close does in the end. What has not
-// been delivered is lost.
+// Abort closes the connection immediately. Undelivered data is lost. After Abort has returned
+// there are no calls of the Handler.
 func (l *Link) Abort() {
 	l.ending.Lock()
 	l.closing = true
@@ -51,9 +49,9 @@ func (l *Link) Abort() {
 	<-l.ended
 }
 
-// bye handles the peer's goodbye on a pipe. It acknowledges that of a lane when
-// all of its pipes have come to theirs. After the last one the peer will close
-// the connection, which is when the handler is told.
+// bye handles the goodbye of the peer on a pipe. It acknowledges the goodbye of a lane after
+// the last of its pipes. After the last lane the peer closes the connection, and then the
+// handler is notified.
 func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
 	if y.Lane != lane {
 		return fmt.Errorf("goodbye for the %v lane on the %v lane", y.Lane, lane)
@@ -77,12 +75,12 @@ func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
 	return nil
 }
 
-// byeAck notes on which lanes the peer has read our goodbye.
+// byeAck handles the acknowledgement of our goodbye on a lane.
 func (l *Link) byeAck(y wire.Bye) error {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	if !l.said || l.acks[y.Lane] {
-		return fmt.Errorf("it has read a goodbye on the %v lane that was not said", y.Lane)
+		return fmt.Errorf("an acknowledgement of a goodbye on the %v lane that was not sent", y.Lane)
 	}
 	l.acks[y.Lane] = true
 	if l.acks.all() {

@@ -1,13 +1,13 @@
 package link
 
-// A cursor is a place in a payload that lies in several regions: a first one
-// and more behind it.
+// A cursor is a position in a payload of several regions: a first one and more
+// behind it.
 type cursor struct {
 	region int // 0 is the first
-	at     int // bytes of it that lie behind
+	at     int // offset in the region
 }
 
-// piece is what lies next, at most so many bytes. It is empty at the end.
+// piece returns the next piece, of at most most bytes. It is empty at the end.
 func (c *cursor) piece(first []byte, more [][]byte, most int) []byte {
 	r := first
 	if c.region > 0 {
@@ -22,7 +22,7 @@ func (c *cursor) piece(first []byte, more [][]byte, most int) []byte {
 
 func (c *cursor) advance(n int) { c.at += n }
 
-// size is the length of all regions.
+// size returns the length of all regions.
 func size(first []byte, more [][]byte) int {
 	n := len(first)
 	for _, r := range more {

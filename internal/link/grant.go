@@ -8,41 +8,40 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Sink is where a granted payload goes. The exported fields are set before
-// Link.Grant and not changed until Owner is told of the end, or Ungrant has
-// returned.
+// A Sink is the destination of a granted payload. The exported fields are set before
+// Link.Grant and not changed until Owner is notified or Ungrant has returned.
 type Sink struct {
-	// Dst takes the payload, which must have its length, together with More:
-	// further places, behind Dst, for what is not to be reduced.
+	// Dst and the regions of More behind it receive the payload, whose length is
+	// theirs. More is for payloads that are not reduced.
 	Dst  []byte
 	More [][]byte
-	// Reduce, if not nil, makes Dst = A op payload, or payload op A if Left,
-	// while the payload comes in. It works on whole elements of Elem bytes.
+	// Reduce, if not nil, computes Dst = A op payload, or payload op A if Left,
+	// as the payload arrives. It is called with whole elements of Elem bytes.
 	Reduce func(dst, a, b []byte)
 	A      []byte
 	Left   bool
 	Elem   int
 	Owner  interface {
-		// Filled says that the whole payload has arrived. It must not block.
+		// Filled is called when the whole payload has arrived. It must not block.
 		Filled(s *Sink)
 	}
-	// Move and Channel are the owner's to tell sinks apart.
+	// Move and Channel identify the sink for its owner.
 	Move, Channel int
 
-	of    *grants // that it is one of
+	of    *grants // the set that contains it
 	id    uint64
 	size  int
 	next  cursor
-	got   int   // bytes that have arrived
-	seen  int   // got, as it was after the last segment
+	got   int   // arrived bytes
+	seen  int   // got after the last complete segment
 	busy  bool  // a flow is using Dst
-	from  *flow // of the pipe that it comes through
+	from  *flow // the pipe of the payload
 	split [16]byte
 	part  int // bytes of an element in split
 }
 
-// take reduces the next piece of the payload into Dst. An element may come in
-// several pieces.
+// take reduces the next piece of the payload into Dst. An element may be split between
+// pieces.
 func (s *Sink) take(view []byte) {
 	for s.part > 0 && len(view) > 0 {
 		n := copy(s.split[s.part:s.Elem], view)
@@ -53,7 +52,7 @@ func (s *Sink) take(view []byte) {
 		}
 	}
 	if len(view) == 0 {
-		return // with an element that is still not whole, perhaps
+		return // possibly with an incomplete element
 	}
 	whole := len(view) - len(view)%s.Elem
 	s.reduce(s.got, view[:whole])
@@ -73,7 +72,7 @@ func (s *Sink) reduce(at int, b []byte) {
 	}
 }
 
-// grants are the sinks that the peer may send to.
+// grants are the open sinks of the peer.
 type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
@@ -88,8 +87,8 @@ func (g *grants) init() {
 	g.open = make(map[uint64]*Sink)
 }
 
-// Grant allows the peer to send to s and returns the number of the grant,
-// which the caller tells the peer.
+// Grant allows the peer to send to s and returns the number of the grant. The caller tells
+// the peer the number.
 func (l *Link) Grant(s *Sink) uint64 {
 	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0) {
 		panic("link: grant of a reduction that is not of whole elements")
@@ -97,8 +96,7 @@ func (l *Link) Grant(s *Sink) uint64 {
 	return l.grants.add(s)
 }
 
-// Claim is Grant for the message of which Handler.Claim is asked. Ungrant takes
-// it back.
+// Claim is Grant for the message of a call of Handler.Claim.
 func (l *Link) Claim(s *Sink) uint64 { return l.claims.add(s) }
 
 func (g *grants) add(s *Sink) uint64 {
@@ -116,9 +114,9 @@ func (g *grants) add(s *Sink) uint64 {
 	return s.id
 }
 
-// Ungrant takes a grant back, and returns when its memory is no longer used.
-// What the peer still sends to it is thrown away. If s has just been filled
-// its owner may still be about to hear so.
+// Ungrant takes a grant or claim back and returns when its memory is no longer used. Further
+// payload for it is discarded. If s was filled just before, the notification of its owner
+// may be under way.
 func (l *Link) Ungrant(s *Sink) {
 	g := s.of
 	g.mu.Lock()
@@ -130,14 +128,14 @@ func (l *Link) Ungrant(s *Sink) {
 	}
 }
 
-// Filling is how many bytes of s have arrived, to the last whole segment.
+// Filling returns the bytes of s that have arrived in complete segments.
 func (l *Link) Filling(s *Sink) int {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	return s.seen
 }
 
-// check reports what is wrong with a segment that begins.
+// check checks the header of a segment.
 func (g *grants) check(f wire.Segment, from *flow) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +154,7 @@ func (g *grants) check(f wire.Segment, from *flow) error {
 	return nil
 }
 
-// hold returns the sink of a grant, busy, or nil if that was taken back.
+// hold marks the sink of a grant busy and returns it, or nil if the grant was taken back.
 func (g *grants) hold(id uint64) *Sink {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,8 +165,8 @@ func (g *grants) hold(id uint64) *Sink {
 	return s
 }
 
-// release says that a flow no longer uses s, whole at the end of a
-// segment. It reports whether s is full.
+// release ends the use of s by a flow. whole is set at the end of a segment. It reports
+// whether s is full.
 func (g *grants) release(s *Sink, whole bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -185,7 +183,7 @@ func (g *grants) release(s *Sink, whole bool) bool {
 	return true
 }
 
-// find returns the sink of a grant, or nil if there is none.
+// find returns the sink of an open grant, or nil.
 func (g *grants) find(id uint64) *Sink {
 	if g.one != nil && g.one.id == id {
 		return g.one
@@ -193,7 +191,7 @@ func (g *grants) find(id uint64) *Sink {
 	return g.open[id]
 }
 
-// drop takes a sink off the list.
+// drop removes a sink from the set.
 func (g *grants) drop(s *Sink) {
 	switch {
 	case g.find(s.id) != s:

@@ -1,35 +1,30 @@
-// Package link is everything to one peer: lanes, frames, credit, grants and
-// an orderly end, over any transport.
+// Package link is the connection to one peer: lanes, frames, credit, grants and an orderly
+// end, over any transport.
 //
-// A Link sends small payloads at once, within the credit that TakeCredit
-// hands out, and large ones when the peer has granted them: the receiver calls
-// Grant with a Sink that says where the bytes go, tells the peer the number of
-// the grant, and the peer sends with a Transfer. Bytes on the bulk lane thus
-// always have a place to go, so that no lane ever waits for the application.
+// A [Link] sends small payloads immediately, within the credit of TakeCredit, and large ones
+// after a grant of the peer: the receiver calls Grant with a [Sink] for the payload and
+// tells the peer the number of the grant, and the peer sends a [Transfer]. A payload on the bulk
+// lane therefore always has a destination, so that no lane waits for the application.
 //
-// Sending never blocks. What arrives is handed to a Handler by the goroutines
-// of the Link, or by one that visits it while it waits for something; the
-// Handler must block neither. All methods may be called from several
-// goroutines.
+// Sending never blocks. The goroutines of the Link pass arriving frames to a [Handler], or a
+// goroutine that polls inline while it waits for something ([Polling]). The Handler must
+// not block. All methods may be called concurrently.
 //
-// Frames of a lane are handled in the order in which they were sent; lanes do
-// not wait for each other. Transfers take turns after each segment of at most
-// wire.SegmentMax bytes. Recall and Ungrant return promptly, whatever the peer
-// does, and from then on the memory is not touched; the lane stays in step.
+// The frames of a lane are handled in order; lanes do not wait for each other. Transfers take
+// turns after each segment of at most wire.SegmentMax bytes. Recall and Ungrant return promptly
+// in any case. The memory is not used afterwards, and the lane stays in step.
 //
-// The data and bulk lanes have a connection of their own where Config says so,
-// and the bulk lane as many pipes as that. A transfer goes over one of them.
-// Both connections are one link: they end together.
+// With Config.Bulk or Config.Await, the data and bulk lanes have a second connection, and the
+// bulk lane may have several pipes there. A transfer uses one pipe. Both connections end
+// together.
 //
-// A link ends in one of two ways, about which the Handler hears last of all:
-// Left, after the peer's Close, or Lost, with the reason: the end of the
-// connection, or a peer that broke the protocol. It hears neither after Close
-// or Abort.
+// A link ends in one of two ways, which the Handler is told last: Left, after the peer has
+// called Close, or Lost, with a reason: the end of the connection or a protocol error. Neither
+// is called after Close or Abort of this side.
 //
-// What a peer can make this node keep is bounded: creditBytes of each class
-// that were not given to Consumed, the cost of frames included, and keptMax
-// frames that cost no credit. To send more is a protocol error. Answers to a
-// peer that does not read them are not sent. All else on the way to a peer is
+// The memory that a peer can occupy is bounded: creditBytes of each class that have not been
+// Consumed, including the charge for each frame, and keptMax frames without charge. More is a
+// protocol error. A peer that does not read gets no answers. The remaining outgoing data is
 // what this node has chosen to send.
 package link
 
@@ -44,26 +39,26 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// creditBytes is how much ungranted data of each class a peer may have sent
+// creditBytes is how many bytes of each class a peer may have sent without a grant
 // that this node has not consumed.
 const creditBytes = 1 << 20
 
-// keptMax is how many frames that cost no credit, such as offers and grants, a
-// peer may make the Handler keep: no program that works comes near it.
+// keptMax is how many frames without charge, such as offers and grants, a peer may make the
+// Handler keep. Working programs stay far below it.
 const keptMax = 1 << 18
 
-// frameCharge is what a frame without payload costs of the credit, so that
-// the number of frames is bounded, too.
+// frameCharge is the credit that each frame costs in addition to its payload, so that the
+// number of frames is bounded as well.
 const frameCharge = 64
 
-// A Handler takes what arrives on a link. Its methods must not block, and
-// payloads are valid only during the call.
+// A Handler handles the frames of a link. Its methods must not block. Payloads are valid
+// during the call only.
 type Handler interface {
 	Message(l *Link, m wire.Message, payload []byte)
-	// Claim is asked where the payload of a message is to go that is about to
-	// come in. Without ok, Message is called when it has come. Otherwise it goes
-	// to the Sink that was given to Link.Claim, by this number, and nowhere if it
-	// is 0; its credit is given back by the link.
+	// Claim is called before the payload of a message is read. Without ok, Message is
+	// called with the complete payload. Otherwise the payload goes to the Sink with this
+	// number of Link.Claim, or is discarded if the number is 0, and the link returns
+	// the credit.
 	Claim(l *Link, m wire.Message) (claim uint64, ok bool)
 	Offer(l *Link, o wire.Offer)
 	OfferGrant(l *Link, g wire.OfferGrant)
@@ -73,46 +68,44 @@ type Handler interface {
 	StepGrant(l *Link, s wire.Step)
 	Probe(l *Link, p wire.Probe)
 	Where(l *Link, w wire.Where)
-	// Text comes from the peer; [wire.Escape] has made it printable.
+	// The text of the peer has been made printable by [wire.Escape].
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)
 	Closed(l *Link, c wire.Closed)
 
-	// Left says that the peer has closed the link in good order, that
-	// everything it sent has been handled, and that all that it has received
-	// in full has been Delivered.
+	// Left is called after the peer has closed the link in good order. All its
+	// frames have been handled, and every transfer that it has received completely
+	// has been Delivered.
 	Left(l *Link)
-	// Lost says that the link has ended otherwise. It comes once and last.
+	// Lost is called once, as the last call, if the link has ended otherwise.
 	Lost(l *Link, err error)
 }
 
 // Config configures a Link.
 type Config struct {
-	// Peer is the number under which the Handler knows the peer.
+	// Peer identifies the peer for the Handler.
 	Peer int
-	// Bulk, if not nil, is a second connection to the peer, which this node
-	// has made. The data and bulk lanes of both run over it, and the peer is
-	// told so.
+	// Bulk, if not nil, is a second connection to the peer that this node has
+	// made. The data and bulk lanes of both sides use it. The peer is told so.
 	Bulk transport.Conn
-	// Await, if not nil, waits for the second connection of a peer that says
-	// that it has made one. It is not used together with Bulk. Without it, to
-	// say so is a protocol error.
+	// Await, if not nil, waits for the second connection of a peer that announces
+	// one. Without it, the announcement is a protocol error. It excludes Bulk.
 	Await func(ctx context.Context) (transport.Conn, error)
 	// BulkOver names the transport of the second connection in errors.
 	BulkOver string
-	// BulkPipes is how many pipes the bulk lane of this node has on a second
-	// connection: 1 by default, wire.BulkPipesMax at the most. On the first
-	// one it has one.
+	// BulkPipes is the number of pipes of the bulk lane of this node on a second
+	// connection: 1 by default, at most wire.BulkPipesMax. On the first
+	// connection it has one.
 	BulkPipes int
-	// Minder is shared by the links of a node; nil gives the link its own.
-	Minder *Minder
-	// Log takes notes about the link; nil discards them.
+	// IdleTimer is shared by the links of a node. By default the link has its own.
+	IdleTimer *IdleTimer
+	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
 
 // A Link is the connection to one peer.
 type Link struct {
-	// Peer is the number under which the Handler knows the peer.
+	// Peer is Config.Peer.
 	Peer int
 
 	first   *path
@@ -124,49 +117,48 @@ type Link struct {
 	data    outbox
 	bulk    bulk
 	grants  grants
-	claims  grants // of messages that come in on the data lane
-	named   named
+	claims  grants  // for messages on the data lane
+	named   laneSet // preambles of the peer
 
-	credit [wire.Classes]atomic.Int64 // what we may send
-	unread [wire.Classes]atomic.Int64 // received, and the credit not given back
-	owed   [wire.Classes]atomic.Int64 // consumed, but not yet given back
+	credit [wire.Classes]atomic.Int64 // for sending
+	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
+	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
 	heard  atomic.Uint64              // frames received
 
 	received atomic.Uint64 // bytes on the data and bulk lanes
 
-	desks     [desksMax]atomic.Pointer[desk] // of lanes that can be visited, the bulk lane last
-	bulkDesks atomic.Int32                   // of them
-	visitors  atomic.Int32
-	minder    *Minder
+	laneReaders [laneReadersMax]atomic.Pointer[laneReader] // that can be polled; the bulk lane last
+	bulkReaders atomic.Int32                               // number of those of the bulk lane
+	pollings    atomic.Int32                               // number of active pollings
+	idle        *IdleTimer
 
-	fast atomic.Bool // replies go on the data lane
+	fast atomic.Bool // replies use the data lane
 
-	kept atomic.Int64 // frames without credit that the Handler keeps
+	kept atomic.Int64 // frames without charge that the Handler keeps
 
 	writers sync.WaitGroup
 	readers sync.WaitGroup
-	settled chan struct{} // closed when the bulk lane of this node has its place
+	settled chan struct{} // closed when the bulk lane of this node has its pipes
 	done    <-chan struct{}
-	cancel  context.CancelFunc // closes done, upon which run closes the connections
+	cancel  context.CancelFunc // closes done, which makes run close the connections
 	ended   chan struct{}      // closed when all goroutines have ended
 
 	ending  sync.Mutex // guards what follows
 	paths   []*path
 	shut    bool          // no path may be added
-	failure error         // why we ended it ourselves
-	closing bool          // by Close or Abort
+	failure error         // the reason of Fail
+	closing bool          // Close or Abort was called
 	said    bool          // our goodbye
-	byes    lanes         // on which the peer said goodbye
-	pipes   int           // of the bulk lane on which it did
-	acks    lanes         // on which it has read our goodbye
-	acked   chan struct{} // closed when it has on all
-	left    chan struct{} // closed when the peer has said goodbye on all
-	linger  *time.Timer   // for the peer to close the connection
+	byes    lanes         // with a goodbye of the peer
+	pipes   int           // of the bulk lane, with a goodbye of the peer
+	acks    lanes         // on which the peer has read our goodbye
+	acked   chan struct{} // closed when acks is complete
+	left    chan struct{} // closed when byes is complete
+	linger  *time.Timer   // closes the connection if the peer does not
 }
 
-// New makes a link of a connection, or of two, and starts it. It opens the
-// pipe of each lane, which may fail; then the connections are the caller's
-// still.
+// New starts a link over one or two connections. It opens the pipe of each lane. If that
+// fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	if cfg.Bulk != nil && cfg.Await != nil || cfg.BulkPipes > wire.BulkPipesMax {
 		panic("link: a configuration that contradicts itself")
@@ -176,8 +168,8 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 		first: newPath(conn, int(wire.Lanes)), settled: make(chan struct{}),
 		ended: make(chan struct{}), acked: make(chan struct{}), left: make(chan struct{}),
 	}
-	if l.minder = cfg.Minder; l.minder == nil {
-		l.minder = new(Minder)
+	if l.idle = cfg.IdleTimer; l.idle == nil {
+		l.idle = new(IdleTimer)
 	}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
@@ -192,7 +184,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	l.paths = []*path{l.first}
 	at := l.first
 	if cfg.Bulk != nil {
-		at = l.apart(cfg.Bulk)
+		at = l.secondPath(cfg.Bulk)
 		l.paths = append(l.paths, at)
 	}
 	var out payloadLanes
@@ -222,8 +214,8 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	return l, nil
 }
 
-// run waits for the end of the link, closes its connections, and waits for the
-// end of all other goroutines of the link.
+// run waits for the end of the link, closes the connections, and waits for all other
+// goroutines of the link.
 func (l *Link) run() {
 	defer close(l.ended)
 	<-l.done
@@ -244,7 +236,7 @@ func (l *Link) run() {
 	l.end()
 }
 
-// end tells the handler that the link has ended, unless we ended it.
+// end notifies the handler of the end of the link, unless this side has ended it.
 func (l *Link) end() {
 	l.ending.Lock()
 	closing, err := l.closing, l.failure
@@ -264,8 +256,7 @@ func (l *Link) end() {
 	l.handler.Lost(l, err)
 }
 
-// Fail ends the link. The handler is told that it was lost for this reason.
-// Fail does not wait for the end.
+// Fail ends the link. Handler.Lost is called with err. Fail does not wait for it.
 func (l *Link) Fail(err error) {
 	l.ending.Lock()
 	if l.failure == nil {
@@ -275,23 +266,23 @@ func (l *Link) Fail(err error) {
 	l.cancel()
 }
 
-// Conn is the connection under the link, the first one if there are two.
+// Conn returns the connection of the link, or the first of two.
 func (l *Link) Conn() transport.Conn { return l.first.conn }
 
-// Sharer is how the nodes share memory, or nil if they do not.
+// Sharer returns the Sharer of the connection, or nil if the nodes share no memory.
 func (l *Link) Sharer() transport.Sharer { return l.first.can.Sharer }
 
-// memory reports whether frames go through memory that both processes share,
-// without a system call.
+// memory reports whether frames are exchanged through shared memory, without system
+// calls.
 func (l *Link) memory() bool {
 	return l.first.can.Sharer != nil
 }
 
-// Locates reports whether Processor may know something.
+// Locates reports whether Processor can return a processor.
 func (l *Link) Locates() bool { return l.locator() != nil }
 
-// Processor is the number of the processor on which the peer has run lately, if that is
-// on this machine; -1 is unknown.
+// Processor returns the number of the processor on which the peer has run lately, if it
+// runs on this machine, and -1 otherwise.
 func (l *Link) Processor() int {
 	if k := l.locator(); k != nil {
 		return k.Processor()
@@ -300,27 +291,27 @@ func (l *Link) Processor() int {
 }
 
 func (l *Link) locator() transport.Locator {
-	k := l.desks[wire.Data].Load()
+	k := l.laneReaders[wire.Data].Load()
 	if k == nil {
 		return nil
 	}
 	return k.locator
 }
 
-// Settled is closed when the peer has said how its lanes run, and the bulk lane
-// of this node has its place.
+// Settled returns a channel that is closed when both sides have agreed on the connections of
+// the lanes.
 func (l *Link) Settled() <-chan struct{} { return l.settled }
 
-// Done is closed when the link ends. The Handler hears of it after that.
+// Done returns a channel that is closed when the link ends, before the Handler is notified.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Err is why the link has ended, if it was not this node that has closed it in
-// good order.
+// Err returns the reason of the end of the link, and nil if this side has closed it in good
+// order.
 func (l *Link) Err() error {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	return l.failure
 }
 
-// Heard is a number that grows with every frame that arrives.
+// Heard returns a number that grows with every frame from the peer.
 func (l *Link) Heard() uint64 { return l.heard.Load() }

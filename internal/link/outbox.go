@@ -11,30 +11,29 @@ import (
 // outboxKeepMax is the largest buffer that an outbox keeps when it is idle.
 const outboxKeepMax = 256 << 10
 
-// directBytesMin is the shortest payload that is worth to be written by itself.
+// directBytesMin is the length of the shortest payload that is written without a copy.
 const directBytesMin = 2 << 10
 
-// An outbox sends frames on a lane in order, without blocking its callers. A
-// frame goes out at once where the pipe can tell that it would not block.
-// Otherwise a goroutine writes it, together with all that has come since.
-// What is in an outbox is bounded by credit, and by what the peer has asked
-// for.
+// An outbox sends frames on a lane in order, without blocking its callers. With a TryWriter
+// a frame is written immediately if that does not block. Otherwise a goroutine writes it,
+// together with all later frames. The size of an outbox is bounded by credit and by the requests
+// of the peer.
 type outbox struct {
 	link *Link
 	lane wire.Lane
 	at   *path
-	pipe transport.Sender          // nil until it is known where the lane is
-	try  transport.TryWriter       // nil if the pipe cannot
-	vec  transport.TryVectorWriter // likewise
+	pipe transport.Sender          // nil before open
+	try  transport.TryWriter       // nil without the capability
+	vec  transport.TryVectorWriter // nil without the capability
 
 	mu      sync.Mutex
 	wake    sync.Cond
-	pending []byte   // frames that wait
+	pending []byte   // frames to be written
 	spare   []byte   // the other buffer
 	sent    uint64   // bytes given to the pipe
 	pieces  [][]byte // memory for commitWith
 	started bool     // the goroutine runs
-	writing bool     // it is in Write
+	writing bool     // the goroutine is in Write
 	closed  bool
 }
 
@@ -44,7 +43,7 @@ func (o *outbox) init(l *Link, pre wire.Preamble) {
 	o.commit(pre.Append(o.begin()))
 }
 
-// open gives the outbox its pipe, and sends what has come by now.
+// open gives the outbox its pipe and sends the pending frames.
 func (o *outbox) open(at *path, p transport.Sender) {
 	b := o.begin()
 	o.at, o.pipe = at, p
@@ -53,14 +52,14 @@ func (o *outbox) open(at *path, p transport.Sender) {
 	o.commit(b)
 }
 
-// begin locks the outbox and returns the buffer to append frames to. A call
-// of commit must follow.
+// begin locks the outbox and returns the buffer for further frames. The caller appends them
+// and calls commit, which unlocks.
 func (o *outbox) begin() []byte {
 	o.mu.Lock()
 	return o.pending
 }
 
-// commit sends what has been appended to b since begin returned it.
+// commit sends the frames that were appended to the buffer of begin.
 func (o *outbox) commit(b []byte) {
 	o.pending = b
 	switch {
@@ -80,9 +79,8 @@ func (o *outbox) commit(b []byte) {
 	o.mu.Unlock()
 }
 
-// commitWith is commit of b and a payload behind it, of which there may be more
-// behind the first. A long one is copied only once, where the pipe can take it
-// from where it lies.
+// commitWith is commit with a payload behind b, in one or more regions. With a
+// TryVectorWriter a long payload is written from its own memory.
 func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
 	if len(payload) >= directBytesMin && o.vec != nil && !o.writing && !o.closed {
 		o.pieces = append(append(o.pieces[:0], b, payload), more...)
@@ -133,7 +131,7 @@ func (o *outbox) close() {
 	o.wake.Broadcast()
 }
 
-// keep empties b, or lets go of it if it has grown too large to keep.
+// keep returns b for reuse, emptied, or nil if it is too large to keep.
 func keep(b []byte) []byte {
 	if cap(b) > outboxKeepMax {
 		return nil

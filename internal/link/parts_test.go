@@ -14,7 +14,7 @@ import (
 )
 
 // A partedConn has senders that tell how much they take, and receivers that can
-// be visited.
+// be polled.
 type partedConn struct {
 	polledConn
 	room int
@@ -125,22 +125,22 @@ func (p *parted) shut() {
 	p.some.Broadcast()
 }
 
-// newParted makes two links over such conns, and has visitors come and go at
+// newParted makes two links over such conns, and has pollings begin and end at
 // both until the test ends.
 func newParted(t *testing.T, pipes int) *apart {
 	x := newApart(t)
-	var pumps, visitors sync.WaitGroup
+	var pumps, pollings sync.WaitGroup
 	stop := make(chan struct{})
 	x.ba = &workshop{Conn: partedConn{polledConn{x.ba, &pumps}, 10_000}, make: closed(t)}
 	x.bb = &workshop{Conn: partedConn{polledConn{x.bb, &pumps}, 10_000}, make: closed(t)}
 	t.Cleanup(pumps.Wait)
 	x.start(pipes, pipes)
 	for i, l := range []*Link{x.a, x.b, x.a} {
-		visitors.Go(func() { comeAndGo(l, i, stop) })
+		pollings.Go(func() { comeAndGo(l, i, stop) })
 	}
 	t.Cleanup(func() {
 		close(stop)
-		visitors.Wait()
+		pollings.Wait()
 		x.a.Abort()
 		x.b.Abort()
 	})
@@ -163,29 +163,29 @@ func comeAndGo(l *Link, i int, stop chan struct{}) {
 			return
 		default:
 		}
-		var v Visit
-		l.Visit(&v)
+		var v Polling
+		l.StartPolling(&v)
 		for range rng.IntN(200) {
 			v.Poll()
 			runtime.Gosched()
 		}
 		if rng.IntN(2) == 0 {
-			v.Rest()
+			v.Pause()
 		}
-		v.End(rng.IntN(2) == 0)
+		v.Stop(rng.IntN(2) == 0)
 		time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
 	}
 }
 
-// TestVisitorsOfTheBulkLane: transfers arrive whole, or not at all, whoever
+// TestPollingsOfTheBulkLane: transfers arrive whole, or not at all, whichever goroutine
 // writes and reads them, and however often that changes.
-func TestVisitorsOfTheBulkLane(t *testing.T) {
+func TestPollingsOfTheBulkLane(t *testing.T) {
 	for _, pipes := range []int{1, 3} {
 		newParted(t, pipes).transferBothWays(t, 4)
 	}
 }
 
-// startParted starts a link over such a conn, and one that nobody visits at the
+// startParted starts a link over such a conn, and one without pollings at the
 // other end.
 func startParted(t *testing.T) (a, b *Link) {
 	ca, cb := conns(t)
@@ -195,8 +195,8 @@ func startParted(t *testing.T) (a, b *Link) {
 	return a, start(t, cb, newHandler())
 }
 
-// TestPush: without visitors, a short transfer is sent by whoever pushes, and
-// what the pipe does not take by the goroutine of its courier.
+// TestPush: without pollings, Push sends a short transfer, and
+// what the pipe does not take by the goroutine of its writer.
 func TestPush(t *testing.T) {
 	a, b := startParted(t)
 	for i, n := range []int{0, 1, 50_000, 200_000, 3 * wire.SegmentMax, 10 * wire.SegmentMax} {
@@ -204,20 +204,20 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestLongTransferLeavesVisitors: what takes long is written by the goroutine of
-// the courier, though somebody visits the link.
-func TestLongTransferLeavesVisitors(t *testing.T) {
+// TestLongTransferLeavesPollings: what takes long is written by the goroutine of
+// the writer, even during a polling.
+func TestLongTransferLeavesPollings(t *testing.T) {
 	a, b := startParted(t)
-	var visit Visit
-	a.Visit(&visit)
-	defer visit.End(false)
-	if !visit.Busy() {
-		t.Error("a visitor has nothing to do")
+	var p Polling
+	a.StartPolling(&p)
+	defer p.Stop(false)
+	if !p.Useful() {
+		t.Error("the polling has nothing to do")
 	}
-	send(a, b, visitedMax+1, 1).wait(t)
+	send(a, b, polledMax+1, 1).wait(t)
 	short := send(a, b, 1000, 2)
 	for !short.filled.told() {
-		visit.Poll()
+		p.Poll()
 		runtime.Gosched()
 	}
 	short.dst.check(t)

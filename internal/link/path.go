@@ -12,26 +12,26 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// laneTimeout is how long a peer may take to name a lane it has opened.
+// laneTimeout is how long a peer may take to send the preamble of a pipe.
 const laneTimeout = 20 * time.Second
 
-// apartTimeout is how long the second connection of a peer may take to come
-// after the peer has said that it has made one.
-const apartTimeout = 20 * time.Second
+// secondTimeout is how long the second connection of a peer may take to arrive
+// after its announcement.
+const secondTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
 type path struct {
 	conn     transport.Conn
 	can      transport.Capabilities // of conn
-	over     string                 // what to say of it in errors, if it is the second one
-	pipesMax int                    // of the peer
+	over     string                 // the name in errors; "" for the first connection
+	pipesMax int                    // that the peer may open
 }
 
 func newPath(c transport.Conn, pipesMax int) *path {
 	return &path{conn: c, can: transport.CapabilitiesOf(c), pipesMax: pipesMax}
 }
 
-// wrap says of an error on which path it was.
+// wrap adds the name of the path to an error.
 func (p *path) wrap(err error) error {
 	if p.over == "" {
 		return err
@@ -39,8 +39,8 @@ func (p *path) wrap(err error) error {
 	return fmt.Errorf("%s: %w", p.over, err)
 }
 
-// open opens the pipe of a lane. What goes to and fro in short frames is paired, and
-// what carries payloads has more room.
+// open opens the pipe of a lane. Lanes with short frames in both directions are paired, and
+// lanes with payloads get larger buffers.
 func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, error) {
 	open := p.conn.OpenPipe
 	if p.can.Pairer != nil && lane != wire.Bulk {
@@ -55,8 +55,8 @@ func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, erro
 	return s, nil
 }
 
-// apart makes a path of the second connection.
-func (l *Link) apart(c transport.Conn) *path {
+// secondPath makes a path of the second connection.
+func (l *Link) secondPath(c transport.Conn) *path {
 	p := newPath(c, wire.BulkPipesMax+1)
 	p.over = "bulk"
 	if l.cfg.BulkOver != "" {
@@ -71,7 +71,7 @@ type payloadLanes struct {
 	bulk []transport.Sender
 }
 
-// openLanes opens them.
+// openLanes opens the pipes of the data and bulk lanes.
 func (l *Link) openLanes(ctx context.Context, p *path) (out payloadLanes, err error) {
 	if out.data, err = p.open(ctx, wire.Data); err != nil {
 		return out, err
@@ -90,8 +90,8 @@ func (l *Link) openLanes(ctx context.Context, p *path) (out payloadLanes, err er
 	return out, nil
 }
 
-// accept takes the pipes of the peer on a path until the link ends, or the
-// connection, which ends the link.
+// accept accepts the pipes of the peer on a path until the link or the connection ends. The
+// end of the connection ends the link.
 func (l *Link) accept(ctx context.Context, p *path) {
 	for n := 0; ; n++ {
 		pipe, err := p.conn.AcceptPipe(ctx)
@@ -113,7 +113,7 @@ func (l *Link) accept(ctx context.Context, p *path) {
 	}
 }
 
-// enter finds out which lane a pipe of the peer is, and reads it to its end.
+// enter reads the preamble of a pipe of the peer, and then the pipe to its end.
 func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) error {
 	pre, err := acceptLane(pipe)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) erro
 	return nil
 }
 
-// acceptLane reads what a pipe is.
+// acceptLane reads the preamble of a pipe.
 func acceptLane(p transport.Receiver) (wire.Preamble, error) {
 	var b [wire.PreambleSize]byte
 	p.SetReadDeadline(time.Now().Add(laneTimeout))
@@ -147,22 +147,22 @@ func acceptLane(p transport.Receiver) (wire.Preamble, error) {
 	return wire.ParsePreamble(b[:])
 }
 
-// settle hears from the peer whether there is a second connection.
+// settle handles the announcement whether the peer has made a second connection.
 func (l *Link) settle(ctx context.Context, apart bool) error {
 	switch {
 	case l.cfg.Await != nil:
-		l.readers.Go(func() { l.place(ctx, apart) })
+		l.readers.Go(func() { l.openOn(ctx, apart) })
 		return nil
 	case apart:
-		return errors.New("it has made a connection for bulk that nobody awaits")
+		return errors.New("it announces a second connection, which this side does not await")
 	}
 	close(l.settled)
 	return nil
 }
 
-// place gives the data and bulk lanes of this node their pipes, where those of
-// the peer are.
-func (l *Link) place(ctx context.Context, apart bool) {
+// openOn opens the data and bulk lanes of this node on the connection that the peer uses for
+// its own.
+func (l *Link) openOn(ctx context.Context, apart bool) {
 	p := l.first
 	if apart {
 		if p = l.await(ctx); p == nil {
@@ -180,27 +180,27 @@ func (l *Link) place(ctx context.Context, apart bool) {
 	close(l.settled)
 }
 
-// open gives the data and bulk lanes their pipes.
+// open starts to send on the data and bulk lanes.
 func (l *Link) open(p *path, out payloadLanes) {
 	l.data.open(p, out.data)
 	l.bulk.open(p, out.bulk)
 	l.fast.Store(p != l.first)
 }
 
-// await waits for the second connection and makes it a path of the link. If it
-// does not come the link fails, and await returns nil.
+// await waits for the second connection and makes it a path of the link. If it does not
+// arrive, the link fails and await returns nil.
 func (l *Link) await(ctx context.Context) *path {
-	limited, cancel := context.WithTimeout(ctx, apartTimeout)
+	limited, cancel := context.WithTimeout(ctx, secondTimeout)
 	defer cancel()
 	c, err := l.cfg.Await(limited)
 	if err != nil {
 		if limited.Err() != nil {
-			err = fmt.Errorf("not within %v, although the peer says that it has made it", apartTimeout)
+			err = fmt.Errorf("not within %v, although the peer has announced it", secondTimeout)
 		}
-		l.Fail(l.apart(nil).wrap(fmt.Errorf("the connection has not come: %w", err)))
+		l.Fail(l.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
 		return nil
 	}
-	p := l.apart(c)
+	p := l.secondPath(c)
 	if !l.addPath(p) {
 		c.Close()
 		return nil
@@ -209,7 +209,7 @@ func (l *Link) await(ctx context.Context) *path {
 	return p
 }
 
-// addPath reports false if the link has ended.
+// addPath adds a path. It reports false if the link has ended.
 func (l *Link) addPath(p *path) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
@@ -219,15 +219,15 @@ func (l *Link) addPath(p *path) bool {
 	return !l.shut
 }
 
-// named are the pipes of the peer that have said what they are.
-type named struct {
+// laneSet records the preambles of the peer.
+type laneSet struct {
 	mu    sync.Mutex
 	lanes lanes
 	bulk  uint8 // a bit for each pipe of the bulk lane
-	pipes int   // how many the bulk lane has in all; 0 if that is not known
+	pipes int   // of the bulk lane; 0 before the first
 }
 
-func (n *named) add(p wire.Preamble) error {
+func (n *laneSet) add(p wire.Preamble) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	bit, pipes := uint8(1)<<p.Index, int(p.Others)+1
@@ -247,14 +247,14 @@ func (n *named) add(p wire.Preamble) error {
 	return nil
 }
 
-// bulkPipes is how many pipes the peer's bulk lane has.
-func (n *named) bulkPipes() int {
+// bulkPipes returns the number of pipes of the peer's bulk lane.
+func (n *laneSet) bulkPipes() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pipes
 }
 
-// protocolError ends the link because the peer sent something it must not.
+// protocolError ends the link because the peer has violated the protocol.
 func (l *Link) protocolError(p *path, err error) {
 	if isEnd(err) {
 		l.broken(p, fmt.Errorf("link: %w", err))
@@ -263,18 +263,18 @@ func (l *Link) protocolError(p *path, err error) {
 	l.Fail(p.wrap(fmt.Errorf("link: protocol error: %w", err)))
 }
 
-// isEnd reports whether an error is how a pipe tells of the end of its
-// connection. A peer that stops to read a single pipe looks the same.
+// isEnd reports whether the error of a pipe may mean the end of its connection. The error is
+// the same if the peer closes a single pipe.
 func isEnd(err error) bool {
 	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone)
 }
 
-// doneTimeout is how much later than its pipes a connection may say that it
-// has ended.
+// doneTimeout is how long after the end of a pipe the end of its connection may be
+// reported.
 const doneTimeout = time.Second
 
-// broken ends the link because a lane can no longer be used. If that is so
-// because the connection has ended, the connection knows better why.
+// broken ends the link because a lane has failed. If the connection has ended, its own
+// error is used.
 func (l *Link) broken(p *path, err error) {
 	wait := time.Duration(0)
 	if isEnd(err) {

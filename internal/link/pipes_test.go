@@ -40,9 +40,9 @@ func TestUngrantAndRecallOverPipes(t *testing.T) {
 	x.start(3, 2).transferBothWays(t, 6)
 	for _, l := range []*Link{x.a, x.b} {
 		l.bulk.mu.Lock()
-		for i, c := range l.bulk.couriers {
+		for i, c := range l.bulk.writers {
 			if c.load != 0 && len(c.queue) == 0 && c.current == nil {
-				t.Errorf("courier %d has nothing to carry, and a load of %d bytes", i, c.load)
+				t.Errorf("writer %d has nothing to write, and a load of %d bytes", i, c.load)
 			}
 		}
 		l.bulk.mu.Unlock()
@@ -74,7 +74,7 @@ func TestShortestQueue(t *testing.T) {
 		loads = append(loads, send(x.a, x.b, n, i))
 	}
 	x.a.bulk.mu.Lock()
-	for i, c := range x.a.bulk.couriers {
+	for i, c := range x.a.bulk.writers {
 		if c.load != sums[i] {
 			t.Errorf("pipe %d has to carry %d bytes, want %d", i, c.load, sums[i])
 		}

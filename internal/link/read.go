@@ -11,14 +11,13 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// readBuffer is what a reader of a framed lane keeps while it is idle.
+// readBuffer is the size of the buffer of a reader.
 const readBuffer = 2 << 10
 
-// segmentHead is the fixed part of a segment. No frame on the bulk lane has a
-// longer one.
+// segmentHead is the length of the fixed part of a segment, the longest on the bulk lane.
 const segmentHead = 1 + 8 + 4
 
-// payloads lends buffers for payloads that do not fit a reader's own.
+// payloads is a pool of buffers for payloads that are longer than the buffer of a reader.
 type payloads struct{ pool sync.Pool }
 
 func (p *payloads) get() *[wire.PayloadMax]byte {
@@ -28,29 +27,28 @@ func (p *payloads) get() *[wire.PayloadMax]byte {
 	return new([wire.PayloadMax]byte)
 }
 
-// errLater says that a frame has not come whole. The reader goes on where it
-// has stopped.
+// errLater is returned if a frame has not arrived completely. The next call continues at the
+// same position.
 var errLater = errors.New("link: the rest has not come yet")
 
 // A reader reads frames from a lane.
 type reader struct {
 	pipe     transport.Receiver
-	poll     transport.Poller // in place of pipe, for a reader that must not wait
+	poll     transport.Poller // used in place of pipe if the reader must not block
 	payloads payloads
 	buf      [readBuffer]byte
 	lo, hi   int
-	some     bool           // something has come
+	some     bool           // something has arrived
 	received *atomic.Uint64 // counts bytes; nil on the control lane
 
-	// The payload of the frame in hand: how long it is, what to do with it, and
-	// the first part of it, if it does not fit into buf.
-	want int
-	use  func(p []byte)
-	long *[wire.PayloadMax]byte
-	got  int
+	// The payload of the current frame.
+	want int                    // its length
+	use  func(p []byte)         // is called with it
+	long *[wire.PayloadMax]byte // its beginning, if it is longer than buf
+	got  int                    // bytes in long
 
-	flow     *flow // takes payloads as they come; nil where all go to use
-	segments bool  // all of them do, so that nothing is read ahead
+	flow     *flow // reads payloads into sinks; nil on lanes without sinks
+	segments bool  // all payloads go to sinks: nothing is read ahead
 }
 
 func (r *reader) read(p []byte) (n int, err error) {
@@ -86,7 +84,7 @@ func (r *reader) count(n int) {
 	}
 }
 
-// fill reads until n bytes lie in the buffer. n is at most its length.
+// fill reads until the buffer has n bytes. n is at most its length.
 func (r *reader) fill(n int) error {
 	if r.hi-r.lo >= n {
 		return nil
@@ -97,7 +95,7 @@ func (r *reader) fill(n int) error {
 	}
 	to := len(r.buf)
 	if r.segments {
-		to = r.lo + max(n, segmentHead) // what follows has a better place to go
+		to = r.lo + max(n, segmentHead) // The payload goes to a sink.
 	}
 	for r.hi-r.lo < n {
 		m, err := r.read(r.buf[r.hi:to])
@@ -137,11 +135,11 @@ func (r *reader) frame() (wire.Type, []byte, error) {
 	return t, b, nil
 }
 
-// expect has payload call use with the n bytes that follow a frame; n is at
-// most wire.PayloadMax.
+// expect makes payload call use with the n bytes behind the frame. n is at most
+// wire.PayloadMax.
 func (r *reader) expect(n int, use func(p []byte)) { r.want, r.use, r.got = n, use, 0 }
 
-// payload reads the payload of the frame in hand, if it has one.
+// payload reads the payload of the current frame, if it has one.
 func (r *reader) payload() error {
 	if r.use == nil {
 		return nil
@@ -176,15 +174,14 @@ func (r *reader) payload() error {
 	return nil
 }
 
-// handOver ends the frame in hand before its payload is used, for that may
-// panic.
+// handOver ends the current frame and then calls use, which may panic.
 func (r *reader) handOver(p []byte) {
 	use := r.use
 	r.use = nil
 	use(p)
 }
 
-// cut is err for a payload that was begun, or at least announced.
+// cut returns the error of a read in the middle of a payload.
 func (r *reader) cut(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -192,7 +189,7 @@ func (r *reader) cut(err error) error {
 	return err
 }
 
-// read reads a pipe to its end. That it comes early is an error.
+// read reads a pipe to its end. An end before the goodbye is an error.
 func (l *Link) read(pre wire.Preamble, p transport.Receiver) error {
 	switch pre.Lane {
 	case wire.Bulk:
@@ -204,25 +201,25 @@ func (l *Link) read(pre wire.Preamble, p transport.Receiver) error {
 	}
 }
 
-// A dispatcher handles one frame, but for its payload: that it makes the reader
-// expect.
+// A dispatcher handles the fixed part of a frame, and makes the reader expect the
+// payload.
 type dispatcher interface {
 	dispatch(r *reader, t wire.Type, b []byte) error
 }
 
-// A dataReader handles the frames of the data lane. The frame in hand is a
-// field, so that the functions that take its payload are made only once.
+// A dataReader handles the frames of the data lane. The current frame is a field, so that
+// the functions for its payload are allocated only once.
 type dataReader struct {
 	link      *Link
 	step      wire.Step
 	message   wire.Message
 	onStep    func(p []byte)
 	onMessage func(p []byte)
-	flow      *flow // of messages that are claimed; nil where none are
+	flow      *flow // for claimed messages; nil if messages cannot be claimed
 }
 
-// claimBytesMin is the shortest message that may be claimed: for shorter ones
-// it takes longer than to copy them once more.
+// claimBytesMin is the length of the shortest message that may be claimed. For shorter ones
+// a copy takes less time.
 const claimBytesMin = 8 << 10
 
 func newDataReader(l *Link, p transport.Receiver) *dataReader {
@@ -271,8 +268,8 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 	return err
 }
 
-// expectMessage has the payload of the message in hand go where it is claimed
-// for, or be kept until it is whole.
+// expectMessage reads the payload of the current message into the sink that claims it, or
+// passes it to the handler when it is complete.
 func (d *dataReader) expectMessage(r *reader) error {
 	n := d.message.Length
 	if d.flow != nil && n >= claimBytesMin {
@@ -284,7 +281,7 @@ func (d *dataReader) expectMessage(r *reader) error {
 	return nil
 }
 
-// readReply handles what the peer says of payloads of this node.
+// readReply handles the replies of the peer to payloads of this node.
 func (l *Link) readReply(t wire.Type, b []byte) error {
 	switch t {
 	case wire.TypeStepGrant:
@@ -313,7 +310,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
 		_, err := wire.ParsePing(b)
-		return err // That it came is all it says; see Heard.
+		return err // Heard has counted it.
 	case wire.TypeProbe:
 		return handle(l, b, wire.ParseProbe, Handler.Probe)
 	case wire.TypeWhere:

@@ -83,7 +83,7 @@ func TestProtocolErrors(t *testing.T) {
 		"more messages than credit":     {wire.Data, bytes.Repeat(message(0), 1+creditBytes/frameCharge), "credit"},
 		"a goodbye, and then the end":   {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeBye), "EOF"},
 		"a revocation for no reason":    {wire.Control, make([]byte, 0), "EOF"},
-		"an acknowledgement of nothing": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not said"},
+		"an acknowledgement of nothing": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Steps and messages that nobody consumes stay charged.

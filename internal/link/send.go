@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// TakeCredit reports whether n bytes of payload may be sent without a grant,
-// and takes them off the credit if so.
+// TakeCredit takes the credit for n bytes of payload without a grant. It reports false if the
+// credit does not suffice.
 func (l *Link) TakeCredit(c wire.Class, n int) bool {
 	charge := int64(n + frameCharge)
 	for {
@@ -21,8 +21,8 @@ func (l *Link) TakeCredit(c wire.Class, n int) bool {
 	}
 }
 
-// Consumed gives the peer its credit for n bytes of payload back, once enough
-// has come together to be worth a frame.
+// Consumed returns the credit for n bytes of payload to the peer. Small amounts are
+// collected before a frame is sent.
 func (l *Link) Consumed(c wire.Class, n int) {
 	owed := l.owed[c].Add(int64(n + frameCharge))
 	if owed < creditBytes/4 || !l.owed[c].CompareAndSwap(owed, 0) {
@@ -33,9 +33,8 @@ func (l *Link) Consumed(c wire.Class, n int) {
 	o.commit(f.Append(o.begin()))
 }
 
-// charge counts n bytes of payload that the peer has sent without a grant. The
-// count is exact: what a peer may send again has been taken off before it is
-// told so.
+// charge counts n bytes of payload that the peer has sent without a grant. The count is
+// exact: Consumed reduces it before it sends the credit.
 func (l *Link) charge(c wire.Class, n int) error {
 	if l.unread[c].Add(int64(n+frameCharge)) > creditBytes {
 		return fmt.Errorf("more data of class %d than its credit allows", c)
@@ -43,8 +42,8 @@ func (l *Link) charge(c wire.Class, n int) error {
 	return nil
 }
 
-// restore takes credit back from the peer, which cannot have more to give than
-// was taken.
+// restore adds credit that the peer has returned. More than was taken is a protocol
+// error.
 func (l *Link) restore(f wire.Credit) error {
 	if l.credit[f.Class].Add(int64(f.Bytes)) > creditBytes {
 		return fmt.Errorf("more credit of class %d than was taken", f.Class)
@@ -52,23 +51,22 @@ func (l *Link) restore(f wire.Credit) error {
 	return nil
 }
 
-// Keep counts a frame that costs no credit and that the Handler keeps. If the
-// peer has sent too many of them, it ends the link and reports false.
+// Keep counts a frame without charge that the Handler keeps. If the peer has sent too many,
+// Keep ends the link and reports false.
 func (l *Link) Keep() bool {
 	if l.kept.Add(1) <= keptMax {
 		return true
 	}
 	l.kept.Add(-1)
-	l.Fail(fmt.Errorf("link: protocol error: %d offers, grants and probes that nobody has asked for", keptMax))
+	l.Fail(fmt.Errorf("link: protocol error: more than %d unanswered offers, grants and probes", keptMax))
 	return false
 }
 
-// Dropped says that the Handler no longer keeps a frame that was counted.
+// Dropped undoes Keep: the Handler no longer keeps the frame.
 func (l *Link) Dropped() { l.kept.Add(-1) }
 
-// SendMessage sends m with its payload, for which credit has been taken. The
-// payload, of which there may be more behind the first, may be used again when
-// it returns.
+// SendMessage sends m with a payload in one or more regions, for which the caller has taken
+// credit. The payload may be used again when SendMessage returns.
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
 	l.data.commitWith(m.Append(l.data.begin()), payload, more)
@@ -80,21 +78,20 @@ func (l *Link) SendStep(s wire.Step, payload []byte) {
 	l.data.commitWith(s.AppendStep(l.data.begin()), payload, nil)
 }
 
-// OfferMessage announces a message that needs a grant. It keeps its place
-// among the messages sent before and after it.
+// OfferMessage announces a message that needs a grant. The order of messages and offers is
+// kept.
 func (l *Link) OfferMessage(o wire.Offer) { l.data.commit(o.Append(l.data.begin())) }
 
 // OfferStep asks for the grant of a step.
 func (l *Link) OfferStep(s wire.Step) { l.data.commit(s.AppendOffer(l.data.begin())) }
 
-// Closed tells the peer that a communicator was closed. It comes behind all
-// messages and steps that were sent before.
+// Closed tells the peer that a communicator was closed. It arrives after all messages and
+// steps that were sent before.
 func (l *Link) Closed(c wire.Closed) { l.data.commit(c.Append(l.data.begin())) }
 
-// replies is where this node says what becomes of payloads of the peer: on the
-// data lane, if that has a connection of its own, which is then the faster one.
-// There too it waits for nothing but what was sent before, which is read
-// whatever the application does. The goodbye of the lane is its last frame.
+// replies returns the lane for grants, refusals and credit: the data lane if it is on a second
+// connection, which is faster. A reply there waits only for earlier frames, which the peer
+// reads regardless of its application. The goodbye must stay the last frame of the lane.
 func (l *Link) replies() *outbox {
 	if l.fast.Load() {
 		return &l.data
@@ -120,14 +117,14 @@ func (l *Link) RefuseOffer(r wire.OfferRefuse) {
 	o.commit(r.Append(o.begin()))
 }
 
-// Probe tells the peer that it is being waited for.
+// Probe asks the peer how far an operation has come that this node waits for.
 func (l *Link) Probe(p wire.Probe) { l.control.commit(p.Append(l.control.begin())) }
 
-// answersMax is how many bytes may wait on the control lane before what the
-// peer asks is no longer answered. It can ask again when it reads.
+// answersMax is how many bytes may be pending on the control lane before requests of the
+// peer are no longer answered. It can ask again when it reads.
 const answersMax = 64 << 10
 
-// answer sends what add appends, unless too much waits already.
+// answer sends the frame that add appends, unless too much is pending.
 func (l *Link) answer(add func(b []byte) []byte) {
 	b := l.control.begin()
 	if len(b) < answersMax {
@@ -136,10 +133,10 @@ func (l *Link) answer(add func(b []byte) []byte) {
 	l.control.commit(b)
 }
 
-// Answer answers a probe. An answer to a peer that reads none gets lost.
+// Answer answers a probe. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
-// Revoke tells the peer that a communicator is no longer of use.
+// Revoke tells the peer that a communicator was revoked.
 func (l *Link) Revoke(r wire.Revoke, text string) {
 	l.control.commit(r.Append(l.control.begin(), text))
 }
@@ -149,7 +146,7 @@ func (l *Link) Failed(f wire.Failed, text string) {
 	l.control.commit(f.Append(l.control.begin(), text))
 }
 
-// Ping asks the peer for a sign of life; see Heard.
+// Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping
 	l.control.commit(p.Append(l.control.begin(), wire.TypePing))

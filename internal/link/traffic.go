@@ -21,8 +21,8 @@ func (l *Link) Traffic() Traffic {
 	o.mu.Unlock()
 	b := &l.bulk
 	b.mu.Lock()
-	for _, c := range b.couriers {
-		t.Sent += c.sent + uint64(len(c.head)+len(c.body))
+	for _, w := range b.writers {
+		t.Sent += w.sent + uint64(len(w.head)+len(w.body))
 	}
 	b.mu.Unlock()
 	return t

@@ -249,11 +249,12 @@ func (m *Mesh) othersLocked(slot int, from *link.Link) (links []*link.Link) {
 	return links
 }
 
-// end ends the communicators and operations that cannot go on without a peer.
-func (m *Mesh) end(seat int, l *link.Link, e membership.PeerEvent, effects membership.PeerEffects, err error) {
+// end tells the engine once what has become of a peer. The engine passes it on to all
+// communicators.
+func (m *Mesh) end(slot int, l *link.Link, e membership.PeerEvent, effects membership.PeerEffects, err error) {
 	isLost := effects.Has(membership.EndComms) && (e == membership.LinkLost || e == membership.LinkClosed)
 	change := engine.PeerChange{
-		Peer: seat, Link: l,
+		Peer: slot, Link: l,
 		LinkEnded:  isLost || effects.Has(membership.EndOperations) && l != nil,
 		Everywhere: effects.Has(membership.RevokeComms),
 		Trusted:    effects.Has(membership.Trust) && l != nil,

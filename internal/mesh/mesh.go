@@ -69,7 +69,7 @@ type Mesh struct {
 	cfg    Config
 	self   int // the slot of this node
 	engine *engine.Engine
-	minder link.Minder
+	idle   link.IdleTimer
 	log    *slog.Logger
 
 	// applying is held while apply changes the state of a peer and carries out the
@@ -306,7 +306,7 @@ func (m *Mesh) orFiles(why error) error {
 
 // newLink makes a link of the connections of a route, or closes them.
 func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Log, cfg.Minder = slot, m.log, &m.minder
+	cfg.Peer, cfg.Log, cfg.IdleTimer = slot, m.log, &m.idle
 	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
 	if err != nil {
 		r.close()

@@ -81,68 +81,68 @@ func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) b
 	if len(peers) > linksMax || !p.pace.pays() {
 		for _, rank := range peers {
 			if l := p.Links[rank]; l != nil {
-				l.Wake()
+				l.Unattend()
 			}
 		}
 		return p.sleep(ctx, ended)
 	}
 	if len(peers) == 1 { // most waits are for one rank, and need little room
-		var room [1]link.Visit
+		var room [1]link.Polling
 		return p.poll(ctx, ended, peers, room[:0])
 	}
-	var room [linksMax]link.Visit
+	var room [linksMax]link.Polling
 	return p.poll(ctx, ended, peers, room[:0])
 }
 
-// poll is Wait with polling, if anything can be polled. The visits have room for all
+// poll is Wait with polling, if anything can be polled. The pollings have room for all
 // peers.
-func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, visits []link.Visit) (ok bool) {
-	visits, busy := p.visit(visits, peers)
+func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, pollings []link.Polling) (ok bool) {
+	pollings, busy := p.start(pollings, peers)
 	defer func() {
 		soon := ok && p.Active.Load() == 0
-		for i := range visits {
-			visits[i].End(soon)
+		for i := range pollings {
+			pollings[i].Stop(soon)
 		}
 	}()
-	if busy && p.spin(ctx, ended, visits) {
+	if busy && p.spin(ctx, ended, pollings) {
 		return true
 	}
-	for i := range visits {
-		visits[i].Rest()
+	for i := range pollings {
+		pollings[i].Pause()
 	}
 	return p.sleep(ctx, ended)
 }
 
-// visit begins to poll the link of each peer, and reports whether there is anything
+// start begins to poll the link of each peer, and reports whether there is anything
 // to poll.
-func (p *Poller) visit(visits []link.Visit, peers []int) (v []link.Visit, busy bool) {
+func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, busy bool) {
 	for _, rank := range peers {
 		if l := p.Links[rank]; l != nil {
-			visits = visits[:len(visits)+1]
-			v := &visits[len(visits)-1]
-			l.Visit(v)
-			busy = busy || v.Busy()
+			pollings = pollings[:len(pollings)+1]
+			v := &pollings[len(pollings)-1]
+			l.StartPolling(v)
+			busy = busy || v.Useful()
 		}
 	}
-	return visits, busy
+	return pollings, busy
 }
 
 // spin reads what arrives, and writes what can be written, until polling takes too
 // long. It reports whether ended had a value.
-func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, visits []link.Visit) bool {
+func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []link.Polling) bool {
 	p.Place.Judge()
 	var turns spin.Turns
 	var start time.Time
 	first := busyPolls
-	for i := range visits {
-		if !visits[i].Cheap() {
+	for i := range pollings {
+		if !pollings[i].Cheap() {
 			first = 0
 		}
 	}
 	for i := 0; ; i++ {
 		moved := false
-		for k := range visits {
-			moved = visits[k].Poll() || moved
+		for k := range pollings {
+			moved = pollings[k].Poll() || moved
 		}
 		select {
 		case <-ended:

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A polledConn has receivers that can be visited. A goroutine of each takes
+// A polledConn has receivers that can be polled. A goroutine of each takes
 // what comes from the receiver below.
 type polledConn struct {
 	transport.Conn
@@ -133,17 +133,17 @@ func (p *polled) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A visited is a pair of links, of which b can be visited. It hands the
+// A polledPair is a pair of links, of which b can be polled. It hands the
 // messages that b gets on.
-type visited struct {
+type polledPair struct {
 	a, b *Link
 	hb   *handler
 	got  chan []byte
 	raw  transport.Conn // under a, if that is not a link
 }
 
-func newVisited(t *testing.T, bare bool) *visited {
-	v := &visited{hb: newHandler(), got: make(chan []byte, 100)}
+func newPolled(t *testing.T, bare bool) *polledPair {
+	v := &polledPair{hb: newHandler(), got: make(chan []byte, 100)}
 	ca, cb := conns(t)
 	var pumps sync.WaitGroup
 	t.Cleanup(pumps.Wait)
@@ -155,26 +155,26 @@ func newVisited(t *testing.T, bare bool) *visited {
 	return v
 }
 
-// visit begins a visit at both lanes, which may still have to come.
-func (v *visited) visit(t *testing.T) Visit {
+// startPolling polls both lanes, which may not be open yet.
+func (v *polledPair) startPolling(t *testing.T) Polling {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
-		var visit Visit
-		v.b.Visit(&visit)
-		if visit.n == 2 {
-			return visit
+		var p Polling
+		v.b.StartPolling(&p)
+		if p.n == 2 {
+			return p
 		}
-		visit.End(false)
+		p.Stop(false)
 	}
-	t.Fatal("nothing can be visited")
-	return Visit{}
+	t.Fatal("no lane can be polled")
+	return Polling{}
 }
 
 // TestProcessor: a link asks the receiver of its data lane, if that can tell.
 func TestProcessor(t *testing.T) {
-	v := newVisited(t, false)
-	visit := v.visit(t)
-	visit.End(false)
+	v := newPolled(t, false)
+	p := v.startPolling(t)
+	p.Stop(false)
 	if got := v.b.Processor(); got != 7 || !v.b.Locates() {
 		t.Errorf("the peer runs on processor %d, want 7", got)
 	}
@@ -183,10 +183,10 @@ func TestProcessor(t *testing.T) {
 	}
 }
 
-func (v *visited) send(n int) { v.a.SendMessage(wire.Message{}, make([]byte, n)) }
+func (v *polledPair) send(n int) { v.a.SendMessage(wire.Message{}, make([]byte, n)) }
 
 // hear waits for a message, and calls poll meanwhile.
-func (v *visited) hear(t *testing.T, n int, poll func()) {
+func (v *polledPair) hear(t *testing.T, n int, poll func()) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
 		poll()
@@ -204,61 +204,61 @@ func (v *visited) hear(t *testing.T, n int, poll func()) {
 
 func nothing() {}
 
-// TestVisit: what comes during a visit is handled by the visitor alone, and
+// TestPolling: the polling alone handles frames that arrive meanwhile, and
 // otherwise by the link itself.
-func TestVisit(t *testing.T) {
-	v := newVisited(t, false)
+func TestPolling(t *testing.T) {
+	v := newPolled(t, false)
 	v.send(1)
 	v.hear(t, 1, nothing)
-	visit := v.visit(t)
-	var other Visit
-	if v.b.Visit(&other); other.Busy() {
-		t.Error("two visit the same lane")
+	p := v.startPolling(t)
+	var other Polling
+	if v.b.StartPolling(&other); other.Useful() {
+		t.Error("two pollings have the same lane")
 	} else {
-		other.End(false)
+		other.Stop(false)
 	}
 	for _, n := range []int{0, 5, readBuffer - 1, readBuffer, 3 * readBuffer, wire.PayloadMax} {
 		v.send(n)
-		v.hear(t, n, func() { visit.Poll() })
+		v.hear(t, n, func() { p.Poll() })
 	}
 	v.send(7)
 	time.Sleep(20 * time.Millisecond)
 	if len(v.got) > 0 {
-		t.Error("a message was handled beside the visitor")
+		t.Error("another goroutine has handled a message")
 	}
-	visit.Rest()
+	p.Pause()
 	v.hear(t, 7, nothing)
-	visit.End(false)
+	p.Stop(false)
 	v.send(8)
 	v.hear(t, 8, nothing)
 }
 
-// TestAfterVisit: whatever comes after a visit is handled before long, also if
-// another visit was to be expected.
-func TestAfterVisit(t *testing.T) {
-	v := newVisited(t, false)
+// TestAfterPolling: a frame that arrives after a polling is handled before long, also if another
+// polling was expected.
+func TestAfterPolling(t *testing.T) {
+	v := newPolled(t, false)
 	for i := range 50 {
-		visit := v.visit(t)
-		visit.End(i%3 > 0)
+		p := v.startPolling(t)
+		p.Stop(i%3 > 0)
 		if i%5 == 0 {
-			v.b.Wake()
+			v.b.Unattend()
 		}
 		v.send(i)
 		v.hear(t, i, nothing)
 	}
 }
 
-// TestVisitFindsFault: what a visitor gets that is against the protocol ends the
-// link as if it had not been there, and no lane can be visited any more.
-func TestVisitFindsFault(t *testing.T) {
-	v := newVisited(t, true)
+// TestPollingFindsFault: a protocol error that a polling finds ends the link, and no lane can be
+// polled any more.
+func TestPollingFindsFault(t *testing.T) {
+	v := newPolled(t, true)
 	control, data := open(t, v.raw, wire.Control), open(t, v.raw, wire.Data)
-	visit := v.visit(t)
-	defer visit.End(false)
+	p := v.startPolling(t)
+	defer p.Stop(false)
 	data.Write([]byte{200})
 	control.Write(nil)
 	for len(v.hb.ends) == 0 {
-		visit.Poll()
+		p.Poll()
 		runtime.Gosched()
 	}
 	if err := v.hb.wait(t); !strings.Contains(err.Error(), "data lane: wire: unknown frame type 200") {
@@ -266,32 +266,32 @@ func TestVisitFindsFault(t *testing.T) {
 	}
 }
 
-// TestEndDuringVisit: the link ends, in whatever way, while somebody visits it,
+// TestEndDuringPolling: the link ends, in whatever way, during a polling,
 // and the handler is told nothing afterwards.
-func TestEndDuringVisit(t *testing.T) {
-	for name, end := range map[string]func(v *visited){
-		"goodbye of the peer": func(v *visited) { v.a.Close(context.Background()) },
-		"end of the peer":     func(v *visited) { v.a.Abort() },
-		"goodbye":             func(v *visited) { v.b.Close(context.Background()) },
-		"end":                 func(v *visited) { v.b.Abort() },
+func TestEndDuringPolling(t *testing.T) {
+	for name, end := range map[string]func(v *polledPair){
+		"goodbye of the peer": func(v *polledPair) { v.a.Close(context.Background()) },
+		"end of the peer":     func(v *polledPair) { v.a.Abort() },
+		"goodbye":             func(v *polledPair) { v.b.Close(context.Background()) },
+		"end":                 func(v *polledPair) { v.b.Abort() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := newVisited(t, false)
-			visit := v.visit(t)
+			v := newPolled(t, false)
+			p := v.startPolling(t)
 			v.send(3)
 			var ending sync.WaitGroup
 			ending.Go(func() { end(v) })
 			for over := time.Now().Add(100 * time.Millisecond); time.Now().Before(over); runtime.Gosched() {
-				visit.Poll()
+				p.Poll()
 			}
-			visit.End(true)
+			p.Stop(true)
 			soon(t, "the end", ending.Wait)
 			v.b.Abort()
-			var again Visit
-			if v.b.Visit(&again); again.Busy() {
-				t.Error("a link that has ended can be visited")
+			var again Polling
+			if v.b.StartPolling(&again); again.Useful() {
+				t.Error("a link that has ended can be polled")
 			} else {
-				again.End(false)
+				again.Stop(false)
 			}
 			if n := v.hb.late.Load(); n > 0 {
 				t.Errorf("%d calls of the handler after the end of the link", n)
@@ -322,20 +322,20 @@ func TestRepliesGoWithTheData(t *testing.T) {
 	}
 }
 
-// TestEndDuringVisitOfTheBulkLane: a link ends though somebody visits its bulk
+// TestEndDuringBulkPolling: a link ends during a polling of its bulk
 // lane, on which nothing is granted any more, for as long as it takes.
-func TestEndDuringVisitOfTheBulkLane(t *testing.T) {
-	for name, end := range map[string]func(v *visited){
-		"goodbye of the peer": func(v *visited) { v.a.Close(context.Background()) },
-		"end of the peer":     func(v *visited) { v.a.Abort(); <-v.b.ended },
-		"goodbye":             func(v *visited) { v.b.Close(context.Background()) },
-		"end":                 func(v *visited) { v.b.Abort() },
+func TestEndDuringBulkPolling(t *testing.T) {
+	for name, end := range map[string]func(v *polledPair){
+		"goodbye of the peer": func(v *polledPair) { v.a.Close(context.Background()) },
+		"end of the peer":     func(v *polledPair) { v.a.Abort(); <-v.b.ended },
+		"goodbye":             func(v *polledPair) { v.b.Close(context.Background()) },
+		"end":                 func(v *polledPair) { v.b.Abort() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := newVisited(t, false)
-			visit := v.visit(t)
-			for i, x := 0, send(v.a, v.b, 1000, 0); visit.bulk == 0 || !x.filled.told(); runtime.Gosched() {
-				if visit.Poll(); visit.bulk == 0 && x.filled.told() {
+			v := newPolled(t, false)
+			p := v.startPolling(t)
+			for i, x := 0, send(v.a, v.b, 1000, 0); p.bulk == 0 || !x.filled.told(); runtime.Gosched() {
+				if p.Poll(); p.bulk == 0 && x.filled.told() {
 					i++
 					x = send(v.a, v.b, 1000, i)
 				}
@@ -343,15 +343,15 @@ func TestEndDuringVisitOfTheBulkLane(t *testing.T) {
 			over := make(chan struct{})
 			go func() { defer close(over); end(v) }()
 			for late := time.After(time.Minute); ; runtime.Gosched() {
-				visit.Poll()
+				p.Poll()
 				select {
 				case <-over:
-					visit.End(true)
+					p.Stop(true)
 					return
 				case <-late:
-					visit.End(true)
+					p.Stop(true)
 					<-over
-					t.Fatal("the link has not ended as long as it was visited")
+					t.Fatal("the link has not ended during the polling")
 				default:
 				}
 			}

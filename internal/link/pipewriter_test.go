@@ -295,7 +295,7 @@ func TestCloseWaitsForTransfers(t *testing.T) {
 	}
 }
 
-// TestDeliverWhenClosed: a transfer that is used again has no courier of another link,
+// TestDeliverWhenClosed: a transfer that is used again has no writer of another link,
 // also where the lane takes it no more.
 func TestDeliverWhenClosed(t *testing.T) {
 	a, b := pair(t, newHandler(), newHandler(), nil)
@@ -305,15 +305,15 @@ func TestDeliverWhenClosed(t *testing.T) {
 	a.Deliver(tr)
 	a.Push()
 	sent.wait(t, "the transfer")
-	if tr.courier == nil {
-		t.Fatal("the transfer had no courier")
+	if tr.writer == nil {
+		t.Fatal("the transfer had no writer")
 	}
 	other, _ := pair(t, newHandler(), newHandler(), nil)
 	other.bulk.mu.Lock()
 	other.bulk.closed = true
 	other.bulk.mu.Unlock()
 	other.Deliver(tr)
-	if tr.courier != nil || tr.sent != 0 {
+	if tr.writer != nil || tr.sent != 0 {
 		t.Errorf("it still has one, and %d bytes of it are sent", tr.sent)
 	}
 	other.Recall(tr)

@@ -1,0 +1,175 @@
+package link
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A laneReader handles the frames of one pipe of the peer in order. One goroutine at a time
+// owns it: its own goroutine, which reads the pipe to its end, or one that polls inline
+// ([Polling]) and so need not be woken.
+type laneReader struct {
+	link *Link
+	lane wire.Lane
+	reader
+	dispatcher
+	owned   atomic.Bool       // a goroutine owns the reader
+	poller  transport.Poller  // nil if the pipe cannot be polled
+	locator transport.Locator // nil if the transport does not know the processor of the peer
+
+	// Only the owner uses these.
+	failed    error // found while polling inline; for the reader's own goroutine
+	attended  bool  // arrivals do not wake the reader's own goroutine
+	recent    bool  // polled since the last call of expire
+	scheduled bool  // known to the idle timer
+}
+
+// errOver ends a laneReader after the goodbye of the peer.
+var errOver = errors.New("link: the lane is over")
+
+// laneReadersMax is the number of pipes that can be polled.
+const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
+
+// emptyReadsMax is how often in a row a pipe may report bytes and have none. After that
+// a blocking Read finds out why.
+const emptyReadsMax = 4
+
+// readFrames handles the frames of a pipe until the peer has said goodbye.
+func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher) error {
+	r := &laneReader{link: l, lane: pre.Lane, reader: reader{pipe: p}, dispatcher: d}
+	if pre.Lane != wire.Control {
+		r.received = &l.received
+		l.received.Add(wire.PreambleSize) // acceptLane has read it.
+	}
+	switch d := d.(type) {
+	case bulkReader:
+		r.flow, r.segments = d.flow, true
+	case *dataReader:
+		r.flow = d.flow
+	}
+	can := transport.CapabilitiesOf(p)
+	r.locator = can.Locator
+	if can.Poller != nil {
+		r.poller = can.Poller
+		l.laneReaders[int(pre.Lane)+int(pre.Index)].Store(r)
+		if pre.Lane == wire.Bulk {
+			l.bulkReaders.Add(1)
+		}
+	}
+	if err := r.run(); err != errOver {
+		return err
+	}
+	return nil
+}
+
+// run handles frames until an error. It then keeps the reader, so that nothing is handled
+// later.
+func (r *laneReader) run() error {
+	for r.poller == nil {
+		if err := r.next(); err != nil {
+			return err
+		}
+	}
+	for empty := 0; ; {
+		r.poller.Await()
+		if !r.tryAcquire() {
+			runtime.Gosched()
+			continue
+		}
+		if r.failed != nil {
+			return r.failed
+		}
+		some, err := r.handle(empty > emptyReadsMax)
+		if err != nil {
+			return err
+		}
+		r.release()
+		if empty++; some {
+			empty = 0
+		}
+	}
+}
+
+// tryAcquire makes the caller the owner if there is none.
+func (r *laneReader) tryAcquire() bool {
+	return !r.owned.Load() && r.owned.CompareAndSwap(false, true)
+}
+
+func (r *laneReader) release() { r.owned.Store(false) }
+
+// handle handles at least one frame if there is one; with block it waits for one. It handles
+// one frame of the bulk lane, whose frames are long. On other lanes it handles all frames that
+// one read has returned: to look for more takes as long as to handle one, and the caller may
+// have what it waits for. It reports whether anything has arrived.
+func (r *laneReader) handle(block bool) (some bool, err error) {
+	if block {
+		r.poll = nil
+		return true, r.next()
+	}
+	r.poll, r.some = r.poller, false
+	for {
+		switch err := r.next(); {
+		case err == errLater:
+			return r.some, nil
+		case err != nil:
+			return true, err
+		case r.segments || r.isDrained():
+			return true, nil
+		}
+	}
+}
+
+// isDrained reports whether everything that was read has been handled.
+func (r *laneReader) isDrained() bool { return r.lo == r.hi && r.use == nil && !r.flow.flows() }
+
+// next handles the next frame, or the rest of the current one.
+func (r *laneReader) next() error {
+	if r.use == nil && !r.flow.flows() {
+		t, b, err := r.frame()
+		if err != nil {
+			return err
+		}
+		r.link.heard.Add(1)
+		if t == wire.TypeBye {
+			y, err := wire.ParseBye(b)
+			if err = errors.Join(err, r.link.bye(r.lane, y)); err == nil && r.lane != wire.Control {
+				err = errOver
+			}
+			return err // The control lane still carries acknowledgements of our goodbye.
+		}
+		if err := r.dispatch(&r.reader, t, b); err != nil {
+			return err
+		}
+	}
+	if r.flow.flows() {
+		return r.flow.more(&r.reader)
+	}
+	return r.payload()
+}
+
+// attend stops arrivals from waking the reader's own goroutine: the owner polls.
+func (r *laneReader) attend() {
+	if !r.attended {
+		r.attended = true
+		r.poller.Attend(true)
+	}
+}
+
+func (r *laneReader) unattend() {
+	if r.attended {
+		r.attended = false
+		r.poller.Attend(false)
+	}
+}
+
+// fail leaves an error to the reader's own goroutine, and releases the reader.
+func (r *laneReader) fail(err error) {
+	r.failed = err
+	r.pipe.SetReadDeadline(past)
+	r.unattend()
+	r.release()
+}

@@ -1,0 +1,244 @@
+package link
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// attendTime is how long a lane stays attended after polling. Up to twice that time,
+// nothing wakes a goroutine for a frame that no one polls for.
+const attendTime = time.Millisecond
+
+// A Polling is inline polling: a goroutine that waits for something on a link handles the
+// frames of its lanes itself, in place of the link's own goroutines, which saves waking them.
+// It polls the bulk lane while this node has open grants, and writes the transfers that
+// the peer has granted.
+//
+// Call [Link.StartPolling], then Poll repeatedly, then Stop or Pause, all on one goroutine.
+// Lanes that another goroutine polls are not polled twice.
+type Polling struct {
+	link    *Link
+	readers [laneReadersMax]*laneReader
+	n       int
+	bulk    int  // readers of the bulk lane
+	at      int  // index of the reader that Poll has read last; -1 after the transfers
+	polls   int  // calls of Poll
+	writes  bool // counted in bulk.pollers
+}
+
+// idleBulkPolls is the number of calls of Poll for each look at a bulk lane without open
+// grants. Its end may arrive, or the rest of a payload whose grant was taken back.
+const idleBulkPolls = 16
+
+// StartPolling begins inline polling with p, which must be zero.
+func (l *Link) StartPolling(p *Polling) {
+	l.pollings.Add(1)
+	p.link = l
+	for i := range int(wire.Bulk) {
+		p.acquire(i)
+	}
+	if l.bulk.pushable.Load() {
+		l.bulk.addPoller()
+		p.writes = true
+	}
+}
+
+// acquire takes a reader that no other goroutine owns.
+func (p *Polling) acquire(i int) {
+	r := p.link.laneReaders[i].Load()
+	if r == nil || !r.tryAcquire() {
+		return
+	}
+	if r.failed != nil {
+		r.release()
+		return
+	}
+	r.attend()
+	p.readers[p.n] = r
+	p.n++
+	if r.lane == wire.Bulk {
+		p.bulk++
+	}
+}
+
+// Useful reports whether Poll can do anything.
+func (p *Polling) Useful() bool { return p.n > 0 || p.writes }
+
+// Cheap reports whether Poll makes no system calls.
+func (p *Polling) Cheap() bool { return p.link.memory() }
+
+// Poll handles what has arrived and writes what the pipes take. It does not block. It reports
+// whether there was anything. After a frame on the control or data lane it returns
+// immediately, since the caller may wait for that frame; the next call continues with the next
+// lane.
+func (p *Polling) Poll() (some bool) {
+	granted := p.link.grants.some.Load() > 0
+	if granted && p.bulk < int(p.link.bulkReaders.Load()) {
+		p.acquireBulk()
+	}
+	p.polls++
+	for range p.n + 1 { // the readers, then the transfers
+		p.at++
+		if p.at >= p.n {
+			p.at = -1
+			some = p.writes && p.link.bulk.busy.Load() && p.link.push() > 0 || some
+			continue
+		}
+		r := p.readers[p.at]
+		if r.lane == wire.Bulk && !granted && p.polls%idleBulkPolls != 0 {
+			continue
+		}
+		any, err := r.handle(false)
+		if err != nil {
+			p.failReader(r, err)
+		}
+		if some = some || any; any && r.lane != wire.Bulk {
+			return true
+		}
+	}
+	return some
+}
+
+// failReader gives up the current reader because of an error.
+func (p *Polling) failReader(r *laneReader, err error) {
+	p.n--
+	p.readers[p.at] = p.readers[p.n]
+	p.at--
+	if r.lane == wire.Bulk {
+		p.bulk--
+	}
+	r.fail(err)
+}
+
+func (p *Polling) acquireBulk() {
+	for i := int(wire.Bulk); i < laneReadersMax; i++ {
+		if !slices.Contains(p.readers[:p.n], p.link.laneReaders[i].Load()) {
+			p.acquire(i)
+		}
+	}
+}
+
+// Pause leaves the lanes to the link's own goroutines. The caller is about to sleep, and
+// still has to call Stop.
+func (p *Polling) Pause() {
+	for _, r := range p.readers[:p.n] {
+		r.unattend()
+		r.release()
+	}
+	p.reset()
+}
+
+// reset undoes StartPolling except for the count of pollings.
+func (p *Polling) reset() {
+	p.n, p.bulk = 0, 0
+	if p.writes {
+		p.writes = false
+		p.link.bulk.removePoller()
+	}
+}
+
+// Stop ends the polling. With soon, the caller expects to poll again soon: if no other
+// goroutine polls the link, its lanes stay attended for a while, so that the next frames
+// wake no goroutine.
+func (p *Polling) Stop(soon bool) {
+	if p.link.pollings.Add(-1) > 0 || !soon {
+		p.Pause()
+		return
+	}
+	for _, r := range p.readers[:p.n] {
+		r.keepAttended()
+		r.release()
+	}
+	p.reset()
+	if p.link.pollings.Load() > 0 {
+		p.link.Unattend() // A polling that began meanwhile has not got these lanes.
+	}
+}
+
+// Unattend ends the time for which Stop has kept lanes attended: frames are handled as they
+// arrive again.
+func (l *Link) Unattend() {
+	for i := range l.laneReaders {
+		if r := l.laneReaders[i].Load(); r != nil && r.tryAcquire() {
+			r.unattend()
+			r.release()
+		}
+	}
+}
+
+// keepAttended has the idle timer end the attendance.
+func (r *laneReader) keepAttended() {
+	r.recent = true
+	if !r.scheduled {
+		r.scheduled = true
+		r.link.idle.add(r)
+	}
+}
+
+// expire is called by the idle timer every attendTime. It ends the attendance of a reader
+// that was not polled since the last call, and reports whether it has to be called again.
+func (r *laneReader) expire() (again bool) {
+	if !r.tryAcquire() {
+		select {
+		case <-r.link.done:
+			return false
+		default:
+			return true
+		}
+	}
+	defer r.release()
+	if r.recent {
+		r.recent = false
+		return true
+	}
+	r.scheduled = false
+	r.unattend()
+	return false
+}
+
+// An IdleTimer ends the attendance of lanes that are not polled any more. The links of a node
+// share one.
+type IdleTimer struct {
+	mu       sync.Mutex
+	readers  []*laneReader
+	spare    []*laneReader // the memory of the other list
+	checking bool
+	timer    *time.Timer
+}
+
+func (t *IdleTimer) add(r *laneReader) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readers = append(t.readers, r)
+	switch {
+	case t.checking || len(t.readers) > 1:
+	case t.timer == nil:
+		t.timer = time.AfterFunc(attendTime, t.check)
+	default:
+		t.timer.Reset(attendTime)
+	}
+}
+
+// check is called by the timer while there are readers.
+func (t *IdleTimer) check() {
+	t.mu.Lock()
+	t.readers, t.spare, t.checking = t.spare, t.readers, true
+	t.mu.Unlock()
+	again := t.spare[:0]
+	for _, r := range t.spare {
+		if r.expire() {
+			again = append(again, r)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readers = append(t.readers, again...)
+	clear(t.spare)
+	t.spare, t.checking = t.spare[:0], false
+	if len(t.readers) > 0 {
+		t.timer.Reset(attendTime)
+	}
+}
