@@ -98,19 +98,19 @@ func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
 	}
 	early := m.unopened
 	m.unopened = nil
-	var fx []effect
+	var fx Effects
 	for _, a := range early {
 		rank, ok := rankOf[a.link.Peer]
 		if !ok {
-			fx = append(fx, effect{kind: drop, link: a.link, payload: a.payload})
+			fx.effects = append(fx.effects, effect{kind: drop, link: a.link, payload: a.payload})
 			continue
 		}
 		a.source = rank
 		m.matcher.Keep(rank, a.tag, a)
-		fx = m.probedLocked(fx, &a)
+		m.probedLocked(&fx, &a)
 	}
 	m.mu.Unlock()
-	m.perform(fx)
+	m.Perform(&fx)
 }
 
 // OnMessage has f called when a message has arrived that no receive waited for.
@@ -143,25 +143,43 @@ func (m *Messages) CloseIdle(alsoSends bool, err error) (idle bool) {
 	return true
 }
 
-// Effects are what Fail and Leave leave to be done, by Perform.
-type Effects []effect
+// Effects are what a transition leaves to be done, by Perform.
+type Effects struct {
+	effects  []effect
+	releases []released
+}
+
+// A released receive or send, of which one is nil, ends with err when its buffers are
+// free.
+type released struct {
+	receive *Receive
+	send    *Sending
+	err     error
+}
 
 // Perform carries effects out. The lock of the owner must not be held.
-func (m *Messages) Perform(fx Effects) { m.perform(fx) }
+func (m *Messages) Perform(fx *Effects) {
+	for i := range fx.effects {
+		m.do(&fx.effects[i])
+	}
+	for _, r := range fx.releases {
+		m.cfg.Owner.Spawn(func() { m.release(r) })
+	}
+}
 
 // Fail ends everything that is under way with err, and lets no call begin any more,
 // which fails with later. Await returns when no buffer is in use any more.
-func (m *Messages) Fail(err, later error) Effects {
+func (m *Messages) Fail(err, later error) (fx Effects) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err == nil {
 		m.err = later
 	}
-	fx := m.failReceivesLocked(nil, err, func(int) bool { return true })
-	fx = m.failReceivingLocked(fx, err, func(*Receive) bool { return true })
-	fx = m.failSendsLocked(fx, err, func(*Sending) bool { return true })
+	m.failReceivesLocked(&fx, err, func(int) bool { return true })
+	m.failReceivingLocked(&fx, err, func(*Receive) bool { return true })
+	m.failSendsLocked(&fx, err, func(*Sending) bool { return true })
 	for _, a := range append(m.matcher.ClearMessages(), m.unopened...) {
-		fx = append(fx, effect{kind: drop, link: a.link, payload: a.payload})
+		fx.effects = append(fx.effects, effect{kind: drop, link: a.link, payload: a.payload})
 	}
 	m.unopened = nil
 	return fx
@@ -179,22 +197,23 @@ func (m *Messages) Await() {
 // Leave ends what needs a rank that has left, for which err is the reason. What it
 // has sent has arrived. If its link has ended, payloads under way fail, too; otherwise
 // those that were granted are still carried out.
-func (m *Messages) Leave(rank int, err error, linkEnded bool) Effects {
+func (m *Messages) Leave(rank int, err error, linkEnded bool) (fx Effects) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
-		return nil
+		return fx
 	}
 	m.left[rank], m.lastLeft = err, err
-	fx := m.failReceivesLocked(nil, err, func(source int) bool {
+	m.failReceivesLocked(&fx, err, func(source int) bool {
 		return source == rank || source == Any && m.isAloneLocked()
 	})
 	if linkEnded {
-		fx = m.failReceivingLocked(fx, err, func(r *Receive) bool { return r.got.Source == rank })
+		m.failReceivingLocked(&fx, err, func(r *Receive) bool { return r.got.Source == rank })
 	}
-	return m.failSendsLocked(fx, err, func(s *Sending) bool {
+	m.failSendsLocked(&fx, err, func(s *Sending) bool {
 		return s.rank == rank && (linkEnded || s.transfer.Grant == 0)
 	})
+	return fx
 }
 
 // isAloneLocked reports whether all other ranks have left.
@@ -208,18 +227,21 @@ func (m *Messages) beginLocked(rank int) error {
 	case rank == Any && m.isAloneLocked():
 		return m.lastLeft
 	}
+	if len(m.left) == 0 {
+		return nil
+	}
 	return m.left[rank]
 }
 
 // failReceivesLocked ends the receives and probes that wait for a message from one of
 // the sources in is, which is called with Any for those from any source.
-func (m *Messages) failReceivesLocked(fx []effect, err error, is func(source int) bool) []effect {
+func (m *Messages) failReceivesLocked(fx *Effects, err error, is func(source int) bool) {
 	for _, r := range m.matcher.ClearReceives(is) {
 		var e effect
 		m.endReceiveLocked(&e, r, err)
-		fx = append(fx, e)
+		fx.effects = append(fx.effects, e)
 	}
-	return m.endProbesLocked(fx, func(p *probe) bool {
+	m.endProbesLocked(fx, func(p *probe) bool {
 		if !is(p.source) {
 			return false
 		}
@@ -230,27 +252,25 @@ func (m *Messages) failReceivesLocked(fx []effect, err error, is func(source int
 
 // failReceivingLocked ends receives whose payload is under way, as soon as their
 // buffers are free.
-func (m *Messages) failReceivingLocked(fx []effect, err error, is func(r *Receive) bool) []effect {
+func (m *Messages) failReceivingLocked(fx *Effects, err error, is func(r *Receive) bool) {
 	m.eachReceivingLocked(func(r *Receive) {
 		if is(r) {
 			m.noLongerLocked(r)
 			m.releasing++
-			fx = append(fx, effect{kind: release, receive: r, err: err})
+			fx.releases = append(fx.releases, released{receive: r, err: err})
 		}
 	})
-	return fx
 }
 
 // failSendsLocked does the same for sends.
-func (m *Messages) failSendsLocked(fx []effect, err error, is func(s *Sending) bool) []effect {
+func (m *Messages) failSendsLocked(fx *Effects, err error, is func(s *Sending) bool) {
 	for id, s := range m.sends {
 		if is(s) {
 			delete(m.sends, id)
 			m.releasing++
-			fx = append(fx, effect{kind: release, send: s, err: err})
+			fx.releases = append(fx.releases, released{send: s, err: err})
 		}
 	}
-	return fx
 }
 
 // noLongerLocked removes r from the receives whose payload is under way, and reports
@@ -291,7 +311,6 @@ const (
 	grant                    // the payload of a receive may be sent
 	refuse                   // a receive has ended that has no room for the message
 	drop                     // a message is dropped
-	release                  // a receive or a send ends when its buffers are free
 )
 
 // An effect is what a transition leaves to be done without the lock.
@@ -299,19 +318,11 @@ type effect struct {
 	kind    uint8
 	ended   chan struct{} // of the call that has ended
 	receive *Receive
-	send    *Sending
 	link    *link.Link
 	payload []byte
 	offer   uint64
 	grant   uint64
-	err     error
 	more    *Effects // further effects
-}
-
-func (m *Messages) perform(fx []effect) {
-	for i := range fx {
-		m.do(&fx[i])
-	}
 }
 
 // do carries out one effect. It is the only place from which messages are granted and
@@ -334,31 +345,28 @@ func (m *Messages) do(e *effect) {
 		} else {
 			e.link.Dropped()
 		}
-	case release:
-		r, s, err := e.receive, e.send, e.err
-		m.cfg.Owner.Spawn(func() { m.release(r, s, err) })
 	}
 	if e.ended != nil {
 		e.ended <- struct{}{}
 	}
 	if e.more != nil {
-		m.perform(*e.more)
+		m.Perform(e.more)
 	}
 }
 
 // release takes the buffers of a failed receive or send back, and ends it.
-func (m *Messages) release(r *Receive, s *Sending, err error) {
-	if r != nil {
-		r.from.Ungrant(&r.sink)
+func (m *Messages) release(r released) {
+	if r.receive != nil {
+		r.receive.from.Ungrant(&r.receive.sink)
 	} else {
-		m.links[s.rank].Recall(&s.transfer)
+		m.links[r.send.rank].Recall(&r.send.transfer)
 	}
 	var e effect
 	m.mu.Lock()
-	if r != nil {
-		m.endReceiveLocked(&e, r, err)
+	if r.receive != nil {
+		m.endReceiveLocked(&e, r.receive, r.err)
 	} else {
-		m.endSendLocked(&e, s, err)
+		m.endSendLocked(&e, r.send, r.err)
 	}
 	m.releasing--
 	m.freed.Broadcast()

@@ -66,8 +66,8 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 }
 
 // probedLocked ends the probes that a message, which is kept, is for.
-func (m *Messages) probedLocked(fx []effect, a *arrival) []effect {
-	return m.endProbesLocked(fx, func(p *probe) bool {
+func (m *Messages) probedLocked(fx *Effects, a *arrival) {
+	m.endProbesLocked(fx, func(p *probe) bool {
 		if !match.Takes(p.source, p.tag, a.source, a.tag) {
 			return false
 		}
@@ -77,13 +77,12 @@ func (m *Messages) probedLocked(fx []effect, a *arrival) []effect {
 }
 
 // endProbesLocked ends the probes in is, which has set their results.
-func (m *Messages) endProbesLocked(fx []effect, is func(p *probe) bool) []effect {
+func (m *Messages) endProbesLocked(fx *Effects, is func(p *probe) bool) {
 	m.probes = slices.DeleteFunc(m.probes, func(p *probe) bool {
 		if !is(p) {
 			return false
 		}
-		fx = append(fx, effect{kind: wake, ended: p.ended})
+		fx.effects = append(fx.effects, effect{kind: wake, ended: p.ended})
 		return true
 	})
-	return fx
 }

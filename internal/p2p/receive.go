@@ -74,7 +74,9 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 	var e effect
 	m.startRecvLocked(&e, r)
 	m.mu.Unlock()
-	m.do(&e)
+	if e.kind != 0 {
+		m.do(&e)
+	}
 	return r, nil
 }
 
@@ -182,8 +184,8 @@ func (r *Receive) check(a *arrival) error {
 // takeLocked has r receive the message a.
 func (m *Messages) takeLocked(e *effect, r *Receive, a *arrival) {
 	err := r.check(a)
-	if left := m.left[a.source]; a.payload == nil && left != nil {
-		err = left
+	if a.payload == nil && m.left[a.source] != nil {
+		err = m.left[a.source]
 	}
 	switch {
 	case a.payload != nil:
@@ -281,8 +283,8 @@ func (m *Messages) arriveLocked(e *effect, a *arrival) (used, unexpected bool) {
 	}
 	m.matcher.Keep(a.source, a.tag, *a)
 	if len(m.probes) > 0 {
-		fx := Effects(m.probedLocked(nil, a))
-		e.more = &fx
+		e.more = new(Effects)
+		m.probedLocked(e.more, a)
 	}
 	return true, false
 }
