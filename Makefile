@@ -22,7 +22,6 @@ ATTACK_ONLY ?=
 RACELESS := test/(attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors)$$
-RACETIME ?= 20m
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST lists packages, those first whose tests take longest: then the others run beside
 # them on the other processors.
@@ -45,7 +44,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross st
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
+.PHONY: help check build test unit race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -63,6 +62,13 @@ build: ## the command, as ./nexar
 test: ## all tests
 	go test ./...
 
+# TESTFLAGS are flags for "make unit" and "make race", which run the packages that take longest
+# first.
+TESTFLAGS ?=
+
+unit: ## all tests but those of whole clusters and attacks
+	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(cluster|attack)$$' | $(LONGFIRST))
+
 # RACELESS are the packages in which the race detector would find nothing: they read the
 # source, or neither they nor their tests start a goroutine, or, as cmd/nexar, test/cluster and
 # attack do, they start processes: "make race-clusters" takes the tests of clusters.
@@ -72,7 +78,7 @@ test: ## all tests
 # detector ends atexit_sleep_ms later than it could, for other threads to report; the default
 # is a second.
 race: ## tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=$(RACETIME) $(RACEBRIEF) \
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
 
 race-clusters: ## the tests of whole clusters under the race detector
