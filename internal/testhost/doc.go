@@ -6,6 +6,8 @@
 // behind however the test ends. It works on Linux, for the superuser; elsewhere
 // New skips the test by package require.
 //
+// LogBuffer keeps the output of processes, on every system.
+//
 // All functions may be called by several goroutines, save those that take a
 // testing.TB, which are for the goroutine of the test.
 package testhost

@@ -156,7 +156,7 @@ func attackScribble(t *testing.T, rng *mathrand.Rand) {
 		}
 		for _, sign := range []string{"panic:", "fatal error:", "SIGBUS", "SIGSEGV"} {
 			if strings.Contains(p.log.String(), sign) {
-				t.Errorf("%s: its log has %q:\n%s", p.name, sign, p.log.tail(4000))
+				t.Errorf("%s: its log has %q:\n%s", p.name, sign, p.log.Tail(4000))
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func attackPeerTokens(t *testing.T, rng *mathrand.Rand) {
 		want := fmt.Sprintf("seed %s does not hold the token of the seeds (--peer-token-file)", addrs[1-i])
 		for began := time.Now(); !strings.Contains(p.log.String(), want); time.Sleep(10 * time.Millisecond) {
 			if time.Since(began) > bound {
-				t.Fatalf("seed %d does not say %q:\n%s", i, want, p.log.tail(3000))
+				t.Fatalf("seed %d does not say %q:\n%s", i, want, p.log.Tail(3000))
 			}
 		}
 	}

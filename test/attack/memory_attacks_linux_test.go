@@ -111,7 +111,7 @@ func attackNoPages(t *testing.T, rng *rand.Rand) {
 	w.size(ranks - 2)
 	e := victim.await(bound, "error of the rank without memory", func(e event) bool { return e.Kind == evOut || e.Kind == evError })
 	if text := e.Text + victim.log.String(); !strings.Contains(text, "the system has no memory for") {
-		t.Errorf("the rank without memory does not say so: %s\n%s", e.Text, victim.log.tail(3000))
+		t.Errorf("the rank without memory does not say so: %s\n%s", e.Text, victim.log.Tail(3000))
 	}
 	w.progress(5)
 	w.finish()

@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 const (
@@ -77,7 +78,7 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	log  *logBuffer
+	log  *testhost.LogBuffer
 	read chan struct{} // closed when its output has ended
 
 	mu      sync.Mutex
@@ -102,7 +103,7 @@ func start(t testing.TB, at starter, role, name string, args arguments, vars ...
 		t.Fatal(err)
 	}
 	p := &process{
-		t: t, name: name, cmd: exec.Command(exe), log: new(logBuffer),
+		t: t, name: name, cmd: exec.Command(exe), log: new(testhost.LogBuffer),
 		read: make(chan struct{}), changed: make(chan struct{}),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -209,14 +210,14 @@ func (p *process) await(limit time.Duration, what string, accept func(e event) b
 			return events[i]
 		}
 		if over {
-			p.t.Fatalf("%s has ended, want %s; its last event was %+v\n%s", p.name, what, last(events), p.log.tail(4000))
+			p.t.Fatalf("%s has ended, want %s; its last event was %+v\n%s", p.name, what, last(events), p.log.Tail(4000))
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
 			p.harm()
 			p.cmd.Process.Signal(syscall.SIGQUIT) // which shows its goroutines
-			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s", p.name, what, limit, last(events), p.log.tail(4000))
+			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s", p.name, what, limit, last(events), p.log.Tail(4000))
 		}
 	}
 }
@@ -270,32 +271,8 @@ func (p *process) reap() {
 		p.t.Errorf("%s has not ended within %v", p.name, exitBound)
 	}
 	if p.t.Failed() {
-		p.t.Logf("log of %s:\n%s", p.name, p.log.tail(6000))
+		p.t.Logf("log of %s:\n%s", p.name, p.log.Tail(6000))
 	}
-}
-
-// A logBuffer keeps all that it receives.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// tail is the last n bytes.
-func (b *logBuffer) tail(n int) string {
-	s := b.String()
-	return s[max(0, len(s)-n):]
 }
 
 // files counts the open files of this process.

@@ -127,10 +127,10 @@ func (c *council) revive(i, ranks int) {
 	text := p.log.String()
 	for _, sign := range []string{"panic:", "goroutine ", "fatal error:"} {
 		if strings.Contains(text, sign) {
-			c.t.Fatalf("seed %d has ended with a trace:\n%s", i, p.log.tail(4000))
+			c.t.Fatalf("seed %d has ended with a trace:\n%s", i, p.log.Tail(4000))
 		}
 	}
-	c.t.Logf("seed %d has ended: %s", i, p.log.tail(300))
+	c.t.Logf("seed %d has ended: %s", i, p.log.Tail(300))
 	c.start(i, ranks)
 	c.members[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
 }

@@ -106,7 +106,7 @@ func (w *world) check(p *process, e event) {
 	switch e.Kind {
 	case evWrong, evError, evOut:
 		p.harm()
-		w.t.Fatalf("%s: %s: %s\n%s", p.name, e.Kind, e.Text, p.log.tail(4000))
+		w.t.Fatalf("%s: %s: %s\n%s", p.name, e.Kind, e.Text, p.log.Tail(4000))
 	}
 }
 

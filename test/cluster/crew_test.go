@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 const (
@@ -56,7 +56,7 @@ type worker struct {
 	rank int // if it was recruited
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	log  *logBuffer
+	log  *testhost.LogBuffer
 	read chan struct{} // closed when its output has ended
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func (c *crew) hire(at place, name string, vars ...string) *worker {
 		c.t.Fatal(err)
 	}
 	w := &worker{
-		t: c.t, name: name, cmd: exec.Command(exe), log: new(logBuffer),
+		t: c.t, name: name, cmd: exec.Command(exe), log: new(testhost.LogBuffer),
 		read: make(chan struct{}), waiting: make(map[int]chan report),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NEXAR_") })
@@ -263,7 +263,7 @@ func (c *crew) dismiss() {
 func (c *crew) wait(w *worker) {
 	w.wait()
 	if c.t.Failed() {
-		c.t.Logf("log of %s:\n%s", w.name, w.log.tail(6000))
+		c.t.Logf("log of %s:\n%s", w.name, w.log.Tail(6000))
 	}
 }
 
@@ -289,28 +289,4 @@ func (w *worker) wait() {
 	if strings.Contains(w.log.String(), "DATA RACE") {
 		w.t.Errorf("%s: data race", w.name)
 	}
-}
-
-// A logBuffer keeps what is written to it.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// tail is the last n bytes.
-func (b *logBuffer) tail(n int) string {
-	s := b.String()
-	return s[max(0, len(s)-n):]
 }

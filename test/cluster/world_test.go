@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // seedHere starts a seed for n nodes in this process, on loopback unless cfg
@@ -121,11 +122,11 @@ func fine(t testing.TB, errs []error) {
 
 // logTo returns a log and what is written to it, which is shown if the test
 // fails.
-func logTo(t testing.TB, name string) (*slog.Logger, *logBuffer) {
-	b := new(logBuffer)
+func logTo(t testing.TB, name string) (*slog.Logger, *testhost.LogBuffer) {
+	b := new(testhost.LogBuffer)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of %s:\n%s", name, b.tail(6000))
+			t.Logf("log of %s:\n%s", name, b.Tail(6000))
 		}
 	})
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})), b

@@ -147,7 +147,7 @@ func TestBucketsFail(t *testing.T) {
 				t.Parallel()
 				m.Require(t)
 				moments := []time.Duration{0, 200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond}
-				if worldtest.RaceDetector {
+				if worldtest.Brief() {
 					moments = moments[1:3]
 				}
 				for _, after := range moments {

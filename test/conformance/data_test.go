@@ -73,7 +73,7 @@ const (
 	flavours
 )
 
-func (f flavour) String() string { return [...]string{"exact", "rounded", "special"}[f] }
+func (f flavour) String() string { return [...]string{exact: "exact", rounded: "rounded", special: "special"}[f] }
 
 // valuesMax is how many values a vector is made of; it is prime.
 const valuesMax = 251

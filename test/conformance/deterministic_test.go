@@ -156,7 +156,7 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 		for _, pin := range pinsOf(c) {
 			for _, name := range names {
 				turn++
-				if worldtest.RaceDetector && turn%4 != 1 {
+				if worldtest.Brief() && turn%12 != 1 {
 					continue
 				}
 				count, at, started := lengths[turn%len(lengths)], turn*turn, turn%3 == 0
@@ -188,7 +188,7 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 func TestDeterministic(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.TLS(), worldtest.Mixed()} {
-			if n != 4 && (worldtest.RaceDetector || m.Name != "mem" && m.Name != worldtest.MemHosts().Name) {
+			if n != 4 && (worldtest.Brief() || m.Name != "mem" && m.Name != worldtest.MemHosts().Name) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, n), func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestDeterministic(t *testing.T) {
 					lengths = []int{1001, 5000}
 				}
 				newRounding[float32](t, n, nexar.Sum).tryAll(t, comms, true, lengths)
-				if worldtest.RaceDetector {
+				if worldtest.Brief() {
 					lengths = lengths[:1]
 				}
 				newRounding[nexar.BFloat16](t, n, nexar.Sum).tryAll(t, comms, true, lengths)

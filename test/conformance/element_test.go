@@ -62,7 +62,7 @@ func TestElements(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
 				for i, count := range test.counts {
-					if worldtest.RaceDetector && i < len(test.counts)-1 {
+					if worldtest.Brief() && i < len(test.counts)-1 {
 						continue
 					}
 					for name, move := range movers() {
@@ -70,8 +70,8 @@ func TestElements(t *testing.T) {
 						switch {
 						case name == "page":
 							count = min(count, 3)
-						case worldtest.RaceDetector:
-							count = min(count, 501)
+						case worldtest.Brief():
+							count = min(count, 101)
 						}
 						if err := worldtest.ForEach(n, func(rank int) error { return move(t.Context(), comms[rank], count) }); err != nil {
 							t.Fatalf("%d of %s: %v", count, name, err)

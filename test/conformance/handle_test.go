@@ -99,7 +99,7 @@ func TestRandomHandles(t *testing.T) {
 			comms := m.Cluster(t, n, nexar.Config{})
 			b := book{n: n, kinds: kinds(), network: m.Cost}
 			rounds, most := 25, 64
-			if worldtest.RaceDetector || m.Name != "mem" {
+			if worldtest.Brief() || m.Name != "mem" {
 				rounds = 4
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -159,7 +159,7 @@ func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 func TestManyHandles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 5} {
-			if worldtest.RaceDetector && m.Name != worldtest.Mem().Name && n != 2 {
+			if worldtest.Brief() && m.Name != worldtest.Mem().Name && n != 2 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, n), func(t *testing.T) {

@@ -22,7 +22,7 @@ func TestInPlace(t *testing.T) {
 				t.Parallel()
 				comms := m.Cluster(t, n, nexar.Config{})
 				counts := []int{0, 1, 1000, 40_000}
-				if worldtest.RaceDetector {
+				if worldtest.Brief() {
 					counts = []int{1, 17_000} // The longer ones need a grant.
 				}
 				for _, c := range []plan.Collective{plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter} {

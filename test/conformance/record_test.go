@@ -50,7 +50,6 @@ func TestRecordStuck(t *testing.T) {
 					})
 				}
 			}
-			var snapshots []trace.Snapshot
 			for rank, c := range comms {
 				if rank != missing {
 					o := find(t, c, func(o nexar.Operation) bool { return o.UnderWay() && len(o.Waiting) > 0 })
@@ -58,19 +57,29 @@ func TestRecordStuck(t *testing.T) {
 						t.Errorf("rank %d is in %+v", rank, o)
 					}
 				}
-				snapshots = append(snapshots, c.Record())
+			}
+			// Until their messages have arrived, the ranks wait for each other as well.
+			var snapshots []trace.Snapshot
+			var table string
+			const late = "late: rank 2, for which 3 ranks wait: nothing, for "
+			for end := time.Now().Add(worldtest.Patience); !strings.Contains(table, late) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+				snapshots = nil
+				for _, c := range comms {
+					snapshots = append(snapshots, c.Record())
+				}
+				var b strings.Builder
+				if err := trace.Table(&b, snapshots); err != nil {
+					t.Fatal(err)
+				}
+				table = b.String()
+			}
+			if !strings.Contains(table, late) {
+				t.Errorf("the table does not name the rank that is late:\n%s", table)
 			}
 			for _, o := range snapshots[missing].Operations {
 				if o.UnderWay() || o.End != trace.OK {
 					t.Errorf("rank %d, which is in nothing, has %v", missing, o)
 				}
-			}
-			var b strings.Builder
-			if err := trace.Table(&b, snapshots); err != nil {
-				t.Fatal(err)
-			}
-			if table := b.String(); !strings.Contains(table, "late: rank 2, for which 3 ranks wait: nothing, for ") {
-				t.Errorf("the table does not say who is late:\n%s", table)
 			}
 			if err := nexar.AllReduce(ctx, comms[missing], []float32{1, 2}, nexar.Sum); err != nil {
 				t.Error(err)

@@ -23,8 +23,11 @@ import (
 func TestSplitInEndlessLoop(t *testing.T) {
 	const ranks = 4
 	warm, rounds := 200, 2000
-	if worldtest.RaceDetector {
+	switch {
+	case worldtest.Brief():
 		warm, rounds = 20, 100
+	case !worldtest.AllTrials():
+		rounds = 800
 	}
 	world := worldtest.Mem().Cluster(t, ranks, nexar.Config{})
 	split := func(rank, round int, c *nexar.Comm) error {
@@ -232,7 +235,7 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 					}
 				}
 				rounds := 500
-				if worldtest.RaceDetector {
+				if worldtest.Brief() {
 					rounds = 100
 				}
 				for round := range rounds {
@@ -292,7 +295,7 @@ func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) er
 func TestCancelledSplits(t *testing.T) {
 	const ranks = 3
 	rounds := 200
-	if worldtest.RaceDetector {
+	if worldtest.Brief() {
 		rounds = 40
 	}
 	world := worldtest.Mem().Cluster(t, ranks, nexar.Config{})

@@ -21,8 +21,8 @@ import (
 // on 4 ranks left 20 of them unreduced.
 func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	count := 25_557_032
-	if worldtest.RaceDetector {
-		count /= 16
+	if worldtest.Brief() {
+		count /= 64
 	}
 	for _, test := range []struct {
 		m        worldtest.Medium
@@ -180,7 +180,7 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 	a, b := m.Twice(t, 2)
 	count := 1 << 20
 	switch {
-	case worldtest.RaceDetector:
+	case worldtest.Brief():
 		count /= 4
 	case m.Name == "mem":
 		count *= 4

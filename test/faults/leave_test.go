@@ -17,12 +17,14 @@ func TestLeaveAfterLast(t *testing.T) {
 			rounds := 20
 			if m.Name == "mem" {
 				rounds = 200
+			} else if !worldtest.AllTrials() {
+				rounds = 10
 			}
 			if m.Name == worldtest.TLS().Name || m.Name == worldtest.Mixed().Name {
 				rounds = 5 // Each makes many connections.
 			}
-			if worldtest.RaceDetector {
-				rounds = max(5, rounds/10)
+			if worldtest.Brief() {
+				rounds = min(5, rounds/4)
 			}
 			for round := range rounds {
 				comms := m.Cluster(t, 2+round%4, nexar.Config{})

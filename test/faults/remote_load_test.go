@@ -235,8 +235,8 @@ func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 // for each call under way.
 func TestManyCalls(t *testing.T) {
 	calls := 10_000
-	if worldtest.RaceDetector {
-		calls /= 5
+	if worldtest.Brief() {
+		calls /= 10
 	}
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, inFlight := range []int{16, 1024} {

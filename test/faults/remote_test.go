@@ -99,7 +99,7 @@ func TestCall(t *testing.T) {
 			m.Require(t)
 			comms := m.Cluster(t, 3, nexar.Config{})
 			registerTurn(comms)
-			lengths := callLengths(m.Name == worldtest.Mem().Name && !worldtest.RaceDetector)
+			lengths := callLengths(m.Name == worldtest.Mem().Name && !worldtest.Brief())
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				if err := c.Barrier(t.Context()); err != nil {
 					return err
@@ -146,7 +146,7 @@ func TestCallOfNothing(t *testing.T) {
 // TestLongCall has arguments and a result of 256 MiB.
 func TestLongCall(t *testing.T) {
 	long := 256 << 20
-	if worldtest.RaceDetector {
+	if worldtest.Brief() {
 		long /= 8
 	}
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})

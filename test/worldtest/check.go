@@ -61,6 +61,11 @@ const trialsVariable = "TRIALS"
 // AllTrials reports whether tests of combinations run all of them.
 func AllTrials() bool { return os.Getenv(trialsVariable) == "all" }
 
+// Brief reports whether tests that take long make a part of their trials because the race
+// detector is on. It looks for races between goroutines, of which there are as many in a
+// part; the other parts are made without it.
+func Brief() bool { return RaceDetector && !AllTrials() }
+
 // Thin returns how many combinations a test has per one that it runs: sample if there
 // is time for all of them, and more otherwise.
 func Thin(sample uint64) uint64 {
@@ -68,9 +73,9 @@ func Thin(sample uint64) uint64 {
 	case AllTrials():
 		return sample
 	case RaceDetector:
-		return 192 * sample
+		return 384 * sample
 	}
-	return 4 * sample
+	return 8 * sample
 }
 
 // Setup prepares the test binary of a package, from its TestMain. Random tests are the
@@ -80,8 +85,12 @@ func Setup() {
 	flag.Parse()
 	clearEnv()
 	flags := map[string]string{"rapid.seed": "20260607", "rapid.nofailfile": "true"}
-	if RaceDetector {
-		flags["rapid.checks"] = "15"
+	switch {
+	case AllTrials():
+	case RaceDetector:
+		flags["rapid.checks"] = "8"
+	default:
+		flags["rapid.checks"] = "50"
 	}
 	for name, value := range flags {
 		if f := flag.Lookup(name); f != nil && f.Value.String() == f.DefValue {

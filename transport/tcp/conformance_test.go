@@ -24,11 +24,17 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) {
 	for name, cfg := range variants() {
+		if testing.Short() && name == "Plain" {
+			continue // Its code runs on the shared port, too.
+		}
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, cluster(cfg))
 		})
 	}
 	for name, cfg := range variants() {
+		if testing.Short() && name == "TLS" {
+			continue // Pairs of pipes and TLS have no code in common.
+		}
 		t.Run(name+"Paired", func(t *testing.T) {
 			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 				made := cluster(cfg)(tb, n)

@@ -36,7 +36,7 @@ type socketProgress struct {
 // A health is the patrol's memory of a sender. Nothing else uses it.
 type health struct {
 	flow  *subflow
-	sent  uint64 // by the sender when the patrol looked last
+	sent  uint64 // by the sender when the patrol looked last; written under its mutex
 	last  socketProgress
 	since time.Time // when the last acknowledgement was seen, or the socket not in use
 	sound time.Time // when the socket was last seen without repairs
@@ -96,7 +96,8 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 		return false, false
 	case flow.unsure.Load():
 		if flow != h.flow {
-			*h = health{flow: flow, sent: h.sent, tried: h.tried, since: now}
+			h.reset(flow)
+			h.since = now
 		}
 		return true, flow.failed.Load() || now.Sub(h.since) >= moveRetry
 	case !busy:
@@ -108,9 +109,14 @@ func (s *sender) inspect(now time.Time) (lost, stalled bool) {
 		return false, false
 	}
 	if flow != h.flow {
-		*h = health{flow: flow, sent: h.sent, tried: h.tried}
+		h.reset(flow)
 	}
 	return h.see(p, now)
+}
+
+// reset forgets what was seen of another socket.
+func (h *health) reset(flow *subflow) {
+	h.flow, h.last, h.since, h.sound = flow, socketProgress{}, time.Time{}, time.Time{}
 }
 
 // see takes note of the progress of the socket, and returns the results of inspect.
