@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 )
@@ -152,5 +153,19 @@ func TestLongTextsAreCutOff(t *testing.T) {
 	got, err := ReadJoin(bytes.NewReader(encodeJoin(t, m)), JoinBytesMax)
 	if want := (JoinFailed{Text: m.Text[:textBytesMax-1]}); err != nil || got != JoinMessage(want) {
 		t.Errorf("got %d bytes (%v), want whole characters, %d bytes", len(got.(JoinFailed).Text), err, len(want.Text))
+	}
+}
+
+// Several goroutines may encode one message, so encoding must not write to it.
+func TestAppendJoinOnlyReads(t *testing.T) {
+	node := JoinNode{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}
+	m := JoinView{Epoch: 1, Nodes: []JoinNode{node}}
+	var encoders sync.WaitGroup
+	for range 4 {
+		encoders.Go(func() { encodeJoin(t, m) })
+	}
+	encoders.Wait()
+	if want := (JoinView{Epoch: 1, Nodes: []JoinNode{node}}); !reflect.DeepEqual(m, want) {
+		t.Errorf("encoding has changed the message to %+v", m)
 	}
 }
