@@ -162,7 +162,7 @@ func TestAppendJoinOnlyReads(t *testing.T) {
 	m := JoinView{Epoch: 1, Nodes: []JoinNode{node}}
 	var encoders sync.WaitGroup
 	for range 4 {
-		encoders.Go(func() { encodeJoin(t, m) })
+		encoders.Go(func() { AppendJoin(nil, m) })
 	}
 	encoders.Wait()
 	if want := (JoinView{Epoch: 1, Nodes: []JoinNode{node}}); !reflect.DeepEqual(m, want) {
