@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -185,4 +186,29 @@ func says(t testing.TB, err, want error, parts ...string) {
 			t.Errorf("error %q, want one that says %q", err, p)
 		}
 	}
+}
+
+// A Status describes the world.
+type Status struct {
+	Phase    membership.Phase
+	World    int
+	Joined   int             // nodes that have a place
+	View     membership.View // empty until the world is full
+	Attached int             // nodes that have a connection to this seed
+	Deadline time.Time       // zero: none, or past
+	Err      error           // why the world did not form
+}
+
+// Status returns the state of the world as this seed knows it.
+func (s *Server) Status() (st Status) {
+	s.read(func() {
+		st = Status{World: s.cfg.World, View: s.state.record.view, Err: s.state.err}
+		if l := s.state.leader; l != nil {
+			st.Phase, st.Joined, st.Attached = l.form.Phase(), l.form.Joined(), len(l.nodes)
+			if at, ok := l.form.Deadline(); ok {
+				st.Deadline = at
+			}
+		}
+	})
+	return st
 }
