@@ -153,7 +153,7 @@ const (
 )
 
 // lookForSeed makes a conn to the seed that leads, however long that takes. Its error
-// says that there is no use in that, or that the Session was closed.
+// says that this is useless, or that the Session was closed.
 func (s *Session) lookForSeed() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

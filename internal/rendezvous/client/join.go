@@ -34,7 +34,7 @@ type Request struct {
 	// Endpoints are where the transports of this node listen, and Listen starts
 	// those whose address depends on its identity: it returns their endpoints. It
 	// is called before each attempt to join, with the identity that the node
-	// will have if it is admitted; what it started before is of no use then. Nil
+	// will have if it is admitted; a transport that it started before is of no use then. Nil
 	// starts nothing.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)

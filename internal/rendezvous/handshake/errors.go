@@ -77,7 +77,7 @@ func (e *ElsewhereError) Error() string {
 	return fmt.Sprintf("seed %s says that the one at %s leads", e.Seed, e.Leader)
 }
 
-// A Refusal is the reason for which a seed refuses a client.
+// A Refusal is the reason why a seed refuses a client.
 type Refusal struct {
 	Code   wire.RefusalCode
 	Reason error

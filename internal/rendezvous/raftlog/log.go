@@ -327,7 +327,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	return nil
 }
 
-// step hands a message to Raft, unless that shows that the log is not what it was:
+// step hands a message to Raft, unless that shows that the log has lost entries:
 // Raft would panic.
 func (l *Log) step(m *raftpb.Message) error {
 	if isJoin(m) {

@@ -94,7 +94,7 @@ func normalize(addr string, port uint16) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// hostOf is a name for the host of a node that does not say on which it is.
+// hostOf names the host of a node that does not name it itself.
 func hostOf(observed string) string {
 	host, _, err := net.SplitHostPort(observed)
 	if err != nil {

@@ -28,7 +28,7 @@ type Quorum struct {
 	// ForgetState lets the seed start with an empty or damaged Dir: it learns the log from
 	// the others before it votes.
 	ForgetState bool
-	// Open opens the log by which they agree.
+	// Open opens the log of their decisions.
 	Open func(LogConfig) (Log, error)
 	// Token is proved by seeds to each other; none: that of the cluster. Nodes hold that one,
 	// and could pass for seeds with it.

@@ -188,6 +188,7 @@ func (s *Server) start() (err error) {
 		select {
 		case <-s.ready:
 		case <-s.replica.Done():
+		case <-s.over: // It cannot lead.
 		}
 	}
 	s.peers.start()
