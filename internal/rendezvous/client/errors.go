@@ -16,7 +16,7 @@ var (
 // to it. All nodes of the world get the same text.
 type FailedError struct {
 	Seed string // address
-	Text string // names who failed
+	Text string // names the node that failed
 }
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }

@@ -20,10 +20,10 @@ type Invitation struct {
 	View   membership.View
 }
 
-// Begin waits for what a node can begin with: the first view, when the world is
-// full, or an invitation with a number above after, if it has formed without this
-// node. Then the node links itself to all whom it names, and says Linked; the next
-// view is one with this node, or there is another invitation, in place of the first.
+// Begin waits for the first view, when the world is full, or for an invitation with a number
+// above after, if the world has formed without this node. An invited node links itself to all
+// nodes of the invitation, and calls Linked. Then the next view contains it, or it gets
+// another invitation in place of the first.
 func (s *Session) Begin(ctx context.Context, after uint64) (membership.View, Invitation, error) {
 	for {
 		s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *Session) Rest(epoch uint64, leaves bool, within time.Duration) {
 // Gone reports whether there is no seed any more, as far as it is known.
 func (s *Session) Gone() bool { return isClosed(s.Ended()) }
 
-// Ended is closed when there is none: the conn to the seed has ended and, if it lasts,
+// Ended is closed when there is none: the conn to the seed has ended and, if it is durable,
 // it has not been back for a while. If it comes back after all, the next call returns
 // another channel.
 func (s *Session) Ended() <-chan struct{} {
@@ -94,7 +94,7 @@ func (s *Session) Ended() <-chan struct{} {
 	return s.missed
 }
 
-// handleGrowth handles what the seed says about nodes that join.
+// handleGrowth handles messages about nodes that join.
 func (s *Session) handleGrowth(m wire.JoinMessage) error {
 	switch m := m.(type) {
 	case wire.JoinInvite:

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Request is what a node asks of a seed.
+// A Request describes a node that joins.
 type Request struct {
 	// Token is the cluster token. It may be missing or weak only if the seed
 	// is reached over loopback.
@@ -34,7 +34,7 @@ type Request struct {
 	// Endpoints are where the transports of this node listen, and Listen starts
 	// those whose address depends on its identity: it returns their endpoints. It
 	// is called before each attempt to join, with the identity that the node
-	// will have if it is admitted; what it started before is of no use then. Nil
+	// will have if it is admitted; a transport that it started before is of no use then. Nil
 	// starts nothing.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
@@ -60,18 +60,17 @@ type Request struct {
 	// world. It must not block; nil ignores.
 	Forget func(id membership.NodeID)
 
-	// Status returns what this node is in, in at most wire.RecordBytesMax bytes, for
-	// whoever asks the seed; none: it has not joined yet. It is called by a goroutine
-	// of its own, for which Session.Close waits, and must not block for long. Nil
-	// says nothing.
+	// Status returns the record of this node, at most wire.RecordBytesMax bytes, for
+	// status polls of the seed; none: it has not joined yet. It is called by a goroutine of
+	// its own that Session.Close waits for, and must not block for long. Nil says nothing.
 	Status func() []byte
 
-	// Log gets what happens. Nil means nowhere.
+	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Patience is how long a Session waits for a seed that lasts to be back before those
-	// who wait for it get an error: 0 is 30 seconds, less than 0 for ever. It goes on
-	// looking for one.
+	// Patience is how long calls of a Session wait for a durable seed to be back before they
+	// return an error: 0 is 30 seconds, less than 0 for ever. The Session goes on looking
+	// for a seed.
 	Patience time.Duration
 
 	// Key is that of the node. Nil means a new one.
@@ -147,13 +146,13 @@ func (s *Session) admit(ctx context.Context, req Request) error {
 	return nil
 }
 
-// failure says which seed an error is about, and what was being done.
+// failure adds the seed and the operation to an error.
 func (s *Session) failure(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if r, ok := errors.AsType[*handshake.RefusedError](err); ok {
-		return r // says by whom
+		return r // names the seed
 	}
 	if e, ok := errors.AsType[*handshake.ElsewhereError](err); ok {
 		return e
@@ -209,7 +208,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	s.ID = key.ID()
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
-	s.lasting, s.certificate = admitted.Lasting, admitted.Certificate
+	s.durable, s.certificate = admitted.Lasting, admitted.Certificate
 	s.req.Key, s.req.again = key, true
 	for _, addr := range admitted.Seeds {
 		if !slices.Contains(s.req.seeds.Addrs, addr) {

@@ -32,7 +32,7 @@ type Seeds struct {
 	// Attempt bounds one attempt at one address. Zero means 10 seconds.
 	Attempt time.Duration
 
-	// Log gets what happens. Nil means nowhere.
+	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
 	// once gives up after one round, unless a seed is busy.

@@ -21,9 +21,8 @@ import (
 
 // A Session is a node's membership in a world that forms or has formed. It
 // keeps the conn to the seed, answers the seed's pings, and renews the node's
-// certificate in good time. If the conn ends and the seed lasts, or there are others,
-// it looks for the one that leads, and says again what this node has said of the view
-// that it is in.
+// certificate in good time. If the conn ends and the seed is durable, or there are others,
+// it looks for the one that leads, and repeats the reports of this node about its view.
 type Session struct {
 	Identity *pki.Identity
 	ID       membership.NodeID
@@ -33,7 +32,7 @@ type Session struct {
 	conn    *handshake.Conn // of the goroutine that attends it, as are those up to log
 	seed    string          // its address
 	req     Request
-	lasting bool
+	durable bool
 	log     *slog.Logger
 	lim     handshake.Limits
 	wg      sync.WaitGroup
@@ -61,7 +60,7 @@ type Session struct {
 	missed  chan struct{}      // closed when there has been none for a while
 	at      string             // where the seed is, as in seed
 	view    membership.View    // the newest
-	few     *wire.JoinProgress // what there is of a world that is too small for the next; nil: it is not
+	few     *wire.JoinProgress // the size of a world that is too small for the next view; nil: it is not
 	invited Invitation         // the newest
 	called  uint64             // the epoch of the newest view whose nodes are called to rest
 	changed chan struct{}      // closed when there is a newer view or invitation
@@ -101,9 +100,9 @@ func newSession(conn transport.Conn, req Request) *Session {
 }
 
 // start begins to listen to the seed.
-func (s *Session) start() { s.wg.Go(s.attend) }
+func (s *Session) start() { s.wg.Go(s.keepConnected) }
 
-// View waits until the world is full, and returns who is in it.
+// View waits until the world is full, and returns its first view.
 func (s *Session) View(ctx context.Context) (membership.View, error) {
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return membership.View{}, err
@@ -133,7 +132,7 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (membership.View, erro
 		v, changed := s.latest()
 		if isClosed(s.ended) {
 			if _, removed := errors.AsType[*RemovedError](s.err); removed || s.err == ErrLeft {
-				return membership.View{}, s.err // whatever came before that
+				return membership.View{}, s.err // in spite of earlier views
 			}
 		}
 		if v.Epoch > epoch {
@@ -196,14 +195,14 @@ func (s *Session) Left(peer membership.NodeID) {
 	v, _ := s.latest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lasting {
+	if s.durable {
 		s.said = append(s.said, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Left: true, Text: "it has left"})
 	}
 }
 
 // Ready reports that this node is connected to all others of the view, and
 // waits until each of them has reported the same: the world has formed. A
-// *FailedError says that it will not, and because of whom.
+// *FailedError says that it will not, and names the culprit.
 func (s *Session) Ready(ctx context.Context) error {
 	if err := s.wait(ctx, s.viewed); err != nil {
 		return err
@@ -237,8 +236,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// While returns a context that ends with ctx, or with the conn to the seed: for
-// what is of no use once the seed has said that the world will not form.
+// While returns a context that ends with ctx, or with the Session, as when the seed has said
+// that the world will not form.
 func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
@@ -248,7 +247,7 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 	}
 }
 
-// wait waits for one of the Session's events, or for what makes it impossible.
+// wait waits for an event of the Session, or for an error that makes it impossible.
 func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
 	select {
 	case <-event:
@@ -276,7 +275,7 @@ func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
 	}
 }
 
-// late says what this node was waiting for when its time was up.
+// late adds to a timeout the event that this node has waited for.
 func (s *Session) late(cause error) error {
 	s.mu.Lock()
 	invited, seed, world := s.invited.Number > 0, s.at, s.World
@@ -303,7 +302,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return s.setView(m)
 	case wire.JoinFormed:
 		v, _ := s.latest()
-		if isClosed(s.formed) && s.lasting {
+		if isClosed(s.formed) && s.durable {
 			return nil // A seed cannot know whether another has said it.
 		}
 		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != v.Epoch {
@@ -320,7 +319,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	case wire.JoinLeave:
 		return ErrLeft
 	case wire.JoinElsewhere:
-		if !s.lasting {
+		if !s.durable {
 			return fmt.Errorf("seed %s sends this node to seed %s", s.seed, m.Leader)
 		}
 		return &handshake.ElsewhereError{Seed: s.seed, Leader: m.Leader}
@@ -349,7 +348,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.few = &m
 }
 
-// failed is what it means that the seed sends this node away.
+// failed returns the error for a node that the seed sends away.
 func (s *Session) failed(m wire.JoinFailed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,7 +398,7 @@ func (s *Session) setView(m wire.JoinView) error {
 	return nil
 }
 
-// newRenewal returns what is done at every interval: to ask for the next
+// newRenewal returns the function that is called at every interval: it asks for the next
 // certificate when two thirds of the life of the present one are over.
 func (s *Session) newRenewal(life time.Duration) func() {
 	return func() {

@@ -22,9 +22,8 @@ type Report struct {
 // reportsMax is how many nodes a Report has at the most.
 const reportsMax = 1 << 16
 
-// Status asks the first seed that answers where all nodes are. Whoever asks needs
-// the token, and gets no place. Errors are those of Join, but each seed is tried once
-// only, unless it is busy: what is not there now is not there.
+// Status asks the first seed that answers where all nodes are. It needs the token. Errors
+// are those of Join, but each seed is tried only once, unless it is busy.
 func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error) {
 	d.once = true
 	err = d.search(ctx, token, func(ctx context.Context, conn transport.Conn) (err error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A haltingReceiver has nothing to read for so many deadlines, however far they are
-// from each other, and then what is in its buffer, a byte at a time.
+// from each other, and then the content of its buffer, a byte at a time.
 type haltingReceiver struct {
 	transport.Receiver
 	silent int
@@ -31,7 +31,7 @@ func (r *haltingReceiver) Read(p []byte) (int, error) {
 }
 
 // TestReadWithin: a process that was stopped, so that a deadline has passed, or machine and
-// peer with it, hears what comes then; a peer that stays silent is noticed.
+// peer with it, reads the next message; a peer that stays silent is noticed.
 func TestReadWithin(t *testing.T) {
 	for silent := range silenceParts + 1 {
 		in := &haltingReceiver{silent: silent}

@@ -14,7 +14,7 @@ var (
 	// ErrToken says that the two sides do not hold the same cluster token,
 	// or that the token is too weak for where they are.
 	ErrToken = errors.New("cluster token")
-	// ErrFalseSeed says that what answers as a seed does not hold the
+	// ErrFalseSeed says that a process that answers as a seed does not hold the
 	// cluster token: it is of another cluster, or sits in between.
 	ErrFalseSeed = errors.New("does not hold the cluster token")
 	// ErrVersion says that the two sides speak different versions.
@@ -77,7 +77,7 @@ func (e *ElsewhereError) Error() string {
 	return fmt.Sprintf("seed %s says that the one at %s leads", e.Seed, e.Leader)
 }
 
-// A Refusal is the reason for which a seed refuses a client.
+// A Refusal is the reason why a seed refuses a client.
 type Refusal struct {
 	Code   wire.RefusalCode
 	Reason error

@@ -53,7 +53,7 @@ func (o *Outbox) take() (frames [][]byte, last bool) {
 	return frames, o.closed
 }
 
-// Run writes what is posted until the Outbox is closed or the Conn ends, and calls tick,
+// Run writes posted frames until the Outbox is closed or the Conn ends, and calls tick,
 // which may post, at every interval. Then it closes the Conn.
 func (c *Conn) Run(o *Outbox, lim Limits, interval time.Duration, tick func()) {
 	defer c.Conn.Close()

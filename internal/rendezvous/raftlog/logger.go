@@ -5,8 +5,7 @@ import (
 	"log/slog"
 )
 
-// A logger lets Raft write to a log. What Raft says of itself matters to those who
-// look for a fault in it only.
+// A logger hands the messages of Raft to a log, at the level debug.
 type logger struct{ log *slog.Logger }
 
 func (l logger) say(s string)                     { l.log.Debug("raft: " + s) }

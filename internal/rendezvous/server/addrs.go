@@ -14,13 +14,13 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// addresses are those under which other nodes try to reach one that asks to
-// join, in the order in which they try them.
+// addresses returns the addresses of a node that joins, in the order of the attempts to
+// reach it.
 //
 // An address that the node was told to advertise is believed, and nothing is
 // added to it. Else the first is where its packets come from: over QUIC a node uses
-// one socket for everything, so this is where it listens, and what a node believes
-// of itself is often wrong (a wildcard, loopback, an address of a container). If
+// one socket for everything, so this is where it listens, and the address that a node
+// believes to have is often wrong (a wildcard, loopback, an address of a container). If
 // the conn has a socket of its own, as over TCP, the node says the port at which it
 // listens. Its own candidates follow.
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
@@ -94,7 +94,7 @@ func normalize(addr string, port uint16) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// hostOf is a name for the host of a node that does not say on which it is.
+// hostOf names the host of a node that does not name it itself.
 func hostOf(observed string) string {
 	host, _, err := net.SplitHostPort(observed)
 	if err != nil {

@@ -155,8 +155,8 @@ func (s *Server) enqueue(l *leader, c *nodeConn) error {
 	return nil
 }
 
-// takeBack gives a node of the view its place again, and tells it what it may have missed:
-// a newer view, which nodes the others expect, and that they were called to rest.
+// takeBack gives a node of the view its place again, and sends it the messages that it may
+// have missed: a newer view, the nodes that others expect, and the call to rest.
 func (s *Server) takeBack(c *nodeConn, epoch uint64) {
 	l, r, id := s.state.leader, &s.state.record, c.node.ID
 	if old := l.nodes[id]; old != nil {

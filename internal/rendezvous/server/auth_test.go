@@ -59,7 +59,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A node does not use a weak token beyond loopback, whoever told it to.
+// A node does not use a weak token beyond loopback.
 func TestWeakTokenFarAway(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	conn, err := dialTLS(t.Context(), s.addr)
@@ -72,7 +72,7 @@ func TestWeakTokenFarAway(t *testing.T) {
 	says(t, err, handshake.ErrToken, "10.0.0.1:7946 can be reached from other hosts")
 }
 
-// TestInterceptor puts somebody between a node and the seed who speaks TLS
+// TestInterceptor puts a relay between a node and the seed that speaks TLS
 // with both and passes on every byte.
 func TestInterceptor(t *testing.T) {
 	s := newSeed(t, 1, nil)
@@ -119,8 +119,8 @@ func TestInterceptor(t *testing.T) {
 	}
 }
 
-// falseSeed answers one node's hello with what answer makes of it, and returns
-// what the node sends after that.
+// falseSeed answers the hello of one node by the function answer, and returns
+// the bytes that the node sends after that.
 func falseSeed(t *testing.T, answer func(hello wire.JoinHello) wire.JoinMessage) (addr string, rest <-chan []byte) {
 	t.Helper()
 	joining, err := newAuthority(t).Joining()
@@ -208,7 +208,7 @@ func TestOtherVersion(t *testing.T) {
 	says(t, &handshake.RefusedError{Seed: "10.0.0.1:7946", Code: r.Code, Text: r.Text}, handshake.ErrVersion, fmt.Sprintf("seed 10.0.0.1:7946 refused this node: the node speaks version %d", wire.Version+1))
 }
 
-// Clients that send what they should not are told so, where there is a point
+// Clients that send garbage are told so, where there is a point
 // in that, and leave no trace but a line in the log.
 func TestGarbage(t *testing.T) {
 	s := newSeed(t, 1, nil)

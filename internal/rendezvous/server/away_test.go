@@ -91,8 +91,8 @@ func TestConnEndsAgain(t *testing.T) {
 	}
 }
 
-// Nodes that do not turn to the seed that leads do not keep others from what all have
-// to be at rest for.
+// Nodes that do not turn to the seed that leads do not keep others from a view that all
+// have to be at rest for.
 func TestAbsentAtRest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, elastic(3, func(cfg *Config) { cfg.Limits.Away = 3 * time.Second }))

@@ -22,8 +22,8 @@ type Event struct {
 	Here   int    // nodes that have a conn to the seed, from now on
 }
 
-// events keeps what has happened for whoever follows it, and so never makes
-// the server wait. There are as many as nodes join and go.
+// events queues events for Follow, so that the server never waits. Joining and leaving nodes
+// bound their number.
 type events struct {
 	mu    sync.Mutex
 	queue []Event

@@ -149,7 +149,7 @@ func TestJoinsAtRest(t *testing.T) {
 	}
 }
 
-// TestInvitedAgain: one of those whom a node is invited to link itself to goes. It is
+// TestInvitedAgain: one of the nodes of an invitation goes. It is
 // invited anew, to the others, and in their next view.
 func TestInvitedAgain(t *testing.T) {
 	s, sessions, _ := formed(t, 3, elastic(3, nil))
@@ -279,8 +279,8 @@ func TestTooFewWait(t *testing.T) {
 	}
 }
 
-// TestGrowthOutOfTurn: what makes no sense is ignored, or ends the conn of whoever
-// says it; the world stays as it is.
+// TestGrowthOutOfTurn: messages out of turn are ignored, or end the connection of their
+// sender; the world stays as it is.
 func TestGrowthOutOfTurn(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Linked(1)
@@ -301,7 +301,7 @@ func TestGrowthOutOfTurn(t *testing.T) {
 	}
 }
 
-// TestKeyTwice: nobody is admitted twice with one key, whatever it is admitted to.
+// TestKeyTwice: no key is admitted twice, as a node or as a spare.
 // The seed and the others go on.
 func TestKeyTwice(t *testing.T) {
 	key, err := pki.NewKey()

@@ -162,7 +162,7 @@ func (s *Server) resign(seed uint64) {
 	s.state.leader = nil
 }
 
-// apply proposes what a formation has come to.
+// apply proposes the changes of a step of the formation.
 func (s *Server) apply(step membership.Step) {
 	l := s.state.leader
 	if step.Form != nil {

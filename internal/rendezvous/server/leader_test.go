@@ -37,7 +37,7 @@ func TestSeveralSeeds(t *testing.T) {
 	}
 }
 
-// When the seed that leads has gone, another one goes on, with what nodes have said.
+// When the seed that leads has gone, another one goes on, with the reports of the nodes.
 func TestLeaderGoes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 4, nil)
@@ -120,7 +120,7 @@ func TestMostSeedsGone(t *testing.T) {
 	}
 }
 
-// Those who wait for a seed get an error when it has been away for long, and a view
+// Calls that wait for a seed return an error when it has been away for long, and a view
 // when it is back after all.
 func TestPatience(t *testing.T) {
 	t.Parallel()
@@ -357,7 +357,7 @@ func TestQuorumThatIsNone(t *testing.T) {
 	}
 }
 
-// A seed that was told of others than the rest is turned away, with what to mend.
+// A seed that was told of others than the rest is refused, with the remedy.
 func TestStrangeSeed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
@@ -378,7 +378,7 @@ func TestStrangeSeed(t *testing.T) {
 	says(t, err, handshake.ErrRequest, "--peers has to be the same on all seeds")
 }
 
-// A node that has left while there was no seed is known to have by what others say.
+// A node that has left while there was no seed is known to have by the reports of others.
 func TestLeftWhileNobodyLed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, nil)

@@ -240,7 +240,7 @@ func (s *Server) commit(c change) {
 	}
 }
 
-// act does what follows for the leader from a change.
+// act sends the messages, and proposes the changes, that follow from a change for the leader.
 func (s *Server) act(before membership.View, c change) {
 	v, l := s.state.record.view, s.state.leader
 	switch {

@@ -112,7 +112,7 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 	return "", false
 }
 
-// inform tells the arbiter what a node says.
+// inform hands a message of a node to the arbiter.
 func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessage) {
 	switch m := m.(type) {
 	case wire.JoinPing:

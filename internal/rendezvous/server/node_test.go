@@ -186,7 +186,7 @@ func TestMemberTalksNonsense(t *testing.T) {
 	}
 }
 
-// Reports about a view that there is not are old news.
+// Reports about another view are old news.
 func TestReportsOfAnotherEpoch(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a := s.mustJoin(t, 0)
@@ -197,7 +197,7 @@ func TestReportsOfAnotherEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Post(wire.JoinRenew{CSR: csr})
-	s.log.wait(t, "certificate renewed") // and what was sent before that is read
+	s.log.wait(t, "certificate renewed") // and earlier messages are read
 	b := s.mustJoin(t, 1)
 	a.Post(wire.JoinUnable{Epoch: 7, Peer: a.ID, Text: "x"})
 	s.form(t, a, b)

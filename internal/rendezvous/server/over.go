@@ -15,7 +15,7 @@ import (
 //
 // A seed that was started before the world was over, and learns that from the leader in
 // whose term it ended, ends like the others. One that comes back when all others have ended
-// reaches no majority and cannot know what they have agreed on: it waits, as it does when
+// reaches no majority and cannot know their decisions: it waits, as it does when
 // they are down, and says so (logLonely). One that knew when it was started that the world is
 // over is there for the next one.
 const overLinger = time.Second

@@ -16,28 +16,28 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Quorum says with which seeds a Server keeps what it decides: they agree on each
-// change as long as most of them reach each other, and forget none.
+// A Quorum describes the seeds that agree on the decisions of a Server: they do as long as a
+// majority of them reach each other, and forget none.
 type Quorum struct {
 	// Self is the address at which nodes and other seeds reach this one, and Seeds
 	// are those of all, the same everywhere.
 	Self  string
 	Seeds []string
-	// Dir is where this seed keeps what was agreed on.
+	// Dir is where this seed keeps its log.
 	Dir string
 	// ForgetState lets the seed start with an empty or damaged Dir: it learns the log from
 	// the others before it votes.
 	ForgetState bool
-	// Open opens the log by which they agree.
+	// Open opens the log of their decisions.
 	Open func(LogConfig) (Log, error)
-	// Token is what seeds prove to each other; none: that of the cluster. Nodes have that
-	// one, and could pass for seeds with it.
+	// Token is proved by seeds to each other; none: that of the cluster. Nodes hold that one,
+	// and could pass for seeds with it.
 	Token pki.Token
 	// Dial connects to one of the others, under the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 }
 
-// check refuses what is no quorum.
+// check refuses an invalid Quorum.
 func (q *Quorum) check() error {
 	switch {
 	case len(q.Seeds) == 0 || !slices.Contains(q.Seeds, q.Self):
@@ -64,8 +64,8 @@ func (q *Quorum) check() error {
 const (
 	// messageBytesMax bounds a message of the log, which comes in parts.
 	messageBytesMax = 64 << 20
-	// backlogMax is how many messages to a seed wait at the most. The log sends anew
-	// what is lost.
+	// backlogMax is how many messages to a seed wait at the most. The log sends
+	// lost messages again.
 	backlogMax = 256
 	// redialMin and redialMax bound the pause between two attempts to reach a seed.
 	redialMin = 50 * time.Millisecond
@@ -76,7 +76,7 @@ const (
 const alone = "alone"
 
 // peers are the connections between this seed and the others. They carry the messages of the
-// log, which sends again what is lost.
+// log, which sends lost ones again.
 type peers struct {
 	s     *Server
 	self  uint64
@@ -188,7 +188,7 @@ func (p *peers) lost(id uint64, err error) {
 	}
 }
 
-// dial connects to another seed, and writes what is sent to it until the connection ends.
+// dial connects to another seed, and writes the messages of the log until the connection ends.
 func (p *peers) dial(id uint64) error {
 	ctx, cancel := context.WithTimeout(p.s.ctx, p.s.lim.Step)
 	defer cancel()
@@ -241,7 +241,7 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 	return p.check(c, other, pki.AnsweringPeerRole)
 }
 
-// introduction is what this seed tells another one about itself.
+// introduction is the first message of this seed to another one.
 func (p *peers) introduction(c *handshake.Conn, role pki.Role) (m wire.JoinPeer, err error) {
 	m = wire.JoinPeer{Seed: p.self, World: uint32(p.s.cfg.World)}
 	if token := p.token(); !token.IsZero() {
@@ -250,7 +250,7 @@ func (p *peers) introduction(c *handshake.Conn, role pki.Role) (m wire.JoinPeer,
 	return m, err
 }
 
-// token is what seeds prove to each other.
+// token is the secret of the seeds.
 func (p *peers) token() pki.Token {
 	if t := p.s.cfg.Quorum.Token; !t.IsZero() {
 		return t
@@ -288,7 +288,7 @@ func (p *peers) set(id uint64, out *handshake.Outbox) {
 	}
 }
 
-// serve reads what another seed sends, until the connection ends or the seed has another one.
+// serve reads messages of another seed until the connection ends or the seed has another one.
 func (p *peers) serve(c *handshake.Conn, m wire.JoinPeer) {
 	err := p.check(c, m, pki.CallingPeerRole)
 	if err == nil {

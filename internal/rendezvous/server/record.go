@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A change is what the seeds of a cluster agree on before anybody acts on it. As
-// JSON it is an entry of their log.
+// A change is a decision that the seeds of a cluster agree on before any of them acts on it.
+// As JSON it is an entry of their log.
 type change struct {
 	Kind changeKind
 	// Authority is the cluster's, of a changeFound.
@@ -38,7 +38,7 @@ const (
 	changeAnew   changeKind = "anew"   // another world begins
 )
 
-// A record is what all changes so far have led to. It outlives each seed.
+// A record is the result of all changes. It outlives each seed.
 type record struct {
 	authority *pki.Authority // nil: there is none yet
 	state     membership.State

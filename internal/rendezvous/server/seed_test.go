@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -21,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience bounds the wait of a test for an event that must happen.
 const patience = 60 * time.Second
 
 // quick are limits at which a test can wait for them to be exceeded, on a
@@ -34,7 +35,7 @@ var quick = handshake.Limits{
 	Silence: 10 * time.Second,
 }
 
-// A logbook keeps what is logged, for tests of what operators are told.
+// A logbook keeps the log, for tests of messages to operators.
 type logbook struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -127,13 +128,13 @@ func serveOver(t testing.TB, tr transport.Transport, ca *pki.Authority, dial fun
 	return s
 }
 
-// request is what the i-th node asks for, which runs on a host of its own.
+// request is the request of the i-th node, which runs on a host of its own.
 func (s *testSeed) request(i int) client.Request {
 	return client.Request{Token: s.token, Host: fmt.Sprintf("host%d", i), Name: fmt.Sprintf("host%d:%d", i, 1000+i),
 		Candidates: []string{fmt.Sprintf("10.0.0.%d:7000", i+1)}, Limits: quick}
 }
 
-// join joins, and returns what came of it.
+// join joins with a request.
 func (s *testSeed) join(t testing.TB, req client.Request) (*client.Session, error) {
 	t.Helper()
 	conn, err := s.dial(t.Context(), s.addr)
@@ -185,4 +186,29 @@ func says(t testing.TB, err, want error, parts ...string) {
 			t.Errorf("error %q, want one that says %q", err, p)
 		}
 	}
+}
+
+// A Status describes the world.
+type Status struct {
+	Phase    membership.Phase
+	World    int
+	Joined   int             // nodes that have a place
+	View     membership.View // empty until the world is full
+	Attached int             // nodes that have a connection to this seed
+	Deadline time.Time       // zero: none, or past
+	Err      error           // why the world did not form
+}
+
+// Status returns the state of the world as this seed knows it.
+func (s *Server) Status() (st Status) {
+	s.read(func() {
+		st = Status{World: s.cfg.World, View: s.state.record.view, Err: s.state.err}
+		if l := s.state.leader; l != nil {
+			st.Phase, st.Joined, st.Attached = l.form.Phase(), l.form.Joined(), len(l.nodes)
+			if at, ok := l.form.Deadline(); ok {
+				st.Deadline = at
+			}
+		}
+	})
+	return st
 }

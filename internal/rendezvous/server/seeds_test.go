@@ -90,7 +90,7 @@ func TestSeedsWithoutAnswer(t *testing.T) {
 	says(t, err, context.DeadlineExceeded, "does one run there? 127.0.0.1:1 (no answer)")
 }
 
-// An address from which nothing comes back takes its own time only.
+// An address that does not answer takes its own time only.
 func TestSeedsLeavesABlackHole(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	d := client.Seeds{Addrs: []string{"127.0.0.1:1", s.addr}, Attempt: 100 * time.Millisecond,

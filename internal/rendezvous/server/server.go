@@ -2,7 +2,7 @@
 // the [membership.Arbiter] which nodes are in each of its views.
 //
 // One goroutine, the loop, owns all state: the formation, the arbiter, the pending joins, the
-// record of what the seeds have agreed on, and the timers. Connections have goroutines of
+// record of all decisions, and the timers. Connections have goroutines of
 // their own, which hand the loop functions to run ([Server.call]) and get their answers by
 // the outbox of the connection. The loop never blocks.
 //
@@ -100,7 +100,7 @@ type Server struct {
 	state state // owned by the loop
 }
 
-// state is what the loop owns.
+// state belongs to the loop.
 type state struct {
 	record   record
 	failure  error // why the world did not form, as the leader knows it
@@ -188,6 +188,7 @@ func (s *Server) start() (err error) {
 		select {
 		case <-s.ready:
 		case <-s.replica.Done():
+		case <-s.over: // It cannot lead.
 		}
 	}
 	s.peers.start()
@@ -305,7 +306,7 @@ func (s *Server) Close() error {
 				s.apply(l.form.Abort(fmt.Errorf("the seed was %w", handshake.ErrClosed)))
 			}
 		})
-		s.replica.Close() // A local log applies what was proposed.
+		s.replica.Close() // A local log applies all proposals first.
 		s.call(func() {
 			s.stopTimers()
 			if l := s.state.leader; l != nil {
@@ -326,31 +327,6 @@ func (s *Server) stopTimers() {
 	for _, t := range []*timer{s.state.lonely, s.state.end.check} {
 		t.stop()
 	}
-}
-
-// A Status describes the world.
-type Status struct {
-	Phase    membership.Phase
-	World    int
-	Joined   int             // nodes that have a place
-	View     membership.View // empty until the world is full
-	Attached int             // nodes that have a connection to this seed
-	Deadline time.Time       // zero: none, or past
-	Err      error           // why the world did not form
-}
-
-// Status returns the state of the world as this seed knows it.
-func (s *Server) Status() (st Status) {
-	s.read(func() {
-		st = Status{World: s.cfg.World, View: s.state.record.view, Err: s.state.err}
-		if l := s.state.leader; l != nil {
-			st.Phase, st.Joined, st.Attached = l.form.Phase(), l.form.Joined(), len(l.nodes)
-			if at, ok := l.form.Deadline(); ok {
-				st.Deadline = at
-			}
-		}
-	})
-	return st
 }
 
 // acceptAll serves every connection on a goroutine of its own.

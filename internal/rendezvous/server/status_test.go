@@ -80,7 +80,7 @@ func TestStatusWhileGathering(t *testing.T) {
 	if want := (wire.JoinStanding{World: 3, Joined: 2}); r.JoinStanding != want {
 		t.Errorf("standing %+v, want %+v", r.JoinStanding, want)
 	}
-	s.mustJoin(t, 2) // The one who has asked has no place.
+	s.mustJoin(t, 2) // The client that has asked has no place.
 	r = s.mustAsk(t)
 	checkReports(t, r, "0  has not joined the world yet", "1  has not joined the world yet", "2  has not joined the world yet")
 	if want := (wire.JoinStanding{Epoch: 1, World: 3, Joined: 3}); r.JoinStanding != want {
@@ -211,7 +211,7 @@ func TestStatusOfManyAskers(t *testing.T) {
 	}
 }
 
-// Those beyond the limit are told to come again, and others who take no answer go.
+// Clients beyond the limit are told to come again.
 func TestStatusBusy(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	stuck, asked := make(chan struct{}), make(chan struct{}, 1)
@@ -258,7 +258,7 @@ func TestStatusUnasked(t *testing.T) {
 	close(hold)
 }
 
-// A seed that is closed lets those go who ask.
+// A seed that is closed ends the connections of clients that ask.
 func TestStatusOfASeedThatCloses(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	asked, hold := make(chan struct{}), make(chan struct{})

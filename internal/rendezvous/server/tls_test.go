@@ -20,7 +20,7 @@ import (
 type tlsTransport struct {
 	l      net.Listener
 	conf   *tls.Config
-	remote func(string) string // what RemoteAddr makes of an address
+	remote func(string) string // changes the address for RemoteAddr
 	conns  chan transport.Conn
 	closed chan struct{}
 	wg     sync.WaitGroup
@@ -121,7 +121,7 @@ func dialRaw(t testing.TB, addr string) *tls.Conn {
 type tlsConn struct {
 	c      *tls.Conn
 	remote string
-	data   chan []byte // what has arrived; closed at the end of the pipe
+	data   chan []byte // received bytes; closed at the end of the pipe
 	rest   []byte
 	done   chan struct{}
 	once   sync.Once
@@ -210,7 +210,7 @@ func (t *tlsConn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 		return first(p, ok)
 	case <-t.done:
 		select {
-		case p, ok := <-t.data: // what came before the end
+		case p, ok := <-t.data: // bytes before the end
 			return first(p, ok)
 		default:
 			return nil, t.err

@@ -16,17 +16,17 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// seedPatience is how long a seed that lasts may be away, if nothing else is said.
+// seedPatience is how long a durable seed may be away, if nothing else is said.
 const seedPatience = 30 * time.Second
 
-// attend keeps a conn to the seed: when one ends and the seed lasts, it makes the
+// keepConnected keeps a conn to the seed: when one ends and the seed is durable, it makes the
 // next.
-func (s *Session) attend() {
+func (s *Session) keepConnected() {
 	defer s.finish()
 	for {
 		left := time.Until(s.Identity.NotAfter())
 		interval := min(max(left/12, 20*time.Millisecond), time.Minute)
-		if s.lasting {
+		if s.durable {
 			s.lim.Silence = min(s.lim.Silence, handshake.DurableSilence)
 		}
 		out := s.outbox()
@@ -35,7 +35,7 @@ func (s *Session) attend() {
 		ended := s.listen()
 		out.Close(nil)
 		writer.Wait()
-		if !ended || !s.lasting {
+		if !ended || !s.durable {
 			return
 		}
 		if s.err = s.lookForSeed(); s.err != nil {
@@ -72,8 +72,8 @@ func (s *Session) where() string {
 // messages check more.
 func (s *Session) Post(m wire.JoinMessage) { s.outbox().Post(handshake.Frame(m)) }
 
-// say is Post for what another seed has to hear as well, as long as this node is in
-// the same view.
+// say posts a report about the view. The Session repeats it to the next seed as long as the
+// view is the same.
 func (s *Session) say(m wire.JoinMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (s *Session) say(m wire.JoinMessage) {
 	s.out.Post(handshake.Frame(m))
 }
 
-// listen handles what the seed says until the conn ends. It reports whether that is
-// all that is over.
+// listen handles messages of the seed until the connection ends. It reports whether another
+// connection makes sense.
 func (s *Session) listen() (ended bool) {
 	for {
 		m, err := s.conn.ReadWithin(s.lim.Silence)
@@ -114,7 +114,7 @@ func (s *Session) lost(err error) error {
 		reason = "it ended the conn"
 	}
 	gone := fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
-	if errors.Is(err, transport.ErrPeerClosed) && !s.lasting {
+	if errors.Is(err, transport.ErrPeerClosed) && !s.durable {
 		gone = fmt.Errorf("seed %s %w: it has ended the conn, as it does when this node was silent and others have lost it", s.seed, ErrSeedGone)
 	}
 	if !isClosed(s.formed) {
@@ -124,7 +124,7 @@ func (s *Session) lost(err error) error {
 		return gone // This side has ended it.
 	}
 	switch {
-	case s.lasting:
+	case s.durable:
 		s.log.Warn("conn to the seed has ended, looking for one", "seed", s.seed, "reason", reason)
 	case isClosed(s.formed):
 		s.log.Warn("seed is gone; the world goes on without it until a node fails, but certificates are no longer renewed",
@@ -153,7 +153,7 @@ const (
 )
 
 // lookForSeed makes a conn to the seed that leads, however long that takes. Its error
-// says that there is no use in that, or that the Session was closed.
+// says that this is useless, or that the Session was closed.
 func (s *Session) lookForSeed() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A book is a Machine that keeps all changes, and whoever leads.
+// A book is a Machine that keeps all changes, and the leader.
 type book struct {
 	mu     sync.Mutex
 	lines  [][]byte
@@ -182,7 +182,7 @@ func (g *group) leader(but ...uint64) (id, term uint64) {
 }
 
 // propose has a change made, however often the leader changes meanwhile. As long as
-// one leads, what has been proposed to it is waited for: twice would be two changes.
+// one leads, the change that was proposed to it is waited for: twice would be two changes.
 func (g *group) propose(change string, but ...uint64) {
 	g.t.Helper()
 	g.until("change "+change, func() bool {
@@ -302,8 +302,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// A seed that most others do not reach ceases to lead, and what it proposes by then
-// is never made.
+// A seed that most others do not reach ceases to lead, and its proposals by then
+// are never made.
 func TestLeaderCutOff(t *testing.T) { synctest.Test(t, testLeaderCutOff) }
 
 func testLeaderCutOff(t *testing.T) {
@@ -389,7 +389,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 }
 
 // A seed whose directory was emptied does not take part again: others may have
-// counted on what it had agreed to.
+// counted on its acknowledgements.
 func TestLostDirectory(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)

@@ -1,11 +1,10 @@
-// Package raftlog keeps a log alike on several seeds, so that what most of them
-// have agreed on outlives any of them.
+// Package raftlog replicates a log on several seeds, so that changes on which a majority has
+// agreed outlive any of them.
 //
-// Most callers call Open with a Machine, hand what other seeds send to Step, and
-// call Propose when Machine.Lead has told them that this seed leads. Whatever is
-// proposed either comes back to the Machines of all seeds by Apply, in the same
-// order everywhere, or is lost, as when this seed ceases to lead; Lead tells that
-// too.
+// Most callers call Open with a Machine, hand messages of other seeds to Step, and
+// call Propose when Machine.Lead has told them that this seed leads. A proposed change
+// either comes back to the Machines of all seeds by Apply, in the same order everywhere, or
+// is lost, as when this seed ceases to lead; Lead tells that too.
 //
 // The log is that of Raft (Ongaro and Ousterhout, "In Search of an Understandable
 // Consensus Algorithm", USENIX ATC 2014), by go.etcd.io/raft. It is kept in a
@@ -52,14 +51,14 @@ const (
 // ErrClosed says that a Log was closed.
 var ErrClosed = errors.New("closed")
 
-// ErrDamaged says that what a seed has of the log cannot be what it had, or what the
-// others have.
+// ErrDamaged says that the log of a seed differs from the one that it had, or from that of
+// the others.
 var ErrDamaged = errors.New("the log of the seeds does not fit together: a state directory was lost, mixed up or damaged")
 
 // ErrLost says that a seed had more of the log once than it has now.
 var ErrLost = errors.New("the state directory of this seed is not the one that it had: the others know of changes that it has agreed to and lacks. Give it back its directory, or empty it and start the seed with --forget-state, so that it learns the state from the others before it votes")
 
-// A Machine is what a Log is about. Its methods are called one after the other.
+// A Machine applies the changes of a Log. Its methods are called one after the other.
 // Machines that have applied the same changes are in the same state.
 type Machine interface {
 	// Apply makes a change that most seeds have agreed on.
@@ -80,7 +79,7 @@ type Machine interface {
 	Restore(state []byte) error
 }
 
-// Config is what a Log needs.
+// Config configures a Log.
 type Config struct {
 	// Self is this seed, and Seeds are all of them. None is 0, and the lower half of each
 	// is 0: it distinguishes the members of the log that a seed has been.
@@ -92,11 +91,11 @@ type Config struct {
 	// from the others, a majority of all, and votes when it has caught up. A state that is
 	// not damaged is kept.
 	ForgetState bool
-	// Machine is told what is agreed on.
+	// Machine applies the changes.
 	Machine Machine
 	// Send has a message sent to another seed. It must not block, and may drop it.
 	Send func(to uint64, message []byte)
-	// Log gets what happens. Nil means nowhere.
+	// Log receives events. Nil discards them.
 	Log *slog.Logger
 }
 
@@ -160,7 +159,7 @@ func Open(cfg Config) (*Log, error) {
 
 // start has the Machine be where the log was when it was last kept.
 func (l *Log) start(c *contents) (err error) {
-	defer sober(&err)
+	defer recoverRaft(&err)
 	snapshot := &c.snapshot
 	if err := errors.Join(l.memory.ApplySnapshot(snapshot), l.memory.SetHardState(&c.hard), l.memory.Append(c.entries)); err != nil {
 		return err
@@ -188,7 +187,7 @@ func (l *Log) Propose(term uint64, change []byte) {
 	l.mu.Lock()
 	l.queue = append(l.queue, proposal{term, change})
 	l.mu.Unlock()
-	l.rouse()
+	l.notify()
 }
 
 // Gone says that another seed has died. If it led, others need not wait for signs of
@@ -197,10 +196,10 @@ func (l *Log) Gone(seed uint64) {
 	l.mu.Lock()
 	l.gone = append(l.gone, seed)
 	l.mu.Unlock()
-	l.rouse()
+	l.notify()
 }
 
-func (l *Log) rouse() {
+func (l *Log) notify() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -225,7 +224,7 @@ func (l *Log) Step(from uint64, message []byte) error {
 	}
 }
 
-// check refuses what no seed sends to another.
+// check refuses messages that no seed sends to another.
 func (l *Log) check(from uint64, m *raftpb.Message) error {
 	if seedOf(m.GetFrom()) != from || seedOf(m.GetTo()) != l.cfg.Self || from == l.cfg.Self || !slices.Contains(l.cfg.Seeds, from) {
 		return fmt.Errorf("message of seed %x to %x came from seed %x to %x", m.GetFrom(), m.GetTo(), from, l.cfg.Self)
@@ -277,9 +276,9 @@ func (l *Log) run() {
 	close(l.done)
 }
 
-// serve does what Raft wants done, until an error.
+// serve runs Raft until an error.
 func (l *Log) serve(ticks <-chan time.Time) (err error) {
-	defer sober(&err)
+	defer recoverRaft(&err)
 	if len(l.cfg.Seeds) == 1 {
 		err = l.raft.Campaign() // There is nobody to wait for.
 	}
@@ -294,9 +293,9 @@ func (l *Log) serve(ticks <-chan time.Time) (err error) {
 	return err
 }
 
-// sober makes an error of a panic of Raft, which finds in this way that logs do not fit
+// recoverRaft makes an error of a panic of Raft, which finds in this way that logs do not fit
 // together. Others go on.
-func sober(err *error) {
+func recoverRaft(err *error) {
 	switch r := recover().(type) {
 	case nil:
 	case raftPanic:
@@ -306,7 +305,7 @@ func sober(err *error) {
 	}
 }
 
-// next waits for what concerns Raft, and tells it.
+// next waits for the next input of Raft.
 func (l *Log) next(ticks <-chan time.Time) error {
 	select {
 	case <-ticks:
@@ -317,7 +316,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	case m := <-l.inbox:
 		return l.step(m)
 	case <-l.wake:
-		return l.attend()
+		return l.drainRequests()
 	case <-l.stand.C:
 		if l.raft.BasicStatus().Lead == raft.None {
 			return l.raft.Campaign()
@@ -328,7 +327,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	return nil
 }
 
-// step hands a message to Raft, unless that shows that the log is not what it was:
+// step hands a message to Raft, unless that shows that the log has lost entries:
 // Raft would panic.
 func (l *Log) step(m *raftpb.Message) error {
 	if isJoin(m) {
@@ -357,8 +356,8 @@ func (l *Log) step(m *raftpb.Message) error {
 	return nil
 }
 
-// attend does what other goroutines have asked for.
-func (l *Log) attend() error {
+// drainRequests carries out the requests of other goroutines.
+func (l *Log) drainRequests() error {
 	l.mu.Lock()
 	queue, gone := l.queue, l.gone
 	l.queue, l.gone = nil, nil
@@ -383,8 +382,8 @@ func (l *Log) attend() error {
 	return nil
 }
 
-// handle does what Raft wants done, in the order that it asks for: what has to be
-// kept is, before others hear of it.
+// handle carries out a Ready of Raft in the order that Raft demands: entries and votes are
+// stored before messages about them are sent.
 func (l *Log) handle(rd raft.Ready) error {
 	if err := l.keep(rd); err != nil {
 		return fmt.Errorf("keeping the log of the seeds in %s: %w", l.cfg.Dir, err)
@@ -430,8 +429,8 @@ func (l *Log) handle(rd raft.Ready) error {
 	return nil
 }
 
-// keep writes what Raft wants kept. What is only known to be agreed on need not be: it
-// shows again.
+// keep stores entries, votes and snapshots. The commit index alone need not be stored: a seed
+// learns it again.
 func (l *Log) keep(rd raft.Ready) error {
 	whole := !raft.IsEmptySnap(rd.Snapshot)
 	if whole {
