@@ -267,10 +267,8 @@ func (m *Mesh) end(slot int, l *link.Link, e membership.PeerEvent, effects membe
 
 // note describes the node of a slot in a log line.
 func (m *Mesh) note(slot int) slog.Attr {
-	m.mu.Lock()
-	rank, n := m.peers[slot].rank, m.peers[slot].node
-	m.mu.Unlock()
-	return describe(rank, n)
+	p := m.peer(slot)
+	return describe(p.rank, p.node)
 }
 
 func describe(rank int, n membership.Node) slog.Attr {

@@ -33,12 +33,14 @@ func (m *Mesh) slotOf(id membership.NodeID) (slot int, ok bool) {
 	return max(slot, 0), slot >= 0
 }
 
-// node returns the node of a slot.
-func (m *Mesh) node(slot int) membership.Node {
+// peer returns a copy of the content of a slot.
+func (m *Mesh) peer(slot int) peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.peers[slot].node
+	return m.peers[slot]
 }
+
+func (m *Mesh) node(slot int) membership.Node { return m.peer(slot).node }
 
 // Expect accepts connections from nodes that are not in the view but may be in the next
 // one. It is no failure if they do not connect or connect again, even if they have been
@@ -99,10 +101,7 @@ func (m *Mesh) reportLink(slot int) {
 	}
 	m.reporting.Lock()
 	defer m.reporting.Unlock()
-	m.mu.Lock()
-	p := m.peers[slot]
-	m.mu.Unlock()
-	if p.expected {
+	if p := m.peer(slot); p.expected {
 		m.cfg.Linked(p.node.ID, p.link != nil)
 	}
 }
@@ -159,7 +158,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 		case p.node.ID == (membership.NodeID{}), p.expected:
 		case !stays:
 			m.apply(slot, membership.AdoptedOut, news{err: errRemoved})
-		case m.link(slot) == nil:
+		case m.peer(slot).link == nil:
 			m.apply(slot, membership.AdoptedUnlinked, news{err: errUnlinked})
 		default:
 			m.apply(slot, membership.AdoptedIn, news{})
@@ -191,12 +190,6 @@ func (m *Mesh) settle(ctx context.Context, v membership.View) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (m *Mesh) link(slot int) *link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.peers[slot].link
 }
 
 // drop ends the link to a node that is not in the world any more.

@@ -104,9 +104,7 @@ func (m *Mesh) checkAll(w *watcher, now time.Time) {
 }
 
 func (m *Mesh) check(h *heartbeat, now time.Time, timeout time.Duration) {
-	m.mu.Lock()
-	p := m.peers[h.slot]
-	m.mu.Unlock()
+	p := m.peer(h.slot)
 	if p.state.IsGone() || p.link == nil {
 		return
 	}
