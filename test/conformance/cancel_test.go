@@ -185,9 +185,8 @@ func TestCancelledSend(t *testing.T) {
 	}
 }
 
-// A collective that takes too long says which ranks have not called it, and
-// what they have called instead: also where the ranks that time out wait for
-// others, which wait for those in turn.
+// A collective that times out names the ranks that have not called it and their calls
+// instead, even if the ranks that time out wait for others, which wait for those in turn.
 func TestCollectiveTimeout(t *testing.T) {
 	x := make([]float32, 100_000)
 	for _, test := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestCombineThatDoesNotReturn: a function that panics, which someone further
-// up recovers from, ends the communicator on all ranks; nobody waits for it.
+// TestCombineThatDoesNotReturn: a function that panics, into a caller that recovers, ends
+// the communicator on all ranks. No rank waits for it.
 func TestCombineThatDoesNotReturn(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		for _, count := range []int{1, 100_000} {
@@ -24,8 +24,8 @@ func TestCombineThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// combineThatPanics has the function of the rank panic that is the first to call
-// it: there are algorithms by which some ranks never do.
+// combineThatPanics has the function panic on the rank that calls it first: with some
+// algorithms, some ranks never call it.
 func combineThatPanics(t *testing.T, m worldtest.Medium, count int) {
 	comms := m.Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -71,8 +71,8 @@ func addTo(dst, src []int32) {
 	}
 }
 
-// TestPanicIsNoResult: what a function has not combined because it panicked is
-// the result of no rank, however early others could end.
+// TestPanicIsNoResult: if a function panics before it has combined its operands, no rank
+// gets a result, however early the other ranks could end.
 func TestPanicIsNoResult(t *testing.T) {
 	const count = 8000 // one piece on a board
 	want := slices.Repeat([]int32{3}, count)
@@ -99,8 +99,8 @@ func TestPanicIsNoResult(t *testing.T) {
 	}
 }
 
-// TestCombineThatScribbles: what a function does to its second operand is seen
-// by no other rank.
+// TestCombineThatScribbles: if a function changes its second operand, no other rank sees the
+// change.
 func TestCombineThatScribbles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
 		for _, count := range []int{1, 100_000} {
@@ -128,8 +128,8 @@ func TestCombineThatScribbles(t *testing.T) {
 	}
 }
 
-// TestSlowFunction: what waits for its turn on this rank is not late, however long the
-// function before it takes.
+// TestSlowFunction: an operation that waits for its turn on this rank is not late, however
+// long the function before it takes.
 func TestSlowFunction(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second
@@ -148,8 +148,8 @@ func TestSlowFunction(t *testing.T) {
 	}
 }
 
-// TestOtherCallOfOneWhoLeft: a rank has made another call and left since, so
-// that it can no longer say what that was.
+// TestOtherCallOfOneWhoLeft: a rank has made another call and left since, so it can no
+// longer name that call.
 func TestOtherCallOfOneWhoLeft(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
 		comms := m.Cluster(t, 2, nexar.Config{})

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// An oddCompressor is None, but for what it does in its own way.
+// An oddCompressor is None except for the functions that it replaces.
 type oddCompressor struct {
 	compress.None
 	append   func(dst []byte, src []float32) ([]byte, error)
@@ -160,8 +160,8 @@ func odder(comp compress.Compressor) func(ctx context.Context, c *nexar.Comm, da
 
 func unwanted([]byte, []float32) ([]byte, error) { panic("a vector was compressed that is too large") }
 
-// TestCompressorsThatDiffer: all ranks get the same error, which says who has
-// which compressor. Fields may differ, and so may whether there is feedback.
+// TestCompressorsThatDiffer: all ranks get the same error, which names the ranks and their
+// compressors. Fields may differ, and some ranks may use feedback.
 func TestCompressorsThatDiffer(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	feedback := &compress.ErrorFeedback{Compressor: compress.Cast16{}}
@@ -207,11 +207,11 @@ func cloned(comp compress.Compressor) compress.Compressor {
 	return comp
 }
 
-// A silent compressor does not say of what kind it is.
+// A silent compressor does not report its kind.
 type silent struct{ compress.Compressor }
 
-// TestSilentCompressorsThatDiffer: a rank cannot read what the others send, nor
-// they what it does.
+// TestSilentCompressorsThatDiffer: a rank cannot read the encodings of the others, nor they
+// its own.
 func TestSilentCompressorsThatDiffer(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
@@ -281,13 +281,14 @@ func TestCompressorThatPanics(t *testing.T) {
 	}
 }
 
-// recovered is what f has panicked with.
+// recovered returns the value that f panics with, or else its error.
 func recovered(f func() error) (p any, err error) {
 	defer func() { p = recover() }()
 	return nil, f()
 }
 
-// TestCompressorThatEndsItsGoroutine: nobody waits for the call that it was in.
+// TestCompressorThatEndsItsGoroutine: no rank waits for the call whose compressor ended its
+// goroutine.
 func TestCompressorThatEndsItsGoroutine(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -313,8 +314,8 @@ func TestCompressorThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// TestStartedCompressorThatEndsItsGoroutine: the vector can be used again, and no
-// Wait takes what was never added for a result.
+// TestStartedCompressorThatEndsItsGoroutine: the vector can be used again, and Wait reports
+// an incomplete sum as an error.
 func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
 	w := worldtest.Mem().World(t, 1, nexar.Config{})
 	comms := w.Comms
@@ -420,8 +421,8 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestMaxBytesBeyondAll: where there is no limit but what a call can take, a
-// compressor that says more, or less than nothing, is an error all the same.
+// TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds the
+// limit of a call, or is negative, is still an error.
 func TestMaxBytesBeyondAll(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMax: -1})
 	for most, text := range map[int]string{

@@ -33,9 +33,8 @@ func compressors() map[string]func() compress.Compressor {
 	}
 }
 
-// TestCompressed: by every compressor all ranks get the same bits, which are
-// those of the sum of what the encodings stand for, in the order of the ranks,
-// over several steps.
+// TestCompressed: with every compressor all ranks get the same bits over several steps: the
+// sum of the decoded vectors in the order of the ranks.
 func TestCompressed(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -86,7 +85,7 @@ func pressers() [4]func(w *worldtest.World, p pressing) error {
 	return [...]func(w *worldtest.World, p pressing) error{press[float32], press[nexar.Float16], press[float64], press[nexar.BFloat16]}
 }
 
-// pressSteps are enough for what one step has left to arrive in another.
+// pressSteps are enough steps for the residue of one step to arrive in another.
 const pressSteps = 3
 
 func press[T nexar.Float](w *worldtest.World, p pressing) error {
@@ -169,8 +168,8 @@ func valueOf[T nexar.Float](x T) float32 {
 	return nexar.BFloat16(bits).Float32()
 }
 
-// pressed is what the ranks must get in each step: what their compressors make of
-// their vectors, added in their order.
+// pressed returns the right result of each step: the decoded vectors of all ranks, added in
+// their order.
 func pressed[T nexar.Float](n int, p pressing) (steps [][]T) {
 	comps := make([]compress.Compressor, n)
 	for rank := range comps {
@@ -235,8 +234,8 @@ func summand(rank, i int) float32 {
 	return float32(math.Ldexp(float64(h>>40), int(h%30)))
 }
 
-// TestErrorFeedback: what a step leaves out comes with a later one, so that after
-// enough of them everything has.
+// TestErrorFeedback: the part of a vector that a step leaves out is sent in a later step, so
+// that after enough steps all of it has arrived.
 func TestErrorFeedback(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	const count, steps = 40, 10

@@ -13,10 +13,10 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestConformance tries every collective by every algorithm that fits, and as
-// the tuner says, for all types and ops, all roots, and lengths around every
-// limit there is. Over mem it makes every trial, over other transports a
-// sample of them, which is spread over all.
+// TestConformance tries every collective with every algorithm that fits and with the choice
+// of the model, for all types, ops and roots, and for lengths around every limit. Over mem
+// it makes every trial; over other transports it makes a sample that is spread over all
+// trials.
 func TestConformance(t *testing.T) {
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	someRanks := []int{2, 3, 4, 5, 8}
@@ -98,8 +98,8 @@ func (k *kind) ops() []nexar.Op {
 	return ops[:]
 }
 
-// draw completes a trial: what it leaves open is different from one to the
-// next, and the same in every run.
+// draw completes a trial: the fields that it leaves open differ from one trial to the next,
+// and are the same in every run.
 func (b *book) draw(tr trial) trial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
@@ -287,9 +287,9 @@ func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	return []int{1, 3, 8}
 }
 
-// The limits are lengths of a message in bytes: what the reader of a link
-// buffers, what the ring of a pipe over mem begins with, the longest that is
-// sent without a grant, and the longest piece of a granted one.
+// The limits are lengths of a message in bytes: the buffer of the reader of a link, the
+// first size of the ring of a pipe over mem, the longest message without a grant, and the
+// longest piece of a granted message.
 var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 
 // limits are vectors whose messages have the length of a limit, or an element

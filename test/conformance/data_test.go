@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A kind is a type of elements. What the tests know of it they compute with
-// bit patterns, 64-bit integers and float64, and not with the kernel.
+// A kind is a type of elements. The tests compute with its bit patterns, 64-bit integers and
+// float64, and not with the kernel.
 type kind struct {
 	typ       kernel.Type
 	signed    bool
@@ -73,7 +73,9 @@ const (
 	flavours
 )
 
-func (f flavour) String() string { return [...]string{exact: "exact", rounded: "rounded", special: "special"}[f] }
+func (f flavour) String() string {
+	return [...]string{exact: "exact", rounded: "rounded", special: "special"}[f]
+}
 
 // valuesMax is how many values a vector is made of; it is prime.
 const valuesMax = 251
@@ -168,7 +170,7 @@ type segment struct {
 	at, n  int
 }
 
-// verify compares a vector with what it must be.
+// verify compares a vector with the right one.
 func verify[T nexar.Number](tr trial, got []T, want []segment) error {
 	o := newOracle(tr)
 	pos := 0

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A rounding is a vector of many elements for each rank, whose sums have to be
-// rounded, and what becomes of each of them.
+// A rounding is a vector of many elements for each rank, whose sums have to be rounded, and
+// the results.
 type rounding[T nexar.Number] struct {
 	vectors [][]T // by rank
 	op      nexar.Op
@@ -24,10 +24,10 @@ type rounding[T nexar.Number] struct {
 	scan, below [][]T // by rank: that of the ranks up to it, and before it
 }
 
-// roundings is how many elements there are; it is prime.
+// roundings is the number of elements; it is prime.
 const roundings = 4093
 
-// newRounding finds out what the results are on ranks that share memory.
+// newRounding computes the results on ranks that share memory.
 func newRounding[T nexar.Number](t *testing.T, n int, op nexar.Op) *rounding[T] {
 	k := kinds()[slices.IndexFunc(kinds(), func(k *kind) bool { return k.typ == typeOf[T]() })]
 	s := &rounding[T]{op: op, vectors: make([][]T, n), scan: make([][]T, n), below: make([][]T, n)}
@@ -78,7 +78,7 @@ func reductionNames() map[plan.Collective][]string {
 	}
 }
 
-// errOtherBits says that a result is not what it was elsewhere.
+// errOtherBits reports a result that differs from that of another algorithm.
 var errOtherBits = errors.New("other bits than elsewhere")
 
 // try reduces count elements of the vectors, from one on, and compares the bits.
@@ -182,9 +182,9 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 	return others
 }
 
-// TestDeterministic: the same elements have the same reduction, bit by bit,
-// whatever the medium, the algorithm, the number of channels, the function and
-// the length are. What is pinned is not taken if it would change a bit.
+// TestDeterministic: the same elements have the same reduction, bit by bit, for every
+// medium, algorithm, number of channels, function and length. A pin that would change a bit
+// is ignored.
 func TestDeterministic(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.TLS(), worldtest.Mixed()} {
@@ -217,8 +217,8 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestNotDeterministic: without the setting there are such bits that depend on
-// the algorithm, for every type.
+// TestNotDeterministic: without the setting some bits depend on the algorithm, for every
+// type.
 func TestNotDeterministic(t *testing.T) {
 	const n = 5
 	comms := worldtest.MemLinks().Cluster(t, n, nexar.Config{})

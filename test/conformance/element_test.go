@@ -35,7 +35,7 @@ type (
 	// A colour is of a length that no message is a multiple of.
 	colour struct{ r, g, b uint8 }
 
-	// A page is longer than what is sent without a grant.
+	// A page is longer than the longest message without a grant.
 	page [70_001]byte
 )
 
@@ -124,7 +124,7 @@ func (m mover[T]) vector(rank, at, n int) []T {
 	return v
 }
 
-// same compares a vector with what it must be.
+// same compares a vector with the right one.
 func (m mover[T]) same(name string, got []T, parts ...[]T) error {
 	if want := slices.Concat(parts...); !slices.Equal(got, want) {
 		return fmt.Errorf("%s: %d elements are not those of the %d that were sent", name, len(got), len(want))
@@ -308,8 +308,8 @@ func TestMismatchOfElements(t *testing.T) {
 	}
 }
 
-// TestMessageOfOtherElements: who receives other elements than were sent loses
-// the message, and nothing else.
+// TestMessageOfOtherElements: a receiver with elements of another type loses the message,
+// and nothing else.
 func TestMessageOfOtherElements(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})

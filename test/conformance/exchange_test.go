@@ -25,8 +25,8 @@ func exchangeBy(started bool, ctx context.Context, c *nexar.Comm, dst, src []int
 	return h.Status(), nil
 }
 
-// TestExchange: ranks exchange messages of all lengths, each of another one, in
-// rings and in pairs, none of which comes to a standstill.
+// TestExchange: ranks exchange messages of all lengths in rings and in pairs, and none of
+// them deadlocks.
 func TestExchange(t *testing.T) {
 	ways := map[string]func(rank, n int) (to, from int){
 		"ring":    func(rank, n int) (to, from int) { return (rank + 1) % n, (rank + n - 1) % n },
@@ -158,8 +158,8 @@ func TestExchangeFails(t *testing.T) {
 	}
 }
 
-// TestExchangeWithOneWhoLeft: nothing is begun with a rank that has left, and
-// what others send is there for the next.
+// TestExchangeWithOneWhoLeft: an exchange with a rank that has left does not begin, and the
+// next receive gets the message that another rank sent.
 func TestExchangeWithOneWhoLeft(t *testing.T) {
 	for _, count := range []int{100, 100_000} {
 		comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
@@ -191,8 +191,8 @@ func TestExchangeWithOneWhoLeft(t *testing.T) {
 	}
 }
 
-// TestExchangeCancelled: an exchange for which nobody comes changes nothing if
-// its message need not be granted, and otherwise ends the communicator.
+// TestExchangeCancelled: an exchange without a partner changes nothing if its message needs
+// no grant, and otherwise ends the communicator.
 func TestExchangeCancelled(t *testing.T) {
 	for _, count := range []int{100, 100_000} {
 		for _, started := range []bool{false, true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestStartMessages: many messages are under way in both directions, short and
-// long, and arrive in the order of the calls; whoever waits learns which came.
+// TestStartMessages: many messages are under way in both directions, short and long, and
+// arrive in the order of the calls. Status identifies each.
 func TestStartMessages(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {

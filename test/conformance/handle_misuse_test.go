@@ -179,8 +179,8 @@ func TestCancelledHandle(t *testing.T) {
 	}
 }
 
-// cancelOneOf begins 20 all-reduces, of which rank 2 takes part in the first ten
-// only, and cancels one of the others on rank 1 when those ten have ended.
+// cancelOneOf begins 20 all-reduces. Rank 2 takes part in the first ten only; rank 1 cancels
+// one of the others when those ten have ended.
 func cancelOneOf(t *testing.T, c *nexar.Comm, count int, begun *sync.WaitGroup) error {
 	const all, common, cancelled = 20, 10, 15
 	stopped, stop := context.WithCancelCause(t.Context())
@@ -219,8 +219,8 @@ func cancelOneOf(t *testing.T, c *nexar.Comm, count int, begun *sync.WaitGroup) 
 	return nil
 }
 
-// TestHandleOfPanic: a function that panics does so in whoever waits, each time,
-// and if nobody does it ends the communicator all the same.
+// TestHandleOfPanic: a function that panics does so in each Wait; without a Wait it still
+// ends the communicator.
 func TestHandleOfPanic(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		for _, dropped := range []bool{false, true} {
@@ -255,15 +255,15 @@ func TestHandleOfPanic(t *testing.T) {
 	}
 }
 
-// panicOf is what f panics with, or nil.
+// panicOf returns the value that f panics with, or nil.
 func panicOf(f func()) (p any) {
 	defer func() { p = recover() }()
 	f()
 	return nil
 }
 
-// TestOverlapInFlight: what one operation under way writes no other may use; what
-// they read they may share. Afterwards the memory is free again.
+// TestOverlapInFlight: operations under way may share memory that they read, but not memory
+// that one of them writes. Afterwards the memory is free again.
 func TestOverlapInFlight(t *testing.T) {
 	comms := worldtest.MemLinks().Cluster(t, 2, nexar.Config{})
 	c, ctx := comms[0], t.Context()
@@ -280,7 +280,8 @@ func TestOverlapInFlight(t *testing.T) {
 		nexar.StartAllReduce(ctx, c, x[n/2:], nexar.Sum),
 		nexar.StartAllReduce(ctx, c, x[3:3], nexar.Sum),
 	}
-	// What the root of a broadcast and others of a reduce send may have ended.
+	// The sends of the root of a broadcast and of the other ranks of a reduce may have
+	// ended.
 	const ofY = "broadcast, reduce, all_gather"
 	for _, test := range []struct {
 		what   string

@@ -25,8 +25,8 @@ func numbered(c *nexar.Comm, count int) []int32 {
 	return x
 }
 
-// pairs are all collectives that there are, with buffers of their own for
-// vectors and blocks of about count elements.
+// pairs returns all collectives, with buffers of their own for vectors and blocks of about
+// count elements.
 func pairs(c *nexar.Comm, count int) []pair {
 	barrier := pair{name: "barrier", call: c.Barrier, start: c.StartBarrier}
 	list := append([]pair{barrier}, vectorPairs(c, count)...)

@@ -59,7 +59,7 @@ func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 	panic("no such collective")
 }
 
-// TestStarted: what does not block has the result of what does.
+// TestStarted: a collective that is started has the same result as the one that blocks.
 func TestStarted(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 3, 5} {
@@ -153,9 +153,8 @@ func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 	}
 }
 
-// TestManyHandles: 64 collectives are under way at once, some of which go over
-// links even where ranks share memory, and the ranks wait for them from both
-// ends.
+// TestManyHandles: 64 collectives are under way at once, some of them over links although
+// the ranks share memory, and the ranks wait for them from both ends.
 func TestManyHandles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 5} {
@@ -190,8 +189,8 @@ func TestManyHandles(t *testing.T) {
 	}
 }
 
-// TestDroppedHandles: operations that nobody waits for do not disturb others, and
-// nothing is left of them after Close.
+// TestDroppedHandles: operations without a Wait do not disturb others, and leave nothing
+// behind after Close.
 func TestDroppedHandles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func hasSharedPlans(c *nexar.Comm) bool {
 	return false
 }
 
-// pinName pins an algorithm as Comm.Pin takes it: in shared memory if there is any and
+// pinName pins an algorithm as Comm.Pin takes it: in shared memory if the ranks have any and
 // the algorithm allows it, over links with this number of channels otherwise.
 func pinName(c *nexar.Comm, k plan.Collective, a plan.Algorithm, channels int) string {
 	if a.Shared || hasSharedPlans(c) && cost.Cuttable(a, cost.Need{Collective: k, Size: c.Size()}) {
@@ -103,7 +103,7 @@ func hostsAreUsed(c *nexar.Comm, bytes int) (nexar.Algorithm, bool, error) {
 	return list[0], true, nil
 }
 
-// expectNothing fails the test if rank 0 has sent a message that nobody received, or
+// expectNothing fails the test if rank 0 has sent a message that was never received, or
 // still asks for one: the next message between each pair is the one sent here.
 func expectNothing(ctx context.Context, t *testing.T, comms []*nexar.Comm, dst []int32) {
 	t.Helper()

@@ -35,7 +35,7 @@ func (r request) takes(p parcel) bool {
 	return (r.from == nexar.AnyRank || r.from == p.from) && (r.tag == nexar.AnyTag || r.tag == p.tag)
 }
 
-// A receiver carries out what a rank does with the messages that come to it.
+// A receiver receives the messages for one rank in random ways.
 type receiver struct {
 	comm     *nexar.Comm
 	parcels  [][]parcel // by sender
@@ -118,7 +118,7 @@ func runParcels(ctx context.Context, m worldtest.Medium, receivers []*receiver) 
 	})
 }
 
-// run sends and receives what a rank has to.
+// run sends and receives all messages of a rank.
 func (x *receiver) run(ctx context.Context) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -160,8 +160,8 @@ func sendParcels(ctx context.Context, c *nexar.Comm, parcels []parcel) error {
 	return nexar.WaitAll(handles...)
 }
 
-// receiveAll receives all messages for the rank. What it starts goes on as long
-// as waiting does.
+// receiveAll receives all messages for the rank. Receives that it starts go on until it
+// returns.
 func (x *receiver) receiveAll(ctx, waiting context.Context) error {
 	expected := 0
 	for _, list := range x.parcels {
@@ -201,7 +201,7 @@ func isDone(h *nexar.Handle) bool {
 	}
 }
 
-// pattern is what a number asks for; -1 asks for everything.
+// pattern returns the source and tag for a number; -1 is any.
 func (x *receiver) pattern(draw int) (from int, tag nexar.Tag) {
 	if draw < 0 {
 		return nexar.AnyRank, nexar.AnyTag
@@ -218,7 +218,7 @@ func (x *receiver) start(ctx context.Context, draw int) {
 	x.requests = append(x.requests, request{from: from, tag: tag})
 }
 
-// probe asks for a message, and receives it if there is one soon.
+// probe asks for a message, and receives it if one arrives soon.
 func (x *receiver) probe(ctx context.Context, draw int) error {
 	from, tag := x.pattern(draw)
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -239,7 +239,7 @@ func (x *receiver) probe(ctx context.Context, draw int) error {
 	return x.take(len(x.requests)-1, got, buf)
 }
 
-// collect takes what has come for the receives that are over.
+// collect takes the results of the receives that have ended.
 func (x *receiver) collect(over func(h *nexar.Handle) bool) error {
 	var still []pendingRequest
 	for _, p := range x.pending {
@@ -261,7 +261,7 @@ func (x *receiver) collect(over func(h *nexar.Handle) bool) error {
 	return nil
 }
 
-// take notes what a receive has got.
+// take records the result of a receive.
 func (x *receiver) take(index int, got nexar.Status, buf []int32) error {
 	list := x.parcels[got.Source]
 	if id := int(buf[0]); id < len(list) {

@@ -169,7 +169,7 @@ func (x *exchange) receive(ctx context.Context) {
 	}
 }
 
-// receiveAs receives several streams, each of which must come in order.
+// receiveAs receives several streams, each of them in order.
 func (x *exchange) receiveAs(ctx context.Context, c *nexar.Comm, as stream, list []stream) error {
 	next := make(map[stream]int)
 	for range x.perStream * len(list) {

@@ -120,8 +120,8 @@ func mismatches() [][2]call {
 	}
 }
 
-// When one rank makes another call than the others, all get an error that says
-// who called what. A rank whose own part had ended gets it with its next call.
+// When one rank makes another call than the others, all get an error that names the ranks
+// and their calls. A rank whose own part had ended gets it with its next call.
 func TestMismatch(t *testing.T) {
 	for _, n := range []int{2, 5} {
 		for i, calls := range mismatches() {
@@ -174,7 +174,7 @@ func mismatch(t *testing.T, m worldtest.Medium, n, odd int, most, other call) {
 		if wrong || !names {
 			return fmt.Errorf("%w\nshould say that rank %d called %s and another %s", err, odd, other.text, most.text)
 		}
-		// Where the calls read alike, people have to be told what differs.
+		// If the calls have the same text, the error names the difference.
 		if how := most.differs(); most.text == other.text && !strings.HasSuffix(e.Error(), how) {
 			return fmt.Errorf("%w\nshould end with %q", err, how)
 		}

@@ -102,8 +102,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// A rank that closes ends what others wait for it in, and what waits for it
-// later. The error names it.
+// A rank that closes ends the operations in which others wait for it, and all later ones.
+// The error names it.
 func TestCloseDuringOperation(t *testing.T) {
 	x := make([]float32, 300_000)
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
@@ -191,7 +191,7 @@ func TestRecvOfOneWhoLeft(t *testing.T) {
 	}
 }
 
-// What a rank has sent before it left can still be received.
+// The messages that a rank has sent before it left can still be received.
 func TestRecvBeforeLeaving(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{0, 10, 200_000} {

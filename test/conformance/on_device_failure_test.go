@@ -17,8 +17,7 @@ import (
 
 var errBroken = errors.New("the device is broken")
 
-// threeRanks are ranks of which that with number 1 has its vectors on a device,
-// and the others in slices.
+// threeRanks are three ranks: rank 1 has its vectors on a device, the others in slices.
 type threeRanks struct {
 	comms []*nexar.Comm
 	fake  *devicetest.Fake
@@ -95,7 +94,7 @@ func atFault(ctx context.Context, rank int, c *nexar.Comm, err error, text strin
 	return nil
 }
 
-// isOver checks what later calls on a communicator say.
+// isOver checks the errors of later calls on a communicator.
 func isOver(ctx context.Context, c *nexar.Comm, text string) error {
 	if err := c.Barrier(ctx); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), text) {
 		return fmt.Errorf("afterwards: %v, want ErrRevoked with %q", err, text)
@@ -103,8 +102,8 @@ func isOver(ctx context.Context, c *nexar.Comm, text string) error {
 	return nil
 }
 
-// A device that fails before the collective has begun on its rank, be it that
-// this only receives, ends the communicator. Everybody is told who it was.
+// A device that fails before the collective has begun on its rank, even if the rank only
+// receives, ends the communicator. All ranks get an error that names it.
 func TestDeviceFailsBefore(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, call := range deviceCalls(0) {
@@ -269,10 +268,9 @@ func (s hookedStream) StageSend(dst device.Staging, at int, src ...device.Region
 	return err
 }
 
-// A context that ends before the collective has begun on this rank ends the
-// communicator: before the call, while it waits for staging memory, and while
-// what is sent is staged. The device keeps the memory until it no longer uses
-// it.
+// A context that ends before the collective has begun on this rank ends the communicator:
+// before the call, while it waits for staging memory, and while its input is staged. The
+// device keeps the memory until it no longer uses it.
 func TestCancelledBeforeDeviceIsDone(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, r *threeRanks, bytes int, cancel func()) (used int){
 		"before": func(_ *testing.T, r *threeRanks, _ int, cancel func()) int {
@@ -356,8 +354,8 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 	}
 }
 
-// keeps checks that all staging memory was freed, of which the device still uses
-// so much.
+// keeps checks that all staging memory was freed, except for this much that the device still
+// uses.
 func (r threeRanks) keeps(t testing.TB, used int) {
 	t.Helper()
 	if s := r.fake.Stats(); s.Stagings != 0 || s.StagingMemory != used {
@@ -374,8 +372,8 @@ func (r threeRanks) isDone(t testing.TB) {
 	r.keeps(t, 0)
 }
 
-// The cause of a context may be an error of a device. What is wrong is all the
-// same that the context has ended.
+// The cause of a context may be an error of a device. The call still reports the end of its
+// context.
 func TestCancelledBecauseOfDevice(t *testing.T) {
 	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -125,8 +125,8 @@ func (call deviceCall) on(t testing.TB, c *nexar.Comm, s spot) error {
 	return call.f(t.Context(), c.On(s.stream), dst, src)
 }
 
-// What is sent goes from the device once, what is received goes there once, and
-// no more staging memory is taken than is said.
+// A message is copied from the device once and to the device once, with no more staging
+// memory than documented.
 func TestDeviceCopies(t *testing.T) {
 	const ranks = 3
 	comms := worldtest.Mem().Cluster(t, ranks, nexar.Config{})
@@ -151,7 +151,7 @@ func TestDeviceCopies(t *testing.T) {
 	}
 }
 
-// A witness counts what is queued.
+// A witness counts the operations that are queued.
 type witness struct {
 	device.Stream
 	copies *atomic.Int64

@@ -43,7 +43,7 @@ func TestMessagesOnDevice(t *testing.T) {
 	}
 }
 
-// parted is n bytes of a buffer in three regions, one of which is in rows.
+// parted returns n bytes of a buffer in three regions; one of them has rows.
 func parted(buffer device.Buffer, n int) []device.Region {
 	third := n / 12 * 4
 	return []device.Region{
@@ -79,7 +79,7 @@ func scattered(buffer device.Buffer, n int, f func(place []byte)) {
 	}
 }
 
-// recvAt receives what sendFrom has sent, with room for 24 elements more.
+// recvAt receives the message of sendFrom, with room for 24 elements more.
 func recvAt(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, from int, tag nexar.Tag, count int) error {
 	const more = 24
 	if s.dev == nil {
@@ -109,8 +109,8 @@ func recvAt(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, from int, 
 	return nil
 }
 
-// What a message does not fill is neither read nor written, so that only its own
-// bytes are copied.
+// The part of a region that a message does not fill is neither read nor written: only the
+// bytes of the message are copied.
 func TestShortMessageOnDevice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()

@@ -71,8 +71,8 @@ func TestInvalidDeviceArguments(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// What the device has to say against regions is a DeviceError, at once and on
-// this rank alone, whether they are read or only written.
+// A region that the device refuses is a DeviceError, at once and on this rank alone, whether
+// it would be read or only written.
 func TestInvalidRegions(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	fake := newFake(t, devicetest.FakeConfig{})

@@ -17,8 +17,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A spot is where the vectors of a rank are: in the buffers of a device, or in
-// slices if there is none.
+// A spot is the place of the vectors of a rank: buffers of a device, or slices if dev is
+// nil.
 type spot struct {
 	dev    device.Device
 	stream device.Stream
@@ -266,8 +266,8 @@ func deviceTrials(b *book) (list []trial) {
 	return list
 }
 
-// Every collective gives the same result on devices as with slices, wherever the
-// vectors of the ranks are, and leaves what is around them as it was.
+// Every collective gives the same result on devices as with slices, for all places of the
+// vectors, and leaves the memory around them as it was.
 func TestOnDevice(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for n := 1; n <= 5; n++ {
@@ -293,8 +293,8 @@ func TestOnDevice(t *testing.T) {
 	}
 }
 
-// onDevices is run with the vectors at the spots. When a rank has failed, nobody
-// waits for it.
+// onDevices runs a trial with the vectors at the spots. No rank waits for one that has
+// failed.
 func (tr trial) onDevices(ctx context.Context, comms []*nexar.Comm, spots []spot, rows bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

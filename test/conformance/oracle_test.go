@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An oracle knows what the elements of a result are.
+// An oracle computes the elements of a result.
 type oracle struct {
 	*kind
 	tr       trial
@@ -148,7 +148,7 @@ func (o *oracle) real(s segment, i int) (want, tolerance float64) {
 	return want, 2 * n * o.unit * size
 }
 
-// explain says what an element should have been.
+// explain describes the right value of an element.
 func (o *oracle) explain(s segment, i int) string {
 	var parts []string
 	for r := s.lo; r < s.hi; r++ {
@@ -183,7 +183,7 @@ func modulusOf(bits int) uint64 {
 	return map[int]uint64{8: 13, 16: 251, 32: 65521, 64: 1<<31 - 1}[bits]
 }
 
-// composeAll is what the tests give to AllReduceFunc.
+// composeAll is the function of the tests for AllReduceFunc.
 func composeAll[T nexar.Number](dst, src []T) {
 	bits := 8 * typeOf[T]().Size()
 	p := modulusOf(bits)

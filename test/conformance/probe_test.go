@@ -86,8 +86,8 @@ func (x *exchange) probeAll(ctx context.Context, c *nexar.Comm, ask stream, next
 	return nil
 }
 
-// TestProbeOfElements: what a Probe counts are elements of its own type, and it
-// does not mind what the sender's were.
+// TestProbeOfElements: a Probe counts elements of its own type, whatever type the sender
+// has.
 func TestProbeOfElements(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -141,8 +141,8 @@ func TestProbeInvalid(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestProbeByMany: several goroutines ask for messages, each of which one of
-// them gets. In the end nobody waits.
+// TestProbeByMany: several goroutines ask for messages; each message goes to one of them. In
+// the end none of them waits.
 func TestProbeByMany(t *testing.T) {
 	const goroutines, messages = 6, 300
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.SHM()} {

@@ -30,8 +30,8 @@ func find(t *testing.T, c *nexar.Comm, is func(o nexar.Operation) bool) nexar.Op
 	return nexar.Operation{}
 }
 
-// An all-reduce that one rank does not call is in the record of all: where the
-// others are, whom they wait for, and that this one is in nothing.
+// An all-reduce that one rank does not call is in the record of all ranks: the rounds of the
+// others, the ranks that they wait for, and that this one has no operation.
 func TestRecordStuck(t *testing.T) {
 	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		t.Run(over.Name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRecordSplit(t *testing.T) {
 	}
 }
 
-// When operations fail, the log has what the last ones were, once.
+// When operations fail, the log has the last ones, once.
 func TestRecordLogged(t *testing.T) {
 	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
 		t.Run(over.Name, func(t *testing.T) {
@@ -208,7 +208,7 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// While operations run, records can be made, of which each is whole.
+// Records can be made while operations run, and each of them is complete.
 func TestRecordAtOnce(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	over := make(chan struct{})

@@ -21,8 +21,8 @@ func TestLongVectorsOfEveryRoot(t *testing.T) {
 	}
 }
 
-// rootedTrial has root scatter a vector, each rank double its block, and root
-// gather, reduce and broadcast what came of it.
+// rootedTrial has root scatter a vector, each rank double its block, and root gather, reduce
+// and broadcast the result.
 func rootedTrial(t *testing.T, c *nexar.Comm, root, count int) error {
 	var all, back []int64
 	if c.Rank() == root {

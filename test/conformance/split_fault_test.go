@@ -75,8 +75,8 @@ func TestSplitInEndlessLoop(t *testing.T) {
 	}
 }
 
-// TestCloseBesideSplits: a node may be closed while communicators are made. What these
-// share with others stays until nobody looks at it any more.
+// TestCloseBesideSplits: a node may be closed while communicators are made. Memory that
+// these share with others stays until the last one has stopped using it.
 func TestCloseBesideSplits(t *testing.T) {
 	worldtest.SHM().Require(t)
 	const ranks = 3
@@ -149,8 +149,8 @@ func TestDeathOfRank(t *testing.T) {
 	})
 }
 
-// TestDeathInSplit: nobody waits for a rank that dies before it splits, and its
-// error has the rank that it had in the communicator that is split.
+// TestDeathInSplit: no rank waits for one that dies before it splits, and the error has the
+// rank that it had in the communicator that is split.
 func TestDeathInSplit(t *testing.T) {
 	for _, after := range []time.Duration{0, 1500 * time.Microsecond, 2500 * time.Microsecond, time.Second} {
 		worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, network *sim.Network) {
@@ -180,8 +180,8 @@ func TestDeathInSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplit: a rank that gives up at any time in a Split ends it for the
-// others, or what it has made, at once and with its name.
+// TestCancelledSplit: a rank that cancels a Split at any time ends it, or the new
+// communicator, for the others, at once and with its name.
 func TestCancelledSplit(t *testing.T) {
 	for after := 100 * time.Millisecond; after < 2*time.Second; after += 150 * time.Millisecond {
 		worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, network *sim.Network) {
@@ -195,8 +195,9 @@ func TestCancelledSplit(t *testing.T) {
 				if err := errors.Join(parent.Pin("all_gather=direct"), parent.Barrier(ctx)); err != nil {
 					return err
 				}
-				// What rank 1 hears comes late, so that the others are further than it is. The
-				// wishes of the others come after a second, and their votes a second later.
+				// Messages to rank 1 are late, so that the others are further than it is.
+				// The wishes of the others come after a second, and their votes a second
+				// later.
 				if rank != 1 {
 					network.SetOneWay(w.Host(rank), w.Host(1), sim.Link{Delay: time.Second})
 				}
@@ -220,8 +221,8 @@ func TestCancelledSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplitsOverLinks: others do not lose the link to a rank because of
-// what they have sent it for communicators that it has given up to make.
+// TestCancelledSplitsOverLinks: others do not lose the link to a rank because of messages
+// for communicators that it has given up to make.
 func TestCancelledSplitsOverLinks(t *testing.T) {
 	// In the first second rank 1 waits for the wishes of the others, in the next for
 	// their votes.

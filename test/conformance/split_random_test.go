@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A grove is a communicator of a random program, with what its ranks do there,
-// one step after the other, while others run.
+// A grove is a communicator of a random program, and the steps of its ranks there, one after
+// the other, while other communicators run.
 type grove struct {
 	id    int
 	ranks []int // of the world
@@ -118,8 +118,8 @@ type ranger struct {
 	groves sync.WaitGroup
 }
 
-// run does on a communicator what its grove says, and has those that are made of
-// it do the same meanwhile.
+// run carries out the steps of a grove on a communicator, and those of its children on
+// theirs at the same time.
 func (w *ranger) run(v *grove, c *nexar.Comm) {
 	err := isOf(w.world, c, v.ranks...)
 	c.Register("where", func(_ context.Context, from int, args []byte) ([]byte, error) {
@@ -134,7 +134,7 @@ func (w *ranger) run(v *grove, c *nexar.Comm) {
 		}
 	}
 	if err == nil && c != w.world {
-		// What is under way there has ended, but for calls of ranks that are late.
+		// All operations there have ended, except for calls of ranks that are late.
 		err = errors.Join(c.Barrier(w.ctx), c.Close())
 	}
 	if err != nil {
@@ -235,7 +235,7 @@ func (m marked) same(got, want []int64) error {
 	return nil
 }
 
-// call has a rank tell where it was called, and by whom.
+// call has a rank return the communicator and the caller of a call.
 func (m marked) call(to int) error {
 	args := binary.BigEndian.AppendUint64(nil, uint64(m.element(m.c.Rank(), 0)))
 	got, err := m.c.Call(m.ctx, to, "where", slices.Clone(args))

@@ -13,8 +13,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// isOf checks what a communicator says of itself: it has these ranks of the
-// world, in this order.
+// isOf checks that a communicator has these ranks of the world, in this order.
 func isOf(world, c *nexar.Comm, ranks ...int) error {
 	var got []int
 	for r := range c.Size() {
@@ -70,7 +69,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitOfSplit: Dup and Sub, and what is made of what they have made.
+// TestSplitOfSplit: Dup and Sub work, and so do the communicators that they make.
 func TestSplitOfSplit(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -114,8 +113,8 @@ func TestSplitOfSplit(t *testing.T) {
 	}
 }
 
-// TestSubOfWrongRanks: a list with ranks that there are not, or twice, is an error
-// on this rank alone.
+// TestSubOfWrongRanks: a list with an unknown rank, or with a rank twice, is an error on
+// this rank alone.
 func TestSubOfWrongRanks(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	for _, list := range [][]int{{3}, {-1}, {0, 1, 0}, {0, 1, 2, 2}} {
@@ -265,9 +264,9 @@ func onBoard(c *nexar.Comm) (bool, error) {
 	return err == nil && ways[0].Shared, err
 }
 
-// TestMoreThanShelf: as many communicators as there is shared memory for run
-// there, the others over links, and all of them work at the same time. When they
-// have been closed there is room again.
+// TestMoreThanShelf: communicators run in shared memory while any is left, the others over
+// links, and all of them work at the same time. When they have been closed, their memory is
+// used again.
 func TestMoreThanShelf(t *testing.T) {
 	const all, most = shmexec.ShelfSize + 8, shmexec.ShelfSize - 1 // The world has a part, too.
 	world := worldtest.Mem().Cluster(t, 3, nexar.Config{})
@@ -291,9 +290,9 @@ func TestMoreThanShelf(t *testing.T) {
 	}
 }
 
-// TestSplitOverHosts: communicators choose by the hosts that their own ranks are
-// on: shared memory where that is one, plans that know hosts where there are
-// several with several ranks, and others elsewhere.
+// TestSplitOverHosts: communicators choose by the hosts of their own ranks: shared memory on
+// a single host, plans that know hosts for several hosts with several ranks each, and others
+// elsewhere.
 func TestSplitOverHosts(t *testing.T) {
 	worldtest.Mixed().Require(t)
 	world := worldtest.Mixed().Cluster(t, 6, nexar.Config{}) // Ranks 0, 2 and 5 are on one host, 1, 3 and 4 on another.
@@ -322,8 +321,8 @@ func TestSplitOverHosts(t *testing.T) {
 	}
 }
 
-// TestSplitIsNoAllGather: what Split exchanges is taken for nothing else, and has
-// its name in errors.
+// TestSplitIsNoAllGather: the exchange of a Split matches no other call, and errors call it
+// a split.
 func TestSplitIsNoAllGather(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	errs := make([]error, 2)

@@ -72,8 +72,8 @@ func (tr trial) run(comms []*nexar.Comm) error {
 // where compare does that.
 func (tr trial) on(ctx context.Context, c *nexar.Comm) ([]byte, error) { return tr.begin(ctx, c)() }
 
-// begin is on as far as it goes without waiting, if the trial is started, and
-// end the rest. What is begun next may be carried out in another way.
+// begin makes the part of on that does not wait, if the trial is started; end makes the
+// rest. The next trial may be carried out in another way.
 func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, error)) {
 	if tr.algorithm >= 0 {
 		a := plan.AlgorithmsOn(tr.collective, hostsOf(c.Size()))[tr.algorithm]
@@ -164,8 +164,7 @@ func (p *party[T]) share() {
 	*part = guarded[T]{v: whole.v[p.rank*p.count:][:p.count]}
 }
 
-// unwritten is the first position of what buffers hold that have yet to be
-// written.
+// unwritten is the first position of the values in buffers that have yet to be written.
 const unwritten = 1 << 30
 
 // begin makes the call, or starts it.
@@ -231,8 +230,8 @@ func (p *party[T]) check() error {
 	return p.input.check("src")
 }
 
-// untouched is what src holds afterwards: what it has held before, but for the
-// result of a reduction in place.
+// untouched returns the contents of src afterwards: those from before, except for the result
+// of a reduction in place.
 func (p *party[T]) untouched() []segment {
 	r := p.rank
 	if p.collective != plan.ReduceScatter || !p.isInPlace() {
@@ -245,7 +244,7 @@ func (p *party[T]) untouched() []segment {
 	}
 }
 
-// expected is what data holds afterwards.
+// expected returns the contents of data afterwards.
 func (p *party[T]) expected() []segment {
 	own := segment{p.rank, p.rank + 1, 0, p.count}
 	switch p.collective {

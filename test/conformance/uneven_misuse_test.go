@@ -35,7 +35,7 @@ func TestInvalidUneven(t *testing.T) {
 		{"gather_v", nexar.GatherV(ctx, c, ints, make([]int32, 2), []int{2, -1, 8}, 0), nexar.ErrInvalidLength, "counts[1] is -1"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints, ints, counts, []int{-4, 9, 4}), nexar.ErrInvalidLength, "srcCounts[0] is -4"},
 		{"scatter_v", nexar.ScatterV(ctx, c, ints[:2], ints, []int{2, 7, math.MinInt}, 0), nexar.ErrInvalidLength, fmt.Sprint("counts[2] is ", math.MinInt)},
-		// Together they are 9 again, if nobody looks.
+		// Their sum overflows to 9 again.
 		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, make([]int32, 2), []int{2, math.MaxInt, math.MaxInt}), nexar.ErrInvalidLength, "counts[1] is"},
 		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, make([]int32, 2), []int{2, 1 << 38, 1 << 38}), nexar.ErrInvalidLength, "counts[2] is"},
 		{"gather_v", nexar.GatherV(ctx, c, make([][1 << 20]byte, 1), nil, []int{0, 1, 1 << 20}, 0), nexar.ErrInvalidLength, "counts[2] is 1048576"},
@@ -126,7 +126,7 @@ func TestMismatchOfCounts(t *testing.T) {
 		{reduceScatterVOf(nexar.Sum, 1, 2, 3), reduceScatterVOf(nexar.Sum, 2, 1, 3)},
 		{allToAllVCall, barrierCall},
 		{allToAllVCall, allToAllOf(1)},
-		// What the ranks exchange for it is as long.
+		// The exchange of the ranks for it is as long.
 		{allToAllVCall, allGatherOf(6)},
 	} {
 		for odd := range 3 {
@@ -169,14 +169,13 @@ func TestMismatchOfElementsToAll(t *testing.T) {
 	})
 }
 
-// TestCountsThatDisagree: if a rank sends another one more or less than that
-// expects, all ranks get the same error, whoever of them it concerns, and the
-// communicator goes on.
+// TestCountsThatDisagree: if a rank sends another one more or less than that expects, all
+// ranks get the same error, and the communicator goes on.
 func TestCountsThatDisagree(t *testing.T) {
 	for _, test := range []struct {
 		ranks int
-		// wrong are pairs of ranks, of which the first expects so many more from
-		// the second than that sends.
+		// wrong are pairs of ranks: the first expects so many more from the second than that
+		// sends.
 		wrong map[[2]int]int
 		want  nexar.CountsError
 	}{

@@ -10,10 +10,10 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestUneven tries every collective whose blocks are of different lengths in all
-// ways there are, to and from all roots: with blocks that are empty, one that is
-// all there is, a single element beside 1 MiB, and lengths around every limit.
-// Over mem it makes every trial, over other transports a sample of them.
+// TestUneven tries every collective with blocks of different lengths in all ways, to and
+// from all roots: with empty blocks, a single block that is not empty, a single element
+// beside 1 MiB, and lengths around every limit. Over mem it makes every trial, over other
+// transports a sample of them.
 func TestUneven(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -86,8 +86,8 @@ func (b *unevenBook) trials(yield func(unevenTrial) bool) {
 	}
 }
 
-// draw completes a trial: what it leaves open is different from one to the next,
-// and the same in every run.
+// draw completes a trial: the fields that it leaves open differ from one trial to the next,
+// and are the same in every run.
 func (b *unevenBook) draw(tr trial, w way, shape int) unevenTrial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)

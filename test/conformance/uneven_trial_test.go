@@ -17,8 +17,8 @@ import (
 type unevenTrial struct {
 	trial
 	how way
-	// lengths are those of the blocks that each rank sends, by sender and
-	// receiver; of collectives other than an all-to-all there is one row.
+	// lengths are those of the blocks that each rank sends, by sender and receiver;
+	// collectives other than an all-to-all have one row.
 	lengths [][]int
 	begun   bool // by the function that does not block
 }
@@ -170,7 +170,7 @@ func (p *unevenParty[T]) prepare() {
 	fill(p.src.v, values, p.rank, 0)
 }
 
-// call makes the call, or begins it and waits for it. What is begun does not need
+// call makes the call, or begins it and waits for it. A call that has begun does not need
 // the lengths any more.
 func (p *unevenParty[T]) call(ctx context.Context, c *nexar.Comm) error {
 	dst, src := p.dst.v, p.src.v
@@ -222,8 +222,8 @@ func (p *unevenParty[T]) check() error {
 	return p.src.check("src")
 }
 
-// untouched is what src holds afterwards: what it has held before, but for the
-// result of a reduction in place.
+// untouched returns the contents of src afterwards: those from before, except for the result
+// of a reduction in place.
 func (p *unevenParty[T]) untouched() []segment {
 	r := p.rank
 	if p.collective != plan.ReduceScatter || !p.shares {
@@ -233,7 +233,7 @@ func (p *unevenParty[T]) untouched() []segment {
 	return []segment{{r, r + 1, 0, at}, {0, p.n, at, to - at}, {r, r + 1, to, len(p.src.v) - to}}
 }
 
-// expected is what dst holds afterwards.
+// expected returns the contents of dst afterwards.
 func (p *unevenParty[T]) expected() (blocks []segment) {
 	at := sum(p.out[:p.rank])
 	switch {

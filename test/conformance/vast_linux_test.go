@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// vast is a length of which 32 bits are no more than 1 GiB and a little.
+// vast is a length whose low 32 bits are only a little.
 const vast = 5<<30 + 12345
 
 // reserve is so much memory, all zero, that takes none until it is written to.
@@ -55,9 +55,9 @@ func fold(t *testing.T, b []byte, lo, hi int) {
 	}
 }
 
-// TestVastMessage sends more than 4 GiB, of which only what lies around the ends
-// and around 4 GiB takes memory: through pipes, from several places, and from
-// where the receiver can read it.
+// TestVastMessage sends more than 4 GiB; only the bytes around the ends and around 4 GiB
+// take memory: through pipes, from several regions, and from memory that the receiver can
+// read.
 func TestVastMessage(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium

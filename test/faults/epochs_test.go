@@ -60,7 +60,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 	}
 }
 
-// follow joins and makes a mistake in each epoch. It returns why there is no next
+// follow joins and makes a mistake in each epoch. It returns the error that ended the last
 // one.
 func follow(ctx context.Context, cfg nexar.Config, mistake func(ctx context.Context, c *nexar.Comm) error, leaving *sync.WaitGroup) (why error) {
 	node, err := nexar.Join(ctx, cfg)

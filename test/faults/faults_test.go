@@ -158,8 +158,8 @@ func TestBarrierAmongHeartbeats(t *testing.T) {
 	})
 }
 
-// A bulk write that was cancelled left half of it in the stream, and what came
-// behind it was taken for the rest.
+// A bulk write that was cancelled left half of it in the stream, and the next bytes were
+// taken for the rest.
 func TestCancelledBulkKeepsStep(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.TCP()} {
 		for _, side := range []string{"sender", "receiver", "collective"} {
@@ -174,8 +174,8 @@ func TestCancelledBulkKeepsStep(t *testing.T) {
 	}
 }
 
-// cancelBulk cancels something large on one communicator, and checks that
-// another one over the same connections still gets what it is sent.
+// cancelBulk cancels a long operation on one communicator, and checks that another one over
+// the same connections still works.
 func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Duration) {
 	a, b := m.Twice(t, 2)
 	count := 1 << 20

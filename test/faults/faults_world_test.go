@@ -26,8 +26,8 @@ func TestRebuiltAgainAndAgain(t *testing.T) {
 	}
 }
 
-// outlive has the last rank of each epoch leave, until there are two, and works with
-// all that there is to work with in between.
+// outlive has the last rank of each epoch leave until two ranks are left, and uses every
+// kind of operation in between.
 func outlive(ctx context.Context, n *nexar.Node) error {
 	epoch, size := uint64(0), 6
 	for c, err := range n.Epochs(ctx) {
@@ -51,8 +51,8 @@ func outlive(ctx context.Context, n *nexar.Node) error {
 		if size == 2 {
 			return nil
 		}
-		// All are through before one leaves: whoever meets that in a barrier revokes the
-		// communicator, which may find others in the one before.
+		// All ranks are through before one leaves: a rank that meets the leave in a barrier
+		// revokes the communicator, while others may still be in the barrier before.
 		if c.Rank() == size-1 {
 			return errors.Join(hear(ctx, c), n.Close())
 		}

@@ -78,7 +78,7 @@ func (c *crew) join(cfg nexar.Config) *hand {
 	return h
 }
 
-// work is what a node does: a step is an all-reduce.
+// work is the loop of a node: a step is an all-reduce.
 func (c *crew) work(h *hand) error {
 	ctx := c.Context()
 	for comm, err := range h.node.Epochs(ctx) {
@@ -178,8 +178,8 @@ func (c *crew) made() int {
 	return c.sums
 }
 
-// TestGrowth: nodes join a world that works, and get its state; one leaves at a
-// checkpoint; all others go on, and are of one mind about what they have added up.
+// TestGrowth: nodes join a world that works, and get its state; one leaves at a checkpoint;
+// all others go on and agree on the sum.
 func TestGrowth(t *testing.T) {
 	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
 		t.Run(strings.Join(ways, ""), func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestJoinFull(t *testing.T) {
 	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
 	a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
 	c.reaches(2)
-	// It may take some time to be told that there is no room.
+	// The refusal may take some time.
 	for wait := 150 * time.Millisecond; ; wait *= 3 {
 		d := c.join(nexar.Config{FormTimeout: wait})
 		<-d.done
@@ -296,7 +296,7 @@ func TestJoinFull(t *testing.T) {
 	c.ends(a, b)
 }
 
-// TestRigid: a world that is not elastic takes nobody in.
+// TestRigid: a world that is not elastic accepts no more nodes.
 func TestRigid(t *testing.T) {
 	c := newCrew(t, nexar.SeedConfig{World: 1}, nexar.Config{})
 	a := c.join(nexar.Config{})

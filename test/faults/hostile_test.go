@@ -18,9 +18,9 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// A hostileCandidate holds the token, joins at the seed, says again and again that it is
-// linked to the world, and has linked itself to nobody. When it is dismissed it comes
-// again, as another node.
+// A hostileCandidate holds the token, joins at the seed and reports again and again that it
+// is linked to the world, although it has no link. When it is dismissed it comes again, as
+// another node.
 type hostileCandidate struct {
 	claims  atomic.Int64
 	entered atomic.Bool // it was in a view

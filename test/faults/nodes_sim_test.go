@@ -128,7 +128,7 @@ func (w *simWorld) enter(m *simMember, c *nexar.Comm) {
 	w.ranks[key], w.sizes[c.Epoch()], m.epoch = m.node.ID(), c.Size(), c.Epoch()
 }
 
-// work is what a node does in an epoch.
+// work is the loop of a node in an epoch.
 func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally) error {
 	if err := nexar.Sync(w.Ctx, c, state); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (w *simWorld) harm() {
 	}
 }
 
-// calm waits until the world works again, and then checks who is in it.
+// calm waits until the world works again, and then checks its members.
 func (w *simWorld) calm() {
 	time.Sleep(60 * time.Second)
 	before := make(map[*simMember]int)
@@ -247,9 +247,9 @@ func (w *simWorld) close() {
 	w.Close()
 }
 
-// TestWorldsOfNodes: nodes crash, are cut off for long and for a moment, lose each
-// other, leave and join, at random. All that are left are in one world, whose results
-// are right; nobody goes for no reason. NODES=1000 tries so many worlds.
+// TestWorldsOfNodes: nodes crash, are cut off for long and for a moment, lose each other,
+// leave and join, at random. All that are left are in one world with the right results, and
+// no node ends without a reason. NODES=1000 tries so many worlds.
 func TestWorldsOfNodes(t *testing.T) {
 	first, worlds := uint64(0), uint64(6)
 	if worldtest.Brief() {

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestExclude: ranks go on without one that lives, which is told; then without one
-// that has left; and know what has become of their ranks.
+// TestExclude: ranks go on without a rank that lives, which gets an error; then without one
+// that has left; and get the changes of their ranks.
 func TestExclude(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 4, nexar.SeedConfig{}, nexar.Config{Recovery: nexar.Manual, RecoveryTimeout: 10 * time.Second})
 	outcast := make(chan error, 1)
@@ -69,8 +69,8 @@ func TestExclude(t *testing.T) {
 	}
 }
 
-// TestTooFewNodes: those who wait for a world that has become too small hear that it
-// is.
+// TestTooFewNodes: ranks that wait for a world that has become too small get an error that
+// says so.
 func TestTooFewNodes(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{ElasticMin: 2}, nexar.Config{Recovery: nexar.Manual, RecoveryTimeout: 2 * time.Second})
 	_, err := nodes[0].World().Exclude(t.Context(), []int{1})
@@ -118,7 +118,7 @@ func TestInclude(t *testing.T) {
 	}
 }
 
-// TestRebuildMisuse: what makes no sense is an error at once.
+// TestRebuildMisuse: invalid arguments are an error at once.
 func TestRebuildMisuse(t *testing.T) {
 	local, err := nexar.Local(t.Context(), 2, nexar.Config{})
 	if err != nil {
@@ -161,7 +161,7 @@ func TestFailureWatch(t *testing.T) {
 	}
 }
 
-// TestLeaveEnds: whoever waits to leave hears that the node was closed.
+// TestLeaveEnds: Leave returns ErrClosed when the node is closed.
 func TestLeaveEnds(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{}, nexar.Config{RecoveryTimeout: 10 * time.Second})
 	left := make(chan error)

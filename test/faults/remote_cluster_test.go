@@ -157,8 +157,8 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 	}
 }
 
-// goOn waits until all have heard that a rank has left, and nobody calls it any more,
-// and for many calls after that.
+// goOn waits until all ranks know that a rank has left and have stopped calling it, and for
+// many calls after that.
 func (b *bustle) goOn(ctx context.Context, leaver int) {
 	for rank, c := range b.comms {
 		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), nexar.ErrPeerFailed) {

@@ -38,8 +38,8 @@ func callText(w *worldtest.World, to int, fn, text string) string {
 	return fmt.Sprintf("nexar: call: function %q of rank %d (node %s at %s): %s", fn, to, w.ID(to), w.Addr(to), text)
 }
 
-// TestCallErrors: what goes wrong in a call has a type and names the rank, its
-// node and the function, of another rank as of oneself.
+// TestCallErrors: every failure of a call has a type and names the rank, its node and the
+// function, also for calls to the own rank.
 func TestCallErrors(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		w := m.World(t, 2, nexar.Config{})
@@ -77,7 +77,7 @@ func TestCallErrors(t *testing.T) {
 	}
 }
 
-// sameCause reports whether err is want, or says what want does.
+// sameCause reports whether err is want, or has its text.
 func sameCause(err, want error) bool {
 	switch want := want.(type) {
 	case *nexar.HandlerError:
@@ -110,7 +110,7 @@ func TestCallTooLarge(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestCallInvalid: what cannot be a call is an error of this rank.
+// TestCallInvalid: invalid arguments of a call are an error of this rank.
 func TestCallInvalid(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
@@ -169,8 +169,8 @@ func TestRegisterPanics(t *testing.T) {
 	}
 }
 
-// TestFuncErrors: what cannot be encoded, or decoded, is said by the rank that
-// cannot, and ends nothing else.
+// TestFuncErrors: a value that cannot be encoded or decoded is an error that names the rank,
+// and ends nothing else.
 func TestFuncErrors(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
@@ -247,8 +247,8 @@ func TestCallEnded(t *testing.T) {
 	}
 }
 
-// TestCallBusy: a rank with lower limits than the caller's refuses what is too
-// much, and goes on with the rest.
+// TestCallBusy: a rank with lower limits than the caller's refuses the calls above them, and
+// goes on with the rest.
 func TestCallBusy(t *testing.T) {
 	nodes := unlike(t, nexar.Config{CallsInFlight: 8}, nexar.Config{CallsInFlight: 2})
 	comms, peer := []*nexar.Comm{nodes[0].World(), nodes[1].World()}, nodes[0].Peers()[0]

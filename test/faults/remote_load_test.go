@@ -18,7 +18,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A visitor is what a function learns of a call that ends before it does.
+// A visitor is the context of a call that ends before its function does.
 type visitor struct {
 	deadline time.Time
 	limited  bool
@@ -84,7 +84,8 @@ func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ende
 		}
 		select {
 		case v := <-ended:
-			// What the way takes is added, but to what the function has begun with.
+			// The time on the way is added, except to the deadline that the function began
+			// with.
 			if late := v.deadline.Sub(deadline); !v.limited || late < -time.Millisecond || late > (<-began).Sub(deadline)+limit+time.Millisecond {
 				t.Errorf("the deadline there is %v after that of the caller", late)
 			}
@@ -128,8 +129,8 @@ func TestCallContextOfOneWhoGoes(t *testing.T) {
 	}
 }
 
-// TestCallCancelledOnItsWay: long arguments, or a long result, of a call that is
-// given up harm nobody, whenever that is.
+// TestCallCancelledOnItsWay: long arguments, or a long result, of a call that is cancelled
+// at any time harm no other call.
 func TestCallCancelledOnItsWay(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestCallCancelledOnItsWay(t *testing.T) {
 				timer.Stop()
 				cancel(nil)
 			}
-			// There is a place again for both calls that may be under way.
+			// Both places for calls are free again.
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
 			})
@@ -229,10 +230,9 @@ func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 	return took[rounds/2]
 }
 
-// TestManyCalls has 10,000 calls wait at once. All are answered, no more of them
-// run than may be under way, and what they take is bounded: less than 20 KiB for
-// each caller that waits, which is mostly its own goroutine, and less than 100 KiB
-// for each call under way.
+// TestManyCalls has 10,000 calls wait at once. All are answered, no more of them run than
+// may be under way, and their memory is bounded: less than 20 KiB for each caller that
+// waits, mostly for its own goroutine, and less than 100 KiB for each call under way.
 func TestManyCalls(t *testing.T) {
 	calls := 10_000
 	if worldtest.Brief() {
@@ -284,7 +284,7 @@ func TestManyCalls(t *testing.T) {
 	}
 }
 
-// memoryInUse is what heap and stacks take after a garbage collection.
+// memoryInUse returns the size of heap and stacks after a garbage collection.
 func memoryInUse() int64 {
 	runtime.GC()
 	var s runtime.MemStats
@@ -406,8 +406,8 @@ func TestFunctionCloses(t *testing.T) {
 	}
 }
 
-// TestCallsThatLockEachOther: where functions that call back fill all places of
-// both ranks, the errors of the calls that get none say for what they have waited.
+// TestCallsThatLockEachOther: if functions that call back fill all places of both ranks, the
+// calls that get none fail with an error that names their wait.
 func TestCallsThatLockEachOther(t *testing.T) {
 	const places = 2
 	w := worldtest.Mem().World(t, 2, nexar.Config{CallsInFlight: places})

@@ -31,8 +31,8 @@ func bytesFor(number, n int) []byte {
 	return b
 }
 
-// turned is what the function "turn" makes of its arguments: as many bytes as
-// their first 8 say, which tell the rank and the arguments.
+// turned is the result of the function "turn": as many bytes as the first 8 of its arguments
+// say. They depend on the rank and the arguments.
 func turned(rank, from int, args []byte) []byte {
 	want := int(binary.BigEndian.Uint64(args))
 	sum := rank*31 + from
@@ -71,8 +71,8 @@ func callTurn(ctx context.Context, c *nexar.Comm, to, number, args, result int) 
 	return nil
 }
 
-// callLengths are around the longest message that needs no grant, of which the
-// head of a call takes some, and that of an answer, and far above.
+// callLengths are around the longest message that needs no grant, less the head of a call
+// and that of an answer, and far above.
 func callLengths(all bool) []int {
 	const call, answer = 22, 26
 	heads := []int{call, answer}
@@ -205,7 +205,7 @@ func TestCallsOfCommunicators(t *testing.T) {
 	}
 }
 
-// askAll calls "who" of all ranks of the communicator of an index.
+// askAll calls the function "who" of all ranks of the communicator of an index.
 func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 	for k := range times {
 		for to := range c.Size() {
@@ -270,7 +270,7 @@ func TestHandlersCall(t *testing.T) {
 	}
 }
 
-// A ticket is what functions are called with.
+// A ticket is the argument of functions.
 type ticket struct {
 	Name  string
 	Seats []int
