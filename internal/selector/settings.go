@@ -43,7 +43,7 @@ type settings struct {
 }
 
 // change replaces the settings.
-func (b *Book) change(f func(s *settings)) {
+func (b *Selector) change(f func(s *settings)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := *b.how.Load()
@@ -52,10 +52,10 @@ func (b *Book) change(f func(s *settings)) {
 }
 
 // Tuner is what says how tasks are carried out.
-func (b *Book) Tuner() Tuner { return b.how.Load().tuner }
+func (b *Selector) Tuner() Tuner { return b.how.Load().tuner }
 
 // SetTuner has t say so from now on.
-func (b *Book) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
+func (b *Selector) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
 
 // bareMin is from how many bytes on ranks of one process may use links: there a long
 // message is copied once, from one vector to the other, and on a board twice.
@@ -64,7 +64,7 @@ const bareMin = 1 << 20
 // UseBoard has tasks carried out on a board from now on, save for vectors that
 // are too long for it. Ranks of one process have those of bareMin and more carried out
 // over links where that is cheaper.
-func (b *Book) UseBoard(shared *shmexec.Board) {
+func (b *Selector) UseBoard(shared *shmexec.Board) {
 	b.change(func(s *settings) {
 		s.links, s.tuner, s.board = s.tuner, cost.NewShared(cost.Host(shared.PieceBytes(), shared.Processors())), shared
 		if s.bare = math.MaxInt; shared.Within() {
@@ -74,13 +74,13 @@ func (b *Book) UseBoard(shared *shmexec.Board) {
 }
 
 // UseHosts tells which ranks are on one host, for the algorithms that need it.
-func (b *Book) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
+func (b *Selector) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
 
 // Pin fixes how collectives are carried out, where that is possible: not for
 // other ranks than an algorithm is for, nor if the operands have an order that
 // it does not keep. Where there is a board, a pin without a number of channels
 // means the board, and links only for what cannot run there.
-func (b *Book) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
+func (b *Selector) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
 
 // choose says how something is carried out.
 func (s *settings) choose(n cost.Need) cost.Choice {

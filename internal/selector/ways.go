@@ -12,7 +12,7 @@ import (
 // of all blocks together: first what becomes of such a Task, with regard to
 // pins, then the others, on the board and over links, the cheapest by the model
 // first. Every one can be pinned. Canonical is that of the Task.
-func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice {
+func (b *Selector) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice {
 	t := b.taskOf(k, bytes)
 	t.Canonical = canonical
 	how, need := b.how.Load(), b.need(t)
@@ -35,7 +35,7 @@ func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice 
 }
 
 // taskOf is a Task of the usual kind.
-func (b *Book) taskOf(k plan.Collective, bytes int) Task {
+func (b *Selector) taskOf(k plan.Collective, bytes int) Task {
 	t := Task{Kind: k, Elem: 1, Count: bytes}
 	switch k {
 	case plan.Barrier:

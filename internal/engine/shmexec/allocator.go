@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// ShelfSize is how many boards a node can take part in at a time.
-const ShelfSize = 32
+// AreasMax is how many boards a node can take part in at a time.
+const AreasMax = 32
 
-// A Shelf says which of a node's areas are boards. Each of these parts of its memory
+// A Allocator says which of a node's areas are boards. Each of these parts of its memory
 // is for one communicator, and is used again when its ranks have parted:
 // by a communicator that has all of them, so that whoever could still look at
 // what was there takes part in the vote for it; but for nodes that are known to look
 // at nothing any more. It may be used by several goroutines.
-type Shelf struct {
+type Allocator struct {
 	mu    sync.Mutex
-	parts [ShelfSize]part
+	parts [AreasMax]part
 }
 
 type part struct {
@@ -36,10 +36,10 @@ const (
 
 // Ballot is a vote of this node for each part, for a communicator of so many
 // nodes, which are numbers that this node has given them.
-func (s *Shelf) Ballot(nodes []int) []uint8 {
+func (s *Allocator) Ballot(nodes []int) []uint8 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	votes := make([]uint8, ShelfSize)
+	votes := make([]uint8, AreasMax)
 	for i := range s.parts {
 		votes[i] = s.parts[i].vote(nodes)
 	}
@@ -74,7 +74,7 @@ func Choose(votes []uint8, from int) (part int, ok bool) {
 // has had it since the vote. If it is not clean, it has to be cleared, as soon as
 // all nodes have taken theirs: one that could not may still look at it. They may
 // use it when all have done so; if one of them could not, the others call Undo.
-func (s *Shelf) Take(part int, nodes []int) (isClean, ok bool) {
+func (s *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.parts[part]
@@ -87,7 +87,7 @@ func (s *Shelf) Take(part int, nodes []int) (isClean, ok bool) {
 }
 
 // Undo gives a part back that nobody has used.
-func (s *Shelf) Undo(part int) {
+func (s *Allocator) Undo(part int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.parts[part]
@@ -95,7 +95,7 @@ func (s *Shelf) Undo(part int) {
 }
 
 // Forget says that some nodes look at nothing any more, as their processes have ended.
-func (s *Shelf) Forget(nodes []int) {
+func (s *Allocator) Forget(nodes []int) {
 	isOne := func(n int) bool { return slices.Contains(nodes, n) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Shelf) Forget(nodes []int) {
 }
 
 // Return gives a part back.
-func (s *Shelf) Return(part int) {
+func (s *Allocator) Return(part int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts[part].used = false

@@ -1,12 +1,12 @@
 // Package selector knows how the collectives of a communicator are carried out:
 // by which algorithm, on how many channels, over links or on a board.
 //
-// Most callers make a Book for a communicator and ask it for the Recipe of each
-// call. Ranks whose Books are made alike get Recipes that go together; the
+// Most callers make a Selector for a communicator and ask it for the Recipe of each
+// call. Ranks whose Selectors are made alike get Recipes that go together; the
 // fingerprint in one says how the call is carried out, so that ranks whose settings
 // differ notice.
 //
-// A Book may be used by several goroutines. Settings that change while one asks
+// A Selector may be used by several goroutines. Settings that change while one asks
 // for a Recipe count for it or not; it is for the caller to see to it that they
 // change between the same calls on all ranks.
 package selector
@@ -65,8 +65,8 @@ type programKey struct {
 	inPlace bool
 }
 
-// A Book has the recipes of a communicator.
-type Book struct {
+// A Selector has the recipes of a communicator.
+type Selector struct {
 	rank, size int
 	pool       *bufpool.Pool
 
@@ -78,10 +78,10 @@ type Book struct {
 	shared   map[programKey]*shmexec.Program
 }
 
-// New makes the Book of a rank. The Tuner says how tasks are carried out over
+// New makes the Selector of a rank. The Tuner says how tasks are carried out over
 // links, the same on all ranks.
-func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
-	b := &Book{
+func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
+	b := &Selector{
 		rank: rank, size: size, pool: pool,
 		programs: make(map[programKey]*linkexec.Program), shared: make(map[programKey]*shmexec.Program),
 	}
@@ -90,7 +90,7 @@ func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
 }
 
 // Recipe is how a task is carried out.
-func (b *Book) Recipe(t *Task) *exec.Recipe {
+func (b *Selector) Recipe(t *Task) *exec.Recipe {
 	how, p := b.how.Load(), b.last[t.Kind].Load()
 	if p == nil || p.how != how || p.task != *t {
 		p = &page{how, *t, b.prepare(how, *t)}
@@ -99,7 +99,7 @@ func (b *Book) Recipe(t *Task) *exec.Recipe {
 	return &p.recipe
 }
 
-func (b *Book) prepare(how *settings, t Task) exec.Recipe {
+func (b *Selector) prepare(how *settings, t Task) exec.Recipe {
 	choice := b.choose(how, t)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
@@ -131,7 +131,7 @@ func (b *Book) prepare(how *settings, t Task) exec.Recipe {
 
 // choose is what the settings say of a task, but over links if the vector is too
 // long for the board.
-func (b *Book) choose(how *settings, t Task) cost.Choice {
+func (b *Selector) choose(how *settings, t Task) cost.Choice {
 	need := b.need(t)
 	c := how.choose(need)
 	if c.Shared && !b.fits(how, t, c) {
@@ -142,18 +142,18 @@ func (b *Book) choose(how *settings, t Task) cost.Choice {
 
 // fits reports whether a fingerprint has room for the number of pieces in which
 // a task is carried out on the board.
-func (b *Book) fits(how *settings, t Task, c cost.Choice) bool {
+func (b *Selector) fits(how *settings, t Task, c cost.Choice) bool {
 	p := b.sharedProgram(t, c)
 	pieces := b.pieces(how, t, p)
 	return pieces <= math.MaxUint16
 }
 
 // pieces is into how many pieces a vector is cut for the board.
-func (b *Book) pieces(how *settings, t Task, p *shmexec.Program) int {
+func (b *Selector) pieces(how *settings, t Task, p *shmexec.Program) int {
 	return p.Pieces(t.layout(), how.board.PieceBytes())
 }
 
-func (b *Book) need(t Task) cost.Need {
+func (b *Selector) need(t Task) cost.Need {
 	n := cost.Need{
 		Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem,
 		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
@@ -172,7 +172,7 @@ func (t Task) layout() exec.Layout {
 }
 
 // program returns the plan of this rank, compiled for links.
-func (b *Book) program(t Task, choice cost.Choice) *linkexec.Program {
+func (b *Selector) program(t Task, choice cost.Choice) *linkexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +189,7 @@ func (b *Book) program(t Task, choice cost.Choice) *linkexec.Program {
 }
 
 // sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Book) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
+func (b *Selector) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()
