@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// AreasMax is how many boards a node can take part in at a time.
+// AreasMax is the number of boards that a node can have at a time.
 const AreasMax = 32
 
-// A Allocator says which of a node's areas are boards. Each of these parts of its memory
-// is for one communicator, and is used again when its ranks have parted:
-// by a communicator that has all of them, so that whoever could still look at
-// what was there takes part in the vote for it; but for nodes that are known to look
-// at nothing any more. It may be used by several goroutines.
+// An Allocator allocates a node's areas to boards. Each of these parts of its memory
+// is for one communicator at a time. A part that was used before can be used again by a
+// communicator that contains all nodes of the earlier one, so that every node that could
+// still read the old contents takes part in the vote; nodes that are known to have
+// stopped need not. It may be used by several goroutines.
 type Allocator struct {
 	mu    sync.Mutex
 	parts [AreasMax]part
@@ -20,22 +20,21 @@ type Allocator struct {
 
 type part struct {
 	used   bool
-	before []int // the nodes that had it, in order; nil if nobody has
-	undone []int // what before was until it was last taken
+	before []int // the nodes that used it, in order; nil if none has
+	undone []int // the value of before until the part was last taken
 }
 
-// The votes for a part, the best first. The largest of all nodes' counts. A part
-// that was used by the same nodes is the best: any other can then be of use to
-// more communicators.
+// The votes for a part, the best first. The largest vote of all nodes decides. A part
+// that was used by the same nodes is the best: other parts fit more communicators.
 const (
-	same uint8 = iota // it was used by just these nodes
+	same uint8 = iota // it was used by exactly these nodes
 	clean
 	dirty // it was used by some of them
 	taken
 )
 
-// Ballot is a vote of this node for each part, for a communicator of so many
-// nodes, which are numbers that this node has given them.
+// Ballot returns this node's vote for each part, for a communicator of these nodes,
+// which are this node's numbers for them.
 func (s *Allocator) Ballot(nodes []int) []uint8 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +57,8 @@ func (p *part) vote(nodes []int) uint8 {
 	return same
 }
 
-// Choose is the part on which all votes together fall, if there is one: of
-// several that are as good the first from some part on.
+// Choose returns the part that is chosen by all votes together, if there is one: of
+// several that are equally good the first one, counted from a part on.
 func Choose(votes []uint8, from int) (part int, ok bool) {
 	best := slices.Min(votes)
 	for i := range votes {
@@ -71,9 +70,10 @@ func Choose(votes []uint8, from int) (part int, ok bool) {
 }
 
 // Take takes the part that was chosen, unless another communicator of this node
-// has had it since the vote. If it is not clean, it has to be cleared, as soon as
-// all nodes have taken theirs: one that could not may still look at it. They may
-// use it when all have done so; if one of them could not, the others call Undo.
+// has taken it since the vote. A part that is not clean has to be cleared when
+// all nodes have taken theirs: a node that could not may still read it. The nodes may
+// use the part when all have cleared theirs; if one of them could not take its part, the
+// others call Undo.
 func (s *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
 	return v == clean, true
 }
 
-// Undo gives a part back that nobody has used.
+// Undo gives a part back that was not used.
 func (s *Allocator) Undo(part int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,8 @@ func (s *Allocator) Undo(part int) {
 	p.used, p.before = false, p.undone
 }
 
-// Forget says that some nodes look at nothing any more, as their processes have ended.
+// Forget says that the processes of some nodes have ended, so that they read no part any
+// more.
 func (s *Allocator) Forget(nodes []int) {
 	isOne := func(n int) bool { return slices.Contains(nodes, n) }
 	s.mu.Lock()
