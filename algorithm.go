@@ -31,7 +31,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.book.Ways(kind, bytes, c.canonical(kind)) {
+	for _, w := range c.selector.Ways(kind, bytes, c.canonical(kind)) {
 		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Shared, time.Duration(w.Seconds * float64(time.Second))})
 	}
 	return list, nil
@@ -46,6 +46,6 @@ func (c *Comm) Pin(algorithms ...string) error {
 	if err != nil {
 		return opError("pin", fmt.Errorf("%w: %w", ErrConfig, err))
 	}
-	c.book.Pin(pins)
+	c.selector.Pin(pins)
 	return nil
 }

@@ -214,7 +214,7 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 		return nil, opError(t.name(), err)
 	}
 	t.Canonical = c.canonical(t.Kind) && t.Op != 0
-	work := exec.Work{Recipe: c.book.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
+	work := exec.Work{Recipe: c.selector.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
 	t.place(&work)
 	op, err := c.comm.Start(&work)
 	if err != nil {

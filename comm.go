@@ -32,10 +32,10 @@ func (id NodeID) String() string { return membership.NodeID(id).String() }
 // A collective that fails on one rank ends the communicator on all of them:
 // operations in progress and later ones return an error with the reason.
 type Comm struct {
-	impl *comm.Comm
-	comm *engine.Comm   // impl.Engine, which every operation needs
-	book *selector.Book // impl.Book, likewise
-	node *nodeState
+	impl     *comm.Comm
+	comm     *engine.Comm       // impl.Engine, which every operation needs
+	selector *selector.Selector // impl.Selector, likewise
+	node     *nodeState
 
 	children atomic.Uint64 // splits
 	flights  overlap.Flights
@@ -84,7 +84,7 @@ func (n *nodeState) first(ctx context.Context, view membership.View) (*Comm, err
 
 // wrap makes the public communicator of one that has been built.
 func (n *nodeState) wrap(c *comm.Comm) *Comm {
-	return &Comm{impl: c, comm: c.Engine, book: c.Book, node: n}
+	return &Comm{impl: c, comm: c.Engine, selector: c.Selector, node: n}
 }
 
 // Rank is the rank of this node: 0 ≤ Rank < Size.

@@ -28,10 +28,10 @@ import (
 // A Comm is a communicator: an ordered set of ranks of one view, with the engine that
 // carries out their operations. This node is one of the ranks.
 type Comm struct {
-	View   *ViewContext
-	Engine *engine.Comm
-	Book   *selector.Book
-	Calls  *rpc.Service
+	View     *ViewContext
+	Engine   *engine.Comm
+	Selector *selector.Selector
+	Calls    *rpc.Service
 
 	Rank  int
 	Ranks []int             // by rank, the rank in the view
@@ -81,7 +81,7 @@ func (c *Comm) Close() {
 			c.View.settle(c.Calls)
 		}
 		if c.reached.Part != negotiate.NoPart {
-			c.View.shelf.Return(c.reached.Part)
+			c.View.allocator.Return(c.reached.Part)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func translated(err error) error {
 // build is New, with a buildError in place of a translated one.
 func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
-		View: v, Rank: rank, Ranks: ranks, Book: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
+		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
 		reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
 	for _, r := range ranks {
@@ -183,8 +183,8 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
-		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.found, Book: c.Book,
-		Timeout: v.patience, Shelf: v.shelf, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
+		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.found, Selector: c.Selector,
+		Timeout: v.patience, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
 		Pool: NewPool(""), // The memory of the votes is not kept.
 	})
 	if err != nil {
@@ -192,7 +192,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		return nil, &buildError{c, err}
 	}
 	c.Engine.Spread(c.machine())
-	c.Book.Pin(v.pins)
+	c.Selector.Pin(v.pins)
 	if err := c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links)); err != nil {
 		c.Close()
 		return nil, err

@@ -51,13 +51,13 @@ type Errors interface {
 type Factory struct {
 	Pool *bufpool.Pool // of all communicators
 
-	mesh    *mesh.Mesh
-	network cost.Network
-	shelf   *shmexec.Shelf
-	pins    map[plan.Collective]selector.Pin
-	config  Config
-	errors  Errors
-	log     *slog.Logger
+	mesh      *mesh.Mesh
+	network   cost.Network
+	allocator *shmexec.Allocator
+	pins      map[plan.Collective]selector.Pin
+	config    Config
+	errors    Errors
+	log       *slog.Logger
 
 	last membership.View // of the newest communicator of the world
 	// found is by the first world: it is the same on all nodes of each later view
@@ -81,7 +81,7 @@ type ViewContext struct {
 func NewFactory(cfg Config) (*Factory, error) {
 	pins, err := selector.ParsePins(cfg.Algorithms)
 	return &Factory{
-		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, shelf: new(shmexec.Shelf), pins: pins,
+		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
 		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
 	}, err
 }

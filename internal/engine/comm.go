@@ -322,8 +322,8 @@ func (c *Comm) peerChanged(p *PeerChange) {
 	c.carryOut(fx)
 }
 
-// peerLeft ends what needs a peer that has left after a collective, all of whose frames
-// have arrived. If a later collective needs it the communicator is revoked. If its link
+// peerLeft ends calls that need a peer that has left after a collective. All frames of the
+// peer have arrived. If a later collective needs it the communicator is revoked. If its link
 // stands, payloads that were granted, on either side, are still carried out.
 func (c *Comm) peerLeft(peer int, after uint64, linkEnded bool) {
 	fx := new(effects)

@@ -55,8 +55,8 @@ func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *C
 	return c
 }
 
-// Decline drops a communicator that this node was to make with others, and will
-// not: what has arrived for it by now, and what still will.
+// Decline drops a communicator that this node will not make, although others do, with
+// all frames that have arrived, or will arrive, for it.
 func (e *Engine) Decline(id uint64) {
 	c := e.adopt(id)
 	c.end(ErrClosed)

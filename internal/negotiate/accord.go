@@ -42,7 +42,7 @@ const NoPart = -1
 
 // Areas is how many areas of memory a node shares with others of its host, one for each
 // communicator. What none uses costs nothing.
-const Areas = shmexec.ShelfSize
+const Areas = shmexec.AreasMax
 
 // AreaSize is the length of each in bytes.
 func AreaSize() int { return shmexec.AreaSize(PieceBytes) }
@@ -63,12 +63,12 @@ type Config struct {
 	// Timeout is how long ranks wait for others that do not come, which are then
 	// named in an engine.TimeoutError. 0 is for ever.
 	Timeout time.Duration
-	// Book is told how collectives are carried out.
-	Book *selector.Book
-	// Shelf is that of the node, and SameProcess says that its memory is shared
+	// Selector is told how collectives are carried out.
+	Selector *selector.Selector
+	// Allocator is that of the node, and SameProcess says that its memory is shared
 	// by goroutines of this process alone. Gone are the numbers of nodes that use no
 	// memory of others any more.
-	Shelf       *shmexec.Shelf
+	Allocator   *shmexec.Allocator
 	SameProcess bool
 	Gone        []int
 	Pool        *bufpool.Pool // lends memory for the votes
@@ -104,7 +104,7 @@ type Accord struct {
 	Known Finding
 
 	// Part is the part of the shared memory that the communicator has, which
-	// goes back to the Shelf when it ends, or NoPart.
+	// goes back to the Allocator when it ends, or NoPart.
 	Part  int
 	Found Finding // that of Known where that is for the same way
 }
@@ -116,8 +116,8 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	if size == 1 {
 		return a, nil
 	}
-	v := voters{comm: cfg.Vote, book: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
-	cfg.Shelf.Forget(cfg.Gone)
+	v := voters{comm: cfg.Vote, selector: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+	cfg.Allocator.Forget(cfg.Gone)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	if mem != nil {
 		defer func() {
@@ -127,7 +127,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 		}()
 	}
 	ballot := append(cfg.Ways.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
-	ballot = append(ballot, cfg.Shelf.Ballot(nodes)...)
+	ballot = append(ballot, cfg.Allocator.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
 	if err := v.most(ctx, ballot); err != nil {
@@ -142,9 +142,9 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 		return a, cfg.failed(ctx, err)
 	}
 	if tuner := ways.Tuner(cfg.Hosts, a.Found.Links); tuner != nil {
-		cfg.Book.SetTuner(tuner)
+		cfg.Selector.SetTuner(tuner)
 	}
-	cfg.Book.UseHosts(cfg.Hosts)
+	cfg.Selector.UseHosts(cfg.Hosts)
 	if level == apart {
 		return a, nil
 	}
@@ -156,7 +156,7 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 	}
 	b := shmexec.New(mem.config(cfg, a.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseBoard(b)
-	cfg.Book.UseBoard(b)
+	cfg.Selector.UseBoard(b)
 	return a, nil
 }
 
@@ -170,9 +170,9 @@ const sharings = 8
 // the same memory.
 func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []int, mem *memory) (part int, err error) {
 	for try := range sharings {
-		part, ok := shmexec.Choose(votes, int(cfg.Comm.ID()>>(8*try)%shmexec.ShelfSize)*min(1, try))
+		part, ok := shmexec.Choose(votes, int(cfg.Comm.ID()>>(8*try)%shmexec.AreasMax)*min(1, try))
 		if !ok {
-			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", shmexec.ShelfSize)
+			cfg.Log.Info("no shared memory is left for a communicator: too many are open, or others of these ranks were", "most", shmexec.AreasMax)
 			return NoPart, nil
 		}
 		took, all, err := v.take(ctx, cfg, part, nodes, mem)
@@ -180,12 +180,12 @@ func (v voters) share(ctx context.Context, cfg Config, votes []uint8, nodes []in
 		case err == nil && all:
 			return part, nil
 		case took && err != nil:
-			cfg.Shelf.Return(part)
+			cfg.Allocator.Return(part)
 		case took:
-			cfg.Shelf.Undo(part)
+			cfg.Allocator.Undo(part)
 		}
 		if err == nil {
-			votes = cfg.Shelf.Ballot(nodes)
+			votes = cfg.Allocator.Ballot(nodes)
 			err = v.most(ctx, votes)
 		}
 		if err != nil {
@@ -208,9 +208,9 @@ const (
 // missed it may still look at it, since it has voted before the others came to
 // the vote, for whom a communicator has come and gone meanwhile.
 func (v voters) take(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (took, all bool, err error) {
-	isClean, took := cfg.Shelf.Take(part, nodes)
+	isClean, took := cfg.Allocator.Take(part, nodes)
 	if took && !mem.reserveCounters(part, cfg.Log) {
-		cfg.Shelf.Undo(part)
+		cfg.Allocator.Undo(part)
 		took = false
 	}
 	worst := []uint8{missed}
@@ -258,9 +258,9 @@ func nodesOf(links []*link.Link) (nodes []int) {
 
 // voters are the ranks that vote, on a communicator of their own.
 type voters struct {
-	comm    *engine.Comm
-	book    *selector.Book
-	timeout time.Duration
+	comm     *engine.Comm
+	selector *selector.Selector
+	timeout  time.Duration
 }
 
 // fixed always chooses the all-reduce of an index. The first one is sound for
@@ -279,7 +279,7 @@ func (v voters) most(ctx context.Context, votes []uint8) error {
 
 func (v voters) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
 	task := selector.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
-	return v.run(ctx, exec.Work{Recipe: v.book.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
+	return v.run(ctx, exec.Work{Recipe: v.selector.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
 }
 
 func (v voters) run(ctx context.Context, w exec.Work) error {

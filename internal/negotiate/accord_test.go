@@ -31,18 +31,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A world is nodes of one process that are linked to each other.
 type world struct {
-	meshes  []*mesh.Mesh
-	links   [][]*link.Link // of each node
-	hosts   []string       // of each node
-	shelves []shmexec.Shelf
-	pool    *bufpool.Pool
+	meshes     []*mesh.Mesh
+	links      [][]*link.Link // of each node
+	hosts      []string       // of each node
+	allocators []shmexec.Allocator
+	pool       *bufpool.Pool
 }
 
 // newWorld links nodes that share as much memory as sizes say.
 func newWorld(t *testing.T, sizes ...int) *world {
 	t.Helper()
 	n := len(sizes)
-	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), shelves: make([]shmexec.Shelf, n)}
+	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), allocators: make([]shmexec.Allocator, n)}
 	var err error
 	if w.pool, err = bufpool.New(bufpool.Config{}); err != nil {
 		t.Fatal(err)
@@ -162,9 +162,9 @@ func (w *world) party(id uint64, nodes []int, rank int, way cost.Way, log *slog.
 		}
 		p.Trial = e.NewComm(id+2<<32, slices.Index(tried, rank), some)
 	}
-	p.Rank, p.Hosts, p.Shelf, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.shelves[p.node], w.pool, log
+	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
 	p.SameProcess = true
-	p.Book = selector.New(rank, len(nodes), w.pool, cost.New(cost.QUIC()))
+	p.Selector = selector.New(rank, len(nodes), w.pool, cost.New(cost.QUIC()))
 	return p
 }
 
@@ -204,7 +204,7 @@ func (p *party) reach(ctx context.Context) error {
 func (p *party) close() {
 	p.Comm.Close()
 	if p.part != NoPart {
-		p.Shelf.Return(p.part)
+		p.Allocator.Return(p.part)
 	}
 }
 
@@ -218,7 +218,7 @@ func closeAll(parties []*party) {
 func (p *party) sum(ctx context.Context, count int) error {
 	task := selector.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
 	work := exec.Work{
-		Recipe: p.Book.Recipe(&task),
+		Recipe: p.Selector.Recipe(&task),
 		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
 	}
 	op, err := p.Comm.Start(&work)
@@ -273,7 +273,7 @@ func needs(size int) (list []cost.Need) {
 // all ranks.
 func choicesOf(p *party) (list []string) {
 	for _, need := range needs(p.Comm.Size()) {
-		c := p.Book.Tuner().Choose(need)
+		c := p.Selector.Tuner().Choose(need)
 		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in memory %v, in %v seconds",
 			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Shared, c.Seconds))
 	}

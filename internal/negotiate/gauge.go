@@ -40,7 +40,7 @@ func (v voters) gauge(ctx context.Context, way cost.Way, cfg Config) (l cost.Lin
 	}
 	var least [2]float64
 	if cfg.Trial != nil {
-		t := voters{comm: cfg.Trial, book: selector.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+		t := voters{comm: cfg.Trial, selector: selector.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 		if least, err = t.measure(ctx); err != nil {
 			err = amongAll(err, ranks)
 			v.comm.Cancel(err) // Others wait there for this rank.
@@ -96,9 +96,9 @@ func (v voters) measure(ctx context.Context) (least [2]float64, err error) {
 // try is how many seconds a trial takes. A single all-reduce tells little: a rank
 // that is late finds that others have done their part.
 func (v voters) try(ctx context.Context, t cost.Trial) (float64, error) {
-	before := v.book.Tuner()
-	defer v.book.SetTuner(before)
-	v.book.SetTuner(fixed(t.Index))
+	before := v.selector.Tuner()
+	defer v.selector.SetTuner(before)
+	v.selector.SetTuner(fixed(t.Index))
 	data, least := make([]byte, t.Bytes), math.Inf(1)
 	for range t.Rows {
 		start := time.Now()

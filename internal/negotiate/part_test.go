@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 	w := shared(t, 2)
 	var open [][]*party
 	used := make(map[int]bool)
-	for i := range shmexec.ShelfSize {
+	for i := range shmexec.AreasMax {
 		parties := w.reach(t, uint64(10+i), ranks(2), cost.Memory)
 		alike(t, parties, true)
 		if p := parties[0].part; used[p] {
@@ -63,7 +63,7 @@ func TestParts(t *testing.T) {
 func TestPartsAreCleared(t *testing.T) {
 	w := shared(t, 3)
 	id, again := uint64(10), 0
-	for round := range shmexec.ShelfSize {
+	for round := range shmexec.AreasMax {
 		for _, nodes := range [][]int{{0, 1}, {2, 0}, {1, 2}, {0, 1, 2}, {2, 1, 0}} {
 			id++
 			parties := w.reach(t, id, nodes, cost.Memory)
@@ -76,7 +76,7 @@ func TestPartsAreCleared(t *testing.T) {
 			closeAll(parties)
 		}
 	}
-	if again < shmexec.ShelfSize {
+	if again < shmexec.AreasMax {
 		t.Errorf("only %d communicators got memory that others had before", again)
 	}
 }
@@ -258,9 +258,9 @@ func TestDeathWhileLinksAreMeasured(t *testing.T) {
 // allParts checks that no part of the memory has got lost.
 func allParts(t *testing.T, w *world, nodes []int) {
 	t.Helper()
-	for i := range shmexec.ShelfSize {
+	for i := range shmexec.AreasMax {
 		if got := w.reach(t, uint64(500+i), nodes, cost.Memory); got[0].part == NoPart {
-			t.Fatalf("only %d of %d parts are there", i, shmexec.ShelfSize)
+			t.Fatalf("only %d of %d parts are there", i, shmexec.AreasMax)
 		}
 	}
 }

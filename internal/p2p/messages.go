@@ -47,8 +47,8 @@ type Config struct {
 	Clock    Clock
 }
 
-// Messages are those of one communicator: what is being sent and received, and what
-// has arrived and waits for a receive.
+// Messages are the messages of one communicator: sends and receives under way, and
+// messages that have arrived and wait for a receive.
 //
 // Frames may arrive before Open, and are kept. A transition happens under the lock and
 // returns effects, which perform carries out without it.
@@ -194,8 +194,8 @@ func (m *Messages) Await() {
 	}
 }
 
-// Leave ends what needs a rank that has left, for which err is the reason. What it
-// has sent has arrived. If its link has ended, payloads under way fail, too; otherwise
+// Leave ends calls that need a rank that has left, with err. All its messages have
+// arrived. If its link has ended, payloads under way fail, too; otherwise
 // those that were granted are still carried out.
 func (m *Messages) Leave(rank int, err error, linkEnded bool) (fx Effects) {
 	m.mu.Lock()

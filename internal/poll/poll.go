@@ -127,7 +127,7 @@ func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, 
 	return pollings, busy
 }
 
-// spin reads what arrives, and writes what can be written, until polling takes too
+// spin reads arrivals, and writes payloads that were granted, until polling takes too
 // long. It reports whether ended had a value.
 func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []link.Polling) bool {
 	p.Place.Judge()

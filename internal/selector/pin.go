@@ -85,7 +85,7 @@ func join[T any](list []T, name func(T) string) string {
 	return strings.Join(names, ", ")
 }
 
-// PlanName is how a fingerprint says that a call is carried out.
+// PlanName describes the choice that a fingerprint contains.
 func PlanName(k plan.Collective, index, channels int) string {
 	list := plan.AlgorithmsOn(k, plan.Hosts{})
 	switch at := index &^ sharedPlan; {

@@ -21,8 +21,8 @@ func index(t *testing.T, k plan.Collective, name string) int {
 	return i
 }
 
-// pin fixes how a Book carries collectives out.
-func pin(t *testing.T, b *Book, list ...string) {
+// pin fixes how a Selector carries collectives out.
+func pin(t *testing.T, b *Selector, list ...string) {
 	t.Helper()
 	pins, err := ParsePins(list)
 	if err != nil {
@@ -36,7 +36,7 @@ func pin(t *testing.T, b *Book, list ...string) {
 // for such a call.
 func TestPinsOverLinks(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	pin(t, b, "all_reduce=ring/4", "scatter=direct")
 	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
@@ -57,7 +57,7 @@ func TestPinsOverLinks(t *testing.T) {
 		t.Error("an algorithm for shared memory goes over links")
 	}
 	pin(t, b)
-	if got, want := b.Recipe(new(sum(1000))).Call, newBook(t, 4).Recipe(new(sum(1000))).Call; got != want {
+	if got, want := b.Recipe(new(sum(1000))).Call, newSelector(t, 4).Recipe(new(sum(1000))).Call; got != want {
 		t.Errorf("without pins: %+v, want %+v", got, want)
 	}
 }
@@ -66,7 +66,7 @@ func TestPinsOverLinks(t *testing.T) {
 // channels never does.
 func TestPinsOnABoard(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	b.UseBoard(newBoard(4))
 	pin(t, b, "all_reduce=ring")
 	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan || w.Executor != exec.Shared {
@@ -97,7 +97,7 @@ func TestPinsOnHosts(t *testing.T) {
 	}
 	h := plan.HostsOf([]string{"a", "b", "a", "b"})
 	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	b.Pin(pins)
 	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) == ring {
 		t.Error("taken although no host is known")
@@ -139,7 +139,7 @@ func TestMalformedPins(t *testing.T) {
 // TestPinsChangeWhileOthersAsk: each gets Work of the old pins or of the new
 // ones, and when they have changed no Work of the old ones is left.
 func TestPinsChangeWhileOthersAsk(t *testing.T) {
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	b.UseBoard(newBoard(4))
 	ring, direct := index(t, plan.AllReduce, "ring"), index(t, plan.AllReduce, "direct")
 	pin(t, b, "all_reduce=ring")

@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Tuner says how tasks can be carried out, the same on all ranks: see
+// A Tuner chooses how tasks are carried out, the same on all ranks: see
 // cost.Tuner.
 type Tuner interface {
 	Choose(n cost.Need) cost.Choice
@@ -16,34 +16,34 @@ type Tuner interface {
 	Way(n cost.Need, index, channels int) (c cost.Choice, ok bool)
 }
 
-// A Chooser is a Tuner that knows of nothing but its choice.
+// A Chooser is a Tuner with a single option.
 type Chooser func(cost.Need) cost.Choice
 
 // Choose calls f.
 func (f Chooser) Choose(n cost.Need) cost.Choice { return f(n) }
 
-// Ways are the choice alone.
+// Ways returns the choice.
 func (f Chooser) Ways(n cost.Need) []cost.Choice { return []cost.Choice{f(n)} }
 
-// Way is the choice, if it is of this index and so many channels.
+// Way returns the choice, if it has this index and number of channels.
 func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) {
 	c = f(n)
 	return c, c.Index == index && (channels == 0 || c.Channels == channels)
 }
 
-// settings say how tasks are carried out. They are never changed, but replaced
-// by others, so that what was prepared for some of them can tell.
+// settings say how tasks are carried out. They are immutable, and replaced as a whole, so
+// that a cached recipe can be compared with the settings that it was made for.
 type settings struct {
 	tuner Tuner
-	links Tuner // where tuner is for the board
+	links Tuner // for links, if tuner is for the board
 	board *shmexec.Board
-	bare  int // bytes from which links may be chosen although there is a board
+	bare  int // the size in bytes from which links may be chosen although there is a board
 	hosts plan.Hosts
 	pins  map[plan.Collective]Pin
 }
 
 // change replaces the settings.
-func (b *Book) change(f func(s *settings)) {
+func (b *Selector) change(f func(s *settings)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := *b.how.Load()
@@ -51,20 +51,20 @@ func (b *Book) change(f func(s *settings)) {
 	b.how.Store(&s)
 }
 
-// Tuner is what says how tasks are carried out.
-func (b *Book) Tuner() Tuner { return b.how.Load().tuner }
+// Tuner returns the Tuner in use.
+func (b *Selector) Tuner() Tuner { return b.how.Load().tuner }
 
-// SetTuner has t say so from now on.
-func (b *Book) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
+// SetTuner replaces the Tuner.
+func (b *Selector) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
 
-// bareMin is from how many bytes on ranks of one process may use links: there a long
+// bareMin is the size from which ranks of one process may use links: there a long
 // message is copied once, from one vector to the other, and on a board twice.
 const bareMin = 1 << 20
 
 // UseBoard has tasks carried out on a board from now on, save for vectors that
 // are too long for it. Ranks of one process have those of bareMin and more carried out
 // over links where that is cheaper.
-func (b *Book) UseBoard(shared *shmexec.Board) {
+func (b *Selector) UseBoard(shared *shmexec.Board) {
 	b.change(func(s *settings) {
 		s.links, s.tuner, s.board = s.tuner, cost.NewShared(cost.Host(shared.PieceBytes(), shared.Processors())), shared
 		if s.bare = math.MaxInt; shared.Within() {
@@ -74,15 +74,15 @@ func (b *Book) UseBoard(shared *shmexec.Board) {
 }
 
 // UseHosts tells which ranks are on one host, for the algorithms that need it.
-func (b *Book) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
+func (b *Selector) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
 
 // Pin fixes how collectives are carried out, where that is possible: not for
 // other ranks than an algorithm is for, nor if the operands have an order that
 // it does not keep. Where there is a board, a pin without a number of channels
 // means the board, and links only for what cannot run there.
-func (b *Book) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
+func (b *Selector) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
 
-// choose says how something is carried out.
+// choose returns how a collective is carried out.
 func (s *settings) choose(n cost.Need) cost.Choice {
 	if p, ok := s.pins[n.Collective]; ok && s.board != nil && p.Channels == 0 {
 		if c, ok := s.tuner.Way(n, p.Index, 0); ok {
@@ -101,7 +101,7 @@ func (s *settings) choose(n cost.Need) cost.Choice {
 	return c
 }
 
-// chooseLinks says so for what has to go over links.
+// chooseLinks does the same for a collective that has to run over links.
 func (s *settings) chooseLinks(n cost.Need) cost.Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
@@ -116,7 +116,7 @@ func (s *settings) overLinks() Tuner {
 	return s.tuner
 }
 
-// pinnedLinks is what is pinned, over links, where that can be.
+// pinnedLinks returns the pinned choice over links, if that can be carried out.
 func (s *settings) pinnedLinks(n cost.Need) (c cost.Choice, ok bool) {
 	p, ok := s.pins[n.Collective]
 	if !ok {

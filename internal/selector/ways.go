@@ -8,11 +8,11 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// Ways are all ways to carry out a collective of so many bytes, of the vector or
-// of all blocks together: first what becomes of such a Task, with regard to
+// Ways returns all choices for a collective of so many bytes, of the vector or
+// of all blocks together: first the one that is made for such a Task, with regard to
 // pins, then the others, on the board and over links, the cheapest by the model
-// first. Every one can be pinned. Canonical is that of the Task.
-func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice {
+// first. Each can be pinned. Canonical is that of the Task.
+func (b *Selector) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice {
 	t := b.taskOf(k, bytes)
 	t.Canonical = canonical
 	how, need := b.how.Load(), b.need(t)
@@ -27,7 +27,7 @@ func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice 
 	i := slices.IndexFunc(ways, func(c cost.Choice) bool { return c.Index == first.Index && c.Shared == first.Shared })
 	if i >= 0 {
 		if ways[i].Channels == first.Channels {
-			first = ways[i] // Its time is that of this length, and not of one like it.
+			first = ways[i] // Its time is that of this size, not of a similar one.
 		}
 		ways = slices.Delete(ways, i, i+1)
 	}
@@ -35,7 +35,7 @@ func (b *Book) Ways(k plan.Collective, bytes int, canonical bool) []cost.Choice 
 }
 
 // taskOf is a Task of the usual kind.
-func (b *Book) taskOf(k plan.Collective, bytes int) Task {
+func (b *Selector) taskOf(k plan.Collective, bytes int) Task {
 	t := Task{Kind: k, Elem: 1, Count: bytes}
 	switch k {
 	case plan.Barrier:

@@ -34,7 +34,7 @@ func nameOf(w cost.Choice) string {
 func TestWaysBeginWithWhatIsDone(t *testing.T) {
 	const size = 4
 	for _, onBoard := range []bool{false, true} {
-		b := newBook(t, size)
+		b := newSelector(t, size)
 		if onBoard {
 			b.UseBoard(newBoard(size))
 		}
@@ -74,7 +74,7 @@ func compare(t *testing.T, number uint8, way cost.Choice) {
 // TestWaysAreInOrder: behind the first the cheapest come first, on the board and
 // over links, and none comes twice.
 func TestWaysAreInOrder(t *testing.T) {
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	links := len(b.Ways(plan.AllReduce, 1<<20, false))
 	b.UseBoard(newBoard(4))
 	for _, pinned := range [][]string{nil, {"all_reduce=ring/64"}, {"all_reduce=direct"}} {
@@ -101,7 +101,7 @@ func TestWaysAreInOrder(t *testing.T) {
 // TestWaysOfWhatIsTooLong: no way of a vector that is too long for the board is
 // on it.
 func TestWaysOfWhatIsTooLong(t *testing.T) {
-	b := newBook(t, 2)
+	b := newSelector(t, 2)
 	b.UseBoard(newBoard(2))
 	for _, w := range b.Ways(plan.AllReduce, 1<<40, false) {
 		if w.Shared {

@@ -327,7 +327,7 @@ func TestCancelledSplits(t *testing.T) {
 	}
 	worldtest.OnAll(t, world, func(_ int, c *nexar.Comm) error {
 		var shared []bool
-		for range shmexec.ShelfSize {
+		for range shmexec.AreasMax {
 			child, err := c.Dup(t.Context())
 			if err != nil {
 				return err
@@ -339,7 +339,7 @@ func TestCancelledSplits(t *testing.T) {
 			}
 			shared = append(shared, on)
 		}
-		if i := slices.Index(shared, false); i != shmexec.ShelfSize-1 { // The world has a part, too.
+		if i := slices.Index(shared, false); i != shmexec.AreasMax-1 { // The world has a part, too.
 			return fmt.Errorf("%d communicators have shared memory", i)
 		}
 		return nil

@@ -268,7 +268,7 @@ func onBoard(c *nexar.Comm) (bool, error) {
 // links, and all of them work at the same time. When they have been closed, their memory is
 // used again.
 func TestMoreThanShelf(t *testing.T) {
-	const all, most = shmexec.ShelfSize + 8, shmexec.ShelfSize - 1 // The world has a part, too.
+	const all, most = shmexec.AreasMax + 8, shmexec.AreasMax - 1 // The world has a part, too.
 	world := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	for range 2 {
 		worldtest.OnAll(t, world, func(_ int, c *nexar.Comm) error {

@@ -35,7 +35,7 @@ type Effect struct {
 	grant   uint64
 }
 
-// CarryOut does what a transition has returned, and what follows from that. It is the
+// CarryOut carries out an effect, and those that follow from it. It is the
 // only place from which an operation sends frames and touches buffers.
 func (r *Execution) CarryOut(e Effect) {
 	for e.kind != nothing {
@@ -72,7 +72,7 @@ func (r *Execution) perform(e *Effect) {
 	}
 }
 
-// nextLocked ends what e has done and returns what to do next. It makes the moves that
+// nextLocked records the end of e and returns the next effect. It makes the moves that
 // have become ready, has links push what they were given, and completes the operation
 // after the last move.
 func (r *Execution) nextLocked(e *Effect) Effect {

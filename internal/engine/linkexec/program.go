@@ -4,8 +4,8 @@ import "github.com/nexar-go/nexar/internal/plan"
 
 // A Program is a compiled plan: each move knows how many moves it depends on, and
 // which moves depend on it. A move depends on every earlier one that writes what it
-// touches, or touches what it writes, and on no other. So a rank that has what it
-// needs never waits for a round to end.
+// touches, or touches what it writes, and on no other. So a rank never waits
+// for a round to end if the operands of a move are there.
 type Program struct {
 	chunks int
 	moves  []move

@@ -1,23 +1,23 @@
-// Package shmexec carries plans out in memory that all ranks of a host share.
+// Package shmexec carries collectives out in memory that all ranks of a host share.
 //
 // A Board is that memory: each rank has an area that it alone writes and all
-// others read. Instead of sending a message, a rank puts the payload on its own
-// area, once for all who want it, and raises a counter; whoever takes the
-// message waits for the counter and works with the payload where it lies.
-// Nothing is locked and nothing is handed over, so that a rank may die at any
-// instruction without leaving anything but its own area unfinished.
+// others read. Instead of sending a message, a rank writes the payload to its own
+// area, once for all receivers, and raises a counter. A receiver
+// waits for the counter and uses the payload in place.
+// No lock is taken, so that a rank that dies at any
+// instruction leaves nothing unfinished but its own area.
 //
-// Most callers Compile the plans of all ranks once, make a Board with New, and
-// call Run for each collective. The vector is cut into pieces, so that what
+// Most callers Compile the plans of all ranks once, make a Board with New, and give its
+// Executor to the communicator. The vector is cut into pieces, so that what
 // ranks read of the board is still in a cache: a plan runs once for each piece,
 // and a rank may be Depth pieces ahead of those that read from it.
 //
-// Run is called by one goroutine at a time and ends early only if its Poll
-// says so; from then on the Board must not be used. Progress, Waiting,
+// One goroutine at a time runs collectives on a Board. A run ends early only if it fails;
+// from then on the Board must not be used. Progress, Waiting,
 // Left, Finished and Interrupt may be called by any goroutine. Leave gives the
-// memory back, when no Run is under way or to come.
+// memory back, when no collective runs, or will run.
 //
-// What a rank reads of the areas of others is counters, which it compares, and
+// A rank reads counters of other areas, which it compares, and
 // payloads of lengths that it has computed itself: a rank that writes nonsense
 // makes results wrong or others wait, and nothing else.
 package shmexec
@@ -36,7 +36,7 @@ import (
 	"github.com/nexar-go/nexar/internal/spin"
 )
 
-// Depth is how many pieces a rank may be ahead of its readers.
+// Depth is the number of pieces that a rank may be ahead of its readers.
 const Depth = 2
 
 const (
@@ -44,10 +44,10 @@ const (
 
 	// An area begins with these lines. Each is written by one rank, for one
 	// purpose.
-	takenAt  = 0 * line     // how many pieces the rank has finished
+	takenAt  = 0 * line     // the number of pieces that the rank has finished
 	callsAt  = 8            // the number and the fingerprint of its last calls
-	asleepAt = 1 * line     // for which rank it sleeps, plus 1
-	runsAt   = asleepAt + 4 // on which processor it runs, plus 1
+	asleepAt = 1 * line     // the rank that it sleeps for, plus 1
+	runsAt   = asleepAt + 4 // the processor that it runs on, plus 1
 	slotsAt  = 2 * line
 	ringAt   = slotsAt + Depth*line
 
@@ -65,30 +65,30 @@ const (
 // than the one does that processors share.
 const ringPieces = 4
 
-const _ = uint(ringPieces - Depth - 1) // which is how many pieces lie there at a time
+const _ = uint(ringPieces - Depth - 1) // Depth + 1 pieces lie there at a time
 
-// pageBytes is how much memory the system finds at a time.
+// pageBytes is the size of a page of memory.
 const pageBytes = 4 << 10
 
-// callsKept is how many calls of a rank are to be seen, so that those that it
-// is ahead of others do not hide the one that they look for.
+// callsKept is the number of the last calls that a rank shows: it may be ahead of others,
+// which look for an earlier one.
 const callsKept = Depth + 2
 
-// shortMax is how many bytes of payload fit next to the counter.
+// shortMax is the number of bytes of payload that fit next to the counter.
 const shortMax = line - shortAt
 
 // AreaSize is the size of the area of a rank on a Board with so many bytes for
 // the payloads of a piece.
 func AreaSize(pieceBytes int) int { return ringAt + ringPieces*pieceBytes }
 
-// CounterBytes is how many bytes at the beginning of an area hold counters. All
-// ranks may read them from the start.
+// CounterBytes is the number of bytes at the beginning of an area that hold counters.
+// All ranks may read them from the start.
 const CounterBytes = ringAt
 
 // Clear makes an area that was used before ready for another Board. Payloads may stay.
 func Clear(area []byte) { clear(area[:min(ringAt, len(area))]) }
 
-// PieceBytes is how many bytes of payload an area has room for in a piece.
+// PieceBytes returns the number of bytes of payload of a piece that an area has room for.
 func PieceBytes(areaSize int) int {
 	return max(0, (areaSize-ringAt)/ringPieces/line*line)
 }
@@ -112,7 +112,7 @@ type Config struct {
 	// Stream, if not nil, copies past the caches of the processor. What is stored
 	// after that is seen after it.
 	Stream func(dst, src []byte)
-	// Processors is how many processors every rank may use, the same number for
+	// Processors is the number of processors that every rank may use, the same for
 	// all ranks; by default those of this process.
 	Processors int
 	// SameProcess says that all ranks are goroutines of this process.
@@ -125,10 +125,10 @@ type Board struct {
 	n          int
 	pieceBytes int
 	yield      func() // gives the processor to another rank
-	yields     int    // how often before this one sleeps
+	yields     int    // the number of yields before this rank sleeps
 	crowded    bool   // there are more ranks than processors
-	alone      bool   // this rank seems to have a processor for itself
-	waits      int    // that were longer than a few looks
+	alone      bool   // this rank seems to have a processor of its own
+	waits      int    // waits that took more than a few reads
 	yieldTime  time.Duration
 	place      *affinity.Place // nil if all ranks are in this process
 
@@ -136,18 +136,18 @@ type Board struct {
 	takens        []*atomic.Uint32 // of all ranks
 	asleeps       []*atomic.Uint32
 
-	calls  uint32   // that were made
-	count  uint32   // of the posts before the next collective
-	pieces uint32   // that this rank has finished
-	known  []uint32 // pieces that others are known to have finished
-	strips []strip
-	bed    atomic.Pointer[atomic.Uint32] // what this rank sleeps on
+	calls    uint32   // that were made
+	count    uint32   // of the posts before the next collective
+	pieces   uint32   // that this rank has finished
+	known    []uint32 // pieces that others are known to have finished
+	strips   []strip
+	sleepsOn atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
 
 	ring    int // where the next payloads lie that are not short
 	body    int // where those of this piece do
 	stride  int // how far apart they lie
 	room    int // for all of them
-	pen     ntstore.Pen
+	stores  ntstore.Pen
 	touched bool // the ring has memory
 	left    bool
 
@@ -155,7 +155,7 @@ type Board struct {
 	awaited awaited
 }
 
-// awaited is what Run waits for: that a counter of a rank comes to a value.
+// awaited is the value of a counter of a rank that the board waits for.
 type awaited struct {
 	rank  int
 	at    *atomic.Uint32 // nil if it does not wait
@@ -179,7 +179,7 @@ func New(cfg Config) *Board {
 		b.yield, b.yields = spin.Across(), yieldsAcross
 		b.place = b.newPlace()
 	}
-	b.pen = ntstore.New(cfg.Stream)
+	b.stores = ntstore.New(cfg.Stream)
 	b.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {
 		b.pieceBytes = min(b.pieceBytes, PieceBytes(len(area)))
@@ -197,7 +197,7 @@ func (b *Board) find() {
 	b.taken, b.asleep = b.takens[b.cfg.Rank], b.asleeps[b.cfg.Rank]
 }
 
-// newPlace makes the place of this rank. All ranks show theirs to each other.
+// newPlace makes the place of this rank. All ranks show each other their processors.
 func (b *Board) newPlace() *affinity.Place {
 	others := b.words(runsAt)
 	own := others[b.cfg.Rank]
@@ -220,19 +220,19 @@ func (b *Board) newPlace() *affinity.Place {
 // Place is that of this rank, or nil if all ranks are in this process.
 func (b *Board) Place() *affinity.Place { return b.place }
 
-// call is where a rank shows the fingerprint of its so many-th call.
+// call returns where a rank shows the fingerprint of the call with a number.
 func (b *Board) call(rank int, number uint32) *atomic.Uint64 {
 	area := b.cfg.Areas[rank]
 	return (*atomic.Uint64)(unsafe.Pointer(&area[callsAt+8*(number%callsKept)]))
 }
 
-// Processors is how many processors this process may use.
+// Processors returns the number of processors that this process may use.
 func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 
-// Processors is how many processors every rank may use.
+// Processors returns the number of processors that every rank may use.
 func (b *Board) Processors() int { return b.cfg.Processors }
 
-// PieceBytes is how many bytes of payload a rank may post in a piece.
+// PieceBytes returns the number of bytes of payload that a rank may post in a piece.
 func (b *Board) PieceBytes() int { return b.pieceBytes }
 
 // word is the counter at an offset of an area.
@@ -251,13 +251,13 @@ func (b *Board) words(at int) (words []*atomic.Uint32) {
 // slot is where in every area the slot of a piece is.
 func (b *Board) slot(piece uint32) int { return slotsAt + int(piece%Depth)*line }
 
-// turn finds room in every area for the payloads of a piece, where those of the piece
-// before are not, which slower ranks may still read. When the ring comes round, these
+// turn finds room in every area for the payloads of a piece, apart from those of the
+// piece before, which slower ranks may still read. When the ring wraps around, these
 // lie in its second half.
 func (b *Board) turn(room int) error {
-	b.pen.Turn()
+	b.stores.Turn()
 	if !b.touched {
-		if err := b.touch(); err != nil {
+		if err := b.prefault(); err != nil {
 			return &MemoryError{err}
 		}
 	}
@@ -269,9 +269,9 @@ func (b *Board) turn(room int) error {
 	return nil
 }
 
-// touch has the system find memory for the ring, of which nobody reads anything yet:
-// it takes longer to do so page by page, for this rank and for all readers.
-func (b *Board) touch() error {
+// prefault has the system provide memory for the ring, which no rank reads yet: page
+// faults one by one would take longer, for this rank and for all readers.
+func (b *Board) prefault() error {
 	if b.cfg.Reserve != nil {
 		if err := b.cfg.Reserve(); err != nil {
 			return err
@@ -285,7 +285,7 @@ func (b *Board) touch() error {
 	return nil
 }
 
-// Progress is a number that changes as Run makes progress.
+// Progress returns a number that changes as the collective makes progress.
 func (b *Board) Progress() uint64 {
 	p := uint64(b.taken.Load())
 	for s := range uint32(Depth) {
@@ -297,7 +297,7 @@ func (b *Board) Progress() uint64 {
 // Within reports whether all ranks are goroutines of this process.
 func (b *Board) Within() bool { return b.cfg.SameProcess }
 
-// Waiting is the rank that Run waits for, or -1.
+// Waiting returns the rank that the board waits for, or -1.
 func (b *Board) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -307,7 +307,7 @@ func (b *Board) Waiting() int {
 	return b.awaited.rank
 }
 
-// Stuck reports whether Run waits for what a rank will not post: that has
+// Stuck reports whether the board waits for a post that a rank will not make: it has
 // finished all its part up to a mark without it, as part of another call.
 func (b *Board) Stuck(rank int, mark uint32) bool {
 	if !b.Finished(rank, mark) {
@@ -325,11 +325,11 @@ func (b *Board) Finished(rank int, mark uint32) bool {
 	return int32(b.takens[rank].Load()-mark) >= 0
 }
 
-// Left is how many pieces this rank has not finished up to a mark.
+// Left returns the number of pieces up to a mark that this rank has not finished.
 func (b *Board) Left(mark uint32) int { return max(0, int(int32(mark-b.taken.Load()))) }
 
-// Leave gives the memory back, unless it has. What the other methods say stays as it is;
-// they must not be called meanwhile.
+// Leave gives the memory back, once. The other methods return the same as before; they
+// must not be called meanwhile.
 func (b *Board) Leave() {
 	if b.left {
 		return
@@ -350,10 +350,10 @@ func (b *Board) Leave() {
 	}
 }
 
-// Interrupt wakes Run, if it sleeps, so that it calls Poll. If it is just about
-// to sleep it does so after sleepMax at the latest.
+// Interrupt wakes the rank, if it sleeps, so that it notices a failure. If it is just
+// about to sleep it does so after sleepMax at the latest.
 func (b *Board) Interrupt() {
-	if w := b.bed.Load(); w != nil {
+	if w := b.sleepsOn.Load(); w != nil {
 		b.cfg.Wake(w)
 	}
 }

@@ -406,7 +406,7 @@ func TestInterrupt(t *testing.T) {
 			},
 		})
 	}()
-	for b.bed.Load() == nil {
+	for b.sleepsOn.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if got := b.Waiting(); got != 1 {

@@ -142,7 +142,7 @@ func (r *Execution) play(ctx context.Context) (completed bool) {
 	return completed
 }
 
-// played takes the operation off the board, on which it has ended with err.
+// played takes the operation off the board after run has returned err.
 func (r *Execution) played(err error) (completed bool) {
 	x := r.executor
 	x.mu.Lock()
@@ -213,8 +213,7 @@ func (r *Execution) InterruptLocked() {
 	r.executor.board.Interrupt()
 }
 
-// poll ends what runs on the board while it waits, when the operation has failed or its
-// context has ended.
+// poll ends a wait on the board when the operation has failed or its context has ended.
 func (r *Execution) poll(ctx context.Context) error {
 	if r.stopped.Load() {
 		return ErrStopped

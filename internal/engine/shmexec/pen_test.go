@@ -14,8 +14,8 @@ func TestPensPastCaches(t *testing.T) {
 	var past atomic.Int64
 	boards, _ := newBoards(n, 256<<10)
 	for _, b := range boards {
-		b.pen = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
-		b.pen.Pass(1 << 30)
+		b.stores = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
+		b.stores.Pass(1 << 30)
 	}
 	print := uint32(0)
 	for _, c := range plan.Collectives() {

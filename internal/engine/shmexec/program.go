@@ -10,20 +10,20 @@ import (
 // A Program is the plan of one rank made ready for a Board, on which it runs
 // once for each piece of the vector.
 type Program struct {
-	// Posts is how often ranks raise their counter in a piece: as often as
-	// the one that does it most.
+	// Posts is the number of times that a rank raises its counter in a piece: the
+	// largest number of all ranks.
 	Posts int
-	// Units is how many chunks the rank that posts most has on its area.
+	// Units is the number of chunks that the rank that posts most has on its area.
 	Units int
 	// TempLo and TempHi are the chunks of Temp that need memory.
 	TempLo, TempHi int
 	// Single says that every span is a single chunk.
 	Single bool
-	// Chunks is in how many chunks the plan cuts a vector.
+	// Chunks is the number of chunks into which the plan cuts a vector.
 	Chunks int
 
-	steps     []step
-	strangers []int // ranks of which nothing is taken
+	steps  []step
+	unread []int // ranks from which nothing is read
 }
 
 // A step is one thing that a rank does in a piece.
@@ -33,7 +33,7 @@ type step struct {
 	a, b  ref
 	peer  int    // await: whose counter
 	count uint32 // await, post: its value, from the start of the piece
-	strip int    // how many steps from this one on go through the piece strip by strip
+	strip int    // the number of steps from this one on that go through the piece strip by strip
 }
 
 type kind uint8
@@ -53,7 +53,7 @@ type ref struct {
 	unit int // where in it the chunks begin
 }
 
-// A Schedule is when all ranks post what they send, and where it lies.
+// A Schedule has when all ranks post what they send, and where it lies.
 type Schedule struct {
 	plans   []plan.Plan
 	posters []poster
@@ -64,8 +64,8 @@ type Schedule struct {
 
 // NewSchedule makes the Schedule of plans, which are those of all ranks.
 //
-// What is sent is posted as soon as it is there, even if the plan sends it in
-// a later round, and once only however many ranks take it.
+// A payload is posted as soon as it is complete, even if the plan sends it in
+// a later round, and once for all ranks that read it.
 func NewSchedule(plans []plan.Plan) *Schedule {
 	s := &Schedule{plans: plans, posters: make([]poster, len(plans)), single: true}
 	for r := range plans {
@@ -77,7 +77,7 @@ func NewSchedule(plans []plan.Plan) *Schedule {
 	return s
 }
 
-// Units is how many chunks the rank that posts most has on its area.
+// Units returns the number of chunks that the rank that posts most has on its area.
 func (s *Schedule) Units() int { return s.units }
 
 // Compile makes the plan of a rank ready. What is received into Temp stays
@@ -89,7 +89,7 @@ func (s *Schedule) Compile(rank int) *Program {
 	c.strips()
 	for r, posts := range c.known {
 		if posts == 0 && r != rank {
-			p.strangers = append(p.strangers, r)
+			p.unread = append(p.unread, r)
 		}
 	}
 	return p
@@ -132,14 +132,14 @@ func spans(m *plan.Move) [3]plan.Span { return [3]plan.Span{m.Dst, m.A, m.B} }
 
 func overlap(a, b plan.Span) bool { return a.Buf == b.Buf && a.Lo < b.Hi && b.Lo < a.Hi }
 
-// A poster is when a rank posts what it sends, and where it lies.
+// A poster has when a rank posts what it sends, and where it lies.
 type poster struct {
 	posts []posting
 	sends [][]placed // by peer, in the order in which it takes them
 	units int
 }
 
-// A posting is what is posted together, before a round.
+// A posting is a set of payloads that are posted together, before a round.
 type posting struct {
 	round int
 	items []item
@@ -153,7 +153,7 @@ type item struct {
 // A placed message is where its receiver finds it.
 type placed struct {
 	unit int
-	post int // the how many-th posting of its sender, from 0
+	post int // its number among the postings of its sender, from 0
 }
 
 // schedule finds for every message the earliest round before which it can be

@@ -115,10 +115,10 @@ func (b *Board) run(ctx context.Context, w *work) error {
 
 func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
 
-// compare looks for another call at those ranks from which nothing was taken.
-// Of two ranks one comes later; it sees what the other has shown.
+// compare looks for another call at the ranks from which nothing was read. Of two
+// ranks the later one sees the fingerprint of the other.
 func (b *Board) compare(w *work) error {
-	for _, rank := range w.program.strangers {
+	for _, rank := range w.program.unread {
 		shown := b.call(rank, b.calls).Load()
 		if uint32(shown>>32) == b.calls && uint32(shown) != w.print {
 			return &MismatchError{rank}
@@ -128,8 +128,8 @@ func (b *Board) compare(w *work) error {
 }
 
 // closeSlot ends a piece. Ranks that post less often than others, or never,
-// raise their counters as far, so that no counter falls behind for ever. Nobody
-// waits for these, so that they show no payload.
+// raise their counters as far, so that no counter falls behind for ever. No rank
+// waits for these posts, which show no payload.
 func (b *Board) closeSlot(w *work) {
 	own, slot := b.cfg.Areas[b.cfg.Rank], b.slot(b.pieces)
 	b.count += uint32(w.program.Posts)
@@ -181,8 +181,8 @@ func (b *Board) piece(ctx context.Context, w *work, piece int) error {
 				return err
 			}
 		case post:
-			// What was combined since the last post may be wrong, which others
-			// must not take for a result: they may end before they hear of it.
+			// The combined data since the last post may be wrong. Others must not
+			// take them for a result: they may end before they hear of the failure.
 			if w.stopped != nil && w.stopped.Load() {
 				return ErrStopped
 			}
@@ -208,7 +208,7 @@ func (b *Board) await(ctx context.Context, w *work, s *step, slot int) error {
 	if word(area, slot+printAt).Load() != w.print {
 		return &MismatchError{s.peer}
 	}
-	// Whoever posts in a piece has finished those before it.
+	// A rank that posts in a piece has finished those before it.
 	if int32(b.pieces-b.known[s.peer]) > 0 {
 		b.known[s.peer] = b.pieces
 	}
@@ -231,7 +231,7 @@ func (b *Board) local(w *work, steps []step, piece int) {
 		dst, x := b.bytes(w, &s.dst, piece, n), b.bytes(w, &s.a, piece, n)
 		switch {
 		case s.kind == copying && s.dst.slot:
-			b.pen.Write(dst, x)
+			b.stores.Write(dst, x)
 		case s.kind == copying:
 			copy(dst, x)
 		default:
@@ -257,7 +257,7 @@ func (b *Board) strip(w *work, steps []step, piece, n, size int) {
 			t := &b.strips[i]
 			switch {
 			case t.kind == copying && steps[i].dst.slot:
-				b.pen.Put(t.dst[lo:hi], t.a[lo:hi])
+				b.stores.Put(t.dst[lo:hi], t.a[lo:hi])
 			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
 			default:

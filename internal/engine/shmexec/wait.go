@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// spinsAlone is how often a counter is looked at before the processor is
-	// given to others, if ranks have a processor each, and spinsCrowded if not:
-	// then the rank that is waited for may need this very processor. Which of
-	// it is so shows when a wait ends while this rank looks, or does not; it is
-	// tried out once in spinsTrial waits.
+	// spinsAlone is the number of reads of a counter before the processor is
+	// yielded, if ranks have a processor each, and spinsCrowded if not:
+	// then the awaited rank may need this very processor. Whether a wait ends while
+	// this rank spins shows which is the case; that is tried once in spinsTrial waits.
 	spinsAlone   = 5000
 	spinsCrowded = 50
 	spinsTrial   = 64
-	// yieldsWithin and yieldsAcross are how often the processor is given away
-	// at least before the rank goes to sleep, which costs little within a process.
+	// yieldsWithin and yieldsAcross are the smallest numbers of yields before the rank
+	// goes to sleep, which costs little within a process.
 	yieldsWithin = 64
 	yieldsAcross = 200
-	// yieldTime is how long it is given away at least, as nobody else may be there
-	// to take it: to sleep and to be woken takes long, within a process as well, which
-	// sends its threads to sleep, and whoever is woken may find himself on another
+	// yieldTime is the shortest time of yielding, since there may be nothing else to
+	// run: to sleep and to be woken takes long, within a process as well, which
+	// sends its threads to sleep, and a rank that is woken may run on another
 	// processor.
 	yieldTime = 200 * time.Microsecond
-	// With more than crowdMost ranks for each processor nobody gets far by
-	// yielding, and a rank sleeps after yieldsCrowd.
+	// With more than crowdMost ranks for each processor yielding does not help, and a
+	// rank sleeps after yieldsCrowd.
 	crowdMost   = 4
 	yieldsCrowd = 8
-	// pollYields is how many yields lie between two calls of Poll.
+	// pollYields is the number of yields between two calls of poll.
 	pollYields = 16
-	// A sleeping rank looks around after sleepFirst, then after twice that, up
+	// A sleeping rank checks after sleepFirst, then after twice that, up
 	// to sleepMax: each time costs some hundred microseconds of Go's own. From sleepDeep
 	// on it is woken when its context ends.
 	sleepFirst = 2 * time.Millisecond
@@ -66,7 +65,7 @@ func (b *Board) wait(ctx context.Context, w *work, at *atomic.Uint32, value uint
 	}
 }
 
-// spin looks at a counter for a while, as long as that has been worth it.
+// spin reads a counter for a while, if that has succeeded before.
 func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
 	for range spinsCrowded {
 		if int32(at.Load()-value) >= 0 {
@@ -86,13 +85,13 @@ func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
 	return false
 }
 
-// sleep is wait for what takes long. A rank that raises a counter wakes those
-// that say they sleep on it: either it sees that, or the sleeper, who says so
-// first, sees the counter.
+// sleep is wait for a wait that takes long. A rank that raises a counter wakes the
+// ranks that have announced that they sleep on it: either it sees the announcement, or
+// the sleeper, which announces first, sees the counter.
 func (b *Board) sleep(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
 	b.place.Away()
-	b.bed.Store(at)
-	defer b.bed.Store(nil)
+	b.sleepsOn.Store(at)
+	defer b.sleepsOn.Store(nil)
 	b.asleep.Store(uint32(rank) + 1)
 	defer b.asleep.Store(0)
 	for d := sleepFirst; ; d = min(2*d, sleepMax) {

@@ -1,14 +1,14 @@
-// Package selector knows how the collectives of a communicator are carried out:
-// by which algorithm, on how many channels, over links or on a board.
+// Package selector chooses how the collectives of a communicator are carried out:
+// the algorithm, the number of channels, and the executor.
 //
-// Most callers make a Book for a communicator and ask it for the Recipe of each
-// call. Ranks whose Books are made alike get Recipes that go together; the
-// fingerprint in one says how the call is carried out, so that ranks whose settings
-// differ notice.
+// Most callers make a Selector for a communicator and ask it for the Recipe of each
+// call. Selectors with the same settings return matching Recipes on all ranks; the
+// fingerprint of a Recipe contains the choice, so that ranks whose settings differ
+// find a mismatch.
 //
-// A Book may be used by several goroutines. Settings that change while one asks
-// for a Recipe count for it or not; it is for the caller to see to it that they
-// change between the same calls on all ranks.
+// A Selector may be used by several goroutines. Whether a change of the settings
+// applies to a Recipe that is asked for at the same time is not defined: the caller
+// changes them between the same calls on all ranks.
 package selector
 
 import (
@@ -38,21 +38,22 @@ type Task struct {
 	Ordered bool // operands are combined in the order of the ranks
 	// Canonical asks for the same bits whatever the algorithm is.
 	Canonical bool
-	// Uneven, if not nil, are the lengths of blocks that are not alike, Total
-	// elements together.
+	// Uneven, if not nil, has the lengths of blocks that differ, Total elements
+	// together.
 	Uneven *exec.Uneven
 	Total  int
-	// Digest is of what else ranks have in common about a vector; 0 if nothing.
+	// Digest identifies other properties of the vector that all ranks share; 0 if
+	// there are none.
 	Digest uint32
 }
 
-// timedBytes is from how many bytes on an operation in shared memory takes so long that
-// its time can be taken.
+// timedBytes is the size from which an operation in shared memory takes so long that a
+// look at the clock does not count.
 const timedBytes = 32 << 10
 
-// A page is what became of a Task. The last one of every collective is kept, as
-// most calls are like the one before.
-type page struct {
+// A cached recipe belongs to the last Task of a collective: most calls are like the one
+// before.
+type cached struct {
 	how    *settings
 	task   Task
 	recipe exec.Recipe
@@ -65,23 +66,23 @@ type programKey struct {
 	inPlace bool
 }
 
-// A Book has the recipes of a communicator.
-type Book struct {
+// A Selector makes the recipes of a communicator, and caches them.
+type Selector struct {
 	rank, size int
 	pool       *bufpool.Pool
 
 	how  atomic.Pointer[settings]
-	last [plan.ExclusiveScan + 1]atomic.Pointer[page] // by collective
+	last [plan.ExclusiveScan + 1]atomic.Pointer[cached] // by collective
 
 	mu       sync.Mutex // also of changes of how
 	programs map[programKey]*linkexec.Program
 	shared   map[programKey]*shmexec.Program
 }
 
-// New makes the Book of a rank. The Tuner says how tasks are carried out over
-// links, the same on all ranks.
-func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
-	b := &Book{
+// New makes the Selector of a rank. The Tuner, which is the same on all ranks, chooses
+// for executors over links.
+func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
+	b := &Selector{
 		rank: rank, size: size, pool: pool,
 		programs: make(map[programKey]*linkexec.Program), shared: make(map[programKey]*shmexec.Program),
 	}
@@ -89,17 +90,17 @@ func New(rank, size int, pool *bufpool.Pool, t Tuner) *Book {
 	return b
 }
 
-// Recipe is how a task is carried out.
-func (b *Book) Recipe(t *Task) *exec.Recipe {
+// Recipe returns how a task is carried out. It must not be changed.
+func (b *Selector) Recipe(t *Task) *exec.Recipe {
 	how, p := b.how.Load(), b.last[t.Kind].Load()
 	if p == nil || p.how != how || p.task != *t {
-		p = &page{how, *t, b.prepare(how, *t)}
+		p = &cached{how, *t, b.prepare(how, *t)}
 		b.last[t.Kind].Store(p)
 	}
 	return &p.recipe
 }
 
-func (b *Book) prepare(how *settings, t Task) exec.Recipe {
+func (b *Selector) prepare(how *settings, t Task) exec.Recipe {
 	choice := b.choose(how, t)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
@@ -129,9 +130,9 @@ func (b *Book) prepare(how *settings, t Task) exec.Recipe {
 	return r
 }
 
-// choose is what the settings say of a task, but over links if the vector is too
-// long for the board.
-func (b *Book) choose(how *settings, t Task) cost.Choice {
+// choose returns the choice of the settings, or links if the vector is too long for the
+// board.
+func (b *Selector) choose(how *settings, t Task) cost.Choice {
 	need := b.need(t)
 	c := how.choose(need)
 	if c.Shared && !b.fits(how, t, c) {
@@ -142,18 +143,18 @@ func (b *Book) choose(how *settings, t Task) cost.Choice {
 
 // fits reports whether a fingerprint has room for the number of pieces in which
 // a task is carried out on the board.
-func (b *Book) fits(how *settings, t Task, c cost.Choice) bool {
+func (b *Selector) fits(how *settings, t Task, c cost.Choice) bool {
 	p := b.sharedProgram(t, c)
 	pieces := b.pieces(how, t, p)
 	return pieces <= math.MaxUint16
 }
 
-// pieces is into how many pieces a vector is cut for the board.
-func (b *Book) pieces(how *settings, t Task, p *shmexec.Program) int {
+// pieces returns the number of pieces of a vector on the board.
+func (b *Selector) pieces(how *settings, t Task, p *shmexec.Program) int {
 	return p.Pieces(t.layout(), how.board.PieceBytes())
 }
 
-func (b *Book) need(t Task) cost.Need {
+func (b *Selector) need(t Task) cost.Need {
 	n := cost.Need{
 		Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem,
 		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
@@ -172,7 +173,7 @@ func (t Task) layout() exec.Layout {
 }
 
 // program returns the plan of this rank, compiled for links.
-func (b *Book) program(t Task, choice cost.Choice) *linkexec.Program {
+func (b *Selector) program(t Task, choice cost.Choice) *linkexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +190,7 @@ func (b *Book) program(t Task, choice cost.Choice) *linkexec.Program {
 }
 
 // sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Book) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
+func (b *Selector) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
 	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
 	b.mu.Lock()
 	defer b.mu.Unlock()

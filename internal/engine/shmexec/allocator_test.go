@@ -7,10 +7,10 @@ import (
 )
 
 // count is the largest of all votes.
-func count(shelves []*Shelf, nodes []int) []uint8 {
-	all := make([]uint8, ShelfSize)
+func count(allocators []*Allocator, nodes []int) []uint8 {
+	all := make([]uint8, AreasMax)
 	for _, n := range nodes {
-		for i, v := range shelves[n].Ballot(nodes) {
+		for i, v := range allocators[n].Ballot(nodes) {
 			all[i] = max(all[i], v)
 		}
 	}
@@ -26,14 +26,14 @@ type shelfComm struct {
 }
 
 // take has all nodes take the part, or none.
-func (c *shelfComm) take(t *testing.T, shelves []*Shelf, from int, touched map[[2]int]bool) (ok bool) {
+func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
 	part, ok := Choose(c.votes, from)
 	if !ok {
 		return false
 	}
 	c.part = part
 	for _, n := range c.nodes {
-		isClean, taken := shelves[n].Take(part, c.nodes)
+		isClean, taken := allocators[n].Take(part, c.nodes)
 		c.open[n] = taken
 		ok = ok && taken
 		if taken && isClean && touched[[2]int{n, part}] {
@@ -42,7 +42,7 @@ func (c *shelfComm) take(t *testing.T, shelves []*Shelf, from int, touched map[[
 	}
 	for n, taken := range c.open {
 		if taken && !ok {
-			shelves[n].Undo(part)
+			allocators[n].Undo(part)
 			c.open[n] = false
 		}
 		touched[[2]int{n, part}] = touched[[2]int{n, part}] || ok
@@ -60,9 +60,9 @@ func TestShelf(t *testing.T) {
 	late := 0
 	for range 100 {
 		var comms, voting []*shelfComm
-		shelves := make([]*Shelf, nodes)
-		for i := range shelves {
-			shelves[i] = new(Shelf)
+		allocators := make([]*Allocator, nodes)
+		for i := range allocators {
+			allocators[i] = new(Allocator)
 		}
 		touched := make(map[[2]int]bool) // node and part
 		for range 200 {
@@ -70,18 +70,18 @@ func TestShelf(t *testing.T) {
 				c := comms[rng.IntN(len(comms))]
 				if n := c.nodes[rng.IntN(len(c.nodes))]; c.open[n] {
 					c.open[n] = false
-					shelves[n].Return(c.part)
+					allocators[n].Return(c.part)
 				}
 				continue
 			}
 			members := rng.Perm(nodes)[:2+rng.IntN(nodes-1)]
 			slices.Sort(members)
-			voting = append(voting, &shelfComm{nodes: members, votes: count(shelves, members), open: make(map[int]bool)})
+			voting = append(voting, &shelfComm{nodes: members, votes: count(allocators, members), open: make(map[int]bool)})
 			if rng.IntN(3) > 0 {
 				continue
 			}
 			for _, c := range voting {
-				if !c.take(t, shelves, rng.IntN(2), touched) {
+				if !c.take(t, allocators, rng.IntN(2), touched) {
 					late++
 					continue
 				}
@@ -114,22 +114,22 @@ func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
 // one, however many of them there have been; as long as they may look, it is not.
 func TestShelfForgets(t *testing.T) {
 	for _, told := range []bool{true, false} {
-		shelf, found := new(Shelf), 0
-		for peer := 1; peer <= 3*ShelfSize; peer++ {
-			part, ok := Choose(shelf.Ballot([]int{0, peer}), 0)
+		allocator, found := new(Allocator), 0
+		for peer := 1; peer <= 3*AreasMax; peer++ {
+			part, ok := Choose(allocator.Ballot([]int{0, peer}), 0)
 			if !ok {
 				continue
 			}
 			found++
-			if isClean, ok := shelf.Take(part, []int{0, peer}); !ok || isClean != (peer <= ShelfSize) {
+			if isClean, ok := allocator.Take(part, []int{0, peer}); !ok || isClean != (peer <= AreasMax) {
 				t.Errorf("told %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
 			}
-			shelf.Return(part)
+			allocator.Return(part)
 			if told {
-				shelf.Forget([]int{peer})
+				allocator.Forget([]int{peer})
 			}
 		}
-		if want := map[bool]int{true: 3 * ShelfSize, false: ShelfSize}[told]; found != want {
+		if want := map[bool]int{true: 3 * AreasMax, false: AreasMax}[told]; found != want {
 			t.Errorf("told %t: %d parts were taken, want %d", told, found, want)
 		}
 	}
@@ -139,13 +139,13 @@ func TestShelfForgets(t *testing.T) {
 // find a board every time, also when others of them have done so in between;
 // others find none where it would not be safe.
 func TestShelfIsUsedAgain(t *testing.T) {
-	shelves := []*Shelf{new(Shelf), new(Shelf), new(Shelf)}
+	allocators := []*Allocator{new(Allocator), new(Allocator), new(Allocator)}
 	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}
 	want := make(map[int]int) // the part of a group
-	for i := range 3 * ShelfSize {
+	for i := range 3 * AreasMax {
 		for g, nodes := range groups {
-			c := shelfComm{nodes: nodes, votes: count(shelves, nodes), open: make(map[int]bool)}
-			if !c.take(t, shelves, 0, make(map[[2]int]bool)) {
+			c := shelfComm{nodes: nodes, votes: count(allocators, nodes), open: make(map[int]bool)}
+			if !c.take(t, allocators, 0, make(map[[2]int]bool)) {
 				t.Fatalf("time %d: no part for %v", i, nodes)
 			}
 			if part, again := want[g]; again && c.part != part {
@@ -153,21 +153,21 @@ func TestShelfIsUsedAgain(t *testing.T) {
 			}
 			want[g] = c.part
 			for _, n := range nodes {
-				shelves[n].Return(c.part)
+				allocators[n].Return(c.part)
 			}
 		}
 	}
 	some := []int{1, 2}
-	votes := count(shelves, some)
+	votes := count(allocators, some)
 	if v := votes[want[0]]; v != taken {
 		t.Errorf("the part of %v can be used by %v: %d", groups[0], some, v)
 	}
 	for i := 0; ; i++ {
-		c := shelfComm{nodes: some, votes: count(shelves, some), open: make(map[int]bool)}
-		if c.take(t, shelves, 0, make(map[[2]int]bool)) {
+		c := shelfComm{nodes: some, votes: count(allocators, some), open: make(map[int]bool)}
+		if c.take(t, allocators, 0, make(map[[2]int]bool)) {
 			continue
 		}
-		if least := ShelfSize - len(groups); i < least || i > ShelfSize {
+		if least := AreasMax - len(groups); i < least || i > AreasMax {
 			t.Errorf("%d parts at a time, want at least %d", i, least)
 		}
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-func newBook(t *testing.T, size int) *Book {
+func newSelector(t *testing.T, size int) *Selector {
 	t.Helper()
 	pool, err := bufpool.New(bufpool.Inference())
 	if err != nil {
@@ -37,7 +37,7 @@ func sum(count int) Task {
 // TestWorkFitsTheTask: the fingerprint says what is called and how, and what is
 // carried out on a board is cut so that it fits.
 func TestWorkFitsTheTask(t *testing.T) {
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	w := b.Recipe(new(sum(1000)))
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
@@ -63,7 +63,7 @@ func TestWorkFitsTheTask(t *testing.T) {
 // TestWithinAProcess: long vectors of ranks of one process go over links where the model
 // says that this is cheaper, and by what is pinned.
 func TestWithinAProcess(t *testing.T) {
-	b := newBook(t, 4)
+	b := newSelector(t, 4)
 	b.UseBoard(boardOf(4, true))
 	task := func(bytes int) *Task { return &Task{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
 	isShared := func(bytes int) bool { return b.Recipe(task(bytes)).Executor == exec.Shared }
