@@ -243,6 +243,9 @@ func TestForgedSource(t *testing.T) {
 		w.table.Verify(d.Conn)
 		w.table.Fail(w.now, d.Conn)
 	}
+	if !w.table.Limited(w.now, addr(1)) || w.table.Limited(w.now, addr(2)) {
+		t.Error("Limited does not agree with Admit")
+	}
 	if d := w.want(addr(1), Limited); d.Wait != 100*time.Millisecond {
 		t.Errorf("wait %v, want an interval", d.Wait)
 	}

@@ -163,6 +163,10 @@ type initialHeader struct {
 	hasToken      bool
 }
 
+// longHeader is the bit of the first byte that tells the packets of a handshake from those of
+// an open connection.
+const longHeader = 0x80
+
 const (
 	versionQUIC1 = 1          // RFC 9000
 	versionQUIC2 = 0x6b3343cf // RFC 9369
@@ -171,7 +175,7 @@ const (
 // parseInitial reads the header of an Initial packet (RFC 9000, section 17.2.2). It reports
 // false if p is another packet.
 func parseInitial(p []byte) (h initialHeader, ok bool) {
-	const longHeader, fixedBit, typeBits = 0x80, 0x40, 0x30
+	const fixedBit, typeBits = 0x40, 0x30
 	if len(p) < 7 || p[0]&(longHeader|fixedBit) != longHeader|fixedBit {
 		return h, false
 	}

@@ -70,12 +70,13 @@ func drop(m *ipv4.Message) {
 
 // receive decides about a packet, and answers a client that is refused.
 func (s *socket) receive(m *ipv4.Message) initialVerdict {
+	p := m.Buffers[0][:m.N]
 	from, ok := m.Addr.(*net.UDPAddr)
-	if !ok {
+	if !ok || len(p) == 0 || p[0]&longHeader == 0 {
 		return initialAdmitted
 	}
 	addr, _ := netip.AddrFromSlice(from.IP)
-	verdict, client := s.initials.inspect(m.Buffers[0][:m.N], addr.Unmap())
+	verdict, client := s.initials.inspect(p, addr.Unmap())
 	if verdict == initialRefused {
 		s.refuse(&client, from, replyFrom(m.OOB[:m.NN]))
 	}
