@@ -50,8 +50,8 @@ func (s *Session) finish() {
 	close(s.ended)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !isClosed(s.missed) {
-		close(s.missed)
+	if !isClosed(s.absent) {
+		close(s.absent)
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *Session) Post(m wire.JoinMessage) { s.outbox().Post(handshake.Frame(m))
 func (s *Session) say(m wire.JoinMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.said = append(s.said, m)
+	s.reports = append(s.reports, m)
 	s.out.Post(handshake.Frame(m))
 }
 
@@ -204,7 +204,7 @@ func (s *Session) lookForSeed() error {
 	return err
 }
 
-// patience closes missed when the seed has been away for long.
+// patience closes absent when the seed has been away for long.
 func (s *Session) patience(cause error) *time.Timer {
 	after := s.req.Patience
 	switch {
@@ -216,10 +216,10 @@ func (s *Session) patience(cause error) *time.Timer {
 	return time.AfterFunc(after, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.away == cause && !isClosed(s.missed) {
+		if s.away == cause && !isClosed(s.absent) {
 			s.log.Warn("no seed has been back; the world goes on until a node fails", "within", after, "reason", cause)
 			s.away = fmt.Errorf("%w; no seed has been back within %v", cause, after)
-			close(s.missed)
+			close(s.absent)
 		}
 	})
 }
@@ -245,10 +245,10 @@ func (s *Session) take(next *Session) error {
 	s.conn, s.seed, s.at, s.out = next.conn, next.seed, next.seed, next.out
 	s.World = next.World
 	s.away = nil
-	if isClosed(s.missed) {
-		s.missed = make(chan struct{})
+	if isClosed(s.absent) {
+		s.absent = make(chan struct{})
 	}
-	for _, m := range s.said {
+	for _, m := range s.reports {
 		s.out.Post(handshake.Frame(m))
 	}
 	s.sayLinks()

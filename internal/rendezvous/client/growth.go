@@ -68,7 +68,7 @@ func (s *Session) Linked(number uint64) { s.Post(wire.JoinLinked{Number: number}
 func (s *Session) IsCalled(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.called == epoch && !isClosed(s.missed)
+	return s.called == epoch && !isClosed(s.absent)
 }
 
 // Rest says that this node is at rest in a view, and whether it leaves. The seed
@@ -91,7 +91,7 @@ func (s *Session) Gone() bool { return isClosed(s.Ended()) }
 func (s *Session) Ended() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.missed
+	return s.absent
 }
 
 // handleGrowth handles messages about nodes that join.

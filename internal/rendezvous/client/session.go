@@ -53,19 +53,19 @@ type Session struct {
 	forget func(id membership.NodeID)
 	status func() []byte
 
-	mu      sync.Mutex
-	out     *handshake.Outbox
-	said    []wire.JoinMessage // about the view, which another seed has to hear
-	away    error              // why there is no conn to a seed; nil: there is one
-	missed  chan struct{}      // closed when there has been none for a while
-	at      string             // where the seed is, as in seed
-	view    membership.View    // the newest
-	few     *wire.JoinProgress // the size of a world that is too small for the next view; nil: it is not
-	invited Invitation         // the newest
-	called  uint64             // the epoch of the newest view whose nodes are called to rest
-	changed chan struct{}      // closed when there is a newer view or invitation
-	asked   uint64             // the newest question where this node is
-	telling bool               // a goroutine answers it
+	mu        sync.Mutex
+	out       *handshake.Outbox
+	reports   []wire.JoinMessage // about the view, which another seed has to hear
+	away      error              // why there is no conn to a seed; nil: there is one
+	absent    chan struct{}      // closed when there has been none for a while
+	at        string             // where the seed is, as in seed
+	view      membership.View    // the newest
+	tooSmall  *wire.JoinProgress // the size of a world that is too small for the next view; nil: it is not
+	invited   Invitation         // the newest
+	called    uint64             // the epoch of the newest view whose nodes are called to rest
+	changed   chan struct{}      // closed when there is a newer view or invitation
+	polled    uint64             // the number of the newest status poll
+	answering bool               // a goroutine answers it
 
 	expected map[membership.NodeID]bool // nodes that join, as the seed has told this one
 	links    map[membership.NodeID]bool // to nodes that join, that stand
@@ -78,7 +78,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		req:     req,
 		log:     req.Log,
 		lim:     req.Limits.WithDefaults(false),
-		missed:  make(chan struct{}),
+		absent:  make(chan struct{}),
 		at:      conn.RemoteAddr(),
 		out:     handshake.NewOutbox(),
 		viewed:  make(chan struct{}),
@@ -162,10 +162,10 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (membership.View, erro
 func (s *Session) tooFew(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.few == nil {
+	if s.tooSmall == nil {
 		return cause
 	}
-	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.few.Joined, s.few.World)
+	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.tooSmall.Joined, s.tooSmall.World)
 }
 
 // absence adds to a cause that there is no conn to a seed, if there is none.
@@ -196,7 +196,7 @@ func (s *Session) Left(peer membership.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.durable {
-		s.said = append(s.said, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Left: true, Text: "it has left"})
+		s.reports = append(s.reports, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Left: true, Text: "it has left"})
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	case wire.JoinInvite, wire.JoinExpect, wire.JoinForget, wire.JoinCall:
 		return s.handleGrowth(m)
 	case wire.JoinAsk:
-		s.tell(m.Number)
+		s.answerPoll(m.Number)
 	case wire.JoinFailed:
 		return s.failed(m)
 	case wire.JoinLeave:
@@ -345,7 +345,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.log.Warn("world has too few nodes, and waits for others", "nodes", m.Joined, "least", m.World)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.few = &m
+	s.tooSmall = &m
 }
 
 // failed returns the error for a node that the seed sends away.
@@ -376,10 +376,10 @@ func (s *Session) setView(m wire.JoinView) error {
 		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
 	}
-	s.view, s.few = v, nil
+	s.view, s.tooSmall = v, nil
 	s.setEntered(v)
 	// What it has lost is lost in this view, too.
-	s.said = slices.DeleteFunc(s.said, func(m wire.JoinMessage) bool {
+	s.reports = slices.DeleteFunc(s.reports, func(m wire.JoinMessage) bool {
 		lost, is := m.(wire.JoinUnable)
 		_, in := v.Rank(lost.Peer)
 		return !is || !in

@@ -72,23 +72,23 @@ func (s *Session) readReport(ctx context.Context, token pki.Token) (r Report, er
 	}
 }
 
-// tell answers the question of the seed where this node is, in a goroutine of its
+// answerPoll answers a status poll of the seed, in a goroutine of its
 // own: signs of life must not wait for it. Of several questions that come meanwhile
 // the newest counts.
-func (s *Session) tell(number uint64) {
+func (s *Session) answerPoll(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = number
-	if !s.telling {
-		s.telling = true
-		s.wg.Go(s.tellAll)
+	s.polled = number
+	if !s.answering {
+		s.answering = true
+		s.wg.Go(s.answerPolls)
 	}
 }
 
-func (s *Session) tellAll() {
+func (s *Session) answerPolls() {
 	for {
 		s.mu.Lock()
-		number := s.asked
+		number := s.polled
 		s.mu.Unlock()
 		var record []byte
 		if s.status != nil {
@@ -100,8 +100,8 @@ func (s *Session) tellAll() {
 		}
 		s.Post(wire.JoinTell{Number: number, Record: record})
 		s.mu.Lock()
-		s.telling = s.asked != number
-		again := s.telling
+		s.answering = s.polled != number
+		again := s.answering
 		s.mu.Unlock()
 		if !again {
 			return

@@ -36,11 +36,11 @@ const (
 	// each, and another seed stands for election after ten to twenty without.
 	tick          = 100 * time.Millisecond
 	electionTicks = 10
-	// standAfter is how long a seed waits at the least before it stands for election
+	// campaignMin is how long a seed waits at the least before it stands for election
 	// once it has heard that the leader has died, and at the most twice that and more: if
 	// all stood at once, none would have most votes.
-	standAfter = 20 * time.Millisecond
-	standMost  = 150 * time.Millisecond
+	campaignMin = 20 * time.Millisecond
+	campaignMax = 150 * time.Millisecond
 	// keepEntries is how many changes are kept before a snapshot takes their place.
 	keepEntries = 256
 	// messageBytesMax bounds the entries of one message.
@@ -106,14 +106,14 @@ type Log struct {
 	memory *raft.MemoryStorage // the log as Raft reads it
 	disk   *disk               // the same, and kept
 
-	self    uint64            // this seed as a member of the log
-	members *raftpb.ConfState // all members, as of the last change that was applied
-	joining joining           // seeds that have forgotten their state
-	applied uint64            // index of the last change that the Machine has made
-	opened  uint64            // index of the last entry that was there when the log was opened, and still is
-	leader  uint64            // as the Machine knows it
-	term    uint64
-	stand   *time.Timer // when to stand for election; stopped: not before it is time anyway
+	self     uint64            // this seed as a member of the log
+	members  *raftpb.ConfState // all members, as of the last change that was applied
+	joining  joining           // seeds that have forgotten their state
+	applied  uint64            // index of the last change that the Machine has made
+	opened   uint64            // index of the last entry that was there when the log was opened, and still is
+	leader   uint64            // as the Machine knows it
+	term     uint64
+	campaign *time.Timer // when to stand for election; stopped: not before it is time anyway
 
 	inbox chan *raftpb.Message
 	stop  chan struct{}
@@ -146,10 +146,10 @@ func Open(cfg Config) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		cfg: cfg, disk: disk, memory: raft.NewMemoryStorage(), self: contents.member, stand: time.NewTimer(time.Hour),
+		cfg: cfg, disk: disk, memory: raft.NewMemoryStorage(), self: contents.member, campaign: time.NewTimer(time.Hour),
 		inbox: make(chan *raftpb.Message), stop: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
-	l.stand.Stop()
+	l.campaign.Stop()
 	if err := l.start(contents); err != nil {
 		return nil, errors.Join(err, disk.close())
 	}
@@ -266,7 +266,7 @@ func (l *Log) Close() error {
 func (l *Log) run() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	defer l.stand.Stop()
+	defer l.campaign.Stop()
 	err := l.serve(ticker.C)
 	l.err = ErrClosed
 	if closing := l.disk.close(); err != ErrClosed || closing != nil {
@@ -317,7 +317,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 		return l.step(m)
 	case <-l.wake:
 		return l.drainRequests()
-	case <-l.stand.C:
+	case <-l.campaign.C:
 		if l.raft.BasicStatus().Lead == raft.None {
 			return l.raft.Campaign()
 		}
@@ -377,7 +377,7 @@ func (l *Log) drainRequests() error {
 		if err := l.raft.ForgetLeader(); err != nil {
 			l.cfg.Log.Debug("leader is not forgotten", "seed", seed, "err", err)
 		}
-		l.stand.Reset(standAfter + rand.N(standMost-standAfter))
+		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
 	}
 	return nil
 }

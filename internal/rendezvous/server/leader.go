@@ -47,8 +47,8 @@ func (l *leader) stopTimers() {
 // isGathering reports whether the formation still waits for nodes.
 func (l *leader) isGathering() bool { return l.form.Phase() == membership.Gathering }
 
-// lonelyAfter is how long seeds may take to elect a leader before each logs that.
-const lonelyAfter = 30 * time.Second
+// leaderlessAfter is how long seeds may take to elect a leader before each logs that.
+const leaderlessAfter = 30 * time.Second
 
 // setLeader takes note of which seed leads since a term; 0: none.
 func (s *Server) setLeader(seed, term uint64) {
@@ -58,9 +58,9 @@ func (s *Server) setLeader(seed, term uint64) {
 	if s.state.leads == 0 && seed != 0 && !s.state.end.served {
 		s.state.deserted = s.state.record.view.Epoch
 	}
-	s.state.lonely.stop()
+	s.state.leaderless.stop()
 	if seed == 0 {
-		s.state.lonely = s.after(lonelyAfter, s.logLonely)
+		s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	}
 	s.state.leads, s.state.term, s.state.inFlight = seed, term, 0
 	s.state.end.setLeader(seed, term)
@@ -143,11 +143,11 @@ func (s *Server) reportAbsent() {
 	s.decide()
 }
 
-// logLonely logs that no seed leads, now and every lonelyAfter as long as none does.
-func (s *Server) logLonely() {
+// logLeaderless logs that no seed leads, now and every leaderlessAfter as long as none does.
+func (s *Server) logLeaderless() {
 	if s.state.leads == 0 && s.ctx.Err() == nil && !isClosed(s.over) {
-		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", lonelyAfter, "seeds", s.cfg.Quorum.Seeds)
-		s.state.lonely = s.after(lonelyAfter, s.logLonely)
+		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", leaderlessAfter, "seeds", s.cfg.Quorum.Seeds)
+		s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// overLinger is how long several seeds go on at the least when their world is over, so that
+// endDelay is how long several seeds go on at the least when their world is over, so that
 // nodes and seeds that are about to turn to them still learn of it.
 //
 // After that the leader waits until each seed that it reaches has acknowledged that the
@@ -16,9 +16,9 @@ import (
 // A seed that was started before the world was over, and learns that from the leader in
 // whose term it ended, ends like the others. One that comes back when all others have ended
 // reaches no majority and cannot know their decisions: it waits, as it does when
-// they are down, and says so (logLonely). One that knew when it was started that the world is
+// they are down, and says so (logLeaderless). One that knew when it was started that the world is
 // over is there for the next one.
-const overLinger = time.Second
+const endDelay = time.Second
 
 // ending is how far a seed has come with the end of its world.
 type ending struct {
@@ -72,7 +72,7 @@ func (s *Server) announce() {
 		s.finish()
 	case e.check == nil:
 		e.since, e.stage = time.Now(), endNotProposed
-		e.check = s.after(overLinger, s.checkNeeded)
+		e.check = s.after(endDelay, s.checkNeeded)
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *Server) checkNeeded() {
 	case time.Since(e.since) >= s.lim.End || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
 		s.finish()
 	default:
-		e.check = s.after(overLinger, s.checkNeeded)
+		e.check = s.after(endDelay, s.checkNeeded)
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Server) checkNeeded() {
 func (s *Server) shareEnd(behind []uint64) {
 	e := &s.state.end
 	switch {
-	case !s.isLeader() || e.check == nil || !s.state.record.over || time.Since(e.since) < overLinger:
+	case !s.isLeader() || e.check == nil || !s.state.record.over || time.Since(e.since) < endDelay:
 	case slices.ContainsFunc(behind, s.peers.reaches):
 	case e.stage == endNotProposed:
 		e.stage = endProposed

@@ -17,7 +17,7 @@ import (
 // with the others, which wait for it.
 func TestSeedLearnsOfWorldThatIsOver(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{0, overLinger + overLinger/2} {
+	for _, after := range []time.Duration{0, endDelay + endDelay/2} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			c := newCluster(t, 3, 2, func(cfg *Config) { cfg.Limits.End = patience })
 			sessions := c.formOnTwo()

@@ -102,16 +102,16 @@ type Server struct {
 
 // state belongs to the loop.
 type state struct {
-	record   record
-	failure  error // why the world did not form, as the leader knows it
-	err      error // why the world did not form
-	broken   error // why this seed cannot go on
-	leads    uint64
-	term     uint64
-	inFlight int     // changes that were proposed and have not been applied
-	leader   *leader // nil: this seed does not lead, or has not begun to
-	polling  polling
-	lonely   *timer // until the lack of a leader is logged
+	record     record
+	failure    error // why the world did not form, as the leader knows it
+	err        error // why the world did not form
+	broken     error // why this seed cannot go on
+	leads      uint64
+	term       uint64
+	inFlight   int     // changes that were proposed and have not been applied
+	leader     *leader // nil: this seed does not lead, or has not begun to
+	polling    polling
+	leaderless *timer // until the lack of a leader is logged
 	// deserted is the epoch of the view that this seed had when it was started, until a node
 	// of that view is back; 0: none.
 	deserted uint64
@@ -162,7 +162,7 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.peers = newPeers(s)
-	s.state.lonely = s.after(lonelyAfter, s.logLonely)
+	s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	go s.loop()
 	if err := s.start(); err != nil {
 		s.cancel()
@@ -324,7 +324,7 @@ func (s *Server) Close() error {
 // stopTimers stops all timers.
 func (s *Server) stopTimers() {
 	s.state.leader.stopTimers()
-	for _, t := range []*timer{s.state.lonely, s.state.end.check} {
+	for _, t := range []*timer{s.state.leaderless, s.state.end.check} {
 		t.stop()
 	}
 }
