@@ -132,6 +132,7 @@ func (d *dialing) round(ctx context.Context) (*route, error) {
 	for i := range d.mesh.cfg.Paths {
 		switch p := &d.mesh.cfg.Paths[i]; {
 		case !d.mesh.carries(p, d.node):
+			d.lacks(p)
 		case p.local():
 			r, err := d.near(ctx, p)
 			if err == nil {
@@ -147,6 +148,18 @@ func (d *dialing) round(ctx context.Context) (*route, error) {
 		}
 	}
 	return nil, cmp.Or(notFar, notNear, d.nothingInCommon())
+}
+
+// lacks notes that a node does not have the transport of a path.
+func (d *dialing) lacks(p *Path) {
+	if _, has := d.node.Endpoint(p.Transport.Name()); has {
+		return
+	}
+	here := d.mesh.node(d.mesh.self).Host
+	d.whyNot[p] = "no " + p.name() + " there"
+	if p.local() && (here == "" || here != d.node.Host) {
+		d.whyNot[p] = "not on this host"
+	}
 }
 
 // nothingInCommon is the error for a node that has none of the paths of this one.
@@ -232,6 +245,11 @@ func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr stri
 		}
 	}
 	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
+	for k := range d.mesh.cfg.Paths {
+		if p := &d.mesh.cfg.Paths[k]; !p.local() {
+			d.lacks(p)
+		}
+	}
 	if p := d.mesh.bulkBeside(r.path, d.node); p != nil {
 		if apart, err := d.bulk(ctx, p, addr); err == nil {
 			r.bulk, r.apart = p, apart
