@@ -6,15 +6,18 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 //go:generate go run ./internal/settings/table config.go docs/config.md
@@ -28,7 +31,8 @@ type Config struct {
 	// # Joining a cluster
 
 	// Seeds are the addresses ("host:port") of the seeds, any of which
-	// admits the node. NEXAR_SEEDS, separated by commas.
+	// admits the node. "NAME=ADDR" is an address in the form of the transport of
+	// that name in Factories. NEXAR_SEEDS, separated by commas.
 	Seeds []string `env:"NEXAR_SEEDS"`
 
 	// Token is the secret that admits nodes, the same for the whole cluster.
@@ -56,15 +60,26 @@ type Config struct {
 
 	// # Ways to other nodes
 
-	// Transports are the ways to reach other nodes that this one may use, of
-	// "shm", "tcp" and "quic"; all by default. Two nodes use what both of them
-	// may: shared memory within a host, between processes of the same user;
-	// otherwise QUIC, and beside it TCP, at the same port, for all payloads.
-	// QUIC is used where nothing else leads even if it is not in the list. The
-	// order means nothing. NEXAR_TRANSPORTS, separated by commas;
+	// Transports are the transports that this node may use: "shm", "tcp", "quic"
+	// and the names of Factories; by default all of them. Two nodes use the best
+	// that both have: shared memory between processes of one user on one host;
+	// otherwise QUIC, and beside it TCP, at the same port, for all payloads; TCP
+	// alone where one of them lacks QUIC. With "tcp" or "shm,tcp" neither joining
+	// nor anything else needs UDP. If a seed answers over TCP and not over QUIC,
+	// UDP is taken to be filtered, and the node goes on without QUIC and logs so.
+	// QUIC is used in any case if nothing else in the list crosses hosts. The order
+	// means nothing. NEXAR_TRANSPORTS, separated by commas;
 	// NEXAR_ENABLE_TCP_BULK_SIDECAR, which is 1 by default, takes "tcp" out if it
 	// is 0.
-	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic" one:"shm,tcp,quic"`
+	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic"`
+
+	// Factories add transports of the program to the built-in ones. Nodes use one
+	// with each other if both have a factory of its name; it is preferred to the
+	// built-in transports between the same places, and earlier factories to later
+	// ones. A transport that breaks its contract is contained: its Conn ends with
+	// an error that names it, and a call that does not return is abandoned after
+	// HeartbeatTimeout.
+	Factories []transport.Factory `env:"-" set:"program"`
 
 	// PlainBulk leaves what goes over TCP unprotected: whoever is on the way
 	// can read and change it, and the checksum of TCP is all that detects
@@ -252,8 +267,16 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("%w: %s=%q: %s", ErrConfig, variable(field), value, why)
 	}
 	for _, seed := range cfg.Seeds {
+		if name, addr, named := strings.Cut(seed, "="); named && addr != "" && isTransportName(name) {
+			continue // in the form of a transport of Factories
+		}
 		if !host.IsAddr(seed, false) {
 			return bad("Seeds", seed, "not an address of the form host:port")
+		}
+	}
+	for _, name := range cfg.Transports {
+		if !isTransportName(name) {
+			return bad("Transports", strings.Join(cfg.Transports, ","), fmt.Sprintf("%q is not the name of a transport: lower-case letters, digits and hyphens", name))
 		}
 	}
 	if _, err := cfg.token(); err != nil {
@@ -274,6 +297,43 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("%w: %s=%d: more than %s, which is %d", ErrConfig, variable("ElasticMin"), cfg.ElasticMin, variable("ElasticMax"), cfg.ElasticMax)
 	}
 	return nil
+}
+
+// transports says which transports may be used. Those of Factories are also used if
+// the list is the default.
+func (cfg *Config) transports() (node.Transports, error) {
+	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, Silence: max(0, cfg.HeartbeatTimeout)}
+	if len(use.Names) == 0 {
+		use.Names = node.BuiltIn()
+	}
+	known := node.BuiltIn()
+	everything := slices.Equal(use.Names, known)
+	for _, f := range cfg.Factories {
+		if f.Listen == nil || !isTransportName(f.Name) || slices.Contains(known, f.Name) {
+			return use, fmt.Errorf("%w: Factories: a factory named %q: it needs a Listen and a name of at most %d lower-case letters, digits and hyphens that is not one of %s",
+				ErrConfig, f.Name, transportNameMax, strings.Join(known, ", "))
+		}
+		known = append(known, f.Name)
+		if everything {
+			use.Names = append(slices.Clone(use.Names), f.Name)
+		}
+	}
+	for _, name := range use.Names {
+		if !slices.Contains(known, name) {
+			return use, fmt.Errorf("%w: %s=%q: %q is not one of %s",
+				ErrConfig, variable("Transports"), strings.Join(use.Names, ","), name, strings.Join(known, ", "))
+		}
+	}
+	return use, nil
+}
+
+// transportNameMax bounds the name of a transport, which is in every view.
+const transportNameMax = 32
+
+func isTransportName(name string) bool {
+	return name != "" && len(name) <= transportNameMax && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+	})
 }
 
 // token parses Token, whose text is in no error.
@@ -304,6 +364,9 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if _, err := cfg.transports(); err != nil {
+		return cfg, err
+	}
 	return cfg, cfg.check()
 }
 

@@ -48,7 +48,7 @@ func samples() map[string]setting {
 		},
 		"NEXAR_LISTEN":     {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
 		"NEXAR_ADVERTISE":  {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
-		"NEXAR_TRANSPORTS": {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"udp", "shm,,tcp", "shm;tcp", "QUIC"}},
+		"NEXAR_TRANSPORTS": {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
 		"NEXAR_TOPOLOGY": {
 			good: "full", want: "full",
 			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:-2", "k-regular:x", "hypercube:3", "hypercube", "k-regular:4"},
@@ -170,7 +170,7 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_CLUSTER_TOKEN", "NEXAR_ELASTIC_ENABLED", "NEXAR_ELASTIC_MIN_WORLD_SIZE", "NEXAR_ELASTIC_MAX_WORLD_SIZE"}
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_ELASTIC_ENABLED", "NEXAR_ELASTIC_MIN_WORLD_SIZE", "NEXAR_ELASTIC_MAX_WORLD_SIZE"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}

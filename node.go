@@ -20,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A Node is this process in a cluster.
@@ -80,6 +81,10 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	use, err := cfg.transports()
+	if err != nil {
+		return nil, err
+	}
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
@@ -87,7 +92,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	request.Status = n.status
 	n.node, err = node.Join(ctx, node.Config{
-		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: cfg.Transports,
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: use,
 		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk,
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
@@ -190,8 +195,9 @@ type Peer struct {
 	// Addr is where it is: "host:port", or its identity if it is reached
 	// through shared memory.
 	Addr string
-	// Path is what connects the two: "shm" or "quic". Bulk is what carries
-	// payloads: the same, or TCP, as "tcp+tls" or "tcp".
+	// Path is the transport that connects the two: "shm", "quic", TCP as "tcp+tls"
+	// or "tcp", or one of Config.Factories. Bulk is the one that carries payloads:
+	// the same, or TCP beside QUIC.
 	Path, Bulk string
 	// Encrypted says that all that they send to each other is encrypted and
 	// authenticated. Shared memory is not: it does not leave the host.
@@ -209,7 +215,7 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
 		}
-		if p.Path == "quic" && len(n.node.Lacks) > 0 {
+		if i.Locality == transport.AnyHost && len(n.node.Lacks) > 0 {
 			p.Why = strings.Join(append(slices.Clone(n.node.Lacks), p.Why), "; ")
 		}
 		peers = append(peers, p)

@@ -16,8 +16,8 @@ func TestPeers(t *testing.T) {
 	err := shm.Supported()
 	require.Have(t, "shm", err == nil, fmt.Sprint(err))
 	list := func(names ...string) Config { return Config{Transports: names} }
-	plain := list("tcp")
-	plain.PlainBulk = true
+	plain, plainAlone := list("tcp", "quic"), list("tcp")
+	plain.PlainBulk, plainAlone.PlainBulk = true, true
 	for name, test := range map[string]struct {
 		configs    [2]Config // of ranks 0 and 1
 		path, bulk string
@@ -26,14 +26,18 @@ func TestPeers(t *testing.T) {
 		common     string
 	}{
 		"by default":      {[2]Config{}, "shm", "shm", false, "same host", "shm"},
-		"tcp":             {[2]Config{list("tcp"), list("tcp")}, "quic", "tcp+tls", true, "first choice", "quic+tcp"},
+		"tcp and quic":    {[2]Config{list("tcp", "quic"), list("tcp", "quic")}, "quic", "tcp+tls", true, "first choice", "quic+tcp"},
+		"tcp":             {[2]Config{list("tcp"), list("tcp")}, "tcp+tls", "tcp+tls", true, "first choice", "tcp"},
+		"tcp and all":     {[2]Config{list("tcp"), {}}, "tcp+tls", "tcp+tls", true, "no shm there; no quic there", "tcp"},
+		"all and tcp":     {[2]Config{{}, list("shm", "tcp")}, "shm", "shm", false, "same host", "shm"},
 		"plain tcp":       {[2]Config{plain, plain}, "quic", "tcp", false, "first choice", "quic+tcp"},
-		"one plain":       {[2]Config{list("tcp"), plain}, "quic", "quic", true, "Plain", "quic"},
+		"plain tcp alone": {[2]Config{plainAlone, plainAlone}, "tcp", "tcp", false, "first choice", "tcp"},
+		"one plain":       {[2]Config{list("tcp", "quic"), plain}, "quic", "quic", true, "Plain", "quic"},
 		"quic":            {[2]Config{list("quic"), list("quic")}, "quic", "quic", true, "first choice", "quic"},
 		"shm alone":       {[2]Config{list("shm"), list("shm", "shm")}, "shm", "shm", false, "same host", "shm"},
 		"shm and all":     {[2]Config{list("shm"), {}}, "shm", "shm", false, "same host", "shm"},
-		"shm and tcp":     {[2]Config{list("tcp"), list("shm")}, "quic", "quic", true, "no shm there", "quic"},
-		"all and no tcp":  {[2]Config{list("quic"), {}}, "quic", "quic", true, "no shm there; tcp+tls: ", "quic"},
+		"shm and tcp":     {[2]Config{list("tcp", "quic"), list("shm")}, "quic", "quic", true, "no shm there", "quic"},
+		"all and no tcp":  {[2]Config{list("quic"), {}}, "quic", "quic", true, "no shm there; no tcp+tls there", "quic"},
 		"the other order": {[2]Config{list("quic", "tcp", "shm"), {}}, "shm", "shm", false, "same host", "shm"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // SeedConfig says how a seed brings a world together.
@@ -17,6 +18,12 @@ type SeedConfig struct {
 	// Listen is the UDP address ("host:port") at which nodes reach the seed.
 	// The default is any free port of all addresses.
 	Listen string
+	// Transports are the transports at which nodes reach the seed, as in
+	// Config.Transports: it accepts them over QUIC and TCP, and over those of
+	// Factories whose Conns are Secured. The default is NEXAR_TRANSPORTS, and
+	// otherwise all.
+	Transports []string
+	Factories  []transport.Factory
 	// World is the number of nodes with which the world forms, at least 1.
 	World int
 	// Elastic lets nodes join after that, at the checkpoints of the others, until
@@ -102,7 +109,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Token", "Elastic", "ElasticMin", "ElasticMax")
+	env, err := parseEnv("Transports", "Token", "Elastic", "ElasticMin", "ElasticMax")
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +129,13 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
+	use, err := (&Config{Transports: cfg.Transports, Factories: cfg.Factories}).transports()
+	if len(cfg.Transports) == 0 {
+		use, err = (&Config{Transports: env.Transports, Factories: cfg.Factories}).transports()
+	}
+	if err != nil {
+		return nil, err
+	}
 	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -131,7 +145,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		open = cfg.Consensus.open
 	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), StateDir: cfg.StateDir, Open: open, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
+		Listen: cmp.Or(cfg.Listen, defaultListen), Transports: use, StateDir: cfg.StateDir, Open: open, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
 		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})

@@ -23,7 +23,8 @@ type (
 
 // AskStatus asks a seed of cfg for the state of all nodes of its cluster. This process
 // needs the token of the cluster, as a node does, but does not join. AskStatus uses
-// Seeds, Token and Log of cfg; the first two default to those of the environment.
+// Seeds, Token, Transports, Factories and Log of cfg; the first three default to those
+// of the environment.
 //
 // Nodes that do not answer the seed within 2 seconds are named. AskStatus itself takes
 // 20 seconds at the most, and fails at once if there is no seed.
@@ -33,7 +34,9 @@ func AskStatus(ctx context.Context, cfg Config) (ClusterStatus, error) {
 }
 
 func askStatus(ctx context.Context, cfg Config) (s ClusterStatus, err error) {
-	cfg, err = Config{Seeds: cfg.Seeds, Token: cfg.Token, Log: cfg.Log}.fill("Seeds", "Token")
+	cfg, err = Config{
+		Seeds: cfg.Seeds, Token: cfg.Token, Log: cfg.Log, Transports: cfg.Transports, Factories: cfg.Factories,
+	}.fill("Seeds", "Token", "Transports")
 	if err != nil {
 		return s, err
 	}
@@ -44,7 +47,11 @@ func askStatus(ctx context.Context, cfg Config) (s ClusterStatus, err error) {
 	if err != nil {
 		return s, err
 	}
-	return node.Status(ctx, cfg.Seeds, token, cfg.Log)
+	use, err := cfg.transports()
+	if err != nil {
+		return s, err
+	}
+	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log)
 }
 
 // status is the encoded Record for the seed, or nil before the node has joined.
@@ -120,5 +127,9 @@ func Inspect(cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, opError("inspect", err)
 	}
-	return inspect.Machine(cfg.Listen, cfg.Advertise, cfg.Transports), nil
+	use, err := cfg.transports()
+	if err != nil {
+		return Report{}, opError("inspect", err)
+	}
+	return inspect.Machine(cfg.Listen, cfg.Advertise, use.Names), nil
 }

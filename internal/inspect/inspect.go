@@ -8,9 +8,11 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"syscall"
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -19,9 +21,10 @@ import (
 
 // A Report says what this machine offers to nexar.
 type Report struct {
-	Listen     string   // the UDP address that a node would listen at
+	Listen     string   // the address that a node would listen at
+	UDP        bool     // there is a UDP socket; without it nodes use TCP alone
 	Advertised []string // where other hosts would look for it
-	Transports []string
+	Transports []string // that can be used
 
 	ReadBuffer, WriteBuffer int  // of its socket, in bytes
 	WantedBuffer            int  // what both should be
@@ -38,10 +41,17 @@ type Problem struct {
 	Fatal bool // nexar does not work
 }
 
-// Machine opens a socket at listen, and says what it finds. Advertise, if not
-// empty, is what other nodes are told, and transports are those that are wanted.
+// Machine opens the sockets of a node at listen, and says what it finds. Advertise, if
+// not empty, is the address that other nodes are told, and transports are the names of
+// those that are wanted.
 func Machine(listen, advertise string, transports []string) Report {
-	r := Report{Listen: listen, Transports: []string{"quic", "tcp", "mem"}}
+	r := Report{Listen: listen}
+	for _, name := range transports {
+		if name != "shm" {
+			r.Transports = append(r.Transports, name)
+		}
+	}
+	r.Transports = append(r.Transports, "mem")
 	if err := shm.Supported(); err == nil {
 		r.Transports = append(r.Transports, "shm")
 	} else if slices.Contains(transports, "shm") {
@@ -50,24 +60,52 @@ func Machine(listen, advertise string, transports []string) Report {
 			Mend: "nothing, if that is as it has to be: they talk over the loopback interface, which is slower",
 		})
 	}
+	tcp := slices.Contains(transports, "tcp")
+	if tcp && !slices.Contains(transports, "quic") {
+		r.listenTCP(listen, advertise)
+		return r
+	}
 	e, err := quic.Listen(quic.Config{Addr: listen, Heartbeat: -1})
 	if err != nil {
-		r.Problems = append(r.Problems, Problem{
-			What: fmt.Sprintf("no UDP socket at %s: %v", listen, err),
-			Mend: "end the program that uses the port, or set NEXAR_LISTEN to another one", Fatal: true,
-		})
+		r.Transports = slices.DeleteFunc(r.Transports, func(name string) bool { return name == "quic" })
+		mend := "end the program that uses the port, or set NEXAR_LISTEN to another one"
+		if fallback := tcp && !errors.Is(err, syscall.EADDRINUSE); fallback {
+			mend += "; without UDP nodes use TCP alone"
+			r.Problems = append(r.Problems, Problem{What: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Mend: mend})
+			r.listenTCP(listen, advertise)
+			return r
+		}
+		r.Problems = append(r.Problems, Problem{What: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Mend: mend, Fatal: true})
 		return r
 	}
 	defer e.Close()
 	s := e.Socket()
 	r.Listen, r.Advertised = e.Addr(), host.Addrs(e.Addr())
 	r.ReadBuffer, r.WriteBuffer, r.WantedBuffer = s.ReadBuffer, s.WriteBuffer, s.WantedBuffer
-	r.GSO, r.Watched = s.GSO, s.Watched
+	r.GSO, r.Watched, r.UDP = s.GSO, s.Watched, true
 	if advertise != "" {
 		r.Advertised = []string{advertise}
 	}
 	r.judge(s.Raise)
 	return r
+}
+
+// listenTCP opens the port of a node that does without UDP.
+func (r *Report) listenTCP(listen, advertise string) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		r.Problems = append(r.Problems, Problem{
+			What: fmt.Sprintf("no TCP port at %s: %v", listen, err),
+			Mend: "end the program that uses the port, or set NEXAR_LISTEN to another one", Fatal: true,
+		})
+		return
+	}
+	defer l.Close()
+	r.Listen, r.Advertised, r.Watched = l.Addr().String(), host.Addrs(l.Addr().String()), true
+	if advertise != "" {
+		r.Advertised = []string{advertise}
+	}
+	r.judge("")
 }
 
 // judge says what is wrong with what was found.

@@ -59,3 +59,21 @@ func TestJudge(t *testing.T) {
 func hasProblem(r Report, what string) bool {
 	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return strings.Contains(p.What, what) })
 }
+
+// TestWithoutUDP: with TCP alone no UDP socket is opened, and the report says so.
+func TestWithoutUDP(t *testing.T) {
+	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := Machine(taken.LocalAddr().String(), "", []string{"tcp"})
+	if r.UDP || r.Listen != taken.LocalAddr().String() || slices.Contains(r.Transports, "quic") || !slices.Contains(r.Transports, "tcp") {
+		t.Errorf("report %+v", r)
+	}
+	for _, p := range r.Problems {
+		if p.Fatal {
+			t.Errorf("problem %+v", p)
+		}
+	}
+}

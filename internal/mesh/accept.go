@@ -27,7 +27,7 @@ func (m *Mesh) accept(ctx context.Context, p *Path) {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
-		case p.Bulk:
+		case p.Bulk && !m.carries(p, m.node(seat)):
 			m.pending.put(peer, c)
 		default:
 			r := &route{path: p, conn: c, peer: peer}
@@ -57,9 +57,9 @@ func (m *Mesh) welcome(ctx context.Context, r *route, seat int) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	var cfg link.Config
-	bulk := m.bulkPath()
+	bulk := m.bulkBeside(r.path, m.node(seat))
 	apart := false
-	if bulk != nil && r.path.NotHere == nil {
+	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes = bulk.name(), bulk.Pipes
 		cfg.Await = func(ctx context.Context) (transport.Conn, error) {
 			apart = true
@@ -90,7 +90,7 @@ func (m *Mesh) welcome(ctx context.Context, r *route, seat int) {
 // settled notes what the peer has chosen.
 func (r *route) settled(bulk *Path, apart bool) {
 	switch {
-	case r.path.NotHere != nil:
+	case r.path.local():
 		r.why = "same host"
 	case apart:
 		r.bulk, r.why = bulk, "its choice"

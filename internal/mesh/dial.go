@@ -131,8 +131,9 @@ func (d *dialing) round(ctx context.Context) (*route, error) {
 	var notNear, notFar error
 	for i := range d.mesh.cfg.Paths {
 		switch p := &d.mesh.cfg.Paths[i]; {
-		case p.Bulk:
-		case p.NotHere != nil:
+		case !d.mesh.carries(p, d.node):
+			d.lacks(p)
+		case p.local():
 			r, err := d.near(ctx, p)
 			if err == nil {
 				return r, nil
@@ -146,17 +147,42 @@ func (d *dialing) round(ctx context.Context) (*route, error) {
 			notFar = err
 		}
 	}
-	return nil, cmp.Or(notFar, notNear)
+	return nil, cmp.Or(notFar, notNear, d.nothingInCommon())
+}
+
+// lacks notes that a node does not have the transport of a path.
+func (d *dialing) lacks(p *Path) {
+	if _, has := d.node.Endpoint(p.Transport.Name()); has {
+		return
+	}
+	here := d.mesh.node(d.mesh.self).Host
+	d.whyNot[p] = "no " + p.name() + " there"
+	if p.local() && (here == "" || here != d.node.Host) {
+		d.whyNot[p] = "not on this host"
+	}
+}
+
+// nothingInCommon is the error for a node that has none of the paths of this one.
+func (d *dialing) nothingInCommon() error {
+	var own, theirs []string
+	for i := range d.mesh.cfg.Paths {
+		own = append(own, d.mesh.cfg.Paths[i].Transport.Name())
+	}
+	for _, e := range d.node.Endpoints {
+		theirs = append(theirs, e.Transport)
+	}
+	return fmt.Errorf("no transport in common: this node has %s, the other one %s (NEXAR_TRANSPORTS)",
+		strings.Join(own, ", "), strings.Join(theirs, ", "))
 }
 
 // near dials a path of this host.
 func (d *dialing) near(ctx context.Context, p *Path) (*route, error) {
 	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
-	id := d.node.ID.String()
-	c, err := p.Transport.Dial(limited, id, id)
+	addr := p.addrs(d.node, nil)[0]
+	c, err := p.Transport.Dial(limited, addr, d.node.ID.String())
 	if err != nil {
-		d.refused(ctx, p, id, err)
+		d.refused(ctx, p, addr, err)
 		return nil, err
 	}
 	return &route{path: p, conn: c, why: "same host"}, nil
@@ -171,7 +197,7 @@ func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) 
 		return
 	}
 	d.whyNot[p] = why
-	if p.NotHere == nil || !errors.Is(err, p.NotHere) {
+	if !errors.Is(err, transport.ErrNotHere) {
 		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.seat), "path", p.name(), "addr", addr, "reason", err)
 	}
 }
@@ -180,7 +206,8 @@ func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) 
 // node answers at all of them, there is nothing to wait for.
 func (d *dialing) far(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
 	others := 0
-	for _, addr := range d.addrs {
+	addrs := p.addrs(d.node, d.addrs)
+	for _, addr := range addrs {
 		c, fail := d.addr(ctx, p, addr)
 		if fail == nil {
 			return c, addr, nil
@@ -192,7 +219,7 @@ func (d *dialing) far(ctx context.Context, p *Path) (c transport.Conn, addr stri
 			others++
 		}
 	}
-	d.hopeless = others == len(d.addrs)
+	d.hopeless = others == len(addrs)
 	return nil, "", cmp.Or(err, errors.New("no address that leads there from another host"))
 }
 
@@ -210,7 +237,7 @@ func (d *dialing) addr(ctx context.Context, p *Path, addr string) (transport.Con
 // listened when it was tried, or one for bulk.
 func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr string) *route {
 	for k := range i {
-		if p := &d.mesh.cfg.Paths[k]; p.NotHere != nil {
+		if p := &d.mesh.cfg.Paths[k]; p.local() && d.mesh.carries(p, d.node) {
 			if r, err := d.near(ctx, p); err == nil {
 				c.Close()
 				return r
@@ -218,7 +245,12 @@ func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr stri
 		}
 	}
 	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
-	if p := d.mesh.bulkPath(); p != nil {
+	for k := range d.mesh.cfg.Paths {
+		if p := &d.mesh.cfg.Paths[k]; !p.local() {
+			d.lacks(p)
+		}
+	}
+	if p := d.mesh.bulkBeside(r.path, d.node); p != nil {
 		if apart, err := d.bulk(ctx, p, addr); err == nil {
 			r.bulk, r.apart = p, apart
 		}
@@ -232,8 +264,11 @@ func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr stri
 func (d *dialing) bulk(ctx context.Context, p *Path, first string) (c transport.Conn, err error) {
 	all, cancel := context.WithTimeout(ctx, extrasTimeout)
 	defer cancel()
-	rest := slices.DeleteFunc(slices.Clone(d.addrs), func(a string) bool { return a == first })
-	for _, addr := range append([]string{first}, rest...) {
+	addrs := p.addrs(d.node, d.addrs)
+	if slices.Contains(addrs, first) {
+		addrs = append([]string{first}, slices.DeleteFunc(slices.Clone(addrs), func(a string) bool { return a == first })...)
+	}
+	for _, addr := range addrs {
 		limited, cancel := context.WithTimeout(all, extraTimeout)
 		c, fail := p.Transport.Dial(limited, addr, d.node.ID.String())
 		cancel()

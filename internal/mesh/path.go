@@ -3,6 +3,8 @@ package mesh
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,22 +14,21 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Path is a way to reach other nodes.
+// A Path is a transport by which this node reaches others.
 type Path struct {
 	Transport transport.Transport
 	// Name is what PathInfo calls it; the default is the transport's.
 	Name string
-	// Encrypted says that what goes this way is encrypted and authenticated.
+	// Encrypted says that everything on this path is encrypted and authenticated.
 	Encrypted bool
-	// NotHere, if not nil, says that this path reaches nodes of this host
-	// alone. They are dialed by their IDs. Dial returns this error, at once,
-	// for all others.
-	NotHere error
-	// Bulk says that this path carries nothing but the data and bulk lanes of links
-	// that another path, which is not for this host alone, has made. It takes
-	// the same addresses.
-	Bulk bool
-	// Pipes is how many pipes such a bulk lane has; 0 means 1.
+	// Bulk says that this path carries the data and bulk lanes of links whose
+	// control lane is on another path between hosts, unless that is Alone.
+	Bulk  bool
+	Alone bool
+	// Whole says that a path with Bulk also carries whole links, with nodes that
+	// have none of the paths beside which it could be.
+	Whole bool
+	// Pipes is how many pipes the bulk lane has on a path with Bulk; 0 means 1.
 	Pipes int
 }
 
@@ -38,9 +39,49 @@ func (p *Path) name() string {
 	return p.Transport.Name()
 }
 
+// local reports whether the path reaches nodes of this host alone.
+func (p *Path) local() bool { return p.can().Locality != transport.AnyHost }
+
+// isMain reports whether the path carries the control lanes of links beside which
+// a path with Bulk can be.
+func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.local() }
+
+// carries reports whether a path carries whole links with a node. Both nodes come to
+// the same result, since each knows the endpoints of the other.
+func (m *Mesh) carries(p *Path, n membership.Node) bool {
+	if _, has := n.Endpoint(p.Transport.Name()); !has || p.Bulk && !p.Whole {
+		return false
+	}
+	return !p.Bulk || !slices.ContainsFunc(m.cfg.Paths, func(q Path) bool {
+		_, has := n.Endpoint(q.Transport.Name())
+		return has && q.isMain()
+	})
+}
+
+// addrs are the addresses at which the transport of a path listens on a node.
+func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
+	e, _ := n.Endpoint(p.Transport.Name())
+	switch {
+	case e.Addr == "" && p.local():
+		return []string{n.ID.String()}
+	case e.Addr == "":
+		return reachable
+	}
+	host, port, err := net.SplitHostPort(e.Addr)
+	if ip, bad := netip.ParseAddr(host); err != nil || p.local() || host != "" && (bad != nil || !ip.IsUnspecified()) {
+		return []string{e.Addr}
+	}
+	for _, a := range reachable {
+		if host, _, err := net.SplitHostPort(a); err == nil && !slices.Contains(list, net.JoinHostPort(host, port)) {
+			list = append(list, net.JoinHostPort(host, port))
+		}
+	}
+	return list
+}
+
 func (p *Path) can() transport.Capabilities { return transport.CapabilitiesOf(p.Transport) }
 
-// checkPaths finds paths that make no sense together.
+// checkPaths refuses paths of which none carries whole links, or several have Bulk.
 func checkPaths(paths []Path) error {
 	whole, bulk := 0, 0
 	for i := range paths {
@@ -56,10 +97,12 @@ func checkPaths(paths []Path) error {
 	return nil
 }
 
-// bulkPath is the path for bulk, or nil.
-func (m *Mesh) bulkPath() *Path {
+// bulkBeside is the path that carries the payloads of a link with a node whose
+// control lane is on another path, or nil if that carries all.
+func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
 	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; p.Bulk {
+		p := &m.cfg.Paths[i]
+		if _, has := n.Endpoint(p.Transport.Name()); p.Bulk && has && main.isMain() {
 			return p
 		}
 	}
@@ -138,7 +181,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 func Common(paths []PathInfo) (name string, encrypted bool) {
 	name, encrypted = "mem", len(paths) > 0
 	for k, i := range paths {
-		this := i.Link
+		this := strings.TrimSuffix(i.Link, "+tls")
 		if bulk := strings.TrimSuffix(i.Bulk, "+tls"); bulk != this {
 			this += "+" + bulk
 		}
@@ -187,7 +230,7 @@ func (r *route) close() {
 // whyNot says why a path to a node, which may be on this host, was not taken.
 func (p *Path) whyNot(err error, sameHost bool) string {
 	switch {
-	case p.NotHere == nil || !errors.Is(err, p.NotHere):
+	case !errors.Is(err, transport.ErrNotHere):
 		if why := err.Error(); strings.HasPrefix(why, p.name()+": ") {
 			return why
 		}

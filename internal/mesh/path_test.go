@@ -15,8 +15,6 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-var errNotHere = errors.New("near: not here")
-
 // A near transport reaches the nodes of a host through memory.
 type near struct {
 	transport.Transport
@@ -25,13 +23,17 @@ type near struct {
 
 func (n near) Name() string { return "near" }
 
+func (n near) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Locality: transport.SameHost}
+}
+
 func (n near) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	if n.broken != nil {
 		return nil, n.broken
 	}
 	c, err := n.Transport.Dial(ctx, addr, peer)
 	if err != nil {
-		return nil, errNotHere
+		return nil, fmt.Errorf("near: %w", transport.ErrNotHere)
 	}
 	return c, nil
 }
@@ -78,7 +80,7 @@ func (w *roads) roads(rank int) []Path {
 		w.Fatal(err)
 	}
 	paths := []Path{
-		{Transport: near{n, w.broken[rank]}, NotHere: errNotHere},
+		{Transport: near{n, w.broken[rank]}},
 		{Transport: w.transports[rank], Name: "far", Encrypted: true},
 	}
 	if !w.noBulk[rank] {

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,6 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -42,12 +42,11 @@ type Config struct {
 	// Request is what is asked of the seed, save for candidates for addresses.
 	Request client.Request
 	// Listen is where the node listens. Packets, if not nil, takes the place of a
-	// socket there; over it there is QUIC alone.
+	// UDP socket there; over it there is QUIC alone.
 	Listen  string
 	Packets net.PacketConn
-	// Transports are those of "shm", "tcp" and "quic" that it may use. QUIC is used
-	// in any case.
-	Transports []string
+	// Transports are those that it may use.
+	Transports Transports
 	// Areas is how many areas of memory it shares with others of its host, and
 	// AreaSize the length of each in bytes.
 	Areas, AreaSize int
@@ -68,14 +67,16 @@ type Node struct {
 	// View is the first with this node. If Late, the world has formed without it.
 	View membership.View
 	Late bool
-	// Lacks says which ways to others there are not, and why.
+	// Lacks are the transports that cannot be used, and why.
 	Lacks []string
 
-	cfg      Config
-	broken   error // what is wrong with the links of a node that joins
-	endpoint *quic.Endpoint
-	paths    []mesh.Path // to other nodes
-	others   atomic.Pointer[membership.View]
+	cfg     Config
+	broken  error // what is wrong with the links of a node that joins
+	sockets *sockets
+	creds   *pendingCredentials
+	extra   []transport.Transport // from factories, until they are in paths
+	paths   []mesh.Path           // to other nodes
+	others  atomic.Pointer[membership.View]
 
 	mu       sync.Mutex
 	mesh     *mesh.Mesh        // that is to expect others
@@ -121,8 +122,8 @@ func (n *Node) ID() membership.NodeID { return n.Session.ID }
 
 // join does the work of Join. What it has made when it fails is in n.
 func (n *Node) join(ctx context.Context) (err error) {
-	n.endpoint, err = quic.Listen(quic.Config{
-		Addr: n.cfg.Listen, PacketConn: n.cfg.Packets, Log: n.cfg.Log,
+	n.sockets, err = openSockets(ctx, n.cfg.Listen, n.cfg.Packets, n.cfg.Transports, quic.Config{
+		Log:       n.cfg.Log,
 		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
 		Watch: func(peer string) bool {
 			v := n.others.Load()
@@ -133,21 +134,19 @@ func (n *Node) join(ctx context.Context) (err error) {
 		return err
 	}
 	request := n.cfg.Request
-	request.Candidates, request.Expect, request.Forget = host.Addrs(n.endpoint.Addr()), n.expect, n.forget
-	seeds := client.Seeds{
-		Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log,
-		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
-			return n.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
-		},
-	}
+	request.Candidates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
+	request.Port, request.Listen = portOf(n.sockets.addr), n.announce
+	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err
 	}
 	// Others dial this node as soon as they have the view, which they can
 	// have before it.
+	n.creds.admit(n.Session.Identity)
 	if err := n.listen(); err != nil {
 		return err
 	}
+	n.Lacks = slices.Clone(n.sockets.lacks)
 	v, invitation, err := n.Session.Begin(ctx, 0)
 	if err != nil {
 		return err
@@ -314,7 +313,7 @@ func (n *Node) blame(err error) (membership.NodeID, error) {
 // Close leaves the cluster in good order.
 func (n *Node) Close() error {
 	// The seed hears first that this is no failure.
-	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.endpoint.Close())
+	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
 }
 
 // CloseMesh ends all links in good order.
@@ -336,8 +335,9 @@ func (n *Node) abandon() {
 	if n.Session != nil {
 		n.Session.Close()
 	}
-	if n.endpoint != nil {
-		n.endpoint.Close()
+	n.closeExtra()
+	if n.sockets != nil {
+		n.sockets.close()
 	}
 }
 
@@ -353,5 +353,9 @@ func (cfg *Config) settleTimeout() (least time.Duration) {
 	return least
 }
 
-// may reports whether the node may use a transport.
-func (cfg *Config) may(name string) bool { return slices.Contains(cfg.Transports, name) }
+// portOf is the port of an address, 0 if it has none.
+func portOf(addr string) int {
+	_, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	return int(n)
+}

@@ -14,16 +14,16 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
-	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // SeedConfig is what a Seed needs. Its fields are as those of server.Config where
 // they have the same names.
 type SeedConfig struct {
-	Listen   string   // where nodes reach it
-	StateDir string   // where it keeps what has to outlive it; empty: in memory
-	Peers    []string // addresses of all seeds of the cluster; empty: there is this one
+	Listen     string // where nodes reach it
+	Transports Transports
+	StateDir   string   // where it keeps what has to outlive it; empty: in memory
+	Peers      []string // addresses of all seeds of the cluster; empty: there is this one
 	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
 	// learns from the others before it votes.
 	ForgetState bool
@@ -41,14 +41,15 @@ type SeedConfig struct {
 	Log         *slog.Logger
 }
 
-// A Seed is a seed that nodes reach over QUIC.
+// A Seed is a seed that nodes reach over each of its transports.
 type Seed struct {
-	server   *server.Server
-	endpoint *quic.Endpoint
-	addr     string // among those of its peers
-	done     chan struct{}
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
+	server  *server.Server
+	sockets *sockets
+	arrival *multi // of nodes
+	addr    string // among those of its peers
+	done    chan struct{}
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 }
 
 // StartSeed starts a seed, which runs until it is closed.
@@ -69,23 +70,23 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	s := &Seed{done: make(chan struct{})}
-	s.endpoint, err = quic.Listen(quic.Config{Addr: cfg.Listen, Log: cfg.Log, Heartbeat: -1})
+	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{Log: cfg.Log, Heartbeat: -1})
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.endpoint.Transport(joining)
+	s.arrival, err = s.sockets.accept(cfg.Listen, joining)
 	var quorum *server.Quorum
 	if err == nil {
 		quorum, err = s.quorum(cfg)
 	}
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
-			Transport: t, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
+			Transport: s.arrival, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
 			Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.endpoint.Close())
+		return nil, errors.Join(err, s.closeSockets())
 	}
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -101,12 +102,10 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
 	q := &server.Quorum{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
-		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
-			return s.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
-		},
+		Dial: s.sockets.dialSeed,
 	}
 	if len(cfg.Peers) > 0 {
-		self, err := selfOf(cfg.Peers, cfg.Advertise, s.endpoint.Addr())
+		self, err := selfOf(cfg.Peers, cfg.Advertise, s.sockets.addr)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +162,7 @@ func openAuthority(dir string) (*pki.Authority, error) {
 }
 
 // Addr is an address at which nodes, perhaps of other hosts, look for the seed.
-func (s *Seed) Addr() string { return cmp.Or(s.addr, host.Reachable(s.endpoint.Addr())) }
+func (s *Seed) Addr() string { return cmp.Or(s.addr, host.Reachable(s.sockets.addr)) }
 
 // Wait is that of the Server.
 func (s *Seed) Wait(ctx context.Context) error { return s.server.Wait(ctx) }
@@ -174,9 +173,17 @@ func (s *Seed) Err() error { return s.server.Broken() }
 // Done is closed when the world did not form, or when all its nodes have gone.
 func (s *Seed) Done() <-chan struct{} { return s.done }
 
+func (s *Seed) closeSockets() error {
+	var err error
+	if s.arrival != nil {
+		err = s.arrival.Close()
+	}
+	return errors.Join(err, s.sockets.close())
+}
+
 // Close ends the seed, and waits for Progress to return.
 func (s *Seed) Close() error {
 	s.stop()
 	s.wg.Wait()
-	return errors.Join(s.server.Close(), s.endpoint.Close())
+	return errors.Join(s.server.Close(), s.closeSockets())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/trace"
-	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -23,17 +22,14 @@ const (
 
 // Status asks the first of some seeds that answers where all nodes of its cluster
 // are. This process is no node of it.
-func Status(ctx context.Context, seeds []string, token pki.Token, log *slog.Logger) (c trace.Cluster, err error) {
-	endpoint, err := quic.Listen(quic.Config{Addr: ":0", Log: log, Heartbeat: -1})
+func Status(ctx context.Context, seeds []string, token pki.Token, use Transports, log *slog.Logger) (c trace.Cluster, err error) {
+	s, err := openSockets(ctx, ":0", nil, use, quic.Config{Log: log, Heartbeat: -1})
 	if err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, endpoint.Close()) }()
+	defer func() { err = errors.Join(err, s.close()) }()
 	d := client.Seeds{
-		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log,
-		Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
-			return endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
-		},
+		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log, Dial: s.dialSeed,
 	}
 	r, err := d.Status(ctx, token)
 	if err != nil {

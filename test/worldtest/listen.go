@@ -78,7 +78,7 @@ func listenShared(n, areaSize int) (view membership.View, paths [][]mesh.Path, e
 // withinHost returns the path between the nodes of a host.
 func withinHost(host string, id membership.NodeID, areaSize int) (mesh.Path, error) {
 	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: negotiate.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
-	return mesh.Path{Transport: t, NotHere: shm.ErrNotHere}, err
+	return mesh.Path{Transport: t}, err
 }
 
 // listenQUIC returns nodes with certificates on the loopback interface.

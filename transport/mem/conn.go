@@ -24,6 +24,7 @@ type conn struct {
 	owner    *endpoint
 	peer     string
 	incoming chan *pipe    // opened by the peer and not yet accepted
+	remote   remote        // what the peer may write to
 	done     chan struct{} // closed after err is set and all pipes have ended
 	err      error
 }
@@ -37,6 +38,7 @@ func newLink(a, b *endpoint) *link {
 			side:     side,
 			owner:    owner,
 			incoming: make(chan *pipe, backlogMax),
+			remote:   remote{grants: make(map[uint64]*grant)},
 			done:     make(chan struct{}),
 		}
 	}
@@ -50,7 +52,7 @@ func (c *conn) Done() <-chan struct{} { return c.done }
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, Sharer: c}
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, Sharer: c, RemoteMemory: c}
 }
 
 // OpenPipe implements transport.Conn. It blocks only while very many pipes
@@ -136,6 +138,7 @@ func (l *link) end(side int, here, there error) {
 		p.end(p.from.err, p.from.other().err)
 	}
 	for i := range l.ends {
+		l.ends[i].remote.revokeAll()
 		close(l.ends[i].done)
 		l.ends[i].owner.forget(&l.ends[i])
 	}

@@ -124,7 +124,7 @@ func (t *Transport) welcomeConn(sock socket) error {
 		t.cfg.Log.Warn("tcp: refused a peer", "addr", plainAddr(sock.RemoteAddr()), "peer", m.peer, "err", err)
 		return err
 	}
-	if !t.gate.leave(sock) {
+	if m.peer != "" && !t.gate.leave(sock) {
 		return errEvicted
 	}
 	t.guard(sock)
@@ -132,6 +132,9 @@ func (t *Transport) welcomeConn(sock socket) error {
 	c := t.newConn(m)
 	if err := t.adopt(c); err != nil {
 		return err
+	}
+	if m.peer == "" {
+		context.AfterFunc(c.life, func() { t.gate.drop(sock) })
 	}
 	select {
 	case t.backlog <- c:

@@ -80,8 +80,14 @@ func (c *conn) Capabilities() transport.Capabilities {
 	if !c.t.cfg.Plain {
 		can.Secured = c
 	}
+	if c.peer == "" && !c.dialed {
+		can.Prover = c
+	}
 	return can
 }
+
+// Proved implements [transport.Prover].
+func (c *conn) Proved() bool { return c.t.gate.leave(c.sock) }
 
 // ConnectionState is the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
@@ -123,7 +129,7 @@ func (t *Transport) newConn(m meeting) *conn {
 	return c
 }
 
-func (c *conn) Peer() string          { return c.peer }
+func (c *conn) Peer() string          { return cmp.Or(c.peer, c.remote) }
 func (c *conn) RemoteAddr() string    { return c.remote }
 func (c *conn) Done() <-chan struct{} { return c.life.Done() }
 func (c *conn) Err() error            { return context.Cause(c.life) }

@@ -97,7 +97,7 @@ func (t *Transport) identify(state tls.ConnectionState, want string) (string, er
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-	case got == "":
+	case got == "" && !t.cfg.Anonymous:
 		return "", fmt.Errorf("%w: it has none", transport.ErrIdentity)
 	case want != "" && got != want:
 		return "", fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, got, want)

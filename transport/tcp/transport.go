@@ -96,6 +96,15 @@ type Config struct {
 	// Listener is that of a quic.Endpoint, its limit holds for both instead. Default 256.
 	MaxHandshakes int
 
+	// Anonymous accepts peers that have no identity: processes that join a cluster,
+	// and the seed for them. Conn.Peer is their address then. Until Proved is
+	// called an accepted Conn counts as one of MaxHandshakes, and can be closed to
+	// make room.
+	Anonymous bool
+
+	// DialOnly opens no port: Accept fails at once, and Addr is empty.
+	DialOnly bool
+
 	// Log gets what an operator should know. Nil discards it.
 	Log *slog.Logger
 
@@ -168,6 +177,9 @@ var _ transport.Transport = (*Transport)(nil)
 func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	cfg = cfg.withDefaults()
 	listener := cfg.Listener
+	if cfg.DialOnly {
+		listener = nowhere{}
+	}
 	if listener == nil {
 		var err error
 		if listener, err = net.Listen("tcp", cfg.Addr); err != nil {
@@ -178,13 +190,15 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 		cfg:      cfg,
 		creds:    creds,
 		listener: listener,
-		server:   prepare(creds.Server()),
 		backlog:  make(chan transport.Conn, backlogMax),
 		deaf:     make(chan struct{}),
 		conns:    make(map[*conn]struct{}),
 		byID:     make(map[connID]*conn),
 
 		verdictMax: max(cfg.IdleTimeout, 5*time.Second),
+	}
+	if conf := creds.Server(); conf != nil {
+		t.server = prepare(conf)
 	}
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
@@ -197,6 +211,13 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	t.tasks.Go(t.patrol)
 	return t, nil
 }
+
+// A nowhere is the listener of a transport that only dials.
+type nowhere struct{}
+
+func (nowhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (nowhere) Close() error              { return nil }
+func (nowhere) Addr() net.Addr            { return &net.UnixAddr{} }
 
 // Name is "tcp".
 func (t *Transport) Name() string { return "tcp" }

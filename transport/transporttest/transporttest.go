@@ -15,9 +15,9 @@
 // therefore not run in parallel with Run.
 //
 // A subtest that a transport offers no means for is skipped, and says so:
-// "kill" without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize"
-// and "secured" without transport.TryWriter, PartWriter, Poller, Prioritizer and
-// Secured. The environment variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
+// "kill" without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize",
+// "secured" and "remote" without the capabilities TryWriter, PartWriter, Poller,
+// Prioritizer, Secured and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
 // skip into a failure.
 //
 // Not checked, for it takes a client that knows the protocol below, is that
@@ -108,6 +108,11 @@ func subtests() []subtest {
 		{"PollerDeadline", 2, testPollerDeadline},
 		{"PollerEnd", 2, testPollerEnd},
 		{"PollerKill", 2, testPollerKill},
+
+		{"RemoteWrite", 2, testRemoteWrite},
+		{"RemoteRefused", 2, testRemoteRefused},
+		{"RemoteRevoke", 2, testRemoteRevoke},
+		{"RemoteEnd", 2, testRemoteEnd},
 
 		{"SenderClose", 2, testSenderClose},
 		{"SenderCloseInterrupts", 2, testSenderCloseInterrupts},

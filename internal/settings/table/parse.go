@@ -102,7 +102,7 @@ func rowOf(member *ast.Field) (field, error) {
 	switch {
 	case row.comment == "":
 		return field{}, fmt.Errorf("%s has no comment", row.Name)
-	case len(row.Variables()) == 0:
+	case len(row.Variables()) == 0 && reflect.StructTag(tag).Get("set") != "program":
 		return field{}, fmt.Errorf("%s has no variable", row.Name)
 	}
 	return row, nil

@@ -17,11 +17,18 @@ func (t theme) write(w io.Writer) {
 }
 
 // variables are in one cell, each on a line.
-func (f field) variables() string { return "`" + strings.Join(f.Variables(), "`<br>`") + "`" }
+func (f field) variables() string {
+	if len(f.Variables()) == 0 {
+		return "none: set by the program"
+	}
+	return "`" + strings.Join(f.Variables(), "`<br>`") + "`"
+}
 
 // value says what the variable may be.
 func (f field) value() string {
 	switch {
+	case len(f.Variables()) == 0:
+		return f.typ
 	case f.typ == "time.Duration":
 		return "seconds"
 	case f.typ == "bool":

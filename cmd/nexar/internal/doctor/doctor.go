@@ -74,10 +74,14 @@ func examineMachine() []Finding {
 	add := func(s Status, format string, args ...any) {
 		list = append(list, Finding{About: "machine", Status: s, What: fmt.Sprintf(format, args...)})
 	}
-	if works(report) {
+	switch {
+	case !works(report):
+	case report.UDP:
 		add(OK, "a UDP socket can be opened, at %s", report.Listen)
+	default:
+		add(OK, "a TCP port can be opened, at %s: nodes do without UDP", report.Listen)
 	}
-	if report.Watched {
+	if report.UDP && report.Watched {
 		add(OK, "a TCP socket can be opened at the same port: the end of a process is noticed at once")
 	}
 	if len(report.Advertised) > 0 {
@@ -88,7 +92,7 @@ func examineMachine() []Finding {
 	}
 	if report.GSO {
 		add(OK, "the system cuts large sends into packets (GSO)")
-	} else if works(report) {
+	} else if report.UDP {
 		add(Note, "the system does not cut large sends into packets (no GSO): sending costs more of the processor's time")
 	}
 	add(OK, "transports: %s", strings.Join(report.Transports, ", "))

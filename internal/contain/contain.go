@@ -1,0 +1,275 @@
+// Package contain limits the damage that a transport from outside can do.
+//
+// Listen starts the transport of a factory and returns one that forwards each call
+// and checks its result. A panic, a count that contradicts the contract, and a call
+// that does not return in time end the Conn that they concern, with an error that
+// names the transport, the peer and the call. A call that does not return is
+// abandoned on its own goroutine, which never touches memory of the caller
+// afterwards: reads and writes go through buffers of the containment.
+//
+// The wrapped transport keeps the capabilities Secured and Prover, and its locality
+// and class. It is slower than the transport itself, by a copy and a switch of
+// goroutines for each read and write. Built-in transports are not wrapped.
+package contain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// Config says how faults are handled.
+type Config struct {
+	// Limit is how long a call may go on after it has to return. 0 is five seconds.
+	Limit time.Duration
+	// Log takes a warning for each fault; nil discards them.
+	Log *slog.Logger
+}
+
+const defaultLimit = 5 * time.Second
+
+// A guard runs the calls of one transport.
+type guard struct {
+	name  string
+	limit time.Duration
+	log   *slog.Logger
+	// abandoned counts calls that did not return in time, and have not since.
+	abandoned atomic.Int64
+}
+
+// A FaultError is a breach of the contract by a transport.
+type FaultError struct {
+	Transport, Peer string // Peer is empty for a fault of the transport as a whole
+	Call            string
+	What            string
+}
+
+func (e *FaultError) Error() string {
+	text := fmt.Sprintf("transport %q is faulty", e.Transport)
+	if e.Peer != "" {
+		text += fmt.Sprintf(", peer %q", e.Peer)
+	}
+	return fmt.Sprintf("%s: %s %s", text, e.Call, e.What)
+}
+
+// Unwrap makes a fault look like the loss of the peer.
+func (e *FaultError) Unwrap() error { return transport.ErrPeerGone }
+
+func (g *guard) fault(peer, call, format string, args ...any) *FaultError {
+	e := &FaultError{Transport: g.name, Peer: peer, Call: call, What: fmt.Sprintf(format, args...)}
+	g.log.Warn("a transport breaks its contract", "transport", g.name, "peer", peer, "call", call, "fault", e.What)
+	return e
+}
+
+// An outcome is what a call has returned.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// begin runs f on a goroutine of its own and turns a panic, or an exit of the
+// goroutine, into a fault.
+func begin[T any](g *guard, peer, call string, f func() (T, error)) <-chan outcome[T] {
+	done := make(chan outcome[T], 1)
+	go func() {
+		var o outcome[T]
+		returned := false
+		defer func() {
+			if !returned {
+				what := recover()
+				g.log.Debug("stack of a faulty transport", "transport", g.name, "stack", string(debug.Stack()))
+				o.err = g.fault(peer, call, "panicked or exited: %v", what)
+			}
+			done <- o
+		}()
+		o.value, o.err = f()
+		returned = true
+	}()
+	return done
+}
+
+// await waits for the outcome of a call that has to return within the limit after
+// stop is closed. One that does not is abandoned; late, if not nil, gets its value
+// when it returns.
+func await[T any](g *guard, peer, call string, done <-chan outcome[T], stop <-chan struct{}, late func(T)) (T, error) {
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-stop:
+	}
+	timer := time.NewTimer(g.limit)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-timer.C:
+	}
+	return abandon(g, peer, call, done, late)
+}
+
+func abandon[T any](g *guard, peer, call string, done <-chan outcome[T], late func(T)) (none T, err error) {
+	n := g.abandoned.Add(1)
+	go func() {
+		o := <-done
+		g.abandoned.Add(-1)
+		if late != nil && o.err == nil {
+			late(o.value)
+		}
+	}()
+	return none, g.fault(peer, call, "has not returned within %v and is abandoned; %d such calls are under way", g.limit, n)
+}
+
+// now is a stop channel for calls that must return at once.
+func now() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// run carries out a call that must return within the limit.
+func run[T any](g *guard, peer, call string, f func() (T, error)) (T, error) {
+	return await(g, peer, call, begin(g, peer, call, f), now(), nil)
+}
+
+// runErr is run for a call that returns an error alone.
+func runErr(g *guard, peer, call string, f func() error) error {
+	_, err := run(g, peer, call, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// Listen starts the transport of a factory and contains it.
+func Listen(ctx context.Context, f transport.Factory, env transport.Env, cfg Config) (transport.Transport, error) {
+	g := &guard{name: f.Name, limit: cfg.Limit, log: cfg.Log}
+	if g.limit <= 0 {
+		g.limit = defaultLimit
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	done := begin(g, "", "Listen", func() (transport.Transport, error) { return f.Listen(ctx, env) })
+	inner, err := await(g, "", "Listen", done, ctx.Done(), func(t transport.Transport) { closeLate(t) })
+	if err != nil {
+		return nil, err
+	}
+	if inner == nil {
+		return nil, g.fault("", "Listen", "returned no transport and no error")
+	}
+	t := &contained{guard: g, inner: inner, closed: make(chan struct{}), conns: make(map[*conn]struct{})}
+	t.addr, err = run(g, "", "Addr", func() (string, error) { return inner.Addr(), nil })
+	if err == nil {
+		t.can, err = run(g, "", "Capabilities", func() (transport.Capabilities, error) { return transport.CapabilitiesOf(inner), nil })
+	}
+	if err != nil {
+		closeLate(inner)
+		return nil, err
+	}
+	return t, nil
+}
+
+// closeLate closes what an abandoned call has returned after all.
+func closeLate(c interface{ Close() error }) {
+	go func() {
+		defer func() { recover() }()
+		c.Close()
+	}()
+}
+
+// A contained is a transport whose calls are checked.
+type contained struct {
+	*guard
+	inner  transport.Transport
+	addr   string
+	can    transport.Capabilities
+	closed chan struct{}
+	shut   sync.Once
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+}
+
+func (t *contained) Name() string { return t.name }
+func (t *contained) Addr() string { return t.addr }
+
+// Capabilities implements [transport.Capable].
+func (t *contained) Capabilities() transport.Capabilities {
+	return transport.Capabilities{Locality: t.can.Locality, Class: t.can.Class}
+}
+
+func (t *contained) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	name := peer
+	if name == "" {
+		name = addr
+	}
+	inner, err := t.connect(ctx, name, "Dial", func() (transport.Conn, error) { return t.inner.Dial(ctx, addr, peer) })
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.adopt(inner, name)
+	if err == nil && peer != "" && c.peer != peer {
+		err = fmt.Errorf("%w: %w", transport.ErrIdentity, t.fault(peer, "Dial", "returned a Conn of the peer %q", c.peer))
+		c.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (t *contained) Accept(ctx context.Context) (transport.Conn, error) {
+	inner, err := t.connect(ctx, "", "Accept", func() (transport.Conn, error) { return t.inner.Accept(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.adopt(inner, "")
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect carries out a call that returns a Conn, and has to return when ctx ends or
+// the transport is closed.
+func (t *contained) connect(ctx context.Context, peer, call string, f func() (transport.Conn, error)) (transport.Conn, error) {
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	released := make(chan struct{})
+	defer close(released)
+	go func() {
+		select {
+		case <-t.closed:
+			cancel()
+		case <-released:
+		}
+	}()
+	c, err := await(t.guard, peer, call, begin(t.guard, peer, call, f), stop.Done(), func(c transport.Conn) { closeLate(c) })
+	if err == nil && c == nil {
+		err = t.fault(peer, call, "returned no Conn and no error")
+	}
+	return c, err
+}
+
+// Close closes all conns, and returns even if the transport does not.
+func (t *contained) Close() (err error) {
+	t.shut.Do(func() {
+		close(t.closed)
+		err = runErr(t.guard, "", "Close", t.inner.Close)
+		t.mu.Lock()
+		conns := t.conns
+		t.conns = nil
+		t.mu.Unlock()
+		for c := range conns {
+			c.finish(fmt.Errorf("transport %q: %w", t.name, transport.ErrClosed))
+		}
+		if _, faulty := errors.AsType[*FaultError](err); faulty {
+			err = nil // It has been logged, and there is nothing more that the caller can do.
+		}
+	})
+	return err
+}

@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/transport/quic"
+)
+
+// form forms a world of nodes with these transports, each at the seed's address, and
+// returns what connects rank 0 to the others.
+func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses ...Transports) (paths []string, logs string) {
+	t.Helper()
+	var log lockedBuffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	seed, err := StartSeed(SeedConfig{Listen: "127.0.0.1:0", Transports: seedUse, World: len(uses), Log: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	nodes, errs := make([]*Node, len(uses)), make([]error, len(uses))
+	var joining sync.WaitGroup
+	for rank, use := range uses {
+		joining.Go(func() {
+			nodes[rank], errs[rank] = Join(ctx, Config{
+				Seeds: []string{seedAddr(seed.Addr())}, Listen: "127.0.0.1:0", Transports: use, Log: logger,
+				Request: client.Request{Token: pki.Token{}, Rank: &rank, Host: host.ID(), Name: "test", Log: logger},
+			})
+		})
+	}
+	joining.Wait()
+	for rank, n := range nodes {
+		if errs[rank] != nil {
+			t.Errorf("rank %d: %v", rank, errs[rank])
+			continue
+		}
+		defer n.Close()
+	}
+	if t.Failed() {
+		t.Log(log.String())
+		t.FailNow()
+	}
+	for _, i := range nodes[0].Mesh.Paths(nodes[0].View) {
+		paths = append(paths, i.Link+" "+i.Bulk)
+	}
+	return paths, log.String()
+}
+
+// A lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func same(addr string) string { return addr }
+
+func names(list ...string) Transports { return Transports{Names: list} }
+
+// TestTCPOnly: a world forms over TCP alone, without a UDP socket; and a node that has
+// QUIC is linked over TCP to one that lacks it.
+func TestTCPOnly(t *testing.T) {
+	tcpOnly, all := names("tcp"), names("tcp", "quic")
+	for name, test := range map[string]struct {
+		seed Transports
+		uses []Transports
+		want string
+	}{
+		"no UDP at all":         {tcpOnly, []Transports{tcpOnly, tcpOnly, tcpOnly}, "tcp+tls tcp+tls, tcp+tls tcp+tls"},
+		"the dialer has QUIC":   {all, []Transports{tcpOnly, all}, "tcp+tls tcp+tls"},
+		"the acceptor has QUIC": {all, []Transports{all, tcpOnly}, "tcp+tls tcp+tls"},
+		"both have QUIC":        {all, []Transports{all, all}, "quic tcp+tls"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			paths, _ := form(t, test.seed, same, test.uses...)
+			if got := strings.Join(paths, ", "); got != test.want {
+				t.Errorf("rank 0 reaches the others by %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestNoUDPSocket: with TCP alone no UDP socket is opened.
+func TestNoUDPSocket(t *testing.T) {
+	s, err := openSockets(t.Context(), "127.0.0.1:0", nil, names("tcp"), quic.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if s.endpoint != nil || s.listensTo(quicName) || !s.listensTo(tcpName) || s.port == nil {
+		t.Errorf("with TCP alone there is a UDP socket, or no TCP port: %+v", s)
+	}
+	udp, err := net.ListenPacket("udp", s.addr)
+	if err != nil {
+		t.Fatalf("the UDP port is taken: %v", err)
+	}
+	udp.Close()
+}
+
+// TestUDPFiltered: a node whose UDP packets get no answer joins over TCP, goes without
+// QUIC, and says so.
+func TestUDPFiltered(t *testing.T) {
+	all := names("tcp", "quic")
+	swallow := func(addr string) string {
+		// A seed whose UDP port is a socket that nobody reads.
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tcp.Close(); udp.Close() })
+		go func() {
+			for {
+				c, err := tcp.Accept()
+				if err != nil {
+					return
+				}
+				go relay(c, addr)
+			}
+		}()
+		return tcp.Addr().String()
+	}
+	paths, logs := form(t, all, swallow, all, all)
+	if got := strings.Join(paths, ", "); got != "tcp+tls tcp+tls" {
+		t.Errorf("rank 0 reaches rank 1 by %s, want TCP alone", got)
+	}
+	if !strings.Contains(logs, "UDP seems to be filtered") {
+		t.Errorf("nobody says so:\n%s", logs)
+	}
+}
+
+// relay connects a socket to an address until either side ends.
+func relay(a net.Conn, addr string) {
+	b, err := net.Dial("tcp", addr)
+	if err != nil {
+		a.Close()
+		return
+	}
+	var both sync.WaitGroup
+	pass := func(to, from net.Conn) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			if n > 0 {
+				to.Write(buf[:n])
+			}
+			if err != nil {
+				break
+			}
+		}
+		to.Close()
+		from.Close()
+	}
+	both.Go(func() { pass(a, b) })
+	both.Go(func() { pass(b, a) })
+	both.Wait()
+}

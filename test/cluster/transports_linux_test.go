@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// filterUDP makes a host drop all UDP packets that it receives, without an answer.
+func (h *host) filterUDP(t *testing.T) {
+	t.Helper()
+	_, err := h.try(`
+		table inet nexar {
+			chain in {
+				type filter hook input priority 0;
+				iifname "eth0" meta l4proto udp counter drop
+			}
+		}`, "nft", "-f", "-")
+	require.Have(t, "nft", err == nil, fmt.Sprintf("UDP cannot be filtered: %v", err))
+}
+
+// udpPackets is how many UDP packets the filter of a host has dropped.
+func (h *host) udpPackets(t *testing.T) (n int) {
+	t.Helper()
+	rules := h.run("nft", "list", "chain", "inet", "nexar", "in")
+	_, count, _ := strings.Cut(rules, "counter packets ")
+	if _, err := fmt.Sscan(count, &n); err != nil {
+		t.Errorf("%v in %s", err, rules)
+	}
+	return n
+}
+
+// TestWithoutUDP: where UDP is filtered a world forms and works over TCP alone. By
+// default nodes find that out and say so; with NEXAR_TRANSPORTS=tcp they send no UDP
+// packet at all. The death of a process is noticed at once in both cases.
+func TestWithoutUDP(t *testing.T) {
+	t.Parallel()
+	for name, transports := range map[string]string{"by default": "", "tcp": "tcp", "shm,tcp": "shm,tcp"} {
+		t.Run(name, func(t *testing.T) {
+			const ranks, victim = 3, 2
+			c := newCluster(t, ranks, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=" + transports} })
+			for _, h := range c.hosts {
+				h.filterUDP(t)
+			}
+			c.join()
+			for rank, r := range all(c.team, order{Do: "peers"}) {
+				for _, p := range r.Peers {
+					if p.Path != "tcp+tls" || p.Bulk != "tcp+tls" || !p.Encrypted {
+						t.Errorf("rank %d reaches rank %d by %+v, want TLS over TCP alone", rank, p.Rank, p)
+					}
+				}
+				said := strings.Contains(c.team[rank].log.String(), "UDP seems to be filtered")
+				// The seed is on the host of rank 0, where nothing is filtered.
+				if want := transports == "" && rank > 0; said != want {
+					t.Errorf("rank %d says that UDP is filtered: %v, want %v\n%s", rank, said, want, c.team[rank].log.String())
+				}
+			}
+			for rank, h := range c.hosts {
+				if n := h.udpPackets(t); transports != "" && n > 0 {
+					t.Errorf("%d UDP packets were sent to the host of rank %d", n, rank)
+				}
+			}
+			c.team[victim].kill(os.Kill)
+			for rank, r := range all(c.team[:victim], order{Do: "loop", What: "barrier"}) {
+				if r.Failure == nil || r.Failure.Rank != victim {
+					t.Errorf("rank %d: %v, want the failure of rank %d", rank, r.Failure, victim)
+				}
+			}
+		})
+	}
+}
