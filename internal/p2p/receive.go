@@ -248,7 +248,9 @@ func (m *Messages) arrive(a *arrival) (used, unexpected bool) {
 	m.mu.Lock()
 	used, unexpected = m.arriveLocked(&e, a)
 	m.mu.Unlock()
-	m.do(&e)
+	if e.kind != 0 || e.more != nil {
+		m.do(&e)
+	}
 	if used || a.payload == nil {
 		if f := m.received.Load(); f != nil {
 			(*f)()
