@@ -197,6 +197,9 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 	}
 	if f.transport != "auto" {
 		join.Transports = []string{f.transport}
+		if f.transport == "tcp" {
+			join.Transports = append(join.Transports, "quic") // for the control lanes
+		}
 	}
 	node, err := nexar.Join(ctx, join)
 	if err != nil {
