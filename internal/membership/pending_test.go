@@ -11,7 +11,7 @@ import (
 // TestPendingAdmits: who may wait.
 func TestPendingAdmits(t *testing.T) {
 	for name, test := range map[string]struct {
-		policy  Policy
+		policy Policy
 		wanted int
 		spare  bool
 		err    error
