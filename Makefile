@@ -44,7 +44,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross st
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test unit race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
+.PHONY: help check build test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -68,6 +68,9 @@ TESTFLAGS ?=
 
 unit: ## all tests but those of whole clusters and attacks
 	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(cluster|attack)$$' | $(LONGFIRST))
+
+modules: ## the tests of the other modules: the comparison with other systems, and a transport of a program
+	@for m in bench examples/transport_unix; do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # RACELESS are the packages in which the race detector would find nothing: they read the
 # source, or neither they nor their tests start a goroutine, or, as cmd/nexar, test/cluster and

@@ -34,6 +34,7 @@ type conn struct {
 
 	mu        sync.Mutex
 	err       error // set before done is closed
+	closing   bool  // Close was called
 	next      uint32
 	pipes     map[net.Conn]struct{}
 	wanted    map[uint32]chan opened // pipes that OpenPipe waits for
@@ -78,17 +79,24 @@ func (c *conn) Err() error {
 
 // Close implements transport.Conn.
 func (c *conn) Close() error {
+	c.mu.Lock()
+	c.closing = true // The peer may end its side before this one has ended.
+	c.mu.Unlock()
 	c.say(msgBye, 0, 0)
 	c.end(transport.ErrClosed)
 	return nil
 }
 
-// end ends the conn; the first reason counts.
+// end ends the conn. The first reason counts, but for that of Close, which overrides others
+// that follow from the goodbye.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
 		return
+	}
+	if c.closing {
+		reason = transport.ErrClosed
 	}
 	c.err = fmt.Errorf("%s: conn to %q: %w", c.t.cfg.Name, c.Peer(), reason)
 	close(c.done)
