@@ -105,9 +105,9 @@ type PeerChange struct {
 	// stands, communicators with it that are made later end at once, until Trusted,
 	// even if the peer says goodbye.
 	Err error
-	// LinkEnded says that Link has ended. Without Err the peer has said goodbye: only
-	// operations that need it end, since others may end their part of the last
-	// collective earlier than this node does.
+	// LinkEnded says that Link has ended. Without Err the peer has said goodbye: messages
+	// with it fail, and a collective that needs it revokes its communicator. Others go on,
+	// since the peer may end its part of the last collective earlier than this node does.
 	LinkEnded bool
 	// Everywhere has the other ranks of each communicator told: those that have not
 	// adopted the same view would wait for this rank.

@@ -5,10 +5,10 @@ import "fmt"
 // A PeerState is the knowledge of a node about the life of another node of its view.
 //
 // "Left", "failed" and "doubted" are different states, because they call for
-// different actions: a peer that left in good order ends only the operations that
-// need it, a peer that failed ends every communicator that contains it, and a peer
-// that others report as failed does so as well but keeps its link, since it may be
-// in the next view. [PeerState.Next] is the table of all transitions.
+// different actions: a peer that left in good order ends a communicator only if a
+// collective on it needs the peer, a peer that failed ends every communicator that
+// contains it, and a peer that others report as failed does so as well but keeps its
+// link, since it may be in the next view. [PeerState.Next] is the table of all transitions.
 type PeerState uint8
 
 const (
@@ -120,7 +120,9 @@ const (
 	// RevokeComms is EndComms, and tells the other ranks of each communicator, which may
 	// not have adopted the view yet. Nothing else tells them that it has ended here.
 	RevokeComms
-	// EndOperations ends the operations that need the peer. Its communicators go on.
+	// EndOperations tells the engine that the peer has left. Messages with the peer
+	// fail. A collective that needs the peer, running or called later, revokes its
+	// communicator on all ranks. Other communicators go on.
 	EndOperations
 	// Trust allows new communicators with the peer.
 	Trust

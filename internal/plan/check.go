@@ -89,7 +89,7 @@ type proof struct {
 }
 
 func prove(c Collective, root int, plans []Plan, inPlace []bool) (*proof, error) {
-	if c < Barrier || c > ExclusiveScan {
+	if c < Barrier || c >= CollectiveLimit {
 		return nil, fmt.Errorf("plan: no such collective: %d", uint8(c))
 	}
 	p := &proof{collective: c, root: root, plans: plans, inPlace: inPlace, ordered: true}

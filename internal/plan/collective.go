@@ -37,6 +37,11 @@ const (
 	// ExclusiveScan: Data becomes the reduction of Data of the ranks before
 	// this one, in order. Rank 0 does not write its Data.
 	ExclusiveScan
+
+	// CollectiveLimit is the lowest number above those of all collectives. A new
+	// collective is declared directly before it: the numbers of the others are on the
+	// wire.
+	CollectiveLimit
 )
 
 var collectiveNames = [...]string{
@@ -56,7 +61,7 @@ func (c Collective) String() string {
 // Collectives are all of them, in order.
 func Collectives() []Collective {
 	all := make([]Collective, 0, len(collectiveNames))
-	for c := Barrier; c <= ExclusiveScan; c++ {
+	for c := Barrier; c < CollectiveLimit; c++ {
 		all = append(all, c)
 	}
 	return all

@@ -89,6 +89,7 @@ func TestCheckNamesFaultsOfForm(t *testing.T) {
 	for _, f := range []fault{
 		{"no plans", AllReduce, nil, []string{"no plans"}},
 		{"unknown collective", 0, []Plan{rounds(1)}, []string{"no such collective"}},
+		{"collective above all others", CollectiveLimit, []Plan{rounds(1)}, []string{"no such collective"}},
 		{"chunks differ", AllReduce, []Plan{exchange(0), rounds(2)}, []string{"rank 1", "2 chunks instead of 1"}},
 		{"wrong chunk", AllReduce, []Plan{
 			rounds(2, Round{send(span(Data, 0, 2), 1), recv(span(Temp, 0, 2), 1)}, Round{combine(d0, d0, one(Temp, 1))}),

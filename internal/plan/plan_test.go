@@ -36,6 +36,7 @@ func TestMoveString(t *testing.T) {
 		{Span{Buf: 9, Lo: 1, Hi: 2}, "Buf(9)[1:2]"},
 		{AllToAll, "all_to_all"},
 		{Collective(0), "unknown"},
+		{CollectiveLimit, "unknown"},
 		{Collective(200), "unknown"},
 	} {
 		if got := test.move.String(); got != test.want {

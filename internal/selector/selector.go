@@ -72,7 +72,7 @@ type Selector struct {
 	pool       *bufpool.Pool
 
 	how  atomic.Pointer[settings]
-	last [plan.ExclusiveScan + 1]atomic.Pointer[cached] // by collective
+	last [plan.CollectiveLimit]atomic.Pointer[cached] // by collective
 
 	mu       sync.Mutex // also of changes of how
 	programs map[programKey]*linkexec.Program
