@@ -154,6 +154,39 @@ func TestCreditOfHeldSteps(t *testing.T) {
 	}
 }
 
+// The steps that reveal a mismatch, and all others that arrived before their operations,
+// give their credit back.
+func TestCreditOfMismatchedSteps(t *testing.T) {
+	const count = 15_000
+	w, puppets, _ := onStage(t, 2)
+	p := puppets[1]
+	payload := vector(1, count)
+	for id := range uint64(60) {
+		c := w.engines[0].NewComm(100+id, 0, w.links[0])
+		work := w.workOf(pairwise, vector(0, count))
+		for seq := range uint64(2) {
+			s := stepOf(work, 1+seq, 0)
+			s.Call.Comm = 100 + id
+			s.Call.Root++ // This makes it another call.
+			p.credit(wire.Collectives, len(payload))
+			p.link.SendStep(s, payload)
+		}
+		until(t, "the steps", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.links.EarlyLocked() == 2
+		})
+		op, err := c.start(work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := op.Wait(t.Context()); !isType[*MismatchError](err) {
+			t.Fatalf("round %d: %v, want a MismatchError", id, err)
+		}
+		c.Close()
+	}
+}
+
 // TestMismatch: whoever makes another call than the others, all get the same
 // MismatchError, whenever the first frame comes.
 func TestMismatch(t *testing.T) {

@@ -227,16 +227,23 @@ func (c *Comm) failAllLocked(fx *effects, err error) {
 			fx.failed = append(fx.failed, op)
 		}
 	})
-	fx.messages = c.Fail(err, &EndedError{err})
-	fx.frames = c.links.TakeAllEarlyLocked()
+	c.Fail(&fx.messages, err, &EndedError{err})
+	fx.frames = c.links.TakeAllEarlyLocked(fx.frames)
+	c.awaitLocked(fx)
+}
+
+// awaitLocked has [Comm.end], and thereby Close, wait until fx has been carried out.
+func (c *Comm) awaitLocked(fx *effects) {
 	if !fx.ended {
 		fx.ended = true
 		c.unsettled++
 	}
 }
 
-// setErrLocked says why no operation may begin any more.
+// setErrLocked sets the error of later operations. The watchers are notified by fx, which
+// Close waits for.
 func (c *Comm) setErrLocked(fx *effects, err error) {
+	c.awaitLocked(fx)
 	if f := c.onEnd; f != nil && err != ErrClosed {
 		last := c.tracesLocked() // before anything fails
 		fx.spawn = append(fx.spawn, func() { f(err, last) })
@@ -344,7 +351,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 		c.revokeLeftLocked(fx, err)
 		return
 	}
-	fx.messages = c.Leave(rank, err, linkEnded)
+	c.Leave(&fx.messages, rank, err, linkEnded)
 	for _, w := range c.watchers {
 		if w.Left != nil {
 			fx.calls = append(fx.calls, func() { w.Left(rank, err) })

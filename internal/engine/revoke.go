@@ -155,12 +155,12 @@ func (c *Comm) Cancel(cause error) {
 	c.carryOut(fx)
 }
 
-// CancelIf implements [p2p.Owner]. Pending is called with the lock held, so that what
-// has just ended well does not end the communicator; nil means that it is.
-func (c *Comm) CancelIf(pending func() bool, cause error) {
+// CancelIf implements [p2p.Owner]. It calls cancel, if not nil, with the lock held and ends
+// the communicator under the same lock.
+func (c *Comm) CancelIf(cancel func() bool, cause error) {
 	fx := new(effects)
 	c.mu.Lock()
-	if c.err == nil && (pending == nil || pending()) {
+	if c.err == nil && (cancel == nil || cancel()) {
 		c.cancelLocked(fx, cause)
 	}
 	c.mu.Unlock()

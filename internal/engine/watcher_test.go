@@ -6,7 +6,9 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 )
 
@@ -98,6 +100,31 @@ func TestWatchersHearOfEnds(t *testing.T) {
 			t.Errorf("watcher %d hears of the end once more: %v", i, <-h.ended)
 		}
 	}
+}
+
+// Close of the engine waits for watchers that a Close of the communicator is about to
+// notify.
+func TestCloseWaitsForWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{})
+		c := e.NewComm(commID, 0, []*link.Link{nil})
+		var notified atomic.Bool
+		c.Watch(Watcher{Ended: func(error) { notified.Store(true) }})
+		fx := new(effects)
+		c.mu.Lock()
+		c.setErrLocked(fx, ErrClosed) // as Comm.Close does, before it carries fx out
+		c.mu.Unlock()
+		closed := make(chan bool)
+		go func() {
+			e.Close()
+			closed <- notified.Load()
+		}()
+		synctest.Wait()
+		c.carryOut(fx)
+		if !<-closed {
+			t.Error("Close has returned before the watcher was called")
+		}
+	})
 }
 
 // TestThen: whoever cannot wait is told of the end, at once if there is nothing

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // reports collects the calls of Config.Linked.
@@ -97,6 +98,53 @@ func TestForget(t *testing.T) {
 				t.Errorf("after it is in the view, rank %d: %v", rank, err)
 			}
 		}
+	})
+}
+
+// The link of a candidate may end at the moment at which the candidate is forgotten: that is
+// no failure, since the candidate has no rank.
+func TestForgetWhileLinkEnds(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		candidate := w.newcomers(1).Nodes[2]
+		m := w.meshes[0]
+		slot, l := 2, w.linkOf(0, 2)
+		for range 10_000 {
+			reading, ended := make(chan struct{}), make(chan struct{})
+			go func() { // the reader of the link
+				defer close(ended)
+				close(reading)
+				for p := m.peer(slot); p.link == l; p = m.peer(slot) {
+					if !p.expected {
+						m.linkEnded(l, membership.LinkLost, transport.ErrPeerGone)
+						return
+					}
+				}
+			}()
+			<-reading
+			m.Forget(candidate.ID)
+			<-ended
+			m.Expect([]membership.Node{candidate})
+			m.mu.Lock()
+			m.peers[slot].link = l
+			m.mu.Unlock()
+		}
+		w.wantNoFailures()
+	})
+}
+
+// An event of a node whose slot has been given to another node is ignored.
+func TestEventOfForgottenNode(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		w.newcomers(1)
+		m := w.meshes[0]
+		before := m.peer(1)
+		m.apply(1, idOf(2), membership.LinkLost, news{err: transport.ErrPeerGone})
+		if after := m.peer(1); after.state != before.state || after.link != before.link {
+			t.Errorf("state %v, want %v", after.state, before.state)
+		}
+		w.wantNoFailures()
 	})
 }
 

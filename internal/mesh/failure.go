@@ -54,7 +54,7 @@ func (m *Mesh) linkEnded(l *link.Link, e membership.PeerEvent, err error) {
 	case goodbye && l.Peer == m.self:
 		m.engine.Left(l)
 	default:
-		m.apply(l.Peer, e, news{err: err, from: l})
+		m.apply(l.Peer, id, e, news{err: err, from: l})
 	}
 }
 
@@ -118,8 +118,9 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	case m.peers[slot].state == membership.PeerLeft:
 		err.left = true
 	}
+	id := m.peers[slot].node.ID
 	m.mu.Unlock()
-	m.apply(slot, event, news{err: err, from: l, report: f})
+	m.apply(slot, id, event, news{err: err, from: l, report: f})
 }
 
 // A reportedError is the reason of a failure that another node has noticed.
@@ -162,8 +163,9 @@ type news struct {
 	report wire.Failed // the report of another node
 }
 
-// apply changes the state of a peer and carries out the effects. An event that arrives
-// meanwhile waits until all effects have been carried out.
+// apply changes the state of the peer id in a slot and carries out the effects. It ignores
+// the event if the slot has been given to another node since the caller looked. An event
+// that arrives meanwhile waits until all effects have been carried out.
 //
 // The order of the effects is that of their declaration in package membership. The seed
 // hears of a failure first, so that the next view comes soon; then the log and the
@@ -171,12 +173,16 @@ type news struct {
 // may close its node as soon as a call has failed, and its goodbye must not
 // arrive before the reason for it, or this node would be taken for the reason. Links are
 // closed last, when nothing uses them any more. Nothing here blocks.
-func (m *Mesh) apply(slot int, e membership.PeerEvent, n news) {
+func (m *Mesh) apply(slot int, id membership.NodeID, e membership.PeerEvent, n news) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	m.mu.Lock()
-	var effects membership.PeerEffects
 	p := &m.peers[slot]
+	if p.node.ID != id {
+		m.mu.Unlock()
+		return
+	}
+	var effects membership.PeerEffects
 	p.state, effects = p.state.Next(e)
 	node, rank, l := p.node, p.rank, p.link
 	if n.report.Node != node.ID { // This node reports it.

@@ -71,14 +71,16 @@ func (m *Mesh) Forget(id membership.NodeID) {
 		m.mu.Unlock()
 		return
 	}
-	m.peers[slot].expected = false
 	l := m.peers[slot].link
+	m.dropLocked(slot, l)
+	m.peers[slot] = peer{} // The end of l is no event of any node from now on.
 	m.mu.Unlock()
-	m.drop(slot, l)
+	if l != nil {
+		m.engine.Forget(l)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.peers[slot] = peer{}
-	m.free = append(m.free, slot)
+	m.free = append(m.free, slot) // The engine knows nothing of the slot any more.
 }
 
 // dialJoining links this node to the other joining nodes before it. A node that cannot be
@@ -157,11 +159,11 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 		switch {
 		case p.node.ID == (membership.NodeID{}), p.expected:
 		case !stays:
-			m.apply(slot, membership.AdoptedOut, news{err: errRemoved})
+			m.apply(slot, p.node.ID, membership.AdoptedOut, news{err: errRemoved})
 		case m.peer(slot).link == nil:
-			m.apply(slot, membership.AdoptedUnlinked, news{err: errUnlinked})
+			m.apply(slot, p.node.ID, membership.AdoptedUnlinked, news{err: errUnlinked})
 		default:
-			m.apply(slot, membership.AdoptedIn, news{})
+			m.apply(slot, p.node.ID, membership.AdoptedIn, news{})
 		}
 	}
 	return nil
@@ -198,12 +200,19 @@ func (m *Mesh) drop(slot int, l *link.Link) {
 		return
 	}
 	m.mu.Lock()
+	m.dropLocked(slot, l)
+	m.mu.Unlock()
+	m.engine.Forget(l)
+}
+
+func (m *Mesh) dropLocked(slot int, l *link.Link) {
+	if l == nil {
+		return
+	}
 	p := &m.peers[slot]
 	p.link, p.route = nil, nil
 	p.noteEnd(l)
 	if !m.closing {
 		m.wg.Go(l.Abort)
 	}
-	m.mu.Unlock()
-	m.engine.Forget(l)
 }

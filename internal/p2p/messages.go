@@ -22,10 +22,11 @@ const Any = match.Any
 // An Owner is the communicator that messages belong to. Messages calls it without
 // locks.
 type Owner interface {
-	// CancelIf ends the communicator, because a call was cancelled with this cause
-	// while its payload moved. Pending, which is asked as late as possible, says
-	// whether it still does.
-	CancelIf(pending func() bool, cause error)
+	// CancelIf ends the communicator because the context of a call has ended with
+	// cause, unless the communicator has ended already or cancel returns false. If
+	// cancel returns true, [Messages.Fail] must follow before any [Messages.Leave]:
+	// the call ends only by that.
+	CancelIf(cancel func() bool, cause error)
 	// Go calls f on a goroutine of its own, or at once if the communicator has ended.
 	Go(f func())
 	// Spawn calls f on a goroutine of its own, which the owner waits for.
@@ -168,21 +169,20 @@ func (m *Messages) Perform(fx *Effects) {
 }
 
 // Fail ends everything that is under way with err, and lets no call begin any more,
-// which fails with later. Await returns when no buffer is in use any more.
-func (m *Messages) Fail(err, later error) (fx Effects) {
+// which fails with later. It adds to the effects. Await returns when no buffer is in use any more.
+func (m *Messages) Fail(fx *Effects, err, later error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err == nil {
 		m.err = later
 	}
-	m.failReceivesLocked(&fx, err, func(int) bool { return true })
-	m.failReceivingLocked(&fx, err, func(*Receive) bool { return true })
-	m.failSendsLocked(&fx, err, func(*Sending) bool { return true })
+	m.failReceivesLocked(fx, err, func(int) bool { return true })
+	m.failReceivingLocked(fx, err, func(*Receive) bool { return true })
+	m.failSendsLocked(fx, err, func(*Sending) bool { return true })
 	for _, a := range append(m.matcher.ClearMessages(), m.unopened...) {
 		fx.effects = append(fx.effects, effect{kind: drop, link: a.link, payload: a.payload})
 	}
 	m.unopened = nil
-	return fx
 }
 
 // Await blocks until nothing that has failed uses its buffers any more.
@@ -194,26 +194,25 @@ func (m *Messages) Await() {
 	}
 }
 
-// Leave ends calls that need a rank that has left, with err. All its messages have
-// arrived. If its link has ended, payloads under way fail, too; otherwise
-// those that were granted are still carried out.
-func (m *Messages) Leave(rank int, err error, linkEnded bool) (fx Effects) {
+// Leave ends calls that need a rank that has left, with err. It adds to the effects. All
+// messages of the rank have arrived. If its link has ended, payloads under way fail, too;
+// otherwise those that were granted are still carried out.
+func (m *Messages) Leave(fx *Effects, rank int, err error, linkEnded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
-		return fx
+		return
 	}
 	m.left[rank], m.lastLeft = err, err
-	m.failReceivesLocked(&fx, err, func(source int) bool {
+	m.failReceivesLocked(fx, err, func(source int) bool {
 		return source == rank || source == Any && m.isAloneLocked()
 	})
 	if linkEnded {
-		m.failReceivingLocked(&fx, err, func(r *Receive) bool { return r.got.Source == rank })
+		m.failReceivingLocked(fx, err, func(r *Receive) bool { return r.got.Source == rank })
 	}
-	m.failSendsLocked(&fx, err, func(s *Sending) bool {
+	m.failSendsLocked(fx, err, func(s *Sending) bool {
 		return s.rank == rank && (linkEnded || s.transfer.Grant == 0)
 	})
-	return fx
 }
 
 // isAloneLocked reports whether all other ranks have left.
@@ -283,6 +282,12 @@ func (m *Messages) noLongerLocked(r *Receive) bool {
 	_, ok := m.receiving[r]
 	delete(m.receiving, r)
 	return ok
+}
+
+// isReceivingLocked reports whether the payload of r is under way.
+func (m *Messages) isReceivingLocked(r *Receive) bool {
+	_, granted := m.receiving[r]
+	return granted || slices.Contains(m.claimed, r)
 }
 
 // eachReceivingLocked calls f for the receives whose payload is under way.

@@ -21,8 +21,10 @@ type Receive struct {
 	from  *link.Link // of a payload under way
 	got   Received
 	err   error
-	over  bool
-	ended chan struct{} // gets one value at the end
+	// cancelled is set when the context of the receiver has ended and the communicator is
+	// about to be revoked; see [Sending].
+	cancelled bool
+	ended     chan struct{} // gets one value at the end
 }
 
 // Received says what was received.
@@ -121,13 +123,19 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	case short && r.arrivesSoon():
 		return r.got, r.err
 	}
-	m.cfg.Owner.CancelIf(func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return !r.over
-	}, context.Cause(ctx))
+	m.cfg.Owner.CancelIf(r.cancel, context.Cause(ctx))
 	<-r.ended
 	return r.got, r.err
+}
+
+// cancel leaves the end of r, which has been matched with a message, to [Messages.Fail]. It
+// returns false if r has ended or fails.
+func (r *Receive) cancel() bool {
+	m := r.messages
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.cancelled = m.isReceivingLocked(r)
+	return r.cancelled
 }
 
 // shortMax is how long a receive whose context has ended waits for a short message
@@ -213,7 +221,7 @@ func (r *Receive) Filled(*link.Sink) {
 	m := r.messages
 	var e effect
 	m.mu.Lock()
-	if m.noLongerLocked(r) {
+	if !r.cancelled && m.noLongerLocked(r) {
 		m.endReceiveLocked(&e, r, nil)
 	}
 	m.mu.Unlock()
@@ -222,7 +230,7 @@ func (r *Receive) Filled(*link.Sink) {
 
 func (m *Messages) endReceiveLocked(e *effect, r *Receive, err error) {
 	m.recordReceiveLocked(r, err)
-	r.err, r.over = err, true
+	r.err = err
 	e.kind, e.ended = wake, r.ended
 }
 

@@ -18,8 +18,12 @@ type Sending struct {
 	size     int
 	begun    int64 // by the clock
 	transfer link.Transfer
-	err      error
-	ended    chan struct{} // gets one value at the end
+	// cancelled is set when the context of the sender has ended and the communicator is
+	// about to be revoked: the result is the error of [Messages.Fail], even if the
+	// payload is sent before that.
+	cancelled bool
+	err       error
+	ended     chan struct{} // gets one value at the end
 }
 
 // Send sends data, of elements of type typ, to a rank. It returns when data
@@ -70,13 +74,18 @@ func (s *Sending) Wait(ctx context.Context) error {
 	if m.await(ctx, s.ended, s.rank) {
 		return s.err
 	}
-	m.cfg.Owner.CancelIf(func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.sends[s.id] != nil
-	}, context.Cause(ctx))
+	m.cfg.Owner.CancelIf(s.cancel, context.Cause(ctx))
 	<-s.ended
 	return s.err
+}
+
+// cancel leaves the end of s to [Messages.Fail]. It returns false if s has ended or fails.
+func (s *Sending) cancel() bool {
+	m := s.messages
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.cancelled = m.sends[s.id] != nil
+	return s.cancelled
 }
 
 // Delivered is called by the link when a granted message has been sent.
@@ -89,9 +98,9 @@ func (s *Sending) Delivered(*link.Transfer) {
 	m.do(&e)
 }
 
-// sentLocked ends a message, unless it has ended already.
+// sentLocked ends a message, unless it has ended already or is cancelled.
 func (m *Messages) sentLocked(e *effect, id uint64, err error) {
-	if s := m.sends[id]; s != nil {
+	if s := m.sends[id]; s != nil && !s.cancelled {
 		delete(m.sends, id)
 		m.endSendLocked(e, s, err)
 	}
@@ -118,7 +127,7 @@ func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 	m.mu.Unlock()
 	switch {
 	case bad:
-		l.Fail(fmt.Errorf("engine: protocol error: unexpected grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
+		l.Fail(fmt.Errorf("p2p: protocol error: unexpected grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
 	case s != nil: // otherwise it has failed on this side
 		l.Push()
 	}
@@ -137,7 +146,7 @@ func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
 	}
 	m.mu.Unlock()
 	if bad {
-		l.Fail(fmt.Errorf("engine: protocol error: unexpected refusal of message %d of communicator %d", r.ID, r.Comm))
+		l.Fail(fmt.Errorf("p2p: protocol error: unexpected refusal of message %d of communicator %d", r.ID, r.Comm))
 		return
 	}
 	m.do(&e)

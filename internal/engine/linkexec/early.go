@@ -60,8 +60,8 @@ func (x *Executor) TakeEarlyLocked(seq uint64) *Frame {
 	return f
 }
 
-// TakeAllEarlyLocked returns the list of all frames that were kept.
-func (x *Executor) TakeAllEarlyLocked() (list *Frame) {
+// TakeAllEarlyLocked returns all frames that were kept, followed by list.
+func (x *Executor) TakeAllEarlyLocked(list *Frame) *Frame {
 	for _, f := range x.early.frames {
 		for f != nil {
 			next := f.Next
