@@ -64,10 +64,8 @@ func (s *Server) setLeader(seed, term uint64) {
 	}
 	s.state.leads, s.state.term, s.state.inFlight = seed, term, 0
 	s.state.end.setLeader(seed, term)
-	if seed != 0 {
-		if s.peers.others() {
-			s.events.add(Event{Leader: s.peers.addrs[seed]})
-		}
+	if seed != 0 && s.peers.others() {
+		s.events.add(Event{Leader: s.peers.addrs[seed]})
 		s.log.Info("a seed leads", "seed", s.peers.addrs[seed], "this one", s.isLeader(), "term", term)
 	}
 	if s.isLeader() {
