@@ -213,7 +213,8 @@ func plainBit(plain bool) int {
 }
 
 // While the data of a rank does not get through, the ranks seem to wait for each
-// other. The status of the cluster names the link that holds the bytes, and no circle. QUIC carries the session with the seed.
+// other. The status of the cluster names the link that holds the bytes, and no circle. QUIC
+// carries the session with the seed.
 func TestStatusNamesLink(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=tcp,quic"} })
