@@ -35,14 +35,14 @@ type Comm struct {
 	drained   sync.Cond // an operation has ended, or effects were carried out
 	opened    bool
 	loose     bool
-	err       error              // why no operation may begin
-	heard     *revocation        // what another rank has told of the end
-	left      map[int]uint64     // by rank that has left: the last collective it took part in
-	refuses   *PeerError         // why no collective may begin; see RefuseCollectives
-	closedBy  map[int]uint64     // peers that closed before this rank had made it; like left
-	revokedBy map[int]revocation // the same for peers with operations under way
-	seq       uint64             // of the last collective
-	executors []exec.Executor    // by ID
+	err       error           // why no operation may begin
+	heard     *revocation     // what another rank has told of the end
+	left      map[int]uint64  // by rank that has left: the last collective it took part in
+	refuses   *PeerError      // why no collective may begin; see RefuseCollectives
+	closedBy  map[int]uint64  // peers that closed before this rank had made it; like left
+	revokedBy []revocation    // by peers before this rank had made it, in order; one for each peer
+	seq       uint64          // of the last collective
+	executors []exec.Executor // by ID
 	ops       opTable
 	free      [][]*Op // by executor: operations for later calls
 	past      history
@@ -57,7 +57,7 @@ type Comm struct {
 func newComm(e *Engine, id uint64, creator int) *Comm {
 	c := &Comm{
 		engine: e, id: id, creator: creator,
-		left: make(map[int]uint64), closedBy: make(map[int]uint64), revokedBy: make(map[int]revocation), answers: make(map[int]answer),
+		left: make(map[int]uint64), closedBy: make(map[int]uint64), answers: make(map[int]answer),
 	}
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
@@ -67,10 +67,9 @@ func newComm(e *Engine, id uint64, creator int) *Comm {
 	return c
 }
 
-// open makes the communicator usable. It returns which peers have closed it by
-// now, and after which collective, and the revocations of those that closed it with
-// operations under way.
-func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]uint64, revoked map[int]revocation) {
+// open makes the communicator usable. It returns the peers that have closed it by now,
+// each with its last collective, and the revocations by peers.
+func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]uint64, revoked []revocation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opened {
@@ -85,28 +84,9 @@ func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]ui
 	}
 	c.poller.Links = links
 	c.links.SetLinks(links)
-	if !namesRanks(c.err, len(links)) {
-		c.err = &RevokedError{Rank: -1, Cause: wire.CauseCancelled, Text: "by an unknown rank"}
-	}
-	revoked = make(map[int]revocation)
-	for peer, r := range c.revokedBy {
-		if rank, ok := c.rankOf[peer]; ok {
-			revoked[rank] = r
-		}
-	}
-	closed, c.closedBy, c.revokedBy = c.closedBy, nil, nil
+	closed, revoked = c.closedBy, c.revokedBy
+	c.closedBy, c.revokedBy = nil, nil
 	return closed, revoked
-}
-
-// namesRanks reports whether the ranks that a revocation names exist.
-func namesRanks(err error, size int) bool {
-	switch e := err.(type) {
-	case *RevokedError:
-		return e.Rank < size && e.Peer < size
-	case *MismatchError:
-		return e.Rank < size && e.Peer < size
-	}
-	return true
 }
 
 // Size is the number of ranks.

@@ -38,8 +38,8 @@ func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *C
 	for peer, seq := range closed {
 		c.peerLeft(peer, seq, false)
 	}
-	for rank, r := range revoked {
-		c.revoked(links[rank], r)
+	for _, h := range revoked {
+		c.revoked(h)
 	}
 	e.mu.RLock()
 	isClosed := e.isClosed

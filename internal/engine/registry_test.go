@@ -306,26 +306,39 @@ func TestRevokeBeforeOpen(t *testing.T) {
 		}},
 		"mismatch": {wire.Revoke{Cause: wire.CauseMismatch, Rank: 1, Peer: 0}, isType[*MismatchError]},
 		"by an unknown rank": {wire.Revoke{Cause: wire.CauseMismatch, Rank: 1, Peer: 9}, func(err error) bool {
-			r, ok := errors.AsType[*RevokedError](err)
-			return ok && r.Rank == -1
+			p, ok := errors.AsType[*PeerError](err) // That rank breaks the protocol.
+			return ok && p.Rank == 1 && strings.Contains(err.Error(), "unknown rank")
 		}},
 	} {
 		w, puppets, _ := onStage(t, 2)
 		test.revoke.Comm = commID
 		puppets[1].link.Revoke(test.revoke, "enough")
-		until(t, "the revocation", func() bool { c := w.engines[0].known(commID); return c != nil && c.Err() != nil })
+		until(t, "the revocation", func() bool { return isToldOfEnd(w.engines[0], commID) })
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
+		until(t, "the end", func() bool { return c.Err() != nil })
 		_, err := c.start(w.workOf(pairwise, vector(0, 10)))
 		if !isType[*EndedError](err) || !test.want(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if err := c.Send(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) {
+		if err := c.Send(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
 			t.Errorf("%s: Send: got %v", name, err)
 		}
-		if _, err := c.Recv(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) {
+		if _, err := c.Recv(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
 			t.Errorf("%s: Recv: got %v", name, err)
 		}
 	}
+}
+
+// isToldOfEnd reports whether a peer has ended a communicator, which this node may not
+// have made.
+func isToldOfEnd(e *Engine, id uint64) bool {
+	c := e.known(id)
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.revokedBy) > 0 || c.err != nil
 }
 
 // TestStrangers: a peer that is no rank of a communicator has no business

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A revocation is the word of another rank that the communicator has ended.
+// A revocation is the report of a peer that the communicator has ended.
 type revocation struct {
+	link   *link.Link // to the peer
 	revoke wire.Revoke
 	text   string
 }
@@ -42,47 +44,57 @@ func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, theirs *call) {
 	}, "")
 }
 
-// Revoke handles the word of a peer that a communicator has ended.
+// Revoke handles the report of a peer that a communicator has ended. A communicator that
+// this node has not made yet ends when it is made: only then its ranks are known.
 func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	c := e.comm(l, r.Comm)
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
-	early := !c.opened && r.Cause == wire.CauseClosed
-	if early {
-		c.revokedBy[l.Peer] = revocation{r, text} // It is decided when the communicator is made.
+	h, opened := revocation{l, r, text}, c.opened
+	if !opened && !slices.ContainsFunc(c.revokedBy, func(h revocation) bool { return h.link == l }) {
+		c.revokedBy = append(c.revokedBy, h)
 	}
 	c.mu.Unlock()
-	if !early {
-		c.revoked(l, revocation{r, text})
+	if opened {
+		c.revoked(h)
 	}
 }
 
-// revoked ends the communicator, as a peer says.
-func (c *Comm) revoked(l *link.Link, h revocation) {
+// revoked ends the communicator because of the report of a peer.
+func (c *Comm) revoked(h revocation) {
 	r, fx := h.revoke, new(effects)
 	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text}
 	if r.Cause == wire.CauseMismatch {
 		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
 	}
 	c.mu.Lock()
-	rank, member := c.rankOf[l.Peer]
+	rank, member := c.rankOf[h.link.Peer]
 	switch {
 	case c.loose && member && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
 		if c.err == nil {
 			c.peerLeftLocked(fx, rank, 0, true)
 		}
-	case c.opened && (!member || !namesRanks(err, len(c.linkTo))):
-		fx.calls = append(fx.calls, func() {
-			l.Fail(fmt.Errorf("engine: protocol error: communicator %d revoked by an unknown rank", c.id))
-		})
+	case !member || !namesRanks(err, len(c.linkTo)):
+		fx.calls = append(fx.calls, breaksProtocol(h.link, fmt.Errorf("communicator %d revoked by an unknown rank", c.id)))
 	case c.err == nil:
 		c.heard = &h
 		c.failLocked(fx, err)
 	}
 	c.mu.Unlock()
 	c.carryOut(fx)
+}
+
+// namesRanks reports whether the ranks that a revocation names exist.
+func namesRanks(err error, size int) bool {
+	switch e := err.(type) {
+	case *RevokedError:
+		return e.Rank < size && e.Peer < size
+	case *MismatchError:
+		return e.Rank < size && e.Peer < size
+	}
+	return true
 }
 
 // forwardRevoke repeats the word of another rank before this rank leaves: a rank that

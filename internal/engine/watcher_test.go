@@ -281,15 +281,7 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 		w.comms[0].Close()
 		for rank := 1; rank < 3; rank++ {
 			e := w.engines[rank]
-			until(t, "the word of it", func() bool {
-				c := e.known(commID + 1)
-				if c == nil {
-					return false
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return len(c.revokedBy) > 0
-			})
+			until(t, "the revocation", func() bool { return isToldOfEnd(e, commID+1) })
 			w.comms[rank] = makes(e, commID+1, rank, w.links[rank])
 			if err := w.comms[rank].Err(); (err == nil) != loose {
 				t.Errorf("loose: %v, rank %d: %v", loose, rank, err)
