@@ -19,16 +19,17 @@ func (c *Comm) record(vote *engine.Comm) {
 	})
 }
 
-// serve starts the service of remote calls over carrier.
-func (c *Comm) serve(carrier *engine.Comm) (err error) {
-	c.carrier = carrier
-	c.Calls, err = rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
+// serve starts the service of remote calls over carrier, which it closes if that fails.
+func (c *Comm) serve(carrier *engine.Comm) error {
+	calls, err := rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
 		Timeout: c.View.config.CallTimeout, InFlight: c.View.config.CallsInFlight, Log: c.View.log,
 		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },
 	})
 	if err != nil {
+		carrier.Close()
 		return err
 	}
+	c.carrier, c.Calls = carrier, calls
 	c.View.mu.Lock()
 	c.View.services[c.Calls] = true
 	c.View.mu.Unlock()

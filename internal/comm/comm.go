@@ -183,7 +183,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
-		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.found, Selector: c.Selector,
+		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.known, Selector: c.Selector,
 		Timeout: v.patience, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
 		Pool: NewPool(""), // The memory of the votes is not kept.
 	})

@@ -59,10 +59,9 @@ type Factory struct {
 	errors    Errors
 	log       *slog.Logger
 
-	last membership.View // of the newest communicator of the world
-	// found is by the first world: it is the same on all nodes of each later view
-	// that know anything of it.
-	found negotiate.Finding
+	// last and lastKnown belong to First and next, which are called one after the other.
+	last      membership.View   // of the newest communicator of the world
+	lastKnown negotiate.Finding // ViewContext.known of that view
 
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
@@ -73,6 +72,9 @@ type ViewContext struct {
 	*Factory
 	View   membership.View
 	Before membership.View // of the world's previous communicator
+	// known is what the first world has found. It is the same on all nodes of the view
+	// that know anything, and does not change after the communicator of the world is built.
+	known negotiate.Finding
 	// patience is how long ranks of the world are waited for; 0 is for ever.
 	patience time.Duration
 }
@@ -105,11 +107,13 @@ func (f *Factory) Mesh() *mesh.Mesh { return f.mesh }
 
 // First builds the communicator of the view with which a world forms.
 func (f *Factory) First(ctx context.Context, view membership.View) (*Comm, error) {
-	world, err := (&ViewContext{Factory: f, View: view}).world(ctx, firstID)
+	v := &ViewContext{Factory: f, View: view}
+	world, err := v.world(ctx, firstID)
 	if err != nil {
 		return nil, translated(err)
 	}
-	f.found, f.last = world.reached.Found, view
+	v.known = world.reached.Found
+	f.last, f.lastKnown = view, v.known
 	return world, nil
 }
 
@@ -119,7 +123,7 @@ func (f *Factory) next(ctx context.Context, view membership.View, patience time.
 	if err := f.mesh.Adopt(ctx, view); err != nil {
 		return nil, err // There is a later view, or the caller may try again.
 	}
-	v := &ViewContext{Factory: f, View: view, Before: f.last, patience: patience}
+	v := &ViewContext{Factory: f, View: view, Before: f.last, known: f.lastKnown, patience: patience}
 	for epoch := f.last.Epoch + 1; f.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
 		v.Decline(engine.ID(firstID, viewID, epoch)) // Others may have begun to build it.
 	}
@@ -127,10 +131,8 @@ func (f *Factory) next(ctx context.Context, view membership.View, patience time.
 	if err != nil {
 		return nil, err
 	}
-	f.last = view
-	if known := world.reached.Known; f.found != known {
-		f.found = known // by nodes of the earlier world; this one has joined it
-	}
+	v.known = world.reached.Known // A node that has joined learns it from the others.
+	f.last, f.lastKnown = view, v.known
 	return world, nil
 }
 
@@ -161,8 +163,8 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	return v.mesh.Engine().NewComm(id, i, some)
 }
 
-// Decline tells the other ranks of the communicator with this id that this one
-// does not build it.
+// Decline drops all frames for the communicator with this id, which this node does not
+// build. The other ranks are not told.
 func (v *ViewContext) Decline(id uint64) {
 	for _, id := range [...]uint64{id, engine.ID(id, voteID), engine.ID(id, trialID), engine.ID(id, callsID)} {
 		v.mesh.Engine().Decline(id)

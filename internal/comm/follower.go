@@ -134,17 +134,8 @@ func (f *Follower) follow(ctx context.Context, old *Comm, v membership.View) (*C
 
 // await waits for the view after that of old: without limit as long as old works.
 func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err error) {
-	working, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-old.Stopped():
-			cancel()
-		case <-stop:
-		}
-	}()
+	working, stop := engine.Until(ctx, old.Stopped(), old.Cause)
+	defer stop()
 	v, err = f.Views.Next(working, old.Epoch())
 	if cause := old.Cause(); f.Abort && cause != nil && !errors.Is(cause, engine.ErrClosed) {
 		return v, f.verdict(ctx, old) // even if there is a view by now

@@ -45,13 +45,13 @@ type work struct {
 }
 
 // ErrStopped says that a collective was stopped before all was posted.
-var ErrStopped = errors.New("board: the operation has failed")
+var ErrStopped = errors.New("shmexec: the operation has failed")
 
 // A MismatchError says that a rank carries out something else.
 type MismatchError struct{ Rank int }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("board: rank %d carries out another call", e.Rank)
+	return fmt.Sprintf("shmexec: rank %d carries out another call", e.Rank)
 }
 
 // A MemoryError says that this rank has no memory for payloads: Run has posted
@@ -85,7 +85,7 @@ func (w *work) room() int { return w.stride() * w.program.Units }
 func (b *Board) run(ctx context.Context, w *work) error {
 	b.stride = w.stride()
 	if b.room = b.stride * w.program.Units; b.room > b.pieceBytes {
-		panic(fmt.Sprintf("board: a piece of %d bytes, with room for %d", b.room, b.pieceBytes))
+		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", b.room, b.pieceBytes))
 	}
 	b.place.Judge()
 	b.calls++

@@ -9,7 +9,7 @@ import (
 )
 
 // Errors of joining, to be tested with errors.Is. A node may also be refused
-// for reasons of package member: ErrRank, ErrAddress, ErrFull and ErrOver.
+// for reasons of package membership: ErrRank, ErrAddress, ErrFull and ErrOver.
 var (
 	// ErrToken says that the two sides do not hold the same cluster token,
 	// or that the token is too weak for where they are.

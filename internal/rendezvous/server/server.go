@@ -241,14 +241,20 @@ func (s *Server) read(f func()) {
 	}
 }
 
-// A timer runs a function in the loop unless it was stopped before, by the loop.
+// A timer runs a function in the loop unless the loop has stopped it before.
 type timer struct {
 	t       *time.Timer
 	stopped bool
 }
 
+// after returns a timer that runs f after d, or one that is stopped if Close was called:
+// connections that end during Close start no timers.
 func (s *Server) after(d time.Duration, f func()) *timer {
 	t := new(timer)
+	if s.ctx.Err() != nil {
+		t.stopped = true
+		return t
+	}
 	t.t = time.AfterFunc(d, func() {
 		s.post(func() {
 			if !t.stopped {
@@ -261,7 +267,7 @@ func (s *Server) after(d time.Duration, f func()) *timer {
 
 // stop stops a timer, which may be nil.
 func (t *timer) stop() {
-	if t != nil {
+	if t != nil && !t.stopped {
 		t.stopped = true
 		t.t.Stop()
 	}
@@ -326,6 +332,9 @@ func (s *Server) stopTimers() {
 	s.state.leader.stopTimers()
 	for _, t := range []*timer{s.state.leaderless, s.state.end.check} {
 		t.stop()
+	}
+	if p := s.state.polling.current; p != nil {
+		p.due.stop()
 	}
 }
 

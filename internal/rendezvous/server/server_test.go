@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -281,6 +283,29 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 	says(t, err, nil, "the seed was closed")
 	says(t, s.Wait(t.Context()), handshake.ErrClosed)
 	s.Close()
+}
+
+// Close leaves no timer behind, although connections of nodes end meanwhile: a durable seed
+// would wait for these nodes to come back.
+func TestCloseStopsTimers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 3, nil)
+	c.form(3)
+	s := c.seeds[0]
+	s.Close()
+	var timers []*timer
+	s.read(func() {
+		l := s.state.leader
+		timers = append(slices.Collect(maps.Values(l.departed)), l.ruling, l.clock, l.absence, l.returning, s.state.leaderless, s.state.end.check)
+	})
+	if len(timers) < 9 {
+		t.Errorf("%d timers, want one for each of the 3 nodes and 6 others", len(timers))
+	}
+	for i, timer := range timers {
+		if timer != nil && !timer.stopped {
+			t.Errorf("timer %d was not stopped", i)
+		}
+	}
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
