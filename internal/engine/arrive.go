@@ -212,7 +212,7 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 	c := e.comm(l, m.Comm)
 	used, unexpected := false, false
 	if c != nil {
-		used, unexpected = c.Arrive(l, m, payload)
+		used, unexpected = c.messages.Arrive(l, m, payload)
 	}
 	if unexpected {
 		c.unexpectedPeer(l)
@@ -225,7 +225,7 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 // Claim implements [link.Handler].
 func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
 	if c := e.known(m.Comm); c != nil {
-		return c.Messages.Claim(l, m)
+		return c.messages.Claim(l, m)
 	}
 	return 0, false
 }
@@ -236,7 +236,7 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 		l.Fail(fmt.Errorf("engine: protocol error: a message of %d bytes, want at most %d", o.Size, math.MaxInt))
 		return
 	}
-	if c := e.comm(l, o.Comm); c != nil && c.ArriveOffer(l, o) {
+	if c := e.comm(l, o.Comm); c != nil && c.messages.ArriveOffer(l, o) {
 		c.unexpectedPeer(l)
 	}
 }
@@ -244,13 +244,13 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 // OfferGrant sends the payload that a peer asks for.
 func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
 	if c := e.known(g.Comm); c != nil {
-		c.Granted(l, g)
+		c.messages.Granted(l, g)
 	}
 }
 
 // OfferRefuse ends a message that its receiver has refused.
 func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 	if c := e.known(r.Comm); c != nil {
-		c.Refused(l, r)
+		c.messages.Refused(l, r)
 	}
 }

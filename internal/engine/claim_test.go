@@ -92,7 +92,7 @@ func TestCloseWithClaim(t *testing.T) {
 	if _, err := r.Wait(t.Context()); err != ErrClosed {
 		t.Errorf("error %v, want %v", err, ErrClosed)
 	}
-	_, err := w.comms[1].Recv(t.Context(), nil, byteType, 0, 4)
+	_, err := recvOn(t.Context(), w.comms[1], nil, byteType, 0, 4)
 	if isType[*RevokedError](err) || err == nil {
 		t.Errorf("the other rank: error %v, want that the rank has left", err)
 	}
@@ -106,24 +106,24 @@ func TestShortMessagesWithoutCredit(t *testing.T) {
 	const size, count, ahead = 4000, 300, 500 // more than the credit is enough for
 	flood, sending := sync.WaitGroup{}, make(chan error, 1)
 	for range ahead {
-		flood.Go(func() { w.comms[1].Send(t.Context(), payload(size, 1), byteType, 0, 1) })
+		flood.Go(func() { sendOn(t.Context(), w.comms[1], payload(size, 1), byteType, 0, 1) })
 	}
 	until(t, "the credit is used up", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].Waiting() == ahead
+		return w.comms[0].messages.Waiting() == ahead
 	})
 	go func() {
 		var err error
 		for i := 0; i < count && err == nil; i++ {
-			err = w.comms[1].Send(t.Context(), payload(8, i), byteType, 0, 2)
+			err = sendOn(t.Context(), w.comms[1], payload(8, i), byteType, 0, 2)
 		}
 		sending <- err
 	}()
 	buf := make([]byte, 8)
 	for i, early := 0, 0; i < count; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(early%50)*time.Microsecond)
-		_, err := w.comms[0].Recv(ctx, buf, byteType, 1, 2)
+		_, err := recvOn(ctx, w.comms[0], buf, byteType, 1, 2)
 		cancel()
 		switch {
 		case err == nil && bytes.Equal(buf, payload(8, i)):
@@ -139,7 +139,7 @@ func TestShortMessagesWithoutCredit(t *testing.T) {
 		t.Error(err)
 	}
 	for range ahead {
-		if _, err := w.comms[0].Recv(t.Context(), make([]byte, size), byteType, 1, 1); err != nil {
+		if _, err := recvOn(t.Context(), w.comms[0], make([]byte, size), byteType, 1, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,17 +19,16 @@ import (
 
 // A Comm is a communicator: a set of ranks that communicate.
 type Comm struct {
-	*p2p.Messages // with a lock of its own, which is taken after mu
-
-	engine  *Engine
-	id      uint64
-	creator int // the peer that uses it before this node has made it, or -1; see Engine.mu
-	rank    int
-	linkTo  []*link.Link
-	rankOf  map[int]int // by the number of the peer
-	poller  poll.Poller
-	links   *linkexec.Executor
-	board   *shmexec.Board // nil if the ranks share no memory
+	engine   *Engine
+	id       uint64
+	creator  int // the peer that uses it before this node has made it, or -1; see Engine.mu
+	rank     int
+	linkTo   []*link.Link
+	rankOf   map[int]int // by the number of the peer
+	poller   poll.Poller
+	links    *linkexec.Executor
+	messages *p2p.Messages  // with a lock of its own, which is taken after mu
+	board    *shmexec.Board // nil if the ranks share no memory
 
 	mu        sync.Mutex
 	drained   sync.Cond // an operation has ended, or effects were carried out
@@ -61,7 +60,7 @@ func newComm(e *Engine, id uint64, creator int) *Comm {
 	}
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
-	c.Messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
+	c.messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
 	c.links = linkexec.New(&c.mu, e.cfg.EagerMax, &c.poller)
 	c.UseExecutor(exec.Links, c.links)
 	return c
@@ -156,7 +155,7 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 	c.mu.Lock()
 	after = c.seq
 	if c.err == nil {
-		orderly = c.ops.live == 0 && c.CloseIdle(sends, &EndedError{ErrClosed})
+		orderly = c.ops.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed})
 		if orderly {
 			c.setErrLocked(fx, ErrClosed)
 		} else {
@@ -181,7 +180,7 @@ func (c *Comm) end(err error) {
 	c.failAllLocked(fx, err)
 	c.mu.Unlock()
 	c.carryOut(fx)
-	c.Await()
+	c.messages.Await()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.ops.live > 0 || c.unsettled > 0 {
@@ -207,7 +206,7 @@ func (c *Comm) failAllLocked(fx *effects, err error) {
 			fx.failed = append(fx.failed, op)
 		}
 	})
-	c.Fail(&fx.messages, err, &EndedError{err})
+	c.messages.Fail(&fx.messages, err, &EndedError{err})
 	fx.frames = c.links.TakeAllEarlyLocked(fx.frames)
 	c.awaitLocked(fx)
 }
@@ -264,7 +263,7 @@ func (c *Comm) Watch(w Watcher) {
 		}
 	}
 	if w.Message != nil {
-		c.OnMessage(w.Message)
+		c.messages.OnMessage(w.Message)
 		w.Message()
 	}
 }
@@ -331,7 +330,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 		c.revokeLeftLocked(fx, err)
 		return
 	}
-	c.Leave(&fx.messages, rank, err, linkEnded)
+	c.messages.Leave(&fx.messages, rank, err, linkEnded)
 	for _, w := range c.watchers {
 		if w.Left != nil {
 			fx.calls = append(fx.calls, func() { w.Left(rank, err) })

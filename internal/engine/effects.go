@@ -50,7 +50,7 @@ func (c *Comm) carryOut(fx *effects) {
 	for _, op := range fx.failed {
 		c.Spawn(op.abandon)
 	}
-	c.Perform(&fx.messages)
+	c.messages.Perform(&fx.messages)
 	c.links.Drop(fx.frames)
 	for _, p := range fx.probes {
 		c.linkTo[p.rank].Probe(wire.Probe{Call: p.call})

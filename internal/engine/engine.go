@@ -2,7 +2,7 @@
 // collectives, as plans, and messages from rank to rank.
 //
 // An Engine serves one node. It has Comms, which most callers use: Start begins
-// a collective, Send and Recv exchange messages. A collective is an Op, one state
+// a collective, StartSend and StartRecv exchange messages. A collective is an Op, one state
 // machine for all of them; an [exec.Executor] moves its bytes, over links or in shared
 // memory.
 //

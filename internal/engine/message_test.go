@@ -32,7 +32,7 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			for i, n := range sizes {
-				if err := w.comms[0].Send(t.Context(), payload(n, i), byteType, to, 4); err != nil {
+				if err := sendOn(t.Context(), w.comms[0], payload(n, i), byteType, to, 4); err != nil {
 					sent <- err
 					return
 				}
@@ -48,7 +48,7 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 				from, tag = p2p.Any, p2p.Any
 			}
 			buf := bytes.Repeat([]byte{0xEE}, n+8)
-			got, err := w.comms[to].Recv(t.Context(), buf, byteType, from, tag)
+			got, err := recvOn(t.Context(), w.comms[to], buf, byteType, from, tag)
 			if want := (p2p.Received{Source: 0, Tag: 4, Bytes: n}); err != nil || got != want {
 				t.Fatalf("message %d: %+v, %v, want %+v", i, got, err, want)
 			}
@@ -70,7 +70,7 @@ func TestMessagesBeyondCredit(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() {
 		for i := range count {
-			if err := w.comms[0].Send(t.Context(), payload(50_000, i), byteType, 1, 1); err != nil {
+			if err := sendOn(t.Context(), w.comms[0], payload(50_000, i), byteType, 1, 1); err != nil {
 				sent <- err
 				return
 			}
@@ -80,7 +80,7 @@ func TestMessagesBeyondCredit(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	buf := make([]byte, 50_000)
 	for i := range count {
-		if _, err := w.comms[1].Recv(t.Context(), buf, byteType, 0, 1); err != nil || !bytes.Equal(buf, payload(50_000, i)) {
+		if _, err := recvOn(t.Context(), w.comms[1], buf, byteType, 0, 1); err != nil || !bytes.Equal(buf, payload(50_000, i)) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 	}
@@ -93,8 +93,8 @@ func TestMessageErrors(t *testing.T) {
 	for _, n := range []int{1000, 200_000} {
 		w := newWorld(t, 2, overMem, Config{})
 		sent := make(chan error, 1)
-		go func() { sent <- w.comms[0].Send(t.Context(), payload(n, 0), byteType, 1, 0) }()
-		_, err := w.comms[1].Recv(t.Context(), make([]byte, n-1), byteType, 0, 0)
+		go func() { sent <- sendOn(t.Context(), w.comms[0], payload(n, 0), byteType, 1, 0) }()
+		_, err := recvOn(t.Context(), w.comms[1], make([]byte, n-1), byteType, 0, 0)
 		if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != n || s.Room != n-1 || s.Source != 0 {
 			t.Errorf("%d bytes: got %v, want a SizeError", n, err)
 		}
@@ -102,8 +102,8 @@ func TestMessageErrors(t *testing.T) {
 		if r, ok := errors.AsType[*p2p.RefusedError](err); n > wire.PayloadMax && (!ok || r.Rank != 1 || r.Size != n || r.Room != n-1) {
 			t.Errorf("%d bytes: the sender got %v, want a RefusedError", n, err)
 		}
-		go func() { sent <- w.comms[0].Send(t.Context(), payload(n, 0), byteType, 1, 0) }()
-		_, err = w.comms[1].Recv(t.Context(), make([]byte, n), byteType+1, 0, 0)
+		go func() { sent <- sendOn(t.Context(), w.comms[0], payload(n, 0), byteType, 1, 0) }()
+		_, err = recvOn(t.Context(), w.comms[1], make([]byte, n), byteType+1, 0, 0)
 		if e, ok := errors.AsType[*p2p.TypeError](err); !ok || e.Sent != byteType || e.Receiving != byteType+1 {
 			t.Errorf("%d bytes: got %v, want a TypeError", n, err)
 		}
@@ -133,8 +133,8 @@ func TestCancelledMessages(t *testing.T) {
 				defer time.AfterFunc(delay, cancel).Stop()
 			}
 			if rank == 0 {
-				err = c.Send(ctx, data[0], byteType, 1, 0)
-			} else if _, err = c.Recv(ctx, data[1], byteType, 0, 0); err == nil && !bytes.Equal(data[1], payload(n, i)) {
+				err = sendOn(ctx, c, data[0], byteType, 1, 0)
+			} else if _, err = recvOn(ctx, c, data[1], byteType, 0, 0); err == nil && !bytes.Equal(data[1], payload(n, i)) {
 				err = errors.New("not what was sent")
 			}
 			if err != nil && rank == victim && c.Err() == nil && rank == 1 {
@@ -161,14 +161,14 @@ func TestRecvCancelledBeforeAMessage(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(5*time.Millisecond, func() { cancel(enough) })
-	if _, err := w.comms[1].Recv(ctx, make([]byte, 5), byteType, 0, 0); err != enough {
+	if _, err := recvOn(ctx, w.comms[1], make([]byte, 5), byteType, 0, 0); err != enough {
 		t.Errorf("got %v, want %v", err, enough)
 	}
-	if err := w.comms[0].Send(t.Context(), payload(5, 1), byteType, 1, 0); err != nil {
+	if err := sendOn(t.Context(), w.comms[0], payload(5, 1), byteType, 1, 0); err != nil {
 		t.Error(err)
 	}
 	buf := make([]byte, 5)
-	if _, err := w.comms[1].Recv(t.Context(), buf, byteType, 0, 0); err != nil || !bytes.Equal(buf, payload(5, 1)) {
+	if _, err := recvOn(t.Context(), w.comms[1], buf, byteType, 0, 0); err != nil || !bytes.Equal(buf, payload(5, 1)) {
 		t.Errorf("got %v, %v", buf, err)
 	}
 }
@@ -185,7 +185,7 @@ func TestGrantOfAnotherRank(t *testing.T) {
 			w, puppets, lost := onStage(t, 3)
 			c := w.engines[0].NewComm(commID, 0, w.links[0])
 			sent := make(chan error, 1)
-			go func() { sent <- c.Send(t.Context(), make([]byte, 100_000), byteType, 1, 0) }()
+			go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
 			send(puppets[2], puppets[1].expect("offer").offer)
 			wantLost(t, lost, "of message 1")
 			if err := <-sent; !isType[*PeerError](err) {
@@ -197,7 +197,7 @@ func TestGrantOfAnotherRank(t *testing.T) {
 		w, puppets, lost := onStage(t, 2)
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
 		sent := make(chan error, 1)
-		go func() { sent <- c.Send(t.Context(), make([]byte, 100_000), byteType, 1, 0) }()
+		go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
 		puppets[1].link.GrantOffer(wire.OfferGrant{Comm: commID, ID: puppets[1].expect("offer").offer.ID})
 		wantLost(t, lost, "grant 0 of message 1")
 		<-sent
@@ -212,20 +212,20 @@ func TestGrantOfAnotherRank(t *testing.T) {
 // TestMessagesOfOneWhoLeft: what has come can be received, what has not cannot.
 func TestMessagesOfOneWhoLeft(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
-	if err := w.comms[2].Send(t.Context(), payload(10, 1), byteType, 0, 1); err != nil {
+	if err := sendOn(t.Context(), w.comms[2], payload(10, 1), byteType, 0, 1); err != nil {
 		t.Fatal(err)
 	}
 	offered := make(chan error, 1)
-	go func() { offered <- w.comms[2].Send(t.Context(), make([]byte, 100_000), byteType, 0, 2) }()
+	go func() { offered <- sendOn(t.Context(), w.comms[2], make([]byte, 100_000), byteType, 0, 2) }()
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := w.comms[1].Recv(t.Context(), nil, byteType, 2, 3)
+		_, err := recvOn(t.Context(), w.comms[1], nil, byteType, 2, 3)
 		waiting <- err
 	}()
 	until(t, "the messages", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
-		return w.comms[0].Waiting() == 2
+		return w.comms[0].messages.Waiting() == 2
 	})
 	w.leave(2)
 	if err := <-offered; err != ErrClosed {
@@ -244,20 +244,20 @@ func TestMessagesOfOneWhoLeft(t *testing.T) {
 		return hasLeft(w.comms[0], 2)
 	})
 	buf := make([]byte, 100_000)
-	if got, err := w.comms[0].Recv(t.Context(), buf, byteType, 2, 1); err != nil || got.Bytes != 10 {
+	if got, err := recvOn(t.Context(), w.comms[0], buf, byteType, 2, 1); err != nil || got.Bytes != 10 {
 		t.Errorf("a message that had come: %+v, %v", got, err)
 	}
 	for tag := range int64(2) {
-		if _, err := w.comms[0].Recv(t.Context(), buf, byteType, 2, 2+tag); !left(err) {
+		if _, err := recvOn(t.Context(), w.comms[0], buf, byteType, 2, 2+tag); !left(err) {
 			t.Errorf("tag %d: %v, want that rank 2 has left", 2+tag, err)
 		}
 	}
-	if err := w.comms[0].Send(t.Context(), buf, byteType, 2, 0); !left(err) {
+	if err := sendOn(t.Context(), w.comms[0], buf, byteType, 2, 0); !left(err) {
 		t.Errorf("Send: %v, want that rank 2 has left", err)
 	}
 	sent := make(chan error, 1)
-	go func() { sent <- w.comms[0].Send(t.Context(), buf, byteType, 1, 0) }()
-	if _, err := w.comms[1].Recv(t.Context(), buf, byteType, 0, 0); err != nil || <-sent != nil {
+	go func() { sent <- sendOn(t.Context(), w.comms[0], buf, byteType, 1, 0) }()
+	if _, err := recvOn(t.Context(), w.comms[1], buf, byteType, 0, 0); err != nil || <-sent != nil {
 		t.Errorf("between those that have stayed: %v", err)
 	}
 }
@@ -278,14 +278,14 @@ func TestConcurrentMessages(t *testing.T) {
 			go func() {
 				var err error
 				for i, size := range sizes {
-					err = errors.Join(err, c.Send(t.Context(), payload(size, i), byteType, to, tag))
+					err = errors.Join(err, sendOn(t.Context(), c, payload(size, i), byteType, to, tag))
 				}
 				errs <- err
 			}()
 			go func() {
 				buf := make([]byte, 1<<18)
 				for i, size := range sizes {
-					got, err := c.Recv(t.Context(), buf, byteType, from, tag)
+					got, err := recvOn(t.Context(), c, buf, byteType, from, tag)
 					if err != nil || !bytes.Equal(buf[:got.Bytes], payload(size, i)) {
 						errs <- fmt.Errorf("tag %d, message %d: %+v, %v", tag, i, got, err)
 						return

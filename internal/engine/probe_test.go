@@ -13,7 +13,7 @@ import (
 
 // waiting is how many probes wait.
 func waiting(c *Comm) (n int) {
-	c.Records(func(*p2p.Record) {}, func(r *p2p.Record, _ int) {
+	c.messages.Records(func(*p2p.Record) {}, func(r *p2p.Record, _ int) {
 		if r.What == p2p.Probed {
 			n++
 		}
@@ -41,7 +41,7 @@ func TestProbeForMessages(t *testing.T) {
 			w := newWorld(t, 3, overMem, Config{})
 			c, want := w.comms[0], p2p.Received{Source: 1, Tag: 4, Bytes: test.size}
 			sent := make(chan error, 1)
-			send := func() { sent <- w.comms[1].Send(t.Context(), payload(test.size, 1), byteType, 0, 4) }
+			send := func() { sent <- sendOn(t.Context(), w.comms[1], payload(test.size, 1), byteType, 0, 4) }
 			if early {
 				go send()
 				until(t, "the message", func() bool { _, ok, _ := c.Peek(1, 4); return ok })
@@ -62,7 +62,7 @@ func TestProbeForMessages(t *testing.T) {
 			if got, ok, err := c.Peek(2, p2p.Any); err != nil || ok {
 				t.Errorf("%s: Peek = %+v, %v, %v; want no message of rank 2", name, got, ok, err)
 			}
-			if got, err := c.Recv(t.Context(), make([]byte, long), byteType, test.source, test.tag); err != nil || got != want {
+			if got, err := recvOn(t.Context(), c, make([]byte, long), byteType, test.source, test.tag); err != nil || got != want {
 				t.Errorf("%s: Recv = %+v, %v; want %+v", name, got, err, want)
 			}
 			if _, ok, err := c.Peek(p2p.Any, p2p.Any); ok || err != nil {
@@ -101,7 +101,7 @@ func TestProbesForOthersWait(t *testing.T) {
 		probe(&its, 1, p2p.Any, nil)
 		probe(&its, p2p.Any, p2p.Any, nil)
 	}
-	if err := w.comms[1].Send(t.Context(), nil, byteType, 0, 4); err != nil {
+	if err := sendOn(t.Context(), w.comms[1], nil, byteType, 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	its.Wait()
@@ -113,7 +113,7 @@ func TestProbesForOthersWait(t *testing.T) {
 	if n := waiting(c); n > 0 {
 		t.Errorf("%d probes wait", n)
 	}
-	if _, err := c.Recv(t.Context(), nil, byteType, 1, 4); err != nil {
+	if _, err := recvOn(t.Context(), c, nil, byteType, 1, 4); err != nil {
 		t.Error(err)
 	}
 }
@@ -167,7 +167,7 @@ func TestProbeEnds(t *testing.T) {
 func TestProbeOfOneWhoLeft(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
-	if err := w.comms[1].Send(t.Context(), payload(3, 1), byteType, 0, 4); err != nil {
+	if err := sendOn(t.Context(), w.comms[1], payload(3, 1), byteType, 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	w.leave(1)
@@ -177,7 +177,7 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 			t.Errorf("Probe of %d: %+v, %v", source, got, err)
 		}
 	}
-	if _, err := c.Recv(t.Context(), make([]byte, 3), byteType, 1, 4); err != nil {
+	if _, err := recvOn(t.Context(), c, make([]byte, 3), byteType, 1, 4); err != nil {
 		t.Error(err)
 	}
 	if _, err := c.Probe(t.Context(), p2p.Any, p2p.Any); !isType[*PeerError](err) {
@@ -188,7 +188,7 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 // TestProbeBeforeOpen: what came before the communicator was made is there.
 func TestProbeBeforeOpen(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{}, 0)
-	if err := w.comms[1].Send(t.Context(), payload(3, 1), byteType, 0, 4); err != nil {
+	if err := sendOn(t.Context(), w.comms[1], payload(3, 1), byteType, 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the message", func() bool { return w.engines[0].known(commID) != nil })
@@ -204,13 +204,13 @@ func TestProbeCancelled(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	for i := range 300 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
-		go w.comms[1].Send(t.Context(), payload(3, i), byteType, 0, int64(i))
+		go sendOn(t.Context(), w.comms[1], payload(3, i), byteType, 0, int64(i))
 		got, err := w.comms[0].Probe(ctx, p2p.Any, int64(i))
 		if err == nil && got != (p2p.Received{Source: 1, Tag: int64(i), Bytes: 3}) || err != nil && err != context.DeadlineExceeded {
 			t.Errorf("message %d: Probe = %+v, %v", i, got, err)
 		}
 		cancel()
-		if _, err := w.comms[0].Recv(t.Context(), make([]byte, 3), byteType, 1, int64(i)); err != nil {
+		if _, err := recvOn(t.Context(), w.comms[0], make([]byte, 3), byteType, 1, int64(i)); err != nil {
 			t.Errorf("message %d: %v", i, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestLengthsAreNotCut(t *testing.T) {
 	if got, err := c.Probe(t.Context(), 1, 4); err != nil || got.Bytes != long {
 		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
 	}
-	_, err := c.Recv(t.Context(), make([]byte, 2<<20), byteType, 1, 4)
+	_, err := recvOn(t.Context(), c, make([]byte, 2<<20), byteType, 1, 4)
 	if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
 		t.Errorf("Recv: %v, want that %d bytes have no room", err, long)
 	}

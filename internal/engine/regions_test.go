@@ -99,7 +99,7 @@ func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	}
 	noError(t, w.on(func(rank int, c *Comm) (err error) {
 		for i := range count * rank {
-			if got, err := c.Recv(t.Context(), nil, byteType, 0, p2p.Any); err != nil || got.Tag != int64(i%7) {
+			if got, err := recvOn(t.Context(), c, nil, byteType, 0, p2p.Any); err != nil || got.Tag != int64(i%7) {
 				return fmt.Errorf("message %d: %+v, %v", i, got, err)
 			}
 		}

@@ -34,7 +34,7 @@ func (e *Engine) NewLooseComm(id uint64, rank int, links []*link.Link) *Comm {
 func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *Comm {
 	c := e.adopt(id)
 	closed, revoked := c.open(rank, links, loose)
-	c.Open(links, c.rankOf)
+	c.messages.Open(links, c.rankOf)
 	for peer, seq := range closed {
 		c.peerLeft(peer, seq, false)
 	}

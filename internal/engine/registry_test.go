@@ -102,7 +102,7 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 			return c.links.EarlyLocked() == 46_000
 		})
 		p.link.OfferMessage(wire.Offer{Comm: id, Tag: 9, Type: 1})
-		r, err := c.Recv(t.Context(), nil, 2, 1, 9)
+		r, err := recvOn(t.Context(), c, nil, 2, 1, 9)
 		if !isType[*p2p.TypeError](err) || r.Source != 1 {
 			t.Fatal(r, err)
 		}
@@ -141,7 +141,7 @@ func TestClosedCommunicators(t *testing.T) {
 	c := e.NewComm(closedKeepMax+200, 0, w.links[0])
 	p.credit(wire.Messages, 1)
 	p.link.SendMessage(wire.Message{Comm: closedKeepMax + 200, Type: byteType}, []byte{1})
-	if _, err := c.Recv(t.Context(), make([]byte, 1), byteType, 1, 0); err != nil || len(lost) > 0 {
+	if _, err := recvOn(t.Context(), c, make([]byte, 1), byteType, 1, 0); err != nil || len(lost) > 0 {
 		t.Errorf("a message of an open communicator: %v; %d links were lost", err, len(lost))
 	}
 }
@@ -153,7 +153,7 @@ func TestCloseComesBehindTheData(t *testing.T) {
 	for name, later := range map[string][]int{"known": nil, "made later": {1}} {
 		w := newWorld(t, 3, overMem, Config{}, later...)
 		closer := w.comms[0]
-		if err := closer.Send(t.Context(), payload(10, 1), byteType, 1, 1); err != nil {
+		if err := sendOn(t.Context(), closer, payload(10, 1), byteType, 1, 1); err != nil {
 			t.Fatal(err)
 		}
 		closer.Close()
@@ -164,23 +164,23 @@ func TestCloseComesBehindTheData(t *testing.T) {
 		c := w.comms[1]
 		received := make(chan error, 2)
 		go func() {
-			_, err := c.Recv(t.Context(), make([]byte, 10), byteType, 0, 7)
+			_, err := recvOn(t.Context(), c, make([]byte, 10), byteType, 0, 7)
 			received <- err
 		}()
-		if got, err := c.Recv(t.Context(), make([]byte, 10), byteType, 0, 1); err != nil || got.Bytes != 10 {
+		if got, err := recvOn(t.Context(), c, make([]byte, 10), byteType, 0, 1); err != nil || got.Bytes != 10 {
 			t.Errorf("%s: a message that was sent: %+v, %v", name, got, err)
 		}
 		for what, err := range map[string]error{
 			"a message that was not sent": <-received,
-			"a large message to it":       c.Send(t.Context(), make([]byte, 1<<20), byteType, 0, 0),
+			"a large message to it":       sendOn(t.Context(), c, make([]byte, 1<<20), byteType, 0, 0),
 		} {
 			if p, ok := errors.AsType[*PeerError](err); !ok || !p.Left || p.Rank != 0 {
 				t.Errorf("%s: %s: %v, want that rank 0 has left", name, what, err)
 			}
 		}
 		sent := make(chan error, 1)
-		go func() { sent <- w.comms[2].Send(t.Context(), make([]byte, 1<<20), byteType, 1, 3) }()
-		if _, err := c.Recv(t.Context(), make([]byte, 1<<20), byteType, 2, 3); err != nil || <-sent != nil {
+		go func() { sent <- sendOn(t.Context(), w.comms[2], make([]byte, 1<<20), byteType, 1, 3) }()
+		if _, err := recvOn(t.Context(), c, make([]byte, 1<<20), byteType, 2, 3); err != nil || <-sent != nil {
 			t.Errorf("%s: between the others: %v", name, err)
 		}
 	}
@@ -190,11 +190,11 @@ func TestCloseComesBehindTheData(t *testing.T) {
 func TestCloseDuringASend(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	sent := make(chan error, 1)
-	go func() { sent <- w.comms[0].Send(t.Context(), make([]byte, 1<<20), byteType, 1, 0) }()
+	go func() { sent <- sendOn(t.Context(), w.comms[0], make([]byte, 1<<20), byteType, 1, 0) }()
 	until(t, "the offer", func() bool {
 		w.comms[1].mu.Lock()
 		defer w.comms[1].mu.Unlock()
-		return w.comms[1].Waiting() == 1
+		return w.comms[1].messages.Waiting() == 1
 	})
 	w.comms[0].Close()
 	if err := <-sent; err != ErrClosed {
@@ -220,7 +220,7 @@ func TestCloseTellsWhoWaits(t *testing.T) {
 		for rank := 1; rank < 3; rank++ {
 			go func() { results <- w.run(t.Context(), rank, ring, vector(rank, 100_000)) }()
 		}
-		go func() { results <- w.comms[1].Send(t.Context(), make([]byte, 100_000), 1, 0, 4) }()
+		go func() { results <- sendOn(t.Context(), w.comms[1], make([]byte, 100_000), 1, 0, 4) }()
 		if !before {
 			time.Sleep(100 * time.Millisecond)
 			w.comms[0].Close()
@@ -320,10 +320,10 @@ func TestRevokeBeforeOpen(t *testing.T) {
 		if !isType[*EndedError](err) || !test.want(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if err := c.Send(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
+		if err := sendOn(t.Context(), c, nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
 			t.Errorf("%s: Send: got %v", name, err)
 		}
-		if _, err := c.Recv(t.Context(), nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
+		if _, err := recvOn(t.Context(), c, nil, 1, 1, 0); !isType[*EndedError](err) || !errors.Is(err, c.Err()) {
 			t.Errorf("%s: Recv: got %v", name, err)
 		}
 	}
@@ -388,11 +388,11 @@ func TestStrangers(t *testing.T) {
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.Waiting() == 2
+			return c.messages.Waiting() == 2
 		})
 		c := w.engines[0].NewComm(commID, 0, w.links[0][:2])
-		if c.Waiting() > 0 {
-			t.Errorf("%d messages of a stranger wait", c.Waiting())
+		if c.messages.Waiting() > 0 {
+			t.Errorf("%d messages of a stranger wait", c.messages.Waiting())
 		}
 		op, err := c.start(w.work0(2, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(0, 1)))
 		if err != nil {
@@ -416,7 +416,7 @@ func TestCommOfClosedEngine(t *testing.T) {
 	if err := c.Err(); err != ErrClosed {
 		t.Errorf("Err = %v, want %v", err, ErrClosed)
 	}
-	if _, err := c.Recv(t.Context(), make([]byte, 1), byteType, 1, 4); !errors.Is(err, ErrClosed) {
+	if _, err := recvOn(t.Context(), c, make([]byte, 1), byteType, 1, 4); !errors.Is(err, ErrClosed) {
 		t.Errorf("Recv: %v, want %v", err, ErrClosed)
 	}
 }
@@ -436,7 +436,7 @@ func TestForgottenPeer(t *testing.T) {
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.Waiting() == queued
+			return c.messages.Waiting() == queued
 		})
 		return c
 	}
@@ -453,12 +453,12 @@ func TestForgottenPeer(t *testing.T) {
 			t.Errorf("communicator %d is kept", commID+1+i)
 		}
 	}
-	if c.Err() == nil || c.Waiting() > 0 || e.ahead[l.Peer] != 0 {
-		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), c.Waiting(), e.ahead[l.Peer])
+	if c.Err() == nil || c.messages.Waiting() > 0 || e.ahead[l.Peer] != 0 {
+		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[l.Peer])
 	}
 	puppets[1].link.OfferMessage(wire.Offer{Comm: commID + begun})
 	until("what comes later", 1)
-	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.Waiting() != 1 || e.ahead[1] != 0 {
-		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.Waiting(), e.ahead[1])
+	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.messages.Waiting() != 1 || e.ahead[1] != 0 {
+		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[1])
 	}
 }

@@ -31,7 +31,7 @@ func (c *Comm) Record(as *trace.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.about, c.onEnd = as, ended
-	c.SetRecording(as != nil)
+	c.messages.SetRecording(as != nil)
 }
 
 // Traces are the operations of all communicators that are recorded: those under way
@@ -141,7 +141,7 @@ func (c *Comm) tracesLocked() (list []Trace) {
 	}
 	now := c.engine.clock.Now()
 	c.ops.each(func(op *Op) { list = append(list, op.traceLocked(now)) })
-	c.Records(
+	c.messages.Records(
 		func(r *p2p.Record) { list = append(list, c.messageTrace(r)) },
 		func(r *p2p.Record, moved int) {
 			t := c.messageTrace(r)

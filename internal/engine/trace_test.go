@@ -142,7 +142,7 @@ func TestTraceMessages(t *testing.T) {
 	if got := onlyTrace(t, w.engines[0], underWay); got.Op != "send" || got.Peer != 11 || got.Tag != 6 || got.Call.Count != 1<<20 || !slices.Equal(got.Waiting, []int{11}) {
 		t.Errorf("a send is %+v", got)
 	}
-	noError(t, []error{a.Send(ctx, make([]byte, 8), 1, 1, 5)})
+	noError(t, []error{sendOn(ctx, a, make([]byte, 8), 1, 1, 5)})
 	if _, err := r.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +151,13 @@ func TestTraceMessages(t *testing.T) {
 	until(t, "the probe", func() bool {
 		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.UnderWay() })
 	})
-	if _, err := b.Recv(ctx, make([]byte, 4), 2, 0, 6); !isType[*p2p.SizeError](err) {
+	if _, err := recvOn(ctx, b, make([]byte, 4), 2, 0, 6); !isType[*p2p.SizeError](err) {
 		t.Errorf("a message that does not fit: %v", err)
 	}
 	if err := large.Wait(ctx); !isType[*p2p.RefusedError](err) {
 		t.Errorf("a message that does not fit: %v", err)
 	}
-	running.Go(func() { b.Recv(ctx, make([]byte, 4), 2, 0, 8) })
+	running.Go(func() { recvOn(ctx, b, make([]byte, 4), 2, 0, 8) })
 	until(t, "the receive", func() bool {
 		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Tag == 8 })
 	})
@@ -196,10 +196,10 @@ func TestTraceBounds(t *testing.T) {
 				if err := w.run(t.Context(), rank, ring, vector(rank, 4)); err != nil {
 					return err
 				}
-				if err := c.Send(t.Context(), nil, 1, 1-rank, 0); err != nil {
+				if err := sendOn(t.Context(), c, nil, 1, 1-rank, 0); err != nil {
 					return err
 				}
-				if _, err := c.Recv(t.Context(), nil, 1, 1-rank, 0); err != nil {
+				if _, err := recvOn(t.Context(), c, nil, 1, 1-rank, 0); err != nil {
 					return err
 				}
 			}

@@ -227,7 +227,7 @@ func TestLooseCommunicator(t *testing.T) {
 		}
 		until(t, "the grant", func() bool {
 			granted := true // if it has ended
-			w.comms[from].Records(func(*p2p.Record) {}, func(r *p2p.Record, moved int) { granted = moved > 0 })
+			w.comms[from].messages.Records(func(*p2p.Record) {}, func(r *p2p.Record, moved int) { granted = moved > 0 })
 			return granted
 		})
 		w.comms[0].Close()
@@ -246,10 +246,10 @@ func TestLooseCommunicator(t *testing.T) {
 		noError(t, w.on(func(rank int, c *Comm) error {
 			switch rank {
 			case 1:
-				return c.Send(t.Context(), payload(100_000, 1), byteType, 2, 4)
+				return sendOn(t.Context(), c, payload(100_000, 1), byteType, 2, 4)
 			case 2:
 				buf := make([]byte, 100_000)
-				_, err := c.Recv(t.Context(), buf, byteType, 1, 4)
+				_, err := recvOn(t.Context(), c, buf, byteType, 1, 4)
 				if err == nil && !bytes.Equal(buf, payload(100_000, 1)) {
 					err = errors.New("not what was sent")
 				}

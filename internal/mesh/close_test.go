@@ -91,7 +91,7 @@ func TestCloseWithoutPeers(t *testing.T) {
 				var pending sync.WaitGroup
 				for _, to := range []int{1, 2} {
 					pending.Go(func() {
-						if err := w.comms[0].Send(w.Context(), make([]byte, 1<<20), 1, to, 1); err == nil {
+						if err := sendOn(w.Context(), w.comms[0], make([]byte, 1<<20), 1, to, 1); err == nil {
 							t.Error("a message that nobody takes was sent")
 						}
 					})

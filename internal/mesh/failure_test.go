@@ -23,7 +23,7 @@ func (w *world) pending(from func(rank int) int, ranks ...int) func() []error {
 	var all sync.WaitGroup
 	for _, rank := range ranks {
 		all.Go(func() {
-			_, errs[rank] = w.comms[rank].Recv(w.Context(), make([]byte, 8), 1, from(rank), 5)
+			_, errs[rank] = recvOn(w.Context(), w.comms[rank], make([]byte, 8), 1, from(rank), 5)
 		})
 	}
 	return func() []error {
@@ -109,7 +109,7 @@ func TestLeaverLeavesTheNews(t *testing.T) {
 		w.network.SetOneWay(w.host(2), w.host(0), sim.Link{Delay: 3 * time.Second})
 		wait := w.pending(func(int) int { return 1 }, 0)
 		go func() {
-			w.comms[1].Recv(w.Context(), make([]byte, 8), 1, 2, 5)
+			recvOn(w.Context(), w.comms[1], make([]byte, 8), 1, 2, 5)
 			w.meshes[1].Close(w.Context())
 		}()
 		time.Sleep(time.Second)
@@ -244,7 +244,7 @@ func TestLeaving(t *testing.T) {
 		}
 		wantPeerError(t, fromLeaver()[0], 2, true)
 		time.Sleep(time.Minute)
-		if err := w.comms[3].Send(w.Context(), make([]byte, 8), 1, 1, 5); err != nil {
+		if err := sendOn(w.Context(), w.comms[3], make([]byte, 8), 1, 1, 5); err != nil {
 			t.Error(err)
 		}
 		if err := goesOn()[1]; err != nil {

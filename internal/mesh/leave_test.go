@@ -98,7 +98,7 @@ func TestPartialLeave(t *testing.T) {
 				var all sync.WaitGroup
 				for rank := range 3 {
 					all.Go(func() {
-						_, errs[rank] = w.comms[rank].Recv(ctx, make([]byte, 8), 1, (rank+1)%2, 5)
+						_, errs[rank] = recvOn(ctx, w.comms[rank], make([]byte, 8), 1, (rank+1)%2, 5)
 						if took, most := time.Since(began), timeout+time.Second; took > most && ctx.Err() == nil {
 							t.Errorf("rank %d has waited for %v, want at most %v", rank, took, most)
 						}
@@ -159,7 +159,7 @@ func TestLeaveWithoutLoss(t *testing.T) {
 		goesOn := w.pending(func(int) int { return 0 }, 1)
 		w.meshes[3].Close(w.Context())
 		time.Sleep(time.Minute)
-		if err := w.comms[0].Send(w.Context(), make([]byte, 8), 1, 1, 5); err != nil {
+		if err := sendOn(w.Context(), w.comms[0], make([]byte, 8), 1, 1, 5); err != nil {
 			t.Error(err)
 		}
 		if err := goesOn()[1]; err != nil {
@@ -181,7 +181,7 @@ func TestDoubtedRankHears(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true})
-		_, err := c.Recv(ctx, make([]byte, 8), 1, 1, 5)
+		_, err := recvOn(ctx, c, make([]byte, 8), 1, 1, 5)
 		wantPeerError(t, err, 1, false)
 		if err == nil || !strings.Contains(err.Error(), "takes this node for failed") || !strings.Contains(err.Error(), "as rank 2 reports") {
 			t.Errorf("got error %v, want that rank 1 takes this node for failed, as rank 2 reports", err)
@@ -219,7 +219,7 @@ func TestRemovedRankEndsComms(t *testing.T) {
 		time.AfterFunc(time.Second, func() {
 			w.adopt(w.meshes[0], membership.View{Epoch: 2, Nodes: w.view.Nodes[:3]})
 		})
-		_, err := comms[2].Recv(ctx, make([]byte, 8), 1, 0, 5)
+		_, err := recvOn(ctx, comms[2], make([]byte, 8), 1, 0, 5)
 		r, ok := errors.AsType[*engine.RevokedError](err)
 		if !ok || r.Rank != 0 || r.Cause != wire.CauseFailed || r.Peer != 2 {
 			t.Errorf("got error %v, want a revocation by rank 0 because of rank 2", err)
@@ -260,7 +260,7 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 		go w.meshes[leaver].Close(ctx)
 		ctx, cancel = context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
-		_, err := w.comms[far].Recv(ctx, make([]byte, 8), 1, leaver, 5)
+		_, err := recvOn(ctx, w.comms[far], make([]byte, 8), 1, leaver, 5)
 		wantPeerError(t, err, leaver, false)
 		if took, most := time.Since(began), timeout+time.Second+delay; took > most {
 			t.Errorf("it took %v, at most %v was needed", took, most)

@@ -17,6 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -339,3 +340,21 @@ func (n named) Accept(ctx context.Context) (transport.Conn, error) {
 type namedConn struct{ transport.Conn }
 
 func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simPort) }
+
+// sendOn sends data to a rank of c.
+func sendOn(ctx context.Context, c *engine.Comm, data []byte, typ uint8, to int, tag int64) error {
+	s, err := c.StartSend(p2p.Bytes(data), typ, to, tag)
+	if s == nil {
+		return err
+	}
+	return s.Wait(ctx)
+}
+
+// recvOn receives a message from a rank of c into buf.
+func recvOn(ctx context.Context, c *engine.Comm, buf []byte, typ uint8, source int, tag int64) (p2p.Received, error) {
+	r, err := c.StartRecv(p2p.Bytes(buf), typ, source, tag)
+	if err != nil {
+		return p2p.Received{}, err
+	}
+	return r.Wait(ctx)
+}

@@ -146,8 +146,8 @@ func TestPaths(t *testing.T) {
 		arrived := time.Now().Add(3 * time.Second)
 		time.AfterFunc(3*time.Second, w.bulk.Heal)
 		for tag, size := range []int{100, 1 << 20} {
-			go w.comms[0].Send(ctx, make([]byte, size), 1, 4, int64(tag))
-			if _, err := w.comms[4].Recv(ctx, make([]byte, size), 1, 0, int64(tag)); err != nil || time.Now().Before(arrived) {
+			go sendOn(ctx, w.comms[0], make([]byte, size), 1, 4, int64(tag))
+			if _, err := recvOn(ctx, w.comms[4], make([]byte, size), 1, 0, int64(tag)); err != nil || time.Now().Before(arrived) {
 				t.Errorf("a message of %d bytes: %v, and bulk is still cut off: %v", size, err, time.Now().Before(arrived))
 			}
 		}

@@ -124,13 +124,6 @@ func (m *Messages) Waiting() int {
 	return m.matcher.Queued() + len(m.unopened)
 }
 
-// IsReceiving reports whether a granted payload is under way to this rank.
-func (m *Messages) IsReceiving() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.receiving) > 0
-}
-
 // CloseIdle lets no call begin any more, which fails with err, unless a granted payload
 // is under way to this rank, or, if alsoSends, a message waits to be taken from it. It
 // reports whether none does.

@@ -49,21 +49,9 @@ func (a *arrival) received() Received {
 	return Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
 }
 
-// Recv receives a message from source with tag, either of which may be
-// Any, into buf. A message that is longer than buf, or of another type,
-// is lost and an error. If ctx ends before a message has come, nothing has
-// happened; if it ends while a large one comes in, or a short one for longer than
-// shortMax, the communicator is revoked.
-func (m *Messages) Recv(ctx context.Context, buf []byte, typ uint8, source int, tag int64) (Received, error) {
-	r, err := m.StartRecv(Bytes(buf), typ, source, tag)
-	if err != nil {
-		return Received{}, err
-	}
-	return r.Wait(ctx)
-}
-
-// StartRecv begins to receive, in the order of the calls. Wait has to be
-// called.
+// StartRecv begins to receive a message from source with tag, either of which may be Any,
+// into buf, in the order of the calls. Wait has to be called. A message that is longer than
+// buf, or of another type, is lost and an error.
 func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*Receive, error) {
 	r := m.newReceive()
 	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
@@ -99,8 +87,9 @@ func (m *Messages) startRecvLocked(e *effect, r *Receive) {
 	}
 }
 
-// Wait blocks until the message has arrived, as Recv does. The Receive must not be used
-// again.
+// Wait blocks until the message has arrived. If ctx ends before a message has been matched,
+// nothing has happened. If it ends while a long message arrives, or a short one takes longer
+// than shortMax, the communicator is revoked. The Receive must not be used again.
 func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	m := r.messages
 	if m.await(ctx, r.ended, r.source) {

@@ -26,17 +26,6 @@ type Sending struct {
 	ended     chan struct{} // gets one value at the end
 }
 
-// Send sends data, of elements of type typ, to a rank. It returns when data
-// may be used again. If ctx ends before the receiver has taken a large
-// message, the communicator is revoked.
-func (m *Messages) Send(ctx context.Context, data []byte, typ uint8, to int, tag int64) error {
-	s, err := m.StartSend(Bytes(data), typ, to, tag)
-	if s == nil {
-		return err
-	}
-	return s.Wait(ctx)
-}
-
 // StartSend begins to send, in the order of the calls. If it returns nil and no
 // error, data may be used again; otherwise Wait has to be called.
 func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Sending, error) {
