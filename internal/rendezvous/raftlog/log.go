@@ -236,7 +236,7 @@ func (l *Log) check(from uint64, m *raftpb.Message) error {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
 		raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgSnap:
 		if m.GetTerm() > 0 && len(m.GetResponses()) == 0 {
-			return nil
+			return l.checkEntries(m.GetEntries())
 		}
 	}
 	return fmt.Errorf("seed %x sent a %v of term %d", from, m.GetType(), m.GetTerm())

@@ -174,11 +174,51 @@ func (l *Log) hasCaughtUp(member uint64) bool {
 	return ok && progress.RecentActive && progress.Match >= status.GetCommit()
 }
 
-// changeMembers applies a change of the members.
-func (l *Log) changeMembers(e *raftpb.Entry) error {
+// checkEntries refuses entries with changes of the members that no seed proposes. Once in
+// the log of a majority, such an entry would end each of these seeds, now and whenever it is
+// started again.
+func (l *Log) checkEntries(entries []*raftpb.Entry) error {
+	for _, e := range entries {
+		if e.GetType() == raftpb.EntryNormal {
+			continue
+		}
+		change, err := parseChange(e)
+		if err == nil {
+			err = l.checkMember(change)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+		}
+	}
+	return nil
+}
+
+// parseChange returns the change of the members in an entry.
+func parseChange(e *raftpb.Entry) (*raftpb.ConfChange, error) {
 	change := new(raftpb.ConfChange)
 	if err := proto.Unmarshal(e.GetData(), change); err != nil || e.GetType() != raftpb.EntryConfChange {
-		return fmt.Errorf("%w: entry %d is a change of the members that no seed makes", ErrDamaged, e.GetIndex())
+		return nil, errors.New("it is a change of the members that no seed makes")
+	}
+	return change, nil
+}
+
+// checkMember refuses changes that no seed proposes, whatever the members are.
+func (l *Log) checkMember(change *raftpb.ConfChange) error {
+	if id := change.GetNodeId(); !slices.Contains(l.cfg.Seeds, seedOf(id)) {
+		return fmt.Errorf("member %x is of none of the seeds", id)
+	}
+	switch change.GetType() {
+	case raftpb.ConfChangeAddNode, raftpb.ConfChangeAddLearnerNode, raftpb.ConfChangeRemoveNode:
+		return nil
+	}
+	return fmt.Errorf("change %v of member %x", change.GetType(), change.GetNodeId())
+}
+
+// changeMembers applies a change of the members.
+func (l *Log) changeMembers(e *raftpb.Entry) error {
+	change, err := parseChange(e)
+	if err != nil {
+		return fmt.Errorf("%w: entry %d: %w", ErrDamaged, e.GetIndex(), err)
 	}
 	if err := l.checkChange(change); err != nil {
 		return fmt.Errorf("%w: entry %d: %w", ErrDamaged, e.GetIndex(), err)
@@ -197,10 +237,11 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 
 // checkChange refuses changes that no leader proposes. Raft would panic on some of them.
 func (l *Log) checkChange(change *raftpb.ConfChange) error {
+	if err := l.checkMember(change); err != nil {
+		return err
+	}
 	id, t := change.GetNodeId(), change.GetType()
 	switch {
-	case !slices.Contains(l.cfg.Seeds, seedOf(id)):
-		return fmt.Errorf("member %x is of none of the seeds", id)
 	case t == raftpb.ConfChangeAddNode || t == raftpb.ConfChangeAddLearnerNode && !slices.Contains(l.members.GetVoters(), id):
 		return nil
 	case t == raftpb.ConfChangeRemoveNode && slices.ContainsFunc(l.members.GetVoters(), func(v uint64) bool { return v != id }):

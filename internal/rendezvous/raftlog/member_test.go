@@ -257,3 +257,37 @@ func TestJoinRequestsExpire(t *testing.T) {
 		t.Errorf("members %x", m)
 	}
 }
+
+// Entries with changes of the members that no seed makes do not enter a log: once committed
+// they would end the seeds that have them whenever these are started.
+func TestStrangeEntriesAreRefused(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3)
+	g.propose("something")
+	id, term := g.leader()
+	from := g.seeds[0]
+	if from == id {
+		from = g.seeds[1]
+	}
+	encode := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	later := term + 1
+	for name, e := range map[string]*raftpb.Entry{
+		"another type":   {Type: raftpb.EntryConfChangeV2.Enum(), Data: encode(&raftpb.ConfChangeV2{})},
+		"not a change":   {Type: raftpb.EntryConfChange.Enum(), Data: []byte{0xff}},
+		"unknown seed":   {Type: raftpb.EntryConfChange.Enum(), Data: encode(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(99 << 50)})},
+		"unknown change": {Type: raftpb.EntryConfChange.Enum(), Data: encode(&raftpb.ConfChange{Type: raftpb.ConfChangeUpdateNode.Enum(), NodeId: &from})},
+	} {
+		e.Index, e.Term = proto.Uint64(5), &later
+		m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), From: &from, To: &id, Term: &later, Index: proto.Uint64(4), LogTerm: &term, Entries: []*raftpb.Entry{e}}
+		if err := g.logs[id].Step(from, encode(m)); err == nil {
+			t.Errorf("%s: a seed takes such an entry", name)
+		}
+	}
+	g.propose("goes on")
+}
