@@ -2,6 +2,7 @@
 // TCP and UDP are not used at all. The transport is in unix.go, written against the
 // public contract alone; docs/writing-a-transport.md walks through it.
 //
+//	mkdir -p /tmp/demo; export NEXAR_CLUSTER_TOKEN=$(nexar token)
 //	transport_unix seed 4 /tmp/demo &
 //	for i in 1 2 3 4; do NEXAR_SEEDS=unix=/tmp/demo/seed transport_unix node /tmp/demo & done; wait
 package main

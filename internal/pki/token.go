@@ -110,9 +110,9 @@ func (t Token) Check(addrs ...string) error {
 	case far == "" && len(addrs) > 0, bits >= tokenBitsMin:
 		return nil
 	case t.IsZero():
-		return fmt.Errorf("%s can be reached from other hosts, so the cluster needs a token of at least %d bits: \"nexar token\" makes one", far, tokenBitsMin)
+		return fmt.Errorf("%s is not a loopback address, so the cluster needs a token of at least %d bits: \"nexar token\" makes one", far, tokenBitsMin)
 	default:
-		return fmt.Errorf("%s can be reached from other hosts, and the cluster token has at most %d bits, not %d: \"nexar token\" makes a better one", far, bits, tokenBitsMin)
+		return fmt.Errorf("%s is not a loopback address, and the cluster token has at most %d bits, not %d: \"nexar token\" makes a better one", far, bits, tokenBitsMin)
 	}
 }
 
