@@ -423,8 +423,7 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 // variable is the environment variable of a field of Config.
 func variable(field string) string { return settings.Variable[Config](field) }
 
-// The variables by which TCP, and the protection of what goes over it, are
-// switched off. Both are on by default.
+// Variables that switch off TCP, and TLS over TCP. Both are on by default.
 const (
 	sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
 	encryptVariable = envPrefix + "ENCRYPT_BULK_TRANSPORT"

@@ -1,4 +1,4 @@
-// Package consensus is how the seeds of a cluster agree: give Log to nexar.StartSeed.
+// Package consensus replicates the state of a cluster's seeds: pass Log to nexar.StartSeed.
 //
 //	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 //		World:     6,
@@ -8,9 +8,9 @@
 //		Consensus: consensus.Log,
 //	})
 //
-// Seeds that agree outlive the loss of fewer than half of them, and one that is started
-// again goes on where it was. It is a package of its own so that other programs,
-// nodes above all, do not carry it and what it is built on.
+// Replicated seeds survive the loss of fewer than half of them, and a seed that is restarted
+// continues from its state. Only programs that import this package link Raft and its
+// storage.
 package consensus
 
 import (

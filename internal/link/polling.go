@@ -70,8 +70,8 @@ func (p *Polling) Useful() bool { return p.n > 0 || p.writes }
 // Cheap reports whether Poll makes no system calls.
 func (p *Polling) Cheap() bool { return p.link.memory() }
 
-// Poll handles what has arrived and writes what the pipes take. It does not block. It reports
-// whether there was anything. After a frame on the control or data lane it returns
+// Poll handles what has arrived and writes what the pipes take. It does not block, and reports
+// whether it did anything. After a frame on the control or data lane it returns
 // immediately, since the caller may wait for that frame; the next call continues with the next
 // lane.
 func (p *Polling) Poll() (some bool) {

@@ -55,7 +55,7 @@ type Decision struct {
 type Arbiter struct {
 	view    View
 	pending *PendingJoins
-	lost    map[[2]NodeID]loss // links, by who has lost them and to whom
+	lost    map[[2]NodeID]loss // by the reporter and the node that it has lost
 	gone    map[NodeID]departure
 	alive   map[NodeID]time.Time // when nodes were last alive for sure
 	news    time.Time            // when something new was last heard

@@ -117,8 +117,8 @@ func TestArbiter(t *testing.T) {
 	}
 }
 
-// TestArbiterGoesOn: what was said of those that have gone is forgotten, and what
-// was said of others is not.
+// After a removal the arbiter forgets reports about the removed nodes and keeps those about
+// others.
 func TestArbiterGoesOn(t *testing.T) {
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(5)}, NewPendingJoins(Policy{World: 5}, 0))
 	var state State
@@ -148,8 +148,8 @@ func TestArbiterGoesOn(t *testing.T) {
 	}
 }
 
-// TestArbiterAtRandom: whatever is reported, those who stay have lost no link to
-// each other, and no one goes of whom nothing was heard.
+// After random reports the nodes that stay have lost no link to each other, and no node is
+// removed that no report names.
 func TestArbiterAtRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "nodes")

@@ -1,4 +1,4 @@
-// Package membership decides who is in the world, and in which order.
+// Package membership decides which nodes are in the world, and their ranks.
 //
 // Most callers use View: an epoch and its nodes, whose places are their
 // ranks. A View comes from State.Apply, which carries one log entry after

@@ -3,7 +3,7 @@
 //
 // Most callers make a Selector for a communicator and ask it for the Recipe of each
 // call. Selectors with the same settings return matching Recipes on all ranks; the
-// fingerprint of a Recipe contains the choice, so that ranks whose settings differ
+// fingerprint of a Recipe contains the choice, so that ranks with different settings
 // find a mismatch.
 //
 // A Selector may be used by several goroutines. Whether a change of the settings

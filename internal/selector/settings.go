@@ -37,7 +37,7 @@ type settings struct {
 	tuner Tuner
 	links Tuner // for links, if tuner is for the board
 	board *shmexec.Board
-	bare  int // the size in bytes from which links may be chosen although there is a board
+	bare  int // from this size in bytes, links may be chosen even if board is set
 	hosts plan.Hosts
 	pins  map[plan.Collective]Pin
 }
@@ -76,10 +76,10 @@ func (b *Selector) UseBoard(shared *shmexec.Board) {
 // UseHosts tells which ranks are on one host, for the algorithms that need it.
 func (b *Selector) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
 
-// Pin fixes how collectives are carried out, where that is possible: not for
-// other ranks than an algorithm is for, nor if the operands have an order that
-// it does not keep. Where there is a board, a pin without a number of channels
-// means the board, and links only for what cannot run there.
+// Pin fixes the algorithms of collectives. A pin does not apply to a number of ranks that
+// its algorithm does not support, nor to an ordered reduction whose order the algorithm
+// does not keep. A pin without a number of channels selects shared memory if the
+// communicator has it and the algorithm can run there, and links otherwise.
 func (b *Selector) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
 
 // choose returns how a collective is carried out.

@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestPiecesFit: a program finds room on a board, whatever the length, in not
-// many more pieces than it needs.
+// A vector of any length is carried out in pieces that fit the shared area, and in few
+// more of them than necessary.
 func TestPiecesFit(t *testing.T) {
 	const room, ranks = 64 << 10, 4
 	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {

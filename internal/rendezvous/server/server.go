@@ -7,8 +7,9 @@
 // the outbox of the connection. The loop never blocks.
 //
 // Each decision is a change that is appended to a [Log] and takes effect when the log
-// returns it. A seed that is alone has a log in memory (localLog), several seeds have a
-// replicated one, and nothing else differs between the two.
+// returns it. A seed without a state directory has a log in memory (localLog); with one, also
+// if it is alone, it has the replicated log. A seed with a replicated log gives nodes time to
+// connect again; to a seed without one a lost connection is a lost node.
 package server
 
 import (
