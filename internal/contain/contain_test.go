@@ -1,19 +1,18 @@
 package contain
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/transporttest"
@@ -193,31 +192,13 @@ func faults() map[string]string {
 	}
 }
 
-// A safeBuffer is a log that several goroutines write.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // TestFaults: whatever a transport does wrong, the caller gets an error that names the
 // transport, the peer and the call; it is logged; the conn ends; and Close returns.
 func TestFaults(t *testing.T) {
 	for fault, call := range faults() {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
-			var log safeBuffer
+			var log testlog.Buffer
 			err, end := provoke(t, fault, slog.New(slog.NewTextHandler(&log, nil)))
 			f, ok := errors.AsType[*FaultError](err)
 			if !ok || f.Call != call || f.Transport != "broken" || f.Peer != "b" || !errors.Is(err, transport.ErrPeerGone) {

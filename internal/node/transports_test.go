@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -19,7 +20,7 @@ import (
 // returns what connects rank 0 to the others.
 func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses ...Transports) (paths []string, logs string) {
 	t.Helper()
-	var log lockedBuffer
+	var log testlog.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	seed, err := StartSeed(SeedConfig{Listen: "127.0.0.1:0", Transports: seedUse, World: len(uses), Log: logger})
 	if err != nil {
@@ -54,24 +55,6 @@ func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses .
 		paths = append(paths, i.Link+" "+i.Bulk)
 	}
 	return paths, log.String()
-}
-
-// A lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func same(addr string) string { return addr }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 const (
@@ -78,7 +78,7 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	log  *testhost.LogBuffer
+	log  *testlog.Buffer
 	read chan struct{} // closed when its output has ended
 
 	mu      sync.Mutex
@@ -103,7 +103,7 @@ func start(t testing.TB, at starter, role, name string, args arguments, vars ...
 		t.Fatal(err)
 	}
 	p := &process{
-		t: t, name: name, cmd: exec.Command(exe), log: new(testhost.LogBuffer),
+		t: t, name: name, cmd: exec.Command(exe), log: new(testlog.Buffer),
 		read: make(chan struct{}), changed: make(chan struct{}),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

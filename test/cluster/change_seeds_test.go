@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // councilSeeds is how many seeds there are that agree, and changeSeedsAlways how many
@@ -217,7 +217,7 @@ func (w *changing) runWithSeeds(n int) {
 	left := watchLeftovers(w.T)
 	w.crew = newCrew(w.T)
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
-	w.logs = make(map[string]*testhost.LogBuffer)
+	w.logs = make(map[string]*testlog.Buffer)
 	w.council = newCouncil(w)
 	w.seeds, w.listen, w.place = strings.Join(w.council.addrs, ","), "127.0.0.1:0", func(int) place { return nil }
 	for range changingRanks {
@@ -237,7 +237,7 @@ func TestNodesThatVote(t *testing.T) {
 	left := watchLeftovers(t)
 	w.crew = newCrew(t)
 	w.vars = append(left.vars(), "NEXAR_DUMP_ON_QUIT=1")
-	w.logs = make(map[string]*testhost.LogBuffer)
+	w.logs = make(map[string]*testlog.Buffer)
 	var addrs []string
 	for range councilSeeds {
 		addrs = append(addrs, freePort(t))

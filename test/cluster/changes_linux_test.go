@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/require"
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // changingHosts are those on which a world begins.
@@ -22,7 +22,7 @@ func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changin
 	w := &changing{T: t, crew: newCrew(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), counts: &tally{kinds: make(map[string]int)}, way: "shm,tcp,quic", persistent: persistent}
 	seed := w.crew.hire(net.hosts[0], "seed", "NEXAR_ELASTIC_ENABLED=1", fmt.Sprint("NEXAR_ELASTIC_MAX_WORLD_SIZE=", changingMax))
 	ok(t, []report{seed.do(order{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
-	w.logs = map[string]*testhost.LogBuffer{"seed": seed.log}
+	w.logs = map[string]*testlog.Buffer{"seed": seed.log}
 	w.seeds, w.listen = net.hosts[0].at(seedPort), ":0"
 	w.vars = append(vars, "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
 	w.place = func(n int) place { return net.hosts[(n-1)%changingHosts] }

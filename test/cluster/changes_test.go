@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 const (
@@ -59,8 +59,8 @@ type changing struct {
 	seeds, listen string            // addresses
 	place         func(n int) place // of the nth process
 	vars          []string
-	persistent    bool                           // workers join again when they have lost the others
-	logs          map[string]*testhost.LogBuffer // of the seed and all processes
+	persistent    bool                       // workers join again when they have lost the others
+	logs          map[string]*testlog.Buffer // of the seed and all processes
 
 	council *council // seeds that are processes, and change as well; nil: there is one in this process
 	hands   []*hand  // that are alive, the oldest first
@@ -117,7 +117,7 @@ func (w *changing) run(n int, elder bool) {
 	w.crew = newCrew(w.T)
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
 	log, lines := logTo(w.T, "seed")
-	w.logs = map[string]*testhost.LogBuffer{"seed": lines}
+	w.logs = map[string]*testlog.Buffer{"seed": lines}
 	seed := seedHere(w.T, changingRanks, nexar.SeedConfig{Token: w.crew.token, Elastic: true, ElasticMax: changingMax, Log: log})
 	w.seeds, w.listen, w.place = seed.Addr(), "127.0.0.1:0", func(int) place { return nil }
 	for range changingRanks {

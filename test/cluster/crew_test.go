@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 const (
@@ -56,7 +56,7 @@ type worker struct {
 	rank int // if it was recruited
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	log  *testhost.LogBuffer
+	log  *testlog.Buffer
 	read chan struct{} // closed when its output has ended
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func (c *crew) hire(at place, name string, vars ...string) *worker {
 		c.t.Fatal(err)
 	}
 	w := &worker{
-		t: c.t, name: name, cmd: exec.Command(exe), log: new(testhost.LogBuffer),
+		t: c.t, name: name, cmd: exec.Command(exe), log: new(testlog.Buffer),
 		read: make(chan struct{}), waiting: make(map[int]chan report),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NEXAR_") })

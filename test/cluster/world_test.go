@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/testhost"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // seedHere starts a seed for n nodes in this process, on loopback unless cfg
@@ -122,8 +122,8 @@ func fine(t testing.TB, errs []error) {
 
 // logTo returns a log and what is written to it, which is shown if the test
 // fails.
-func logTo(t testing.TB, name string) (*slog.Logger, *testhost.LogBuffer) {
-	b := new(testhost.LogBuffer)
+func logTo(t testing.TB, name string) (*slog.Logger, *testlog.Buffer) {
+	b := new(testlog.Buffer)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", name, b.Tail(6000))

@@ -1,27 +1,12 @@
 package tcp
 
 import (
-	"bytes"
 	"log/slog"
-	"sync"
+
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // A logBuffer keeps what is logged.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type logBuffer struct{ testlog.Buffer }
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
