@@ -4,53 +4,50 @@ import (
 	"io"
 	"slices"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
 )
 
-// DrawAlgorithms writes a drawing in SVG: time over size, one curve for each
-// algorithm, and a dashed one of what was predicted of it. Operations without a
-// size are left out.
+// DrawAlgorithms writes an SVG chart of the time over the size: for each algorithm one curve of
+// measured medians and a dashed one of predicted times. Operations without a size are left out.
 func DrawAlgorithms(w io.Writer, list []bench.Comparison) error {
-	chart := newChart()
-	several := false // operations
-	for _, c := range list {
-		several = several || c.Op != list[0].Op
+	var c chart
+	severalOps := false
+	for _, cmp := range list {
+		severalOps = severalOps || cmp.Op != list[0].Op
 	}
 	if len(list) > 0 {
-		chart.Title.Text = conditions(list[0].Ranks, list[0].Transport, list[0].Encrypted) + "; dashed: predicted"
-		if !several {
-			chart.Title.Text = list[0].Op + " of " + chart.Title.Text
+		c.title = conditions(list[0].Ranks, list[0].Transport, list[0].Encrypted) + "; dashed: predicted"
+		if !severalOps {
+			c.title = list[0].Op + " of " + c.title
 		}
 	}
-	var names []string
-	measured, predicted := make(map[string]plotter.XYs), make(map[string]plotter.XYs)
-	for _, c := range list {
-		for _, w := range c.Ways {
-			name := curveName(w, several)
-			if w.Bytes == 0 || w.P50 <= 0 {
+	for _, cmp := range list {
+		for _, way := range cmp.Ways {
+			if way.Bytes == 0 || way.P50 <= 0 {
 				continue
 			}
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-			measured[name] = append(measured[name], plotter.XY{X: float64(w.Bytes), Y: w.P50})
-			if w.Predicted > 0 {
-				predicted[name] = append(predicted[name], plotter.XY{X: float64(w.Bytes), Y: w.Predicted})
+			l := c.named(curveName(way, severalOps))
+			l.measured = append(l.measured, point{float64(way.Bytes), way.P50})
+			if way.Predicted > 0 {
+				l.predicted = append(l.predicted, point{float64(way.Bytes), way.Predicted})
 			}
 		}
 	}
-	for _, name := range names {
-		if err := chart.curve(name, measured[name], predicted[name]); err != nil {
-			return err
-		}
-	}
-	return chart.write(w)
+	return c.write(w)
 }
 
-// curveName names a way whatever the number of channels is, which changes with
-// the size.
+// named returns the curve of that name, which it adds if the chart has none.
+func (c *chart) named(name string) *curve {
+	i := slices.IndexFunc(c.curves, func(l curve) bool { return l.name == name })
+	if i < 0 {
+		i = len(c.curves)
+		c.curves = append(c.curves, curve{name: name})
+	}
+	return &c.curves[i]
+}
+
+// curveName names the curve of an algorithm. The number of channels is no part of it, since it
+// changes with the size.
 func curveName(w bench.Way, withOp bool) string {
 	name := w.Algorithm
 	if w.Shared {
