@@ -44,7 +44,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross st
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -58,6 +58,10 @@ check: ## checks and the tests under the race detector, before a commit, which t
 
 build: ## the command, as ./nexar
 	go build -o nexar ./cmd/nexar
+
+manual: ## man pages and shell completions of the command, in ./manual
+	rm -rf manual
+	go run -tags manual ./cmd/nexar manual manual
 
 test: ## all tests
 	go test ./...
@@ -163,6 +167,7 @@ lint: ## the import rules of .golangci.yml
 
 vet: ## go vet
 	@for m in $(MODULES); do (cd $$m && go vet ./...); done
+	@go vet -tags manual ./cmd/nexar
 
 staticcheck: ## staticcheck, in the version of tools/go.mod
 	$(TOOL) staticcheck ./...
