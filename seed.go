@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
@@ -42,11 +43,10 @@ type SeedConfig struct {
 	// same world, and its nodes come back to it by themselves. The default is to keep
 	// it in memory.
 	StateDir string
-	// Consensus is how seeds agree, and how they keep what they have agreed on. There is
-	// consensus.Log, of package github.com/nexar-go/nexar/consensus: a program that does not import
-	// it does not carry it. The default is that this seed decides alone, and that nobody
-	// knows what it has decided when it is gone.
-	Consensus Consensus
+	// Consensus opens the replicated log of the seeds' decisions: use raft.Open of package
+	// github.com/nexar-go/nexar/consensus/raft. By default, this seed decides alone and its
+	// decisions are lost when it ends.
+	Consensus consensus.OpenFunc
 	// Peers are the addresses ("host:port") of all seeds of the cluster, this one among
 	// them, the same on each: three or five, of which fewer than half may fail. They
 	// agree on everything that has to outlive one of them; the others go on by
@@ -120,7 +120,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
 	}
 	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
-		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: consensus.Log", ErrConfig)
+		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Open of package consensus/raft", ErrConfig)
 	}
 	if cfg.ForgetState && len(cfg.Peers) == 0 {
 		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
@@ -140,12 +140,8 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	var open func(server.LogConfig) (server.Log, error)
-	if cfg.Consensus != nil {
-		open = cfg.Consensus.open
-	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), Transports: use, StateDir: cfg.StateDir, Open: open, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
+		Listen: cmp.Or(cfg.Listen, defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
 		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})

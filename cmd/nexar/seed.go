@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/consensus/raft"
 )
 
 // A seedFlags is what nexar seed is told.
@@ -87,7 +87,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: consensus.Log, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
+		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {

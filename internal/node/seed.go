@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
@@ -29,7 +30,7 @@ type SeedConfig struct {
 	ForgetState bool
 	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
 	// its certificate authority alone.
-	Open        func(server.LogConfig) (server.Log, error)
+	Open        consensus.OpenFunc
 	PeerToken   pki.Token // what seeds prove to each other; none: Token
 	Advertise   string    // which of them is this one; empty: it finds out
 	Token       pki.Token

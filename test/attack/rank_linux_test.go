@@ -18,6 +18,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/consensus/raft"
 )
 
 // A reporter writes events. Its methods may be called by several goroutines.
@@ -65,12 +66,12 @@ func runSeed(args arguments) error {
 	return goleak.Find()
 }
 
-// consensusOf is that of seeds that keep their state.
-func consensusOf(args arguments) nexar.Consensus {
+// consensusOf returns the consensus of seeds with a state directory.
+func consensusOf(args arguments) consensus.OpenFunc {
 	if args.StateDir == "" {
 		return nil
 	}
-	return consensus.Log
+	return raft.Open
 }
 
 // A rank makes verified steps in a world until the world stops, or it is told

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/consensus/raft"
 )
 
 // An order is what a worker shall do: a line of JSON on its standard input.
@@ -183,7 +183,7 @@ func startSeed(ctx context.Context, d *desk, o order, r *report) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	d.seed, err = nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: o.Addr, World: o.N, FormTimeout: o.For, Log: log,
-		Peers: o.Peers, StateDir: o.Dir, Consensus: consensus.Log, Elastic: o.Max > 0, ElasticMax: o.Max,
+		Peers: o.Peers, StateDir: o.Dir, Consensus: raft.Open, Elastic: o.Max > 0, ElasticMax: o.Max,
 	})
 	if err == nil {
 		r.Text = d.seed.Addr()

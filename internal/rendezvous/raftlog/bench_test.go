@@ -7,12 +7,14 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // BenchmarkKeep is the rate of durable commits: one entry of 300 bytes each.
 func BenchmarkKeep(b *testing.B) {
 	dir := b.TempDir()
-	d, _, err := openDisk(&Config{Self: 1 << 40, Seeds: []uint64{1 << 40}, Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	d, _, err := openDisk(&consensus.Config{Self: 1 << 40, Seeds: []uint64{1 << 40}, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // firstCommit is the number of the first transaction of a log. A log that begins by
@@ -24,7 +26,7 @@ const (
 // any. Each is complete and on disk before it gets its name. The counter comes first: where
 // there is one that counts more than firstCommit, and no database that belongs to it, only
 // ForgetState makes another log.
-func createState(dir string, cfg *Config) error {
+func createState(dir string, cfg *consensus.Config) error {
 	id := identity{member: cfg.Self, seeds: cfg.Seeds}
 	commit := uint64(firstCommit)
 	rand.Read(id.file[:])

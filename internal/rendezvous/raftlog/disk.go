@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // lockTimeout is how long the directory may be in use by another process.
@@ -43,7 +45,7 @@ type disk struct {
 
 // openDisk opens the log in a directory, and reads it. If there is none, it makes one in
 // which the seeds are the voters and nothing has happened.
-func openDisk(cfg *Config) (*disk, *contents, error) {
+func openDisk(cfg *consensus.Config) (*disk, *contents, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("directory of the state of this seed: %w", err)
 	}
@@ -68,14 +70,14 @@ func lockDir(dir string) (*os.File, error) {
 	}
 }
 
-func (d *disk) open(cfg *Config) (*contents, error) {
+func (d *disk) open(cfg *consensus.Config) (*contents, error) {
 	c, err := readState(d.dir, d.several)
 	switch {
 	case cfg.ForgetState && errors.Is(err, ErrDamaged):
-		cfg.Log.Warn("the damaged state of this seed is set aside", "err", err, "suffix", setAsideSuffix)
+		cfg.Logger.Warn("the damaged state of this seed is set aside", "err", err, "suffix", setAsideSuffix)
 		c, err = nil, nil
 	case cfg.ForgetState && c != nil:
-		cfg.Log.Warn("the state of this seed is not damaged, and is kept: to forget it, empty its directory", "dir", d.dir)
+		cfg.Logger.Warn("the state of this seed is not damaged, and is kept: to forget it, empty its directory", "dir", d.dir)
 	}
 	if err != nil {
 		return nil, err

@@ -245,7 +245,7 @@ func TestCrashWhileCreating(t *testing.T) {
 
 func TestForgetStateAlone(t *testing.T) {
 	cfg := testConfig(t.TempDir(), 1)
-	cfg.ForgetState, cfg.Log = true, slog.New(slog.DiscardHandler)
+	cfg.ForgetState, cfg.Logger = true, slog.New(slog.DiscardHandler)
 	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "empty state directory") {
 		t.Errorf("error %v", err)
 	}

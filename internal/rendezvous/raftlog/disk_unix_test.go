@@ -14,7 +14,7 @@ import (
 func TestFaultWhileRunning(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir(), 1)
-	cfg.Machine, cfg.Send = new(book), func(uint64, []byte) {}
+	cfg.StateMachine, cfg.Send = new(book), func(uint64, []byte) {}
 	l, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestFaultWhileRunning(t *testing.T) {
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	b := cfg.Machine.(*book)
+	b := cfg.StateMachine.(*book)
 	for {
 		_, _, term := b.state()
 		l.Propose(term, []byte("change"))

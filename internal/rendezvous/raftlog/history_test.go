@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A model is the expected content of a log, kept apart from the code under test.
@@ -81,15 +83,15 @@ func (f files) write(t *testing.T, dir string) {
 type history struct {
 	t   *testing.T
 	rng *rand.Rand
-	cfg Config
+	cfg consensus.Config
 	d   *disk
 	model
 	past  []files // after each transaction
 	small bool    // its entries are
 }
 
-func testConfig(dir string, seeds int) Config {
-	cfg := Config{Dir: dir, Log: slog.New(slog.DiscardHandler)}
+func testConfig(dir string, seeds int) consensus.Config {
+	cfg := consensus.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
 	for i := range seeds {
 		cfg.Seeds = append(cfg.Seeds, uint64(i+1)<<40)
 	}

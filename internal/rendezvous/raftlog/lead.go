@@ -21,7 +21,7 @@ func (l *Log) reportLeader() {
 		return
 	}
 	l.leader, l.term = leader, s.GetTerm()
-	l.cfg.Machine.Lead(leader, s.GetTerm())
+	l.cfg.StateMachine.Lead(leader, s.GetTerm())
 }
 
 // reportProgress tells the Machine of a leader which seeds lack changes that it has made.
@@ -39,5 +39,5 @@ func (l *Log) reportProgress() {
 			behind = append(behind, seed)
 		}
 	}
-	l.cfg.Machine.Progress(behind)
+	l.cfg.StateMachine.Progress(behind)
 }

@@ -29,6 +29,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 const (
@@ -58,50 +60,9 @@ var ErrDamaged = errors.New("the log of the seeds does not fit together: a state
 // ErrLost says that a seed had more of the log once than it has now.
 var ErrLost = errors.New("the state directory of this seed is not the one that it had: the others know of changes that it has agreed to and lacks. Give it back its directory, or empty it and start the seed with --forget-state, so that it learns the state from the others before it votes")
 
-// A Machine applies the changes of a Log. Its methods are called one after the other.
-// Machines that have applied the same changes are in the same state.
-type Machine interface {
-	// Apply makes a change that most seeds have agreed on.
-	Apply(change []byte)
-	// Lead says which seed leads, 0 if none does that is known, since a term. The Machine
-	// has made all changes then that there were when it began to, and no other that was
-	// not in the log of this seed when it was opened. If it is this one, it may propose
-	// others.
-	Lead(seed, term uint64)
-	// Progress is called at every tick as long as this seed leads, with the seeds that have
-	// not acknowledged all changes that the Machine has made.
-	Progress(behind []uint64)
-	// Snapshot is the state of the Machine, and Restore puts another in its place,
-	// which is later. Check reports why Restore would not take a state, without changing
-	// anything: a snapshot that it refuses is not kept.
-	Snapshot() []byte
-	Check(state []byte) error
-	Restore(state []byte) error
-}
-
-// Config configures a Log.
-type Config struct {
-	// Self is this seed, and Seeds are all of them. None is 0, and the lower half of each
-	// is 0: it distinguishes the members of the log that a seed has been.
-	Self  uint64
-	Seeds []uint64
-	// Dir is where the log is kept.
-	Dir string
-	// ForgetState lets a seed start with an empty or damaged directory: it learns the log
-	// from the others, a majority of all, and votes when it has caught up. A state that is
-	// not damaged is kept.
-	ForgetState bool
-	// Machine applies the changes.
-	Machine Machine
-	// Send has a message sent to another seed. It must not block, and may drop it.
-	Send func(to uint64, message []byte)
-	// Log receives events. Nil discards them.
-	Log *slog.Logger
-}
-
 // A Log is one seed's part in the log.
 type Log struct {
-	cfg    Config
+	cfg    consensus.Config
 	raft   *raft.RawNode
 	memory *raft.MemoryStorage // the log as Raft reads it
 	disk   *disk               // the same, and kept
@@ -134,12 +95,12 @@ type proposal struct {
 }
 
 // Open opens the log of a seed, and makes it if there is none.
-func Open(cfg Config) (*Log, error) {
-	if err := cfg.check(); err != nil {
+func Open(cfg consensus.Config) (*Log, error) {
+	if err := checkConfig(&cfg); err != nil {
 		return nil, err
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	disk, contents, err := openDisk(&cfg)
 	if err != nil {
@@ -166,7 +127,7 @@ func (l *Log) start(c *contents) (err error) {
 	}
 	l.members = snapshot.GetMetadata().GetConfState()
 	if len(snapshot.GetData()) > 0 {
-		if err := l.cfg.Machine.Restore(snapshot.GetData()); err != nil {
+		if err := l.cfg.StateMachine.Restore(snapshot.GetData()); err != nil {
 			return fmt.Errorf("snapshot: %w", err)
 		}
 	}
@@ -177,7 +138,7 @@ func (l *Log) start(c *contents) (err error) {
 	l.raft, err = raft.NewRawNode(&raft.Config{
 		ID: l.self, ElectionTick: electionTicks, HeartbeatTick: 1, Storage: l.memory, Applied: l.applied,
 		MaxSizePerMsg: messageBytesMax, MaxInflightMsgs: inflightMax, CheckQuorum: true, PreVote: true,
-		DisableProposalForwarding: true, Logger: logger{l.cfg.Log},
+		DisableProposalForwarding: true, Logger: logger{l.cfg.Logger},
 	})
 	return err
 }
@@ -271,7 +232,7 @@ func (l *Log) run() {
 	l.err = ErrClosed
 	if closing := l.disk.close(); err != ErrClosed || closing != nil {
 		l.err = errors.Join(err, closing)
-		l.cfg.Log.Error("the log of the seeds has ended", "err", l.err)
+		l.cfg.Logger.Error("the log of the seeds has ended", "err", l.err)
 	}
 	close(l.done)
 }
@@ -347,11 +308,11 @@ func (l *Log) step(m *raftpb.Message) error {
 		return ErrLost
 	}
 	if err := l.refuse(m, last); err != nil {
-		l.cfg.Log.Warn("message of another seed is refused", "seed", m.GetFrom(), "err", err)
+		l.cfg.Logger.Warn("message of another seed is refused", "seed", m.GetFrom(), "err", err)
 		return nil
 	}
 	if err := l.raft.Step(m); err != nil {
-		l.cfg.Log.Debug("message of another seed is of no use", "seed", m.GetFrom(), "err", err)
+		l.cfg.Logger.Debug("message of another seed is of no use", "seed", m.GetFrom(), "err", err)
 	}
 	return nil
 }
@@ -375,7 +336,7 @@ func (l *Log) drainRequests() error {
 			continue
 		}
 		if err := l.raft.ForgetLeader(); err != nil {
-			l.cfg.Log.Debug("leader is not forgotten", "seed", seed, "err", err)
+			l.cfg.Logger.Debug("leader is not forgotten", "seed", seed, "err", err)
 		}
 		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
 	}
@@ -402,7 +363,7 @@ func (l *Log) handle(rd raft.Ready) error {
 	l.reportLeader()
 	changed := false // members
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
-		if err := l.cfg.Machine.Restore(s.GetData()); err != nil {
+		if err := l.cfg.StateMachine.Restore(s.GetData()); err != nil {
 			return fmt.Errorf("snapshot of another seed: %w", err)
 		}
 		l.applied = s.GetMetadata().GetIndex()
@@ -417,7 +378,7 @@ func (l *Log) handle(rd raft.Ready) error {
 				return err
 			}
 		case len(e.GetData()) > 0:
-			l.cfg.Machine.Apply(e.GetData())
+			l.cfg.StateMachine.Apply(e.GetData())
 		}
 		l.reportLeader()
 	}
@@ -468,7 +429,7 @@ func (l *Log) compact(changed bool) error {
 	if err != nil || l.applied < first+keepEntries && !changed {
 		return err
 	}
-	snapshot, err := l.memory.CreateSnapshot(l.applied, l.members, l.cfg.Machine.Snapshot())
+	snapshot, err := l.memory.CreateSnapshot(l.applied, l.members, l.cfg.StateMachine.Snapshot())
 	if err != nil {
 		return err
 	}

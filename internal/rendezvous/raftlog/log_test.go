@@ -17,6 +17,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +120,7 @@ func (g *group) start(id uint64) {
 	g.t.Helper()
 	b := &book{started: -1}
 	w := &watch{Handler: slog.DiscardHandler}
-	l, err := Open(Config{Log: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
+	l, err := Open(consensus.Config{Logger: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -365,7 +367,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 	g := newGroup(t, 1)
 	id, dir := g.seeds[0], g.path(g.seeds[0])
 	open := func(self uint64, seeds ...uint64) error {
-		l, err := Open(Config{Self: self, Seeds: seeds, Dir: dir, Machine: new(book), Send: func(uint64, []byte) {}})
+		l, err := Open(consensus.Config{Self: self, Seeds: seeds, Dir: dir, StateMachine: new(book), Send: func(uint64, []byte) {}})
 		if err == nil {
 			l.Close()
 		}

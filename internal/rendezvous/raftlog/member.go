@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A seed without its state has also forgotten its votes and the entries that it has
@@ -32,8 +34,8 @@ func newMember(seed uint64) uint64 {
 	return seed | uint64(max(1, binary.LittleEndian.Uint32(b[:])))
 }
 
-// check refuses a Config that makes no sense.
-func (cfg *Config) check() error {
+// checkConfig reports why a configuration is invalid.
+func checkConfig(cfg *consensus.Config) error {
 	if cfg.Self == 0 || !slices.Contains(cfg.Seeds, cfg.Self) {
 		return fmt.Errorf("seed %x is none of %x", cfg.Self, cfg.Seeds)
 	}
@@ -134,7 +136,7 @@ func (l *Log) admit() error {
 		if change == nil {
 			continue
 		}
-		l.cfg.Log.Info("a seed that has forgotten its state joins", "member", member, "change", change.GetType(), "of", change.GetNodeId())
+		l.cfg.Logger.Info("a seed that has forgotten its state joins", "member", member, "change", change.GetType(), "of", change.GetNodeId())
 		l.joining.ticks = joinTicks
 		if err := l.raft.ProposeConfChange(change); err != nil && !errors.Is(err, raft.ErrProposalDropped) {
 			return fmt.Errorf("proposing a change of the members: %w", err)
@@ -230,7 +232,7 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 		return ErrLost // Another member has taken the place of this one.
 	}
 	if l.votes() && !voted {
-		l.cfg.Log.Info("this seed has caught up, and votes")
+		l.cfg.Logger.Info("this seed has caught up, and votes")
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A watch is the log of a seed, and notices that it votes.
@@ -79,7 +81,7 @@ func testForgetState(t *testing.T, seeds, changes int) {
 	if err := os.Truncate(filepath.Join(g.path(id), databaseFile), 5000); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(Config{Self: id, Seeds: g.seeds, Dir: g.path(id), Machine: new(book), Send: func(uint64, []byte) {}})
+	_, err := Open(consensus.Config{Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: new(book), Send: func(uint64, []byte) {}})
 	if !errors.Is(err, ErrDamaged) {
 		t.Fatalf("a damaged state is used: %v", err)
 	}

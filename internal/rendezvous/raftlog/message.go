@@ -85,7 +85,7 @@ func (l *Log) refuseSnapshot(m *raftpb.Message) error {
 			}
 		}
 	}
-	if err := l.cfg.Machine.Check(m.GetSnapshot().GetData()); err != nil {
+	if err := l.cfg.StateMachine.Check(m.GetSnapshot().GetData()); err != nil {
 		return fmt.Errorf("snapshot of entry %d: %w", data.GetIndex(), err)
 	}
 	return nil

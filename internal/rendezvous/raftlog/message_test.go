@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
 // A strictBook is a book that refuses states that are none.
@@ -55,7 +57,7 @@ func TestRogueMessages(t *testing.T) {
 		dir := t.TempDir()
 		open := func() (*Log, *strictBook) {
 			b := new(strictBook)
-			l, err := Open(Config{Self: seeds[0], Seeds: seeds, Dir: dir, Machine: b, Send: func(uint64, []byte) {}})
+			l, err := Open(consensus.Config{Self: seeds[0], Seeds: seeds, Dir: dir, StateMachine: b, Send: func(uint64, []byte) {}})
 			if err != nil {
 				t.Fatalf("trial %d: open: %v", trial, err)
 			}
@@ -109,7 +111,7 @@ func agree(t *testing.T, l *Log, seeds []uint64) []byte {
 	if err := l.Step(seeds[1], m); err != nil {
 		t.Fatal(err)
 	}
-	b := l.cfg.Machine.(*strictBook)
+	b := l.cfg.StateMachine.(*strictBook)
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		if lines, _, _ := b.state(); len(lines) > 0 {
 			return change

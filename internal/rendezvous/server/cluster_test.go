@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/raftlog"
@@ -49,9 +50,7 @@ func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testClust
 	return c
 }
 
-func openLog(cfg LogConfig) (Log, error) {
-	return raftlog.Open(raftlog.Config{Self: cfg.Self, Seeds: cfg.Seeds, Dir: cfg.Dir, Machine: cfg.Machine, Send: cfg.Send, Log: cfg.Log, ForgetState: cfg.ForgetState})
-}
+func openLog(cfg consensus.Config) (consensus.Log, error) { return raftlog.Open(cfg) }
 
 func (c *testCluster) listen(addr string) *tlsTransport {
 	c.t.Helper()

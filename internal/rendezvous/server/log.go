@@ -4,47 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Log orders the changes of all seeds. nexar.ReplicatedLog documents its methods.
-type Log interface {
-	Propose(term uint64, change []byte)
-	Step(from uint64, message []byte) error
-	Gone(seed uint64)
-	Done() <-chan struct{}
-	Err() error
-	Close() error
-}
-
-// A Machine applies the changes of a Log. nexar.StateMachine documents its methods.
-type Machine interface {
-	Apply(change []byte)
-	Lead(seed, term uint64)
-	Progress(behind []uint64)
-	Snapshot() []byte
-	Check(state []byte) error
-	Restore(state []byte) error
-}
-
-// LogConfig configures a Log.
-type LogConfig struct {
-	Self    uint64
-	Seeds   []uint64
-	Dir     string
-	Machine Machine
-	Send    func(to uint64, message []byte)
-	Log     *slog.Logger
-
-	ForgetState bool
-}
-
-// A localLog is the Log of a seed that is alone and keeps nothing: it applies changes in the
+// A localLog is the consensus.Log of a seed that is alone and keeps nothing: it applies changes in the
 // order in which they are proposed.
 type localLog struct {
 	wake chan struct{} // one token: queue or closed has changed
@@ -58,15 +26,15 @@ type localLog struct {
 // localTerm is the term of a localLog.
 const localTerm = 1
 
-func openLocal(cfg LogConfig) (Log, error) {
+func openLocal(cfg consensus.Config) (consensus.Log, error) {
 	l := &localLog{wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		cfg.Machine.Lead(cfg.Self, localTerm)
+		cfg.StateMachine.Lead(cfg.Self, localTerm)
 		for {
 			queue, closed := l.take()
 			for _, change := range queue {
-				cfg.Machine.Apply(change)
+				cfg.StateMachine.Apply(change)
 			}
 			switch {
 			case len(queue) > 0:

@@ -5,14 +5,16 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/nexar-go/nexar/consensus"
 )
 
-// A recorder is a Machine that keeps the calls of a log, and proposes a change when it
+// A recorder is a state machine that keeps the calls of a log, and proposes a change when it
 // applies the first one.
 type recorder struct {
-	Machine
+	consensus.StateMachine
 	opened chan struct{}
-	log    Log
+	log    consensus.Log
 
 	mu    sync.Mutex
 	calls []string
@@ -42,7 +44,7 @@ func (r *recorder) add(call string) {
 func TestLocalLog(t *testing.T) {
 	r := &recorder{opened: make(chan struct{})}
 	var err error
-	if r.log, err = openLocal(LogConfig{Self: 7, Machine: r}); err != nil {
+	if r.log, err = openLocal(consensus.Config{Self: 7, StateMachine: r}); err != nil {
 		t.Fatal(err)
 	}
 	close(r.opened)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -29,7 +30,7 @@ type Quorum struct {
 	// the others before it votes.
 	ForgetState bool
 	// Open opens the log of their decisions.
-	Open func(LogConfig) (Log, error)
+	Open consensus.OpenFunc
 	// Token is proved by seeds to each other; none: that of the cluster. Nodes hold that one,
 	// and could pass for seeds with it.
 	Token pki.Token

@@ -6,7 +6,7 @@
 // their own, which hand the loop functions to run ([Server.call]) and get their answers by
 // the outbox of the connection. The loop never blocks.
 //
-// Each decision is a change that is appended to a [Log] and takes effect when the log
+// Each decision is a change that is appended to a [consensus.Log] and takes effect when the log
 // returns it. A seed without a state directory has a log in memory (localLog); with one, also
 // if it is alone, it has the replicated log. A seed with a replicated log gives nodes time to
 // connect again; to a seed without one a lost connection is a lost node.
@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -95,7 +96,7 @@ type Server struct {
 	events   *events
 	askers   chan struct{} // a token for each client that asks for the status
 	peers    *peers
-	replica  Log // set before opened is closed
+	replica  consensus.Log // set before opened is closed
 	opened   chan struct{}
 
 	state state // owned by the loop
@@ -177,8 +178,8 @@ func Serve(cfg Config) (*Server, error) {
 // start opens the log and begins to accept connections.
 func (s *Server) start() (err error) {
 	q := s.cfg.Quorum
-	s.replica, err = q.Open(LogConfig{
-		Self: s.peers.self, Seeds: s.peers.ids(), Dir: q.Dir, Machine: machine{s}, Send: s.peers.send, Log: s.log, ForgetState: q.ForgetState,
+	s.replica, err = q.Open(consensus.Config{
+		Self: s.peers.self, Seeds: s.peers.ids(), Dir: q.Dir, ForgetState: q.ForgetState, StateMachine: machine{s}, Send: s.peers.send, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/consensus/raft"
 )
 
 // A Seed is one of several of a larger cluster, as nexar.SeedConfig has them.
@@ -24,7 +24,7 @@ type own struct{ seed *nexar.Seed }
 
 func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: consensus.Log, PeerToken: cfg.Own.Token,
+		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: raft.Open, PeerToken: cfg.Own.Token,
 		World: cfg.World, Token: os.Getenv("NEXAR_CLUSTER_TOKEN"),
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 	})

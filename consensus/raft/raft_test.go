@@ -1,0 +1,38 @@
+package raft_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/consensus/raft"
+)
+
+// A seed can be restarted, and stores its state in StateDir.
+func TestOpen(t *testing.T) {
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Consensus: raft.Open}
+	for range 2 {
+		seed, err := nexar.StartSeed(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(cfg.StateDir, "seeds.db")); err != nil {
+			t.Error(err)
+		}
+		if _, err := nexar.StartSeed(t.Context(), cfg); err == nil {
+			t.Error("a second seed started in the same StateDir")
+		}
+		if err := errors.Join(seed.Err(), seed.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPeersNeedConsensus(t *testing.T) {
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Peers: []string{"127.0.0.1:7000"}}
+	if _, err := nexar.StartSeed(t.Context(), cfg); !errors.Is(err, nexar.ErrConfig) {
+		t.Errorf("error %v", err)
+	}
+}
