@@ -21,7 +21,7 @@ import (
 type Comm struct {
 	engine   *Engine
 	id       uint64
-	creator  int // the peer that uses it before this node has made it, or -1; see Engine.mu
+	creator  *link.Link // over which a peer has begun it; nil once this node has made it; see Engine.mu
 	rank     int
 	linkTo   []*link.Link
 	rankOf   map[int]int // by the number of the peer
@@ -53,7 +53,7 @@ type Comm struct {
 	onEnd func(err error, last []Trace)
 }
 
-func newComm(e *Engine, id uint64, creator int) *Comm {
+func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 	c := &Comm{
 		engine: e, id: id, creator: creator,
 		left: make(map[int]uint64), closedBy: make(map[int]uint64), answers: make(map[int]answer),

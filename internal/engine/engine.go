@@ -49,7 +49,7 @@ type Engine struct {
 
 	mu     sync.RWMutex
 	comms  map[uint64]*Comm
-	ahead  map[int]int          // by peer, the number of comms that this node has not made yet
+	ahead  map[*link.Link]int   // the number of communicators that a peer has begun over a link and this node has not made
 	ended  map[*link.Link]error // links that have ended; nil after a goodbye
 	doubts map[*link.Link]error // links that stand to peers with which no communicator can work
 	closed map[uint64]bool      // the last comms that were closed
@@ -77,7 +77,7 @@ func New(cfg Config) *Engine {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[int]int),
+		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[*link.Link]int),
 		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: trace.NewClock(),
 	}
@@ -116,22 +116,27 @@ type PeerChange struct {
 	Trusted bool
 }
 
-// PeerChanged passes a change on to all communicators, those that are made later
-// included.
-func (e *Engine) PeerChanged(p PeerChange) {
+// PeerChanged applies the changes of one decision of the mesh. All of them hold for
+// communicators that are made from then on. Existing communicators end in the order of the
+// changes.
+func (e *Engine) PeerChanged(changes ...PeerChange) {
 	e.mu.Lock()
-	switch {
-	case p.LinkEnded:
-		e.ended[p.Link] = p.Err
-	case p.Err != nil && p.Link != nil && !p.Everywhere:
-		e.doubts[p.Link] = p.Err
-	}
-	if p.Trusted {
-		delete(e.doubts, p.Link)
+	for _, p := range changes {
+		switch {
+		case p.LinkEnded:
+			e.ended[p.Link] = p.Err
+		case p.Err != nil && p.Link != nil && !p.Everywhere:
+			e.doubts[p.Link] = p.Err
+		}
+		if p.Trusted {
+			delete(e.doubts, p.Link)
+		}
 	}
 	e.mu.Unlock()
-	if p.Err != nil || p.LinkEnded {
-		e.each(func(c *Comm) { c.peerChanged(&p) })
+	for _, p := range changes {
+		if p.Err != nil || p.LinkEnded {
+			e.each(func(c *Comm) { c.peerChanged(&p) })
+		}
 	}
 }
 
@@ -161,22 +166,23 @@ func (e *Engine) linkEnd(l *link.Link) (err error, ended bool) {
 	return err, ended
 }
 
-// Forget forgets what is known of a link that no communicator will be made of any
-// more, and the communicators that its peer has begun and this node has not made. All
-// that would be kept, with what the peer shares with this node.
+// Forget releases the state of a link that has ended and is in no later communicator, and ends
+// the communicators that the peer has begun over it and this node has not made. The state of
+// another link to the same peer stays. Frames of the link that arrive after Forget would
+// create state again, so the link must have ended.
 func (e *Engine) Forget(l *link.Link) {
 	e.mu.Lock()
 	delete(e.ended, l)
 	delete(e.doubts, l)
 	var begun []*Comm
 	for _, c := range e.comms {
-		if c.creator == l.Peer {
+		if c.creator == l {
 			begun = append(begun, c)
 		}
 	}
-	delete(e.ahead, l.Peer)
+	delete(e.ahead, l)
 	for _, c := range begun {
-		c.creator = -1
+		c.creator = nil
 		delete(e.comms, c.id)
 	}
 	e.mu.Unlock()

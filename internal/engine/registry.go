@@ -70,11 +70,13 @@ func (e *Engine) adopt(id uint64) *Comm {
 	defer e.mu.Unlock()
 	c := e.comms[id]
 	if c == nil {
-		c = newComm(e, id, -1)
+		c = newComm(e, id, nil)
 		e.comms[id] = c
-	} else {
-		e.ahead[c.creator]--
-		c.creator = -1
+	} else if l := c.creator; l != nil {
+		if e.ahead[l]--; e.ahead[l] == 0 {
+			delete(e.ahead, l)
+		}
+		c.creator = nil
 	}
 	return c
 }
@@ -109,11 +111,11 @@ func (e *Engine) keepComm(l *link.Link, id uint64) (c *Comm, exceeded bool) {
 		return c, false
 	case e.closed[id]:
 		return nil, false
-	case e.ahead[l.Peer] >= commsAheadMax:
+	case e.ahead[l] >= commsAheadMax:
 		return nil, true
 	}
-	e.ahead[l.Peer]++
-	c = newComm(e, id, l.Peer)
+	e.ahead[l]++
+	c = newComm(e, id, l)
 	e.comms[id] = c
 	return c, false
 }

@@ -453,12 +453,41 @@ func TestForgottenPeer(t *testing.T) {
 			t.Errorf("communicator %d is kept", commID+1+i)
 		}
 	}
-	if c.Err() == nil || c.messages.Waiting() > 0 || e.ahead[l.Peer] != 0 {
-		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[l.Peer])
+	if c.Err() == nil || c.messages.Waiting() > 0 || e.ahead[l] != 0 {
+		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[l])
 	}
 	puppets[1].link.OfferMessage(wire.Offer{Comm: commID + begun})
 	until("what comes later", 1)
-	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.messages.Waiting() != 1 || e.ahead[1] != 0 {
-		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[1])
+	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.messages.Waiting() != 1 || e.ahead[w.links[0][1]] != 0 {
+		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[w.links[0][1]])
+	}
+}
+
+// TestForgetKeepsOtherLink: a peer has linked itself again before the state of its first link
+// is released. The communicators that it has begun over the second link stay.
+func TestForgetKeepsOtherLink(t *testing.T) {
+	w, peers, _ := onStage(t, 2)
+	e := w.engines[0]
+	ends := overMem(t, 2)
+	a, b := connect(t, ends[0], ends[1])
+	second := w.link(t, 0, 1, a)
+	w.loops = append(w.loops, second)
+	again := &puppet{t: t, rank: 1, in: make(chan heard, 1<<16)}
+	var err error
+	if again.link, err = link.New(t.Context(), b, again, link.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.link.Abort)
+	known := func(id uint64) func() bool { return func() bool { return e.known(id) != nil } }
+	peers[1].link.OfferMessage(wire.Offer{Comm: commID + 1})
+	until(t, "a communicator begun over the first link", known(commID+1))
+	again.link.OfferMessage(wire.Offer{Comm: commID + 2})
+	until(t, "a communicator begun over the second link", known(commID+2))
+	e.Forget(w.links[0][1])
+	if e.known(commID+1) != nil {
+		t.Error("the communicator of the first link is still there")
+	}
+	if e.known(commID+2) == nil || e.ahead[second] != 1 {
+		t.Errorf("the communicator of the second link exists: %t; %d are counted, want 1", e.known(commID+2) != nil, e.ahead[second])
 	}
 }

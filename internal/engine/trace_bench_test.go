@@ -17,7 +17,7 @@ func BenchmarkRecord(b *testing.B) {
 			e := New(Config{})
 			defer e.Close()
 			e.begin() // keeps the watchdog awake
-			c := newComm(e, commID, -1)
+			c := newComm(e, commID, nil)
 			c.about = about
 			work := exec.Work{Recipe: &exec.Recipe{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
 			op := c.newOpLocked(&work)
