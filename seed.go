@@ -21,7 +21,7 @@ type SeedConfig struct {
 	Listen string
 	// Transports are the transports at which nodes reach the seed, as in
 	// Config.Transports: it accepts them over QUIC and TCP, and over those of
-	// Factories whose Conns are Secured. The default is NEXAR_TRANSPORTS, and
+	// Factories whose Conns have the capability TLSConn. The default is NEXAR_TRANSPORTS, and
 	// otherwise all.
 	Transports []string
 	Factories  []transport.Factory

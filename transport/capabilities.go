@@ -7,40 +7,38 @@ import (
 	"time"
 )
 
-// Capabilities say what a Transport, Conn, Sender or Receiver can do beyond the
-// methods of its interface. The zero value is a plain transport, which needs no
-// more than these methods. Each field stands alone; nil means that the value
-// lacks the capability.
+// Capabilities are the features of a [Transport], [Conn], [Sender] or [Receiver]
+// beyond the methods of its interface. The zero value describes a plain transport.
+// The fields are independent of each other; nil means that the feature is missing.
 //
-// A value that has capabilities implements [Capable]. Its user calls
-// [CapabilitiesOf] once for each value and keeps the result, so that capabilities
-// must not change afterwards.
+// A value with features implements [Capable]. Callers use [CapabilitiesOf] once for
+// each value and keep the result, so the capabilities of a value never change.
 type Capabilities struct {
 	// Locality and Class describe a Transport and its Conns.
 	Locality Locality
 	Class    Class
 
-	// Capabilities of a Transport.
+	// Features of a Transport.
 	FileUser FileUser
 
-	// Capabilities of a Conn.
-	Pairer       Pairer
-	Roomy        Roomy
-	Secured      Secured
-	Prover       Prover
-	Sharer       Sharer
-	RemoteMemory RemoteMemory
+	// Features of a Conn.
+	PairOpener    PairOpener
+	LargeOpener   LargeOpener
+	TLSConn       TLSConn
+	Authenticator Authenticator
+	MemorySharer  MemorySharer
+	RemoteMemory  RemoteMemory
 
-	// Capabilities of a Sender.
+	// Features of a Sender.
 	TryWriter       TryWriter
 	TryVectorWriter TryVectorWriter
 	PartWriter      PartWriter
 	VectorWriter    VectorWriter
 	Prioritizer     Prioritizer
 
-	// Capabilities of a Receiver.
-	Poller  Poller
-	Locator Locator
+	// Features of a Receiver.
+	Poller     Poller
+	CPULocator CPULocator
 }
 
 // A Capable is a Transport, Conn, Sender or Receiver with capabilities.
@@ -48,8 +46,8 @@ type Capable interface {
 	Capabilities() Capabilities
 }
 
-// CapabilitiesOf returns the capabilities of a Transport, Conn, Sender or
-// Receiver: none unless v is [Capable].
+// CapabilitiesOf returns the capabilities of a Transport, Conn, Sender or Receiver:
+// the zero value unless v is [Capable].
 func CapabilitiesOf(v any) Capabilities {
 	if c, ok := v.(Capable); ok {
 		return c.Capabilities()
@@ -57,174 +55,174 @@ func CapabilitiesOf(v any) Capabilities {
 	return Capabilities{}
 }
 
-// Locality says which peers a transport can reach.
+// Locality is the set of peers that a transport can reach.
 type Locality uint8
 
 const (
 	// AnyHost is the locality of a transport that crosses the network.
 	AnyHost Locality = iota
 	// SameHost is the locality of a transport between processes of one host. Such
-	// a transport is tried first, and its Dial returns an error at once for a peer
-	// of another host.
+	// a transport is tried first. Its Dial returns [ErrNotLocal] without delay for
+	// a peer on another host.
 	SameHost
 	// SameProcess is the locality of a transport within one process.
 	SameProcess
 )
 
-// A Class says which cost model fits a transport. Ranks choose algorithms for the
-// highest class among their links.
+// Class is the class of a path between two ranks. It selects the cost model for the
+// choice of algorithms: that of the highest class among the paths of all ranks.
 type Class uint8
 
-// The classes that have a cost model.
+// The classes with a cost model, from fast to slow.
 const (
 	ClassUnknown Class = iota
-	ClassMemory        // through memory of this host
+	ClassMemory        // memory of this host
 	ClassTCP           // TCP in the clear
 	ClassTLS           // TLS over TCP
 	ClassQUIC          // QUIC in user space
 )
 
-// A FileUser is a Transport that needs file descriptors, such as sockets.
+// A FileUser is a Transport that opens file descriptors, such as sockets.
 type FileUser interface {
-	// OutOfFiles returns why the process could not open another descriptor within
-	// the last minute, or nil.
+	// OutOfFiles returns the reason if the process could not open a descriptor
+	// within the last minute, and nil otherwise.
 	OutOfFiles() error
 }
 
 // A TryWriter is a Sender that can write without blocking.
 type TryWriter interface {
-	// TryWrite writes the whole of p without blocking and reports true, or
-	// writes nothing and reports false. The next Write returns the error, if
-	// any. Several goroutines may call it, but not during a Write.
+	// TryWrite writes all of p and returns true, or writes nothing and returns
+	// false. It does not block. An error is returned by the next Write. TryWrite
+	// may be called concurrently, but not during a Write.
 	TryWrite(p []byte) bool
 }
 
-// A TryVectorWriter is a TryWriter for data that lies in several pieces.
+// A TryVectorWriter is a TryWriter for several slices at a time.
 type TryVectorWriter interface {
-	// TryWriteVectored is TryWrite of all pieces, one after the other.
+	// TryWriteVectored is TryWrite for the concatenation of pieces.
 	TryWriteVectored(pieces [][]byte) bool
 }
 
-// A PartWriter is a Sender that can write part of its input without blocking.
+// A PartWriter is a Sender that can write a part of its input without blocking.
 type PartWriter interface {
-	// TryWritePart writes as much of the pieces, one after the other, as would
-	// not block, and returns the number of bytes. The next Write returns the
-	// error, if any. Several goroutines may call it, but not during a Write.
+	// TryWritePart writes as much of the concatenation of pieces as it can without
+	// blocking, and returns the number of bytes. An error is returned by the next
+	// Write. TryWritePart may be called concurrently, but not during a Write.
 	TryWritePart(pieces [][]byte) int
 }
 
-// A VectorWriter is a Sender for data that lies in several pieces.
+// A VectorWriter is a Sender for several slices at a time, as writev is.
 type VectorWriter interface {
-	// WriteVectored is Write of all pieces, one after the other. It may change
-	// the elements of pieces, but not the bytes that they refer to.
+	// WriteVectored is Write for the concatenation of pieces. It may change the
+	// elements of pieces, but not their bytes.
 	WriteVectored(pieces [][]byte) (n int, err error)
 }
 
-// A Prioritizer is a Sender whose bytes can overtake those of other pipes of
-// the same Conn.
+// A Prioritizer is a Sender whose bytes can overtake those of other pipes of its
+// Conn.
 type Prioritizer interface {
-	// Prioritize puts this pipe before pipes that are not prioritized.
+	// Prioritize schedules this pipe before all pipes that are not prioritized.
 	Prioritize()
 }
 
-// A Poller lets the goroutine that needs the data read a Receiver without
-// blocking. Waking a goroutine that blocks in Read costs several times as much as
-// a short message.
+// A Poller is a Receiver that a goroutine can poll for the data that it waits for. To
+// wake a goroutine that blocks in Read costs several times as much as the transfer
+// of a short message.
 //
-// One call of Read, ReadFunc, TryRead, TryReadFunc and Attend runs at a time, on
-// any goroutine. Await may run beside the last three. Read and ReadFunc are not
-// called while another goroutine is in Await, or while the pipe is attended.
+// At most one of Read, ReadFunc, TryRead, TryReadFunc and SetPolling runs at a time,
+// on any goroutine. WaitReadable may run concurrently with the last three. Read and
+// ReadFunc must not be called during WaitReadable or while polling is on.
 type Poller interface {
-	// TryRead is Read, but returns 0 and no error where Read would block.
+	// TryRead is Read, but returns 0 and nil if Read would block.
 	TryRead(p []byte) (n int, err error)
 
-	// TryReadFunc consumes at most n bytes as ReadFunc does, and calls view with
-	// one piece at most. It returns 0 and no error where ReadFunc would block.
+	// TryReadFunc consumes at most n bytes and calls view at most once, with all
+	// of them. It returns 0 and nil if ReadFunc would block.
 	TryReadFunc(n int, view func(p []byte)) (int, error)
 
-	// Await blocks until TryRead would not return 0, or the pipe or its Conn has
-	// ended. It also blocks while the pipe is attended, whatever arrives. It may
-	// return early. One goroutine at a time calls Await.
-	Await()
+	// WaitReadable blocks until TryRead would return data or an error. While
+	// polling is on, data does not end the wait. It may return early. One
+	// goroutine at a time calls it.
+	WaitReadable()
 
-	// Attend says whether a goroutine polls the pipe with TryRead. While it is
-	// attended the transport does not wake Await, which makes writes cheap for
-	// the peer. Attend(false) makes Await return if there is something to read.
-	Attend(attended bool)
+	// SetPolling declares that a goroutine polls the pipe with TryRead, or no
+	// longer does. While polling is on, the transport does not wake WaitReadable
+	// for data, which makes writes cheaper for the peer. SetPolling(false) makes
+	// WaitReadable return if there is data.
+	SetPolling(on bool)
 }
 
-// A Locator is a Receiver that can know on which processor its peer runs.
-type Locator interface {
-	// Processor is the number of the processor that sent the last data, if the
-	// peer is on this machine; -1 is unknown. It may be called at any time.
-	Processor() int
+// A CPULocator is a Receiver that may know on which processor its peer runs.
+type CPULocator interface {
+	// PeerCPU returns the number of the processor that sent the last data, or -1
+	// if it is unknown or on another host. It may be called concurrently.
+	PeerCPU() int
 }
 
-// A Pairer is a Conn that can pair pipes: the n-th pipe that this side opens with
-// OpenPaired and the n-th that the peer opens with it are the two directions of
-// one network connection. Acknowledgements then travel with the answers, which
-// makes short messages cheaper. Long payloads should not be paired: both
-// directions slow each other down. A paired pipe is otherwise like any other.
-type Pairer interface {
-	// OpenPaired is OpenPipe for a paired pipe.
+// A PairOpener is a Conn that can carry a pipe of each direction over one network
+// connection, so that acknowledgements travel with the answers. That makes short
+// messages cheaper. Payloads in both directions at once slow each other down.
+type PairOpener interface {
+	// OpenPaired is OpenPipe for a paired pipe: the n-th paired pipe of one side
+	// shares a network connection with the n-th of the other.
 	OpenPaired(ctx context.Context) (Sender, error)
 }
 
-// A Roomy is a Conn that can open pipes with larger buffers. Long payloads, and
-// many short ones in a row, are faster through such a pipe, which may use more
-// memory. It is otherwise like any other.
-type Roomy interface {
-	// OpenRoomy is OpenPipe for a pipe with larger buffers.
-	OpenRoomy(ctx context.Context) (Sender, error)
+// A LargeOpener is a Conn that can open pipes with larger buffers. These carry long
+// payloads, and bursts of short ones, faster and may use more memory.
+type LargeOpener interface {
+	// OpenLarge is OpenPipe for a pipe with larger buffers.
+	OpenLarge(ctx context.Context) (Sender, error)
 }
 
-// A Secured is a Conn that is protected by TLS. Nodes join a cluster over such
-// Conns only.
-type Secured interface {
-	// ConnectionState is the state of the TLS session, from which keying
+// A TLSConn is a Conn that is protected by TLS. Nodes can join a cluster only over
+// such a Conn.
+type TLSConn interface {
+	// ConnectionState returns the state of the TLS session, from which keying
 	// material can be exported (RFC 9266).
 	ConnectionState() tls.ConnectionState
 }
 
-// A Prover is an accepted Conn whose peer may have no identity yet and
-// authenticates itself by other means. Until then the Transport may close the
-// Conn to admit another one.
-type Prover interface {
-	// Proved notes that the peer has authenticated itself. It reports false if
-	// the Conn was closed before.
-	Proved() bool
+// An Authenticator is an accepted Conn whose peer may have no identity yet, and is
+// authenticated above the transport. Until then the Transport may close the Conn to
+// accept another one.
+type Authenticator interface {
+	// MarkAuthenticated notes that the peer is authenticated. It returns false if
+	// the Conn has been closed before.
+	MarkAuthenticated() bool
 }
 
-// A Sharer is a Conn to a peer that can read this node's memory.
-type Sharer interface {
-	// Areas returns how many areas either side shares with the other, and the
-	// length of each in bytes. Both are 0 if they share none.
+// A MemorySharer is a Conn whose two sides can read areas of each other's memory.
+type MemorySharer interface {
+	// Areas returns the number of areas that each side shares with the other, and
+	// the length of each in bytes. Both are 0 if they share none.
 	Areas() (count, size int)
-	// Hold returns the areas of both sides. It fails with ErrClosed or with the
-	// error of the Conn.
-	Hold() (Areas, error)
-	// Sleep blocks while word, in an area of either side, has the value
-	// old, until Wake, or for d at most. It may return early.
-	Sleep(word *atomic.Uint32, old uint32, d time.Duration)
-	// Wake wakes every Sleep on word, in any process.
-	Wake(word *atomic.Uint32)
-	// PeerEnded returns a function that reports whether the peer reads nothing
-	// any more, because its process has ended or has closed its Transport; the
-	// end of the Conn alone does not imply that. It does not keep the Conn.
+	// AcquireAreas returns the areas of both sides. It fails with ErrClosed or with
+	// the error of the Conn.
+	AcquireAreas() (Areas, error)
+	// FutexWait blocks while word, in an area of either side, has the value old,
+	// until FutexWake or until d has passed. It may return early.
+	FutexWait(word *atomic.Uint32, old uint32, d time.Duration)
+	// FutexWake wakes all calls of FutexWait on word, in all processes.
+	FutexWake(word *atomic.Uint32)
+	// PeerEnded returns a function that reports whether the peer no longer reads
+	// any area, because its process has ended or has closed its Transport. The end
+	// of the Conn alone does not imply that. The function does not keep the Conn
+	// reachable.
 	PeerEnded() func() bool
 }
 
-// Areas are those of a node and of one of its peers. They stay valid until Release,
-// even if the Conn ends and its Transport is closed before.
+// Areas are the shared memory of a node and of one peer. They stay valid until
+// Release, even if the Conn ends or its Transport is closed.
 type Areas interface {
-	// Area returns area i of this node, which is the same for all Conns of
-	// its Transport, and that of the peer, which is read-only. They are zero at
-	// first, and aligned to pages.
+	// Area returns area i of this node, which is the same memory for all Conns of
+	// its Transport, and that of the peer, which is read-only. Both are aligned to
+	// pages and initially zero.
 	Area(i int) (own, peer []byte)
-	// Reserve allocates memory for the first n bytes of area i of this node, and
-	// fails if there is none. Without Reserve, a store to the area, or a load by
-	// the peer, would end the process where memory is short.
+	// Reserve allocates memory for the first n bytes of area i of this node, or
+	// returns an error if none is left. Without it, an access to the area by either
+	// side ends the process when the host runs out of shared memory.
 	Reserve(i, n int) error
-	// Release ends the use of the areas. It may be called more than once.
+	// Release releases the areas. It may be called more than once.
 	Release()
 }

@@ -6,42 +6,43 @@ import (
 	"log/slog"
 )
 
-// A Factory makes a transport for a node. A program passes factories to nexar in
+// A Factory starts a transport for a node. A program passes factories to nexar in
 // Config.Factories.
 type Factory struct {
-	// Name is how nodes agree on the transport: two nodes use it if both have a
-	// factory of this name. It is short, lower case, and none of the built-in
-	// "shm", "tcp" and "quic".
+	// Name identifies the transport in the cluster: two nodes use it if both have
+	// a factory of this name. It is short and lower case, and differs from the
+	// built-in names "shm", "tcp" and "quic".
 	Name string
 
-	// Listen starts a transport for what env describes: a node that is about to
-	// join, or, where Env.Node is empty, a seed or a process that dials a seed. It
-	// should not block for long, and must return when ctx ends. The caller closes
-	// the transport.
+	// Listen starts a transport for the process that env describes. It returns
+	// early if ctx is done. The caller closes the transport.
 	Listen func(ctx context.Context, env Env) (Transport, error)
 }
 
-// Env describes the node that a transport is for.
+// Env describes the process for which a [Factory] starts a transport: a node that is
+// about to join, a seed, or a process that dials a seed.
 type Env struct {
-	// Cluster is the identity of the cluster, and Node that of this node: what
-	// Conn.Peer of its peers returns. Both are empty for a seed, which accepts
-	// processes that have no identity yet, and for a process that dials a seed;
-	// their Conns need the capability Secured to join a cluster by.
+	// Cluster is the identity of the cluster, and Node that of this node, which
+	// its peers get from [Conn.Peer]. Both are empty for a seed, whose clients
+	// have no identity yet, and for a process that dials a seed. Nodes can join
+	// the cluster only over a Conn with the capability [TLSConn].
 	Cluster, Node string
 
-	// Server is the TLS configuration for clients, and Client that for dialing a
-	// peer, which fails with any server that is not the peer. Peer returns the
-	// identity from a completed handshake; it is empty where Node is. A transport
-	// that has another proof of the peer's identity need not use them. Server is
-	// nil for a process that dials a seed.
+	// Server is the TLS configuration for accepting connections. It is nil for a
+	// process that dials a seed.
 	Server *tls.Config
+	// Client returns the TLS configuration for dialing a peer. The handshake fails
+	// unless the server proves that identity.
 	Client func(peer string) *tls.Config
-	Peer   func(state tls.ConnectionState) (string, error)
+	// Peer returns the identity of the peer from a completed handshake. The
+	// identity is empty if Node is. A transport that authenticates peers by other
+	// means need not use the three.
+	Peer func(state tls.ConnectionState) (string, error)
 
-	// Listen is where the node or the seed listens, "host:port" as configured. The
-	// port belongs to the built-in transports, if there are any.
+	// Listen is the configured "host:port" of the node or seed. The built-in
+	// transports, if there are any, listen at this port.
 	Listen string
 
-	// Log takes what an operator should know. It is never nil.
+	// Log is never nil.
 	Log *slog.Logger
 }

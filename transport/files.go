@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// filesTime is how long a Files remembers a failure.
-const filesTime = time.Minute
+// fileShortageTime is how long a FileShortage remembers a failure.
+const fileShortageTime = time.Minute
 
-// A Files remembers that the process could open no more files. The zero value is
-// ready to use, by several goroutines.
-type Files struct{ last atomic.Pointer[shortage] }
+// A FileShortage remembers that the process could not open a file or socket because
+// of a limit. Transports use it to implement [FileUser]. The zero value is ready for
+// use, and its methods may be called concurrently.
+type FileShortage struct{ last atomic.Pointer[fileError] }
 
-type shortage struct {
+type fileError struct {
 	at  time.Time
 	err error
 }
 
-// Note remembers why a socket could not be opened. It ignores nil, and errors that
-// have another cause.
-func (f *Files) Note(err error) {
+// Note remembers err if it wraps EMFILE or ENFILE, and ignores it otherwise.
+func (f *FileShortage) Note(err error) {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		f.last.Store(&shortage{time.Now(), err})
+		f.last.Store(&fileError{time.Now(), err})
 	}
 }
 
 // OutOfFiles implements [FileUser].
-func (f *Files) OutOfFiles() error {
-	s := f.last.Load()
-	if s == nil || time.Since(s.at) > filesTime {
+func (f *FileShortage) OutOfFiles() error {
+	last := f.last.Load()
+	if last == nil || time.Since(last.at) > fileShortageTime {
 		return nil
 	}
-	if errors.Is(s.err, syscall.ENFILE) {
+	if errors.Is(last.err, syscall.ENFILE) {
 		return errors.New("this system has too many open files")
 	}
 	text := "this process has too many open files"
-	if most, ok := filesMax(); ok {
-		text += fmt.Sprintf(": it may have %d (ulimit -n)", most)
+	if limit, ok := maxFiles(); ok {
+		text += fmt.Sprintf(": its limit is %d (ulimit -n)", limit)
 	}
 	return errors.New(text)
 }

@@ -2,4 +2,4 @@
 
 package transport
 
-func filesMax() (uint64, bool) { return 0, false }
+func maxFiles() (uint64, bool) { return 0, false }

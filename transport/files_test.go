@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-func TestFiles(t *testing.T) {
+func TestFileShortage(t *testing.T) {
 	limit := "(ulimit -n)"
 	if runtime.GOOS == "windows" {
 		limit = "too many"
 	}
 	for _, test := range []struct {
 		err  error
-		want string // empty: it is no matter of files
+		want string // empty: not a shortage of files
 	}{
 		{nil, ""},
 		{errors.New("no answer"), ""},
@@ -26,7 +26,7 @@ func TestFiles(t *testing.T) {
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}, limit},
 		{fmt.Errorf("accept: %w", syscall.ENFILE), "this system has too many open files"},
 	} {
-		var files Files
+		var files FileShortage
 		files.Note(test.err)
 		files.Note(errors.New("no answer"))
 		err := files.OutOfFiles()

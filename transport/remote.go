@@ -5,56 +5,57 @@ import (
 	"errors"
 )
 
-// ErrRevoked says that a remote write used a key that is not valid: its grant was
-// revoked, belongs to another Conn or was never made, or the write exceeds it.
-var ErrRevoked = errors.New("transport: the remote grant is not valid")
+// ErrRemoteAccess reports that a remote write was refused: its key is revoked, is of
+// another Conn or was never granted, or the write exceeds the grant.
+var ErrRemoteAccess = errors.New("transport: remote access refused")
 
-// A RemoteKey lets the peer of a Conn write to memory that this node has granted.
-// It is plain data: the grantor sends it to the peer in a frame of its own.
+// A RemoteKey permits the peer of a Conn to write to a [Grant]. It is plain data,
+// which the owner of the memory sends to the peer in a frame.
 type RemoteKey struct {
-	Addr uint64 // of the first byte, as the transport counts them
-	Key  uint64 // names the grant; never used again on the same Conn
-	Len  uint64 // of the granted memory, in bytes
+	Addr uint64 // address of the first byte, in the address space of the transport
+	Key  uint64 // identifies the grant; unique among all grants of the Conn
+	Len  uint64 // length of the grant in bytes
 }
 
-// A RemoteMemory is a Conn over which one side writes straight into registered
-// memory of the other, as RDMA hardware does. The owner of the memory takes part
-// in granting and revoking, and not in the writes.
+// A RemoteMemory is a Conn over which each side can write directly into registered
+// memory of the other, as RDMA hardware does. The process that owns the memory takes
+// no part in the writes.
 type RemoteMemory interface {
-	// Register makes memory known to the transport, which may pin it. Registering
-	// is slow and is done once for memory that is used again and again. The
-	// memory must stay reachable until Deregister.
+	// Register makes memory accessible to the transport, which may pin it. It is
+	// slow, and meant for memory that is used repeatedly. The memory must stay
+	// reachable until Deregister.
 	Register(memory []byte) (Registration, error)
 
-	// WriteRemote writes p into the memory that key grants, from offset on. When
-	// it returns nil, p is in the peer's memory, the peer reads it in place after
-	// anything that this side writes to a pipe of the same Conn from then on, and p
-	// may be used again.
+	// WriteRemote writes p to the memory of a grant of the peer, starting at
+	// offset, and blocks until p may be used again. When it returns nil, all of p
+	// is in place, and visible to the peer before anything that this side
+	// writes to a pipe of the Conn afterwards.
 	//
-	// It fails with ErrRevoked, and writes nothing, if the key is not valid or
-	// offset+len(p) exceeds the grant. It fails with the error of the Conn or the
-	// cause of ctx if either ends first; then part of p may be in the peer's
-	// memory, but nothing is written to it after Revoke has returned.
+	// It fails with ErrRemoteAccess and writes nothing if the key is not valid or
+	// if offset+len(p) exceeds the grant. If the grant is revoked, the Conn ends or
+	// ctx is done during the write, it fails, and a part of p may have been
+	// written. No byte is written after Revoke has returned at the peer.
 	WriteRemote(ctx context.Context, key RemoteKey, offset int, p []byte) error
 }
 
-// A Registration is memory that a transport knows.
+// A Registration is memory that a RemoteMemory can access.
 type Registration interface {
-	// Grant lets the peer of the Conn write to memory[offset:offset+n] until
-	// Revoke, Deregister or the end of the Conn.
+	// Grant permits the peer to write to memory[offset:offset+n] until Revoke,
+	// Deregister or the end of the Conn. Grants may overlap.
 	Grant(offset, n int) (Grant, error)
 
-	// Deregister revokes all grants and lets the memory go.
+	// Deregister revokes all grants and releases the memory. It may be called more
+	// than once.
 	Deregister()
 }
 
-// A Grant is the permission for a peer to write to part of a registration.
+// A Grant is the permission for the peer to write to a part of a [Registration].
 type Grant interface {
-	// Key is what the peer needs for WriteRemote.
+	// Key returns the key that the peer passes to WriteRemote.
 	Key() RemoteKey
 
-	// Revoke ends the grant, and its key with it. When Revoke returns no write
-	// touches the memory any more, whatever the peer does. It does not wait for
-	// the peer, and may be called more than once.
+	// Revoke invalidates the key. After it has returned no byte of the memory is
+	// written under this grant, whatever the peer does. It does not wait for
+	// messages of the peer, and may be called more than once.
 	Revoke()
 }

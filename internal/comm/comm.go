@@ -106,11 +106,11 @@ func (c *Comm) Hosts() plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// ways are the classes of the links to the other ranks.
-func (c *Comm) ways() (w cost.Ways) {
+// pathClasses returns the classes of the links to the other ranks.
+func (c *Comm) pathClasses() (w cost.PathClasses) {
 	hosts := c.Hosts()
 	for _, p := range c.Paths() {
-		w.Add(cost.WayOf(p.Class), hosts.Same(c.Rank, p.Rank))
+		w.Add(p.Class, hosts.Same(c.Rank, p.Rank))
 	}
 	return w
 }
@@ -183,7 +183,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
-		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Ways: c.ways(), Known: v.known, Selector: c.Selector,
+		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
 		Timeout: v.patience, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
 		Pool: NewPool(""), // The memory of the votes is not kept.
 	})

@@ -100,11 +100,11 @@ func (c *conn) Err() error {
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
 	can := transport.Capabilities{Locality: c.can.Locality, Class: c.can.Class}
-	if c.can.Secured != nil {
-		can.Secured = c
+	if c.can.TLSConn != nil {
+		can.TLSConn = c
 	}
-	if c.can.Prover != nil {
-		can.Prover = c
+	if c.can.Authenticator != nil {
+		can.Authenticator = c
 	}
 	return can
 }
@@ -112,7 +112,7 @@ func (c *conn) Capabilities() transport.Capabilities {
 // ConnectionState is zero, which exports no keying material, after a fault.
 func (c *conn) ConnectionState() tls.ConnectionState {
 	state, err := run(c.t.guard, c.peer, "ConnectionState", func() (tls.ConnectionState, error) {
-		return c.can.Secured.ConnectionState(), nil
+		return c.can.TLSConn.ConnectionState(), nil
 	})
 	if err != nil {
 		c.fail(err)
@@ -120,8 +120,8 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 	return state
 }
 
-func (c *conn) Proved() bool {
-	ok, err := run(c.t.guard, c.peer, "Proved", func() (bool, error) { return c.can.Prover.Proved(), nil })
+func (c *conn) MarkAuthenticated() bool {
+	ok, err := run(c.t.guard, c.peer, "MarkAuthenticated", func() (bool, error) { return c.can.Authenticator.MarkAuthenticated(), nil })
 	if err != nil {
 		c.fail(err)
 	}

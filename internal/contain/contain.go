@@ -7,7 +7,7 @@
 // abandoned on its own goroutine, which never touches memory of the caller
 // afterwards: reads and writes go through buffers of the containment.
 //
-// The wrapped transport keeps the capabilities Secured and Prover, and its locality
+// The wrapped transport keeps the capabilities TLSConn and Authenticator, and its locality
 // and class. It is slower than the transport itself, by a copy and a switch of
 // goroutines for each read and write. Built-in transports are not wrapped.
 package contain

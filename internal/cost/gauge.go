@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A Trial is an all-reduce that ranks time to learn how fast their links are.
@@ -31,7 +32,7 @@ func Trials() (short, long Trial) {
 }
 
 // Links are what the links between ranks, or between hosts, have been found to
-// be, beside what the Network of their Way says. The zero value is no finding.
+// be, relative to the Network of their class. The zero value is no finding.
 type Links struct {
 	// Delay is how many seconds longer a message takes.
 	Delay float64
@@ -41,7 +42,7 @@ type Links struct {
 }
 
 // ordinary is how many times as fast, or as slow, as predicted links may be to
-// count as what their Way says. The figures of a Way have been tried out on
+// count as predicted. The figures of a Network have been tried out on
 // whole collectives, which a few trials on a busy machine are not worth more
 // than.
 const ordinary = 5
@@ -62,9 +63,9 @@ func (l Links) as(n Network) Network {
 // Fit finds the Links with which trials of so many ranks, each on a host of its
 // own, take as many seconds as they have taken. The same seconds give the same
 // Links everywhere.
-func (w Way) Fit(ranks int, short, long float64) (l Links) {
+func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	shortTrial, longTrial := Trials()
-	net, known := w.Network()
+	net, known := NetworkOf(c)
 	if !known || !(short > 0 && long > 0) {
 		return l
 	}
@@ -74,8 +75,8 @@ func (w Way) Fit(ranks int, short, long float64) (l Links) {
 	predict := func(t Trial, l Links) float64 {
 		tuner.net = l.as(net)
 		need := Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}
-		c, _ := tuner.Way(need, t.Index, 1)
-		return c.Seconds
+		choice, _ := tuner.Way(need, t.Index, 1)
+		return choice.Seconds
 	}
 	switch p := predict(shortTrial, l); {
 	case short < p/ordinary:
@@ -87,7 +88,7 @@ func (w Way) Fit(ranks int, short, long float64) (l Links) {
 		l.Delay = (short - p) / (predict(shortTrial, Links{Delay: probe}) - p) * probe
 	}
 	base := l
-	base.Byte = 1e-9 // of what Way says: as good as none
+	base.Byte = 1e-9 // of the prediction: as good as none
 	none, all := predict(longTrial, base), predict(longTrial, l)
 	if long > all/ordinary && long < all*ordinary || all <= none {
 		return l

@@ -5,29 +5,30 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
 )
 
-// gauged are the ways and numbers of ranks of the tests.
+// gauged are the classes and numbers of ranks of the tests.
 func gauged() map[string]struct {
-	way   Way
+	class transport.Class
 	ranks int
 } {
 	type world = struct {
-		way   Way
+		class transport.Class
 		ranks int
 	}
 	return map[string]world{
-		"two ranks, TCP":    {PlainTCP, 2},
-		"four ranks, TLS":   {TLS, 4},
-		"seven ranks, QUIC": {QUICAlone, 7},
-		"eight ranks, TCP":  {PlainTCP, 8},
+		"two ranks, TCP":    {transport.ClassTCP, 2},
+		"four ranks, TLS":   {transport.ClassTLS, 4},
+		"seven ranks, QUIC": {transport.ClassQUIC, 7},
+		"eight ranks, TCP":  {transport.ClassTCP, 8},
 	}
 }
 
 // seconds are those that the trials take on some links, by the model.
-func seconds(w Way, ranks int, l Links) (short, long float64) {
+func seconds(class transport.Class, ranks int, l Links) (short, long float64) {
 	a, b := Trials()
-	net, _ := w.Network()
+	net, _ := NetworkOf(class)
 	of := func(t Trial) float64 {
 		c, _ := New(l.as(net)).Way(Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}, t.Index, 1)
 		return c.Seconds
@@ -50,9 +51,9 @@ func TestFit(t *testing.T) {
 			"faster and far":          {Delay: 1e-3, Byte: 0.1},
 			"slow in work, not bytes": {Delay: 20e-6, Byte: 0.5},
 		} {
-			short, long := seconds(w.way, w.ranks, l)
-			found := w.way.Fit(w.ranks, short, long)
-			gotShort, gotLong := seconds(w.way, w.ranks, found)
+			short, long := seconds(w.class, w.ranks, l)
+			found := Fit(w.class, w.ranks, short, long)
+			gotShort, gotLong := seconds(w.class, w.ranks, found)
 			near := func(got, want float64) bool { return got < want*ordinary*1.01 && got > want/ordinary/1.01 }
 			if !near(gotShort, short) || !near(gotLong, long) {
 				t.Errorf("%s, %s: trials of %.3g and %.3g s; with %+v they would take %.3g and %.3g", name, what, short, long, found, gotShort, gotLong)
@@ -65,9 +66,9 @@ func TestFit(t *testing.T) {
 // expected, so that noise does not change what is chosen.
 func TestFitLeavesOrdinaryLinks(t *testing.T) {
 	for name, w := range gauged() {
-		short, long := seconds(w.way, w.ranks, Links{})
+		short, long := seconds(w.class, w.ranks, Links{})
 		for _, times := range []float64{1 / ordinary * 1.01, 1, ordinary * 0.99} {
-			if l := w.way.Fit(w.ranks, short*times, long*times); l != (Links{}) {
+			if l := Fit(w.class, w.ranks, short*times, long*times); l != (Links{}) {
 				t.Errorf("%s: %+v for %v times what is expected", name, l, times)
 			}
 		}
@@ -79,7 +80,7 @@ func TestFitOfNonsense(t *testing.T) {
 	w := gauged()["four ranks, TLS"]
 	for _, short := range []float64{-1, 0, 1e-12, 1e3, math.Inf(1), math.NaN()} {
 		for _, long := range []float64{-1, 0, 1e-12, 1e3, math.Inf(1), math.NaN()} {
-			l := w.way.Fit(w.ranks, short, long)
+			l := Fit(w.class, w.ranks, short, long)
 			for _, v := range []float64{l.Delay, l.Work, l.Byte} {
 				if v < 0 || v > 1e9 || math.IsNaN(v) {
 					t.Errorf("%v and %v s: %+v", short, long, l)
@@ -92,9 +93,9 @@ func TestFitOfNonsense(t *testing.T) {
 // TestLinksCount: ranks between which bytes are dear choose a plan that moves
 // fewer of them than one for ranks that are far apart.
 func TestLinksCount(t *testing.T) {
-	ways, hosts := Ways{All: QUICAlone, Far: QUICAlone}, alike(true, 7, 1)
+	classes, hosts := PathClasses{All: transport.ClassQUIC, Far: transport.ClassQUIC}, alike(true, 7, 1)
 	sent := func(l Links) (share float64) {
-		c := ways.Tuner(hosts, l).Choose(Need{Collective: plan.AllReduce, Size: 7, Bytes: 256 << 10})
+		c := classes.Tuner(hosts, l).Choose(Need{Collective: plan.AllReduce, Size: 7, Bytes: 256 << 10})
 		p := c.Algorithm.Plan(0, 7, 0)
 		for _, round := range p.Rounds {
 			for _, m := range round {

@@ -4,8 +4,8 @@
 // A Tuner computes the cost of every plan that fits from the plan's own data
 // and the measures of a Network, and takes the cheapest. It is pure: the same
 // Network, number of ranks and length give the same choice on every rank,
-// which the ranks rely on. Most callers make a Tuner of the Ways in which ranks
-// reach each other.
+// which the ranks rely on. Most callers get a Tuner from the
+// PathClasses of the ranks.
 package cost
 
 import (

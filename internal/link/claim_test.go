@@ -14,11 +14,11 @@ import (
 // A memoryConn says of itself that it is memory, so that messages are claimed.
 type memoryConn struct{ polledConn }
 
-func (memoryConn) Areas() (count, size int)                    { return 0, 0 }
-func (memoryConn) Hold() (transport.Areas, error)              { return nil, transport.ErrClosed }
-func (memoryConn) Sleep(*atomic.Uint32, uint32, time.Duration) {}
-func (memoryConn) Wake(*atomic.Uint32)                         {}
-func (memoryConn) PeerEnded() func() bool                      { return nil }
+func (memoryConn) Areas() (count, size int)                        { return 0, 0 }
+func (memoryConn) AcquireAreas() (transport.Areas, error)          { return nil, transport.ErrClosed }
+func (memoryConn) FutexWait(*atomic.Uint32, uint32, time.Duration) {}
+func (memoryConn) FutexWake(*atomic.Uint32)                        {}
+func (memoryConn) PeerEnded() func() bool                          { return nil }
 
 func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *polledPair {
 	v := &polledPair{hb: newHandler(), got: make(chan []byte, 100)}
@@ -35,7 +35,9 @@ func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *
 	return v
 }
 
-func (c memoryConn) Capabilities() transport.Capabilities { return transport.Capabilities{Sharer: c} }
+func (c memoryConn) Capabilities() transport.Capabilities {
+	return transport.Capabilities{MemorySharer: c}
+}
 
 // An owner is told of sinks that are filled.
 type owner func(s *Sink)

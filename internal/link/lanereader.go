@@ -17,9 +17,9 @@ type laneReader struct {
 	lane wire.Lane
 	reader
 	dispatcher
-	owned   atomic.Bool       // a goroutine owns the reader
-	poller  transport.Poller  // nil if the pipe cannot be polled
-	locator transport.Locator // nil if the transport does not know the processor of the peer
+	owned   atomic.Bool          // a goroutine owns the reader
+	poller  transport.Poller     // nil if the pipe cannot be polled
+	locator transport.CPULocator // nil if the transport does not know the processor of the peer
 
 	// Only the owner uses these.
 	failed    error // found while polling inline; for the reader's own goroutine
@@ -52,7 +52,7 @@ func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher)
 		r.flow = d.flow
 	}
 	can := transport.CapabilitiesOf(p)
-	r.locator = can.Locator
+	r.locator = can.CPULocator
 	if can.Poller != nil {
 		r.poller = can.Poller
 		l.laneReaders[int(pre.Lane)+int(pre.Index)].Store(r)
@@ -75,7 +75,7 @@ func (r *laneReader) run() error {
 		}
 	}
 	for empty := 0; ; {
-		r.poller.Await()
+		r.poller.WaitReadable()
 		if !r.tryAcquire() {
 			runtime.Gosched()
 			continue
@@ -155,14 +155,14 @@ func (r *laneReader) next() error {
 func (r *laneReader) attend() {
 	if !r.attended {
 		r.attended = true
-		r.poller.Attend(true)
+		r.poller.SetPolling(true)
 	}
 }
 
 func (r *laneReader) unattend() {
 	if r.attended {
 		r.attended = false
-		r.poller.Attend(false)
+		r.poller.SetPolling(false)
 	}
 }
 

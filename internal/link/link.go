@@ -269,13 +269,13 @@ func (l *Link) Fail(err error) {
 // Conn returns the connection of the link, or the first of two.
 func (l *Link) Conn() transport.Conn { return l.first.conn }
 
-// Sharer returns the Sharer of the connection, or nil if the nodes share no memory.
-func (l *Link) Sharer() transport.Sharer { return l.first.can.Sharer }
+// MemorySharer returns the MemorySharer of the connection, or nil if the nodes share no memory.
+func (l *Link) MemorySharer() transport.MemorySharer { return l.first.can.MemorySharer }
 
 // memory reports whether frames are exchanged through shared memory, without system
 // calls.
 func (l *Link) memory() bool {
-	return l.first.can.Sharer != nil
+	return l.first.can.MemorySharer != nil
 }
 
 // Locates reports whether Processor can return a processor.
@@ -285,12 +285,12 @@ func (l *Link) Locates() bool { return l.locator() != nil }
 // runs on this machine, and -1 otherwise.
 func (l *Link) Processor() int {
 	if k := l.locator(); k != nil {
-		return k.Processor()
+		return k.PeerCPU()
 	}
 	return -1
 }
 
-func (l *Link) locator() transport.Locator {
+func (l *Link) locator() transport.CPULocator {
 	k := l.laneReaders[wire.Data].Load()
 	if k == nil {
 		return nil

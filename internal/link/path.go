@@ -43,10 +43,10 @@ func (p *path) wrap(err error) error {
 // lanes with payloads get larger buffers.
 func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, error) {
 	open := p.conn.OpenPipe
-	if p.can.Pairer != nil && lane != wire.Bulk {
-		open = p.can.Pairer.OpenPaired
-	} else if p.can.Roomy != nil && lane != wire.Control {
-		open = p.can.Roomy.OpenRoomy
+	if p.can.PairOpener != nil && lane != wire.Bulk {
+		open = p.can.PairOpener.OpenPaired
+	} else if p.can.LargeOpener != nil && lane != wire.Control {
+		open = p.can.LargeOpener.OpenLarge
 	}
 	s, err := open(ctx)
 	if err != nil {

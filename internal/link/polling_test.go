@@ -56,7 +56,7 @@ func (p *polled) pump() {
 }
 
 func (p *polled) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Poller: p, Locator: p}
+	return transport.Capabilities{Poller: p, CPULocator: p}
 }
 
 func (p *polled) TryRead(b []byte) (int, error) {
@@ -107,7 +107,7 @@ func (p *polled) ReadFunc(n int, view func(b []byte)) (got int, err error) {
 	return got, nil
 }
 
-func (p *polled) Await() {
+func (p *polled) WaitReadable() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.err == nil && !p.early && (p.attended || len(p.b) == 0) {
@@ -115,15 +115,15 @@ func (p *polled) Await() {
 	}
 }
 
-func (p *polled) Attend(attended bool) {
+func (p *polled) SetPolling(attended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.attended = attended
 	p.some.Broadcast()
 }
 
-// Processor makes it a transport.Locator.
-func (p *polled) Processor() int { return 7 }
+// PeerCPU makes it a transport.CPULocator.
+func (p *polled) PeerCPU() int { return 7 }
 
 func (p *polled) SetReadDeadline(t time.Time) error {
 	p.mu.Lock()

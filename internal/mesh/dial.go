@@ -197,7 +197,7 @@ func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) 
 		return
 	}
 	d.whyNot[p] = why
-	if !errors.Is(err, transport.ErrNotHere) {
+	if !errors.Is(err, transport.ErrNotLocal) {
 		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.seat), "path", p.name(), "addr", addr, "reason", err)
 	}
 }

@@ -89,7 +89,7 @@ func (m *Mesh) Gone() (slots []int) {
 // noteEnd notes how to find out whether the process of a peer has ended. It is called with
 // Mesh.mu held.
 func (p *peer) noteEnd(l *link.Link) {
-	if s := l.Sharer(); s != nil && p.ended == nil {
+	if s := l.MemorySharer(); s != nil && p.ended == nil {
 		p.ended = s.PeerEnded()
 	}
 }

@@ -230,7 +230,7 @@ func (r *route) close() {
 // whyNot says why a path to a node, which may be on this host, was not taken.
 func (p *Path) whyNot(err error, sameHost bool) string {
 	switch {
-	case !errors.Is(err, transport.ErrNotHere):
+	case !errors.Is(err, transport.ErrNotLocal):
 		if why := err.Error(); strings.HasPrefix(why, p.name()+": ") {
 			return why
 		}

@@ -33,7 +33,7 @@ func (n near) Dial(ctx context.Context, addr, peer string) (transport.Conn, erro
 	}
 	c, err := n.Transport.Dial(ctx, addr, peer)
 	if err != nil {
-		return nil, fmt.Errorf("near: %w", transport.ErrNotHere)
+		return nil, fmt.Errorf("near: %w", transport.ErrNotLocal)
 	}
 	return c, nil
 }

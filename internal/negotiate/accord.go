@@ -2,10 +2,10 @@
 // common, so that all of them carry collectives out alike.
 //
 // Most callers make a communicator and call Reach before its first operation.
-// The ranks vote: on the slowest ways between any two of them, on whether all
+// The ranks vote: on the slowest classes of paths between any two of them, on whether all
 // share memory, and a part of that which none of them uses for something else.
 // If they are on several hosts, a few of them time a few all-reduces, which
-// tells how far the links are from what the ways let expect. The largest of all
+// tells how far the links are from what their class predicts. The largest of all
 // votes counts, number by number, so that all ranks come to the same result.
 //
 // Reach waits for all ranks, with no limit but its context, and fails if that
@@ -31,6 +31,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // PieceBytes is how much of a vector a rank shows at a time: enough for ranks that
@@ -54,8 +55,8 @@ type Config struct {
 	// one of TrialRanks, nil on all others.
 	Vote, Trial *engine.Comm
 	Rank        int
-	Hosts       plan.Hosts // of the ranks
-	Ways        cost.Ways  // to all others
+	Hosts       plan.Hosts       // of the ranks
+	Classes     cost.PathClasses // of the paths to all others
 	// Known is what ranks have found that include those of this communicator: the
 	// same on all of them, but for ranks that know nothing, where it is the zero
 	// value.
@@ -77,13 +78,13 @@ type Config struct {
 
 // A Finding is what the links between hosts are like.
 type Finding struct {
-	Way   cost.Way // the slowest between two of them
+	Class transport.Class // the slowest between two of them
 	Links cost.Links
 }
 
 // ballot is f as votes, so that the largest are of those that know something.
 func (f Finding) ballot() []uint8 {
-	b := []uint8{uint8(f.Way)}
+	b := []uint8{uint8(f.Class)}
 	for _, x := range [...]float64{f.Links.Delay, f.Links.Work, f.Links.Byte} {
 		b = binary.BigEndian.AppendUint64(b, math.Float64bits(x))
 	}
@@ -91,7 +92,7 @@ func (f Finding) ballot() []uint8 {
 }
 
 func parseFinding(votes []uint8) (f Finding) {
-	f.Way = cost.Way(votes[0])
+	f.Class = transport.Class(votes[0])
 	for i, x := range [...]*float64{&f.Links.Delay, &f.Links.Work, &f.Links.Byte} {
 		*x = math.Float64frombits(binary.BigEndian.Uint64(votes[1+8*i:]))
 	}
@@ -106,7 +107,7 @@ type Accord struct {
 	// Part is the part of the shared memory that the communicator has, which
 	// goes back to the Allocator when it ends, or NoPart.
 	Part  int
-	Found Finding // that of Known where that is for the same way
+	Found Finding // that of Known where that is for the same class
 }
 
 // Reach has the ranks come to an Accord.
@@ -126,22 +127,22 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 			}
 		}()
 	}
-	ballot := append(cfg.Ways.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
+	ballot := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
 	ballot = append(ballot, cfg.Allocator.Ballot(nodes)...)
 	known := len(ballot)
 	ballot = append(ballot, cfg.Known.ballot()...)
 	if err := v.most(ctx, ballot); err != nil {
 		return a, cfg.failed(ctx, err)
 	}
-	ways, scarcity, level, parts := cost.CountWays(ballot), ballot[3], ballot[4], ballot[5:known]
+	classes, scarcity, level, parts := cost.CountClasses(ballot), ballot[3], ballot[4], ballot[5:known]
 	a.Known = parseFinding(ballot[known:])
-	a.Found.Way = ways.Far
-	if a.Known.Way == ways.Far {
+	a.Found.Class = classes.Far
+	if a.Known.Class == classes.Far {
 		a.Found = a.Known
-	} else if a.Found.Links, err = v.gauge(ctx, ways.Far, cfg); err != nil {
+	} else if a.Found.Links, err = v.gauge(ctx, classes.Far, cfg); err != nil {
 		return a, cfg.failed(ctx, err)
 	}
-	if tuner := ways.Tuner(cfg.Hosts, a.Found.Links); tuner != nil {
+	if tuner := classes.Tuner(cfg.Hosts, a.Found.Links); tuner != nil {
 		cfg.Selector.SetTuner(tuner)
 	}
 	cfg.Selector.UseHosts(cfg.Hosts)

@@ -24,6 +24,7 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
@@ -142,7 +143,7 @@ type party struct {
 
 // party makes the communicator with this id of some nodes, on the one of them
 // that is rank, and what is needed to agree on it.
-func (w *world) party(id uint64, nodes []int, rank int, way cost.Way, log *slog.Logger) *party {
+func (w *world) party(id uint64, nodes []int, rank int, class transport.Class, log *slog.Logger) *party {
 	links := make([]*link.Link, len(nodes))
 	hosts := make([]string, len(nodes))
 	p := &party{node: nodes[rank], part: NoPart}
@@ -150,7 +151,7 @@ func (w *world) party(id uint64, nodes []int, rank int, way cost.Way, log *slog.
 		links[r] = w.links[p.node][node]
 		hosts[r] = w.hosts[node]
 		if r != rank {
-			p.Ways.Add(way, hosts[r] == w.hosts[p.node])
+			p.Classes.Add(class, hosts[r] == w.hosts[p.node])
 		}
 	}
 	e := w.meshes[p.node].Engine()
@@ -168,12 +169,12 @@ func (w *world) party(id uint64, nodes []int, rank int, way cost.Way, log *slog.
 	return p
 }
 
-// reach has the nodes agree, all in the same way.
-func (w *world) reach(t *testing.T, id uint64, nodes []int, way cost.Way) []*party {
+// reach has the nodes agree, all over paths of one class.
+func (w *world) reach(t *testing.T, id uint64, nodes []int, class transport.Class) []*party {
 	t.Helper()
 	parties := make([]*party, len(nodes))
 	for rank := range nodes {
-		parties[rank] = w.party(id, nodes, rank, way, slog.New(slog.DiscardHandler))
+		parties[rank] = w.party(id, nodes, rank, class, slog.New(slog.DiscardHandler))
 	}
 	reachAll(t, parties)
 	return parties
@@ -259,7 +260,7 @@ func ranks(n int) (list []int) {
 	return list
 }
 
-// needs are what parties choose a way for.
+// needs are the calls for which parties choose algorithms.
 func needs(size int) (list []cost.Need) {
 	for _, c := range plan.Collectives() {
 		for _, n := range []int{0, 8, 1 << 10, 64 << 10, 1 << 20, 64 << 20} {
@@ -303,24 +304,24 @@ func TestReach(t *testing.T) {
 	full := AreaSize()
 	for name, test := range map[string]struct {
 		sizes   []int
-		way     cost.Way
+		class   transport.Class
 		onBoard bool
 	}{
-		"memory, 2 ranks":         {[]int{full, full}, cost.Memory, true},
-		"memory, 5 ranks":         {[]int{full, full, full, full, full}, cost.Memory, true},
-		"links, 2 ranks":          {[]int{0, 0}, cost.Memory, false},
-		"links, 5 ranks":          {[]int{0, 0, 0, 0, 0}, cost.Memory, false},
-		"one without memory":      {[]int{full, full, 0}, cost.Memory, false},
-		"one with less memory":    {[]int{full / 2, full, full}, cost.Memory, false},
-		"too little memory":       {[]int{100, 100}, cost.Memory, false},
-		"over TCP":                {[]int{0, 0, 0}, cost.PlainTCP, false},
-		"over QUIC":               {[]int{0, 0, 0}, cost.QUICAlone, false},
-		"in a way nobody knows":   {[]int{0, 0, 0}, cost.Unknown, false},
-		"memory and unknown ways": {[]int{full, full, full}, cost.Unknown, true},
+		"memory, 2 ranks":            {[]int{full, full}, transport.ClassMemory, true},
+		"memory, 5 ranks":            {[]int{full, full, full, full, full}, transport.ClassMemory, true},
+		"links, 2 ranks":             {[]int{0, 0}, transport.ClassMemory, false},
+		"links, 5 ranks":             {[]int{0, 0, 0, 0, 0}, transport.ClassMemory, false},
+		"one without memory":         {[]int{full, full, 0}, transport.ClassMemory, false},
+		"one with less memory":       {[]int{full / 2, full, full}, transport.ClassMemory, false},
+		"too little memory":          {[]int{100, 100}, transport.ClassMemory, false},
+		"over TCP":                   {[]int{0, 0, 0}, transport.ClassTCP, false},
+		"over QUIC":                  {[]int{0, 0, 0}, transport.ClassQUIC, false},
+		"a path of unknown class":    {[]int{0, 0, 0}, transport.ClassUnknown, false},
+		"memory and unknown classes": {[]int{full, full, full}, transport.ClassUnknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.sizes...)
-			parties := w.reach(t, 7, ranks(len(test.sizes)), test.way)
+			parties := w.reach(t, 7, ranks(len(test.sizes)), test.class)
 			alike(t, parties, test.onBoard)
 			sumAll(t, parties)
 			closeAll(parties)
@@ -331,27 +332,27 @@ func TestReach(t *testing.T) {
 // TestReachAlone: a single rank has nobody to ask, and nothing to share.
 func TestReachAlone(t *testing.T) {
 	w := shared(t, 2)
-	parties := w.reach(t, 7, []int{1}, cost.Memory)
+	parties := w.reach(t, 7, []int{1}, transport.ClassMemory)
 	alike(t, parties, false)
 	sumAll(t, parties)
 }
 
 // TestSlowestWayCounts: the ranks are told apart by how they reach others, and
-// all choose for the slowest way.
+// all choose for the slowest class.
 func TestSlowestWayCounts(t *testing.T) {
 	w := unshared(t, 3)
-	all := func(way cost.Way) []*party {
-		parties := w.reach(t, uint64(10+way), ranks(3), way)
+	all := func(class transport.Class) []*party {
+		parties := w.reach(t, uint64(10+class), ranks(3), class)
 		alike(t, parties, false)
 		return parties
 	}
-	tcp, quic := choicesOf(all(cost.PlainTCP)[0]), choicesOf(all(cost.QUICAlone)[0])
+	tcp, quic := choicesOf(all(transport.ClassTCP)[0]), choicesOf(all(transport.ClassQUIC)[0])
 	if slices.Equal(tcp, quic) {
-		t.Fatal("nothing is carried out in another way: the test shows nothing")
+		t.Fatal("TCP and QUIC have the same choices: the test shows nothing")
 	}
 	parties := make([]*party, 3)
-	for rank, way := range []cost.Way{cost.PlainTCP, cost.QUICAlone, cost.Memory} {
-		parties[rank] = w.party(30, ranks(3), rank, way, slog.New(slog.DiscardHandler))
+	for rank, class := range []transport.Class{transport.ClassTCP, transport.ClassQUIC, transport.ClassMemory} {
+		parties[rank] = w.party(30, ranks(3), rank, class, slog.New(slog.DiscardHandler))
 	}
 	reachAll(t, parties)
 	alike(t, parties, false)
@@ -386,9 +387,9 @@ func measured(t *testing.T, parties []*party) (lines []string) {
 }
 
 // parties are those of a communicator of all nodes.
-func (w *world) parties(id uint64, way cost.Way) (list []*party) {
+func (w *world) parties(id uint64, class transport.Class) (list []*party) {
 	for rank := range w.meshes {
-		list = append(list, w.party(id, ranks(len(w.meshes)), rank, way, slog.New(slog.DiscardHandler)))
+		list = append(list, w.party(id, ranks(len(w.meshes)), rank, class, slog.New(slog.DiscardHandler)))
 	}
 	return list
 }
@@ -405,7 +406,7 @@ func TestMeasuredLinksAreVotedOn(t *testing.T) {
 			w := unshared(t, test.ranks)
 			w.spread(test.hosts)
 			for round := range uint64(5) {
-				parties := w.parties(100+round, cost.QUICAlone)
+				parties := w.parties(100+round, transport.ClassQUIC)
 				lines := measured(t, parties)
 				for rank, got := range lines {
 					if got == "" || got != lines[0] {
@@ -420,28 +421,28 @@ func TestMeasuredLinksAreVotedOn(t *testing.T) {
 }
 
 // TestMeasuredOnce: what is known of the links need not be measured again, unless
-// it is of another way.
+// it is of another class.
 func TestMeasuredOnce(t *testing.T) {
 	w := unshared(t, 4)
 	w.spread(2)
-	known := Finding{Way: cost.QUICAlone, Links: cost.Links{Delay: 0.01}}
+	known := Finding{Class: transport.ClassQUIC, Links: cost.Links{Delay: 0.01}}
 	for id, test := range []struct {
-		way   cost.Way
+		class transport.Class
 		again bool
 	}{
-		{cost.QUICAlone, false},
-		{cost.TLS, true},
+		{transport.ClassQUIC, false},
+		{transport.ClassTLS, true},
 	} {
-		parties := w.parties(uint64(100+id), test.way)
+		parties := w.parties(uint64(100+id), test.class)
 		for _, p := range parties {
 			p.Known = known
 		}
 		for rank, line := range measured(t, parties) {
 			if (line != "") != test.again {
-				t.Errorf("over %v rank %d has measured %q", test.way, rank, line)
+				t.Errorf("over %v rank %d has measured %q", test.class, rank, line)
 			}
-			if p := parties[rank]; p.found.Way != test.way || !test.again && p.found != known {
-				t.Errorf("over %v rank %d has found %+v", test.way, rank, p.found)
+			if p := parties[rank]; p.found.Class != test.class || !test.again && p.found != known {
+				t.Errorf("over %v rank %d has found %+v", test.class, rank, p.found)
 			}
 		}
 		closeAll(parties)
@@ -452,7 +453,7 @@ func TestMeasuredOnce(t *testing.T) {
 // them where there are more ranks than processors tells something else.
 func TestOneHostIsNotMeasured(t *testing.T) {
 	w := unshared(t, 3)
-	for rank, line := range measured(t, w.parties(100, cost.TLS)) {
+	for rank, line := range measured(t, w.parties(100, transport.ClassTLS)) {
 		if line != "" {
 			t.Errorf("rank %d has measured %q", rank, line)
 		}

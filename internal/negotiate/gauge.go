@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // trialRanks is how many ranks measure links at most. More of them would tell
@@ -32,10 +33,10 @@ func TrialRanks(h plan.Hosts) []int {
 const hurry = 50 * time.Millisecond
 
 // gauge has all ranks find out how fast the links between hosts are, where that
-// is not what their way lets expect.
-func (v voters) gauge(ctx context.Context, way cost.Way, cfg Config) (l cost.Links, err error) {
+// is not what their class predicts.
+func (v voters) gauge(ctx context.Context, class transport.Class, cfg Config) (l cost.Links, err error) {
 	ranks := TrialRanks(cfg.Hosts)
-	if _, known := way.Network(); !known || len(ranks) < 2 {
+	if _, known := cost.NetworkOf(class); !known || len(ranks) < 2 {
 		return l, nil
 	}
 	var least [2]float64
@@ -50,7 +51,7 @@ func (v voters) gauge(ctx context.Context, way cost.Way, cfg Config) (l cost.Lin
 	if least, err = v.slowest(ctx, least); err != nil {
 		return l, err
 	}
-	l = way.Fit(len(ranks), least[0], least[1])
+	l = cost.Fit(class, len(ranks), least[0], least[1])
 	cfg.Log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
 	return l, nil
 }

@@ -18,9 +18,9 @@ const (
 
 // A memory is what all ranks share with this one, until release.
 type memory struct {
-	areas []transport.Areas // this rank's and those of every other one; nil: this one
-	some  transport.Areas   // one of them
-	via   transport.Sharer  // a conn that can sleep on them
+	areas []transport.Areas      // this rank's and those of every other one; nil: this one
+	some  transport.Areas        // one of them
+	via   transport.MemorySharer // a conn that can sleep on them
 
 	lacking bool // reserveCounters has failed
 }
@@ -35,7 +35,7 @@ func memoryOf(links []*link.Link, own int) *memory {
 		if rank == own {
 			continue
 		}
-		if s := l.Sharer(); s == nil || !m.hold(rank, s) {
+		if s := l.MemorySharer(); s == nil || !m.hold(rank, s) {
 			m.release()
 			return nil
 		}
@@ -44,11 +44,11 @@ func memoryOf(links []*link.Link, own int) *memory {
 }
 
 // hold holds the areas that are shared with a rank, if there are any.
-func (m *memory) hold(rank int, s transport.Sharer) bool {
+func (m *memory) hold(rank int, s transport.MemorySharer) bool {
 	if count, size := s.Areas(); count < Areas || shmexec.PieceBytes(size) == 0 {
 		return false
 	}
-	areas, err := s.Hold()
+	areas, err := s.AcquireAreas()
 	if err != nil {
 		return false // The vote finds out more.
 	}
@@ -92,7 +92,7 @@ func (m *memory) level() uint8 {
 // config is that of the board in a part of the memory, which is held until that is left.
 func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 	c := shmexec.Config{
-		Rank: cfg.Rank, Sleep: m.via.Sleep, Wake: m.via.Wake, SameProcess: cfg.SameProcess, Processors: processors,
+		Rank: cfg.Rank, Sleep: m.via.FutexWait, Wake: m.via.FutexWake, SameProcess: cfg.SameProcess, Processors: processors,
 		Reserve: func() error { return m.some.Reserve(part, len(m.own(part))) },
 		Stream:  kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestParts: each communicator has a part of its own, until there are too many
@@ -22,7 +22,7 @@ func TestParts(t *testing.T) {
 	var open [][]*party
 	used := make(map[int]bool)
 	for i := range shmexec.AreasMax {
-		parties := w.reach(t, uint64(10+i), ranks(2), cost.Memory)
+		parties := w.reach(t, uint64(10+i), ranks(2), transport.ClassMemory)
 		alike(t, parties, true)
 		if p := parties[0].part; used[p] {
 			t.Errorf("part %d is given away twice", p)
@@ -33,7 +33,7 @@ func TestParts(t *testing.T) {
 	logs := make([]heard, 2)
 	crowded := make([]*party, 2)
 	for rank := range crowded {
-		crowded[rank] = w.party(90, ranks(2), rank, cost.Memory, slog.New(slog.NewTextHandler(&logs[rank], nil)))
+		crowded[rank] = w.party(90, ranks(2), rank, transport.ClassMemory, slog.New(slog.NewTextHandler(&logs[rank], nil)))
 	}
 	reachAll(t, crowded)
 	alike(t, crowded, false)
@@ -47,7 +47,7 @@ func TestParts(t *testing.T) {
 		sumAll(t, open[i])
 		part := open[i][0].part
 		closeAll(open[i])
-		open[i] = w.reach(t, uint64(200+i), ranks(2), cost.Memory)
+		open[i] = w.reach(t, uint64(200+i), ranks(2), transport.ClassMemory)
 		alike(t, open[i], true)
 		if got := open[i][0].part; got != part {
 			t.Errorf("part %d was given back, but part %d is given out", part, got)
@@ -66,7 +66,7 @@ func TestPartsAreCleared(t *testing.T) {
 	for round := range shmexec.AreasMax {
 		for _, nodes := range [][]int{{0, 1}, {2, 0}, {1, 2}, {0, 1, 2}, {2, 1, 0}} {
 			id++
-			parties := w.reach(t, id, nodes, cost.Memory)
+			parties := w.reach(t, id, nodes, transport.ClassMemory)
 			onBoard := parties[0].part != NoPart
 			alike(t, parties, onBoard)
 			if onBoard && round > 0 {
@@ -88,14 +88,14 @@ func TestLateToTheVote(t *testing.T) {
 	w := shared(t, 2)
 	next := make([]*party, 2)
 	for rank := range next {
-		next[rank] = w.party(20, ranks(2), rank, cost.Memory, slog.New(slog.DiscardHandler))
+		next[rank] = w.party(20, ranks(2), rank, transport.ClassMemory, slog.New(slog.DiscardHandler))
 	}
 	errs := make([]error, 2)
 	var all sync.WaitGroup
 	all.Go(func() { errs[0] = next[0].reach(t.Context()) })
 	time.Sleep(20 * time.Millisecond) // If it has not voted by now, the test shows nothing.
 
-	former := w.reach(t, 10, ranks(2), cost.Memory)
+	former := w.reach(t, 10, ranks(2), transport.ClassMemory)
 	alike(t, former, true)
 	sumAll(t, former)
 	mem := memoryOf(former[1].Comm.Links(), 1)
@@ -128,7 +128,7 @@ func TestManyAtOnce(t *testing.T) {
 		results := make([][]*party, len(groups))
 		for i, nodes := range groups {
 			every.Go(func() {
-				results[i] = w.reach(t, 1000*(round+1)+uint64(i), nodes, cost.Memory)
+				results[i] = w.reach(t, 1000*(round+1)+uint64(i), nodes, transport.ClassMemory)
 				sumAll(t, results[i], 1, 300_000)
 			})
 		}
@@ -181,7 +181,7 @@ func TestReachWithoutARank(t *testing.T) {
 			}
 			var parties []*party
 			for rank := range 3 {
-				parties = append(parties, w.party(7, ranks(3), rank, cost.Memory, slog.New(slog.DiscardHandler)))
+				parties = append(parties, w.party(7, ranks(3), rank, transport.ClassMemory, slog.New(slog.DiscardHandler)))
 			}
 			results := make(chan error, 2)
 			for _, p := range parties[:2] {
@@ -220,7 +220,7 @@ func TestMeasureWithoutARank(t *testing.T) {
 	w.hosts = []string{"a", "a", "b", "b"} // of which ranks 0 and 2 measure
 	var parties []*party
 	for rank := range 4 {
-		parties = append(parties, w.party(7, ranks(4), rank, cost.QUICAlone, slog.New(slog.DiscardHandler)))
+		parties = append(parties, w.party(7, ranks(4), rank, transport.ClassQUIC, slog.New(slog.DiscardHandler)))
 	}
 	parties[closed].Trial.Close()
 	for rank, err := range w.each(func(rank int) error {
@@ -243,7 +243,7 @@ func TestDeathWhileLinksAreMeasured(t *testing.T) {
 		w.hosts = []string{"a", "a", "b", "b"} // Ranks 0 and 2 measure.
 		var parties []*party
 		for rank := range 4 {
-			parties = append(parties, w.party(7, ranks(4), rank, cost.QUICAlone, slog.New(slog.DiscardHandler)))
+			parties = append(parties, w.party(7, ranks(4), rank, transport.ClassQUIC, slog.New(slog.DiscardHandler)))
 		}
 		parties[dead].Trial = nil // It votes, and measures nothing.
 		time.AfterFunc(time.Duration(round)*time.Millisecond, func() { w.die(dead) })
@@ -259,7 +259,7 @@ func TestDeathWhileLinksAreMeasured(t *testing.T) {
 func allParts(t *testing.T, w *world, nodes []int) {
 	t.Helper()
 	for i := range shmexec.AreasMax {
-		if got := w.reach(t, uint64(500+i), nodes, cost.Memory); got[0].part == NoPart {
+		if got := w.reach(t, uint64(500+i), nodes, transport.ClassMemory); got[0].part == NoPart {
 			t.Fatalf("only %d of %d parts are there", i, shmexec.AreasMax)
 		}
 	}
@@ -274,7 +274,7 @@ func TestReachCancelled(t *testing.T) {
 	for round := range 100 {
 		var parties []*party
 		for rank := range 3 {
-			parties = append(parties, w.party(uint64(1000+round), ranks(3), rank, cost.Memory, slog.New(slog.DiscardHandler)))
+			parties = append(parties, w.party(uint64(1000+round), ranks(3), rank, transport.ClassMemory, slog.New(slog.DiscardHandler)))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		timer := time.AfterFunc(time.Duration(round)*5*time.Microsecond, func() { cancel(enough) })
@@ -302,8 +302,8 @@ func TestReachBehindContext(t *testing.T) {
 	enough := errors.New("enough")
 	for _, w := range []*world{shared(t, 2), unshared(t, 2)} {
 		parties := []*party{
-			w.party(7, ranks(2), 0, cost.Memory, slog.New(slog.DiscardHandler)),
-			w.party(7, ranks(2), 1, cost.Memory, slog.New(slog.DiscardHandler)),
+			w.party(7, ranks(2), 0, transport.ClassMemory, slog.New(slog.DiscardHandler)),
+			w.party(7, ranks(2), 1, transport.ClassMemory, slog.New(slog.DiscardHandler)),
 		}
 		ended, cancel := context.WithCancelCause(t.Context())
 		cancel(enough)
@@ -314,7 +314,7 @@ func TestReachBehindContext(t *testing.T) {
 			t.Errorf("%v, want %v and nil", errs, enough)
 		}
 		closeAll(parties)
-		if alone := w.party(8, ranks(2), 0, cost.Memory, slog.New(slog.DiscardHandler)); alone.reach(ended) != enough {
+		if alone := w.party(8, ranks(2), 0, transport.ClassMemory, slog.New(slog.DiscardHandler)); alone.reach(ended) != enough {
 			t.Error("a rank that is alone with a context that has ended goes on")
 		}
 	}

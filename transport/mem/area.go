@@ -13,7 +13,7 @@ import (
 const areaAlign = 4 << 10
 
 // Share gives every endpoint that listens from now on so many areas of so many
-// bytes, which its peers can read; see transport.Sharer. An area takes no memory
+// bytes, which its peers can read; see transport.MemorySharer. An area takes no memory
 // before somebody asks for it.
 func (n *Network) Share(count, size int) {
 	n.mu.Lock()
@@ -53,7 +53,7 @@ func newArea(size int) []byte {
 	return b[skip : skip+size : skip+size]
 }
 
-// Areas implements transport.Sharer.
+// Areas implements transport.MemorySharer.
 func (c *conn) Areas() (count, size int) {
 	own, peer := c.owner.areas, c.other().owner.areas
 	if own.size != peer.size || len(own.made) != len(peer.made) || len(own.made) == 0 {
@@ -62,8 +62,8 @@ func (c *conn) Areas() (count, size int) {
 	return len(own.made), own.size
 }
 
-// Hold implements transport.Sharer.
-func (c *conn) Hold() (transport.Areas, error) {
+// AcquireAreas implements transport.MemorySharer.
+func (c *conn) AcquireAreas() (transport.Areas, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (b both) Reserve(int, int) error { return nil }
 // Release implements transport.Areas.
 func (b both) Release() {}
 
-// PeerEnded implements transport.Sharer. The process of the peer is this one: it has
+// PeerEnded implements transport.MemorySharer. The process of the peer is this one: it has
 // ended what it did when it has closed its transport.
 func (c *conn) PeerEnded() func() bool {
 	left := c.other().owner.left
@@ -96,13 +96,13 @@ func (c *conn) PeerEnded() func() bool {
 	}
 }
 
-// Sleep implements transport.Sharer.
-func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {
+// FutexWait implements transport.MemorySharer.
+func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 	c.owner.network.beds.sleep(word, old, d)
 }
 
-// Wake implements transport.Sharer.
-func (c *conn) Wake(word *atomic.Uint32) { c.owner.network.beds.wake(word) }
+// FutexWake implements transport.MemorySharer.
+func (c *conn) FutexWake(word *atomic.Uint32) { c.owner.network.beds.wake(word) }
 
 // beds are where goroutines sleep until someone changes a word and wakes them.
 type beds struct {

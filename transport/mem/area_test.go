@@ -12,7 +12,7 @@ import (
 
 // sharers are both ends of a connection between endpoints with areas, so many of so
 // many bytes.
-func sharers(t *testing.T, shapes ...[2]int) (a, b transport.Sharer) {
+func sharers(t *testing.T, shapes ...[2]int) (a, b transport.MemorySharer) {
 	t.Helper()
 	n := NewNetwork()
 	var ends []transport.Transport
@@ -33,13 +33,13 @@ func sharers(t *testing.T, shapes ...[2]int) (a, b transport.Sharer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return transport.CapabilitiesOf(out).Sharer, transport.CapabilitiesOf(in).Sharer
+	return transport.CapabilitiesOf(out).MemorySharer, transport.CapabilitiesOf(in).MemorySharer
 }
 
 // hold holds what s shares until the test ends.
-func hold(t *testing.T, s transport.Sharer) transport.Areas {
+func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
 	t.Helper()
-	areas, err := s.Hold()
+	areas, err := s.AcquireAreas()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,9 @@ func TestSleepAndWake(t *testing.T) {
 	_, peer := hold(t, b).Area(0)
 	mine := (*atomic.Uint32)(unsafe.Pointer(&own[64]))
 	theirs := (*atomic.Uint32)(unsafe.Pointer(&peer[64]))
-	b.Sleep(theirs, 1, time.Hour) // has another value
+	b.FutexWait(theirs, 1, time.Hour) // has another value
 	if begin := time.Now(); true {
-		b.Sleep(theirs, 0, 5*time.Millisecond)
+		b.FutexWait(theirs, 0, 5*time.Millisecond)
 		if d := time.Since(begin); d < 5*time.Millisecond {
 			t.Errorf("slept for %v", d)
 		}
@@ -93,18 +93,18 @@ func TestSleepAndWake(t *testing.T) {
 	both.Go(func() {
 		for i := range uint32(rounds) {
 			for mine.Load() != 2*i+1 {
-				a.Sleep(mine, 2*i, time.Hour)
+				a.FutexWait(mine, 2*i, time.Hour)
 			}
 			mine.Store(2*i + 2)
-			a.Wake(mine)
+			a.FutexWake(mine)
 		}
 	})
 	both.Go(func() {
 		for i := range uint32(rounds) {
 			theirs.Store(2*i + 1)
-			b.Wake(theirs)
+			b.FutexWake(theirs)
 			for theirs.Load() != 2*i+2 {
-				b.Sleep(theirs, 2*i+1, time.Hour)
+				b.FutexWait(theirs, 2*i+1, time.Hour)
 			}
 		}
 	})
@@ -120,11 +120,11 @@ func TestSleepTimesOutWhileWoken(t *testing.T) {
 	var over atomic.Bool
 	waking.Go(func() {
 		for !over.Load() {
-			a.Wake(word)
+			a.FutexWake(word)
 		}
 	})
 	for range 2000 {
-		a.Sleep(word, 0, time.Microsecond)
+		a.FutexWait(word, 0, time.Microsecond)
 	}
 	over.Store(true)
 	waking.Wait()

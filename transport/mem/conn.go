@@ -52,7 +52,7 @@ func (c *conn) Done() <-chan struct{} { return c.done }
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, Sharer: c, RemoteMemory: c}
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, MemorySharer: c, RemoteMemory: c}
 }
 
 // OpenPipe implements transport.Conn. It blocks only while very many pipes

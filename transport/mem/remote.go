@@ -100,9 +100,9 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	peer.mu.Unlock()
 	switch {
 	case g == nil || g.key != key:
-		return fmt.Errorf("mem: %w: key %d", transport.ErrRevoked, key.Key)
+		return fmt.Errorf("mem: %w: key %d", transport.ErrRemoteAccess, key.Key)
 	case offset < 0 || offset > int(key.Len)-len(p):
-		return fmt.Errorf("mem: %w: bytes %d to %d of a grant of %d", transport.ErrRevoked, offset, offset+len(p), key.Len)
+		return fmt.Errorf("mem: %w: bytes %d to %d of a grant of %d", transport.ErrRemoteAccess, offset, offset+len(p), key.Len)
 	}
 	for len(p) > 0 {
 		n := min(len(p), viewBytesMax)
@@ -122,7 +122,7 @@ func (g *grant) write(offset int, p []byte) error {
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	if g.memory == nil {
-		return fmt.Errorf("mem: %w: key %d", transport.ErrRevoked, g.key.Key)
+		return fmt.Errorf("mem: %w: key %d", transport.ErrRemoteAccess, g.key.Key)
 	}
 	copy(g.memory[offset:], p)
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Conn is a connection to one peer. It has the capabilities Secured and Prover,
+// A Conn is a connection to one peer. It has the capabilities TLSConn and Authenticator,
 // and its pipes TryWriter and Prioritizer.
 type Conn struct {
 	end    *Endpoint
@@ -43,7 +43,7 @@ var (
 
 // Capabilities implements [transport.Capable].
 func (c *Conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Class: transport.ClassQUIC, Secured: c, Prover: c}
+	return transport.Capabilities{Class: transport.ClassQUIC, TLSConn: c, Authenticator: c}
 }
 
 // Peer is the identity that the peer has proved, or its address after
@@ -57,8 +57,8 @@ func (c *Conn) RemoteAddr() string { return c.remote }
 // ConnectionState is the state of the TLS session.
 func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
 
-// Proved implements [transport.Prover].
-func (c *Conn) Proved() bool { return c.unproved == nil || c.unproved.proved() }
+// MarkAuthenticated implements [transport.Authenticator].
+func (c *Conn) MarkAuthenticated() bool { return c.unproved == nil || c.unproved.proved() }
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.qc.Context().Done() }

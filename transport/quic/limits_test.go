@@ -136,7 +136,7 @@ func TestUnproved(t *testing.T) {
 		return dialed, c.(*Conn)
 	}
 	dialed, proved := join()
-	if !proved.Proved() || seed.end.handshakes.admission.Len() != 0 {
+	if !proved.MarkAuthenticated() || seed.end.handshakes.admission.Len() != 0 {
 		t.Error("a client that has proved what it is still counts")
 	}
 	silent, evicted := join()
@@ -146,7 +146,7 @@ func TestUnproved(t *testing.T) {
 	if err := silent.Err(); !errors.Is(err, transport.ErrBusy) || !errors.Is(err, transport.ErrPeerClosed) {
 		t.Errorf("a client that was evicted gets %v", err)
 	}
-	if evicted.Proved() {
+	if evicted.MarkAuthenticated() {
 		t.Error("a client that was evicted has proved what it is")
 	}
 	if err := errors.Join(dialed.Err(), proved.Err()); err != nil {

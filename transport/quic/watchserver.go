@@ -21,7 +21,7 @@ type watchServer struct {
 	listener  net.Listener
 	admission *admission.Gate
 	refusals  *refusals
-	files     transport.Files
+	files     transport.FileShortage
 	ending    chan struct{} // closed by close
 	tasks     sync.WaitGroup
 

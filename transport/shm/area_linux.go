@@ -171,7 +171,7 @@ func (h *holding) Release() {
 	}
 }
 
-// Areas implements transport.Sharer.
+// Areas implements transport.MemorySharer.
 func (c *conn) Areas() (count, size int) {
 	if c.areas == nil {
 		return 0, 0
@@ -179,8 +179,8 @@ func (c *conn) Areas() (count, size int) {
 	return c.owner.areas.count, c.owner.areas.each
 }
 
-// Hold implements transport.Sharer.
-func (c *conn) Hold() (transport.Areas, error) {
+// AcquireAreas implements transport.MemorySharer.
+func (c *conn) AcquireAreas() (transport.Areas, error) {
 	if c.areas == nil {
 		return nil, errors.New("shm: the nodes share no areas")
 	}
@@ -191,7 +191,7 @@ func (c *conn) Hold() (transport.Areas, error) {
 	return nil, c.err
 }
 
-// PeerEnded implements transport.Sharer. A node has its name until its process ends or
+// PeerEnded implements transport.MemorySharer. A node has its name until its process ends or
 // closes it, also while that stands still; to ask it would be noticed there.
 func (c *conn) PeerEnded() func() bool {
 	own, peer := socketName(c.owner.cfg.Cluster, c.owner.cfg.Node), socketName(c.owner.cfg.Cluster, c.peer)
@@ -212,15 +212,15 @@ func isTaken(name string) bool {
 	return unix.Bind(fd, &unix.SockaddrUnix{Name: name}) != nil
 }
 
-// Sleep implements transport.Sharer. It blocks a thread.
-func (c *conn) Sleep(word *atomic.Uint32, old uint32, d time.Duration) {
+// FutexWait implements transport.MemorySharer. It blocks a thread.
+func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 	if d > 0 {
 		futexWait(word, old, d)
 	}
 }
 
-// Wake implements transport.Sharer.
-func (c *conn) Wake(word *atomic.Uint32) { futexWake(word) }
+// FutexWake implements transport.MemorySharer.
+func (c *conn) FutexWake(word *atomic.Uint32) { futexWake(word) }
 
 // Operations of futex(2), which golang.org/x/sys does not name. They are not
 // private to a process: the kernel takes words for the same that lie at the

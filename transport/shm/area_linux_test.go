@@ -24,9 +24,9 @@ func wordAt(area []byte, i int) *atomic.Uint32 {
 }
 
 // hold holds what s shares until the test ends.
-func hold(t *testing.T, s transport.Sharer) transport.Areas {
+func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
 	t.Helper()
-	areas, err := s.Hold()
+	areas, err := s.AcquireAreas()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,10 +141,10 @@ func TestAreasOutliveConn(t *testing.T) {
 	own, _ := hold(t, b).Area(0)
 	a.Close()
 	<-b.Done()
-	if _, err := a.Hold(); !errors.Is(err, transport.ErrClosed) {
+	if _, err := a.AcquireAreas(); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("areas of a conn that was closed: %v", err)
 	}
-	if _, err := b.Hold(); !errors.Is(err, transport.ErrPeerClosed) {
+	if _, err := b.AcquireAreas(); !errors.Is(err, transport.ErrPeerClosed) {
 		t.Errorf("areas of a conn that the peer has closed: %v", err)
 	}
 	if a.PeerEnded()() || b.PeerEnded()() {
@@ -176,8 +176,8 @@ const (
 // shareArea is a child that answers the parent's word with its own, and then
 // wakes whoever sleeps on another word of the parent until it says so.
 func shareArea(c transport.Conn) {
-	s := transport.CapabilitiesOf(c).Sharer
-	areas, err := s.Hold()
+	s := transport.CapabilitiesOf(c).MemorySharer
+	areas, err := s.AcquireAreas()
 	if err != nil {
 		panic(err)
 	}
@@ -185,13 +185,13 @@ func shareArea(c transport.Conn) {
 	answer, question := wordAt(own, 0), wordAt(peer, 0)
 	for turn := range uint32(turns) {
 		for question.Load() == turn {
-			s.Sleep(question, turn, time.Minute)
+			s.FutexWait(question, turn, time.Minute)
 		}
 		answer.Store(turn + 1)
-		s.Wake(answer)
+		s.FutexWake(answer)
 	}
 	for question.Load() == turns {
-		s.Wake(wordAt(peer, lineAt))
+		s.FutexWake(wordAt(peer, lineAt))
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -206,21 +206,21 @@ func TestSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := transport.CapabilitiesOf(c).Sharer
+	s := transport.CapabilitiesOf(c).MemorySharer
 	own, peer := hold(t, s).Area(0)
 	question, answer := wordAt(own, 0), wordAt(peer, 0)
 	start := time.Now()
 	for turn := range uint32(turns) {
 		question.Store(turn + 1)
-		s.Wake(question)
+		s.FutexWake(question)
 		for answer.Load() == turn {
-			s.Sleep(answer, turn, time.Minute)
+			s.FutexWait(answer, turn, time.Minute)
 		}
 	}
 	t.Logf("%v for a round trip", time.Since(start)/turns)
 
 	start = time.Now()
-	s.Sleep(wordAt(own, lineAt), 0, time.Minute)
+	s.FutexWait(wordAt(own, lineAt), 0, time.Minute)
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("the peer has woken nobody in %v", took)
 	}
@@ -236,14 +236,14 @@ func TestSleepReturns(t *testing.T) {
 	word, seen := wordAt(own, 64), wordAt(peer, 64)
 	word.Store(5)
 	start := time.Now()
-	b.Sleep(seen, 4, time.Minute)
-	b.Sleep(seen, 5, 0)
-	b.Sleep(seen, 5, -time.Second)
+	b.FutexWait(seen, 4, time.Minute)
+	b.FutexWait(seen, 5, 0)
+	b.FutexWait(seen, 5, -time.Second)
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("Sleep with nothing to wait for took %v", took)
 	}
 	start = time.Now()
-	b.Sleep(seen, 5, 20*time.Millisecond)
+	b.FutexWait(seen, 5, 20*time.Millisecond)
 	if took := time.Since(start); took < 15*time.Millisecond {
 		// It may return early, but a kernel that always does would burn time.
 		t.Errorf("Sleep of 20ms took %v", took)
@@ -252,14 +252,14 @@ func TestSleepReturns(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for seen.Load() == 5 {
-				b.Sleep(seen, 5, time.Minute)
+				b.FutexWait(seen, 5, time.Minute)
 			}
 		})
 	}
 	time.Sleep(20 * time.Millisecond)
 	word.Store(6)
 	start = time.Now()
-	a.Wake(word)
+	a.FutexWake(word)
 	all.Wait()
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("three sleepers took %v to wake", took)

@@ -61,7 +61,7 @@ func TestConformanceResting(t *testing.T) {
 // TestRoomy: pipes hold what they are said to before anybody reads.
 func TestRoomy(t *testing.T) {
 	a, b := newPair(t, Config{})
-	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, roomyBytes: a.OpenRoomy} {
+	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, roomyBytes: a.OpenLarge} {
 		s, err := open(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -68,7 +68,7 @@ func (c *conn) Done() <-chan struct{} { return c.done }
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, Roomy: c, Sharer: c}
+	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, LargeOpener: c, MemorySharer: c}
 }
 
 // OpenPipe implements transport.Conn. It blocks only while very many pipes
@@ -77,8 +77,8 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, c.owner.ringBytes)
 }
 
-// OpenRoomy implements transport.Roomy.
-func (c *conn) OpenRoomy(ctx context.Context) (transport.Sender, error) {
+// OpenLarge implements transport.LargeOpener.
+func (c *conn) OpenLarge(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, c.owner.roomyBytes)
 }
 

@@ -97,7 +97,7 @@ func killDuring(t *testing.T, c transport.Conn, err error, ch *child, delay time
 		t.Fatal("the conn goes on a minute after the death of the peer")
 	}
 	took := time.Since(start)
-	ended := transport.CapabilitiesOf(c).Sharer.PeerEnded()
+	ended := transport.CapabilitiesOf(c).MemorySharer.PeerEnded()
 	for !ended() {
 		if time.Since(start) > time.Minute {
 			t.Fatalf("the peer was killed, and is not known to have ended: %v", c.Err())

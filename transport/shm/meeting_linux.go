@@ -74,7 +74,7 @@ func connect(ctx context.Context, name string) (*net.UnixConn, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, unix.ECONNREFUSED):
-			return nil, ErrNotHere
+			return nil, ErrNotLocal
 		case !errors.Is(err, unix.EAGAIN):
 			return nil, err
 		}

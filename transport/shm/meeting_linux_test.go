@@ -30,8 +30,8 @@ func TestNotHere(t *testing.T) {
 	for _, addr := range []string{"nobody", other.Addr()} {
 		start := time.Now()
 		_, err := node.Dial(t.Context(), addr, addr)
-		if !errors.Is(err, ErrNotHere) {
-			t.Errorf("dial %q: %v, want ErrNotHere", addr, err)
+		if !errors.Is(err, ErrNotLocal) {
+			t.Errorf("dial %q: %v, want ErrNotLocal", addr, err)
 		}
 		t.Logf("refused after %v: %v", time.Since(start), err)
 	}
@@ -224,7 +224,7 @@ func TestImpostor(t *testing.T) {
 			}
 		}()
 		_, err = node.Dial(t.Context(), "b", "b")
-		if err == nil || errors.Is(err, transport.ErrIdentity) != test.identity || errors.Is(err, ErrNotHere) {
+		if err == nil || errors.Is(err, transport.ErrIdentity) != test.identity || errors.Is(err, ErrNotLocal) {
 			t.Errorf("answer %q: %v, of identity: want %v", test.answer, err, test.identity)
 		}
 		ln.Close()

@@ -161,8 +161,8 @@ func (r *receiver) pending() bool {
 	return r.ring.tail.Load() != r.ring.head.Load() || r.stopped.Load() != 0
 }
 
-// Await implements transport.Poller.
-func (r *receiver) Await() {
+// WaitReadable implements transport.Poller.
+func (r *receiver) WaitReadable() {
 	if !r.enter() {
 		return
 	}
@@ -170,10 +170,10 @@ func (r *receiver) Await() {
 	r.waitFor(r.pending)
 }
 
-// Attend implements transport.Poller. As long as a pipe is attended nobody is
+// SetPolling implements transport.Poller. As long as a pipe is attended nobody is
 // said to sleep. Afterwards either the writer sees that somebody does, or it
 // is seen here what has been written.
-func (r *receiver) Attend(attended bool) {
+func (r *receiver) SetPolling(attended bool) {
 	if !r.enter() {
 		return
 	}

@@ -6,7 +6,7 @@
 //
 //	node, err := shm.New(shm.Config{Cluster: "training", Node: "a"})
 //	conn, err := node.Dial(ctx, "b", "b")
-//	if errors.Is(err, shm.ErrNotHere) { … } // take another transport
+//	if errors.Is(err, shm.ErrNotLocal) { … } // take another transport
 //
 // An address is the identity of a node, and Conn.Peer says it. Nodes of one
 // cluster and one host meet at a socket in the abstract namespace, whose name
@@ -15,7 +15,7 @@
 // whose the process at the other end is: another user's is refused with
 // transport.ErrIdentity, on both sides.
 //
-// Every pipe is a ring of 128 KiB, or of 1 MiB if OpenRoomy has opened it, in
+// Every pipe is a ring of 128 KiB, or of 1 MiB if OpenLarge has opened it, in
 // memory of its own. It occupies what it has touched, all of it after 64 KiB,
 // which it gives back when it was hardly used for half a minute. ReadFunc shows
 // the bytes in the ring. The peer is able to change them meanwhile, as any process
@@ -35,7 +35,7 @@
 // are, and no more of a node yield at a time than GOMAXPROCS. A conn has two
 // goroutines and three file descriptors.
 //
-// Every conn is a transport.Sharer: what a node writes to its areas, of
+// Every conn is a transport.MemorySharer: what a node writes to its areas, of
 // Config.AreaSize bytes each, its peers read in place.
 //
 // It works on Linux. Elsewhere New and Supported return an error.
@@ -50,9 +50,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// ErrNotHere says that no node with this identity can be met on this host.
-// It wraps [transport.ErrNotHere].
-var ErrNotHere = fmt.Errorf("shm: %w", transport.ErrNotHere)
+// ErrNotLocal says that no node with this identity can be met on this host.
+// It wraps [transport.ErrNotLocal].
+var ErrNotLocal = fmt.Errorf("shm: %w", transport.ErrNotLocal)
 
 // nameBytesMax is how long the name of a cluster or a node may be.
 const nameBytesMax = 255

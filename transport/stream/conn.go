@@ -62,12 +62,12 @@ func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
 func (c *conn) RemoteAddr() string    { return cmp.Or(c.addr, c.t.cfg.Name) }
 func (c *conn) Done() <-chan struct{} { return c.done }
 
-// ConnectionState implements [transport.Secured].
+// ConnectionState implements [transport.TLSConn].
 func (c *conn) ConnectionState() tls.ConnectionState { return c.control.ConnectionState() }
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: c.t.cfg.Locality, Secured: c}
+	return transport.Capabilities{Locality: c.t.cfg.Locality, TLSConn: c}
 }
 
 // Err implements transport.Conn.

@@ -176,7 +176,7 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	}
 	s, err := t.cfg.Dial(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", transport.ErrNotHere, err)
+		return nil, fmt.Errorf("%w: %w", transport.ErrNotLocal, err)
 	}
 	defer func() {
 		if err != nil {

@@ -54,7 +54,7 @@ func TestAnonymous(t *testing.T) {
 		t.Errorf("the seed is %q, want its address %q", got, seed.Addr())
 	}
 	can := transport.CapabilitiesOf(accepted)
-	if can.Prover == nil || can.Secured == nil || !can.Prover.Proved() {
+	if can.Authenticator == nil || can.TLSConn == nil || !can.Authenticator.MarkAuthenticated() {
 		t.Errorf("the accepted conn has the capabilities %+v, or was evicted", can)
 	}
 	pipeBetween(t, dialed.(*conn), accepted.(*conn))

@@ -94,7 +94,7 @@ func paired(c transport.Conn, err error) (transport.Conn, error) {
 }
 
 func (c pairedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
-	return transport.CapabilitiesOf(c.Conn).Pairer.OpenPaired(ctx)
+	return transport.CapabilitiesOf(c.Conn).PairOpener.OpenPaired(ctx)
 }
 
 // smallBuffers accepts sockets that are full sooner.

@@ -73,21 +73,21 @@ var (
 )
 
 // Capabilities implements [transport.Capable]. A conn whose pipes are in the clear
-// is not Secured.
+// has no TLS.
 func (c *conn) Capabilities() transport.Capabilities {
 	can := c.t.class()
-	can.Pairer = c
+	can.PairOpener = c
 	if !c.t.cfg.Plain {
-		can.Secured = c
+		can.TLSConn = c
 	}
 	if c.peer == "" && !c.dialed {
-		can.Prover = c
+		can.Authenticator = c
 	}
 	return can
 }
 
-// Proved implements [transport.Prover].
-func (c *conn) Proved() bool { return c.t.gate.leave(c.sock) }
+// MarkAuthenticated implements [transport.Authenticator].
+func (c *conn) MarkAuthenticated() bool { return c.t.gate.leave(c.sock) }
 
 // ConnectionState is the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
@@ -199,7 +199,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, false)
 }
 
-// OpenPaired implements transport.Pairer.
+// OpenPaired implements transport.PairOpener.
 func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, true)
 }

@@ -75,7 +75,7 @@ func starve(t *testing.T) {
 
 func wantOutOfFiles(t *testing.T, user transport.FileUser) {
 	t.Helper()
-	const want = "this process has too many open files: it may have 100 (ulimit -n)"
+	const want = "this process has too many open files: its limit is 100 (ulimit -n)"
 	if err := user.OutOfFiles(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}

@@ -22,10 +22,10 @@ func (k *locator) init() {
 	}
 }
 
-// Processor implements transport.Locator. Between two sockets of a machine a packet is
+// PeerCPU implements transport.CPULocator. Between two sockets of a machine a packet is
 // received by the processor that sends it, most often that of the peer; but what the
 // acknowledgement of this side has set free comes from that of this side.
-func (r *receiver) Processor() int {
+func (r *receiver) PeerCPU() int {
 	if r.in.Load().raw.Control(r.locator.ask) != nil {
 		return -1
 	}

@@ -35,14 +35,14 @@ func TestLocator(t *testing.T) {
 				s.Write(make([]byte, 10))
 				collect(t, r, 10)
 			}
-			if got := r.Processor(); got != cpu {
+			if got := r.PeerCPU(); got != cpu {
 				t.Errorf("%s: the peer has written on processor %d, want %d", name, got, cpu)
 			}
 		}
-		if got := testing.AllocsPerRun(100, func() { r.Processor() }); got > 0 {
+		if got := testing.AllocsPerRun(100, func() { r.PeerCPU() }); got > 0 {
 			t.Errorf("%s: to ask costs %v allocations", name, got)
 		}
 		dialed.Close()
-		r.Processor() // which is of no use any more, and does no harm
+		r.PeerCPU() // which is of no use any more, and does no harm
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestAwaitAfterMove: when all bytes of a socket have been read, Await returns for those on
+// TestWaitReadableAfterMove: when all bytes of a socket have been read, WaitReadable returns for those on
 // the next one. Readers do not look for more before they await the pipe.
-func TestAwaitAfterMove(t *testing.T) {
+func TestWaitReadableAfterMove(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		from, to := connect(t, nodes[0], nodes[1])
@@ -39,14 +39,14 @@ func TestAwaitAfterMove(t *testing.T) {
 		awaited := make(chan struct{})
 		go func() {
 			defer close(awaited)
-			r.Await()
+			r.WaitReadable()
 		}()
 		select {
 		case <-awaited:
 		case <-time.After(soon):
 			r.Close()
 			<-awaited
-			t.Fatal("Await has not returned")
+			t.Fatal("WaitReadable has not returned")
 		}
 		eventually(t, "the bytes of the new socket", read)
 	})

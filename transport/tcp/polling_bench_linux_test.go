@@ -24,7 +24,7 @@ func BenchmarkPolling(b *testing.B) {
 					x, y := newLooker(b, dialed, accepted), newLooker(b, accepted, dialed)
 					for _, l := range []*looker{x, y} {
 						l.each = attend != "throughout"
-						l.r.Attend(!l.each)
+						l.r.SetPolling(!l.each)
 						defer l.end()
 					}
 					looking := []way{{x.write, x.read}, {y.write, y.read}}
@@ -60,7 +60,7 @@ func newLooker(b *testing.B, from, to *conn) *looker {
 	l.s, l.r = pipeBetween(b, from, to)
 	l.group.Go(func() {
 		for !l.over.Load() {
-			l.r.Await()
+			l.r.WaitReadable()
 		}
 	})
 	return l
@@ -81,8 +81,8 @@ func (l *looker) write(p []byte) error {
 // that there are not more of them.
 func (l *looker) read(n int) error {
 	if l.each {
-		l.r.Attend(true)
-		defer l.r.Attend(false)
+		l.r.SetPolling(true)
+		defer l.r.SetPolling(false)
 	}
 	for got := 0; ; {
 		m, err := l.r.TryRead(l.buf[:])

@@ -21,7 +21,7 @@ var _ transport.Capable = (*receiver)(nil)
 
 // Capabilities implements [transport.Capable].
 func (r *receiver) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Poller: r, Locator: r}
+	return transport.Capabilities{Poller: r, CPULocator: r}
 }
 
 // hushBytes is how much has to wait in a hushed socket before the kernel says
@@ -50,7 +50,7 @@ type polling struct {
 	lowater func(fd uintptr) // tells the kernel about hushed
 	hushed  bool
 	deaf    bool // the kernel cannot hush a socket
-	hit     bool // something has come since the last Attend(true)
+	hit     bool // something has come since the last SetPolling(true)
 	veiled  bool // there may be something left in the tls.Conn
 
 	// Of the goroutine that awaits the pipe.
@@ -191,10 +191,10 @@ func (k *polling) taken() {
 	}
 }
 
-// Attend implements transport.Poller. It costs a system call only on pipes on
+// SetPolling implements transport.Poller. It costs a system call only on pipes on
 // which something comes: where it did the last time, the socket is hushed at
 // once, and otherwise as soon as something has come.
-func (r *receiver) Attend(attended bool) {
+func (r *receiver) SetPolling(attended bool) {
 	k := &r.poll
 	k.attended.Store(attended)
 	if attended {
@@ -234,8 +234,8 @@ func (k *polling) setter() func(fd uintptr) {
 	}
 }
 
-// Await implements transport.Poller.
-func (r *receiver) Await() {
+// WaitReadable implements transport.Poller.
+func (r *receiver) WaitReadable() {
 	k := &r.poll
 	for !r.stopped.Load() {
 		if k.attended.Load() {
@@ -250,7 +250,7 @@ func (r *receiver) Await() {
 }
 
 // sleep waits as long as the pipe is attended. Either it sees that this is over
-// or Attend sees that it sleeps, as atomic operations of Go are in one order for
+// or SetPolling sees that it sleeps, as atomic operations of Go are in one order for
 // all.
 func (k *polling) sleep() {
 	k.asleep.Store(true)

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// collect reads n bytes with TryRead, and waits with Await.
+// collect reads n bytes with TryRead, and waits with WaitReadable.
 func collect(t *testing.T, r *receiver, n int) (got []byte) {
 	t.Helper()
 	buf := make([]byte, 1000)
@@ -24,7 +24,7 @@ func collect(t *testing.T, r *receiver, n int) (got []byte) {
 			t.Fatalf("TryRead after %d bytes of %d: %v", len(got), n, err)
 		}
 		if got = append(got, buf[:m]...); m == 0 {
-			r.Await()
+			r.WaitReadable()
 		}
 	}
 	return got
@@ -60,7 +60,7 @@ func TestFirstBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := p.(*receiver)
-			inBackground(t, "Await", r.Await)()
+			inBackground(t, "WaitReadable", r.WaitReadable)()
 			if got := collect(t, r, 5); string(got) != "first" {
 				t.Errorf("got %q", got)
 			}
@@ -69,9 +69,9 @@ func TestFirstBytes(t *testing.T) {
 	})
 }
 
-// TestReadBesideAwait: a Read that waits beside Await, also while the pipe is
-// attended, gets what comes, and Await is none the worse for it.
-func TestReadBesideAwait(t *testing.T) {
+// TestReadBesideWaitReadable: a Read that waits beside WaitReadable, also while the pipe is
+// attended, gets what comes, and WaitReadable is none the worse for it.
+func TestReadBesideWaitReadable(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -82,14 +82,14 @@ func TestReadBesideAwait(t *testing.T) {
 			}
 		}
 		for i := range 60 {
-			awaiting := inBackground(t, "Await", r.Await)
+			awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 			if i%2 == 0 {
-				r.Attend(true)
+				r.SetPolling(true)
 				write(10)
 				for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
 				}
 			}
-			reading := inBackground(t, "a Read beside Await", func() {
+			reading := inBackground(t, "a Read beside WaitReadable", func() {
 				n, err := 0, error(nil)
 				if i%4 < 2 {
 					n, err = r.ReadFunc(10, func([]byte) {})
@@ -104,30 +104,30 @@ func TestReadBesideAwait(t *testing.T) {
 			write(1000)
 			reading()
 			if i%2 == 0 {
-				r.Attend(false)
+				r.SetPolling(false)
 			}
 			awaiting() // for there is something left
 			collect(t, r, 990)
 			wantNothing(t, r, "after all has been read")
 		}
-		// The deadline that calls somebody out of Await is no other's.
+		// The deadline that calls somebody out of WaitReadable is no other's.
 		if n, err := r.TryRead(make([]byte, 1)); n != 0 || err != nil {
 			t.Errorf("TryRead: %d, %v", n, err)
 		}
-		awaiting := inBackground(t, "Await", r.Await)
+		awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 		time.Sleep(time.Millisecond)
 		r.poll.mu.Lock()
 		inside := r.poll.inside
 		r.poll.mu.Unlock()
 		if !inside {
-			t.Error("Await does not wait")
+			t.Error("WaitReadable does not wait")
 		}
 		write(1)
 		awaiting()
 	})
 }
 
-// TestCalledOut: the deadline that calls somebody out of Await, because there
+// TestCalledOut: the deadline that calls somebody out of WaitReadable, because there
 // is something left that only the reader knows of, does not end the next Read.
 func TestCalledOut(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
@@ -136,15 +136,15 @@ func TestCalledOut(t *testing.T) {
 		s, r := pipeBetween(t, dialed, accepted)
 		for i := range 200 {
 			wantNothing(t, r, "of an empty pipe")
-			awaiting := inBackground(t, "Await", r.Await)
+			awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 			if i%2 == 0 {
-				r.Attend(true)
+				r.SetPolling(true)
 			}
 			s.Write(make([]byte, 20))
 			for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
 			}
 			if i%2 == 0 {
-				r.Attend(false)
+				r.SetPolling(false)
 			}
 			writing := inBackground(t, "Write", func() {
 				time.Sleep(100 * time.Microsecond)
@@ -154,7 +154,7 @@ func TestCalledOut(t *testing.T) {
 				t.Fatalf("ReadFunc after TryRead: %d, %v", n, err)
 			}
 			writing()
-			s.Write(make([]byte, 1)) // for an Await that has missed all of that
+			s.Write(make([]byte, 1)) // for an WaitReadable that has missed all of that
 			awaiting()
 			collect(t, r, 1)
 		}
@@ -219,7 +219,7 @@ func TestPartialRecords(t *testing.T) {
 			}
 			r.SetReadDeadline(time.Time{})
 		}
-		awaiting := inBackground(t, "Await", r.Await)
+		awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 		send(stream[cut:])
 		if len(got) < len(want) {
 			awaiting()
@@ -230,9 +230,9 @@ func TestPartialRecords(t *testing.T) {
 		}
 		wantNothing(t, r, "after all has been read")
 		if r.poll.buffered.Load() {
-			t.Fatalf("cut at %d: Await would take something to be left", cut)
+			t.Fatalf("cut at %d: WaitReadable would take something to be left", cut)
 		}
-		send(records(s)) // for an Await that has missed all of that
+		send(records(s)) // for an WaitReadable that has missed all of that
 		awaiting()
 		collect(t, r, len(want))
 	}
@@ -247,7 +247,7 @@ func TestBadRecord(t *testing.T) {
 	s, r := pipeBetween(t, dialed, accepted)
 	s.ch.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
 	for start := time.Now(); ; {
-		inBackground(t, "Await", r.Await)()
+		inBackground(t, "WaitReadable", r.WaitReadable)()
 		n, err := r.TryRead(make([]byte, 10))
 		if err != nil {
 			t.Logf("the error: %v", err)
@@ -290,7 +290,7 @@ func TestHush(t *testing.T) {
 			collect(t, r, 10)
 		}
 		want("at first", 1)
-		r.Attend(true)
+		r.SetPolling(true)
 		want("attended", 1)
 		s.Write(make([]byte, 10))
 		for got, buf := 0, make([]byte, 100); got < 10; {
@@ -298,20 +298,20 @@ func TestHush(t *testing.T) {
 			got += n
 		}
 		want("after bytes have come", hushBytes)
-		r.Attend(false)
+		r.SetPolling(false)
 		want("afterwards", 1)
 		get()
-		r.Attend(true)
+		r.SetPolling(true)
 		want("attended again", hushBytes)
 		reading := inBackground(t, "Read", func() { r.ReadFunc(10, func([]byte) {}) })
 		time.Sleep(time.Millisecond)
 		s.Write(make([]byte, 10))
 		reading()
 		want("after a Read that had to wait", 1)
-		r.Attend(false)
-		r.Attend(true)
+		r.SetPolling(false)
+		r.SetPolling(true)
 		want("attended after nothing has come", 1)
-		r.Attend(false)
+		r.SetPolling(false)
 	})
 }
 
@@ -327,16 +327,16 @@ func TestDeaf(t *testing.T) {
 		for i := range 50 {
 			wantNothing(t, r, "of an empty pipe")
 			var out atomic.Bool
-			awaiting := inBackground(t, "Await", func() { r.Await(); out.Store(true) })
+			awaiting := inBackground(t, "WaitReadable", func() { r.WaitReadable(); out.Store(true) })
 			time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
-			r.Attend(true)
+			r.SetPolling(true)
 			s.Write(make([]byte, 20))
 			if i%2 == 0 {
 				for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
 				}
 			} else {
 				// On a busy machine Go's poller may be late to say that something has
-				// come, when it has been read. Then Await has returned before this.
+				// come, when it has been read. Then WaitReadable has returned before this.
 				eventually(t, "sleep, as the pipe is attended", func() bool {
 					asleep := r.poll.asleep.Load()
 					if asleep {
@@ -348,7 +348,7 @@ func TestDeaf(t *testing.T) {
 			if got := lowat(t, r); got != 1 {
 				t.Fatalf("the kernel waits for %d bytes", got)
 			}
-			r.Attend(false)
+			r.SetPolling(false)
 			awaiting()
 			collect(t, r, 20-10*(1-i%2))
 		}
@@ -378,7 +378,7 @@ func TestPollingAllocs(t *testing.T) {
 		s, r := pipeBetween(t, dialed, accepted)
 		buf := make([]byte, 1000)
 		wantNothing(t, r, "of an empty pipe")
-		if got := testing.AllocsPerRun(200, func() { r.Attend(true); r.TryRead(buf); r.Attend(false) }); got > 0 {
+		if got := testing.AllocsPerRun(200, func() { r.SetPolling(true); r.TryRead(buf); r.SetPolling(false) }); got > 0 {
 			t.Errorf("TryRead of nothing costs %v allocations", got)
 		}
 		limit := 2.0
@@ -411,8 +411,8 @@ func TestFiles(t *testing.T) {
 		before := count()
 		for i := range 20 {
 			s, r := pipeBetween(t, dialed, accepted)
-			awaiting := inBackground(t, "Await", r.Await)
-			r.Attend(i%2 == 0)
+			awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
+			r.SetPolling(i%2 == 0)
 			if i%3 == 0 {
 				r.Close()
 			} else {

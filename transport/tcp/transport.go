@@ -97,7 +97,7 @@ type Config struct {
 	MaxHandshakes int
 
 	// Anonymous accepts peers that have no identity: processes that join a cluster,
-	// and the seed for them. Conn.Peer is their address then. Until Proved is
+	// and the seed for them. Conn.Peer is their address then. Until MarkAuthenticated is
 	// called an accepted Conn counts as one of MaxHandshakes, and can be closed to
 	// make room.
 	Anonymous bool
@@ -142,7 +142,7 @@ type Transport struct {
 	server   *tls.Config
 	local    net.Addr // what to dial from; nil leaves it to the system
 	gate     gate
-	files    transport.Files
+	files    transport.FileShortage
 	views    sync.Pool // *[viewBytes]byte, held only while they hold something
 	sealed   sync.Pool // *[]byte, held only while something is written
 	backlog  chan transport.Conn

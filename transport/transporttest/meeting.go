@@ -207,13 +207,13 @@ func testEverybodyDialsEverybody(x *check) {
 	}
 }
 
-// testSecured: both sides share a TLS 1.3 session, whose keying material no
+// testTLSConn: both sides share a TLS 1.3 session, whose keying material no
 // other session has.
-func testSecured(x *check) {
+func testTLSConn(x *check) {
 	material := func(c transport.Conn) string {
-		s := transport.CapabilitiesOf(c).Secured
+		s := transport.CapabilitiesOf(c).TLSConn
 		if s == nil {
-			x.skip("secured", "its conns lack the capability Secured")
+			x.skip("tlsconn", "its conns lack the capability TLSConn")
 		}
 		state := s.ConnectionState()
 		if !state.HandshakeComplete || state.Version != tls.VersionTLS13 {

@@ -41,7 +41,7 @@ func (p polled) nothing(when string) {
 	}
 }
 
-// take reads n bytes with TryRead and TryReadFunc, in turn, and waits with Await.
+// take reads n bytes with TryRead and TryReadFunc, in turn, and waits with WaitReadable.
 // It compares them with the stream from offset off on.
 func (p polled) take(d stream, off, n int) {
 	p.tb.Helper()
@@ -58,7 +58,7 @@ func (p polled) take(d stream, off, n int) {
 			p.fatal("byte %d of the pipe is wrong", off+got+i)
 		}
 		if got += m; m == 0 {
-			p.Await()
+			p.WaitReadable()
 		}
 	}
 }
@@ -95,8 +95,8 @@ func (p polled) end() error {
 }
 
 // awaiting has another goroutine wait until there is something to read. The
-// channel is closed when it has returned from the Await that was the last one.
-func (p polled) awaiting() <-chan struct{} { return p.background(p.Await) }
+// channel is closed when it has returned from the WaitReadable that was the last one.
+func (p polled) awaiting() <-chan struct{} { return p.background(p.WaitReadable) }
 
 // A feed writes to a pipe, for a Write may wait until all has been read.
 type feed chan int
@@ -156,9 +156,9 @@ func testTryRead(x *check) {
 	}
 }
 
-// testAwait: Await returns when there is something to read, whether it came
+// testWaitReadable: WaitReadable returns when there is something to read, whether it came
 // before or comes later, and wherever what is left of it lies.
-func testAwait(x *check) {
+func testWaitReadable(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	p := x.poller(r)
@@ -170,14 +170,14 @@ func testAwait(x *check) {
 		if i%2 == 0 {
 			f <- 1000
 			p.take(d, off, 1) // has waited for it
-			x.await(p.awaiting(), "Await with something to read")
+			x.await(p.awaiting(), "WaitReadable with something to read")
 			p.take(d, off+1, 999)
 		} else {
 			p.nothing("of a pipe that has been read")
 			done := x.background(func() { p.take(d, off, 1000) })
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 			f <- 1000
-			x.await(done, "Await of something to come")
+			x.await(done, "WaitReadable of something to come")
 		}
 		off += 1000
 	}
@@ -186,16 +186,16 @@ func testAwait(x *check) {
 		time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
 		f <- 1000
 		p.takeAtOnce(d, off, 10)
-		x.await(done, "Await with something left to read")
+		x.await(done, "WaitReadable with something left to read")
 		x.receive(r, d, off+10, 990)
 		p.nothing("of a pipe that has been read")
 		off += 1000
 	}
 }
 
-// testAttend: as long as a pipe is attended nobody is woken. Afterwards Await
+// testSetPolling: as long as a pipe is attended nobody is woken. Afterwards WaitReadable
 // returns if something is still there.
-func testAttend(x *check) {
+func testSetPolling(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	p := x.poller(r)
@@ -208,9 +208,9 @@ func testAttend(x *check) {
 		if i%2 == 0 {
 			done = p.awaiting()
 			time.Sleep(time.Duration(i) * 20 * time.Microsecond)
-			p.Attend(true)
+			p.SetPolling(true)
 		} else {
-			p.Attend(true)
+			p.SetPolling(true)
 			done = p.awaiting()
 		}
 		for range i % 4 {
@@ -223,7 +223,7 @@ func testAttend(x *check) {
 			time.Sleep(aWhile)
 			select {
 			case <-done:
-				x.fatal("Await has returned from an attended pipe")
+				x.fatal("WaitReadable has returned from an attended pipe")
 			default:
 			}
 		}
@@ -232,8 +232,8 @@ func testAttend(x *check) {
 			p.takeAtOnce(d, off, 10)
 			left -= 10
 		}
-		p.Attend(false)
-		x.await(done, "Await after Attend(false) with something to read")
+		p.SetPolling(false)
+		x.await(done, "WaitReadable after SetPolling(false) with something to read")
 		p.take(d, off+1000-left, left)
 		p.nothing("of a pipe that has been read")
 		off += 1000
@@ -260,10 +260,10 @@ func (p polled) takeAtOnce(d stream, off, n int) {
 	}
 }
 
-// testAttendInTurn: one goroutine awaits the pipe and reads what it finds, and
+// testPollingInTurn: one goroutine awaits the pipe and reads what it finds, and
 // another one attends it every now and then. However they take turns, each
 // byte is read once, and none is left lying.
-func testAttendInTurn(x *check) {
+func testPollingInTurn(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	t := &turns{polled: x.poller(r), data: x.data.stream(0)}
@@ -325,7 +325,7 @@ func (t *turns) look(buf []byte) (some, end bool) {
 func (t *turns) read() {
 	buf := make([]byte, 1000)
 	for {
-		t.Await()
+		t.WaitReadable()
 		t.mu.Lock()
 		some, end := t.look(buf)
 		for some && !end {
@@ -353,20 +353,20 @@ func (t *turns) visit(stop <-chan struct{}) {
 		t.mu.Lock()
 		attended := rng.IntN(4) > 0
 		if attended {
-			t.Attend(true)
+			t.SetPolling(true)
 		}
 		for range rng.IntN(40) {
 			t.look(buf[:1+rng.IntN(len(buf))])
 			runtime.Gosched()
 		}
 		if attended {
-			t.Attend(false)
+			t.SetPolling(false)
 		}
 		t.mu.Unlock()
 	}
 }
 
-// testPollerDeadline: a deadline ends Await, and TryRead says so until it is
+// testPollerDeadline: a deadline ends WaitReadable, and TryRead says so until it is
 // taken away.
 func testPollerDeadline(x *check) {
 	a, b := x.pair()
@@ -378,7 +378,7 @@ func testPollerDeadline(x *check) {
 	for i := range 6 {
 		done := x.background(func() {
 			for {
-				p.Await()
+				p.WaitReadable()
 				if _, err := p.TryRead(make([]byte, 1)); err != nil {
 					x.wantError(err, os.ErrDeadlineExceeded, "TryRead past the deadline")
 					return
@@ -391,22 +391,22 @@ func testPollerDeadline(x *check) {
 		} else {
 			x.must(p.SetReadDeadline(time.Now().Add(aWhile/10)), "set a read deadline")
 		}
-		x.await(done, "Await past the deadline")
-		x.await(p.awaiting(), "Await past the deadline")
+		x.await(done, "WaitReadable past the deadline")
+		x.await(p.awaiting(), "WaitReadable past the deadline")
 
-		done = x.background(func() { p.Attend(true); p.Attend(false); p.Await() })
-		x.await(done, "Await past the deadline, of a pipe that was attended")
+		done = x.background(func() { p.SetPolling(true); p.SetPolling(false); p.WaitReadable() })
+		x.await(done, "WaitReadable past the deadline, of a pipe that was attended")
 		x.must(p.SetReadDeadline(time.Time{}), "take the read deadline away")
 		p.nothing("after the deadline was taken away")
 		f <- 10
 		p.take(d, 10*i, 10)
 	}
 	// A deadline that comes while the pipe is attended counts afterwards.
-	p.Attend(true)
+	p.SetPolling(true)
 	done := p.awaiting()
 	x.must(p.SetReadDeadline(time.Unix(1, 0)), "set a read deadline")
-	p.Attend(false)
-	x.await(done, "Await past the deadline")
+	p.SetPolling(false)
+	x.await(done, "WaitReadable past the deadline")
 }
 
 // testPollerEnd: whoever awaits a pipe or looks at it sees its end, attended or
@@ -425,20 +425,20 @@ func testPollerEnd(x *check) {
 		} {
 			s, r := x.pipe(a, b)
 			p := x.poller(r)
-			p.Attend(attended)
+			p.SetPolling(attended)
 			done := p.awaiting()
 			time.Sleep(aWhile / 10)
 			x.must(end.do(s, r), "close %s", end.name)
 			if end.want != io.EOF {
-				x.await(done, "Await of a pipe whose end came with that of "+end.name)
+				x.await(done, "WaitReadable of a pipe whose end came with that of "+end.name)
 			}
 			err := p.end()
 			if !errors.Is(err, end.want) {
 				x.fatal("TryRead after the end of %s: %v, want %v", end.name, err, end.want)
 			}
-			p.Attend(false)
-			x.await(done, "Await after the end of "+end.name)
-			x.await(p.awaiting(), "another Await after the end of "+end.name)
+			p.SetPolling(false)
+			x.await(done, "WaitReadable after the end of "+end.name)
+			x.await(p.awaiting(), "another WaitReadable after the end of "+end.name)
 			if _, again := p.Read(make([]byte, 1)); again != err {
 				x.fatal("Read after the end of %s: %v, TryRead said %v", end.name, again, err)
 			}
@@ -455,12 +455,12 @@ func testPollerKill(x *check) {
 	_, r := x.pipe(b, a)
 	_, r2 := x.pipe(b, a)
 	p, attended := x.poller(r), x.poller(r2)
-	attended.Attend(true)
+	attended.SetPolling(true)
 	done, done2 := p.awaiting(), attended.awaiting()
 	time.Sleep(aWhile)
 	x.cluster.Kill(1)
-	x.await(done, "Await of a pipe from a dead process")
-	x.await(done2, "Await of an attended pipe from a dead process")
+	x.await(done, "WaitReadable of a pipe from a dead process")
+	x.await(done2, "WaitReadable of an attended pipe from a dead process")
 	x.wantError(p.end(), transport.ErrPeerGone, "TryRead of a pipe from a dead process")
 	x.wantError(attended.end(), transport.ErrPeerGone, "TryRead of a pipe from a dead process")
 }

@@ -89,7 +89,7 @@ func testRemoteRefused(x *check) {
 		for i := range p {
 			p[i] = 0xEE
 		}
-		x.wantError(writer.WriteRemote(x.tb.Context(), test.key, test.offset, p), transport.ErrRevoked, "write with %s", what)
+		x.wantError(writer.WriteRemote(x.tb.Context(), test.key, test.offset, p), transport.ErrRemoteAccess, "write with %s", what)
 	}
 	for i, v := range memory {
 		if v != 0 {
@@ -135,7 +135,7 @@ func testRemoteRevoke(x *check) {
 				x.fatal("byte %d was written after the grant was revoked", i)
 			}
 		}
-		x.wantError(writer.WriteRemote(x.tb.Context(), key, 0, ones[:1]), transport.ErrRevoked, "write with a revoked key")
+		x.wantError(writer.WriteRemote(x.tb.Context(), key, 0, ones[:1]), transport.ErrRemoteAccess, "write with a revoked key")
 	}
 }
 

@@ -85,7 +85,7 @@ type Request struct {
 // message is the request as it is sent over a conn, with a signing request of the
 // key.
 func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRequest, error) {
-	csr, err := key.RequestOver(conn.Secured.ConnectionState())
+	csr, err := key.RequestOver(conn.TLSConn.ConnectionState())
 	if err != nil {
 		return wire.JoinRequest{}, err
 	}

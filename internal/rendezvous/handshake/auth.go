@@ -90,7 +90,7 @@ func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, 
 	if answer.Proof, err = checkProof(token, hello.Proof, secured); err != nil {
 		return err
 	}
-	if p := transport.CapabilitiesOf(c.Conn).Prover; p != nil && !p.Proved() {
+	if p := transport.CapabilitiesOf(c.Conn).Authenticator; p != nil && !p.MarkAuthenticated() {
 		return cmp.Or(c.Err(), transport.ErrClosed) // It was evicted a moment ago.
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -102,7 +102,7 @@ func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, 
 }
 
 // checkProof verifies the proof of a node, and returns that of the seed.
-func checkProof(token pki.Token, proof []byte, secured transport.Secured) ([]byte, error) {
+func checkProof(token pki.Token, proof []byte, secured transport.TLSConn) ([]byte, error) {
 	switch {
 	case token.IsZero() && len(proof) > 0:
 		return nil, Refuse(wire.RefusedToken, "the node has a cluster token (NEXAR_CLUSTER_TOKEN), this cluster has none")

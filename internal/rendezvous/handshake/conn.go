@@ -32,7 +32,7 @@ type Conn struct {
 func New(conn transport.Conn) *Conn { return &Conn{Conn: conn} }
 
 // Secured returns the TLS session of the connection, nil if there is none.
-func (c *Conn) Secured() transport.Secured { return transport.CapabilitiesOf(c.Conn).Secured }
+func (c *Conn) Secured() transport.TLSConn { return transport.CapabilitiesOf(c.Conn).TLSConn }
 
 // Open opens the pipe to the peer.
 func (c *Conn) Open(ctx context.Context) (err error) {

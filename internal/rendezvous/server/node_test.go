@@ -140,7 +140,7 @@ func TestSilentMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := key.RequestOver(conn.(transport.Secured).ConnectionState())
+	csr, err := key.RequestOver(conn.(transport.TLSConn).ConnectionState())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ const FormTimeout = 5 * time.Minute
 
 // Config configures a Server.
 type Config struct {
-	// Transport accepts the connections of nodes. They must be transport.Secured, under
+	// Transport accepts the connections of nodes. They must be transport.TLSConn, under
 	// the credentials of Authority.Joining. The caller closes it after the Server. The
 	// Transport bounds the number of connections that have not proved the token; it learns
 	// of the proof if its connections are transport.Provers.

@@ -176,7 +176,7 @@ func (t *tlsConn) Peer() string                         { return "" }
 func (t *tlsConn) RemoteAddr() string                   { return t.remote }
 func (t *tlsConn) ConnectionState() tls.ConnectionState { return t.c.ConnectionState() }
 
-func (t *tlsConn) Capabilities() transport.Capabilities { return transport.Capabilities{Secured: t} }
+func (t *tlsConn) Capabilities() transport.Capabilities { return transport.Capabilities{TLSConn: t} }
 func (t *tlsConn) Done() <-chan struct{}                { return t.done }
 
 func (t *tlsConn) Err() error {

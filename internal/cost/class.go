@@ -1,0 +1,81 @@
+package cost
+
+import (
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// NetworkOf returns the model of paths of a class, if the class has one.
+func NetworkOf(c transport.Class) (n Network, ok bool) {
+	switch c {
+	case transport.ClassMemory:
+		return Local(), true
+	case transport.ClassTCP:
+		return TCP(false), true
+	case transport.ClassTLS:
+		return TCP(true), true
+	case transport.ClassQUIC:
+		return QUIC(), true
+	}
+	return Network{}, false
+}
+
+// PathClasses are the slowest classes of the paths between ranks: of all paths, of
+// those within a host, and of those between hosts. A class is ClassUnknown if there is
+// no such path.
+type PathClasses struct {
+	All, Near, Far transport.Class
+	unknown        bool // the class of some path has no model
+}
+
+// Add adds a path.
+func (p *PathClasses) Add(c transport.Class, sameHost bool) {
+	if _, ok := NetworkOf(c); !ok {
+		p.unknown = true
+		return
+	}
+	p.All = max(p.All, c)
+	if sameHost {
+		p.Near = max(p.Near, c)
+	} else {
+		p.Far = max(p.Far, c)
+	}
+}
+
+// Ballot returns the contribution of a rank to the negotiation of the classes of all
+// ranks (see CountClasses): three zeros if a class is unknown.
+func (p *PathClasses) Ballot() []uint8 {
+	if p.unknown {
+		return make([]uint8, 3)
+	}
+	return []uint8{uint8(p.All), uint8(p.Near), uint8(p.Far)}
+}
+
+// CountClasses returns the classes of the paths of all ranks. ballot begins with the
+// largest contributions.
+func CountClasses(ballot []uint8) PathClasses {
+	return PathClasses{All: transport.Class(ballot[0]), Near: transport.Class(ballot[1]), Far: transport.Class(ballot[2])}
+}
+
+// Tuner returns a tuner for ranks on these hosts with these links between them, or nil
+// if the classes are unknown. It is hierarchical if the ranks of each host share memory.
+func (p PathClasses) Tuner(h plan.Hosts, l Links) *Tuner {
+	hierarchical := p.hierarchical(h)
+	class := p.All
+	if hierarchical {
+		class = p.Far
+	}
+	n, ok := NetworkOf(class)
+	switch {
+	case !ok:
+		return nil
+	case hierarchical:
+		return NewOnHosts(Pipes(), l.as(n), h)
+	}
+	return New(l.as(n))
+}
+
+func (p PathClasses) hierarchical(h plan.Hosts) bool {
+	_, known := NetworkOf(p.Far)
+	return known && h.Crowded() && p.Near == transport.ClassMemory
+}
