@@ -64,7 +64,7 @@ type conn struct {
 	fault    error               // why this side has cut the control socket
 
 	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
-	lossyUntil time.Time   // of the patrol
+	lossyUntil time.Time   // used by monitor
 }
 
 var (

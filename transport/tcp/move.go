@@ -85,7 +85,7 @@ func (c *conn) startMove(s *sender) {
 
 // handOver gives a pipe of this side another socket, and waits until the peer has it and
 // then reads from it, or the pipe ends. Before the first the peer may drop it with all
-// that its kernel has acknowledged; then the patrol has the pipe move again.
+// that its kernel has acknowledged; then monitor has the pipe migrate again.
 func (c *conn) handOver(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	f.unsure.Store(true)

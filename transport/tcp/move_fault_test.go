@@ -23,10 +23,10 @@ func TestLostEnd(t *testing.T) {
 		if n, err := r.ReadFunc(5, func([]byte) {}); n != 5 || err != nil {
 			t.Fatalf("read %d bytes, %v", n, err)
 		}
-		eventually(t, "a look of the patrol at a socket without anything under way", func() bool {
+		eventually(t, "a sample of the idle socket", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.health.sent == s.sent
+			return s.path.sent == s.sent
 		})
 		s.Close()
 		r.SetReadDeadline(time.Now().Add(soon))
@@ -116,7 +116,7 @@ func TestAwaitSpare(t *testing.T) {
 					return f
 				}
 				s := &sender{conn: &conn{t: nodeless()}, out: flow(), gone: make(chan struct{}), writing: true}
-				s.changed, s.keeps = make(chan struct{}, 1), true
+				s.changed, s.copying = make(chan struct{}, 1), true
 				moved := make(chan bool, 1)
 				go func() { moved <- s.awaitSpare(false) }()
 				synctest.Wait()

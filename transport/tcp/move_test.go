@@ -63,11 +63,11 @@ func (h *blackhole) CloseWrite() error {
 	return nil
 }
 
-func (h *blackhole) progress() socketProgress {
+func (h *blackhole) sample() sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lost := h.swallowed > 0 || h.endLost
-	return socketProgress{inFlight: lost, repairs: lost}
+	return sample{inFlight: lost, timedOut: lost}
 }
 
 // A noRaw is the raw connection of a blackhole: nothing goes past its Write.
@@ -309,45 +309,45 @@ func (heard) SetWriteDeadline(t time.Time) error { return nil }
 func TestPatrol(t *testing.T) {
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-	fly := func(acked uint64, repairs bool) socketProgress {
-		return socketProgress{inFlight: true, repairs: repairs, acked: acked}
+	fly := func(acked uint64, timedOut bool) sample {
+		return sample{inFlight: true, timedOut: timedOut, acked: acked}
 	}
 	far := fly(1, true)
-	far.trip = 200 * time.Millisecond
+	far.minRTT = 200 * time.Millisecond
 	for name, test := range map[string]struct {
-		seen []socketProgress // every 250 ms
+		seen []sample // every 250 ms
 		want []bool
 	}{
-		"nothing under way": {[]socketProgress{{}, {}, {}, {}, {}}, []bool{false, false, false, false, false}},
+		"nothing under way": {[]sample{{}, {}, {}, {}, {}}, []bool{false, false, false, false, false}},
 		"a window that is closed": {
-			[]socketProgress{{acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}},
+			[]sample{{acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}, {acked: 1}},
 			[]bool{false, false, false, false, false, false},
 		},
 		"progress": {
-			[]socketProgress{fly(1, false), fly(2, true), fly(3, false), fly(4, true), fly(5, false)},
+			[]sample{fly(1, false), fly(2, true), fly(3, false), fly(4, true), fly(5, false)},
 			[]bool{false, false, false, false, false},
 		},
 		"retransmissions are lost": {
-			[]socketProgress{fly(1, false), fly(1, true), fly(1, true), fly(1, true), fly(9, false)},
+			[]sample{fly(1, false), fly(1, true), fly(1, true), fly(1, true), fly(9, false)},
 			[]bool{false, false, true, true, false},
 		},
 		"a packet with each timeout": {
-			[]socketProgress{fly(1, false), fly(2, true), fly(3, true), fly(4, true), fly(9, false)},
+			[]sample{fly(1, false), fly(2, true), fly(3, true), fly(4, true), fly(9, false)},
 			[]bool{false, false, true, true, false},
 		},
 		"one long timeout": {
-			[]socketProgress{fly(1, false), fly(1, false), fly(1, false), fly(1, false), fly(2, false)},
+			[]sample{fly(1, false), fly(1, false), fly(1, false), fly(1, false), fly(2, false)},
 			[]bool{false, false, false, true, false},
 		},
 		"far away": {
-			[]socketProgress{far, far, far, far, far, far, far, far, far, far},
+			[]sample{far, far, far, far, far, far, far, far, far, far},
 			[]bool{false, false, false, false, false, false, false, false, false, true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var h health
+			var m pathMonitor
 			for i, p := range test.seen {
-				if _, got := h.see(p, at(250*i)); got != test.want[i] {
+				if _, got := m.observe(p, at(250*i)); got != test.want[i] {
 					t.Errorf("look %d: stalled: %t, want %t", i, got, test.want[i])
 				}
 			}
@@ -360,14 +360,14 @@ func TestPatrol(t *testing.T) {
 func TestPatrolAfterIdleTime(t *testing.T) {
 	s := &sender{out: new(subflow)}
 	began := time.Now()
-	s.health.flow = s.out
-	s.health.see(socketProgress{acked: 1}, began)
-	for now := began; now.Sub(began) < time.Minute; now = now.Add(patrolTick) {
-		if _, stalled := s.inspect(now); stalled {
+	s.path.flow = s.out
+	s.path.observe(sample{acked: 1}, began)
+	for now := began; now.Sub(began) < time.Minute; now = now.Add(monitorInterval) {
+		if _, stalled := s.sample(now); stalled {
 			t.Fatal("a socket that is not in use counts as stalled")
 		}
 	}
-	if _, stalled := s.health.see(socketProgress{inFlight: true, acked: 1}, began.Add(time.Minute)); stalled {
+	if _, stalled := s.path.observe(sample{inFlight: true, acked: 1}, began.Add(time.Minute)); stalled {
 		t.Error("a socket counts as stalled at the first look after a pause")
 	}
 }

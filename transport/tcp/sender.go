@@ -47,7 +47,7 @@ type sender struct {
 	rest     []byte        // accepted, and not yet sent; in buf
 	flusher  chan struct{} // closed when the flusher has returned; nil if there is none
 	moved                  // to other sockets
-	health   health
+	path     pathMonitor
 }
 
 var (

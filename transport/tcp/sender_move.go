@@ -9,19 +9,15 @@ import (
 // hold as much as its kernel takes.
 const oldsMax = 8
 
-// keepBytes is how much a sender keeps before it drops acknowledged bytes.
-const keepBytes = 256 << 10
-
 // A moved is the state of a sender that goes on with another socket. All offsets are
 // those of the stream of the pipe: of the bytes written to sockets, TLS records included.
 //
-// Only the user of the socket, one Write, Try or flusher at a time, uses wrote, kept
-// and trimAt. The lock of the sender guards all else.
+// Only the user of the socket, one Write, Try or flusher at a time, uses wrote, copies
+// and copying. The lock of the sender guards all else.
 type moved struct {
-	wrote  uint64 // bytes
-	kept   []byte // the last of them, which may be unacknowledged
-	keeps  bool   // kept has all bytes written since it was set
-	trimAt int    // length of kept at which acknowledged bytes are dropped
+	wrote   uint64   // bytes
+	copies  copyRing // the last of them, which may be unacknowledged
+	copying bool     // all bytes written since it was set are acknowledged or in copies
 
 	wants   bool          // to be given another socket
 	changed chan struct{} // has something after a change that awaitSpare waits for
@@ -31,24 +27,22 @@ type moved struct {
 	saidEnd bool
 }
 
-// note takes note of bytes that were written to the socket. On a path that loses
-// packets it keeps a copy until they are acknowledged.
+// note records that p was written to the socket. On a lossy path it copies what the
+// peer has not acknowledged.
 func (s *sender) note(p []byte) {
 	s.wrote += uint64(len(p))
 	if !s.keepsCopies() {
-		s.keeps, s.kept = false, nil
+		s.copying, s.copies = false, copyRing{}
 		return
 	}
-	if !s.keeps {
-		s.keeps, s.trimAt = true, keepBytes
+	s.copying = true
+	if len(p) >= queryBytes || len(p) > s.copies.free() {
+		// Often most of p is acknowledged already, and need not be copied.
+		unacked := s.unacked(s.copies.n + len(p))
+		s.copies.keep(max(0, unacked-len(p)))
+		p = p[max(0, len(p)-unacked):]
 	}
-	s.kept = append(s.kept, p...)
-	if len(s.kept) >= s.trimAt {
-		n := s.unacked(len(s.kept))
-		copy(s.kept, s.kept[len(s.kept)-n:])
-		s.kept = s.kept[:n]
-		s.trimAt = 2*n + keepBytes
-	}
+	s.copies.add(p)
 }
 
 // keepsCopies reports whether bytes must be kept that are written.
@@ -70,7 +64,7 @@ func (s *sender) notePieces(pieces [][]byte, n int) {
 // forget is note of n bytes that are not kept.
 func (s *sender) forget(n int) {
 	s.wrote += uint64(n)
-	s.keeps, s.kept = false, nil
+	s.copying, s.copies = false, copyRing{}
 }
 
 // write writes p, and goes on with it if the pipe moves meanwhile.
@@ -209,8 +203,8 @@ func (s *sender) move() {
 	defer func() { s.out.setWriteDeadline(s.deadline) }()
 	old := s.out
 	unacked := s.unacked(int(s.wrote - old.start))
-	if unacked > len(s.kept) || unacked > 0 && !s.keeps {
-		f.sock.Close() // Some was written before packets were lost: there is no copy of it.
+	if unacked > s.copies.n || unacked > 0 && !s.copying {
+		f.sock.Close() // Some was written before the path was lossy: there is no copy of it.
 		return
 	}
 	s.serial++
@@ -222,9 +216,10 @@ func (s *sender) move() {
 		f.sock.Close()
 		return
 	}
-	again := s.kept[len(s.kept)-unacked:]
-	s.rest = append(append(make([]byte, 0, len(again)+len(s.rest)), again...), s.rest...)
-	s.kept, s.trimAt, s.wrote = s.kept[:0], keepBytes, f.start
+	again := s.copies.last(make([]byte, 0, unacked+len(s.rest)), unacked)
+	s.rest = append(again, s.rest...)
+	s.copies.keep(0)
+	s.wrote = f.start
 	s.olds = append(s.olds, old)
 	s.out = f
 	s.conn.t.cfg.Log.Debug("tcp: moved a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "at", f.start, "again", unacked)

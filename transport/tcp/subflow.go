@@ -69,15 +69,15 @@ func (f *subflow) closeWrite() {
 // they have come: one of a test.
 type unacker interface {
 	unacked() int
-	progress() socketProgress
+	sample() sample
 }
 
-// progress is how far the bytes written to the subflow have come, if the system can tell.
-func (f *subflow) progress() (socketProgress, bool) {
+// sample returns the state of the socket, if the system reports it.
+func (f *subflow) sample() (sample, bool) {
 	if u, ok := f.sock.(unacker); ok {
-		return u.progress(), true
+		return u.sample(), true
 	}
-	return progress(f.raw)
+	return sampleSocket(f.raw)
 }
 
 // unacked is how many of the last bytes written the peer's kernel may not have; at most

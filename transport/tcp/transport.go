@@ -208,7 +208,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	t.sealed.New = func() any { b := make([]byte, 0, sealedBytes); return &b }
 	t.life, t.cancel = context.WithCancelCause(context.Background())
 	t.tasks.Go(t.acceptLoop)
-	t.tasks.Go(t.patrol)
+	t.tasks.Go(t.monitor)
 	return t, nil
 }
 

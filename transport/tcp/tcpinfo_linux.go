@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queuedBytes is how many bytes of a socket have not been acknowledged, sent or not.
+// queuedBytes returns the number of unacknowledged bytes of a socket, sent or not.
 func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
 	if raw == nil {
 		return 0, false
@@ -23,15 +23,15 @@ func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
 // stateLoss is TCP_CA_Loss of linux/tcp.h.
 const stateLoss = 4
 
-// progress asks the kernel how far the bytes written to a socket have come.
-func progress(raw syscall.RawConn) (p socketProgress, ok bool) {
+// sampleSocket asks the kernel for the state of a socket.
+func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
 	err := raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if ok = err == nil; ok {
-			p = socketProgress{
-				inFlight: info.Unacked > 0, repairs: info.Ca_state == stateLoss,
-				acked: info.Bytes_acked, retransmitted: info.Total_retrans,
-				trip: time.Duration(info.Min_rtt) * time.Microsecond,
+			p = sample{
+				inFlight: info.Unacked > 0, timedOut: info.Ca_state == stateLoss, acked: info.Bytes_acked,
+				minRTT: time.Duration(info.Min_rtt) * time.Microsecond, rtt: time.Duration(info.Rtt) * time.Microsecond,
+				segments: segmentCounts{info.Data_segs_out, info.Total_retrans, info.Dsack_dups},
 			}
 		}
 	})

@@ -1,0 +1,131 @@
+package tcp
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// monitorInterval is the time between two samples of the sockets in use.
+	monitorInterval = 250 * time.Millisecond
+	// A socket is stalled without progress for stallMax, or after timeout recovery
+	// for stallMin: its retransmissions were lost as well, or it advances by one
+	// segment per timeout. Both limits grow by stallRTTs round trips.
+	stallMin  = 500 * time.Millisecond
+	stallMax  = 750 * time.Millisecond
+	stallRTTs = 8
+	// lossMemory is how long a conn counts as lossy after a loss.
+	lossMemory = 10 * time.Second
+	// migrateRetry is the minimum time between two attempts to migrate a pipe.
+	migrateRetry = time.Second
+)
+
+// A sample is the state of a socket, as the kernel reports it (struct tcp_info).
+type sample struct {
+	inFlight bool   // some segments are unacknowledged
+	timedOut bool   // in timeout recovery: TCP_CA_Loss
+	acked    uint64 // bytes
+	minRTT   time.Duration
+	rtt      time.Duration // smoothed
+	segments segmentCounts
+}
+
+// A pathMonitor detects losses and stalls of the current socket of a sender. Only
+// the goroutine of [Transport.monitor] uses it.
+type pathMonitor struct {
+	flow     *subflow
+	sent     uint64 // sender.sent at the last sample
+	last     sample
+	advanced time.Time // last sample with progress, or with the socket idle
+	sound    time.Time // last sample without timeout recovery
+	migrated time.Time // last attempt to migrate the pipe
+	loss     lossDetector
+}
+
+// monitor samples all senders until the Transport is closed.
+func (t *Transport) monitor() {
+	tick := time.NewTicker(monitorInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.life.Done():
+			return
+		case now := <-tick.C:
+			t.mu.Lock()
+			conns := slices.Collect(maps.Keys(t.conns))
+			t.mu.Unlock()
+			for _, c := range conns {
+				c.sample(now)
+			}
+		}
+	}
+}
+
+// sample updates lossy and migrates the pipes of stalled sockets.
+func (c *conn) sample(now time.Time) {
+	c.mu.Lock()
+	senders := slices.Collect(maps.Values(c.outgoing))
+	c.mu.Unlock()
+	for _, s := range senders {
+		lossy, stalled := s.sample(now)
+		if lossy {
+			c.lossyUntil = now.Add(lossMemory)
+			c.lossy.Store(true)
+		}
+		if stalled && now.Sub(s.path.migrated) >= migrateRetry {
+			s.path.migrated = now
+			c.startMove(s)
+		}
+	}
+	if c.lossy.Load() && now.After(c.lossyUntil) {
+		c.lossy.Store(false)
+	}
+}
+
+// sample reports whether the path is lossy and whether the socket is stalled. It asks
+// the kernel only about sockets in use. A closed pipe uses its socket until the peer
+// has read the end, since the FIN can be lost too.
+func (s *sender) sample(now time.Time) (lossy, stalled bool) {
+	m := &s.path
+	s.mu.Lock()
+	flow := s.out
+	busy := s.writing || s.flusher != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
+	m.sent = s.sent
+	s.mu.Unlock()
+	if flow == nil {
+		return false, false
+	}
+	if flow != m.flow {
+		*m = pathMonitor{flow: flow, sent: m.sent, migrated: m.migrated}
+	}
+	switch {
+	case flow.unsure.Load():
+		if m.advanced.IsZero() {
+			m.advanced = now
+		}
+		return true, flow.failed.Load() || now.Sub(m.advanced) >= migrateRetry
+	case !busy:
+		m.advanced, m.sound = now, now
+		return false, false
+	}
+	p, ok := flow.sample()
+	if !ok {
+		return false, false
+	}
+	return m.observe(p, now)
+}
+
+// observe records a sample and returns the results of sender.sample.
+func (m *pathMonitor) observe(p sample, now time.Time) (lossy, stalled bool) {
+	if !p.inFlight || p.acked != m.last.acked || m.advanced.IsZero() {
+		m.advanced = now
+	}
+	if !p.inFlight || !p.timedOut || m.sound.IsZero() {
+		m.sound = now
+	}
+	m.last = p
+	slack := stallRTTs * p.minRTT
+	return m.loss.observe(p, now) || p.timedOut,
+		now.Sub(m.advanced) >= stallMax+slack || now.Sub(m.sound) >= stallMin+slack
+}
