@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
-// An Algorithm is a way to carry out a collective. Pin takes its Name in shared
+// An Algorithm is a way to carry out a collective. [Comm.SetAlgorithms] takes its Name in shared
 // memory, and over links its Name, a slash and its Channels: "ring/4".
 type Algorithm struct {
 	Name      string
@@ -37,14 +37,14 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	return list, nil
 }
 
-// Pin fixes the algorithms of collectives from the next call on, and replaces
-// earlier pins: Pin("all_reduce=ring/4", "gather=direct"), as in Config.Algorithms.
-// Without arguments the cost model decides again. All ranks pin the same algorithms
-// between the same calls, or these end with a MismatchError.
-func (c *Comm) Pin(algorithms ...string) error {
+// SetAlgorithms fixes the algorithms of collectives from the next call on, in the form of
+// [Config].Algorithms: SetAlgorithms("all_reduce=ring/4", "gather=direct"). It replaces
+// earlier ones; without arguments the cost model chooses again. All ranks set the same
+// algorithms between the same calls, or these calls fail with a [MismatchError].
+func (c *Comm) SetAlgorithms(algorithms ...string) error {
 	pins, err := selector.ParsePins(algorithms)
 	if err != nil {
-		return opError("pin", fmt.Errorf("%w: %w", ErrConfig, err))
+		return opError("set_algorithms", fmt.Errorf("%w: %w", ErrConfig, err))
 	}
 	c.selector.Pin(pins)
 	return nil

@@ -20,14 +20,14 @@ import (
 
 // These values stand in fingerprints in place of a kernel.Op.
 const (
-	customOp     = 255 - iota // a function of the caller
-	minLocOp                  // for a MinLoc
-	maxLocOp                  // for a MaxLoc
-	countsOp                  // nothing is reduced: part of an AllToAllV
-	compressedOp              // nothing is reduced: part of an AllReduceCompressed
-	splitOp                   // nothing is reduced: part of a Split, Dup or Sub
-	checkpointOp              // for a Checkpoint
-	syncOp                    // nothing is reduced: part of a Sync
+	customOp      = 255 - iota // a function of the caller
+	minLocOp                   // for a MinLoc
+	maxLocOp                   // for a MaxLoc
+	countsOp                   // nothing is reduced: part of an AllToAllV
+	compressedOp               // nothing is reduced: part of an AllReduceCompressed
+	splitOp                    // nothing is reduced: part of a Split, Dup or Sub
+	reconfigureOp              // nothing is reduced: part of a Reconfigure
+	syncOp                     // nothing is reduced: part of a Sync
 )
 
 // opaque is the type in the fingerprint of elements that are only moved. Their
@@ -246,8 +246,8 @@ func (c *Comm) timeout(t *task) time.Duration {
 	switch {
 	case t.Kind == plan.Barrier:
 		return c.node.barrierTimeout
-	case t.Op == checkpointOp:
-		return c.node.checkpointTimeout
+	case t.Op == reconfigureOp:
+		return c.node.reconfigureTimeout
 	}
 	return c.node.collectiveTimeout
 }

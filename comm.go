@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -46,29 +46,29 @@ type Comm struct {
 type nodeState struct {
 	node     *Node         // nil for Local
 	hasState atomic.Bool   // this node has the state of the world, for Sync
-	calls    trace.Log     // the calls of functions
+	calls    recorder.Log  // the calls of functions
 	factory  *comm.Factory // builds communicators
 
-	collectiveTimeout time.Duration // 0 is none
-	barrierTimeout    time.Duration
-	checkpointTimeout time.Duration
-	deterministic     bool
-	bucketBytes       int
-	compressedMax     int // 0 is none
+	collectiveTimeout  time.Duration // 0 is none
+	barrierTimeout     time.Duration
+	reconfigureTimeout time.Duration
+	deterministic      bool
+	bucketBytes        int
+	compressedMax      int // 0 is none
 }
 
 // newNodeState makes the state of a node that is in no view yet.
 func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error) {
 	f, err := comm.NewFactory(comm.Config{
 		Mesh: m, Network: net, Algorithms: cfg.Algorithms, Memory: cfg.Memory,
-		CallTimeout: max(0, cfg.CallTimeout), CallsInFlight: cfg.CallsInFlight,
+		CallTimeout: max(0, cfg.CallTimeout), CallsInFlight: cfg.MaxConcurrentCalls,
 		Errors: translator{cfg.Log}, Log: cfg.Log,
 	})
 	return &nodeState{
 		factory:           f,
 		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
-		checkpointTimeout: max(0, cfg.CheckpointTimeout),
-		deterministic:     cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMax),
+		reconfigureTimeout: max(0, cfg.ReconfigureTimeout),
+		deterministic:      cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes),
 	}, err
 }
 
@@ -96,8 +96,9 @@ func (c *Comm) Size() int { return c.impl.Size() }
 // Epoch is the number of the view that the communicator belongs to.
 func (c *Comm) Epoch() uint64 { return c.impl.Epoch() }
 
-// Stopped is closed when no operation may begin any more; Err says why.
-func (c *Comm) Stopped() <-chan struct{} { return c.impl.Stopped() }
+// Done returns a channel that is closed when the communicator has ended: operations fail
+// from then on with the error of [Comm.Err].
+func (c *Comm) Done() <-chan struct{} { return c.impl.Stopped() }
 
 // Transport names the connection of this rank to all others: "mem" within
 // a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or

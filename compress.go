@@ -27,7 +27,7 @@ type Float interface {
 //
 // Elements of other types are converted to float32 before compression, and the result
 // back. On each rank the call takes memory for the encodings of all ranks, of
-// Compressor.MaxBytes each. If this exceeds Config.CompressedMax on a rank, it is an
+// Compressor.MaxBytes each. If this exceeds Config.CompressedMaxBytes on a rank, it is an
 // ErrTooLarge before any of it is allocated there.
 //
 // All ranks get a CompressError if a rank differs from rank 0 in the length or type
@@ -183,7 +183,7 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 func (c *Comm) fitsAll(room int) error {
 	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, elementsMax-1); room > limit/n {
 		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
-			ErrTooLarge, n, room, limit, variable("CompressedMax"))
+			ErrTooLarge, n, room, limit, variable("CompressedMaxBytes"))
 	}
 	return nil
 }

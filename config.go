@@ -129,10 +129,10 @@ type Config struct {
 	// MiB by default, at most 512 GiB. All ranks need the same. NEXAR_BUCKET_BYTES.
 	BucketBytes int `env:"NEXAR_BUCKET_BYTES" default:"4194304" min:"0" max:"549755813888"`
 
-	// CompressedMax is how much memory, in bytes, the encodings of all ranks may
+	// CompressedMaxBytes is how much memory, in bytes, the encodings of all ranks may
 	// take in an AllReduceCompressed: 4 GiB by default, at most 512 GiB, less than
 	// 0 without limit but that. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
-	CompressedMax int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
+	CompressedMaxBytes int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
 
 	// LargeMessageBytes is the length, in bytes, from which on an AllReduce is large and
 	// prefers a ring with segments: 8 MiB by default, at most 512 GiB. It has no effect yet: the
@@ -156,11 +156,11 @@ type Config struct {
 	// default, less than 0 for ever. NEXAR_RPC_TIMEOUT_SECS.
 	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS" default:"30s"`
 
-	// CallsInFlight is how many Calls this node has under way to each rank of a
+	// MaxConcurrentCalls is how many Calls this node has under way to each rank of a
 	// communicator, and takes of each: 1,024 by default, at most 262,144. Their
 	// arguments have at most 1 GiB together, whatever their number is. All nodes
 	// need the same. NEXAR_RPC_IN_FLIGHT.
-	CallsInFlight int `env:"NEXAR_RPC_IN_FLIGHT" default:"1024" min:"0" max:"262144"`
+	MaxConcurrentCalls int `env:"NEXAR_RPC_IN_FLIGHT" default:"1024" min:"0" max:"262144"`
 
 	// # Failures
 
@@ -185,7 +185,7 @@ type Config struct {
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
 	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
-	// the stacks of its goroutines, its Record is written to standard error. It is
+	// the stacks of its goroutines, its Trace is written to standard error. It is
 	// not for a program that handles SIGQUIT itself. The default is off.
 	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
 	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
@@ -208,17 +208,17 @@ type Config struct {
 	// NEXAR_ELASTIC_MAX_WORLD_SIZE.
 	ElasticMax int `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" min:"0"`
 
-	// CheckpointTimeout is how long nodes wait for each other in Node.Checkpoint,
+	// ReconfigureTimeout is how long nodes wait for each other in Node.Reconfigure,
 	// at which others may join and leave: 60 seconds by default, less than 0 for
 	// ever. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
-	CheckpointTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"60s"`
+	ReconfigureTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"60s"`
 
 	// Spare has Join wait, for as long as its context allows, until the node can
 	// replace one that has gone from a world that had all its nodes. The default is
 	// off. NEXAR_SPARE=1.
 	Spare bool `env:"NEXAR_SPARE"`
 
-	// LeaveOnTerm has a node that has called Checkpoint leave at the next one when
+	// LeaveOnTerm has a node that has called Reconfigure leave at the next one when
 	// the process gets a SIGTERM, in place of ending at once; a second one ends it.
 	// The default is off. NEXAR_LEAVE_ON_SIGTERM=1, which nexar run --elastic sets.
 	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
@@ -401,8 +401,8 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if cfg, vars, err = settings.Read[Config](os.Environ(), fields...); err != nil {
 		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if vars[variable("CompressedMax")] != "" && cfg.CompressedMax == 0 {
-		cfg.CompressedMax = -1
+	if vars[variable("CompressedMaxBytes")] != "" && cfg.CompressedMaxBytes == 0 {
+		cfg.CompressedMaxBytes = -1
 	}
 	if cfg.Recovery == "auto" {
 		cfg.Recovery = Automatic
@@ -432,13 +432,13 @@ const (
 // logVariable makes a Logger.
 const logVariable = envPrefix + "LOG"
 
-// UnknownEnv finds the variables of an environment, as os.Environ has it, that
+// CheckEnviron finds the variables of an environment, as os.Environ has it, that
 // begin with NEXAR_ and mean nothing to this package or its commands: most
 // likely they are misspelt. Join logs them as warnings.
-func UnknownEnv(environ []string) []Problem {
+func CheckEnviron(environ []string) []Problem {
 	var list []Problem
 	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
-		list = append(list, Problem{What: "unknown variable " + wire.Escape(u.Name), Mend: u.Mend})
+		list = append(list, Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Mend})
 	}
 	return list
 }

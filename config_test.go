@@ -206,9 +206,9 @@ func TestConfigSpecialValues(t *testing.T) {
 		field       func(Config) any
 		want        any
 	}{
-		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "0", func(c Config) any { return c.CompressedMax }, -1},
-		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "-1", func(c Config) any { return c.CompressedMax }, -1},
-		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "", func(c Config) any { return c.CompressedMax }, 0},
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "0", func(c Config) any { return c.CompressedMaxBytes }, -1},
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "-1", func(c Config) any { return c.CompressedMaxBytes }, -1},
+		{"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "", func(c Config) any { return c.CompressedMaxBytes }, 0},
 		{"NEXAR_RECOVERY_POLICY", "auto", func(c Config) any { return c.Recovery }, Automatic},
 		{"NEXAR_RECOVERY_POLICY", "automatic", func(c Config) any { return c.Recovery }, Automatic},
 		{"NEXAR_RECOVERY_POLICY", "abort", func(c Config) any { return c.Recovery }, Abort},
@@ -260,7 +260,7 @@ func TestLocalTakesWhatItNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	comms[0].Close()
-	for _, cfg := range []Config{{Memory: "lots"}, {BucketBytes: -1}, {CallsInFlight: -1}, {Algorithms: []string{"ring"}}} {
+	for _, cfg := range []Config{{Memory: "lots"}, {BucketBytes: -1}, {MaxConcurrentCalls: -1}, {Algorithms: []string{"ring"}}} {
 		if _, err := Local(t.Context(), 1, cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: error %v, want %v", cfg, err, ErrConfig)
 		}
@@ -281,10 +281,10 @@ func TestConfigDefaults(t *testing.T) {
 	cfg.Log = nil
 	want := Config{
 		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full",
-		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMax: 4 << 30,
-		CallTimeout: 30 * time.Second, CallsInFlight: 1024,
+		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
+		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
-		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ElasticMin: 1, CheckpointTimeout: time.Minute,
+		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ElasticMin: 1, ReconfigureTimeout: time.Minute,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)
@@ -358,10 +358,10 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{Memory: "lots"}, `NEXAR_MEMORY="lots": not one of training, inference`},
 		{Config{Token: "two words"}, "NEXAR_CLUSTER_TOKEN: "},
 		{Config{Transports: []string{"udp"}}, `NEXAR_TRANSPORTS="udp": "udp" is not one of shm, tcp, quic`},
-		{Config{CallsInFlight: 1 << 19}, "NEXAR_RPC_IN_FLIGHT=524288: not from 0 to 262144"},
+		{Config{MaxConcurrentCalls: 1 << 19}, "NEXAR_RPC_IN_FLIGHT=524288: not from 0 to 262144"},
 		{Config{BucketBytes: -1}, "NEXAR_BUCKET_BYTES=-1: not from 0 to 549755813888"},
 		{Config{BucketBytes: math.MaxInt}, "NEXAR_BUCKET_BYTES=9223372036854775807: not from 0 to 549755813888"},
-		{Config{CompressedMax: math.MaxInt}, "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES=9223372036854775807: more than 549755813888"},
+		{Config{CompressedMaxBytes: math.MaxInt}, "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES=9223372036854775807: more than 549755813888"},
 		{Config{LargeMessageBytes: math.MaxInt}, "NEXAR_LARGE_MSG_BYTES=9223372036854775807: not from 0 to 549755813888"},
 		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},

@@ -15,7 +15,7 @@ import (
 )
 
 // A DeviceComm is a communicator for vectors on a device, such as an accelerator:
-// see [Comm.On]. Its methods are functions of this package, for regions of buffers
+// see [Comm.WithStream]. Its methods are functions of this package, for regions of buffers
 // in place of slices, with the type of the elements in place of a type parameter. A
 // region has a whole number of elements; its rows may divide elements.
 //
@@ -63,9 +63,9 @@ type DeviceComm struct {
 	stream device.Stream
 }
 
-// On is the communicator for vectors on the device of a stream. It costs
-// nothing; the stream stays the caller's.
-func (c *Comm) On(s device.Stream) DeviceComm { return DeviceComm{c, s} }
+// WithStream returns the communicator for vectors on the device of a stream. It allocates
+// nothing, and the stream still belongs to the caller.
+func (c *Comm) WithStream(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
 // Broadcast is Broadcast of this package.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
@@ -268,7 +268,7 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	if err := d.comm.Err(); err != nil {
 		return err
 	}
-	until, stop := engine.Until(ctx, d.comm.Stopped(), d.comm.Err)
+	until, stop := engine.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
 	err := staging.Load(until, operands...)
 	if err == nil {

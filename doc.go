@@ -26,7 +26,7 @@
 // all ranks have called them, and StartAllReduceBuckets may wait for the first of many
 // buckets. Collectives that do not reduce take elements of any type without pointers.
 // Names that end in V are for blocks of different lengths. AllReduceBuckets is for many
-// short vectors, AllReduceCompressed for slow networks, and [Comm.On] for vectors on an
+// short vectors, AllReduceCompressed for slow networks, and [Comm.WithStream] for vectors on an
 // accelerator. [Comm.Split] makes communicators of some of the ranks, [Comm.Call] calls
 // a function of another rank, and [Config] has the settings.
 //

@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
-// Epochs yields the communicator of the world, and after each change of the world
-// the one that takes its place:
+// Epochs yields the communicator of the world, and after each change of the world the
+// communicator that replaces it:
 //
 //	for comm, err := range node.Epochs(ctx) {
 //		if err != nil {
@@ -29,34 +29,32 @@ import (
 //			break
 //		}
 //		if comm.Err() == nil {
-//			return err // It has nothing to do with the others.
+//			return err // An error of train itself: the world has not changed.
 //		}
-//		log.Print(err) // rank 2 has failed, say; go on with those that are left
+//		log.Print(err) // For example, rank 2 has failed; continue without it.
 //	}
 //
-// When a node has failed or left, the seed decides the next view: a set of nodes
-// that all have links to each other. They keep their order, so that the ranks stay
-// contiguous. Operations on the old communicator end with a [PeerError] or
-// [RevokedError]. They may have been completed on some ranks and not on others, so
-// the ranks have to agree where to continue, as by an AllReduce with Min of their
-// steps. The old communicator, and those split from it, cannot be used any more.
-// Epochs closes the former at the next iteration of the loop.
+// When a node has failed or left, the seed decides the next view: a set of nodes that are
+// all connected to each other. They keep their order, so ranks stay contiguous. Operations
+// on the old communicator fail with a [PeerError] or a [RevokedError]. They may have
+// completed on some ranks only, so the ranks must agree where to continue, for example by
+// an [AllReduce] with [Min] of their steps. The old communicator and those split from it
+// cannot be used any more; Epochs closes the former at the next iteration.
 //
-// An iteration that ends while nothing has changed waits for a change. The loop
-// ends with an error if ctx ends or the node is closed. It ends with [ErrNoQuorum]
-// if a node has failed and there is no next view within Config.RecoveryTimeout, as
-// without a seed, and if the others continue without this node: they have lost it,
-// or it has not started the next iteration within that time. Then the program may
-// close the node and join again: see [ErrNoQuorum].
+// An iteration that ends while nothing has changed waits for a change. The loop ends with
+// an error when ctx ends or the node is closed. It ends with [ErrNoQuorum] if a node has
+// failed and there is no next view within [Config].RecoveryTimeout, for example because
+// the seed is gone, or if the others continue without this node: they have lost the
+// connection to it, or it has not started the next iteration within that time. The program
+// may then close the node and join again; see [ErrNoQuorum].
 //
-// The communicator may also end by a [MismatchError], or by a call that was cancelled
-// or took too long, here or elsewhere. Since an undetected failure may be the
-// reason, Epochs waits for a view, for Config.HeartbeatTimeout and a second more,
-// before it returns this error. With Config.Recovery Abort or Manual a failure ends
-// the loop with the PeerError; with Manual, Comm.Exclude then makes a communicator
-// of the other ranks.
+// A communicator can also end by a [MismatchError], or by a call that was cancelled or
+// timed out on some rank. An undetected failure may be the cause, so Epochs waits for a
+// next view, for Config.HeartbeatTimeout and a second, before it returns that error. With
+// Config.Recovery Abort or Manual a failure ends the loop with the PeerError; with Manual,
+// [Comm.Exclude] makes a communicator of the remaining ranks.
 //
-// Only one goroutine at a time follows the epochs of a node.
+// Only one goroutine at a time may range over the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
 		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
@@ -90,11 +88,10 @@ func epochError(ctx context.Context, err error) error {
 	return err
 }
 
-// Checkpoint lets nodes join and leave the world. All ranks of the world call it at
-// the same point of their work, as they call a collective, such as after each step.
-// It reports whether the world is about to change, with the same result on all
-// ranks: because a node wants to leave, or others want to join. Then the loop over
-// Epochs has to start its next iteration, which gets the communicator of the next
+// Reconfigure lets nodes join and leave the world. All ranks of the world call it at the
+// same point of the program, as they call a collective, for example after each step. It
+// returns true on all ranks if a node wants to leave or others want to join. Then the
+// iteration of [Node.Epochs] has to end; the next one gets the communicator of the next
 // view:
 //
 //	for comm, err := range node.Epochs(ctx) {
@@ -102,23 +99,23 @@ func epochError(ctx context.Context, err error) error {
 //			return err
 //		}
 //		done, err := train(ctx, node, comm, &state)
-//		if done || err != nil && comm.Err() == nil { // Err: a failure of another node
+//		if done || err != nil && comm.Err() == nil { // Err: another node has failed
 //			return err
 //		}
 //	}
 //
-// Here train begins with Sync. It returns false when Checkpoint reports a change,
-// even after the last step, since a node that joins has to learn the state, and it
-// returns any error.
+// Here train begins with [Sync]. It returns false when Reconfigure reports a change, also
+// after the last step, because nodes that join need the state.
 //
-// A node that has called Leave is not in the next view: its loop ends. All others
-// keep their order, and nodes that join have the next ranks.
+// Reconfigure saves nothing: it is not a checkpoint of the program. A node that has called
+// [Node.Leave] is not in the next view, and its loop ends. The others keep their order, and
+// nodes that join get the ranks after them.
 //
-// If nothing changes, Checkpoint costs an all-reduce of a byte. Ranks wait at most
-// Config.CheckpointTimeout for others, which are then named in a TimeoutError. When
-// the world changes, ranks that do not start the next iteration within that time
-// are removed. Without a seed, nothing changes.
-func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
+// If nothing changes, Reconfigure costs an all-reduce of one byte. Ranks wait for each
+// other for at most Config.ReconfigureTimeout, after which a [TimeoutError] names the late
+// ones. When the world changes, ranks that do not start the next iteration within that
+// time are removed. Without a seed nothing changes.
+func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
 	leaves := n.leaving.Load() && !n.node.Session.Gone()
@@ -127,7 +124,7 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 		flag[0] = 1
 	}
 	t := new(task).allReduce(c, elementsOf(flag), Max)
-	t.label, t.Op = checkpointName, checkpointOp
+	t.label, t.Op = reconfigureName, reconfigureOp
 	if err := c.run(ctx, t); err != nil || flag[0] == 0 {
 		return false, err
 	}
@@ -140,20 +137,20 @@ func (n *Node) Checkpoint(ctx context.Context) (changed bool, err error) {
 // has.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
-		n.node.Session.Rest(c.Epoch(), n.leaves, c.node.checkpointTimeout)
+		n.node.Session.Rest(c.Epoch(), n.leaves, c.node.reconfigureTimeout)
 	}
 }
 
-// checkpointName is the name of Checkpoint in errors.
-const checkpointName = "checkpoint"
+// reconfigureName is the name of Reconfigure in errors.
+const reconfigureName = "reconfigure"
 
-// Leave leaves the world at the next Checkpoint, which does not disturb the other
-// ranks, and waits until this node's loop over Epochs has ended. Close the node
-// then. If ctx ends before that, the node is still in the world, and leaves at a
-// later Checkpoint. Close alone leaves at once, also while the others need the node.
+// Leave leaves the world at the next [Node.Reconfigure], which does not disturb the other
+// ranks, and returns when the loop of this node over [Node.Epochs] has ended. Close the
+// node then. If ctx ends earlier, the node is still in the world, and leaves at a later
+// Reconfigure. [Node.Close] leaves at once, even if the others need the node.
 //
-// Without a seed the error is ErrNoQuorum. If the node is closed meanwhile it is
-// ErrClosed.
+// Without a seed the error is [ErrNoQuorum], and [ErrClosed] if the node is closed
+// meanwhile.
 func (n *Node) Leave(ctx context.Context) error {
 	n.leaving.Store(true)
 	var err error
@@ -166,8 +163,8 @@ func (n *Node) Leave(ctx context.Context) error {
 		case <-n.left:
 		case <-n.closed:
 			err = ErrClosed
-		case <-time.After(leftTimeout): // for the loop over Epochs to hear of it
-			err = fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; Close leaves at once", ErrNoQuorum)
+		case <-time.After(leftTimeout):
+			err = fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; call Close to leave at once", ErrNoQuorum)
 		}
 	case <-ctx.Done():
 		err = cancelled(ctx)
@@ -180,47 +177,46 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 }
 
-// leftTimeout limits the time from the end of a node's session, as after it has
-// left, to the end of its loop over Epochs.
+// leftTimeout bounds the time from the end of the session with the seed to the end of the
+// loop over Epochs.
 const leftTimeout = time.Second
 
-// A RecoveryEvent describes how the world has changed with the epoch of a
-// communicator, compared with the previous communicator of this node.
-type RecoveryEvent struct {
+// A WorldChange describes the difference between the world of a communicator and that of
+// the previous epoch of this node.
+type WorldChange struct {
 	Epoch         uint64
 	OldSize, Size int
-	// OldRank is the previous rank of this node, and Rank its present one. For a node
-	// that has joined OldRank is -1, and OldSize 0.
+	// OldRank is the previous rank of this node, and Rank the present one. If the node
+	// has just joined, OldRank is -1 and OldSize is 0.
 	OldRank, Rank int
-	// Gone are the old ranks of nodes that have failed or left, and Joined the new
-	// ranks of nodes that have joined. The others keep their order, which gives their
-	// ranks.
-	Gone, Joined []int
+	// Removed are the old ranks of nodes that have failed or left, and Joined the new
+	// ranks of nodes that have joined. The other nodes keep their order.
+	Removed, Joined []int
 }
 
-// Recovery describes how the world has changed with this communicator. For one made
-// by Split, Dup or Sub it describes the change of the whole world.
-func (c *Comm) Recovery() RecoveryEvent {
+// Change describes how the world has changed with the epoch of this communicator. For one
+// made by [Comm.Split], [Comm.Dup] or [Comm.Sub] it describes the whole world.
+func (c *Comm) Change() WorldChange {
 	before, now := c.impl.View.Before, c.impl.View.View
-	e := RecoveryEvent{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
+	e := WorldChange{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
 	self := c.impl.View.Mesh().Self()
 	e.Rank, _ = now.Rank(self)
 	if rank, was := before.Rank(self); was {
 		e.OldRank = rank
 	}
-	e.Gone, e.Joined = before.Without(now), now.Without(before)
+	e.Removed, e.Joined = before.Without(now), now.Without(before)
 	return e
 }
 
-// FailureWatch yields each failure of another node of the world that this node
-// learns of, from the beginning on. The PeerError is that of operations that need
-// the failed node, with the rank that it had. A node that leaves has not failed,
-// unless its goodbye does not reach all others: see PeerError. FailureWatch is for
-// programs that log or count failures; Epochs is for those that continue after one.
+// Failures yields each failure of another node of the world that this node learns of, from
+// the beginning. The [PeerError] is that of operations that need the failed node, with the
+// rank that it had. A node that leaves has not failed, unless its goodbye does not reach
+// all others. Failures is for programs that log or count failures; [Node.Epochs] is for
+// programs that continue after one.
 //
-// The loop ends with an error if ctx ends, and without one when the node has left or
-// is closed.
-func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
+// The loop ends with an error when ctx ends, and without one when this node has left or is
+// closed.
+func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 	return func(yield func(*PeerError, error) bool) {
 		for seen := 0; ; {
 			list, more := n.node.Failures(seen)
@@ -237,21 +233,21 @@ func (n *Node) FailureWatch(ctx context.Context) iter.Seq2[*PeerError, error] {
 			case <-n.closed:
 				return
 			case <-ctx.Done():
-				yield(nil, opError("failure watch", cancelled(ctx)))
+				yield(nil, opError("failures", cancelled(ctx)))
 				return
 			}
 		}
 	}
 }
 
-// Exclude makes the communicator of the world without some ranks, and without ranks
-// that have failed or left meanwhile. A program with Config.Recovery Manual calls it
-// when a rank has failed: all remaining ranks call it, on their communicator of the
-// world, with the same ranks. Excluded ranks that live are removed from the world.
+// Exclude makes the communicator of the world without the given ranks, and without ranks
+// that have failed or left meanwhile. It is for programs with Config.Recovery [Manual]: when
+// a rank has failed, all remaining ranks call Exclude on their communicator of the world,
+// with the same ranks. Excluded ranks that are alive are removed from the world.
 //
-// The old communicator is closed, and Node.World is the new one. If there is none
-// within Config.RecoveryTimeout, the error is ErrNoQuorum. The seed is told before
-// Exclude waits, so a cancelled call excludes the ranks, too.
+// The old communicator is closed, and [Node.World] returns the new one. If there is none
+// within Config.RecoveryTimeout, the error is [ErrNoQuorum]. Exclude informs the seed before
+// it waits, so a cancelled call may exclude the ranks as well.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
@@ -268,28 +264,28 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	})
 }
 
-// Include makes the communicator of the world with all nodes that want to join it,
-// as at a Checkpoint, and without nodes that have failed or left meanwhile. All ranks
-// call it, on their communicator of the world, which is closed. If no node wants to
-// join, the new one has the same ranks. After a cancelled call the old communicator
-// cannot be used any more: call Include again.
+// Include makes the communicator of the world with all nodes that wait to join it, as
+// [Node.Reconfigure] does, and without nodes that have failed or left meanwhile. All ranks
+// call it on their communicator of the world, which is closed. If no node waits, the new
+// communicator has the same ranks. After a cancelled call the old communicator cannot be
+// used any more; call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
 		n.leaves = false
 		n.follower.Quiesce(c.Epoch())
 		n.reportQuiesced(c)
-		return n.follower.Without(ctx, c.impl, nil, 0) // The seed sees to it that others come.
+		return n.follower.Without(ctx, c.impl, nil, 0) // The seed invites the nodes that wait.
 	})
 }
 
-// rebuild makes the next communicator of the world of a node.
+// rebuild replaces the communicator of the world by the next one.
 func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm.Comm, error)) (*Comm, error) {
 	n := c.node.node
 	switch {
 	case n == nil:
-		return nil, opError(op, errors.New("a world that Local has made stays as it is: no seed keeps it"))
+		return nil, opError(op, errors.New("the world of Local cannot change: it has no seed"))
 	case n.World() != c:
-		return nil, opError(op, fmt.Errorf("%w: this is not the communicator of the world, which Node.World is", ErrClosed))
+		return nil, opError(op, fmt.Errorf("%w: call it on the communicator of the world, Node.World()", ErrClosed))
 	}
 	world, err := next(n)
 	if err != nil {
@@ -299,25 +295,23 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	return n.World(), nil
 }
 
-// Sync replaces the state of all ranks by that of the first rank that has the
-// current one. A node with which the world has formed has it, and so has every node
-// after a Sync. Call Sync after a change of the world, when Epochs has yielded a
-// communicator: nodes that have joined, and nodes that a failure has interrupted at
-// another step, then continue from the same state.
+// Sync copies the state of the first rank that has the current one to all ranks. The nodes
+// with which the world has formed have it, and every node after a Sync. Call Sync after each
+// change of the world, when [Node.Epochs] has yielded a communicator: then nodes that have
+// joined, and nodes that a failure has interrupted at different steps, continue from the
+// same state.
 //
 // State has the same type on all ranks, which is one of these:
 //
-//   - a slice of numbers, or of structs without pointers, of the same length
-//     everywhere;
-//   - a pointer to such a slice, which gets the length that it has on that rank;
+//   - a slice of numbers, or of structs without pointers, of the same length everywhere;
+//   - a pointer to such a slice, which gets the length of the source;
 //   - a pointer to a number, or to an array or struct without pointers;
-//   - an encoding.BinaryMarshaler that is an encoding.BinaryUnmarshaler as well.
+//   - an [encoding.BinaryMarshaler] that is also an [encoding.BinaryUnmarshaler].
 //
-// All ranks call Sync as they call a collective. If it fails, each rank has either its
-// old state or all of the new one, except after an error of its BinaryUnmarshaler. To
-// that end Sync needs as much memory again as the state. If all ranks that had the
-// state have gone, the error is ErrNoState: starting again from the beginning is up to
-// the program.
+// All ranks call Sync as they call a collective. If it fails, each rank has its old state
+// or all of the new one, except after an error of its BinaryUnmarshaler; Sync needs as much
+// memory again as the state for that. If no rank has the state any more, the error is
+// [ErrNoState], and the program has to start from the beginning.
 func Sync(ctx context.Context, c *Comm, state any) error {
 	s, isMarshaler := state.(marshaler)
 	r, isRegion := kernel.RegionOf(state)
@@ -339,7 +333,7 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 	return err
 }
 
-// stateRoot finds the first rank that has the state.
+// stateRoot returns the first rank that has the state.
 func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	first := []int64{int64(c.Size())}
 	if c.node.hasState.Load() {
@@ -365,7 +359,7 @@ type marshaler interface {
 	encoding.BinaryUnmarshaler
 }
 
-// sync broadcasts memory of the same size.
+// sync broadcasts memory that has the same size on all ranks.
 func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
 	t := new(task).broadcast(c, elements{at: unsafe.SliceData(mem), n: len(mem), of: element{opaque, 1}}, root)
 	t.label = syncName
@@ -387,7 +381,7 @@ func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error
 	return b, c.sync(ctx, b, root)
 }
 
-// syncRegion broadcasts memory. A rank replaces its own when all of it has arrived.
+// syncRegion broadcasts memory. A rank replaces its own once all of it has arrived.
 func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err error) {
 	b := r.Bytes()
 	switch {
@@ -405,8 +399,8 @@ func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err e
 	return opError(syncName, r.Set(b))
 }
 
-// syncMarshaled broadcasts the encoding of a state. All ranks learn that the root
-// could not encode it.
+// syncMarshaled broadcasts the encoding of a state. If the root cannot encode it, all ranks
+// return an error.
 func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (err error) {
 	var b []byte
 	var bad error

@@ -25,11 +25,11 @@ func TestUnknownEnv(t *testing.T) {
 		"NEXAR_RECOVERY":          "did you mean NEXAR_RECOVERY_POLICY?",
 		"NEXAR_MIN_WORLD_SIZE":    "did you mean NEXAR_ELASTIC_MIN_WORLD_SIZE?",
 	} {
-		got := UnknownEnv([]string{"PATH=/bin", name + "=x", "NEXAR_EMPTY=", "=C:=x"})
+		got := CheckEnviron([]string{"PATH=/bin", name + "=x", "NEXAR_EMPTY=", "=C:=x"})
 		switch {
 		case want == "" && len(got) > 0:
 			t.Errorf("%s: %v, want nothing", name, got)
-		case want != "" && (len(got) != 1 || got[0].What != "unknown variable "+name || got[0].Mend != want || got[0].Fatal):
+		case want != "" && (len(got) != 1 || got[0].Text != "unknown variable "+name || got[0].Fix != want || got[0].Fatal):
 			t.Errorf("%s: %v, want %q", name, got, want)
 		}
 	}
@@ -38,12 +38,12 @@ func TestUnknownEnv(t *testing.T) {
 // Every variable of Config is known, and is found if a letter of it is missing.
 func TestUnknownEnvKnowsAll(t *testing.T) {
 	for name := range fields() {
-		if got := UnknownEnv([]string{name + "=x"}); len(got) > 0 {
+		if got := CheckEnviron([]string{name + "=x"}); len(got) > 0 {
 			t.Errorf("%s: %v", name, got)
 		}
 		misspelt := name[:len(name)-2] + name[len(name)-1:]
-		got := UnknownEnv([]string{misspelt + "=x"})
-		if want := "did you mean " + name + "?"; len(got) != 1 || got[0].Mend != want {
+		got := CheckEnviron([]string{misspelt + "=x"})
+		if want := "did you mean " + name + "?"; len(got) != 1 || got[0].Fix != want {
 			t.Errorf("%s: %v, want %q", misspelt, got, want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestJoinWarnsOfUnknownEnv(t *testing.T) {
 	if _, err := Join(t.Context(), cfg); err == nil {
 		t.Error("there is no seed, but Join has found one")
 	}
-	if !strings.Contains(log.String(), `level=WARN msg="unknown variable NEXAR_SEED" mend="did you mean NEXAR_SEEDS?"`) {
+	if !strings.Contains(log.String(), `level=WARN msg="unknown variable NEXAR_SEED" fix="did you mean NEXAR_SEEDS?"`) {
 		t.Errorf("the log does not warn of NEXAR_SEED: %s", log.String())
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // Conditions that errors of this package report. Test for them with
@@ -29,7 +29,7 @@ var (
 	// a partitioned network at most one part continues; nodes of the others get this
 	// error within Config.RecoveryTimeout. This node is in no world any more, but its
 	// program can join again, as a new node: when the partition has ended, a seed with
-	// SeedConfig.Elastic admits it at the next Checkpoint of the others.
+	// SeedConfig.Elastic admits it at the next Reconfigure of the others.
 	//
 	//	for {
 	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach
@@ -113,7 +113,7 @@ func (e *PeerError) Is(target error) bool { return target == ErrPeerFailed }
 // communicator, and its parameters.
 type Call struct {
 	Op     string // "all_reduce"
-	Number uint64
+	Seq    uint64 // sequence number in the communicator, from 1; 0: no collective
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank, or of all blocks together if their lengths differ
 	Counts uint32 // a digest of the lengths of blocks
@@ -125,15 +125,14 @@ type Call struct {
 
 // String is the call as messages have it: "all_reduce #7 (1024 × float32, sum)".
 func (c Call) String() string {
-	if c.Number == 0 {
+	if c.Seq == 0 {
 		return "no collective"
 	}
-	ranks := ""
 	if c.Ranks != nil {
-		ranks = fmt.Sprintf("ranks %v", c.Ranks)
+		return fmt.Sprintf("%s #%d (ranks %v)", c.Op, c.Seq, c.Ranks)
 	}
-	o := Operation{Op: c.Op, Number: c.Number, Type: c.Type, Length: c.Length, Reduce: c.Reduce, Root: c.Root}
-	return trace.Collective(&o, ranks)
+	o := trace.Operation{Op: c.Op, Seq: c.Seq, Type: c.Type, Length: c.Length, Reduce: c.Reduce, Root: c.Root}
+	return o.Call()
 }
 
 // A MismatchError says that two ranks made different calls as their n-th
@@ -241,11 +240,11 @@ type LateRank struct {
 	Rank int
 	Node NodeID
 	Addr string // where the node is
-	// Heard reports that the rank has answered; otherwise its calls are unknown. Mute
-	// reports that it has not answered a later question.
-	Heard, Mute bool
-	Call        Call // the last collective that it has called
-	Active      bool // it was still in that
+	// Answered reports that the rank has answered a query; otherwise its calls are
+	// unknown. Unresponsive reports that it has not answered a later one.
+	Answered, Unresponsive bool
+	Call                   Call // the last collective that it has called
+	Active                 bool // it was still in that
 	// For is the time since the begin of Call, or since its end if it has ended, when
 	// the operation timed out; 0 if unknown. Silent is the time since its last
 	// answer.
@@ -254,14 +253,14 @@ type LateRank struct {
 
 // String describes the rank: "rank 2 (in all_reduce #7 (…) for 31s)".
 func (l LateRank) String() string {
-	where := engine.Waiting{Known: l.Heard, Active: l.Active, Mute: l.Mute, For: l.For, Silent: l.Silent}
+	where := engine.Waiting{Known: l.Answered, Active: l.Active, Mute: l.Unresponsive, For: l.For, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 
 func (e *TimeoutError) Error() string {
 	what := fmt.Sprintf("timed out after %v", e.After)
-	if e.Call.Number > 0 {
-		what = fmt.Sprintf("#%d %s", e.Call.Number, what)
+	if e.Call.Seq > 0 {
+		what = fmt.Sprintf("#%d %s", e.Call.Seq, what)
 	}
 	who := make([]string, len(e.Late))
 	for i, l := range e.Late {

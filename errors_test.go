@@ -174,7 +174,7 @@ func TestTimeoutError(t *testing.T) {
 			return fmt.Errorf("%w, want a TimeoutError for rank 2", err)
 		case late.Late[0].Node != NodeID(c.impl.Nodes[2].ID) || late.Late[0].Addr != c.impl.Nodes[2].Addrs[0]:
 			return fmt.Errorf("%+v, want node %v", late.Late[0], c.impl.Nodes[2])
-		case !late.Late[0].Heard || late.Late[0].Active || late.Late[0].Call.Op != "all_reduce" || late.Late[0].Call.Number != 1:
+		case !late.Late[0].Answered || late.Late[0].Active || late.Late[0].Call.Op != "all_reduce" || late.Late[0].Call.Seq != 1:
 			return fmt.Errorf("%+v, want that it has last called all_reduce #1", late.Late[0])
 		}
 		err = c.Err()
@@ -186,16 +186,16 @@ func TestTimeoutError(t *testing.T) {
 }
 
 func TestLateRank(t *testing.T) {
-	call := Call{Op: "barrier", Number: 4, Root: -1}
+	call := Call{Op: "barrier", Seq: 4, Root: -1}
 	for want, l := range map[string]LateRank{
 		"rank 1 (not heard of)":                                     {Rank: 1},
-		"rank 2 (last called barrier #4)":                           {Rank: 2, Heard: true, Call: call},
-		"rank 3 (in barrier #4)":                                    {Rank: 3, Heard: true, Active: true, Call: call},
-		"rank 3 (in barrier #4 for 31s)":                            {Rank: 3, Heard: true, Active: true, Call: call, For: 31*time.Second + 40*time.Millisecond, Silent: time.Second},
-		"rank 2 (last called barrier #4, which ended 1.3s ago)":     {Rank: 2, Heard: true, Call: call, For: 1310 * time.Millisecond},
-		"rank 3 (in barrier #4 for 2m1s, and not heard of for 29s)": {Rank: 3, Heard: true, Active: true, Call: call, For: 121 * time.Second, Silent: 29 * time.Second},
-		"rank 4 (last called no collective)":                        {Rank: 4, Heard: true},
-		"rank 5 (in gather #1 (3 × int8, root 2))":                  {Rank: 5, Heard: true, Active: true, Call: Call{Op: "gather", Number: 1, Type: "int8", Length: 3, Root: 2}},
+		"rank 2 (last called barrier #4)":                           {Rank: 2, Answered: true, Call: call},
+		"rank 3 (in barrier #4)":                                    {Rank: 3, Answered: true, Active: true, Call: call},
+		"rank 3 (in barrier #4 for 31s)":                            {Rank: 3, Answered: true, Active: true, Call: call, For: 31*time.Second + 40*time.Millisecond, Silent: time.Second},
+		"rank 2 (last called barrier #4, which ended 1.3s ago)":     {Rank: 2, Answered: true, Call: call, For: 1310 * time.Millisecond},
+		"rank 3 (in barrier #4 for 2m1s, and not heard of for 29s)": {Rank: 3, Answered: true, Active: true, Call: call, For: 121 * time.Second, Silent: 29 * time.Second},
+		"rank 4 (last called no collective)":                        {Rank: 4, Answered: true},
+		"rank 5 (in gather #1 (3 × int8, root 2))":                  {Rank: 5, Answered: true, Active: true, Call: Call{Op: "gather", Seq: 1, Type: "int8", Length: 3, Root: 2}},
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

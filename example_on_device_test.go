@@ -14,7 +14,7 @@ import (
 
 // Rank 0 has its gradient on a device, and rank 1 in a slice. They take part in
 // the same collective.
-func ExampleComm_On() {
+func ExampleComm_WithStream() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 2, nexar.Config{})
 	if err != nil {
@@ -44,7 +44,7 @@ func ExampleComm_On() {
 
 	// Work that the stream has by now, such as what computes the gradient, is
 	// done before.
-	err = comms[0].On(stream).AllReduce(ctx, device.Float32, device.Whole(gradient), nexar.Sum)
+	err = comms[0].WithStream(stream).AllReduce(ctx, device.Float32, device.Whole(gradient), nexar.Sum)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func ExampleDeviceComm_Send() {
 	column := func(i int) device.Region {
 		return device.Region{Buffer: matrix, Offset: i * 4, Bytes: 4, Rows: 3, Stride: row}
 	}
-	c := comms[0].On(stream)
+	c := comms[0].WithStream(stream)
 	if err := c.Send(ctx, device.Float32, 0, tag, column(0)); err != nil {
 		log.Fatal(err)
 	}

@@ -52,8 +52,8 @@ func TestForeignTextOfVariables(t *testing.T) {
 	if refused < 100 {
 		t.Errorf("%d values were refused: the test reaches less than it should", refused)
 	}
-	for _, p := range nexar.UnknownEnv([]string{"NEXAR_" + hostile + "=1"}) {
-		checkPrintable(t, "UnknownEnv", p.What+p.Mend)
+	for _, p := range nexar.CheckEnviron([]string{"NEXAR_" + hostile + "=1"}) {
+		checkPrintable(t, "CheckEnviron", p.Text+p.Fix)
 	}
 	// Fields that the program sets come into the same errors.
 	for _, cfg := range []nexar.Config{

@@ -62,10 +62,10 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,
-		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMax: cfg.CompressedMax,
-		CallTimeout: cfg.CallTimeout, CallsInFlight: cfg.CallsInFlight,
-	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMax",
-		"CallTimeout", "CallsInFlight")
+		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
+		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls,
+	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
+		"CallTimeout", "MaxConcurrentCalls")
 }
 
 // localWorld returns a network of n nodes in the memory of this process.

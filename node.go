@@ -17,9 +17,9 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testhook"
-	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -53,10 +53,10 @@ type Node struct {
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
 	hints := ""
-	for _, p := range UnknownEnv(os.Environ()) {
-		hints += fmt.Sprintf(" (%s: %s)", p.What, p.Mend)
+	for _, p := range CheckEnviron(os.Environ()) {
+		hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
 		if err == nil {
-			cfg.Log.Warn(p.What, "mend", p.Mend)
+			cfg.Log.Warn(p.Text, "fix", p.Fix)
 		}
 	}
 	if err == nil && len(cfg.Seeds) == 0 {
@@ -115,7 +115,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	quit := func() {}
 	if cfg.DumpOnQuit {
-		quit = trace.OnQuit(func() { n.Record().WriteTo(os.Stderr) })
+		quit = recorder.OnQuit(func() { n.Trace().WriteTo(os.Stderr) })
 	}
 	n.close = sync.OnceValue(func() error {
 		defer quit()
@@ -187,36 +187,35 @@ func (cfg *Config) request() (client.Request, error) {
 	return r, nil
 }
 
-// A Peer is another node of the world, and the way in which this one reaches
-// it.
+// A Peer is another node of the world, with the transports that connect it to this one.
 type Peer struct {
 	Rank int
 	Node NodeID
-	// Addr is where it is: "host:port", or its identity if it is reached
-	// through shared memory.
+	// Addr is the address of the peer, "host:port", or its NodeID if shared memory
+	// connects it.
 	Addr string
-	// Path is the transport that connects the two: "shm", "quic", TCP as "tcp+tls"
-	// or "tcp", or one of Config.Factories. Bulk is the one that carries payloads:
-	// the same, or TCP beside QUIC.
-	Path, Bulk string
-	// Encrypted says that all that they send to each other is encrypted and
-	// authenticated. Shared memory is not: it does not leave the host.
+	// Transport is "shm", "quic", "tcp+tls", "tcp" or the name of one of
+	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
+	// QUIC.
+	Transport, BulkTransport string
+	// Encrypted reports whether all data between the nodes is encrypted and
+	// authenticated. Data in shared memory, which does not leave the host, is not.
 	Encrypted bool
-	// Why is the reason for people, such as "same host", or why a better way
-	// is not taken. It is the node with the higher rank that chooses.
-	Why string
+	// Reason says for people why this transport was chosen, such as "same host", or why
+	// a faster one was not. The node with the higher rank chooses.
+	Reason string
 }
 
-// Peers says how all other nodes of the world are reached, in the order of their
-// ranks. It stays the same as long as the world does.
+// Peers returns the other nodes of the world, by rank. The result is the same until the
+// world changes; see [Node.Epochs].
 func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
-			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Path: i.Link, Bulk: i.Bulk, Encrypted: i.Encrypted, Why: i.Why,
+			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Link, BulkTransport: i.Bulk, Encrypted: i.Encrypted, Reason: i.Why,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Lacks) > 0 {
-			p.Why = strings.Join(append(slices.Clone(n.node.Lacks), p.Why), "; ")
+			p.Reason = strings.Join(append(slices.Clone(n.node.Lacks), p.Reason), "; ")
 		}
 		peers = append(peers, p)
 	}

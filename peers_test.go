@@ -57,11 +57,11 @@ func TestPeers(t *testing.T) {
 					t.Fatalf("rank %d has %d peers", i, len(peers))
 				}
 				p := peers[0]
-				if p.Rank != 1-i || p.Node != nodes[1-i].ID() || p.Path != test.path || p.Bulk != test.bulk || p.Encrypted != test.encrypted || p.Addr == "" {
+				if p.Rank != 1-i || p.Node != nodes[1-i].ID() || p.Transport != test.path || p.BulkTransport != test.bulk || p.Encrypted != test.encrypted || p.Addr == "" {
 					t.Errorf("rank %d: got %+v, want %s, %s, %v", i, p, test.path, test.bulk, test.encrypted)
 				}
-				if i == 1 && !strings.Contains(p.Why, test.why) {
-					t.Errorf("got %q, want %q", p.Why, test.why)
+				if i == 1 && !strings.Contains(p.Reason, test.why) {
+					t.Errorf("got %q, want %q", p.Reason, test.why)
 				}
 				if w := n.World(); w.Transport() != test.common || w.Encrypted() != test.encrypted {
 					t.Errorf("rank %d: the world is over %s, encrypted: %v", i, w.Transport(), w.Encrypted())

@@ -35,7 +35,7 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // being sent, not at all: they may still be read.
 //
 // Calls overtake each other: a slow function, or long arguments, delay no other.
-// A rank has at most Config.CallsInFlight under way to each other, with at most 1
+// A rank has at most Config.MaxConcurrentCalls under way to each other, with at most 1
 // GiB of arguments together; further ones wait for their turn. Arguments and
 // result have at most 1 GiB each.
 //
@@ -169,7 +169,7 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 			e.Err = cancelled(ctx)
 		}
 		if waited := known.Turn.String(); waited != "" {
-			e.Err = fmt.Errorf("%w: %s (%s=%d)", e.Err, waited, variable("CallsInFlight"), known.Turn.Max)
+			e.Err = fmt.Errorf("%w: %s (%s=%d)", e.Err, waited, variable("MaxConcurrentCalls"), known.Turn.Max)
 		}
 	case *rpc.UnknownError:
 		e.Err = ErrUnknownFunction

@@ -98,7 +98,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	rank := slices.Index(ranks, c.impl.Ranks[c.impl.Rank])
 	// If this communicator ends meanwhile, some rank may not build the new one.
-	making, stop := engine.Until(ctx, c.Stopped(), c.Err)
+	making, stop := engine.Until(ctx, c.Done(), c.Err)
 	defer stop()
 	child, err := c.impl.View.New(making, id, ranks, rank)
 	if p, ok := err.(*PeerError); ok {
@@ -132,7 +132,7 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 		return err
 	}
 	call := func(rank int) Call {
-		k := Call{Op: splitName, Number: number, Root: -1}
+		k := Call{Op: splitName, Seq: number, Root: -1}
 		if told := all[n*rank:][:n]; told[0] >= 0 {
 			k.Op, k.Ranks = subName, slices.Clip(told[1:][:min(told[0], c.Size())])
 		}

@@ -9,31 +9,23 @@ import (
 	"github.com/nexar-go/nexar/internal/inspect"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/trace"
 )
 
-// A ClusterStatus is the state of all nodes of a cluster: that of its world, and
-// the Record of each node, or the reason for its absence. WriteTo writes a table for
-// people, with the ranks that are late and those that they delay; encoding/json is for
-// programs. Text from nodes is escaped, so that it cannot control a terminal.
-type (
-	ClusterStatus = trace.Cluster
-	NodeStatus    = trace.ClusterNode
-)
-
-// AskStatus asks a seed of cfg for the state of all nodes of its cluster. This process
-// needs the token of the cluster, as a node does, but does not join. AskStatus uses
-// Seeds, Token, Transports, Factories and Log of cfg; the first three default to those
-// of the environment.
+// QueryCluster asks a seed of cfg for the state of all nodes of its cluster, with a
+// snapshot of the recent operations of each. This process needs the token of the cluster
+// but does not join. QueryCluster uses Seeds, Token, Transports, Factories and Log of cfg;
+// the first three default to the environment.
 //
-// Nodes that do not answer the seed within 2 seconds are named. AskStatus itself takes
-// 20 seconds at the most, and fails at once if there is no seed.
-func AskStatus(ctx context.Context, cfg Config) (ClusterStatus, error) {
-	s, err := askStatus(ctx, cfg)
-	return s, opError("status", err)
+// A node that does not answer the seed within 2 seconds has no snapshot. QueryCluster
+// returns within 20 seconds, and fails at once if no seed is configured.
+func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
+	s, err := queryCluster(ctx, cfg)
+	return s, opError("query cluster", err)
 }
 
-func askStatus(ctx context.Context, cfg Config) (s ClusterStatus, err error) {
+func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) {
 	cfg, err = Config{
 		Seeds: cfg.Seeds, Token: cfg.Token, Log: cfg.Log, Transports: cfg.Transports, Factories: cfg.Factories,
 	}.fill("Seeds", "Token", "Transports")
@@ -54,54 +46,39 @@ func askStatus(ctx context.Context, cfg Config) (s ClusterStatus, err error) {
 	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log)
 }
 
-// status is the encoded Record for the seed, or nil before the node has joined.
+// status returns the encoded trace for the seed, or nil before the node has joined.
 func (n *Node) status() []byte {
 	if n.World() == nil {
 		return nil
 	}
-	return trace.Encode(n.Record())
+	return recorder.Encode(n.Trace())
 }
 
-// A Record is the recent history of a node: its last few hundred collectives,
-// messages and calls of functions, and up to as many in progress. String and WriteTo
-// write it as a table for people; encoding/json is for programs.
-//
-// An Operation in it has the call, its communicator and algorithm (Plan), its start
-// and duration, its outcome (End, empty while it is in progress), its progress
-// (Round, Bytes) and, unless it has succeeded, the ranks that it waits for. Ranks are
-// always those of the world.
-//
-// A RecordLink is the link to another rank, with the bytes that went over its data and
-// bulk lanes, both ways.
-type (
-	Record     = trace.Snapshot
-	Operation  = trace.Operation
-	RecordLink = trace.Link
-)
+// Trace returns the recent operations of this node, on all its communicators. It may be
+// called at any time, also while operations are running, which it hardly delays, and after
+// [Node.Close].
+func (n *Node) Trace() trace.Snapshot { return n.World().Trace() }
 
-// Record returns the recent history of this node. It may be called at any time, also
-// while operations run, which it hardly delays, and after Close.
-func (n *Node) Record() Record { return n.World().Record() }
-
-// Record is that of the node of this rank: of all its communicators.
-func (c *Comm) Record() Record {
+// Trace returns the recent operations of the node of this rank, on all its communicators,
+// as [Node.Trace] does.
+func (c *Comm) Trace() trace.Snapshot {
 	view, mesh := c.impl.View.View, c.impl.View.Mesh()
 	rank, _ := view.Rank(mesh.Self())
 	self := view.Nodes[rank]
 	list := append(operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
-	return Record{
+	return trace.Snapshot{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
-		Time: time.Now(), Operations: trace.Last(list, trace.Length), Links: mesh.Traffic(view),
+		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view),
 	}
 }
 
 // operations converts traces of the engine to the names of this package.
-func operations(traces []engine.Trace) []Operation {
-	list := make([]Operation, len(traces))
+func operations(traces []engine.Trace) []trace.Operation {
+	list := make([]trace.Operation, len(traces))
 	for i, t := range traces {
 		o := &list[i]
 		*o = t.Operation
-		if o.Number == 0 {
+		if o.Seq == 0 {
 			if t.Call.Count > 0 {
 				o.Type, o.Length = typeName(t.Call.Type), int(t.Call.Count)/max(1, kernel.Type(t.Call.Type).Size())
 			}
@@ -113,23 +90,46 @@ func operations(traces []engine.Trace) []Operation {
 	return list
 }
 
-// A Report describes the machine as far as nexar uses it. A Problem describes a
-// fault of it, a remedy, and whether nexar cannot work because of it.
-type (
-	Report  = inspect.Report
-	Problem = inspect.Problem
-)
+// A Diagnosis describes what this machine offers to a node; see [Diagnose].
+type Diagnosis struct {
+	Listen     string   // address at which a node would listen
+	UDP        bool     // a UDP socket is available; without it nodes use TCP alone
+	Advertised []string // addresses that other nodes would dial
+	Transports []string // that work here
 
-// Inspect opens a socket as Join would with these settings, and reports on the
-// machine. An error is about a malformed setting.
-func Inspect(cfg Config) (Report, error) {
+	ReadBuffer, WriteBuffer int  // of the UDP socket, in bytes
+	WantedBuffer            int  // recommended size of both, in bytes
+	GSO                     bool // the kernel segments large sends
+	Watched                 bool // peers notice at once when the process ends
+
+	Problems []Problem
+}
+
+// A Problem is a fault of a machine or of its environment.
+type Problem struct {
+	Text  string
+	Fix   string // what to do about it
+	Fatal bool   // nodes cannot work
+}
+
+// Diagnose opens the sockets that [Join] would open with cfg, reports what it finds, and
+// closes them. An error is about a malformed setting.
+func Diagnose(cfg Config) (Diagnosis, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
-		return Report{}, opError("inspect", err)
+		return Diagnosis{}, opError("diagnose", err)
 	}
 	use, err := cfg.transports()
 	if err != nil {
-		return Report{}, opError("inspect", err)
+		return Diagnosis{}, opError("diagnose", err)
 	}
-	return inspect.Machine(cfg.Listen, cfg.Advertise, use.Names), nil
+	r := inspect.Machine(cfg.Listen, cfg.Advertise, use.Names)
+	d := Diagnosis{
+		Listen: r.Listen, UDP: r.UDP, Advertised: r.Advertised, Transports: r.Transports,
+		ReadBuffer: r.ReadBuffer, WriteBuffer: r.WriteBuffer, WantedBuffer: r.WantedBuffer, GSO: r.GSO, Watched: r.Watched,
+	}
+	for _, p := range r.Problems {
+		d.Problems = append(d.Problems, Problem{Text: p.What, Fix: p.Mend, Fatal: p.Fatal})
+	}
+	return d, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/trace"
 )
 
 // statusWorld makes a world of two nodes, whose seed is asked where they are.
@@ -32,9 +34,9 @@ func statusWorld(t *testing.T) (cfg Config, nodes []*Node) {
 	return cfg, nodes
 }
 
-func mustStatus(t *testing.T, cfg Config) ClusterStatus {
+func mustStatus(t *testing.T, cfg Config) trace.Cluster {
 	t.Helper()
-	s, err := AskStatus(t.Context(), cfg)
+	s, err := QueryCluster(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +70,8 @@ func TestStatusNamesWhoIsLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s ClusterStatus
-	if err := json.Unmarshal(b, &s); err != nil || len(s.Nodes) != 2 || s.Nodes[1].Node != nodes[1].ID().String() || s.Nodes[0].Record.Operations[0].Op != "all_reduce" {
+	var s trace.Cluster
+	if err := json.Unmarshal(b, &s); err != nil || len(s.Nodes) != 2 || s.Nodes[1].Node != nodes[1].ID().String() || s.Nodes[0].Snapshot.Operations[0].Op != "all_reduce" {
 		t.Errorf("read %+v, %v", s, err)
 	}
 }
@@ -82,12 +84,12 @@ func TestStatusErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{wrong, nil, "status: seed " + cfg.Seeds[0] + " refused this node: wrong cluster token"},
+		{wrong, nil, "query cluster: seed " + cfg.Seeds[0] + " refused this node: wrong cluster token"},
 		{Config{Token: cfg.Token}, ErrConfig, "no seed: set NEXAR_SEEDS"},
 		{Config{Seeds: []string{"nowhere"}}, ErrConfig, "nowhere"},
 		{Config{Seeds: []string{"127.0.0.1:1"}, Token: cfg.Token}, nil, "no seed could be reached"},
 	} {
-		_, err := AskStatus(t.Context(), test.cfg)
+		_, err := QueryCluster(t.Context(), test.cfg)
 		if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("error %v, want one that says %q", err, test.text)
 		}

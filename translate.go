@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/selector"
-	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -120,7 +120,7 @@ func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c
 
 // Report implements comm.Errors.
 func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
-	trace.Report(t.log, engine.Outcome(err), t.Translate(c, err), operations(last))
+	recorder.Report(t.log, engine.Outcome(err), t.Translate(c, err), operations(last))
 }
 
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
@@ -155,7 +155,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.impl.Nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Heard: w.Known, Active: w.Active, Mute: w.Mute, For: w.For, Silent: w.Silent}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Mute, For: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}
@@ -169,7 +169,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 // their number.
 func describe(c wire.Call) Call {
 	kind := plan.Collective(c.Kind)
-	d := Call{Op: nameOf(kind, "collective", c.Kind), Number: c.Seq, Root: -1}
+	d := Call{Op: nameOf(kind, "collective", c.Kind), Seq: c.Seq, Root: -1}
 	length, digest, uneven := c.Elements()
 	d.Length = int(length)
 	switch {
@@ -195,8 +195,8 @@ func describe(c wire.Call) Call {
 		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
 	case syncOp:
 		d.Op, d.Type, d.Length = syncName, "", 0
-	case checkpointOp:
-		d.Op, d.Type, d.Length = checkpointName, "", 0
+	case reconfigureOp:
+		d.Op, d.Type, d.Length = reconfigureName, "", 0
 	case compressedOp:
 		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
 	default:

@@ -56,7 +56,7 @@ ALGORITHMS
   operation at how many sizes the choice was within ` + fmt.Sprintf("%.0f", 100*(bench.NearBest-1)) + ` % of the fastest, and
   where it was worst. That a choice was bad is no error. "op=algorithm", for one
   in memory, or "op=algorithm/channels", for one over links, in NEXAR_ALGORITHMS
-  or nexar.Comm.Pin has it taken always.
+  or nexar.Comm.SetAlgorithms has it taken always.
 
 JSON has one object on each line with the fields op, ranks, bytes, transport,
 encrypted, iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong. Bandwidths

@@ -18,7 +18,7 @@ its environment:
                        shows what it was in and whom it waited for
   NEXAR_LEAVE_ON_SIGTERM
                        1 with --elastic, unless it is set: a process that calls
-                       Node.Checkpoint leaves there after a SIGTERM
+                       Node.Reconfigure leaves there after a SIGTERM
 
 With --peers and --world, each nexar run is one of the seeds of a cluster of
 several hosts, three or five, so that none has to be started and fewer than half
@@ -42,7 +42,7 @@ With --elastic the others go on when a process fails after the world has
 formed, and more may join: run prints the command for that. Such a world has
 --min nodes at least, without which it waits, and --max at most; in a larger
 cluster the seed is told so, with flags of the same names. This is for programs
-that follow Node.Epochs, and for joining also call Node.Checkpoint, as
+that follow Node.Epochs, and for joining also call Node.Reconfigure, as
 examples/elastic does.
 
 PROCESSES THAT THE PROGRAM STARTS

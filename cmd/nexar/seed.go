@@ -256,8 +256,8 @@ func signalStatus(sig os.Signal) int {
 
 // warnOfEnv tells of variables that are misspelt.
 func warnOfEnv(w io.Writer, title string) {
-	for _, p := range nexar.UnknownEnv(os.Environ()) {
-		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.What, p.Mend)
+	for _, p := range nexar.CheckEnviron(os.Environ()) {
+		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.Text, p.Fix)
 	}
 }
 

@@ -13,7 +13,7 @@ Nodes reach the seed by UDP, and a TCP connection to the same port lets them
 notice its end: let both through your firewall.
 
 With --elastic, nodes may join the world after it has formed: they are in it
-after the next checkpoint of the others (Node.Checkpoint), as long as there are
+after the next checkpoint of the others (Node.Reconfigure), as long as there are
 no more than --max. If nodes fail and fewer than --min are left, these wait for
 others. Spares (NEXAR_SPARE=1) may join any world, and replace nodes that have
 gone.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A statusFlags is what nexar status is told.
@@ -45,14 +46,14 @@ Below it stands who is late: a rank that others wait for, be it through others,
 and that itself waits for nobody; and which ranks have called different
 operations, or wait for each other in a circle. If a rank waits for data that
 another one has sent and that has not arrived, the link is named in place of a
-circle, with the bytes sent and received. Nodes of which there is no
-record come last, with the reason: such as one that does not answer the seed
+circle, with the bytes sent and received. Nodes without a
+snapshot come last, with the reason: such as one that does not answer the seed
 within 2 seconds, as its process was stopped, or its host is gone.
 
 JSON is one object: formed, epoch (0 as long as nodes are missing), world (nodes
 with which the world forms), joined, waiting (nodes that wait for a place), time,
-and nodes. Each has rank (-1: none), node, name, addr, and either record, as
-Node.Record has it, or missing, which says why there is none. With --watch there
+and nodes. Each has rank (-1: none), node, name, addr, and either snapshot, as
+Node.Trace has it, or missing, which says why there is none. With --watch there
 is an object a line.
 
 EXIT STATUS
@@ -81,7 +82,7 @@ func newStatus(s streams) *cobra.Command {
 
   Ranks that have been in something for more than a minute:
     nexar status --json | jq '.nodes[]
-      | select(.record.operations[]? | .end == null and .seconds > 60) | .rank'`,
+      | select(.snapshot.operations[]? | .outcome == null and .seconds > 60) | .rank'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
@@ -133,7 +134,7 @@ func (f *statusFlags) run(ctx context.Context, w io.Writer) error {
 		cfg.Seeds = strings.Split(f.seed, ",")
 	}
 	for {
-		status, err := nexar.AskStatus(ctx, cfg)
+		status, err := nexar.QueryCluster(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ func (f *statusFlags) run(ctx context.Context, w io.Writer) error {
 	}
 }
 
-func (f *statusFlags) write(w io.Writer, status nexar.ClusterStatus) error {
+func (f *statusFlags) write(w io.Writer, status trace.Cluster) error {
 	if f.json {
 		out := json.NewEncoder(w)
 		if f.watch == 0 {

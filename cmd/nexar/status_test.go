@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A stopAfter keeps what is written, and ends a context with the n-th line that has
@@ -55,7 +56,7 @@ func TestStatusWatch(t *testing.T) {
 				t.Errorf("it says %d times what it should say twice:\n%s", got, w)
 			}
 			for line := range strings.Lines(w.String()) {
-				var status nexar.ClusterStatus
+				var status trace.Cluster
 				if err := json.Unmarshal([]byte(line), &status); test.json && (err != nil || status.World != 2) {
 					t.Errorf("a line is %q (%v)", line, err)
 				}

@@ -101,7 +101,7 @@ func (j *job) learn(ctx context.Context, node *nexar.Node, c *nexar.Comm) error 
 			return err
 		}
 		j.steps++
-		if changed, err := node.Checkpoint(ctx); err != nil {
+		if changed, err := node.Reconfigure(ctx); err != nil {
 			return err
 		} else if changed {
 			return errChanges

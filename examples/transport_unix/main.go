@@ -65,7 +65,7 @@ func node(ctx context.Context, dir string) error {
 	if err := nexar.AllReduce(ctx, n.World(), sum, nexar.Sum); err != nil {
 		return err
 	}
-	path := n.Peers()[0].Path
+	path := n.Peers()[0].Transport
 	fmt.Printf("rank %d of %d: sum %v over %s\n", n.World().Rank(), n.World().Size(), sum[len(sum)-1], path)
 	return n.World().Barrier(ctx)
 }

@@ -1,118 +1,234 @@
 package arch
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"go/ast"
-	"path"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// checkAPI finds exported declarations of public packages that mention types of
-// internal packages: users could not name these. An alias makes a type public.
-func checkAPI(tr *tree) (problems []string) {
-	for _, f := range tr.files {
-		if f.test || f.ast.Name.Name == "main" || f.dir != "." && slices.ContainsFunc([]string{"internal", "cmd", "tools", "test", "bench", "examples"},
-			func(top string) bool { return f.dir == top || strings.HasPrefix(f.dir, top+"/") }) {
+// isInternal reports whether users of the module cannot import a package.
+func isInternal(path string) bool {
+	return strings.HasPrefix(path, module+"/") && slices.Contains(strings.Split(path, "/"), "internal")
+}
+
+// isPublic reports whether users of the module import a package.
+func isPublic(path string) bool {
+	rest, inModule := strings.CutPrefix(path, module)
+	top, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	return inModule && !isInternal(path) && !slices.Contains([]string{"cmd", "tools", "test", "bench", "examples"}, top)
+}
+
+// leaks finds exported declarations of a public package whose types mention types of
+// internal packages, directly or by an alias: users could not name these.
+func leaks(pkg *types.Package) (problems []string) {
+	scope := pkg.Scope()
+	for _, name := range scope.Names() {
+		obj := scope.Lookup(name)
+		if !obj.Exported() {
 			continue
 		}
-		for _, d := range f.ast.Decls {
-			for name, leaked := range f.leaked(d) {
-				problems = append(problems, fmt.Sprintf("%s: the exported %s mentions %s, which users cannot import", tr.at(d), name, leaked))
-			}
+		w := apiWalk{pkg: pkg, seen: make(map[types.Type]bool)}
+		if t, ok := obj.(*types.TypeName); ok {
+			w.declared(t)
+		} else {
+			w.visit(obj.Type())
+		}
+		slices.Sort(w.found)
+		for _, leaked := range slices.Compact(w.found) {
+			problems = append(problems, fmt.Sprintf("%s.%s mentions %s, which users cannot import", pkg.Path(), name, leaked))
 		}
 	}
 	return problems
 }
 
-// leaked maps exported names of a declaration to an internal type in them.
-func (f *file) leaked(d ast.Decl) map[string]string {
-	found := make(map[string]string)
-	note := func(name string, n ast.Node) {
-		if sel := f.internal(n); sel != "" && ast.IsExported(name) {
-			found[name] = sel
+// An apiWalk visits the types that a user of a package can reach from one declaration.
+type apiWalk struct {
+	pkg   *types.Package
+	seen  map[types.Type]bool
+	found []string
+}
+
+// declared visits the definition of a type and its exported methods.
+func (w *apiWalk) declared(t *types.TypeName) {
+	if a, ok := t.Type().(*types.Alias); ok {
+		w.visit(a.Rhs())
+		return
+	}
+	w.named(t.Type().(*types.Named))
+}
+
+func (w *apiWalk) named(n *types.Named) {
+	if w.seen[n] {
+		return
+	}
+	w.seen[n] = true
+	for i := range n.TypeParams().Len() {
+		w.visit(n.TypeParams().At(i).Constraint())
+	}
+	w.visit(n.Underlying())
+	for i := range n.NumMethods() {
+		if m := n.Method(i); m.Exported() {
+			w.visit(m.Type())
 		}
 	}
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		if d.Recv == nil || ast.IsExported(receiver(d)) {
-			note(d.Name.Name, d.Type)
+}
+
+// reference visits a use of a type that has a name.
+func (w *apiWalk) reference(obj *types.TypeName, args *types.TypeList) {
+	for i := range args.Len() {
+		w.visit(args.At(i))
+	}
+	switch {
+	case obj.Pkg() == nil:
+	case isInternal(obj.Pkg().Path()):
+		w.found = append(w.found, obj.Pkg().Name()+"."+obj.Name())
+	case obj.Pkg() == w.pkg && !obj.Exported(): // An exported one is visited by itself.
+		w.declared(obj)
+	}
+}
+
+func (w *apiWalk) visit(t types.Type) {
+	switch t := t.(type) {
+	case *types.Alias:
+		w.reference(t.Obj(), t.TypeArgs())
+	case *types.Named:
+		w.reference(t.Obj(), t.TypeArgs())
+	case interface{ Elem() types.Type }: // pointer, slice, array, channel, map
+		if m, ok := t.(*types.Map); ok {
+			w.visit(m.Key())
 		}
-	case *ast.GenDecl:
-		for _, s := range d.Specs {
-			switch s := s.(type) {
-			case *ast.TypeSpec:
-				if !s.Assign.IsValid() {
-					note(s.Name.Name, s.Type)
-				}
-			case *ast.ValueSpec:
-				if s.Type != nil {
-					note(s.Names[0].Name, s.Type)
-				}
+		w.visit(t.Elem())
+	case *types.Struct:
+		for f := range t.Fields() {
+			if f.Exported() {
+				w.visit(f.Type())
 			}
+		}
+	case *types.Interface:
+		for m := range t.ExplicitMethods() {
+			if m.Exported() {
+				w.visit(m.Type())
+			}
+		}
+		for e := range t.EmbeddedTypes() {
+			w.visit(e)
+		}
+	case *types.Union:
+		for term := range t.Terms() {
+			w.visit(term.Type())
+		}
+	case *types.Signature:
+		for i := range t.TypeParams().Len() {
+			w.visit(t.TypeParams().At(i).Constraint())
+		}
+		for v := range t.Params().Variables() {
+			w.visit(v.Type())
+		}
+		for v := range t.Results().Variables() {
+			w.visit(v.Type())
 		}
 	}
-	return found
 }
 
-// receiver is the name of the type of a method.
-func receiver(d *ast.FuncDecl) (name string) {
-	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && name == "" {
-			name = id.Name
+// publicPackages type-checks the public packages of the module.
+func publicPackages(t *testing.T) (list []*types.Package) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "./...")
+	cmd.Dir = rootDir(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, stderr.String())
+	}
+	exports := make(map[string]string)
+	var public []string
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct{ ImportPath, Export string }
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
-	return name
-}
-
-// internal is the first type of an internal package in the exported part of a node.
-// Fields that are not exported do not count.
-func (f *file) internal(n ast.Node) (found string) {
-	ast.Inspect(n, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.StructType:
-			for _, field := range n.Fields.List {
-				if len(field.Names) == 0 || slices.ContainsFunc(field.Names, func(id *ast.Ident) bool { return id.IsExported() }) {
-					found = max(found, f.internal(field.Type))
-				}
-			}
-			return false
-		case *ast.SelectorExpr:
-			if id, ok := n.X.(*ast.Ident); ok && f.importsInternal(id.Name) {
-				found = id.Name + "." + n.Sel.Name
-			}
+		exports[p.ImportPath] = p.Export
+		if isPublic(p.ImportPath) {
+			public = append(public, p.ImportPath)
 		}
-		return found == ""
-	})
-	return found
+	}
+	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, path := range public {
+		pkg, err := from.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, pkg)
+	}
+	return list
 }
 
-// importsInternal reports whether a file knows an internal package by a name.
-func (f *file) importsInternal(name string) bool {
-	return slices.ContainsFunc(f.imports, func(imp string) bool {
-		return strings.HasPrefix(imp, module+"/internal/") && path.Base(imp) == name
-	})
+// No exported declaration of a public package mentions a type of an internal package.
+func TestAPI(t *testing.T) {
+	list := publicPackages(t)
+	if len(list) < 12 {
+		t.Fatalf("%d public packages are found, want at least 12", len(list))
+	}
+	for _, pkg := range list {
+		report(t, leaks(pkg))
+	}
 }
 
-func TestAPI(t *testing.T) { report(t, checkAPI(load(t))) }
+// sources imports packages from their source text, by path.
+type sources map[string]string
+
+func (s sources) Import(path string) (*types.Package, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, s[path], 0)
+	if err != nil {
+		return nil, err
+	}
+	return (&types.Config{Importer: s}).Check(path, fset, []*ast.File{f}, nil)
+}
 
 func TestAPIFinds(t *testing.T) {
-	const head = `import "github.com/nexar-go/nexar/internal/wire"; `
-	expect(t, checkAPI(parse(t, map[string]string{
-		"a.go":                "package nexar; " + head + `func F(c wire.Call) {}`,
-		"b.go":                "package nexar; " + head + `type T struct{ c wire.Call; N int }; func (t T) m(c wire.Call) {}`,
-		"c.go":                "package nexar; " + head + `type Call = wire.Call`,
-		"d.go":                "package nexar; " + head + `type U struct{ C []wire.Call }`,
-		"device/a.go":         "package device; " + head + `func (t *T) M() *wire.Call { return nil }`,
-		"device/b.go":         "package device; " + head + `func (t *t) M() *wire.Call { return nil }`,
-		"internal/comm/a.go":  "package comm; " + head + `func F(c wire.Call) {}`,
-		"transport/x/a.go":    "package x; " + head + `var V wire.Call`,
-		"cmd/nexar/a.go":      "package main; " + head + `func F(c wire.Call) {}`,
-		"compress/a_test.go":  "package compress; " + head + `func F(c wire.Call) {}`,
-		"nexartest/plain.go":  `package nexartest; func F() {}`,
-		"compress/generic.go": "package compress; " + head + `func G[T wire.Call]() {}`,
-	})),
-		"a.go:1: the exported F mentions wire.Call", "generic.go:1: the exported G", "d.go:1: the exported U", "device/a.go:1: the exported M", "the exported V")
+	const root = module + "/api"
+	for decl, want := range map[string]string{
+		`func F(c wire.Call) {}`: "F mentions wire.Call",
+		`func F() (map[string][]*wire.Call, error) { return nil, nil }`: "F mentions wire.Call",
+		`type Call = wire.Call`:                                           "Call mentions wire.Call",
+		`type Calls = []wire.Call`:                                        "Calls mentions wire.Call",
+		`type T struct{ C [2]wire.Call }`:                                 "T mentions wire.Call",
+		`type T struct{ c wire.Call; N int }; func (T) m(wire.Call) {}`:   "",
+		`type T struct{}; func (*T) M(f func(wire.Call)) {}`:              "T mentions wire.Call",
+		`type t struct{}; func (t) M() chan wire.Call { return nil }`:     "",
+		`type t struct{ C wire.Call }; func F() (x t) { return x }`:       "F mentions wire.Call",
+		`type t = wire.Call; func F(t) {}`:                                "F mentions wire.Call",
+		`type I interface{ M(wire.Call); m(wire.Call) }`:                  "I mentions wire.Call",
+		`func F[T wire.Num](T) {}`:                                        "F mentions wire.Num",
+		`type G[T any] struct{ X T }; var V G[wire.Call]`:                 "V mentions wire.Call",
+		`var V wire.Call`:                                                 "V mentions wire.Call",
+		`const C = wire.C; var v wire.Call; type T int; var V T = T(v.N)`: "",
+	} {
+		pkg, err := sources{
+			module + "/internal/wire": `package wire; type Call struct{ N int }; type Num interface{ ~int }; const C = 1`,
+			root:                      `package api; import "` + module + `/internal/wire"; type _ wire.Call; ` + decl,
+		}.Import(root)
+		if err != nil {
+			t.Errorf("%s: %v", decl, err)
+			continue
+		}
+		if got := strings.Join(leaks(pkg), "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: found %q, want %q", decl, got, want)
+		}
+	}
 }

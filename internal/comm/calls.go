@@ -7,14 +7,14 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rpc"
-	"github.com/nexar-go/nexar/internal/trace"
 )
 
 // record has the operations of a new communicator recorded.
 func (c *Comm) record(vote *engine.Comm) {
-	vote.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Use: "setup"}, nil)
-	c.Engine.Record(&trace.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
+	vote.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
+	c.Engine.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
 		c.View.errors.Report(c, err, last)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/poll"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -49,7 +49,7 @@ type Comm struct {
 	watchers  []Watcher
 	unsettled int // ends whose effects are being carried out
 
-	about *trace.Comm // nil if the operations are not recorded
+	about *recorder.Comm // nil if the operations are not recorded
 	onEnd func(err error, last []Trace)
 }
 

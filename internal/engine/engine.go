@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -55,10 +55,10 @@ type Engine struct {
 	closed map[uint64]bool      // the last comms that were closed
 
 	closedIDs []uint64 // of closed, in order
-	archive   trace.Ring[Trace]
+	archive   recorder.Ring[Trace]
 	isClosed  bool
 
-	clock *trace.Clock
+	clock *recorder.Clock
 
 	active atomic.Int64  // collectives that run
 	begun  atomic.Uint64 // operations, ever
@@ -79,7 +79,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[*link.Link]int),
 		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: trace.NewClock(),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: recorder.NewClock(),
 	}
 	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
 	return e

@@ -8,8 +8,9 @@ import (
 
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A Trace is an operation as it is recorded. Call has, of a collective, what it is
@@ -27,7 +28,7 @@ const timedEvery = 64
 // is. If ended is not nil it is called when no operation may begin any more, unless this
 // rank has closed it, with the reason and the operations as they were, on a goroutine of
 // its own. A nil as ends the record.
-func (c *Comm) Record(as *trace.Comm, ended func(err error, last []Trace)) {
+func (c *Comm) Record(as *recorder.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.about, c.onEnd = as, ended
@@ -56,11 +57,11 @@ const archived = 32
 // them.
 func (c *Comm) lastTraces() (list []Trace) {
 	c.mu.Lock()
-	if c.about != nil && c.about.Use == "" {
+	if c.about != nil && c.about.Purpose == "" {
 		list = c.tracesLocked()
 	}
 	c.mu.Unlock()
-	slices.SortStableFunc(list, func(a, b Trace) int { return a.Began.Compare(b.Began) })
+	slices.SortStableFunc(list, func(a, b Trace) int { return a.Start.Compare(b.Start) })
 	return list[max(0, len(list)-archived):]
 }
 
@@ -145,9 +146,9 @@ func (c *Comm) tracesLocked() (list []Trace) {
 		func(r *p2p.Record) { list = append(list, c.messageTrace(r)) },
 		func(r *p2p.Record, moved int) {
 			t := c.messageTrace(r)
-			t.End, t.Took, t.Bytes = "", time.Duration(now-r.Begun), int64(moved)
+			t.Outcome, t.Duration, t.Bytes = "", time.Duration(now-r.Begun), int64(moved)
 			if r.Peer >= 0 {
-				t.SetWaiting([]int{t.Peer})
+				recorder.SetWaiting(&t.Operation, []int{t.Peer})
 			}
 			list = append(list, t)
 		})
@@ -157,8 +158,8 @@ func (c *Comm) tracesLocked() (list []Trace) {
 // newTrace is what all operations of the communicator have in common.
 func (c *Comm) newTrace(begun, ended int64) Trace {
 	return Trace{Operation: trace.Operation{
-		Comm: trace.CommName(c.id), Epoch: c.about.Epoch, Use: c.about.Use, Root: -1, Peer: -1,
-		Began: c.engine.clock.Time(begun), Took: time.Duration(max(0, ended-begun)),
+		Comm: recorder.CommName(c.id), Epoch: c.about.Epoch, Purpose: c.about.Purpose, Root: -1, Peer: -1,
+		Start: c.engine.clock.Time(begun), Duration: time.Duration(max(0, ended-begun)),
 	}}
 }
 
@@ -166,11 +167,11 @@ func (c *Comm) newTrace(begun, ended int64) Trace {
 func (c *Comm) pastTrace(p *past) Trace {
 	t := c.newTrace(p.begun, p.ended)
 	c.setCall(&t, p.call)
-	t.Round, t.Rounds, t.Bytes, t.End = int(p.rounds), int(p.rounds), p.bytes, trace.OK
+	t.Round, t.Rounds, t.Bytes, t.Outcome = int(p.rounds), int(p.rounds), p.bytes, trace.OK
 	if p.failed {
-		t.Round, t.End = int(p.round), Outcome(c.err)
+		t.Round, t.Outcome = int(p.round), Outcome(c.err)
 		if p.waiting >= 0 {
-			t.SetWaiting(c.world(int(p.waiting)))
+			recorder.SetWaiting(&t.Operation, c.world(int(p.waiting)))
 		}
 	}
 	return t
@@ -183,13 +184,13 @@ func (op *Op) traceLocked(now int64) Trace {
 	c.setCall(&t, op.call)
 	at := op.failedAt
 	if op.state == failing { // What it had is being taken back.
-		t.End = Outcome(op.err)
+		t.Outcome = Outcome(op.err)
 		if op.blockedBy >= 0 {
-			t.SetWaiting(c.world(op.blockedBy))
+			recorder.SetWaiting(&t.Operation, c.world(op.blockedBy))
 		}
 	} else {
 		at = op.exec.TraceLocked(false)
-		t.SetWaiting(c.world(op.exec.WaitsForLocked()...))
+		recorder.SetWaiting(&t.Operation, c.world(op.exec.WaitsForLocked()...))
 	}
 	t.Round, t.Rounds, t.Bytes = at.Round, at.Rounds, at.Bytes
 	return t
@@ -200,7 +201,7 @@ func (c *Comm) messageTrace(r *p2p.Record) Trace {
 	t := c.newTrace(r.Begun, r.Ended)
 	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.What]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
-	t.Tag, t.Bytes, t.End = r.Tag, r.Bytes, messageOutcome(r.Err)
+	t.Tag, t.Bytes, t.Outcome = r.Tag, r.Bytes, messageOutcome(r.Err)
 	if r.Peer >= 0 {
 		t.Peer = c.world(int(r.Peer))[0]
 	}
@@ -216,7 +217,7 @@ func messageOutcome(err error) string {
 }
 
 func (c *Comm) setCall(t *Trace, call wire.Call) {
-	t.Call, t.Number = call, call.Seq
+	t.Call, t.Seq = call, call.Seq
 	if plan.Collective(call.Kind).Rooted() {
 		t.Root = c.world(int(call.Root))[0]
 	}

@@ -5,14 +5,14 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/engine/linkexec"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // BenchmarkRecord is the cost of the record of a brief operation, without what the
 // operation does otherwise.
 func BenchmarkRecord(b *testing.B) {
-	for name, about := range map[string]*trace.Comm{"recorded": {Epoch: 1}, "not": nil} {
+	for name, about := range map[string]*recorder.Comm{"recorded": {Epoch: 1}, "not": nil} {
 		b.Run(name, func(b *testing.B) {
 			e := New(Config{})
 			defer e.Close()

@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/p2p"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // recorded is a world whose ranks have other numbers in theirs, with a Record.
 func recorded(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {
-		c.Record(&trace.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
+		c.Record(&recorder.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
 	}
 	return w
 }
@@ -39,7 +40,7 @@ func onlyTrace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
 	return list[0]
 }
 
-func underWay(t Trace) bool { return t.UnderWay() }
+func underWay(t Trace) bool { return t.Running() }
 
 // A collective is recorded while it waits, with its round, and when it has ended,
 // with what went over links.
@@ -62,7 +63,7 @@ func TestTraceCollective(t *testing.T) {
 				got = onlyTrace(t, w.engines[1], underWay)
 				return got.Round == in.round && slices.Contains(got.Waiting, in.waits)
 			})
-			if got.Comm != trace.CommName(commID) || got.Epoch != 3 || got.Number != 1 || got.Rounds != 4 || got.Call.Count != uint64(count) {
+			if got.Comm != recorder.CommName(commID) || got.Epoch != 3 || got.Seq != 1 || got.Rounds != 4 || got.Call.Count != uint64(count) {
 				t.Errorf("rank 1 is in %+v", got)
 			}
 			if got := onlyTrace(t, w.engines[0], underWay); got.Round != 1 || !slices.Contains(got.Waiting, 12) {
@@ -79,7 +80,7 @@ func TestTraceCollective(t *testing.T) {
 				}
 				got := onlyTrace(t, w.engines[rank], func(Trace) bool { return true })
 				// Four rounds, in each of which about a third is sent and another received.
-				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.End != trace.OK || got.Round != 4 || got.Waiting != nil || got.Took <= 0 {
+				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.Outcome != trace.OK || got.Round != 4 || got.Waiting != nil || got.Duration <= 0 {
 					t.Errorf("rank %d: %+v, want %d bytes", rank, got, want)
 				}
 			}
@@ -96,7 +97,7 @@ func TestTraceFailure(t *testing.T) {
 		last []Trace
 	}
 	ends := make(chan end, 10)
-	w.comms[0].Record(&trace.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
+	w.comms[0].Record(&recorder.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
 	op, err := w.comms[0].start(w.work(0, ring, vector(0, 100)))
 	if err != nil {
 		t.Fatal(err)
@@ -107,15 +108,15 @@ func TestTraceFailure(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	got := onlyTrace(t, w.engines[0], func(Trace) bool { return true })
-	if got.End != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
+	if got.Outcome != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
 		t.Errorf("recorded %+v", got)
 	}
 	e := <-ends
-	if !errors.Is(e.err, context.Canceled) || len(e.last) != 1 || !e.last[0].UnderWay() {
+	if !errors.Is(e.err, context.Canceled) || len(e.last) != 1 || !e.last[0].Running() {
 		t.Errorf("passed on %v and %+v", e.err, e.last)
 	}
 	w.comms[0].Close()
-	if got := onlyTrace(t, w.engines[0], func(Trace) bool { return true }); got.End != trace.Cancelled {
+	if got := onlyTrace(t, w.engines[0], func(Trace) bool { return true }); got.Outcome != trace.Cancelled {
 		t.Errorf("after Close there is %+v", got)
 	}
 	if len(ends) > 0 {
@@ -149,7 +150,7 @@ func TestTraceMessages(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { b.Probe(ctx, 0, 7) })
 	until(t, "the probe", func() bool {
-		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.UnderWay() })
+		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.Running() })
 	})
 	if _, err := recvOn(ctx, b, make([]byte, 4), 2, 0, 6); !isType[*p2p.SizeError](err) {
 		t.Errorf("a message that does not fit: %v", err)
@@ -179,7 +180,7 @@ func TestTraceMessages(t *testing.T) {
 		{1, "recv", 10, 8, 0, trace.Cancelled},
 	} {
 		got := onlyTrace(t, w.engines[want.rank], func(t Trace) bool { return t.Op == want.op && t.Tag == want.tag })
-		if got.Peer != want.peer || got.Bytes != want.bytes || got.End != want.end {
+		if got.Peer != want.peer || got.Bytes != want.bytes || got.Outcome != want.end {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -211,11 +212,11 @@ func TestTraceBounds(t *testing.T) {
 		t.Errorf("%d operations are recorded of a communicator that is not", len(list))
 	}
 	for _, c := range w.comms {
-		c.Record(&trace.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
+		c.Record(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
 	}
 	run(2 * historyMax)
-	if n := len(w.engines[0].Traces()); n != historyMax+trace.Length {
-		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, trace.Length)
+	if n := len(w.engines[0].Traces()); n != historyMax+recorder.Length {
+		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, recorder.Length)
 	}
 	w.comms[0].Close()
 	w.comms[0].Close()

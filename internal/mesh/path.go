@@ -10,7 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -169,7 +169,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		}
 		t := m.peers[i].link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Over: m.peers[i].route.info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
+			Rank: rank, Transport: m.peers[i].route.info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
 		})
 	}
 	return list

@@ -8,8 +8,9 @@ import (
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -38,10 +39,10 @@ func Status(ctx context.Context, seeds []string, token pki.Token, use Transports
 	c = trace.Cluster{
 		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
 		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
-		Nodes: []trace.ClusterNode{}, // In JSON, too, it is a list.
+		Nodes: []trace.Node{}, // In JSON, too, it is a list.
 	}
 	for _, n := range r.Nodes {
-		c.Add(trace.ClusterNode{
+		recorder.AddNode(&c, trace.Node{
 			Rank: int(n.Rank), Node: membership.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
 		}, n.Record)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p/match"
 	"github.com/nexar-go/nexar/internal/poll"
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -76,7 +76,7 @@ type Messages struct {
 	lastSend  uint64
 	releasing int // sends and receives that have failed but still use their buffers
 	recording bool
-	past      trace.Ring[Record]
+	past      recorder.Ring[Record]
 }
 
 // New makes the messages of a communicator.

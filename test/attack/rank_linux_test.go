@@ -240,7 +240,7 @@ func (r *rank) epoch(ctx context.Context, c *nexar.Comm) (over bool, err error) 
 		if stop {
 			return true, c.Barrier(ctx)
 		}
-		if changed, err := r.node.Checkpoint(ctx); err != nil || changed {
+		if changed, err := r.node.Reconfigure(ctx); err != nil || changed {
 			return false, err
 		}
 	}

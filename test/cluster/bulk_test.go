@@ -40,7 +40,7 @@ func TestBulkImpostor(t *testing.T) {
 			fine(t, errs)
 			fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
 			p := nodes[1].Peers()[0]
-			if p.Path != "quic" || p.Bulk != "quic" || !p.Encrypted || !strings.Contains(p.Why, transport.ErrIdentity.Error()) {
+			if p.Transport != "quic" || p.BulkTransport != "quic" || !p.Encrypted || !strings.Contains(p.Reason, transport.ErrIdentity.Error()) {
 				t.Errorf("rank 0 is reached by %+v, want QUIC alone, as somebody else answered on TCP", p)
 			}
 			if missing := says(lines, "level=WARN", "a path to a node is not taken", transport.ErrIdentity.Error()); missing != nil {
@@ -129,7 +129,7 @@ func TestBulkStranger(t *testing.T) {
 	}
 	waitFor(t, func() bool { return says(lines, "refused a connection") == nil })
 	for _, n := range nodes {
-		if p := n.Peers()[0]; p.Bulk != "tcp+tls" {
+		if p := n.Peers()[0]; p.BulkTransport != "tcp+tls" {
 			t.Errorf("the nodes of the world reach each other by %+v, want TCP for payloads", p)
 		}
 	}

@@ -64,7 +64,7 @@ func everyOperation() []struct {
 
 // askStatus reports the status of the cluster, as "nexar status" shows it.
 func askStatus(ctx context.Context, _ *desk, _ order, r *report) error {
-	s, err := nexar.AskStatus(ctx, nexar.Config{})
+	s, err := nexar.QueryCluster(ctx, nexar.Config{})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestFlood(t *testing.T) {
 		loops[i] = w.start(order{Do: "loop", What: "all_reduce", N: 1000, Sets: 3000})
 	}
 	for i := range 20 {
-		s, err := nexar.AskStatus(t.Context(), nexar.Config{Seeds: []string{addr}, Token: c.token})
+		s, err := nexar.QueryCluster(t.Context(), nexar.Config{Seeds: []string{addr}, Token: c.token})
 		if err != nil || !s.Formed || len(s.Nodes) != 2 {
 			t.Errorf("status %d: %v, %+v", i, err, s)
 		}

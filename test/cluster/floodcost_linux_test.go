@@ -136,7 +136,7 @@ func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
 	}
 	for range 10 {
 		began := time.Now()
-		if _, err := nexar.AskStatus(t.Context(), nexar.Config{Seeds: []string{addr}, Token: c.token}); err != nil {
+		if _, err := nexar.QueryCluster(t.Context(), nexar.Config{Seeds: []string{addr}, Token: c.token}); err != nil {
 			t.Errorf("flood of %q, at the seed: %v: status: %v", kind, atSeed, err)
 		}
 		cost.status = max(cost.status, time.Since(began))

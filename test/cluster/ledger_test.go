@@ -129,7 +129,7 @@ func (p *post) steps(ctx context.Context, c *nexar.Comm, l *ledger) (over bool, 
 		if stop {
 			return true, c.Barrier(ctx)
 		}
-		changed, err := p.node.Checkpoint(ctx)
+		changed, err := p.node.Reconfigure(ctx)
 		if err != nil {
 			return false, err
 		}

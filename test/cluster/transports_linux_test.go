@@ -48,7 +48,7 @@ func TestWithoutUDP(t *testing.T) {
 			c.join()
 			for rank, r := range all(c.team, order{Do: "peers"}) {
 				for _, p := range r.Peers {
-					if p.Path != "tcp+tls" || p.Bulk != "tcp+tls" || !p.Encrypted {
+					if p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted {
 						t.Errorf("rank %d reaches rank %d by %+v, want TLS over TCP alone", rank, p.Rank, p)
 					}
 				}

@@ -100,9 +100,9 @@ func checkUsers(t *testing.T, rank int, p nexar.Peer, same bool) {
 	case rank < p.Rank:
 		why = ""
 	}
-	if p.Path != path || p.Bulk != bulk || p.Encrypted == same || !strings.Contains(p.Why, why) {
+	if p.Transport != path || p.BulkTransport != bulk || p.Encrypted == same || !strings.Contains(p.Reason, why) {
 		t.Errorf("rank %d reaches a rank (of the same user: %t) by %+v, want %s, %s, %q", rank, same, p, path, bulk, why)
 	} else {
-		t.Logf("rank %d reaches rank %d over %s and %s: %s", rank, p.Rank, p.Path, p.Bulk, p.Why)
+		t.Logf("rank %d reaches rank %d over %s and %s: %s", rank, p.Rank, p.Transport, p.BulkTransport, p.Reason)
 	}
 }

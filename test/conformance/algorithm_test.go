@@ -39,7 +39,7 @@ func TestEveryAlgorithmCanBePinned(t *testing.T) {
 					if a.Predicted <= 0 || a.Channels < 1 {
 						return fmt.Errorf("got algorithm %+v", a)
 					}
-					if err := c.Pin(pinOf("all_reduce", a)); err != nil {
+					if err := c.SetAlgorithms(pinOf("all_reduce", a)); err != nil {
 						return err
 					}
 					now, err := c.Algorithms("all_reduce", 4*count)
@@ -55,7 +55,7 @@ func TestEveryAlgorithmCanBePinned(t *testing.T) {
 						return fmt.Errorf("%v: %d elements are wrong, the first is %d", a, wrong, first)
 					}
 				}
-				if err := c.Pin(); err != nil {
+				if err := c.SetAlgorithms(); err != nil {
 					return err
 				}
 				if again, err := c.Algorithms("all_reduce", 4*count); err != nil || !slices.Equal(again, list) {
@@ -101,7 +101,7 @@ func TestAlgorithmErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Pin("all_reduce=ring", "all_reduce=direct"); !errors.Is(err, nexar.ErrConfig) || !strings.Contains(err.Error(), "nexar: pin: ") {
+	if err := c.SetAlgorithms("all_reduce=ring", "all_reduce=direct"); !errors.Is(err, nexar.ErrConfig) || !strings.Contains(err.Error(), "nexar: set_algorithms: ") {
 		t.Errorf("two pins of one collective: %v, want ErrConfig", err)
 	}
 	if after, err := c.Algorithms("all_reduce", 8); err != nil || !slices.Equal(before, after) {
@@ -134,7 +134,7 @@ func TestMismatchOfPins(t *testing.T) {
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					err := nexar.AllReduce(ctx, c, make([]float32, 100), nexar.Sum)
 					if err == nil { // Others may be ahead, and have failed already.
-						if err := c.Pin(test.pins[min(rank, 1)]); err != nil {
+						if err := c.SetAlgorithms(test.pins[min(rank, 1)]); err != nil {
 							return err
 						}
 						err = nexar.AllReduce(ctx, c, make([]float32, 100), nexar.Sum)

@@ -373,7 +373,7 @@ func TestCompressedMax(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d, and %q in the environment", test.limit, test.setting), func(t *testing.T) {
 			t.Setenv("NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", test.setting)
-			comms := worldtest.Mem().Cluster(t, ranks, nexar.Config{CompressedMax: test.limit})
+			comms := worldtest.Mem().Cluster(t, ranks, nexar.Config{CompressedMaxBytes: test.limit})
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				err := nexar.AllReduceCompressed(t.Context(), c, make([]float32, count), nexar.Sum, compress.None{})
 				if !errors.Is(err, test.want) {
@@ -393,7 +393,7 @@ func TestCompressedMax(t *testing.T) {
 // TestTooLargeTakesNoMemory: neither a copy of the vector is made nor room for
 // encodings.
 func TestTooLargeTakesNoMemory(t *testing.T) {
-	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMax: 1 << 20})
+	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: 1 << 20})
 	data := make([][]nexar.BFloat16, 2)
 	for rank := range data {
 		data[rank] = make([]nexar.BFloat16, 64<<20)
@@ -424,7 +424,7 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 // TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds the
 // limit of a call, or is negative, is still an error.
 func TestMaxBytesBeyondAll(t *testing.T) {
-	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMax: -1})
+	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: -1})
 	for most, text := range map[int]string{
 		math.MaxInt: "2 encodings of up to 9223372036854775807 bytes, for a limit of 549755813887 bytes in all",
 		1 << 39:     "2 encodings of up to 549755813888 bytes, for a limit of 549755813887 bytes in all",

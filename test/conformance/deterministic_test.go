@@ -165,7 +165,7 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 					if pin == "" {
 						pins = nil
 					}
-					return cmp.Or(comms[rank].Pin(pins...), s.try(t.Context(), comms[rank], name, at, count, started))
+					return cmp.Or(comms[rank].SetAlgorithms(pins...), s.try(t.Context(), comms[rank], name, at, count, started))
 				})
 				switch {
 				case errors.Is(err, errOtherBits):

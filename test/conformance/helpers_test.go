@@ -79,7 +79,7 @@ func hasSharedPlans(c *nexar.Comm) bool {
 	return false
 }
 
-// pinName pins an algorithm as Comm.Pin takes it: in shared memory if the ranks have any and
+// pinName pins an algorithm as Comm.SetAlgorithms takes it: in shared memory if the ranks have any and
 // the algorithm allows it, over links with this number of channels otherwise.
 func pinName(c *nexar.Comm, k plan.Collective, a plan.Algorithm, channels int) string {
 	if a.Shared || hasSharedPlans(c) && cost.Cuttable(a, cost.Need{Collective: k, Size: c.Size()}) {
@@ -128,7 +128,7 @@ func expectNothing(ctx context.Context, t *testing.T, comms []*nexar.Comm, dst [
 
 // unpin lets the model choose again.
 func unpin(c *nexar.Comm) {
-	if err := c.Pin(); err != nil {
+	if err := c.SetAlgorithms(); err != nil {
 		panic(err) // An empty list of pins is always valid.
 	}
 }

@@ -164,7 +164,7 @@ func mismatch(t *testing.T, m worldtest.Medium, n, odd int, most, other call) {
 		}
 		wrong := e.Call.String() != most.text && e.Call.String() != other.text ||
 			e.PeerCall.String() != most.text && e.PeerCall.String() != other.text ||
-			e.Rank != odd && e.Peer != odd || e.Call.Number != 2
+			e.Rank != odd && e.Peer != odd || e.Call.Seq != 2
 		if odd == e.Rank {
 			wrong = wrong || e.Call.String() != other.text
 		} else {
@@ -205,7 +205,7 @@ func TestMismatchByOne(t *testing.T) {
 			x := make([]float32, 10+i)
 			if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
 				e, ok := errors.AsType[*nexar.MismatchError](err)
-				if !ok || e.Call.Number != 71 || e.Call.Length+e.PeerCall.Length != 80+81 {
+				if !ok || e.Call.Seq != 71 || e.Call.Length+e.PeerCall.Length != 80+81 {
 					return fmt.Errorf("%w, want a MismatchError of the lengths 80 and 81 in call 71", err)
 				}
 				return nil

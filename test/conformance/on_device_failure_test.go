@@ -44,7 +44,7 @@ func (r threeRanks) call(t testing.TB, call deviceCall, ctx context.Context, f f
 	}
 	worldtest.OnAll(t, r.comms, func(rank int, c *nexar.Comm) error {
 		if rank == 1 {
-			return f(rank, c, call.f(ctx, c.On(r.spot.stream), dst, src))
+			return f(rank, c, call.f(ctx, c.WithStream(r.spot.stream), dst, src))
 		}
 		return f(rank, c, call.onSlices(t.Context(), c))
 	})
@@ -220,7 +220,7 @@ func TestDeviceFailsAtMessage(t *testing.T) {
 			}
 		}
 		fake.FailCopy(test.copy, errBroken)
-		if err := test.f(comms[1].On(s.stream)); !errors.Is(err, errBroken) {
+		if err := test.f(comms[1].WithStream(s.stream)); !errors.Is(err, errBroken) {
 			t.Errorf("%s: %v, want %v", name, err, errBroken)
 		}
 		s = newSpot(t, fake)
@@ -228,7 +228,7 @@ func TestDeviceFailsAtMessage(t *testing.T) {
 			if rank == 0 {
 				return errors.Join(nexar.Send(ctx, c, []int32{3}, 1, 5), worldtest.RecvError(ctx, c, 1, 6))
 			}
-			d := c.On(s.stream)
+			d := c.WithStream(s.stream)
 			status, err := d.Recv(ctx, i32, 0, 5, r)
 			if err == nil && status.Count != 1 {
 				err = fmt.Errorf("%d elements came, of another message", status.Count)
@@ -236,7 +236,7 @@ func TestDeviceFailsAtMessage(t *testing.T) {
 			return errors.Join(err, d.Send(ctx, i32, 0, 6, device.Region{Buffer: buffer, Bytes: 4}))
 		})
 	}
-	d := comms[1].On(newSpot(t, fake).stream)
+	d := comms[1].WithStream(newSpot(t, fake).stream)
 	r.Bytes = 44
 	for name, err := range map[string]error{"send": send(d), "recv": recv(d)} {
 		if !errors.Is(err, device.ErrNoMemory) {
@@ -340,7 +340,7 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 			}}
 			ctx, stop := context.WithTimeout(t.Context(), worldtest.Patience)
 			defer stop()
-			err := f(ctx, r.comms[1].On(hooked), device.Whole(buffer))
+			err := f(ctx, r.comms[1].WithStream(hooked), device.Whole(buffer))
 			if _, ok := errors.AsType[*nexar.DeviceError](err); ok || ctx.Err() != nil {
 				t.Errorf("%v is a DeviceError, or came when the test was over", err)
 			}
@@ -393,7 +393,7 @@ func TestCancelledDuringDeviceCall(t *testing.T) {
 	buffer := newBuffer(t, r.fake, ramp32(0, 100_000))
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, worldtest.ErrEnough)
 	defer cancel()
-	if err := r.comms[1].On(r.spot.stream).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) {
+	if err := r.comms[1].WithStream(r.spot.stream).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) {
 		t.Errorf("%v, want %v", err, worldtest.ErrEnough)
 	}
 	for _, rank := range []int{0, 2} {
@@ -424,7 +424,7 @@ func TestCancelledWhenStoring(t *testing.T) {
 		if rank != 1 {
 			return nexar.AllReduce(t.Context(), c, make([]int32, 10), nexar.Sum)
 		}
-		if err := c.On(hooked).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) {
+		if err := c.WithStream(hooked).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%v, want %v", err, worldtest.ErrEnough)
 		}
 		return nil

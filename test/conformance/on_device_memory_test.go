@@ -122,7 +122,7 @@ func (call deviceCall) on(t testing.TB, c *nexar.Comm, s spot) error {
 	if call.src > 0 {
 		src = device.Whole(newBuffer(t, s.dev, ramp32(100*c.Rank(), call.src)))
 	}
-	return call.f(t.Context(), c.On(s.stream), dst, src)
+	return call.f(t.Context(), c.WithStream(s.stream), dst, src)
 }
 
 // A message is copied from the device once and to the device once, with no more staging
@@ -186,10 +186,10 @@ func TestMappedIsNotCopied(t *testing.T) {
 		all := append([]byte{1, 2, 3}, ramp32(10*rank, 40)...)
 		results[rank] = all[3:]
 		r := device.Region{Buffer: host.Of(all), Offset: 3, Bytes: 160}
-		if err := c.On(spots[rank].stream).AllReduce(t.Context(), i32, r, nexar.Max); err != nil {
+		if err := c.WithStream(spots[rank].stream).AllReduce(t.Context(), i32, r, nexar.Max); err != nil {
 			return err
 		}
-		return sendAround(t.Context(), c, c.On(spots[rank].stream), r)
+		return sendAround(t.Context(), c, c.WithStream(spots[rank].stream), r)
 	})
 	if n := copies.Load(); n != 0 {
 		t.Errorf("%d copies, want none", n)
@@ -201,7 +201,7 @@ func TestMappedIsNotCopied(t *testing.T) {
 	}
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		r := device.Region{Buffer: host.Of(results[rank]), Bytes: 4, Rows: 5, Stride: 8}
-		return c.On(spots[rank].stream).AllReduce(t.Context(), i32, r, nexar.Sum)
+		return c.WithStream(spots[rank].stream).AllReduce(t.Context(), i32, r, nexar.Sum)
 	})
 	if n := copies.Load(); n != 2*ranks {
 		t.Errorf("%d copies of rows, want %d", n, 2*ranks)

@@ -66,7 +66,7 @@ func sendFrom(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, to int, 
 	all := make([]byte, partedLen(len(data)))
 	scattered(host.Of(all), len(data), func(place []byte) { data = data[copy(place, data):] })
 	buffer := newBuffer(t, s.dev, all)
-	return c.On(s.stream).Send(ctx, i32, to, tag, parted(buffer, 4*count)...)
+	return c.WithStream(s.stream).Send(ctx, i32, to, tag, parted(buffer, 4*count)...)
 }
 
 // scattered calls f for each row of the regions of parted of a host's buffer.
@@ -93,7 +93,7 @@ func recvAt(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, from int, 
 	n := 4 * (count + more)
 	before := slices.Repeat([]byte{guardByte}, partedLen(n))
 	buffer := newBuffer(t, s.dev, before)
-	status, err := c.On(s.stream).Recv(ctx, i32, from, tag, parted(buffer, n)...)
+	status, err := c.WithStream(s.stream).Recv(ctx, i32, from, tag, parted(buffer, n)...)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func TestShortMessageOnDevice(t *testing.T) {
 		if rank == 0 {
 			return nexar.Send(ctx, c, []int32{-5, -6, -7}, 1, 3)
 		}
-		_, err := c.On(s.stream).Recv(ctx, i32, nexar.AnyRank, nexar.AnyTag, device.Whole(buffer))
+		_, err := c.WithStream(s.stream).Recv(ctx, i32, nexar.AnyRank, nexar.AnyTag, device.Whole(buffer))
 		return err
 	})
 	after := fake.Stats()
@@ -142,7 +142,7 @@ func TestMessageOnDeviceToItself(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 1, nexar.Config{})
 	s := newSpot(t, newFake(t, devicetest.FakeConfig{}))
 	src, dst := newBuffer(t, s.dev, ramp32(4, 10)), newBuffer(t, s.dev, ramp32(0, 10))
-	d := comms[0].On(s.stream)
+	d := comms[0].WithStream(s.stream)
 	if err := errors.Join(d.Send(ctx, i32, 0, 1), d.Send(ctx, i32, 0, 2, device.Whole(src))); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestMessageOnDeviceThatDoesNotFit(t *testing.T) {
 			if rank == 0 {
 				return send(ctx, c)
 			}
-			if _, err := c.On(s.stream).Recv(ctx, i32, 0, 0, device.Whole(buffer)); !errors.Is(err, want) {
+			if _, err := c.WithStream(s.stream).Recv(ctx, i32, 0, 0, device.Whole(buffer)); !errors.Is(err, want) {
 				return fmt.Errorf("recv: %v, want %v", err, want)
 			}
 			return nil

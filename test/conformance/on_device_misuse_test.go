@@ -35,7 +35,7 @@ func TestInvalidDeviceArguments(t *testing.T) {
 	s := newSpot(t, newFake(t, devicetest.FakeConfig{}))
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
-	d := comms[0].On(s.stream)
+	d := comms[0].WithStream(s.stream)
 	buffer := newBuffer(t, s.dev, ramp32(0, 12))
 	at := func(offset, bytes int) device.Region {
 		return device.Region{Buffer: buffer, Offset: offset, Bytes: bytes}
@@ -63,7 +63,7 @@ func TestInvalidDeviceArguments(t *testing.T) {
 		{"all_gather", d.AllGather(ctx, i32, whole, at(16, 16)), nexar.ErrOverlap, "dst and src share memory"}, // block 1
 		{"gather", d.Gather(ctx, i32, whole, at(4, 16), 0), nexar.ErrOverlap, "dst and src share memory"},
 		{"scatter", d.Scatter(ctx, i32, at(32, 16), whole, 0), nexar.ErrOverlap, "dst and src share memory"},
-		{"reduce_scatter", comms[1].On(s.stream).ReduceScatter(ctx, i32, at(0, 16), whole, nexar.Sum), nexar.ErrOverlap, "dst and src share memory"},
+		{"reduce_scatter", comms[1].WithStream(s.stream).ReduceScatter(ctx, i32, at(0, 16), whole, nexar.Sum), nexar.ErrOverlap, "dst and src share memory"},
 		{"recv", recvOn(ctx, d, i32, at(0, 12), at(20, 8), at(8, 8)), nexar.ErrOverlap, "two regions share memory"},
 	} {
 		m.check(t)
@@ -79,7 +79,7 @@ func TestInvalidRegions(t *testing.T) {
 	s, closed := newSpot(t, fake), newSpot(t, fake)
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
-	d := comms[0].On(s.stream)
+	d := comms[0].WithStream(s.stream)
 	buffer := newBuffer(t, fake, ramp32(0, 12))
 	at := func(offset, bytes int) device.Region {
 		return device.Region{Buffer: buffer, Offset: offset, Bytes: bytes}
@@ -107,8 +107,8 @@ func TestInvalidRegions(t *testing.T) {
 		{"all_to_all", d.AllToAll(ctx, i32, whole, freed), device.ErrFreed, "buffer of 48 bytes"},
 		{"send", d.Send(ctx, i32, 1, 0, whole, freed), device.ErrFreed, "buffer of 48 bytes"},
 		{"recv", recvOn(ctx, d, i32, freed), device.ErrFreed, "buffer of 48 bytes"},
-		{"all_reduce", comms[0].On(closed.stream).AllReduce(ctx, i32, whole, nexar.Sum), device.ErrClosed, "stream"},
-		{"broadcast", comms[0].On(closed.stream).Broadcast(ctx, i32, whole, 2), device.ErrClosed, "stream"},
+		{"all_reduce", comms[0].WithStream(closed.stream).AllReduce(ctx, i32, whole, nexar.Sum), device.ErrClosed, "stream"},
+		{"broadcast", comms[0].WithStream(closed.stream).Broadcast(ctx, i32, whole, 2), device.ErrClosed, "stream"},
 	} {
 		m.check(t)
 		if e, ok := errors.AsType[*nexar.DeviceError](m.err); !ok || e.Device != "fake" || !strings.Contains(m.err.Error(), "device fake") {
@@ -156,7 +156,7 @@ func TestMappedBuffersOverlap(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
-	d := comms[0].On(newSpot(t, host.Device{}).stream)
+	d := comms[0].WithStream(newSpot(t, host.Device{}).stream)
 	mem := ramp32(0, 12)
 	a, b := device.Whole(host.Of(mem)), device.Whole(host.Of(mem[16:32]))
 	_, recv := d.Recv(ctx, i32, 1, 0, a, b)
@@ -184,7 +184,7 @@ func TestEndedCommOnDevice(t *testing.T) {
 	if err := comms[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, d := t.Context(), comms[0].On(s.stream)
+	ctx, d := t.Context(), comms[0].WithStream(s.stream)
 	for name, f := range map[string]func(r device.Region) error{
 		"all_reduce": func(r device.Region) error { return d.AllReduce(ctx, i32, r, nexar.Sum) },
 		"all_gather": func(r device.Region) error {
@@ -203,7 +203,7 @@ func TestEndedCommOnDevice(t *testing.T) {
 	cause := errors.New("enough")
 	ended, cancel := context.WithCancelCause(ctx)
 	cancel(cause)
-	if err := comms[1].On(s.stream).AllReduce(ended, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+	if err := comms[1].WithStream(s.stream).AllReduce(ended, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a call whose context has ended: %v, want %v", err, cause)
 	}
 }

@@ -175,7 +175,7 @@ func (p *party[T]) onDevice(ctx context.Context, c *nexar.Comm, s spot, rows boo
 	if len(p.input.v) > len(p.data.v) {
 		dst, src = src, dst
 	}
-	if err := p.callOnDevice(ctx, c.On(s.stream), dst, src); err != nil {
+	if err := p.callOnDevice(ctx, c.WithStream(s.stream), dst, src); err != nil {
 		return err
 	}
 	if err := s.read(ctx, large, bytesOf(whole.v)); err != nil {

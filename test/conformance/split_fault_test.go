@@ -192,7 +192,7 @@ func TestCancelledSplit(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(parent.Pin("all_gather=direct"), parent.Barrier(ctx)); err != nil {
+				if err := errors.Join(parent.SetAlgorithms("all_gather=direct"), parent.Barrier(ctx)); err != nil {
 					return err
 				}
 				// Messages to rank 1 are late, so that the others are further than it is.
@@ -245,7 +245,7 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 					if err != nil {
 						return fmt.Errorf("round %d: %w", round, err)
 					}
-					if err := errors.Join(parent.Pin("all_gather=direct"), parent.Barrier(t.Context())); err != nil {
+					if err := errors.Join(parent.SetAlgorithms("all_gather=direct"), parent.Barrier(t.Context())); err != nil {
 						return err
 					}
 					delay(time.Second)

@@ -77,7 +77,7 @@ func (tr trial) on(ctx context.Context, c *nexar.Comm) ([]byte, error) { return 
 func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, error)) {
 	if tr.algorithm >= 0 {
 		a := plan.AlgorithmsOn(tr.collective, hostsOf(c.Size()))[tr.algorithm]
-		if err := c.Pin(pinName(c, tr.collective, a, tr.channels)); err != nil {
+		if err := c.SetAlgorithms(pinName(c, tr.collective, a, tr.channels)); err != nil {
 			return func() ([]byte, error) { return nil, err }
 		}
 		defer unpin(c)

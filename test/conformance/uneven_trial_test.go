@@ -39,7 +39,7 @@ func (w way) take(c *nexar.Comm) (undo func(), err error) {
 	if w.pin == "" {
 		return func() {}, nil
 	}
-	return func() { unpin(c) }, c.Pin(w.pin)
+	return func() { unpin(c) }, c.SetAlgorithms(w.pin)
 }
 
 // waysOf returns every way in which n ranks can carry a collective out. A pin without

@@ -87,7 +87,7 @@ func TestFailureWatchYields(t *testing.T) {
 		began := time.Now()
 		w.Network.Crash(simHost(victim))
 		watch := func(n *nexar.Node) error {
-			for p, err := range n.FailureWatch(ctx) {
+			for p, err := range n.Failures(ctx) {
 				if err == nil {
 					err = failureOf(p, victim, nodes[victim].ID())
 				}
@@ -107,7 +107,7 @@ func TestFailureWatchYields(t *testing.T) {
 		counts := make(chan int)
 		go func() {
 			n := 0
-			for range nodes[0].FailureWatch(ctx) {
+			for range nodes[0].Failures(ctx) {
 				n++
 			}
 			counts <- n
@@ -189,8 +189,8 @@ func TestExcludeAfterCrash(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				want := nexar.RecoveryEvent{Epoch: c.Epoch(), OldSize: size, Size: size - 1, OldRank: world.Rank(), Rank: i, Gone: []int{gone}}
-				if got := c.Recovery(); !reflect.DeepEqual(got, want) {
+				want := nexar.WorldChange{Epoch: c.Epoch(), OldSize: size, Size: size - 1, OldRank: world.Rank(), Rank: i, Removed: []int{gone}}
+				if got := c.Change(); !reflect.DeepEqual(got, want) {
 					return fmt.Errorf("recovery: %+v, want %+v", got, want)
 				}
 				x := []int64{int64(survivors[i])}
@@ -230,7 +230,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 						time.AfterFunc(after, crash)
 					}
 					worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {
-						if err := c.Pin("broadcast=" + a.Name); err != nil {
+						if err := c.SetAlgorithms("broadcast=" + a.Name); err != nil {
 							return err
 						}
 						if rank == root && after <= 0 {

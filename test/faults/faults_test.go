@@ -47,7 +47,7 @@ func reduceRamps(t *testing.T, comms []*nexar.Comm, count int, counts []int) {
 			x := vectors[rank]
 			worldtest.FillRamp(x, rank)
 			if channels > 0 {
-				if err := c.Pin(fmt.Sprintf("all_reduce=ring/%d", channels)); err != nil {
+				if err := c.SetAlgorithms(fmt.Sprintf("all_reduce=ring/%d", channels)); err != nil {
 					return err
 				}
 			}
@@ -73,7 +73,7 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 					if !a.Shared {
 						pin += "/1" // over a link
 					}
-					if err := c.Pin(pin); err != nil {
+					if err := c.SetAlgorithms(pin); err != nil {
 						return err
 					}
 					src, dst := make([]int32, n*count), make([]int32, count)

@@ -123,7 +123,7 @@ func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *hand) error {
 			c.sums++
 			c.mu.Unlock()
 		}
-		changed, err := h.node.Checkpoint(ctx)
+		changed, err := h.node.Reconfigure(ctx)
 		if changed || err != nil {
 			return err
 		}

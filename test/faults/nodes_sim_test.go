@@ -87,7 +87,7 @@ func (w *simWorld) add() {
 func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 	return nexar.Config{
 		FormTimeout: 5 * time.Minute, Recovery: recovery, Rank: rank,
-		RecoveryTimeout: 10 * time.Second, CheckpointTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
+		RecoveryTimeout: 10 * time.Second, ReconfigureTimeout: 10 * time.Second, CollectiveTimeout: 10 * time.Second,
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally
 		w.mu.Lock()
 		m.steps++
 		w.mu.Unlock()
-		if changed, err := n.Checkpoint(w.Ctx); changed || err != nil {
+		if changed, err := n.Reconfigure(w.Ctx); changed || err != nil {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -53,7 +53,7 @@ func TestExclude(t *testing.T) {
 	if err := <-outcast; !errors.Is(err, nexar.ErrNoQuorum) || !strings.Contains(err.Error(), "excluded by rank") {
 		t.Errorf("the one that was excluded gets %v", err)
 	}
-	got, want := nodes[3].World().Recovery(), nexar.RecoveryEvent{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Gone: []int{1}}
+	got, want := nodes[3].World().Change(), nexar.WorldChange{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Removed: []int{1}}
 	if got.Epoch < 2 {
 		t.Errorf("it is epoch %d", got.Epoch)
 	}
@@ -91,7 +91,7 @@ func TestInclude(t *testing.T) {
 	if err := worldtest.ForEach(2, include); err != nil {
 		t.Fatal(err)
 	}
-	if got := nodes[1].World().Recovery(); got.Size != 2 || len(got.Gone)+len(got.Joined) > 0 || got.Rank != got.OldRank {
+	if got := nodes[1].World().Change(); got.Size != 2 || len(got.Removed)+len(got.Joined) > 0 || got.Rank != got.OldRank {
 		t.Errorf("when nobody waits: %+v", got)
 	}
 	late := make(chan error, 1)
@@ -111,7 +111,7 @@ func TestInclude(t *testing.T) {
 	}
 	defer joiner.Close()
 	for i, n := range append(nodes, joiner) {
-		e := n.World().Recovery()
+		e := n.World().Change()
 		if was := i < 2; e.Size != 3 || was && (!slices.Equal(e.Joined, []int{2}) || e.OldRank != i) || !was && (e.OldRank != -1 || len(e.Joined) != 3) {
 			t.Errorf("node %d: %+v", i, e)
 		}
@@ -142,7 +142,7 @@ func TestFailureWatch(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{}, nexar.Config{RecoveryTimeout: 10 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	for p, err := range nodes[0].FailureWatch(ctx) {
+	for p, err := range nodes[0].Failures(ctx) {
 		if p != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, %v", p, err)
 		}
@@ -150,7 +150,7 @@ func TestFailureWatch(t *testing.T) {
 	over := make(chan int)
 	go func() {
 		count := 0
-		for range nodes[0].FailureWatch(t.Context()) {
+		for range nodes[0].Failures(t.Context()) {
 			count++
 		}
 		over <- count

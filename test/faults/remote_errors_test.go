@@ -250,7 +250,7 @@ func TestCallEnded(t *testing.T) {
 // TestCallBusy: a rank with lower limits than the caller's refuses the calls above them, and
 // goes on with the rest.
 func TestCallBusy(t *testing.T) {
-	nodes := unlike(t, nexar.Config{CallsInFlight: 8}, nexar.Config{CallsInFlight: 2})
+	nodes := unlike(t, nexar.Config{MaxConcurrentCalls: 8}, nexar.Config{MaxConcurrentCalls: 2})
 	comms, peer := []*nexar.Comm{nodes[0].World(), nodes[1].World()}, nodes[0].Peers()[0]
 	release, running := make(chan struct{}), make(chan struct{}, 2)
 	comms[1].Register("hold", func(context.Context, int, []byte) ([]byte, error) {

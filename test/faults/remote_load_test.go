@@ -136,7 +136,7 @@ func TestCallCancelledOnItsWay(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			t.Parallel()
-			w := m.World(t, 2, nexar.Config{CallsInFlight: 2})
+			w := m.World(t, 2, nexar.Config{MaxConcurrentCalls: 2})
 			comms := w.Comms
 			registerTurn(comms)
 			for i := range 12 {
@@ -241,7 +241,7 @@ func TestManyCalls(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, inFlight := range []int{16, 1024} {
 			t.Run(fmt.Sprintf("%s/%d in flight", m.Name, inFlight), func(t *testing.T) {
-				w := m.World(t, 2, nexar.Config{CallsInFlight: inFlight})
+				w := m.World(t, 2, nexar.Config{MaxConcurrentCalls: inFlight})
 				comms := w.Comms
 				var running, most, total atomic.Int64
 				comms[1].Register("count", func(_ context.Context, _ int, args []byte) ([]byte, error) {
@@ -410,7 +410,7 @@ func TestFunctionCloses(t *testing.T) {
 // calls that get none fail with an error that names their wait.
 func TestCallsThatLockEachOther(t *testing.T) {
 	const places = 2
-	w := worldtest.Mem().World(t, 2, nexar.Config{CallsInFlight: places})
+	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: places})
 	comms := w.Comms
 	var here, over sync.WaitGroup // until all places are taken, and until all have waited in vain
 	here.Add(2 * places)

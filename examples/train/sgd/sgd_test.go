@@ -60,7 +60,7 @@ func (tr trial) run(t *testing.T) outcome {
 	var mu sync.Mutex
 	var first *outcome
 	tr.cluster.Run(t, tr.ranks, func(t *testing.T, c *nexar.Comm) {
-		if err := c.Pin(tr.pin...); err != nil {
+		if err := c.SetAlgorithms(tr.pin...); err != nil {
 			t.Fatal(err)
 		}
 		o := tr.rank(t, c)

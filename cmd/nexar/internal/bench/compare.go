@@ -153,7 +153,7 @@ func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration,
 	for k := range t.list {
 		i := (number + k) % len(t.list)
 		a := t.list[i]
-		if err := t.comm.Pin(pin(t.cell.op.name, a)); err != nil {
+		if err := t.comm.SetAlgorithms(pin(t.cell.op.name, a)); err != nil {
 			return nil, err
 		}
 		times := make([]time.Duration, runs)
@@ -171,7 +171,7 @@ func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration,
 		slices.Sort(times)
 		medians[i] = times[len(times)/2]
 	}
-	return medians, t.comm.Pin()
+	return medians, t.comm.SetAlgorithms()
 }
 
 // pin is what pins an algorithm.

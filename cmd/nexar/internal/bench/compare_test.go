@@ -90,7 +90,7 @@ func TestCompareKnowsWhatIsPinned(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := c.Pin(pinned); err != nil {
+		if err := c.SetAlgorithms(pinned); err != nil {
 			return err
 		}
 		err = Compare(t.Context(), c, Config{Ops: []string{"reduce_scatter"}, MinBytes: 1 << 20, MaxBytes: 1 << 20, Runs: 1, Compared: func(r Comparison) {

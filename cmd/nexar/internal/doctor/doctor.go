@@ -66,7 +66,7 @@ func Healthy(list []Finding) bool {
 
 // examineMachine looks at what Join would find.
 func examineMachine() []Finding {
-	report, err := nexar.Inspect(nexar.Config{})
+	report, err := nexar.Diagnose(nexar.Config{})
 	if err != nil {
 		return []Finding{{About: "machine", Status: Fail, What: err.Error(), Mend: "correct the variables, or unset them"}}
 	}
@@ -101,12 +101,12 @@ func examineMachine() []Finding {
 		if p.Fatal {
 			s = Fail
 		}
-		list = append(list, Finding{About: "machine", Status: s, What: p.What, Mend: p.Mend})
+		list = append(list, Finding{About: "machine", Status: s, What: p.Text, Mend: p.Fix})
 	}
 	return list
 }
 
-func works(r nexar.Report) bool {
+func works(r nexar.Diagnosis) bool {
 	for _, p := range r.Problems {
 		if p.Fatal {
 			return false

@@ -41,8 +41,8 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 
 func examineVariable(ctx context.Context, name, value string) Finding {
 	f := Finding{About: "environment", Status: OK, What: name + "=" + shown(value)}
-	for _, p := range nexar.UnknownEnv([]string{name + "=" + value}) {
-		f.Status, f.What, f.Mend = Warn, p.What, p.Mend
+	for _, p := range nexar.CheckEnviron([]string{name + "=" + value}) {
+		f.Status, f.What, f.Mend = Warn, p.Text, p.Fix
 		return f
 	}
 	err := understand(map[string]string{name: value})

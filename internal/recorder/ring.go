@@ -1,13 +1,13 @@
-package trace
+package recorder
 
-// A Ring keeps the last Length of what is put into it. Its zero value is empty. It
-// takes more memory as it fills; once it is full, nothing is allocated any more.
+// A Ring keeps the last Length values. The zero Ring is empty. It allocates as it fills,
+// and no more once it is full.
 type Ring[T any] struct {
 	slots []T
 	next  int
 }
 
-// Put is the place for the next value, which still has an old one.
+// Put returns the slot for the next value. It has the content of an older value.
 func (r *Ring[T]) Put() *T {
 	if len(r.slots) < Length {
 		r.slots = append(r.slots, *new(T))

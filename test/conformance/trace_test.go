@@ -12,22 +12,22 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/trace"
 	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // find waits until a rank's record has an operation for which is holds.
-func find(t *testing.T, c *nexar.Comm, is func(o nexar.Operation) bool) nexar.Operation {
+func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Operation {
 	t.Helper()
-	var r nexar.Record
+	var r trace.Snapshot
 	for deadline := time.Now().Add(worldtest.Patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		r = c.Record()
+		r = c.Trace()
 		if i := slices.IndexFunc(r.Operations, is); i >= 0 {
 			return r.Operations[i]
 		}
 	}
 	t.Fatalf("rank %d has no such operation:\n%v", c.Rank(), r)
-	return nexar.Operation{}
+	return trace.Operation{}
 }
 
 // An all-reduce that one rank does not call is in the record of all ranks: the rounds of the
@@ -52,7 +52,7 @@ func TestRecordStuck(t *testing.T) {
 			}
 			for rank, c := range comms {
 				if rank != missing {
-					o := find(t, c, func(o nexar.Operation) bool { return o.UnderWay() && len(o.Waiting) > 0 })
+					o := find(t, c, func(o trace.Operation) bool { return o.Running() && len(o.Waiting) > 0 })
 					if o.Op != "all_reduce" || o.Comm != "1" || o.Epoch != c.Epoch() || o.Type != "float32" || o.Length != 2 || o.Reduce != "sum" || o.Plan == "" || o.Rounds == 0 {
 						t.Errorf("rank %d is in %+v", rank, o)
 					}
@@ -65,10 +65,10 @@ func TestRecordStuck(t *testing.T) {
 			for end := time.Now().Add(worldtest.Patience); !strings.Contains(table, late) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				snapshots = nil
 				for _, c := range comms {
-					snapshots = append(snapshots, c.Record())
+					snapshots = append(snapshots, c.Trace())
 				}
 				var b strings.Builder
-				if err := trace.Table(&b, snapshots); err != nil {
+				if err := trace.WriteTable(&b, snapshots); err != nil {
 					t.Fatal(err)
 				}
 				table = b.String()
@@ -77,7 +77,7 @@ func TestRecordStuck(t *testing.T) {
 				t.Errorf("the table does not name the rank that is late:\n%s", table)
 			}
 			for _, o := range snapshots[missing].Operations {
-				if o.UnderWay() || o.End != trace.OK {
+				if o.Running() || o.Outcome != trace.OK {
 					t.Errorf("rank %d, which is in nothing, has %v", missing, o)
 				}
 			}
@@ -86,10 +86,10 @@ func TestRecordStuck(t *testing.T) {
 			}
 			running.Wait()
 			for _, c := range comms {
-				o := find(t, c, func(o nexar.Operation) bool {
-					return o.Number == snapshots[0].Operations[len(snapshots[0].Operations)-1].Number && o.Use == ""
+				o := find(t, c, func(o trace.Operation) bool {
+					return o.Seq == snapshots[0].Operations[len(snapshots[0].Operations)-1].Seq && o.Purpose == ""
 				})
-				if o.UnderWay() || o.End != trace.OK || o.Bytes == 0 || o.Round != o.Rounds {
+				if o.Running() || o.Outcome != trace.OK || o.Bytes == 0 || o.Round != o.Rounds {
 					t.Errorf("rank %d: in the end it is %+v", c.Rank(), o)
 				}
 			}
@@ -116,11 +116,11 @@ func TestRecordMessages(t *testing.T) {
 		rank int
 		want string
 	}{
-		{1, "recv from any rank, tag 5, under way for"},
-		{0, "send to rank 1, tag 6, 1048576 × float64, under way for"},
-		{0, `call of "wait" at rank 1, under way for`},
+		{1, "recv from any rank, tag 5, running for"},
+		{0, "send to rank 1, tag 6, 1048576 × float64, running for"},
+		{0, `call of "wait" at rank 1, running for`},
 	} {
-		find(t, comms[test.rank], func(o nexar.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
+		find(t, comms[test.rank], func(o trace.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
 	}
 
 	if err := nexar.Send(ctx, comms[0], make([]float64, 3), 1, 5); err != nil {
@@ -141,8 +141,8 @@ func TestRecordMessages(t *testing.T) {
 		{0, "send to rank 1, tag 6, 1048576 × float64, took", 8 << 20},
 		{0, `call of "wait" at rank 1, took`, 7},
 	} {
-		o := find(t, comms[test.rank], func(o nexar.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
-		if o.Bytes != test.bytes || o.End != trace.OK {
+		o := find(t, comms[test.rank], func(o trace.Operation) bool { return strings.HasPrefix(o.String(), test.want) })
+		if o.Bytes != test.bytes || o.Outcome != trace.OK {
 			t.Errorf("%v: %d bytes, want %d", o, o.Bytes, test.bytes)
 		}
 	}
@@ -162,8 +162,8 @@ func TestRecordSplit(t *testing.T) {
 		return half.Close()
 	})
 	for rank, c := range comms {
-		o := find(t, c, func(o nexar.Operation) bool { return o.Op == "broadcast" && o.Use == "" && o.Comm != "1" })
-		if want := rank/2*2 + 1; o.Root != want || o.End != trace.OK {
+		o := find(t, c, func(o trace.Operation) bool { return o.Op == "broadcast" && o.Purpose == "" && o.Comm != "1" })
+		if want := rank/2*2 + 1; o.Root != want || o.Outcome != trace.OK {
 			t.Errorf("rank %d: root %d of %v, want %d", rank, o.Root, o, want)
 		}
 	}
@@ -186,11 +186,11 @@ func TestRecordLogged(t *testing.T) {
 			if h.Wait() == nil || other.Wait() == nil {
 				t.Fatal("an operation that nobody else has called has ended well")
 			}
-			o := find(t, comms[0], func(o nexar.Operation) bool { return o.End == trace.Timeout })
+			o := find(t, comms[0], func(o trace.Operation) bool { return o.Outcome == trace.Timeout })
 			if o.Waiting == nil || o.Waiting[0] != 1 {
 				t.Errorf("it was waiting for %v: %v", o.Waiting, o)
 			}
-			find(t, comms[0], func(nexar.Operation) bool {
+			find(t, comms[0], func(trace.Operation) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return b.Len() > 0
@@ -221,12 +221,12 @@ func TestRecordAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				r := c.Record()
+				r := c.Trace()
 				if _, err := json.Marshal(r); err != nil {
 					t.Error(err)
 				}
 				for _, o := range r.Operations {
-					if o.Op == "" || o.Took < 0 || o.Number > 0 && o.Plan == "" {
+					if o.Op == "" || o.Duration < 0 || o.Seq > 0 && o.Plan == "" {
 						t.Errorf("in the record is %+v", o)
 					}
 				}

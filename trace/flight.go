@@ -6,28 +6,27 @@ import (
 	"slices"
 )
 
-// A flight is bytes that a rank has sent and another one, which waits for it, has not
-// received.
+// A flight is data that a rank has sent and that the other rank, which waits for it, has
+// not received.
 type flight struct {
 	from, to       int
-	over           string
+	transport      string
 	sent, received uint64
 }
 
 func (f flight) String() string {
-	over := ""
-	if f.over != "" {
-		over = " on " + f.over
+	transport := ""
+	if f.transport != "" {
+		transport = " on " + f.transport
 	}
-	return fmt.Sprintf("in flight%s: data of rank %d for rank %d, %d bytes sent and %d received", over, f.from, f.to, f.sent, f.received)
+	return fmt.Sprintf("in flight%s: data of rank %d for rank %d, %d bytes sent and %d received", transport, f.from, f.to, f.sent, f.received)
 }
 
 // flights finds the links with bytes in flight to a rank from one that it waits for, and
-// marks that rank as delayed: it waits for the network, and not for another rank.
+// marks that rank as delayed: it waits for the network rather than for another rank.
 //
-// The snapshots are not of the same instant. Where operations go on that may show
-// flights that have landed, but where they stand still the counts of both sides are
-// final.
+// The snapshots are not of the same instant: while operations make progress, a flight may
+// have arrived already. When they hang, the counts of both sides are final.
 func (a *world) flights(waits map[int][]int) (list []flight, delayed map[int]bool) {
 	delayed = make(map[int]bool)
 	for _, to := range slices.Sorted(maps.Keys(waits)) {
@@ -38,14 +37,14 @@ func (a *world) flights(waits map[int][]int) (list []flight, delayed map[int]boo
 			if out == nil || in == nil || out.Sent <= in.Received {
 				continue
 			}
-			list = append(list, flight{from, to, out.Over, out.Sent, in.Received})
+			list = append(list, flight{from, to, out.Transport, out.Sent, in.Received})
 			delayed[to] = true
 		}
 	}
 	return list, delayed
 }
 
-// link returns the link of a rank to another one, as the former has recorded it, or nil.
+// link returns the link to peer in the snapshot of a rank, or nil.
 func (a *world) link(rank, peer int) *Link {
 	s := a.ranks[rank]
 	if s == nil {

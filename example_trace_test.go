@@ -8,9 +8,9 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// What a rank is in can be seen from another goroutine: here whom it waits for in
-// an all-reduce that rank 1 has not called yet.
-func ExampleNode_Record() {
+// A trace shows the running operations of a rank: here an all-reduce that waits for rank
+// 1, which has not called it yet.
+func ExampleNode_Trace() {
 	onRanks(2, func(ctx context.Context, c *nexar.Comm) error {
 		if c.Rank() == 1 {
 			if _, err := nexar.Recv(ctx, c, []int32{0}, 0, 7); err != nil {
@@ -20,8 +20,8 @@ func ExampleNode_Record() {
 		}
 		h := nexar.StartAllReduce(ctx, c, []float32{1}, nexar.Sum)
 		for seen := false; !seen; {
-			for _, o := range c.Record().Operations { // of a Node, node.Record()
-				if o.UnderWay() && len(o.Waiting) > 0 {
+			for _, o := range c.Trace().Operations { // of a Node, node.Trace()
+				if o.Running() && len(o.Waiting) > 0 {
 					fmt.Printf("%s of %d × %s waits for ranks %v\n", o.Op, o.Length, o.Type, o.Waiting)
 					seen = true
 				}
@@ -33,7 +33,7 @@ func ExampleNode_Record() {
 		if err := h.Wait(); err != nil {
 			return err
 		}
-		table := c.Record().String() // for people
+		table := c.Trace().String() // for people
 		fmt.Println(strings.Contains(table, "all_reduce #"), strings.Contains(table, "send to rank 1, tag 7, 1 × int32"))
 		return nil
 	})

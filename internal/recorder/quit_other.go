@@ -1,6 +1,6 @@
 //go:build !unix
 
-package trace
+package recorder
 
 // OnQuit does nothing: there is no SIGQUIT.
 func OnQuit(dump func()) (stop func()) { return func() {} }

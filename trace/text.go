@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// String is the operation in one line: "all_reduce #7 (2 × float32, sum) by ring,
-// under way for 3.2s, in round 1 of 2, waits for rank 2".
+// String describes the operation in one line: "all_reduce #7 (2 × float32, sum) by ring,
+// running for 3.2s, in round 1 of 2, waits for rank 2".
 func (o Operation) String() string {
 	var b strings.Builder
 	b.WriteString(o.what())
@@ -20,28 +20,28 @@ func (o Operation) String() string {
 		b.WriteString(" by " + o.Plan)
 	}
 	verb := "waits"
-	switch o.End {
+	switch o.Outcome {
 	case "":
-		b.WriteString(", under way for " + took(o.Took))
+		b.WriteString(", running for " + took(o.Duration))
 	case OK:
-		b.WriteString(", took " + took(o.Took))
+		b.WriteString(", took " + took(o.Duration))
 	default:
-		b.WriteString(", failed after " + took(o.Took) + ": " + o.End)
+		b.WriteString(", failed after " + took(o.Duration) + ": " + o.Outcome)
 		verb = "waited"
 	}
-	if o.Rounds > 0 && o.End != OK {
+	if o.Rounds > 0 && o.Outcome != OK {
 		fmt.Fprintf(&b, ", in round %d of %d", o.Round, o.Rounds)
 	}
-	if who := o.waitsFor(); who != "" && o.End != OK {
-		fmt.Fprintf(&b, ", %s for %s", verb, who)
+	if ranks := o.waitsFor(); ranks != "" && o.Outcome != OK {
+		fmt.Fprintf(&b, ", %s for %s", verb, ranks)
 	}
 	return b.String()
 }
 
-// what says what was called: "send to rank 2, tag 5, 80 × float32".
+// what describes the call: "send to rank 2, tag 5, 80 × float32".
 func (o *Operation) what() string {
-	if o.Number > 0 {
-		return o.call()
+	if o.Seq > 0 {
+		return o.Call()
 	}
 	preposition, peer := map[string]string{"send": "to", "call": "at"}[o.Op], "any rank"
 	if o.Peer >= 0 {
@@ -62,24 +62,15 @@ func (o *Operation) what() string {
 	return text
 }
 
-// call is what of a collective all ranks have in common.
-func (o *Operation) call() string {
-	counts := ""
-	if o.Counts != 0 {
-		counts = fmt.Sprintf("counts with digest %06x", o.Counts)
-	}
-	return Collective(o, counts)
-}
-
-// Collective says which collective an operation is, and what is called for besides, if
-// that is not empty: "all_reduce #7 (2 × float32, sum)".
-func Collective(o *Operation, besides string) string {
+// Call describes the parameters of a collective that are the same on all ranks:
+// "all_reduce #7 (2 × float32, sum)".
+func (o *Operation) Call() string {
 	var parts []string
 	if o.Type != "" {
 		parts = append(parts, fmt.Sprintf("%d × %s", o.Length, o.Type))
 	}
-	if besides != "" {
-		parts = append(parts, besides)
+	if o.Counts != 0 {
+		parts = append(parts, fmt.Sprintf("counts with digest %06x", o.Counts))
 	}
 	if o.Reduce != "" {
 		parts = append(parts, o.Reduce)
@@ -87,28 +78,28 @@ func Collective(o *Operation, besides string) string {
 	if o.Root >= 0 {
 		parts = append(parts, fmt.Sprintf("root %d", o.Root))
 	}
-	text := fmt.Sprintf("%s #%d", o.Op, o.Number)
+	text := fmt.Sprintf("%s #%d", o.Op, o.Seq)
 	if len(parts) > 0 {
 		text += " (" + strings.Join(parts, ", ") + ")"
 	}
 	return text
 }
 
-// waitsFor names the ranks that the operation waits for, or waited for.
+// waitsFor names the ranks that the operation waits for or, if it has failed, waited for.
 func (o *Operation) waitsFor() string {
 	switch {
 	case len(o.Waiting) > 0:
-		return ranks(o.Waiting, o.More)
-	case o.UnderWay() && o.Number == 0 && o.Peer < 0:
+		return ranks(o.Waiting, o.WaitingMore)
+	case o.Running() && o.Seq == 0 && o.Peer < 0:
 		return "any rank"
 	}
 	return ""
 }
 
-// namedMax is how many ranks are named in a line.
+// namedMax bounds the ranks that are named in a line.
 const namedMax = 8
 
-// ranks is "rank 2", "ranks 1, 2 and 5" or, if there are many, how many more.
+// ranks is "rank 2", "ranks 1, 2 and 5" or "ranks 0, 1 and 12 more".
 func ranks(list []int, more int) string {
 	if len(list) == 1 && more == 0 {
 		return fmt.Sprintf("rank %d", list[0])
@@ -126,25 +117,24 @@ func ranks(list []int, more int) string {
 	return "ranks " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// took is a time in three digits, or about that.
+// took formats a duration with about three digits.
 func took(d time.Duration) string {
 	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
 		if d >= unit {
 			return d.Round(unit / 100).String()
 		}
 	}
-	return "less than 20ms" // The clock was not looked at.
+	return "less than 20ms" // below the resolution of the recorder
 }
 
-// String is the snapshot as WriteTo writes it.
+// String returns the text of [Snapshot.WriteTo].
 func (s Snapshot) String() string {
 	var b strings.Builder
 	s.WriteTo(&b)
 	return b.String()
 }
 
-// WriteTo writes the snapshot as a table for people. What is under way is at its
-// end.
+// WriteTo writes the snapshot as a table for people. Running operations are at its end.
 func (s Snapshot) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "rank %d of %d, epoch %d, node %s", s.Rank, s.Size, s.Epoch, s.Node)
@@ -162,23 +152,23 @@ func (s Snapshot) WriteTo(w io.Writer) (int64, error) {
 
 func (s *Snapshot) table(w io.Writer) {
 	list := slices.Clone(s.Operations)
-	slices.SortStableFunc(list, func(a, b Operation) int { return sign(a.UnderWay()) - sign(b.UnderWay()) })
+	slices.SortStableFunc(list, func(a, b Operation) int { return sign(a.Running()) - sign(b.Running()) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "BEGAN\tCOMM\tOPERATION\tBY\tTOOK\tROUND\tBYTES\tEND\tWAITS FOR")
+	fmt.Fprintln(t, "START\tCOMM\tOPERATION\tPLAN\tTIME\tROUND\tBYTES\tOUTCOME\tWAITS FOR")
 	for i := range list {
 		o := &list[i]
 		comm := o.Comm
-		if o.Use != "" {
-			comm += " (" + o.Use + ")"
+		if o.Purpose != "" {
+			comm += " (" + o.Purpose + ")"
 		}
-		end := cmp.Or(o.End, "under way")
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", o.Began.Format("15:04:05.000"), comm, o.what(),
-			cmp.Or(o.Plan, "-"), took(o.Took), o.rounds(), o.Bytes, end, cmp.Or(o.waitsFor(), "-"))
+		outcome := cmp.Or(o.Outcome, "running")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", o.Start.Format("15:04:05.000"), comm, o.what(),
+			cmp.Or(o.Plan, "-"), took(o.Duration), o.rounds(), o.Bytes, outcome, cmp.Or(o.waitsFor(), "-"))
 	}
 	t.Flush()
 }
 
-// rounds is "1/2", or "-" for what has no rounds.
+// rounds is "1/2", or "-" for an operation without rounds.
 func (o *Operation) rounds() string {
 	if o.Rounds == 0 {
 		return "-"

@@ -1,53 +1,28 @@
-package trace
+package recorder
 
 import (
-	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/nexar-go/nexar/trace"
 )
 
-func snapshot(operations ...Operation) Snapshot {
-	return Snapshot{Node: "abcd", Name: "train", Rank: 1, Size: 4, Epoch: 1, Time: at(10), Operations: operations}
-}
-
-func TestJSON(t *testing.T) {
-	want := snapshot(late(reduction(7, 1), 2, 3), ended(call(1, "f"), Failed))
-	want.Operations[1].Took = 1234567 * time.Nanosecond
-	b, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range []string{`"op":"all_reduce"`, `"seconds":3`, `"round":1`, `"waiting":[2,3]`, `"peer":1`, `"end":"failed"`, `"seconds":0.001234567`} {
-		if !strings.Contains(string(b), part) {
-			t.Errorf("no %s in %s", part, b)
-		}
-	}
-	if strings.Contains(string(b), "-1") {
-		t.Errorf("ranks that there are not, in %s", b)
-	}
-	var got Snapshot
-	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("read %+v, %v; want %+v", got, err, want)
-	}
-}
-
-// What is encoded is bounded, whatever there is, and what is under way stays
-// longest.
+// The length of an encoded snapshot is bounded, and running operations are dropped
+// last.
 func TestEncode(t *testing.T) {
-	var many []Operation
+	var many []trace.Operation
 	for i := range Length {
 		o := call(i, strings.Repeat("\x01\"", functionMax/2))
-		o.Began, o.Plan, o.Use = at(i), strings.Repeat("p", nameMax), strings.Repeat("u", nameMax)
+		o.Start, o.Plan, o.Purpose = at(i), strings.Repeat("p", nameMax), strings.Repeat("u", nameMax)
 		if i%16 == 0 {
 			waiting := make([]int, 1000)
 			for k := range waiting {
 				waiting[k] = 1_000_000 + k
 			}
-			o.SetWaiting(waiting)
+			SetWaiting(&o, waiting)
 		} else {
-			o.End = OK
+			o.Outcome = trace.OK
 		}
 		many = append(many, o)
 	}
@@ -61,13 +36,15 @@ func TestEncode(t *testing.T) {
 	}
 	n := 0
 	for i := range s.Operations {
-		n += sign(s.Operations[i].UnderWay())
+		if s.Operations[i].Running() {
+			n++
+		}
 	}
 	if n != Length/16 || len(s.Operations) < n {
-		t.Errorf("%d of %d operations are under way, want all %d", n, len(s.Operations), Length/16)
+		t.Errorf("%d of %d operations are running, want all %d", n, len(s.Operations), Length/16)
 	}
 
-	few := snapshot(ended(reduction(6, 0), OK), late(reduction(7, 1), 2))
+	few := snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2))
 	if s, err := Decode(Encode(few)); err != nil || !reflect.DeepEqual(s, few) {
 		t.Errorf("read %+v, %v; want %+v", s, err, few)
 	}
@@ -75,7 +52,7 @@ func TestEncode(t *testing.T) {
 
 // A snapshot that is cut off is an error, wherever that is.
 func TestDecodeTruncated(t *testing.T) {
-	b := Encode(snapshot(ended(reduction(6, 0), OK), late(reduction(7, 1), 2)))
+	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)))
 	for n := range b {
 		if s, err := Decode(b[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are read as %+v", n, len(b), s)
@@ -105,7 +82,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(Encode(snapshot(ended(reduction(6, 0), OK), late(reduction(7, 1), 2))))
+	f.Add(Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2))))
 	f.Add(Encode(snapshot(call(3, "f"))))
 	f.Add([]byte(`{"size":1,"operations":[{"seconds":1e9,"waiting":[0]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -121,8 +98,26 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%d operations of %d", len(again.Operations), len(s.Operations))
 		}
 		_ = s.String()
-		if err := Table(new(strings.Builder), []Snapshot{s, again}); err != nil {
+		if err := trace.WriteTable(new(strings.Builder), []trace.Snapshot{s, again}); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Links of other nodes are bounded, and checked as all else is.
+func TestDecodeLinks(t *testing.T) {
+	many := snapshot()
+	for i := range 1000 {
+		many.Links = append(many.Links, trace.Link{Rank: i, Transport: strings.Repeat("\x1b", 100), Sent: 1 << 60, Received: 1 << 60})
+	}
+	s, err := Decode(Encode(many))
+	if err != nil || len(s.Links) != encodedLinks {
+		t.Errorf("%d links, %v; want %d", len(s.Links), err, encodedLinks)
+	}
+	for _, links := range []string{`[{"rank":-1}]`, `[{"rank":0,"transport":"\u001b"}]`, `[{"rank":0,"sent":-1}]`} {
+		b := []byte(`{"node":"a","rank":0,"size":1,"epoch":1,"time":"2020-01-01T00:00:00Z","operations":[],"links":` + links + `}`)
+		if _, err := Decode(b); err == nil {
+			t.Errorf("links %s are accepted", links)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package trace
+package recorder
 
 import (
 	"strings"
@@ -6,11 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-)
 
-func call(peer int, fn string) Operation {
-	return Operation{Comm: "1", Epoch: 1, Op: "call", Function: fn, Root: -1, Peer: peer, Bytes: 10}
-}
+	"github.com/nexar-go/nexar/trace"
+)
 
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -19,24 +17,24 @@ func TestLog(t *testing.T) {
 		time.Sleep(time.Second)
 		b := l.Begin(call(2, strings.Repeat("b", 300)))
 		time.Sleep(time.Second)
-		l.End(a, OK, 5)
+		l.End(a, trace.OK, 5)
 		time.Sleep(time.Second)
 
 		list := Last(l.Operations(), Length)
 		if len(list) != 2 {
 			t.Fatalf("%d operations, want 2", len(list))
 		}
-		if o := list[0]; o.Function != "a" || o.End != OK || o.Took != 2*time.Second || o.Bytes != 15 {
+		if o := list[0]; o.Function != "a" || o.Outcome != trace.OK || o.Duration != 2*time.Second || o.Bytes != 15 {
 			t.Errorf("the first is %+v", o)
 		}
 		o := list[1]
-		if !o.UnderWay() || o.Took != 2*time.Second || len(o.Waiting) != 1 || o.Waiting[0] != 2 || len(o.Function) != functionMax {
+		if !o.Running() || o.Duration != 2*time.Second || len(o.Waiting) != 1 || o.Waiting[0] != 2 || len(o.Function) != functionMax {
 			t.Errorf("the second is %+v", o)
 		}
 		if c := l.Begin(call(3, "c")); c != a {
 			t.Errorf("place %d for the next, want %d again", c, a)
 		}
-		l.End(b, Failed, 0)
+		l.End(b, trace.Failed, 0)
 	})
 }
 
@@ -47,7 +45,7 @@ func TestLogAtOnce(t *testing.T) {
 	for range 4 {
 		running.Go(func() {
 			for range 2000 {
-				l.End(l.Begin(call(1, "f")), OK, 1)
+				l.End(l.Begin(call(1, "f")), trace.OK, 1)
 			}
 		})
 	}
@@ -66,9 +64,9 @@ func TestLogAllocations(t *testing.T) {
 	var l Log
 	o := call(1, "f")
 	for range Length {
-		l.End(l.Begin(o), OK, 0)
+		l.End(l.Begin(o), trace.OK, 0)
 	}
-	if n := testing.AllocsPerRun(1000, func() { l.End(l.Begin(o), OK, 0) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { l.End(l.Begin(o), trace.OK, 0) }); n > 0 {
 		t.Errorf("%v allocations for each operation, want none", n)
 	}
 }

@@ -6,19 +6,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/trace"
+	"github.com/nexar-go/nexar/internal/recorder"
 )
 
-// BenchmarkRecord shows what the record costs an all-reduce of 8 bytes between two
-// ranks that share memory: rounds with it and rounds without take turns, and the
-// medians of both are reported, in nanoseconds for an operation.
-func BenchmarkRecord(b *testing.B) {
+// BenchmarkTrace measures the cost of recording an all-reduce of 8 bytes between two
+// ranks that share memory. Rounds with and without recording alternate; the medians of
+// both are reported, in nanoseconds per operation.
+func BenchmarkTrace(b *testing.B) {
 	const perRound = 2000
 	comms := localCluster(b, 2, Config{})
 	round := func(on bool) float64 {
 		for _, c := range comms {
 			if on {
-				c.comm.Record(&trace.Comm{Epoch: 1, Ranks: c.impl.Ranks}, nil)
+				c.comm.Record(&recorder.Comm{Epoch: 1, Ranks: c.impl.Ranks}, nil)
 			} else {
 				c.comm.Record(nil, nil)
 			}

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// Table writes where the ranks of a world are, from the snapshots of them, or of
-// those that there are: what each is in and since when, whom it waits for, and
-// which ranks the others wait for in the end. Of snapshots of several epochs those
-// of the newest count, and of several of one rank the newest.
-func Table(w io.Writer, snapshots []Snapshot) error {
+// WriteTable writes a table of the ranks of a world: the running operations of each, their
+// progress and the ranks that they wait for. Below it are the ranks that delay the others,
+// calls that do not match, links with data in flight, and cycles of waiting ranks.
+// Snapshots of some ranks may be missing. Only snapshots of the newest epoch count and, of
+// several of one rank, the newest.
+func WriteTable(w io.Writer, snapshots []Snapshot) error {
 	a := newWorld(snapshots)
 	var b bytes.Buffer
 	if a.size == 0 {
@@ -32,7 +33,7 @@ func Table(w io.Writer, snapshots []Snapshot) error {
 	return err
 }
 
-// A world is the snapshots of one epoch, by rank.
+// A world has the snapshots of one epoch, by rank.
 type world struct {
 	epoch uint64
 	size  int
@@ -53,32 +54,32 @@ func newWorld(snapshots []Snapshot) world {
 	return a
 }
 
-// underWay is what a rank is in, in this epoch.
-func (a *world) underWay(rank int) (list []*Operation) {
+// running returns the running operations of a rank in this epoch.
+func (a *world) running(rank int) (list []*Operation) {
 	s := a.ranks[rank]
 	if s == nil {
 		return nil
 	}
 	for i := range s.Operations {
-		if o := &s.Operations[i]; o.UnderWay() && o.Epoch == a.epoch {
+		if o := &s.Operations[i]; o.Running() && o.Epoch == a.epoch {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// last is the last that a rank has ended.
+// last returns the last completed operation of a rank, or nil.
 func (a *world) last(rank int) *Operation {
 	ops := a.ranks[rank].Operations
 	for i := range slices.Backward(ops) {
-		if o := &ops[i]; !o.UnderWay() && o.Epoch == a.epoch {
+		if o := &ops[i]; !o.Running() && o.Epoch == a.epoch {
 			return o
 		}
 	}
 	return nil
 }
 
-// tableLines is how many operations of a rank have a line.
+// tableLines bounds the lines of a rank.
 const tableLines = 4
 
 func (a *world) table(w io.Writer) {
@@ -86,7 +87,7 @@ func (a *world) table(w io.Writer) {
 	fmt.Fprintln(t, "RANK\tNODE\tIN\tCOMM\tFOR\tROUND\tWAITS FOR")
 	for _, rank := range slices.Sorted(maps.Keys(a.ranks)) {
 		node := cmp.Or(a.ranks[rank].Name, fmt.Sprintf("%.8s", a.ranks[rank].Node))
-		list := a.underWay(rank)
+		list := a.running(rank)
 		if len(list) == 0 {
 			fmt.Fprintf(t, "%d\t%s\t%s\n", rank, node, a.idle(rank))
 		}
@@ -99,37 +100,37 @@ func (a *world) table(w io.Writer) {
 			if i > 0 {
 				name, of = "", ""
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, of, o.what(), o.Comm, took(o.Took), o.rounds(), cmp.Or(o.waitsFor(), "-"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, of, o.what(), o.Comm, took(o.Duration), o.rounds(), cmp.Or(o.waitsFor(), "-"))
 		}
 	}
 	t.Flush()
 }
 
-// idle says of a rank that is in no operation what its last was.
+// idle describes a rank without a running operation by its last one.
 func (a *world) idle(rank int) string {
 	o := a.last(rank)
 	if o == nil {
 		return "nothing by now"
 	}
-	since := a.ranks[rank].Time.Sub(o.Began.Add(o.Took))
+	since := a.ranks[rank].Time.Sub(o.Start.Add(o.Duration))
 	text := fmt.Sprintf("nothing, for %s; last in %s", took(max(since, time.Microsecond)), o.what())
-	if o.End != OK {
-		text += ", which failed: " + o.End
+	if o.Outcome != OK {
+		text += ", which failed: " + o.Outcome
 	}
 	return text
 }
 
-// verdict says what is wrong, as far as the snapshots show.
+// verdict describes what is wrong, as far as the snapshots show.
 func (a *world) verdict() (lines []string) {
-	lines = a.different()
-	waits := make(map[int][]int) // whom a rank waits for
+	lines = a.mismatches()
+	waits := make(map[int][]int) // by rank, the ranks that it waits for
 	for rank := range a.ranks {
-		for _, o := range a.underWay(rank) {
+		for _, o := range a.running(rank) {
 			waits[rank] = append(waits[rank], o.Waiting...)
 		}
 	}
 	flights, delayed := a.flights(waits)
-	late := make(map[int]int) // of ranks that wait for nobody, how many wait for them
+	late := make(map[int]int) // by rank that waits for none, the number of ranks that wait for it
 	var stuck []int
 	for _, rank := range slices.Sorted(maps.Keys(waits)) {
 		if len(waits[rank]) == 0 || delayed[rank] {
@@ -160,7 +161,7 @@ func (a *world) verdict() (lines []string) {
 	return lines
 }
 
-// waiting says how many ranks wait.
+// waiting is "1 rank waits" or "3 ranks wait".
 func waiting(n int) string {
 	if n == 1 {
 		return "1 rank waits"
@@ -168,13 +169,13 @@ func waiting(n int) string {
 	return fmt.Sprintf("%d ranks wait", n)
 }
 
-// where says where a rank is that waits for nobody.
+// where describes the operations of a rank that waits for no other.
 func (a *world) where(rank int) string {
 	if a.ranks[rank] == nil {
 		return "not heard of"
 	}
 	var in []string
-	for _, o := range a.underWay(rank) {
+	for _, o := range a.running(rank) {
 		in = append(in, o.what())
 	}
 	if len(in) == 0 {
@@ -183,8 +184,8 @@ func (a *world) where(rank int) string {
 	return "in " + strings.Join(in[:min(len(in), tableLines)], " and ")
 }
 
-// ends are the ranks that a rank waits for in the end: those of whom it waits for,
-// or they wait for, and so on, that wait for no rank, or for bytes in flight.
+// ends follows the graph of waiting ranks from rank to its ends: ranks that wait for no
+// other, or for bytes in flight.
 func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
 	seen := map[int]bool{rank: true}
 	for next := []int{rank}; len(next) > 0; {
@@ -204,23 +205,23 @@ func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
 	return ends
 }
 
-// different are the collectives that ranks are in that should be the same.
-func (a *world) different() (lines []string) {
-	type place struct {
-		comm   string
-		number uint64
+// mismatches finds ranks whose collectives with one sequence number differ.
+func (a *world) mismatches() (lines []string) {
+	type call struct {
+		comm string
+		seq  uint64
 	}
-	calls := make(map[place]map[string][]int)
+	calls := make(map[call]map[string][]int)
 	for rank := range a.ranks {
-		for _, o := range a.underWay(rank) {
-			if o.Number == 0 {
+		for _, o := range a.running(rank) {
+			if o.Seq == 0 {
 				continue
 			}
-			p := place{o.Comm, o.Number}
+			p := call{o.Comm, o.Seq}
 			if calls[p] == nil {
 				calls[p] = make(map[string][]int)
 			}
-			calls[p][o.call()] = append(calls[p][o.call()], rank)
+			calls[p][o.Call()] = append(calls[p][o.Call()], rank)
 		}
 	}
 	for p, by := range calls {
@@ -238,9 +239,12 @@ func (a *world) different() (lines []string) {
 	return lines
 }
 
-// missing are the ranks without a snapshot, as far as they can be named.
+// missingMax bounds the ranks that missing returns.
+const missingMax = 64
+
+// missing returns the first ranks without a snapshot.
 func (a *world) missing() (ranks []int) {
-	for r := 0; len(ranks) < a.size-len(a.ranks) && len(ranks) <= WaitingMax; r++ {
+	for r := 0; len(ranks) < a.size-len(a.ranks) && len(ranks) <= missingMax; r++ {
 		if a.ranks[r] == nil {
 			ranks = append(ranks, r)
 		}

@@ -1,4 +1,4 @@
-package trace
+package recorder
 
 import (
 	"bytes"
@@ -6,23 +6,25 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/trace"
 )
 
 func TestReport(t *testing.T) {
-	idle := []Operation{ended(reduction(6, 0), OK)}
-	busy := append([]Operation{late(reduction(7, 7), 2)}, idle...)
+	idle := []trace.Operation{ended(reduction(6, 0), trace.OK)}
+	busy := append([]trace.Operation{late(reduction(7, 7), 2)}, idle...)
 	for name, test := range map[string]struct {
 		how  string
-		list []Operation
+		list []trace.Operation
 		want bool
 	}{
-		"a failure":           {PeerFailed, busy, true},
-		"a timeout":           {Timeout, busy, true},
-		"a rank that left":    {PeerLeft, busy, true},
-		"a mismatch":          {Mismatch, idle, true},
-		"nothing fails by it": {PeerFailed, idle, false},
-		"cancelled":           {Cancelled, busy, false},
-		"cancelled elsewhere": {Revoked, busy, false},
+		"a failure":           {trace.PeerFailed, busy, true},
+		"a timeout":           {trace.Timeout, busy, true},
+		"a rank that left":    {trace.PeerLeft, busy, true},
+		"a mismatch":          {trace.Mismatch, idle, true},
+		"nothing fails by it": {trace.PeerFailed, idle, false},
+		"cancelled":           {trace.Cancelled, busy, false},
+		"cancelled elsewhere": {trace.Revoked, busy, false},
 	} {
 		var b bytes.Buffer
 		Report(slog.New(slog.NewTextHandler(&b, nil)), test.how, errors.New("rank 2 is late"), test.list)

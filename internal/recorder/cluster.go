@@ -1,0 +1,42 @@
+package recorder
+
+import (
+	"fmt"
+
+	"github.com/nexar-go/nexar/trace"
+)
+
+// textMax bounds texts of the nodes of a cluster, in bytes.
+const textMax = 2048
+
+// AddNode adds a node to c, with the snapshot that the node has encoded. The snapshot is
+// not trusted: if it is invalid, or of another node, n.Missing says so. The texts of c are
+// safe to print on a terminal.
+func AddNode(c *trace.Cluster, n trace.Node, encoded []byte) {
+	n.Name, n.Addr, n.Missing = printable(n.Name, nameMax), printable(n.Addr, textMax), printable(n.Missing, textMax)
+	if n.Missing == "" {
+		s, err := Decode(encoded)
+		if err == nil {
+			err = checkNode(c, &n, &s)
+		}
+		if err == nil {
+			n.Snapshot = &s
+		} else {
+			n.Missing = printable("invalid snapshot: "+err.Error(), textMax)
+		}
+	}
+	c.Nodes = append(c.Nodes, n)
+}
+
+// checkNode finds a snapshot that is not of n, so that no node speaks for another one.
+func checkNode(c *trace.Cluster, n *trace.Node, s *trace.Snapshot) error {
+	switch {
+	case s.Node != n.Node:
+		return fmt.Errorf("it is of node %s", s.Node)
+	case s.Epoch > c.Epoch:
+		return fmt.Errorf("it is of epoch %d, and the world is in epoch %d", s.Epoch, c.Epoch)
+	case s.Epoch == c.Epoch && (s.Rank != n.Rank || s.Size != c.Joined):
+		return fmt.Errorf("it is of rank %d of %d, want rank %d of %d", s.Rank, s.Size, n.Rank, c.Joined)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package recorder
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nexar-go/nexar/trace"
+)
+
+// EncodedMax bounds the length of an encoded snapshot, in bytes.
+const EncodedMax = 32 << 10
+
+const (
+	// encodedOperations bounds the operations of an encoded snapshot.
+	encodedOperations = 32
+	// encodedLinks bounds its links, which leaves most of the room to operations.
+	encodedLinks = 128
+	// transportMax bounds the name of a transport, in bytes.
+	transportMax = 16
+	// nameMax bounds other texts of a snapshot, in bytes.
+	nameMax = 256
+)
+
+// Encode encodes a snapshot for the seed, in at most EncodedMax bytes: with the last 32
+// operations, or fewer if they do not fit. Completed operations are dropped before
+// running ones.
+func Encode(s trace.Snapshot) []byte {
+	s.Name = printable(s.Name, nameMax)
+	s.Operations = slices.Clone(s.Operations)
+	s.Links = slices.Clone(s.Links[:min(len(s.Links), encodedLinks)])
+	for i := range s.Links {
+		s.Links[i].Transport = printable(s.Links[i].Transport, transportMax)
+	}
+	running := 0
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		o.Function = printable(o.Function, nameMax)
+		if o.Running() {
+			running++
+		}
+	}
+	for limit := encodedOperations; ; limit /= 2 {
+		s.Operations = keep(s.Operations, min(running, limit), limit-min(running, limit))
+		b, err := json.Marshal(s)
+		if err != nil {
+			panic("recorder: " + err.Error()) // A Snapshot has only types that JSON can encode.
+		}
+		if len(b) <= EncodedMax || limit == 0 {
+			return b
+		}
+	}
+}
+
+// Decode decodes a snapshot of another node, which is not trusted. The texts of the
+// result are safe to print on a terminal.
+func Decode(b []byte) (trace.Snapshot, error) {
+	var s trace.Snapshot
+	if len(b) > EncodedMax {
+		return s, fmt.Errorf("trace: a snapshot has %d bytes, at most %d are allowed", len(b), EncodedMax)
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return trace.Snapshot{}, fmt.Errorf("trace: %w", err)
+	}
+	if err := check(&s); err != nil {
+		return trace.Snapshot{}, err
+	}
+	return s, nil
+}
+
+// check finds values that Encode does not produce.
+func check(s *trace.Snapshot) error {
+	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations || len(s.Links) > encodedLinks {
+		return fmt.Errorf("trace: a snapshot of rank %d of %d, with %d operations and %d links, want at most %d and %d",
+			s.Rank, s.Size, len(s.Operations), len(s.Links), encodedOperations, encodedLinks)
+	}
+	texts := []string{s.Node, s.Name}
+	for _, l := range s.Links {
+		if l.Rank < 0 {
+			return fmt.Errorf("trace: a link to rank %d", l.Rank)
+		}
+		texts = append(texts, l.Transport)
+	}
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		if !isValid(o) {
+			return fmt.Errorf("trace: operation %d of %d has a number out of range", i, len(s.Operations))
+		}
+		texts = append(texts, o.Comm, o.Purpose, o.Op, o.Type, o.Reduce, o.Plan, o.Function, o.Outcome)
+	}
+	for _, text := range texts {
+		if text != printable(text, nameMax) {
+			return fmt.Errorf("trace: a text is too long or not printable: %.40q", text)
+		}
+	}
+	return nil
+}
+
+// isValid reports whether the numbers of an operation are in range.
+func isValid(o *trace.Operation) bool {
+	if o.Root < -1 || o.Peer < -1 || o.Tag < -1 || o.Length < 0 || o.Bytes < 0 || o.Round < 0 || o.Rounds < 0 || o.WaitingMore < 0 {
+		return false
+	}
+	return len(o.Waiting) <= WaitingMax && !slices.ContainsFunc(o.Waiting, func(r int) bool { return r < 0 })
+}
+
+// printable replaces characters that a terminal would interpret, and cuts the text to at
+// most limit bytes.
+func printable(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+	for len(text) > limit {
+		_, n := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-n]
+	}
+	return text
+}

@@ -1,0 +1,70 @@
+package recorder
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/trace"
+)
+
+// A Log records operations that take a lock and two reads of the clock without loss, such
+// as calls over the network. The zero Log is empty.
+type Log struct {
+	mu      sync.Mutex
+	running []trace.Operation // an element without Op is free
+	free    []int             // indices of these
+	ended   Ring[trace.Operation]
+}
+
+// functionMax bounds the name of a function, in bytes.
+const functionMax = 64
+
+// Call records that a call of a function of rank peer starts now, with so many bytes of
+// arguments. The index is for End.
+func (l *Log) Call(comm, epoch uint64, peer int, fn string, bytes int) (index int) {
+	return l.Begin(trace.Operation{
+		Comm: CommName(comm), Epoch: epoch, Op: "call", Function: fn, Root: -1, Peer: peer, Bytes: int64(bytes),
+	})
+}
+
+// Begin records an operation that starts now. The index is for End.
+func (l *Log) Begin(o trace.Operation) (index int) {
+	o.Start, o.Function = time.Now(), o.Function[:min(len(o.Function), functionMax)]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.free); n > 0 {
+		index, l.free = l.free[n-1], l.free[:n-1]
+		l.running[index] = o
+		return index
+	}
+	l.running = append(l.running, o)
+	return len(l.running) - 1
+}
+
+// End records the outcome of an operation, and adds to its bytes.
+func (l *Log) End(index int, outcome string, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := &l.running[index]
+	o.Duration, o.Outcome, o.Bytes = time.Since(o.Start), outcome, o.Bytes+int64(bytes)
+	*l.ended.Put() = *o
+	*o = trace.Operation{}
+	l.free = append(l.free, index)
+}
+
+// Operations returns the running operations and the last completed ones. A running
+// operation waits for its Peer.
+func (l *Log) Operations() (list []trace.Operation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended.Each(func(o *trace.Operation) { list = append(list, *o) })
+	for _, o := range l.running {
+		if o.Op == "" {
+			continue
+		}
+		o.Duration = time.Since(o.Start)
+		SetWaiting(&o, []int{o.Peer})
+		list = append(list, o)
+	}
+	return list
+}

@@ -1,0 +1,90 @@
+// Package trace describes the recent history of nodes: which operations they have run,
+// which are running, how far these have come and which ranks they wait for.
+//
+// [github.com/nexar-go/nexar.Node.Trace] returns a [Snapshot] of one node,
+// [github.com/nexar-go/nexar.QueryCluster] a [Cluster] of all nodes. Both have a text
+// form for people and a JSON form for programs. [WriteTable] combines the snapshots of
+// several ranks and names the ranks that delay the others.
+//
+// All values are copies that belong to the caller.
+package trace
+
+import "time"
+
+// A Snapshot is the recent history of a node at one moment: its last few hundred
+// collectives, messages and calls, and up to as many running ones. Ranks in it are ranks
+// of the world, also for operations on a smaller communicator.
+type Snapshot struct {
+	Node       string      `json:"node"`           // NodeID in hexadecimal
+	Name       string      `json:"name,omitempty"` // of the process, for people: "hostname:pid"
+	Rank       int         `json:"rank"`           // in the world of Epoch
+	Size       int         `json:"size"`           // of that world
+	Epoch      uint64      `json:"epoch"`
+	Time       time.Time   `json:"time"`       // when the snapshot was taken, by the clock of the node
+	Operations []Operation `json:"operations"` // in the order of their Start
+	Links      []Link      `json:"links,omitempty"`
+}
+
+// A Link is the connection to another rank, with the bytes transferred so far. Bytes that
+// one side has sent and the other has not received are in flight.
+type Link struct {
+	Rank      int    `json:"rank"`
+	Transport string `json:"transport,omitempty"` // that carries payloads
+	Sent      uint64 `json:"sent"`                // bytes
+	Received  uint64 `json:"received"`            // bytes
+}
+
+// An Operation is a collective, a message or a call, running or completed. Times of short
+// operations in shared memory are accurate to 20 ms: reading the clock would take a
+// noticeable part of their duration.
+type Operation struct {
+	Comm     string        `json:"comm"`               // ID of the communicator; "1" is the first world
+	Epoch    uint64        `json:"epoch"`              // of the view of the communicator
+	Purpose  string        `json:"purpose,omitempty"`  // of an operation that the user did not start: "setup"
+	Op       string        `json:"op"`                 // "all_reduce", "send", "recv", "probe" or "call"
+	Seq      uint64        `json:"seq"`                // sequence number of a collective in its communicator, from 1; 0 for others
+	Type     string        `json:"type,omitempty"`     // of the elements
+	Length   int           `json:"length"`             // elements per rank, or of all blocks
+	Counts   uint32        `json:"counts,omitzero"`    // digest of the lengths of blocks that differ
+	Reduce   string        `json:"reduce,omitempty"`   // "sum"
+	Plan     string        `json:"plan,omitempty"`     // algorithm and executor
+	Function string        `json:"function,omitempty"` // that is called
+	Root     int           `json:"-"`                  // -1: none; omitted in JSON then
+	Peer     int           `json:"-"`                  // other rank of a message or call; -1: any or none; omitted in JSON then
+	Tag      int64         `json:"tag,omitzero"`       // of a message; -1: any
+	Start    time.Time     `json:"start"`
+	Duration time.Duration `json:"-"` // until the end, or until now; "seconds" in JSON
+
+	// Outcome is empty while the operation is running, OK if it has succeeded, and
+	// otherwise the reason of its failure.
+	Outcome string `json:"outcome,omitempty"`
+	// Round is the first round of the plan, or the first piece of a vector in shared
+	// memory, that is not complete. Rounds is the number of them. Both are 0 for
+	// messages and calls.
+	Round  int `json:"round,omitzero"`
+	Rounds int `json:"rounds,omitzero"`
+	// Bytes counts the bytes that this rank has sent and received for the operation or,
+	// in shared memory, the bytes of its vector that are complete.
+	Bytes int64 `json:"bytes"`
+	// Waiting are ranks that a running operation waits for, or that a failed one was
+	// waiting for, at most 64. WaitingMore counts the ranks beyond these.
+	Waiting     []int `json:"waiting,omitempty"`
+	WaitingMore int   `json:"waiting_more,omitzero"`
+}
+
+// Outcomes of operations.
+const (
+	OK         = "ok"
+	PeerFailed = "peer failed"
+	PeerLeft   = "peer left"
+	Mismatch   = "mismatch"
+	Timeout    = "timeout"
+	Cancelled  = "cancelled"
+	Closed     = "closed"
+	Revoked    = "revoked" // by an operation that failed on another rank
+	Refused    = "refused" // message that does not fit its receive
+	Failed     = "failed"  // for another reason
+)
+
+// Running reports whether the operation has not ended.
+func (o *Operation) Running() bool { return o.Outcome == "" }
