@@ -1,0 +1,114 @@
+//go:build !race
+
+package nexar_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// snippetMark precedes the Go code of a document. "<!-- test: x int -->" is for statements: they
+// become the body of a function with these parameters and an error as its result. "<!-- test -->"
+// is for declarations.
+var snippetMark = regexp.MustCompile("(?s)(?:<!-- test(:? ?)([^\n]*?) ?-->\n)?```go\n(.*?)```")
+
+// snippetHeader are the imports of all snippets of a document.
+const snippetHeader = `package snippets
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/compress"
+	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/nexartest"
+)
+
+// Every import is used.
+var (
+	_ context.Context
+	_ = errors.New
+	_ testing.TB
+	_ nexar.Op
+	_ compress.Compressor
+	_ = raft.Open
+	_ = nexartest.Run
+)
+`
+
+// TestSnippets compiles the Go code of the README and the guides, and runs the tests among it.
+func TestSnippets(t *testing.T) {
+	documents, err := filepath.Glob("docs/guide/*.md")
+	if err != nil || len(documents) == 0 {
+		t.Fatalf("guides: %v, error %v", documents, err)
+	}
+	dir := t.TempDir()
+	replace := make(map[string]string)
+	for _, document := range append(documents, "README.md") {
+		source := snippets(t, document)
+		if source == "" {
+			continue
+		}
+		name := strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimSuffix(document, ".md")) + "_test.go"
+		here, err := filepath.Abs(filepath.Join("docs", "snippets", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[here] = filepath.Join(dir, name)
+		if err := os.WriteFile(replace[here], []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "test", "-overlay="+overlay, "./docs/snippets")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v: %v\n%s", command, err, out)
+	}
+}
+
+// snippets returns the source of a test file with the Go code of a document, or "" if it has none.
+// Line numbers in messages of the compiler are those of the document.
+func snippets(t *testing.T, document string) string {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, m := range snippetMark.FindAllSubmatchIndex(text, -1) {
+		code := string(text[m[6]:m[7]])
+		line := fmt.Sprintf("//line %s:%d\n", path, 1+strings.Count(string(text[:m[6]]), "\n"))
+		switch {
+		case strings.HasPrefix(code, "package main\n"): // TestReadmeQuickStart runs it.
+		case m[2] < 0:
+			t.Errorf("%s:%d: Go code without a line <!-- test --> or <!-- test: PARAMETERS --> before it", document, strings.Count(string(text[:m[6]]), "\n"))
+		case m[4] == m[5]:
+			b.WriteString(line + code)
+		default:
+			fmt.Fprintf(&b, "func _(%s) (_ error) {\n%s%s\treturn\n}\n\n", text[m[4]:m[5]], line, code)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return snippetHeader + b.String()
+}
