@@ -145,7 +145,7 @@ func TestCreditOfHeldSteps(t *testing.T) {
 		until(t, "the step", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.links.EarlyLocked() > 0
+			return len(c.early) > 0
 		})
 		c.Close()
 		if err := op.Wait(t.Context()); err != ErrClosed {
@@ -174,7 +174,7 @@ func TestCreditOfMismatchedSteps(t *testing.T) {
 		until(t, "the steps", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.links.EarlyLocked() == 2
+			return len(c.early) == 2
 		})
 		op, err := c.start(work)
 		if err != nil {

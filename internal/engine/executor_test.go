@@ -140,7 +140,7 @@ func (r *callExecution) TraceLocked(bool) exec.Trace {
 func byCalls(w *world) func(data []byte) exec.Work {
 	m := newMeetings(len(w.comms))
 	for rank, c := range w.comms {
-		c.UseExecutor(callID, &callExecutor{meetings: m, rank: rank, mu: &c.mu})
+		c.UseExecutor(callID, func(mu *sync.Mutex) exec.Executor { return &callExecutor{meetings: m, rank: rank, mu: mu} })
 	}
 	return func(data []byte) exec.Work {
 		return exec.Work{

@@ -36,11 +36,11 @@ func (c *Comm) revokeLeftLocked(fx *effects, err *PeerError) {
 	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
 }
 
-// mismatchLocked ends the communicator because another rank's call differs from ours.
-func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, theirs *call) {
-	err := &MismatchError{Rank: c.rank, Peer: theirs.rank, Ours: ours, Theirs: theirs.call}
+// mismatchLocked ends the communicator because the call of another rank differs from ours.
+func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, peer int, theirs wire.Call) {
+	err := &MismatchError{Rank: c.rank, Peer: peer, Ours: ours, Theirs: theirs}
 	c.revokeLocked(fx, err, wire.Revoke{
-		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(theirs.rank), Ours: ours, Theirs: theirs.call,
+		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(peer), Ours: ours, Theirs: theirs,
 	}, "")
 }
 
