@@ -92,6 +92,9 @@ func (op *Op) arriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
 // frame is not needed, or exceeds the bound of its link.
 func (c *Comm) keepLocked(f *exec.Frame) bool {
 	seq := f.Step.Call.Seq
+	if c.isRevokedByLocked(f.Link) {
+		return false
+	}
 	if f.Kind == exec.Probe {
 		for k := c.early[seq]; k != nil; k = k.Next {
 			if k.Kind == exec.Probe && k.Link == f.Link {
