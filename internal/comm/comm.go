@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -191,7 +192,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		c.abandon(id, err)
 		return nil, &buildError{c, err}
 	}
-	c.Engine.Spread(c.machine())
+	c.Engine.Spread(c.machine(), shmexec.Processors())
 	c.Selector.Pin(v.pins)
 	if err := c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links)); err != nil {
 		c.Close()

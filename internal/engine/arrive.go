@@ -5,195 +5,203 @@ import (
 	"math"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/engine/linkexec"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Step handles a step with its payload.
+// Step implements [link.Handler].
 func (e *Engine) Step(l *link.Link, s wire.Step, payload []byte) {
-	if c := e.comm(l, s.Call.Comm); c == nil || !c.arrive(l, linkexec.Step, &s, payload) {
+	if c := e.comm(l, s.Call.Comm); c != nil {
+		c.arrive(l, exec.Step, s, payload)
+	} else {
 		l.Consumed(wire.Collectives, len(payload))
 	}
 }
 
-// StepOffer handles a request to grant a step.
+// StepOffer implements [link.Handler].
 func (e *Engine) StepOffer(l *link.Link, s wire.Step) {
 	if c := e.comm(l, s.Call.Comm); c != nil {
-		c.arrive(l, linkexec.Offer, &s, nil)
+		c.arrive(l, exec.Offer, s, nil)
 	}
 }
 
-// StepGrant handles the grant of a step.
+// StepGrant implements [link.Handler].
 func (e *Engine) StepGrant(l *link.Link, s wire.Step) {
 	if c := e.comm(l, s.Call.Comm); c != nil {
-		c.arrive(l, linkexec.Grant, &s, nil)
+		c.arrive(l, exec.Grant, s, nil)
 	}
 }
 
-// A transition is what the arrival of a frame has led to.
-type transition struct {
-	used   bool                // the payload is, or will be, used
-	run    *linkexec.Execution // continues with effect, if not nil
-	effect linkexec.Effect
-	err    error    // why the peer breaks the protocol
-	fx     *effects // of the communicator
-}
-
-// arrive takes a frame for a collective. It reports whether the payload is used: if not,
-// the peer has to get its credit back.
-func (c *Comm) arrive(l *link.Link, kind linkexec.Kind, s *wire.Step, payload []byte) bool {
-	var t transition
+// arrive takes a frame for a collective.
+func (c *Comm) arrive(l *link.Link, kind exec.FrameKind, s wire.Step, payload []byte) {
 	c.mu.Lock()
-	c.arriveLocked(&t, l, kind, s, payload)
+	f := c.frames.GetLocked(l, kind, &s, payload)
+	r, fx := c.arriveLocked(f, nil)
 	c.mu.Unlock()
-	switch {
-	case t.err != nil:
-		breaksProtocol(l, t.err)()
-	case t.run != nil:
-		t.run.CarryOut(t.effect)
-	case t.fx != nil:
-		c.carryOut(t.fx)
+	if r != nil {
+		r.Receive(f)
 	}
-	return t.used
+	c.carryOut(fx)
 }
 
-func (c *Comm) arriveLocked(t *transition, l *link.Link, kind linkexec.Kind, s *wire.Step, payload []byte) {
-	rank, member := c.rankOf[l.Peer]
+// arriveLocked passes a frame to the operation that it is for, keeps it until that begins, or
+// discards it. If it returns a Receiver, its Receive has to be called next. It adds to fx.
+func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects) {
+	rank, isMember := c.rankOf[f.Link.Peer]
 	switch {
 	case c.err != nil:
-		return
-	case c.opened && !member:
-		t.fx = &effects{unexpected: []*link.Link{l}}
-		return
-	case !c.opened || s.Call.Seq > c.seq:
-		t.used = c.links.KeepLocked(l, kind, s, payload)
-		return
-	}
-	ours, op := c.callLocked(s.Call.Seq)
-	if ours != s.Call && ours.Seq != 0 {
-		t.fx = new(effects)
-		c.mismatchLocked(t.fx, ours, &call{rank, s.Call})
-		return
-	}
-	if op == nil || op.state != running || kind == linkexec.Probe {
-		return
-	}
-	run, ok := op.exec.(*linkexec.Execution)
-	if !ok {
-		t.err = linkexec.NotInPlanError(s)
-		return
-	}
-	t.effect, t.used, t.err = run.ArriveLocked(rank, l, kind, s, payload)
-	if t.used {
-		t.run = run
-	}
-}
-
-// callLocked returns what this rank called as the collective with a sequence number,
-// and the operation if it has not ended. The call is zero if it is forgotten.
-func (c *Comm) callLocked(seq uint64) (wire.Call, *Op) {
-	if op := c.ops.get(seq); op != nil {
-		return op.call, op
-	}
-	return c.past.get(seq), nil
-}
-
-// A call is what another rank has called.
-type call struct {
-	rank int
-	call wire.Call
-}
-
-// admitEarlyLocked hands an operation that begins the frames that have arrived for it.
-// It returns the first call that differs from this rank's, if any, and effects unless
-// there are none.
-func (c *Comm) admitEarlyLocked(op *Op, list *linkexec.Frame) (theirs *call, fx *effects) {
-	for f := list; f != nil; {
-		next := f.Next
-		kept, err := false, error(nil)
-		rank, member := c.rankOf[f.Link.Peer]
+	case c.opened && !isMember:
+		fx = fx.orNew()
+		fx.unexpected = append(fx.unexpected, f.Link)
+	case !c.opened || f.Step.Call.Seq > c.seq:
+		if c.keepLocked(f) {
+			return nil, fx
+		}
+	default:
+		ours, op := c.callLocked(f.Step.Call.Seq)
 		switch {
-		case !member:
+		case ours.Seq != 0 && ours != f.Step.Call:
 			fx = fx.orNew()
-			fx.unexpected = append(fx.unexpected, f.Link)
-		case theirs != nil:
-		case f.Step.Call != op.call:
-			theirs = &call{rank, f.Step.Call}
-		default:
-			kept, err = op.admitEarlyLocked(rank, f)
+			c.mismatchLocked(fx, ours, rank, f.Step.Call)
+		case op != nil && op.state == running && f.Kind != exec.Probe:
+			arrival, err := op.arriveLocked(rank, f)
+			if arrival == exec.Receive {
+				return op.receiver, fx
+			} else if arrival == exec.Hold {
+				return nil, fx
+			}
+			if err != nil {
+				fx = fx.orNew()
+				fx.calls = append(fx.calls, breaksProtocol(f.Link, err))
+			}
 		}
-		if err != nil {
-			fx = fx.orNew()
-			fx.calls = append(fx.calls, breaksProtocol(f.Link, err))
-		}
-		if !kept && !c.links.DiscardLocked(f) {
-			fx = fx.orNew()
-			f.Next, fx.frames = fx.frames, f
-		}
-		f = next
 	}
-	return theirs, fx
+	return nil, c.discardLocked(f, fx)
 }
 
-// breaksProtocol returns a function that ends a link because of what its peer has sent.
+// arriveLocked passes a frame to the executor.
+func (op *Op) arriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
+	if op.receiver == nil {
+		return exec.Discard, fmt.Errorf("a frame for operation %d, which needs none", op.call.Seq)
+	}
+	return op.receiver.ArriveLocked(rank, f)
+}
+
+// keepLocked keeps a frame for a collective that has not begun. It reports false if the
+// frame is not needed, or exceeds the bound of its link.
+func (c *Comm) keepLocked(f *exec.Frame) bool {
+	seq := f.Step.Call.Seq
+	if c.isRevokedByLocked(f.Link) {
+		return false
+	}
+	if f.Kind == exec.Probe {
+		for k := c.early[seq]; k != nil; k = k.Next {
+			if k.Kind == exec.Probe && k.Link == f.Link {
+				return false
+			}
+		}
+	}
+	if f.Kind == exec.Step {
+		f.HoldLocked()
+	} else if f.Counted = f.Link.Keep(); !f.Counted {
+		return false
+	}
+	if c.early == nil {
+		c.early = make(map[uint64]*exec.Frame)
+	}
+	f.Next, c.early[seq] = c.early[seq], f
+	return true
+}
+
+// discardLocked drops a frame. The credit for a payload is returned by fx, since that may
+// send a frame.
+func (c *Comm) discardLocked(f *exec.Frame, fx *effects) *effects {
+	if f.Kind == exec.Step {
+		fx = fx.orNew()
+		f.Next, fx.frames = fx.frames, f
+		return fx
+	}
+	f.ReturnCredit()
+	f.ReleaseLocked()
+	return fx
+}
+
+// discardEarlyLocked drops the frames that are kept for collectives that have not begun: those
+// of one link, or all if l is nil.
+func (c *Comm) discardEarlyLocked(l *link.Link, fx *effects) *effects {
+	for seq, f := range c.early {
+		var rest *exec.Frame
+		for f != nil {
+			next := f.Next
+			if l == nil || f.Link == l {
+				fx = c.discardLocked(f, fx)
+			} else {
+				f.Next, rest = rest, f
+			}
+			f = next
+		}
+		if c.early[seq] = rest; rest == nil {
+			delete(c.early, seq)
+		}
+	}
+	return fx
+}
+
+// callLocked returns the call of this rank with a sequence number, and the operation if
+// it has not ended. The call is zero if it is forgotten.
+func (c *Comm) callLocked(seq uint64) (wire.Call, *Op) {
+	if s := c.calls.get(seq); s != nil {
+		return s.call, s.op
+	}
+	return wire.Call{}, nil
+}
+
+// breaksProtocol returns a function that ends a link because its peer breaks the protocol.
 func breaksProtocol(l *link.Link, err error) func() {
 	return func() { l.Fail(fmt.Errorf("engine: protocol error: %w", err)) }
 }
 
-// admitEarlyLocked reports whether the operation keeps the frame.
-func (op *Op) admitEarlyLocked(rank int, f *linkexec.Frame) (kept bool, err error) {
-	if f.Kind == linkexec.Probe {
-		return false, nil
-	}
-	if run, ok := op.exec.(*linkexec.Execution); ok {
-		return run.ArriveEarlyLocked(rank, f)
-	}
-	return false, linkexec.NotInPlanError(&f.Step)
-}
-
-// Probe handles the word of a peer that it is waiting for this rank, and
-// answers where this rank is.
+// Probe implements [link.Handler]. The peer waits for this rank, which answers with its last
+// call.
 func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	c := e.comm(l, p.Call.Comm)
 	if c == nil {
 		return
 	}
-	c.arrive(l, linkexec.Probe, &wire.Step{Call: p.Call}, nil)
+	c.arrive(l, exec.Probe, wire.Step{Call: p.Call}, nil)
 	w := wire.Where{Seq: p.Call.Seq}
 	c.mu.Lock()
-	if c.seq > 0 {
-		var op *Op
-		w.Last, op = c.callLocked(c.seq)
-		w.Active, w.For = op != nil, c.sinceLocked(c.seq, op)
+	if s := c.calls.get(c.seq); s != nil {
+		w.Last, w.Active, w.For = s.call, s.op != nil, c.sinceLocked(s)
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()
 	l.Answer(w)
 }
 
-// sinceLocked returns how long a call has been under way, or if it is not, how long ago
-// it ended, in nanoseconds; 0 if that is not recorded.
-func (c *Comm) sinceLocked(seq uint64, op *Op) uint64 {
-	at, known := c.past.ended(seq)
-	if op != nil {
-		at, known = op.begun, c.about != nil
+// sinceLocked returns how long a collective has been under way, or if it has ended, how long
+// ago, in nanoseconds; 0 if that is unknown.
+func (c *Comm) sinceLocked(s *started) uint64 {
+	at, isKnown := s.ended, s.noted
+	if s.op != nil {
+		at, isKnown = s.op.begun, c.about != nil
 	}
-	if !known {
+	if !isKnown {
 		return 0
 	}
 	return uint64(max(1, c.engine.clock.Now()-at))
 }
 
-// An answer is what a rank has said to a probe, and when.
+// An answer is the last answer of a rank to a probe.
 type answer struct {
 	wire.Where
-	at    time.Time // zero if it has said nothing yet
-	asked time.Time // the first time since then; zero if it was not
+	at    time.Time // zero if there is no answer
+	asked time.Time // the first probe after the answer; zero if there is none
 }
 
-// Where handles the answer to a probe. It is the last word of its rank, so that
-// it counts for all operations that have an answer, not only for the one that asks.
+// Where implements [link.Handler]. The answer to a probe replaces the earlier ones of its
+// rank, for all operations and not only for the one that has asked.
 func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c := e.known(w.Last.Comm)
 	if c == nil {
@@ -207,7 +215,7 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	}
 }
 
-// Message handles a message with its payload.
+// Message implements [link.Handler].
 func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 	c := e.comm(l, m.Comm)
 	used, unexpected := false, false
@@ -230,10 +238,10 @@ func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
 	return 0, false
 }
 
-// Offer handles the announcement of a message.
+// Offer implements [link.Handler].
 func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 	if o.Size > math.MaxInt {
-		l.Fail(fmt.Errorf("engine: protocol error: a message of %d bytes, want at most %d", o.Size, math.MaxInt))
+		breaksProtocol(l, fmt.Errorf("a message of %d bytes, want at most %d", o.Size, math.MaxInt))()
 		return
 	}
 	if c := e.comm(l, o.Comm); c != nil && c.messages.ArriveOffer(l, o) {
@@ -241,14 +249,14 @@ func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 	}
 }
 
-// OfferGrant sends the payload that a peer asks for.
+// OfferGrant implements [link.Handler].
 func (e *Engine) OfferGrant(l *link.Link, g wire.OfferGrant) {
 	if c := e.known(g.Comm); c != nil {
 		c.messages.Granted(l, g)
 	}
 }
 
-// OfferRefuse ends a message that its receiver has refused.
+// OfferRefuse implements [link.Handler].
 func (e *Engine) OfferRefuse(l *link.Link, r wire.OfferRefuse) {
 	if c := e.known(r.Comm); c != nil {
 		c.messages.Refused(l, r)

@@ -145,12 +145,39 @@ func TestCreditOfHeldSteps(t *testing.T) {
 		until(t, "the step", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.links.EarlyLocked() > 0
+			return len(c.early) > 0
 		})
 		c.Close()
 		if err := op.Wait(t.Context()); err != ErrClosed {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A peer that revokes a communicator which this rank has not made gets the credit for its
+// steps and messages back at once: for those before the revocation, and for those that arrive
+// after it, since lanes overtake each other.
+func TestCreditOfRevokedComm(t *testing.T) {
+	w, puppets, _ := onStage(t, 2)
+	p := puppets[1]
+	payload := vector(1, 15_000)
+	send := func(id uint64) {
+		p.credit(wire.Collectives, len(payload))
+		s := stepOf(w.workOf(pairwise, payload), 1, 0)
+		s.Call.Comm = id
+		p.link.SendStep(s, payload)
+		p.credit(wire.Messages, len(payload))
+		p.link.SendMessage(wire.Message{Comm: id}, payload)
+	}
+	for id := uint64(100); id < 160; id++ {
+		send(id)
+		p.link.Revoke(wire.Revoke{Comm: id, Cause: wire.CauseCancelled, Rank: 1}, "x")
+		until(t, "the revocation", func() bool { return isToldOfEnd(w.engines[0], id) })
+		send(id)
+	}
+	c := w.engines[0].NewComm(100, 0, w.links[0])
+	if !isType[*RevokedError](c.Err()) {
+		t.Errorf("made later: %v, want a RevokedError", c.Err())
 	}
 }
 
@@ -174,7 +201,7 @@ func TestCreditOfMismatchedSteps(t *testing.T) {
 		until(t, "the steps", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.links.EarlyLocked() == 2
+			return len(c.early) == 2
 		})
 		op, err := c.start(work)
 		if err != nil {

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/engine/linkexec"
-	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/poll"
@@ -27,8 +27,7 @@ type Comm struct {
 	rankOf   map[int]int // by the number of the peer
 	poller   poll.Poller
 	links    *linkexec.Executor
-	messages *p2p.Messages  // with a lock of its own, which is taken after mu
-	board    *shmexec.Board // nil if the ranks share no memory
+	messages *p2p.Messages // with a lock of its own, which is taken after mu
 
 	mu        sync.Mutex
 	drained   sync.Cond // an operation has ended, or effects were carried out
@@ -42,9 +41,10 @@ type Comm struct {
 	revokedBy []revocation    // by peers before this rank had made it, in order; one for each peer
 	seq       uint64          // of the last collective
 	executors []exec.Executor // by ID
-	ops       opTable
-	free      [][]*Op // by executor: operations for later calls
-	past      history
+	calls     calls
+	free      [][]*Op                // by executor: operations for later calls
+	early     map[uint64]*exec.Frame // for collectives that have not begun, by sequence number
+	frames    exec.FramePool
 	answers   map[int]answer // what ranks answered to probes
 	watchers  []Watcher
 	unsettled int // ends whose effects are being carried out
@@ -61,8 +61,10 @@ func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
 	c.messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
-	c.links = linkexec.New(&c.mu, e.cfg.EagerMax, &c.poller)
-	c.UseExecutor(exec.Links, c.links)
+	c.UseExecutor(exec.Links, func(mu *sync.Mutex) exec.Executor {
+		c.links = linkexec.New(mu, e.cfg.EagerMax, &c.poller)
+		return c.links
+	})
 	return c
 }
 
@@ -104,33 +106,30 @@ func (c *Comm) Err() error {
 	return c.err
 }
 
-// UseExecutor lets recipes name an executor, on all ranks or none, until the
-// communicator is closed. It is called before the first collective.
-func (c *Comm) UseExecutor(id exec.ID, x exec.Executor) {
+// UseExecutor adds the executor that recipes name by id, until the communicator is closed. All
+// ranks do so, before the first collective. newExecutor is called with the lock of the
+// communicator.
+func (c *Comm) UseExecutor(id exec.ID, newExecutor func(mu *sync.Mutex) exec.Executor) {
+	x := newExecutor(&c.mu)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.executors) <= int(id) {
 		c.executors, c.free = append(c.executors, nil), append(c.free, nil)
 	}
 	c.executors[id] = x
-	if c.err != nil { // It may have been closed by now.
+	if c.err != nil { // Close may have been called before.
 		x.CloseLocked()
 	}
 }
 
-// UseBoard lets collectives run in shared memory, as UseExecutor does.
-func (c *Comm) UseBoard(b *shmexec.Board) {
-	c.board, c.poller.Place = b, b.Place()
-	c.UseExecutor(exec.Shared, b.Executor(&c.mu))
-}
+// SetPlace assigns this rank to a processor of its own while it waits. It is called before the
+// first collective, and takes precedence over Spread.
+func (c *Comm) SetPlace(p *affinity.Place) { c.poller.Place = p }
 
-// Board is the shared memory of the communicator, or nil.
-func (c *Comm) Board() *shmexec.Board { return c.board }
-
-// Spread keeps this rank away from the processors of other ranks of its machine, where
-// links tell which those are. It is called when something has arrived on every link,
-// and before the first collective; a board knows better.
-func (c *Comm) Spread(machine []int) { c.poller.Spread(c.rank, machine, shmexec.Processors()) }
+// Spread keeps this rank away from the processors that other ranks of its machine use, as far
+// as links tell them. Processors is how many this process may use. It is called when
+// something has arrived on every link, and before the first collective.
+func (c *Comm) Spread(machine []int, processors int) { c.poller.Spread(c.rank, machine, processors) }
 
 // Close ends the communicator on this node: operations that are under way and
 // later ones fail with ErrClosed. The other ranks are told, behind all that
@@ -155,7 +154,7 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 	c.mu.Lock()
 	after = c.seq
 	if c.err == nil {
-		orderly = c.ops.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed})
+		orderly = c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed})
 		if orderly {
 			c.setErrLocked(fx, ErrClosed)
 		} else {
@@ -183,7 +182,7 @@ func (c *Comm) end(err error) {
 	c.messages.Await()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.ops.live > 0 || c.unsettled > 0 {
+	for c.calls.live > 0 || c.unsettled > 0 {
 		c.drained.Wait()
 	}
 	for _, x := range c.executors {
@@ -201,13 +200,13 @@ func (c *Comm) failLocked(fx *effects, err error) {
 
 // failAllLocked fails everything that is under way.
 func (c *Comm) failAllLocked(fx *effects, err error) {
-	c.ops.each(func(op *Op) {
+	c.calls.each(func(op *Op) {
 		if op.failLocked(err) {
 			fx.failed = append(fx.failed, op)
 		}
 	})
 	c.messages.Fail(&fx.messages, err, &EndedError{err})
-	fx.frames = c.links.TakeAllEarlyLocked(fx.frames)
+	c.discardEarlyLocked(nil, fx)
 	c.awaitLocked(fx)
 }
 
@@ -325,7 +324,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 	err := leftError(rank)
 	c.left[rank] = after
 	needed := false
-	c.ops.each(func(op *Op) { needed = needed || op.call.Seq > after && op.exec.NeedsLocked(rank) })
+	c.calls.each(func(op *Op) { needed = needed || op.call.Seq > after && op.exec.NeedsLocked(rank) })
 	if needed {
 		c.revokeLeftLocked(fx, err)
 		return

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/nexar-go/nexar/internal/engine/linkexec"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -12,14 +12,14 @@ import (
 type effects struct {
 	revoke     *wire.Revoke // to tell all other ranks, with text
 	text       string
-	failed     []*Op           // operations to take the buffers of
-	messages   p2p.Effects     // of messages that fail
-	frames     *linkexec.Frame // to drop
-	probes     []probe         // ranks to ask
-	unexpected []*link.Link    // links to end; see unexpectedPeer
-	calls      []func()        // watchers, to be called at once
-	spawn      []func()        // watchers, each on a goroutine of its own
-	ended      bool            // counted in Comm.unsettled
+	failed     []*Op        // operations to take the buffers of
+	messages   p2p.Effects  // of messages that fail
+	frames     *exec.Frame  // to drop
+	probes     []probe      // ranks to ask
+	unexpected []*link.Link // links to end; see unexpectedPeer
+	calls      []func()     // watchers, to be called at once
+	spawn      []func()     // watchers, each on a goroutine of its own
+	ended      bool         // counted in Comm.unsettled
 }
 
 // orNew returns fx, or new effects if it is nil: most operations have none.
@@ -51,7 +51,9 @@ func (c *Comm) carryOut(fx *effects) {
 		c.Spawn(op.abandon)
 	}
 	c.messages.Perform(&fx.messages)
-	c.links.Drop(fx.frames)
+	if fx.frames != nil {
+		c.drop(fx.frames)
+	}
 	for _, p := range fx.probes {
 		c.linkTo[p.rank].Probe(wire.Probe{Call: p.call})
 	}
@@ -70,6 +72,20 @@ func (c *Comm) carryOut(fx *effects) {
 		c.drained.Broadcast()
 		c.mu.Unlock()
 	}
+}
+
+// drop returns the credit of a list of frames.
+func (c *Comm) drop(list *exec.Frame) {
+	for f := list; f != nil; f = f.Next {
+		f.ReturnCredit()
+	}
+	c.mu.Lock()
+	for f := list; f != nil; {
+		next := f.Next
+		f.ReleaseLocked()
+		f = next
+	}
+	c.mu.Unlock()
 }
 
 // tell calls f for the link to each other rank.

@@ -42,8 +42,9 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// An Engine carries out the operations of one node. It is the Handler of the
-// node's links.
+// An Engine carries out the operations of one node. It handles the frames of the node's
+// links, except for their ends and reports of failures: the mesh decides on those, and calls
+// [Engine.PeerChanged].
 type Engine struct {
 	cfg Config
 
@@ -139,20 +140,6 @@ func (e *Engine) PeerChanged(changes ...PeerChange) {
 		}
 	}
 }
-
-// Lost implements [link.Handler].
-func (e *Engine) Lost(l *link.Link, err error) {
-	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, Err: err, LinkEnded: true})
-}
-
-// Left implements [link.Handler].
-func (e *Engine) Left(l *link.Link) {
-	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, LinkEnded: true})
-}
-
-// Failed implements [link.Handler]. It ignores the report of a peer about a third node:
-// an owner of an Engine that acts on reports calls PeerChanged.
-func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
 
 // linkEnd reports whether a link has ended, or is of no use, and why; nil says that the
 // peer has said goodbye.

@@ -36,6 +36,18 @@ type world struct {
 	lost    chan error // gets why links end, if not nil
 }
 
+// Lost, Left and Failed make an Engine a [link.Handler] for the tests, which have no mesh:
+// every end of a link is an end of the peer, and reports of other nodes are ignored.
+func (e *Engine) Lost(l *link.Link, err error) {
+	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, Err: err, LinkEnded: true})
+}
+
+func (e *Engine) Left(l *link.Link) {
+	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, LinkEnded: true})
+}
+
+func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
+
 // lossNoter is an Engine that passes on why its links end.
 type lossNoter struct {
 	*Engine

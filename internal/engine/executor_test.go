@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// callID names the executor of these tests.
-const callID exec.ID = 7
+// testID names the executor of these tests.
+const testID exec.ID = 7
 
 // A meeting is where the ranks of a process hand in their vectors of one collective.
 type meeting struct {
@@ -135,113 +135,137 @@ func (r *callExecution) TraceLocked(bool) exec.Trace {
 	return exec.Trace{Round: 1, Rounds: 1, Bytes: int64(len(r.work.Data))}
 }
 
-// byCalls lets the communicators of a world use the executor, and returns the work of a
-// rank.
-func byCalls(w *world) func(data []byte) exec.Work {
+// byCalls adds the vectors of a world by calls of a Go function.
+func byCalls(w *world) {
 	m := newMeetings(len(w.comms))
 	for rank, c := range w.comms {
-		c.UseExecutor(callID, &callExecutor{meetings: m, rank: rank, mu: &c.mu})
+		c.UseExecutor(testID, func(mu *sync.Mutex) exec.Executor { return &callExecutor{meetings: m, rank: rank, mu: mu} })
 	}
-	return func(data []byte) exec.Work {
-		return exec.Work{
-			Recipe: &exec.Recipe{
-				Call: wire.Call{
-					Kind: uint8(plan.AllReduce), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4), Plan: 99,
-				},
-				Executor: callID, Channels: 1,
+}
+
+// byFrames adds them by frames, in an executor of its own.
+func byFrames(w *world) {
+	for _, c := range w.comms {
+		c.UseExecutor(testID, newFrameExecutor(c))
+	}
+}
+
+// testWork is a collective for the executor of these tests.
+func testWork(data []byte) exec.Work {
+	return exec.Work{
+		Recipe: &exec.Recipe{
+			Call: wire.Call{
+				Kind: uint8(plan.AllReduce), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4), Plan: 99,
 			},
-			Data: data,
+			Executor: testID, Channels: 1,
+		},
+		Data: data,
+	}
+}
+
+// TestThirdExecutor: executors that the engine does not know, one that exchanges no frames and
+// one that does, carry collectives out, in turn with those over links. Results, order,
+// cancellation, timeouts, mismatches and the departure of ranks are the same.
+func TestThirdExecutor(t *testing.T) {
+	for name, use := range map[string]func(w *world){"calls": byCalls, "frames": byFrames} {
+		t.Run(name, func(t *testing.T) {
+			start := func(t *testing.T) *world {
+				w := newWorld(t, 3, overMem, Config{})
+				use(w)
+				return w
+			}
+			t.Run("results", func(t *testing.T) { executorResults(t, start(t)) })
+			t.Run("cancelled", func(t *testing.T) { executorCancelled(t, start(t)) })
+			t.Run("timeout", func(t *testing.T) { executorTimeout(t, start(t)) })
+			t.Run("mismatch", func(t *testing.T) { executorMismatch(t, start(t)) })
+			t.Run("departure", func(t *testing.T) { executorDeparture(t, start(t)) })
+		})
+	}
+}
+
+// executorCount is the number of elements of a vector.
+const executorCount = 1000
+
+func runWork(ctx context.Context, c *Comm, work exec.Work) error {
+	op, err := c.Start(&work)
+	if err == nil {
+		err = op.Wait(ctx)
+	}
+	return err
+}
+
+func executorResults(t *testing.T, w *world) {
+	noError(t, w.on(func(rank int, c *Comm) error {
+		for i := range 20 {
+			if rank == 0 && i%4 == 0 {
+				time.Sleep(time.Millisecond) // Frames of the others arrive early.
+			}
+			data := vector(rank, executorCount)
+			work := testWork(data)
+			if i%3 == 0 {
+				work = w.work(rank, ring, data)
+			}
+			if err := runWork(t.Context(), c, work); err != nil {
+				return err
+			}
+			if err := checkSum(data, len(w.comms)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+func executorCancelled(t *testing.T, w *world) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := runWork(ctx, w.comms[0], testWork(vector(0, executorCount))); !errors.Is(err, context.Canceled) {
+		t.Errorf("the rank that cancels: %v", err)
+	}
+	if err := runWork(t.Context(), w.comms[1], testWork(vector(1, executorCount))); !isType[*RevokedError](err) && !isType[*EndedError](err) {
+		t.Errorf("another rank: %v, want that the communicator is revoked", err)
+	}
+}
+
+func executorTimeout(t *testing.T, w *world) {
+	late := testWork(vector(0, executorCount))
+	late.Timeout = 300 * time.Millisecond
+	err := runWork(t.Context(), w.comms[0], late)
+	if e, ok := errors.AsType[*TimeoutError](err); !ok || len(e.Waiting) != len(w.comms)-1 {
+		t.Errorf("%v, want a timeout that names both other ranks", err)
+	}
+}
+
+func executorMismatch(t *testing.T, w *world) {
+	errs := w.on(func(rank int, c *Comm) error {
+		if rank == 0 {
+			return runWork(t.Context(), c, testWork(vector(rank, executorCount)))
+		}
+		return runWork(t.Context(), c, w.work(rank, ring, vector(rank, executorCount)))
+	})
+	for rank, err := range errs {
+		if ended, ok := errors.AsType[*EndedError](err); ok {
+			err = ended.Err
+		}
+		if !isType[*MismatchError](err) {
+			t.Errorf("rank %d: %v, want a MismatchError", rank, err)
 		}
 	}
 }
 
-// TestThirdExecutor: an executor that the engine has never heard of carries collectives
-// out, in turn with those over links, with their results, order, cancellation, timeouts,
-// mismatches and the departure of ranks.
-func TestThirdExecutor(t *testing.T) {
-	const n, count = 3, 1000
-	start := func(t *testing.T) (*world, func(data []byte) exec.Work) {
-		w := newWorld(t, n, overMem, Config{})
-		return w, byCalls(w)
-	}
-	run := func(ctx context.Context, c *Comm, work exec.Work) error {
-		op, err := c.Start(&work)
-		if err == nil {
-			err = op.Wait(ctx)
-		}
-		return err
-	}
-	t.Run("results", func(t *testing.T) {
-		w, work := start(t)
-		noError(t, w.on(func(rank int, c *Comm) error {
-			for i := range 20 {
-				data := vector(rank, count)
-				ours := work(data)
-				if i%3 == 0 {
-					ours = w.work(rank, ring, data)
-				}
-				if err := run(t.Context(), c, ours); err != nil {
-					return err
-				}
-				if err := checkSum(data, n); err != nil {
-					return err
-				}
-			}
+func executorDeparture(t *testing.T, w *world) {
+	w.leave(2)
+	errs := w.on(func(rank int, c *Comm) error {
+		if rank == 2 {
 			return nil
-		}))
-	})
-	t.Run("cancelled", func(t *testing.T) {
-		w, work := start(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := run(ctx, w.comms[0], work(vector(0, count))); !errors.Is(err, context.Canceled) {
-			t.Errorf("the rank that cancels: %v", err)
 		}
-		if err := run(t.Context(), w.comms[1], work(vector(1, count))); !isType[*RevokedError](err) && !isType[*EndedError](err) {
-			t.Errorf("another rank: %v, want that the communicator is revoked", err)
-		}
+		return runWork(t.Context(), c, testWork(vector(rank, executorCount)))
 	})
-	t.Run("timeout", func(t *testing.T) {
-		w, work := start(t)
-		late := work(vector(0, count))
-		late.Timeout = 300 * time.Millisecond
-		err := run(t.Context(), w.comms[0], late)
-		if e, ok := errors.AsType[*TimeoutError](err); !ok || len(e.Waiting) != n-1 {
-			t.Errorf("%v, want a timeout that names both other ranks", err)
+	for rank, err := range errs[:2] {
+		p, left := errors.AsType[*PeerError](err)
+		r, revoked := errors.AsType[*RevokedError](err)
+		if !(left && p.Left && p.Rank == 2) && !(revoked && r.Peer == 2) {
+			t.Errorf("rank %d: %v, want that rank 2 has left", rank, err)
 		}
-	})
-	t.Run("mismatch", func(t *testing.T) {
-		w, work := start(t)
-		errs := w.on(func(rank int, c *Comm) error {
-			if rank == 0 {
-				return run(t.Context(), c, work(vector(rank, count)))
-			}
-			return run(t.Context(), c, w.work(rank, ring, vector(rank, count)))
-		})
-		for rank, err := range errs {
-			if ended, ok := errors.AsType[*EndedError](err); ok {
-				err = ended.Err
-			}
-			if !isType[*MismatchError](err) {
-				t.Errorf("rank %d: %v, want a MismatchError", rank, err)
-			}
-		}
-	})
-	t.Run("departure", func(t *testing.T) {
-		w, work := start(t)
-		w.leave(2)
-		errs := w.on(func(rank int, c *Comm) error {
-			if rank == 2 {
-				return nil
-			}
-			return run(t.Context(), c, work(vector(rank, count)))
-		})
-		for rank, err := range errs[:2] {
-			p, left := errors.AsType[*PeerError](err)
-			r, revoked := errors.AsType[*RevokedError](err)
-			if !(left && p.Left && p.Rank == 2) && !(revoked && r.Peer == 2) {
-				t.Errorf("rank %d: %v, want that rank 2 has left", rank, err)
-			}
-		}
-	})
+	}
 }

@@ -20,6 +20,7 @@ const (
 type Op struct {
 	comm     *Comm
 	exec     exec.Execution
+	receiver exec.Receiver // exec, if it takes frames
 	executor exec.ID
 	call     wire.Call
 	work     exec.Work
@@ -52,30 +53,33 @@ func (c *Comm) Start(w *exec.Work) (*Op, error) {
 	return op, nil
 }
 
-// startLocked begins a collective and hands it the frames that have arrived for it. The
-// effects are nil unless the communicator has to end, or a frame is of no use.
+// startLocked begins a collective and passes it the frames that have arrived for it. The
+// effects are nil unless the communicator has to end, or a frame is discarded.
 func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	c.seq++
 	op = c.newOpLocked(w)
-	c.ops.put(op)
+	keep := callsKept
+	if c.about != nil {
+		keep = callsTraced
+	}
+	c.calls.put(op, keep)
 	c.engine.begin()
 	op.stampLocked()
 	op.exec.StartLocked(&op.call, &op.work)
-	var theirs *call
-	if f := c.links.TakeEarlyLocked(op.call.Seq); f != nil {
-		theirs, fx = c.admitEarlyLocked(op, f)
-	}
-	if theirs == nil && len(c.left) == 0 && c.refuses == nil {
-		return op, fx
-	}
-	fx = fx.orNew()
-	gone := c.goneLocked(op)
-	switch {
-	case c.refuses != nil: // Others may well have made another call.
+	if c.refuses != nil { // before a mismatch: other ranks may well have made another call
+		fx = new(effects)
 		c.revokeLeftLocked(fx, c.refuses)
-	case theirs != nil:
-		c.mismatchLocked(fx, op.call, theirs)
-	case gone != nil:
+	}
+	if f := c.early[c.seq]; f != nil {
+		delete(c.early, c.seq)
+		for f != nil {
+			next := f.Next
+			_, fx = c.arriveLocked(f, fx)
+			f = next
+		}
+	}
+	if gone := c.goneLocked(op); gone != nil && c.err == nil {
+		fx = fx.orNew()
 		c.revokeLeftLocked(fx, gone)
 	}
 	return op, fx
@@ -89,6 +93,7 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	} else {
 		op = &Op{comm: c, executor: w.Executor, ended: make(chan struct{}, 1)}
 		op.exec = c.executors[w.Executor].NewLocked(op)
+		op.receiver, _ = op.exec.(exec.Receiver)
 	}
 	op.work.Set(w)
 	op.call = w.Call
@@ -148,8 +153,7 @@ func (op *Op) Wake() { op.ended <- struct{}{} }
 // endLocked takes the operation off its communicator.
 func (op *Op) endLocked() {
 	c := op.comm
-	c.ops.remove(op)
-	op.recordLocked()
+	op.recordLocked(c.calls.end(op))
 	op.state = ended
 	c.engine.active.Add(-1)
 	if c.err != nil {

@@ -46,8 +46,8 @@ func TestManyOperations(t *testing.T) {
 	}))
 	for rank, c := range w.comms {
 		c.mu.Lock()
-		if c.ops.live != 0 || c.links.EarlyLocked() != 0 || w.engines[rank].active.Load() != 0 {
-			t.Errorf("rank %d: %d operations, %d arrivals and %d active ones are left", rank, c.ops.live, c.links.EarlyLocked(), w.engines[rank].active.Load())
+		if c.calls.live != 0 || len(c.early) != 0 || w.engines[rank].active.Load() != 0 {
+			t.Errorf("rank %d: %d operations, %d arrivals and %d active ones are left", rank, c.calls.live, len(c.early), w.engines[rank].active.Load())
 		}
 		c.mu.Unlock()
 	}

@@ -99,7 +99,7 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 		until(t, "the last grant", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.links.EarlyLocked() == 46_000
+			return len(c.early) == 46_000
 		})
 		p.link.OfferMessage(wire.Offer{Comm: id, Tag: 9, Type: 1})
 		r, err := recvOn(t.Context(), c, nil, 2, 1, 9)

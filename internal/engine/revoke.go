@@ -36,30 +36,43 @@ func (c *Comm) revokeLeftLocked(fx *effects, err *PeerError) {
 	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
 }
 
-// mismatchLocked ends the communicator because another rank's call differs from ours.
-func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, theirs *call) {
-	err := &MismatchError{Rank: c.rank, Peer: theirs.rank, Ours: ours, Theirs: theirs.call}
+// mismatchLocked ends the communicator because the call of another rank differs from ours.
+func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, peer int, theirs wire.Call) {
+	err := &MismatchError{Rank: c.rank, Peer: peer, Ours: ours, Theirs: theirs}
 	c.revokeLocked(fx, err, wire.Revoke{
-		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(theirs.rank), Ours: ours, Theirs: theirs.call,
+		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(peer), Ours: ours, Theirs: theirs,
 	}, "")
 }
 
-// Revoke handles the report of a peer that a communicator has ended. A communicator that
-// this node has not made yet ends when it is made: only then its ranks are known.
+// Revoke implements [link.Handler]. A communicator that this node has not made yet ends when it
+// is made: only then its ranks are known. What the peer has sent for it returns its credit
+// at once, since the peer does not wait for it any more.
 func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	c := e.comm(l, r.Comm)
 	if c == nil {
 		return
 	}
+	h, fx := revocation{l, r, text}, new(effects)
 	c.mu.Lock()
-	h, opened := revocation{l, r, text}, c.opened
-	if !opened && !slices.ContainsFunc(c.revokedBy, func(h revocation) bool { return h.link == l }) {
+	opened := c.opened
+	if !opened && !c.isRevokedByLocked(l) {
 		c.revokedBy = append(c.revokedBy, h)
+		c.discardEarlyLocked(l, fx)
+		if r.Cause != wire.CauseClosed { // Messages of a loose communicator still count.
+			c.messages.Refuse(&fx.messages, l)
+		}
 	}
 	c.mu.Unlock()
+	c.carryOut(fx)
 	if opened {
 		c.revoked(h)
 	}
+}
+
+// isRevokedByLocked reports whether a peer has revoked a communicator that this node has not
+// made.
+func (c *Comm) isRevokedByLocked(l *link.Link) bool {
+	return slices.ContainsFunc(c.revokedBy, func(h revocation) bool { return h.link == l })
 }
 
 // revoked ends the communicator because of the report of a peer.

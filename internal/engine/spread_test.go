@@ -6,7 +6,7 @@ import "testing"
 func TestSpread(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	for _, c := range w.comms {
-		if c.Spread([]int{0, 1, 2}); c.poller.Place != nil {
+		if c.Spread([]int{0, 1, 2}, 2); c.poller.Place != nil {
 			t.Error("a rank of one process is assigned a processor of its own")
 		}
 	}

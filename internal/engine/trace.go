@@ -97,16 +97,13 @@ func (op *Op) stampLocked() {
 	op.begun = c.engine.clock.Recent()
 }
 
-// recordLocked records the operation, which has ended.
-func (op *Op) recordLocked() {
+// recordLocked notes the end of the operation in its entry, if the communicator is traced.
+func (op *Op) recordLocked(p *started) {
 	c := op.comm
 	if c.about == nil {
-		p := c.past.put(op.call.Seq, historyLength)
-		p.call, p.noted = op.call, false
 		return
 	}
-	p := c.past.put(op.call.Seq, historyMax)
-	p.call, p.begun, p.ended, p.noted, p.failed = op.call, op.begun, op.begun, true, op.state == failing
+	p.begun, p.ended, p.noted, p.failed = op.begun, op.begun, true, op.state == failing
 	if op.isTimed || c.engine.clock.Recent() != op.begun || c.engine.parked.Load() {
 		p.ended = c.engine.clock.Now()
 	}
@@ -135,17 +132,19 @@ func (c *Comm) tracesLocked() (list []Trace) {
 	if c.about == nil || !c.opened {
 		return nil
 	}
-	for i := range c.past.ring {
-		if p := &c.past.ring[i]; p.noted {
-			list = append(list, c.pastTrace(p))
+	now := c.engine.clock.Now()
+	for i := range c.calls.ring {
+		switch s := &c.calls.ring[i]; {
+		case s.op != nil:
+			list = append(list, s.op.traceLocked(now))
+		case s.noted:
+			list = append(list, c.endedTraceLocked(s))
 		}
 	}
-	now := c.engine.clock.Now()
-	c.ops.each(func(op *Op) { list = append(list, op.traceLocked(now)) })
 	c.messages.Records(
-		func(r *p2p.Record) { list = append(list, c.messageTrace(r)) },
+		func(r *p2p.Record) { list = append(list, c.messageTraceLocked(r)) },
 		func(r *p2p.Record, moved int) {
-			t := c.messageTrace(r)
+			t := c.messageTraceLocked(r)
 			t.Outcome, t.Duration, t.Bytes = "", time.Duration(now-r.Begun), int64(moved)
 			if r.Peer >= 0 {
 				recorder.SetWaiting(&t.Operation, []int{t.Peer})
@@ -155,23 +154,23 @@ func (c *Comm) tracesLocked() (list []Trace) {
 	return list
 }
 
-// newTrace is what all operations of the communicator have in common.
-func (c *Comm) newTrace(begun, ended int64) Trace {
+// newTraceLocked is what all operations of the communicator have in common.
+func (c *Comm) newTraceLocked(begun, ended int64) Trace {
 	return Trace{Operation: trace.Operation{
 		Comm: recorder.CommName(c.id), Epoch: c.about.Epoch, Purpose: c.about.Purpose, Root: -1, Peer: -1,
 		Start: c.engine.clock.Time(begun), Duration: time.Duration(max(0, ended-begun)),
 	}}
 }
 
-// pastTrace is that of a collective that has ended.
-func (c *Comm) pastTrace(p *past) Trace {
-	t := c.newTrace(p.begun, p.ended)
-	c.setCall(&t, p.call)
+// endedTraceLocked returns the trace of a collective that has ended.
+func (c *Comm) endedTraceLocked(p *started) Trace {
+	t := c.newTraceLocked(p.begun, p.ended)
+	c.setCallLocked(&t, p.call)
 	t.Round, t.Rounds, t.Bytes, t.Outcome = int(p.rounds), int(p.rounds), p.bytes, trace.OK
 	if p.failed {
 		t.Round, t.Outcome = int(p.round), Outcome(c.err)
 		if p.waiting >= 0 {
-			recorder.SetWaiting(&t.Operation, c.world(int(p.waiting)))
+			recorder.SetWaiting(&t.Operation, c.worldRanksLocked(int(p.waiting)))
 		}
 	}
 	return t
@@ -180,30 +179,30 @@ func (c *Comm) pastTrace(p *past) Trace {
 // traceLocked returns the trace of a collective under way.
 func (op *Op) traceLocked(now int64) Trace {
 	c := op.comm
-	t := c.newTrace(op.begun, now)
-	c.setCall(&t, op.call)
+	t := c.newTraceLocked(op.begun, now)
+	c.setCallLocked(&t, op.call)
 	at := op.failedAt
 	if op.state == failing { // What it had is being taken back.
 		t.Outcome = Outcome(op.err)
 		if op.blockedBy >= 0 {
-			recorder.SetWaiting(&t.Operation, c.world(op.blockedBy))
+			recorder.SetWaiting(&t.Operation, c.worldRanksLocked(op.blockedBy))
 		}
 	} else {
 		at = op.exec.TraceLocked(false)
-		recorder.SetWaiting(&t.Operation, c.world(op.exec.WaitsForLocked()...))
+		recorder.SetWaiting(&t.Operation, c.worldRanksLocked(op.exec.WaitsForLocked()...))
 	}
 	t.Round, t.Rounds, t.Bytes = at.Round, at.Rounds, at.Bytes
 	return t
 }
 
-// messageTrace returns the trace of a message.
-func (c *Comm) messageTrace(r *p2p.Record) Trace {
-	t := c.newTrace(r.Begun, r.Ended)
+// messageTraceLocked returns the trace of a message.
+func (c *Comm) messageTraceLocked(r *p2p.Record) Trace {
+	t := c.newTraceLocked(r.Begun, r.Ended)
 	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.What]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
 	t.Tag, t.Bytes, t.Outcome = r.Tag, r.Bytes, messageOutcome(r.Err)
 	if r.Peer >= 0 {
-		t.Peer = c.world(int(r.Peer))[0]
+		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
 	}
 	return t
 }
@@ -216,15 +215,15 @@ func messageOutcome(err error) string {
 	return Outcome(err)
 }
 
-func (c *Comm) setCall(t *Trace, call wire.Call) {
+func (c *Comm) setCallLocked(t *Trace, call wire.Call) {
 	t.Call, t.Seq = call, call.Seq
 	if plan.Collective(call.Kind).Rooted() {
-		t.Root = c.world(int(call.Root))[0]
+		t.Root = c.worldRanksLocked(int(call.Root))[0]
 	}
 }
 
-// world are the ranks of the world that ranks of the communicator are.
-func (c *Comm) world(ranks ...int) []int {
+// worldRanksLocked returns the ranks of the world that ranks of the communicator are.
+func (c *Comm) worldRanksLocked(ranks ...int) []int {
 	list := make([]int, 0, len(ranks))
 	for _, r := range ranks {
 		if r < len(c.about.Ranks) {

@@ -27,7 +27,8 @@ func BenchmarkRecord(b *testing.B) {
 				c.seq++
 				op.call = wire.Call{Comm: c.id, Seq: c.seq, Kind: 4, Channels: 1}
 				op.stampLocked()
-				op.recordLocked()
+				c.calls.put(op, callsTraced)
+				op.recordLocked(c.calls.end(op))
 			}
 		})
 	}

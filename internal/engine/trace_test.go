@@ -214,9 +214,9 @@ func TestTraceBounds(t *testing.T) {
 	for _, c := range w.comms {
 		c.Record(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
 	}
-	run(2 * historyMax)
-	if n := len(w.engines[0].Traces()); n != historyMax+recorder.Length {
-		t.Errorf("%d operations are recorded, want %d and %d", n, historyMax, recorder.Length)
+	run(2 * callsTraced)
+	if n := len(w.engines[0].Traces()); n != callsTraced+recorder.Length {
+		t.Errorf("%d operations are recorded, want %d and %d", n, callsTraced, recorder.Length)
 	}
 	w.comms[0].Close()
 	w.comms[0].Close()
@@ -237,9 +237,10 @@ func TestRecordAllocations(t *testing.T) {
 		c.seq++
 		op.call = wire.Call{Seq: c.seq}
 		op.stampLocked()
-		op.recordLocked()
+		c.calls.put(op, callsTraced)
+		op.recordLocked(c.calls.end(op))
 	}
-	for range historyMax {
+	for range callsTraced {
 		note()
 	}
 	if n := testing.AllocsPerRun(1000, note); n > 0 {

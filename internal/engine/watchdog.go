@@ -132,7 +132,7 @@ func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
 
 func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration, fx *effects) {
 	next = dozeMax
-	if c.ops.live == 0 {
+	if c.calls.live == 0 {
 		return next, nil
 	}
 	fx = new(effects)
@@ -142,7 +142,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		c.excuseLocked(stopped)
 	}
 	var late *Op
-	c.ops.each(func(op *Op) {
+	c.calls.each(func(op *Op) {
 		if stopped > 0 && !op.moved.IsZero() {
 			op.moved = op.moved.Add(stopped)
 		}

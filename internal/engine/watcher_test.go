@@ -276,7 +276,7 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 		}
 		if !loose {
 			go w.run(t.Context(), 0, ring, vector(0, 100)) // which has the others wait
-			until(t, "the collective", func() bool { w.comms[0].mu.Lock(); defer w.comms[0].mu.Unlock(); return w.comms[0].ops.live > 0 })
+			until(t, "the collective", func() bool { w.comms[0].mu.Lock(); defer w.comms[0].mu.Unlock(); return w.comms[0].calls.live > 0 })
 		}
 		w.comms[0].Close()
 		for rank := 1; rank < 3; rank++ {

@@ -52,7 +52,7 @@ func (m *Mesh) linkEnded(l *link.Link, e membership.PeerEvent, err error) {
 			m.cfg.Lost(id, err) // Unless they are linked again, one of them cannot be let in.
 		}
 	case goodbye && l.Peer == m.self:
-		m.engine.Left(l)
+		m.engine.PeerChanged(engine.PeerChange{Peer: l.Peer, Link: l, LinkEnded: true})
 	default:
 		m.apply(l.Peer, id, e, news{err: err, from: l})
 	}

@@ -156,7 +156,8 @@ func Reach(ctx context.Context, cfg Config) (a Accord, err error) {
 		return a, nil
 	}
 	b := shmexec.New(mem.config(cfg, a.Part, int(cost.Scarcity(int(scarcity)))))
-	cfg.Comm.UseBoard(b)
+	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
+	cfg.Comm.SetPlace(b.Place())
 	cfg.Selector.UseBoard(b)
 	return a, nil
 }

@@ -141,6 +141,12 @@ type party struct {
 	found Finding
 }
 
+// inMemory reports whether collectives of the party run in shared memory.
+func (p *party) inMemory() bool {
+	_, ok := p.Selector.Tuner().(*cost.SharedTuner)
+	return ok
+}
+
 // party makes the communicator with this id of some nodes, on the one of them
 // that is rank, and what is needed to agree on it.
 func (w *world) party(id uint64, nodes []int, rank int, class transport.Class, log *slog.Logger) *party {
@@ -292,8 +298,8 @@ func alike(t *testing.T, parties []*party, onBoard bool) {
 				t.Errorf("rank %d: %s\nrank 0: %s", rank, got, want[i])
 			}
 		}
-		if p.part != parties[0].part || (p.part != NoPart) != onBoard || (p.Comm.Board() != nil) != onBoard {
-			t.Errorf("rank %d has part %d, rank 0 part %d; in memory: %v, want %v", rank, p.part, parties[0].part, p.Comm.Board() != nil, onBoard)
+		if p.part != parties[0].part || (p.part != NoPart) != onBoard || p.inMemory() != onBoard {
+			t.Errorf("rank %d has part %d, rank 0 part %d; in memory: %v, want %v", rank, p.part, parties[0].part, p.inMemory(), onBoard)
 		}
 	}
 }

@@ -68,7 +68,8 @@ type Messages struct {
 	left      map[int]error
 	lastLeft  error // of the rank that left last
 	matcher   match.Matcher[*Receive, arrival]
-	unopened  []arrival // arrived before Open
+	unopened  []arrival               // arrived before Open
+	refused   map[*link.Link]struct{} // see Refuse
 	probes    []*probe
 	receiving map[*Receive]struct{} // with a granted payload under way
 	claimed   []*Receive            // with a payload under way that needs no grant; see Claim
@@ -112,6 +113,26 @@ func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
 	}
 	m.mu.Unlock()
 	m.Perform(&fx)
+}
+
+// Refuse drops the messages that have arrived over a link before Open, and those that still
+// arrive before it. It adds to the effects.
+func (m *Messages) Refuse(fx *Effects, l *link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.opened {
+		return
+	}
+	if m.refused == nil {
+		m.refused = make(map[*link.Link]struct{})
+	}
+	m.refused[l] = struct{}{}
+	m.unopened = slices.DeleteFunc(m.unopened, func(a arrival) bool {
+		if a.link == l {
+			fx.effects = append(fx.effects, effect{kind: drop, link: a.link, payload: a.payload})
+		}
+		return a.link == l
+	})
 }
 
 // OnMessage has f called when a message has arrived that no receive waited for.

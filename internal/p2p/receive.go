@@ -265,6 +265,11 @@ func (m *Messages) arriveLocked(e *effect, a *arrival) (used, unexpected bool) {
 	case m.opened && !ok:
 		return false, true
 	}
+	if !m.opened {
+		if _, isRefused := m.refused[a.link]; isRefused {
+			return false, false
+		}
+	}
 	a.source = rank
 	if r, ok := m.matcher.Take(a.source, a.tag); ok {
 		m.takeLocked(e, r, a)

@@ -3,111 +3,92 @@ package linkexec
 import (
 	"fmt"
 
-	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 )
 
-// A Kind is what a frame brings to a collective.
-type Kind uint8
-
-// The kinds of frames.
-const (
-	Step  Kind = iota // a step with its payload
-	Offer             // the peer asks for the grant of a step
-	Grant             // the peer grants a step
-	Probe             // the peer waits for this rank
-)
-
-// ArriveLocked takes a frame from a rank, which CarryOut continues. It fails if a peer
-// that keeps to the protocol cannot have sent it. Used says that the payload is, or
-// will be; its sender gets the credit back otherwise.
-func (r *Execution) ArriveLocked(rank int, l *link.Link, kind Kind, s *wire.Step, payload []byte) (e Effect, used bool, err error) {
+// ArriveLocked implements [exec.Receiver]. It notes the frame in the slot of its move. If the
+// move depends on nothing else it can go on: with a payload at once, by Receive, otherwise
+// when its turn comes.
+func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
 	if r.stopped {
-		return e, false, nil
+		return exec.Discard, nil
 	}
-	i, err := r.admitLocked(rank, kind, s, payload)
+	i, err := r.findLocked(rank, f)
 	if err != nil {
-		return e, false, err
+		return exec.Discard, err
 	}
-	at, m := &r.slots[i], r.move(i)
-	e = Effect{kind: leave, slot: int32(i), channel: int32(s.Channel), move: m, link: l}
-	r.busy++
-	if at.state&ready == 0 {
-		if kind == Step {
-			at.frame = r.executor.early.newLocked(l, kind, s, payload)
+	s := &r.slots[i]
+	isReady := s.state&ready != 0
+	switch f.Kind {
+	case exec.Step:
+		if !isReady {
+			f.HoldLocked()
+			s.frame = f
+			return exec.Hold, nil
 		}
-		return r.nextLocked(&e), true, nil
+		s.state |= done
+	case exec.Offer:
+		s.state |= wanted
+	case exec.Grant:
+		s.state |= granted
+		s.grant = f.Step.Grant
 	}
-	switch kind {
-	case Step:
-		at.state |= done
-		e.kind, e.payload = receive, payload
-		return e, true, nil
-	case Offer:
-		r.grantLocked(&e)
-		return e, true, nil
+	switch {
+	case !isReady:
+		return exec.Discard, nil
+	case f.Kind != exec.Step:
+		r.ready = append(r.ready, int32(i))
 	}
-	r.deliverLocked(&e)
-	return r.nextLocked(&e), true, nil
+	f.Slot = i
+	r.busy++
+	return exec.Receive, nil
 }
 
-// ArriveEarlyLocked takes a frame that arrived before the operation began. Kept says
-// that it holds the payload of a move.
-func (r *Execution) ArriveEarlyLocked(rank int, f *Frame) (kept bool, err error) {
-	i, err := r.admitLocked(rank, f.Kind, &f.Step, f.payload)
-	if err != nil || f.Kind != Step {
-		return false, err
+// Receive implements [exec.Receiver].
+func (r *Execution) Receive(f *exec.Frame) {
+	e := effect{kind: resume, frame: f}
+	if f.Kind == exec.Step {
+		e.kind, e.slot, e.channel, e.move = receive, int32(f.Slot), int32(f.Step.Channel), r.move(f.Slot)
 	}
-	r.slots[i].frame = f
-	return true, nil
+	r.carryOut(e)
 }
 
-// admitLocked finds the slot of a frame and notes an offer or a grant there.
-func (r *Execution) admitLocked(rank int, kind Kind, s *wire.Step, payload []byte) (slot int, err error) {
-	g := r.program
+// findLocked returns the slot that a frame is for. It fails if no peer which keeps to the
+// protocol sends this frame now.
+func (r *Execution) findLocked(rank int, f *exec.Frame) (slot int, err error) {
+	g, s := r.program, &f.Step
 	list := g.recvs[rank]
-	if kind == Grant {
+	if f.Kind == exec.Grant {
 		list = g.sends[rank]
 	}
 	if int(s.Channel) >= r.Channels || int(s.Index) >= len(list) {
-		return 0, NotInPlanError(s)
+		return 0, fmt.Errorf("message %d of channel %d is not in the plan", s.Index, s.Channel)
 	}
-	k := int(list[s.Index])
-	slot = int(s.Channel)*len(g.moves) + k
-	at := &r.slots[slot]
-	if !r.expectsLocked(at, kind, &g.moves[k], int(s.Channel), payload) {
-		return 0, fmt.Errorf("message %d of channel %d arrived twice, without a request, or with an unexpected length (%d bytes)", s.Index, s.Channel, len(payload))
-	}
-	switch kind {
-	case Offer:
-		at.state |= wanted
-	case Grant:
-		at.state |= granted
-		at.grant = s.Grant
+	m := int(list[s.Index])
+	slot = int(s.Channel)*len(g.moves) + m
+	if !r.expectsLocked(&r.slots[slot], &g.moves[m], f) {
+		return 0, fmt.Errorf("message %d of channel %d arrived twice, without a request, or with an unexpected length (%d bytes)",
+			s.Index, s.Channel, len(f.Payload))
 	}
 	return slot, nil
 }
 
-// NotInPlanError is the error of a frame for which the plan of a call has no move.
-func NotInPlanError(s *wire.Step) error {
-	return fmt.Errorf("message %d of channel %d is not in the plan", s.Index, s.Channel)
-}
-
-// expectsLocked reports whether a peer that keeps to the protocol can have sent this
-// for a slot. A frame that is not expected would be carried out twice.
-func (r *Execution) expectsLocked(at *slot, kind Kind, m *move, ch int, payload []byte) bool {
-	switch kind {
-	case Grant:
-		asked := at.state&wanted != 0 || r.Length(m.A, ch) > r.executor.eagerMax
-		return asked && at.state&(granted|done) == 0
-	case Offer:
+// expectsLocked reports whether a peer that keeps to the protocol can have sent a frame for
+// a slot.
+func (r *Execution) expectsLocked(s *slot, m *move, f *exec.Frame) bool {
+	ch := int(f.Step.Channel)
+	switch f.Kind {
+	case exec.Grant:
+		asked := s.state&wanted != 0 || r.Length(m.A, ch) > r.executor.eagerMax
+		return asked && s.state&(granted|done) == 0
+	case exec.Offer:
 		if r.Length(m.Dst, ch) > r.executor.eagerMax {
 			return false
 		}
-	case Step:
-		if len(payload) != r.Length(m.Dst, ch) {
+	case exec.Step:
+		if len(f.Payload) != r.Length(m.Dst, ch) {
 			return false
 		}
 	}
-	return at.state&(wanted|granted|done) == 0 && at.frame == nil
+	return s.state&(wanted|granted|done) == 0 && s.frame == nil
 }

@@ -3,7 +3,9 @@ package linkexec
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -12,32 +14,31 @@ import (
 // The kinds of effects.
 const (
 	nothing uint8 = iota
-	start         // the first moves may be made
+	resume        // see which moves can be made
 	send          // a step with its payload
 	offer         // a step whose payload waits for a grant
 	grant         // a step may be sent
 	push          // payloads that were granted
-	receive       // a payload is copied or combined
+	receive       // the payload of a frame is copied or combined
 	compute       // a move without a peer
-	leave         // a goroutine is through with what it has brought
 	wake          // the operation has ended
 )
 
-// An Effect is what a transition of an operation leaves to be done without the lock.
-type Effect struct {
+// An effect is an action that a transition of an operation leaves to be done without the
+// lock.
+type effect struct {
 	kind    uint8
 	slot    int32
 	channel int32
 	move    *move
 	link    *link.Link
-	frame   *Frame // with the payload to receive, or nil if that has just arrived
-	payload []byte
+	frame   *exec.Frame // to be released, and received if kind is receive
 	grant   uint64
 }
 
-// CarryOut carries out an effect, and those that follow from it. It is the
-// only place from which an operation sends frames and touches buffers.
-func (r *Execution) CarryOut(e Effect) {
+// carryOut performs an effect, and those that follow from it. It is the only place from
+// which an operation sends frames and touches buffers.
+func (r *Execution) carryOut(e effect) {
 	for e.kind != nothing {
 		r.perform(&e)
 		if e.kind == wake {
@@ -49,7 +50,7 @@ func (r *Execution) CarryOut(e Effect) {
 	}
 }
 
-func (r *Execution) perform(e *Effect) {
+func (r *Execution) perform(e *effect) {
 	m, ch := e.move, int(e.channel)
 	switch e.kind {
 	case send:
@@ -57,14 +58,14 @@ func (r *Execution) perform(e *Effect) {
 	case offer:
 		e.link.OfferStep(r.step(m, ch))
 	case grant:
-		f := r.step(m, ch)
-		f.Grant = e.grant
-		e.link.GrantStep(f)
+		s := r.step(m, ch)
+		s.Grant = e.grant
+		e.link.GrantStep(s)
 	case push:
 		e.link.Push()
 	case receive:
-		r.receive(m, ch, e.payload)
-		e.link.Consumed(wire.Collectives, len(e.payload))
+		r.receive(m, ch, e.frame.Payload)
+		e.frame.ReturnCredit()
 	case compute:
 		r.compute(m, ch)
 	case wake:
@@ -72,10 +73,10 @@ func (r *Execution) perform(e *Effect) {
 	}
 }
 
-// nextLocked records the end of e and returns the next effect. It makes the moves that
-// have become ready, has links push what they were given, and completes the operation
-// after the last move.
-func (r *Execution) nextLocked(e *Effect) Effect {
+// nextLocked notes that e has been performed and returns the next effect. It makes the moves
+// that have become ready, then has links push what they were given, and completes the
+// operation after the last move.
+func (r *Execution) nextLocked(e *effect) effect {
 	r.performedLocked(e)
 	for len(r.ready) > 0 && !r.stopped {
 		i := r.ready[len(r.ready)-1]
@@ -87,7 +88,7 @@ func (r *Execution) nextLocked(e *Effect) Effect {
 	if n := len(r.pushes); n > 0 {
 		l := r.pushes[n-1]
 		r.pushes = r.pushes[:n-1]
-		return Effect{kind: push, link: l}
+		return effect{kind: push, link: l}
 	}
 	r.busy--
 	switch {
@@ -96,29 +97,29 @@ func (r *Execution) nextLocked(e *Effect) Effect {
 	case r.busy == 0 && r.remaining == 0:
 		r.op.CompleteLocked()
 		r.Vectors.Release()
-		return Effect{kind: wake}
+		return effect{kind: wake}
 	}
-	return Effect{}
+	return effect{}
 }
 
-// performedLocked marks the move of an effect as done, if that is the end of it.
-func (r *Execution) performedLocked(e *Effect) {
+// performedLocked finishes the move of an effect, if the effect was all of it.
+func (r *Execution) performedLocked(e *effect) {
 	switch e.kind {
 	case send:
 		r.moved += int64(r.Length(e.move.A, int(e.channel)))
-		r.finishLocked(int(e.slot))
 	case receive:
-		r.moved += int64(len(e.payload))
-		if e.frame != nil {
-			r.executor.early.releaseLocked(e.frame)
-		}
-		r.finishLocked(int(e.slot))
-	case compute:
+		r.moved += int64(len(e.frame.Payload))
+	}
+	if e.frame != nil {
+		e.frame.ReleaseLocked()
+	}
+	switch e.kind {
+	case send, receive, compute:
 		r.finishLocked(int(e.slot))
 	}
 }
 
-// finishLocked marks a slot as done, and those that depended on no other as ready.
+// finishLocked marks a slot as done. Slots that depended on no other become ready.
 func (r *Execution) finishLocked(i int) {
 	g := r.program
 	r.slots[i].state |= done
@@ -132,22 +133,22 @@ func (r *Execution) finishLocked(i int) {
 	}
 }
 
-// makeLocked makes a move that depends on no other, as far as it can be made now. A
-// move that no longer depends on its peer is marked as done before it is carried out,
-// so that the peer may leave.
-func (r *Execution) makeLocked(i int) Effect {
+// makeLocked makes a move that depends on no other move, as far as possible. A move that no
+// longer depends on its peer is marked as done before it is carried out, so that the peer
+// may leave.
+func (r *Execution) makeLocked(i int) effect {
 	s, m := &r.slots[i], r.move(i)
-	e := Effect{slot: int32(i), channel: int32(i / len(r.program.moves)), move: m}
+	e := effect{slot: int32(i), channel: int32(i / len(r.program.moves)), move: m}
 	s.state |= ready
 	switch m.Kind {
 	case plan.Send:
 		r.sendLocked(&e)
 	case plan.Recv, plan.Reduce:
-		switch f := s.frame; {
-		case f != nil:
+		switch {
+		case s.frame != nil:
+			e.kind, e.frame = receive, s.frame
 			s.frame = nil
 			s.state |= done
-			e.kind, e.link, e.frame, e.payload = receive, f.Link, f, f.payload
 		case s.state&wanted != 0 || r.Length(m.Dst, int(e.channel)) > r.executor.eagerMax:
 			r.grantLocked(&e)
 		}
@@ -157,17 +158,16 @@ func (r *Execution) makeLocked(i int) Effect {
 	return e
 }
 
-// sendLocked sends a payload that is short, or granted. For a long payload the grant
-// comes unasked.
-func (r *Execution) sendLocked(e *Effect) {
+// sendLocked sends a payload that is granted, or short enough for the peer's credit. The
+// grant of a payload longer than eagerMax comes without an offer.
+func (r *Execution) sendLocked(e *effect) {
 	s := &r.slots[e.slot]
 	e.link = r.executor.links[e.move.Peer]
 	n := r.Length(e.move.A, int(e.channel))
 	switch {
+	case s.state&granted != 0:
+		r.deliverLocked(e)
 	case n > r.executor.eagerMax:
-		if s.state&granted != 0 {
-			r.deliverLocked(e)
-		}
 	case e.link.TakeCredit(wire.Collectives, n):
 		s.state |= done
 		e.kind = send
@@ -178,25 +178,21 @@ func (r *Execution) sendLocked(e *Effect) {
 }
 
 // deliverLocked gives a granted payload to its link, which sends it when it is pushed.
-func (r *Execution) deliverLocked(e *Effect) {
+func (r *Execution) deliverLocked(e *effect) {
 	if len(r.transfers) < len(r.slots) {
 		r.transfers = make([]link.Transfer, len(r.slots))
 	}
 	t := &r.transfers[e.slot]
 	t.Grant, t.Data, t.Owner = r.slots[e.slot].grant, r.Bytes(e.move.A, int(e.channel)), r
 	t.Move, t.Channel = int(e.slot), int(e.channel)
-	l := r.executor.links[e.move.Peer]
-	l.Deliver(t)
-	for _, other := range r.pushes {
-		if other == l {
-			return
-		}
+	e.link.Deliver(t)
+	if !slices.Contains(r.pushes, e.link) {
+		r.pushes = append(r.pushes, e.link)
 	}
-	r.pushes = append(r.pushes, l)
 }
 
 // grantLocked lets the peer send the payload of a move.
-func (r *Execution) grantLocked(e *Effect) {
+func (r *Execution) grantLocked(e *effect) {
 	if len(r.sinks) < len(r.slots) {
 		r.sinks = make([]link.Sink, len(r.slots))
 	}
@@ -211,10 +207,10 @@ func (r *Execution) grantLocked(e *Effect) {
 	e.grant = e.link.Grant(s)
 }
 
-// Delivered implements [link.Transfer]'s owner: the move of the transfer is done.
+// Delivered implements the owner of a [link.Transfer]: the move of the transfer is done.
 func (r *Execution) Delivered(t *link.Transfer) { r.transferred(t.Move, len(t.Data), t, nil) }
 
-// Filled implements [link.Sink]'s owner: the move of the sink is done.
+// Filled implements the owner of a [link.Sink]: the move of the sink is done.
 func (r *Execution) Filled(s *link.Sink) { r.transferred(s.Move, len(s.Dst), nil, s) }
 
 // transferred ends a move whose payload has been transferred.
@@ -232,16 +228,16 @@ func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink)
 	r.busy++
 	r.moved += int64(bytes)
 	r.finishLocked(slot)
-	e := r.nextLocked(&Effect{kind: leave})
+	e := r.nextLocked(&effect{kind: resume})
 	r.executor.mu.Unlock()
-	r.CarryOut(e)
+	r.carryOut(e)
 }
 
 func (r *Execution) step(m *move, ch int) wire.Step {
 	return wire.Step{Call: *r.call, Channel: uint16(ch), Index: m.index}
 }
 
-// receive carries out a receiving move with its whole payload at hand.
+// receive copies or combines the whole payload of a move.
 func (r *Execution) receive(m *move, ch int, p []byte) {
 	dst := r.Bytes(m.Dst, ch)
 	switch {
@@ -267,11 +263,11 @@ func (r *Execution) compute(m *move, ch int) {
 	}
 }
 
-// reduce makes dst = a op b, on the goroutine that has brought the last operand,
-// which often reads a link for all communicators. If the function ended that goroutine,
-// with runtime.Goexit, everything that uses the link would hang. A goroutine for each
-// call would cost more than most calls take, and a caller that recovered from a panic
-// here would leave its operation without an end. So the process panics.
+// reduce makes dst = a op b. It runs on the goroutine that has brought the last operand,
+// often one that reads a link for all communicators. If the function ended that goroutine by
+// runtime.Goexit, all users of the link would block forever. A goroutine for each call would
+// cost more than most calls take, and a caller that recovered from a panic here would leave
+// its operation unfinished. So the process panics.
 func (r *Execution) reduce(dst, a, b []byte) {
 	returned := false
 	defer func() {
@@ -282,7 +278,7 @@ func (r *Execution) reduce(dst, a, b []byte) {
 			panic(v)
 		}
 		stack := debug.Stack()
-		go panic(fmt.Sprintf("engine: the reduction function has ended a goroutine of the engine, with runtime.Goexit, as FailNow of a test does:\n\n%s", stack))
+		go panic(fmt.Sprintf("engine: the reduction function has ended a goroutine of the engine by runtime.Goexit, which FailNow of a test calls:\n\n%s", stack))
 		select {} // until the process has ended
 	}()
 	r.work.Reduce(dst, a, b)

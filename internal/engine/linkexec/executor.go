@@ -1,14 +1,14 @@
 // Package linkexec carries collectives out over links.
 //
 // Compile makes a Program of a plan once. An Executor carries the programs of one
-// communicator out, with an Execution for each operation under way. Everything is
-// driven by what arrives: a move is made by the goroutine that brings the last thing
-// that it depends on, so there is no goroutine per operation.
+// communicator out, with an Execution for each operation under way. Operations have no
+// goroutine: a move is made by the goroutine that delivers the last frame that the move
+// depends on.
 //
 // A transition of an Execution happens under the lock of the communicator and returns
-// the next Effect: a frame to send, or a payload to copy or combine. Run carries it out
-// without the lock, returns to the lock for the next, and so on until nothing can be
-// done without something that has not arrived.
+// the next effect: a frame to send, or a payload to copy or combine. The effect is carried
+// out without the lock, then the next one is taken, until all moves that remain depend on
+// frames of other ranks.
 package linkexec
 
 import (
@@ -23,25 +23,22 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An Executor carries out the collectives of one communicator. Frames that arrive
-// before their collective begins may be kept before Links is set; the rest is used
-// afterwards.
+// An Executor carries out the collectives of one communicator.
 type Executor struct {
 	links    []*link.Link
 	mu       *sync.Mutex // of the communicator
 	idle     sync.Cond   // the last goroutine has left an interrupted operation
 	eagerMax int
 	poller   *poll.Poller
-	early    early
 }
 
-// New makes an Executor. The lock is that of the communicator; longer payloads than
-// eagerMax are granted by their receiver.
+// New makes an Executor with the lock of a communicator. Payloads longer than eagerMax
+// bytes need a grant.
 func New(mu *sync.Mutex, eagerMax int, poller *poll.Poller) *Executor {
 	return &Executor{mu: mu, idle: sync.Cond{L: mu}, eagerMax: eagerMax, poller: poller}
 }
 
-// SetLinks sets the link to each rank.
+// SetLinks sets the link to each rank. It is called before the first operation.
 func (x *Executor) SetLinks(links []*link.Link) { x.links = links }
 
 // NewLocked implements [exec.Executor].
@@ -56,23 +53,22 @@ func (x *Executor) CloseLocked() {}
 
 // The states of a move in a channel.
 const (
-	ready   uint8 = 1 << iota // it depends on no other move any more
-	wanted                    // a grant was asked for
-	granted                   // a grant was made, or was received
+	ready   uint8 = 1 << iota // it depends on no other move
+	wanted                    // its sender has asked for a grant
+	granted                   // its receiver has made the grant
 	done
 )
 
 // A slot is a move in a channel of an operation.
 type slot struct {
-	waits int32
+	waits int32 // moves that it depends on and that are not done
 	state uint8
-	grant uint64 // the peer's number for it
-	frame *Frame // its payload, if that arrived early
+	grant uint64      // the peer's number of the grant
+	frame *exec.Frame // its payload, if it arrived before the move was ready
 }
 
 // An Execution carries out one operation. Its fields are guarded by the lock of the
-// communicator, except for the buffers: each part belongs to the goroutine that makes
-// the move.
+// communicator. Each part of the buffers belongs to the goroutine that makes a move on it.
 type Execution struct {
 	exec.Vectors
 	executor  *Executor
@@ -80,12 +76,12 @@ type Execution struct {
 	call      *wire.Call
 	work      *exec.Work
 	program   *Program
-	combine   func(dst, a, b []byte) // the method reduce, made once
+	combine   func(dst, a, b []byte) // the method reduce, bound once
 	slots     []slot                 // by channel and move
-	ready     []int32
-	pushes    []*link.Link // with something to deliver
-	remaining int          // slots that are not done
-	busy      int          // goroutines at work
+	ready     []int32                // slots that may go on
+	pushes    []*link.Link           // with granted payloads to deliver
+	remaining int                    // slots that are not done
+	busy      int                    // goroutines at work
 	stopped   bool
 	sinks     []link.Sink
 	transfers []link.Transfer
@@ -111,7 +107,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 }
 
 // Run implements [exec.Execution].
-func (r *Execution) Run() { r.CarryOut(Effect{kind: start}) }
+func (r *Execution) Run() { r.carryOut(effect{kind: resume}) }
 
 // Wait implements [exec.Execution]: the goroutine reads links while it waits.
 func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {
@@ -132,8 +128,8 @@ func (r *Execution) NeedsLocked(rank int) bool {
 	return false
 }
 
-// WaitsForLocked implements [exec.Execution]: it returns the ranks whose message, or
-// whose grant, is all that a move still needs.
+// WaitsForLocked implements [exec.Execution]: it returns the ranks whose payload or grant
+// is all that a move needs.
 func (r *Execution) WaitsForLocked() (ranks []int) {
 	for i := range r.slots {
 		s, m := &r.slots[i], r.move(i)
@@ -146,11 +142,11 @@ func (r *Execution) WaitsForLocked() (ranks []int) {
 
 // ProgressLocked implements [exec.Execution].
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	return uint64(len(r.slots)-r.remaining) + uint64(r.underWay()), r.busy > 0
+	return uint64(len(r.slots)-r.remaining) + uint64(r.underWayLocked()), r.busy > 0
 }
 
-// underWay returns the bytes that have moved of granted payloads.
-func (r *Execution) underWay() (bytes int) {
+// underWayLocked returns the bytes that have moved of payloads in transfer.
+func (r *Execution) underWayLocked() (bytes int) {
 	for i := range r.sinks {
 		if s := &r.sinks[i]; s.Owner != nil {
 			bytes += r.executor.links[r.move(i).Peer].Filling(s)
@@ -175,8 +171,8 @@ func (r *Execution) Release() {
 		x.idle.Wait()
 	}
 	x.mu.Unlock()
-	// Only this goroutine uses the slots from here on: arrivals find the operation
-	// stopped.
+	// Only this goroutine uses the slots from here on, because ArriveLocked discards all
+	// frames of a stopped operation.
 	for i := range r.sinks {
 		if s := &r.sinks[i]; s.Owner != nil {
 			x.links[r.move(i).Peer].Ungrant(s)
@@ -189,7 +185,7 @@ func (r *Execution) Release() {
 	}
 	for i := range r.slots {
 		if f := r.slots[i].frame; f != nil {
-			f.drop()
+			f.ReturnCredit()
 		}
 	}
 	r.Vectors.Release()
@@ -206,7 +202,7 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 			t.Round = min(t.Round, int(r.move(i).round))
 		}
 	}
-	t.Bytes += int64(r.underWay())
+	t.Bytes += int64(r.underWayLocked())
 	return t
 }
 

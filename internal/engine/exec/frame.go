@@ -1,0 +1,116 @@
+package exec
+
+import (
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A FrameKind is the meaning of a frame for a collective.
+type FrameKind uint8
+
+// The kinds of frames. An executor never gets a Probe.
+const (
+	Step  FrameKind = iota // a step with its payload
+	Offer                  // the peer asks for the grant of a step
+	Grant                  // the peer grants a step
+	Probe                  // the peer waits for this rank
+)
+
+// A Frame is what a peer has sent for a collective. Its fields are guarded by the lock of
+// the communicator until an executor has accepted it; then they belong to the executor.
+type Frame struct {
+	Next *Frame // in a list
+	Link *link.Link
+	Kind FrameKind
+	Step wire.Step
+	// Payload belongs to the link, and is valid until the frame has been received or
+	// held.
+	Payload []byte
+	// Counted says that link.Keep has counted the frame.
+	Counted bool
+	// Slot is for the executor.
+	Slot int
+
+	pool *FramePool
+	copy []byte // the memory of a payload that is held
+}
+
+// HoldLocked copies the payload, which the link reuses.
+func (f *Frame) HoldLocked() {
+	f.copy = append(f.copy[:0], f.Payload...)
+	f.Payload = f.copy
+}
+
+// ReturnCredit gives the peer back what it was charged for the frame. It may send a
+// frame, and does not block.
+func (f *Frame) ReturnCredit() {
+	switch {
+	case f.Kind == Step:
+		f.Link.Consumed(wire.Collectives, len(f.Payload))
+	case f.Counted:
+		f.Link.Dropped()
+	}
+}
+
+// ReleaseLocked gives the frame back to its communicator. It must not be used any more.
+func (f *Frame) ReleaseLocked() {
+	p, size := f.pool, frameBytes+cap(f.copy)
+	f.Link, f.Payload = nil, nil
+	if p.bytes+size > freeFramesMax {
+		return
+	}
+	p.bytes += size
+	f.Next, p.free = p.free, f
+}
+
+const (
+	// freeFramesMax limits the memory of free frames of a communicator, in bytes.
+	freeFramesMax = 1 << 20
+	// frameBytes is about the size of a Frame without its payload.
+	frameBytes = 160
+)
+
+// A FramePool has the free frames of a communicator. The zero value is ready for use.
+type FramePool struct {
+	free  *Frame
+	bytes int
+}
+
+// GetLocked returns a frame that borrows its payload.
+func (p *FramePool) GetLocked(l *link.Link, kind FrameKind, s *wire.Step, payload []byte) *Frame {
+	f := p.free
+	if f == nil {
+		f = &Frame{pool: p}
+	} else {
+		p.free = f.Next
+		p.bytes -= frameBytes + cap(f.copy)
+	}
+	f.Next, f.Link, f.Kind, f.Step, f.Payload, f.Counted = nil, l, kind, *s, payload, false
+	return f
+}
+
+// An Arrival is what an executor does with a frame.
+type Arrival uint8
+
+// The kinds of Arrival.
+const (
+	// Discard: the executor does not need the frame, or has noted all of it.
+	Discard Arrival = iota
+	// Hold: the executor has the frame, and has called HoldLocked. It calls
+	// ReturnCredit and ReleaseLocked when it has used the payload.
+	Hold
+	// Receive: as Hold, but with the payload of the link: Receiver.Receive is called next.
+	Receive
+)
+
+// A Receiver is an [Execution] of an executor that exchanges frames with other ranks.
+type Receiver interface {
+	Execution
+	// ArriveLocked takes a frame from a rank with the call of this operation. Before Run
+	// it does not return Receive. An error says that no peer which keeps to the protocol
+	// sends such a frame, and ends the link.
+	ArriveLocked(rank int, f *Frame) (Arrival, error)
+	// Receive uses a frame for which ArriveLocked has returned Receive, and does what can
+	// be done then. It does not block.
+	Receive(f *Frame)
+}
