@@ -106,6 +106,18 @@ func (c *conn) Capabilities() transport.Capabilities {
 	if c.can.Authenticator != nil {
 		can.Authenticator = c
 	}
+	if c.can.PairOpener != nil {
+		can.PairOpener = c
+	}
+	if c.can.LargeOpener != nil {
+		can.LargeOpener = c
+	}
+	if c.can.MemorySharer != nil {
+		can.MemorySharer = c
+	}
+	if c.can.RemoteMemory != nil {
+		can.RemoteMemory = c
+	}
 	return can
 }
 
@@ -129,27 +141,54 @@ func (c *conn) MarkAuthenticated() bool {
 }
 
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
-	s, err := pipeOf(ctx, c, "OpenPipe", func(ctx context.Context) (transport.Sender, error) { return c.inner.OpenPipe(ctx) })
+	return c.openPipe(ctx, "OpenPipe", c.inner.OpenPipe)
+}
+
+// OpenPaired implements [transport.PairOpener].
+func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, "OpenPaired", c.can.PairOpener.OpenPaired)
+}
+
+// OpenLarge implements [transport.LargeOpener].
+func (c *conn) OpenLarge(ctx context.Context) (transport.Sender, error) {
+	return c.openPipe(ctx, "OpenLarge", c.can.LargeOpener.OpenLarge)
+}
+
+func (c *conn) openPipe(ctx context.Context, call string, f func(context.Context) (transport.Sender, error)) (transport.Sender, error) {
+	s, can, err := newEnd(ctx, c, call, f)
 	if err != nil {
 		return nil, err
 	}
-	return &sender{pipe: newPipe(c), inner: s}, nil
+	return &sender{pipe: newPipe(c, can), inner: s}, nil
 }
 
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
-	r, err := pipeOf(ctx, c, "AcceptPipe", func(ctx context.Context) (transport.Receiver, error) { return c.inner.AcceptPipe(ctx) })
+	r, can, err := newEnd(ctx, c, "AcceptPipe", c.inner.AcceptPipe)
 	if err != nil {
 		return nil, err
 	}
-	return &receiver{pipe: newPipe(c), inner: r}, nil
+	return &receiver{pipe: newPipe(c, can), inner: r}, nil
 }
 
-// pipeOf carries out a call that returns a pipe, and has to return when ctx or the
-// conn ends.
-func pipeOf[P interface {
+// newEnd runs a call that returns an end of a pipe, and looks up its capabilities.
+func newEnd[P interface {
 	comparable
 	Close() error
-}](ctx context.Context, c *conn, call string, f func(context.Context) (P, error)) (none P, err error) {
+}](ctx context.Context, c *conn, call string, f func(context.Context) (P, error)) (end P, can transport.Capabilities, err error) {
+	var none P
+	end, err = untilEnd(ctx, c, call, f, func(p P) { closeLate(p) })
+	if err == nil && end == none {
+		err = c.t.fault(c.peer, call, "returned no pipe and no error")
+	}
+	if err == nil {
+		can, err = run(c.t.guard, c.peer, "Capabilities", func() (transport.Capabilities, error) { return transport.CapabilitiesOf(end), nil })
+	}
+	return end, can, c.check(err)
+}
+
+// untilEnd runs a call that has to return within the limit after ctx or the conn ends.
+// late, if not nil, gets the result of an abandoned call.
+func untilEnd[T any](ctx context.Context, c *conn, call string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	released := make(chan struct{})
@@ -161,27 +200,28 @@ func pipeOf[P interface {
 		case <-released:
 		}
 	}()
-	done := begin(c.t.guard, c.peer, call, func() (P, error) { return f(ctx) })
-	p, err := await(c.t.guard, c.peer, call, done, stop.Done(), func(p P) { closeLate(p) })
-	if err == nil && p == none {
-		err = c.t.fault(c.peer, call, "returned no pipe and no error")
-	}
-	return p, c.check(err)
+	done := begin(c.t.guard, c.peer, call, func() (T, error) { return f(ctx) })
+	return await(c.t.guard, c.peer, call, done, stop.Done(), late)
 }
 
 // check ends the conn if err is a fault.
 func (c *conn) check(err error) error {
-	if _, faulty := err.(*FaultError); faulty {
+	if isFault(err) {
 		return c.fail(err)
 	}
 	return err
+}
+
+func isFault(err error) bool {
+	_, ok := err.(*FaultError)
+	return ok
 }
 
 // Close ends the conn, and waits for the inner one within the limit.
 func (c *conn) Close() error {
 	c.finish(fmt.Errorf("transport %q: %w", c.t.name, transport.ErrClosed))
 	err := runErr(c.t.guard, c.peer, "Close", c.inner.Close)
-	if _, faulty := err.(*FaultError); faulty {
+	if isFault(err) {
 		return nil
 	}
 	return err

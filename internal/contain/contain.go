@@ -1,15 +1,15 @@
-// Package contain limits the damage that a transport from outside can do.
+// Package contain wraps a transport of the program so that its faults end only the Conn
+// that they concern.
 //
-// Listen starts the transport of a factory and returns one that forwards each call
-// and checks its result. A panic, a count that contradicts the contract, and a call
-// that does not return in time end the Conn that they concern, with an error that
-// names the transport, the peer and the call. A call that does not return is
-// abandoned on its own goroutine, which never touches memory of the caller
-// afterwards: reads and writes go through buffers of the containment.
+// [Listen] starts the transport of a factory. The result forwards each call and checks its
+// outcome: a panic, a count that contradicts the contract and a call that does not return
+// in time end the Conn, with a [FaultError] that names the transport, the peer and the
+// call. A call that does not return is abandoned on its own goroutine, which never
+// accesses memory of the caller afterwards: reads and writes go through buffers of this
+// package. Registered memory is the exception: the transport keeps it.
 //
-// The wrapped transport keeps the capabilities TLSConn and Authenticator, and its locality
-// and class. It is slower than the transport itself, by a copy and a switch of
-// goroutines for each read and write. Built-in transports are not wrapped.
+// The wrapped transport has the capabilities of the inner one. It costs a copy and a
+// switch of goroutines for each call. Built-in transports are not wrapped.
 package contain
 
 import (
@@ -199,7 +199,16 @@ func (t *contained) Addr() string { return t.addr }
 
 // Capabilities implements [transport.Capable].
 func (t *contained) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: t.can.Locality, Class: t.can.Class}
+	can := transport.Capabilities{Locality: t.can.Locality, Class: t.can.Class}
+	if t.can.FileUser != nil {
+		can.FileUser = t
+	}
+	return can
+}
+
+// OutOfFiles implements [transport.FileUser].
+func (t *contained) OutOfFiles() error {
+	return runErr(t.guard, "", "OutOfFiles", t.can.FileUser.OutOfFiles)
 }
 
 func (t *contained) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {

@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -20,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// soon is a limit that the transports here keep, and that tests can wait for.
+// soon is a limit that healthy calls keep, and short enough to wait for.
 const soon = time.Second
 
 func wrap(tb testing.TB, name string, inner transport.Transport, limit time.Duration, log *slog.Logger) transport.Transport {
@@ -34,9 +36,9 @@ func wrap(tb testing.TB, name string, inner transport.Transport, limit time.Dura
 	return t
 }
 
-// TestConformance: a transport that keeps the contract still does when it is contained.
+// A transport that keeps the contract still does when it is contained.
 func TestConformance(t *testing.T) {
-	transporttest.Run(t, func(tb testing.TB, n int) (made transporttest.Cluster) {
+	transporttest.Run(t, func(tb testing.TB, n int) (c transporttest.Cluster) {
 		network := mem.NewNetwork()
 		for i := range n {
 			name := fmt.Sprintf("rank %d", i)
@@ -44,302 +46,306 @@ func TestConformance(t *testing.T) {
 			if err != nil {
 				tb.Fatal(err)
 			}
-			made.Transports = append(made.Transports, wrap(tb, "mem", inner, 0, nil))
+			c.Transports = append(c.Transports, wrap(tb, "mem", inner, 0, nil))
 		}
-		made.Kill = func(i int) { network.Kill(fmt.Sprintf("rank %d", i)) }
-		return made
+		c.Kill = func(i int) { network.Kill(fmt.Sprintf("rank %d", i)) }
+		return c
 	})
 }
 
-// A broken transport breaks its contract in one way.
-type broken struct {
-	transport.Transport
-	fault   string
-	release chan struct{} // what hangs returns when it is closed
-}
-
-func (b broken) hang() { <-b.release }
-
-func (b broken) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
-	switch b.fault {
-	case "Dial panics":
-		panic("no route")
-	case "Dial returns nothing":
-		return nil, nil
-	case "Dial hangs":
-		b.hang()
-	}
-	c, err := b.Transport.Dial(ctx, addr, peer)
-	if err != nil {
-		return nil, err
-	}
-	return brokenConn{c, b}, nil
-}
-
-func (b broken) Close() error {
-	if b.fault == "Close of the transport hangs" {
-		b.hang()
-	}
-	return b.Transport.Close()
-}
-
-type brokenConn struct {
-	transport.Conn
-	b broken
-}
-
-func (c brokenConn) Peer() string {
-	if c.b.fault == "wrong peer" {
-		return "somebody"
-	}
-	return c.Conn.Peer()
-}
-
-func (c brokenConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
-	switch c.b.fault {
-	case "OpenPipe panics":
-		panic("no pipes")
-	case "OpenPipe returns nothing":
-		return nil, nil
-	case "OpenPipe hangs":
-		c.b.hang()
-	}
-	s, err := c.Conn.OpenPipe(ctx)
-	return brokenSender{s, c.b}, err
-}
-
-func (c brokenConn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
-	r, err := c.Conn.AcceptPipe(ctx)
-	return brokenReceiver{r, c.b}, err
-}
-
-func (c brokenConn) Close() error {
-	if c.b.fault == "Close hangs" {
-		c.b.hang()
-	}
-	return c.Conn.Close()
-}
-
-type brokenSender struct {
-	transport.Sender
-	b broken
-}
-
-func (s brokenSender) Write(p []byte) (int, error) {
-	switch s.b.fault {
-	case "Write panics":
-		panic("no write")
-	case "short Write":
-		return len(p) - 1, nil
-	case "long Write":
-		return len(p) + 1, nil
-	case "Write hangs":
-		s.b.hang()
-	}
-	return s.Sender.Write(p)
-}
-
-func (s brokenSender) SetWriteDeadline(t time.Time) error {
-	if s.b.fault == "SetWriteDeadline hangs" {
-		s.b.hang()
-	}
-	return s.Sender.SetWriteDeadline(t)
-}
-
-type brokenReceiver struct {
-	transport.Receiver
-	b broken
-}
-
-func (r brokenReceiver) Read(p []byte) (int, error) {
-	switch r.b.fault {
-	case "Read returns nothing":
-		return 0, nil
-	case "long Read":
-		return len(p) + 1, nil
-	case "Read hangs":
-		r.b.hang()
-	}
-	return r.Receiver.Read(p)
-}
-
-func (r brokenReceiver) ReadFunc(n int, view func([]byte)) (int, error) {
-	switch r.b.fault {
-	case "short ReadFunc":
-		view(make([]byte, n-1))
-		return n - 1, nil
-	case "ReadFunc miscounts":
-		view(make([]byte, n-1))
-		return n, nil
-	case "ReadFunc shows too much":
-		view(make([]byte, n+1))
-		return n, nil
-	case "ReadFunc panics":
-		panic("no view")
-	}
-	return r.Receiver.ReadFunc(n, view)
-}
-
-// faults are what the two nodes find, and the call that is named.
+// faults returns all planted faults of calls on a conn, and the call that the error names.
 func faults() map[string]string {
-	return map[string]string{
-		"Dial panics": "Dial", "Dial returns nothing": "Dial", "Dial hangs": "Dial", "wrong peer": "Dial",
-		"OpenPipe panics": "OpenPipe", "OpenPipe returns nothing": "OpenPipe", "OpenPipe hangs": "OpenPipe",
-		"Write panics": "Write", "short Write": "Write", "long Write": "Write", "Write hangs": "Write",
-		"SetWriteDeadline hangs": "SetWriteDeadline",
-		"Read returns nothing":   "Read", "long Read": "Read", "Read hangs": "Read",
-		"short ReadFunc": "ReadFunc", "ReadFunc miscounts": "ReadFunc", "ReadFunc shows too much": "ReadFunc", "ReadFunc panics": "ReadFunc",
+	m := map[string]string{
+		"Dial returns nothing": "Dial", "wrong peer": "Dial", "OpenPipe returns nothing": "OpenPipe",
+		"OpenPaired returns nothing": "OpenPaired", "OpenLarge returns nothing": "OpenLarge",
+		"short Write": "Write", "long Write": "Write", "negative Write": "Write",
+		"short WriteVectored": "WriteVectored", "long WriteVectored": "WriteVectored",
+		"long TryWritePart": "TryWritePart", "negative TryWritePart": "TryWritePart",
+		"Read returns nothing": "Read", "long Read": "Read", "long TryRead": "TryRead",
+		"short ReadFunc": "ReadFunc", "miscounting ReadFunc": "ReadFunc", "oversized ReadFunc": "ReadFunc",
+		"miscounting TryReadFunc": "TryReadFunc", "oversized TryReadFunc": "TryReadFunc", "piecemeal TryReadFunc": "TryReadFunc",
+		"negative PeerCPU": "PeerCPU", "Areas without bytes": "Areas", "AcquireAreas returns nothing": "AcquireAreas", "short Area": "Area",
+		"PeerEnded returns nothing": "PeerEnded", "Register returns nothing": "Register",
+		"Grant returns nothing": "Grant", "long key of Grant": "Grant",
 	}
+	for _, call := range []string{
+		"Dial", "OpenPipe", "OpenPaired", "OpenLarge", "Write", "WriteVectored", "TryWrite", "TryWriteVectored", "TryWritePart",
+		"Prioritize", "SetWriteDeadline", "Read", "ReadFunc", "TryRead", "TryReadFunc", "SetPolling", "PeerCPU",
+		"Areas", "AcquireAreas", "Area", "Reserve", "Release", "FutexWait", "FutexWake", "PeerEnded", "Register", "Grant", "Revoke", "Deregister", "WriteRemote",
+	} {
+		m[call+" panics"], m[call+" hangs"] = call, call
+	}
+	m["WaitReadable panics"] = "WaitReadable"
+	return m
 }
 
-// TestFaults: whatever a transport does wrong, the caller gets an error that names the
-// transport, the peer and the call; it is logged; the conn ends; and Close returns.
+// Each fault ends the conn with an error that names the transport, the peer and the call.
+// It is logged, and Close returns.
 func TestFaults(t *testing.T) {
 	for fault, call := range faults() {
-		t.Run(fault, func(t *testing.T) {
-			t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
 			var log testlog.Buffer
-			err, end := provoke(t, fault, slog.New(slog.NewTextHandler(&log, nil)))
+			err := provoke(t, fault, slog.New(slog.NewTextHandler(&log, nil)))
 			f, ok := errors.AsType[*FaultError](err)
 			if !ok || f.Call != call || f.Transport != "broken" || f.Peer != "b" || !errors.Is(err, transport.ErrPeerGone) {
-				t.Errorf("error %v, want a fault of %s that names the transport and the peer", err, call)
-			}
-			if end != nil && !errors.Is(end, err) {
-				t.Errorf("the conn has ended with %v, want %v", end, err)
+				t.Errorf("%s: error %v, want a fault of %s that names the transport and the peer", fault, err, call)
 			}
 			if !strings.Contains(log.String(), "a transport breaks its contract") {
-				t.Errorf("the log does not say so: %s", log.String())
+				t.Errorf("%s: the fault is not logged: %s", fault, log.String())
 			}
 		})
 	}
 }
 
-// provoke has a node with a broken transport dial a healthy one, and returns its error
-// and that with which its conn has ended.
-func provoke(t *testing.T, fault string, log *slog.Logger) (err, end error) {
+// meet returns a contained broken transport, and a dialed and an accepted conn between it
+// and a healthy one. The error is that of Dial.
+func meet(t *testing.T, fault string, log *slog.Logger) (tr transport.Transport, c, peer transport.Conn, err error) {
+	t.Helper()
 	network := mem.NewNetwork()
-	healthy, e := network.Listen("b")
-	if e != nil {
-		t.Fatal(e)
+	healthy, err := network.Listen("b")
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer healthy.Close()
-	inner, e := network.Listen("a")
-	if e != nil {
-		t.Fatal(e)
+	t.Cleanup(func() { healthy.Close() })
+	inner, err := network.Listen("a")
+	if err != nil {
+		t.Fatal(err)
 	}
 	release := make(chan struct{})
-	defer close(release)
-	tr := wrap(t, "broken", broken{inner, fault, release}, soon, log)
-	defer tr.Close()
+	tr = wrap(t, "broken", broken{inner, fault, release}, soon, log)
+	t.Cleanup(func() { tr.Close(); close(release) })
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	c, err := tr.Dial(ctx, "b", "b")
+	if c, err = tr.Dial(ctx, "b", "b"); err != nil {
+		return tr, nil, nil, err
+	}
+	if peer, err = healthy.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return tr, c, peer, nil
+}
+
+// provoke makes a contained broken transport dial a healthy one and uses all calls of the
+// conn. It returns the error of Dial or of the conn.
+func provoke(t *testing.T, fault string, log *slog.Logger) error {
+	_, c, peer, err := meet(t, fault, log)
 	if err != nil {
-		return err, nil
+		return err
 	}
-	defer c.Close()
-	peer, e := healthy.Accept(t.Context())
-	if e != nil {
-		t.Fatal(e)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
 	err = exchange(ctx, c, peer)
 	select {
 	case <-c.Done():
 	case <-time.After(time.Minute):
 		t.Fatal("the conn goes on")
 	}
-	return err, c.Err()
+	if isFault(err) && c.Err() != err {
+		t.Errorf("the conn has ended with %v, want the error of the call %v", c.Err(), err)
+	}
+	return c.Err()
 }
 
-// exchange uses all calls of a conn, and returns the first error.
+// exchange uses all calls of a conn and its pipes, and returns the first error.
 func exchange(ctx context.Context, c, peer transport.Conn) error {
 	s, err := c.OpenPipe(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.SetWriteDeadline(time.Now().Add(soon)); err != nil {
-		return err
-	}
-	if _, err := s.Write([]byte("hello")); err != nil {
+	if err := send(s); err != nil {
 		return err
 	}
 	back, err := peer.OpenPipe(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := back.Write([]byte("hello")); err != nil {
+	if _, err := back.Write([]byte("hello, world")); err != nil {
 		return err
 	}
 	r, err := c.AcceptPipe(ctx)
 	if err != nil {
 		return err
 	}
+	if err := receive(r); err != nil {
+		return err
+	}
+	can := transport.CapabilitiesOf(c)
+	if _, err := can.PairOpener.OpenPaired(ctx); err != nil {
+		return err
+	}
+	if _, err := can.LargeOpener.OpenLarge(ctx); err != nil {
+		return err
+	}
+	if err := share(can.MemorySharer); err != nil {
+		return err
+	}
+	return writeRemote(ctx, can.RemoteMemory)
+}
+
+func send(s transport.Sender) error {
+	if err := s.SetWriteDeadline(time.Now().Add(soon)); err != nil {
+		return err
+	}
+	if _, err := s.Write([]byte("hello")); err != nil {
+		return err
+	}
+	can := transport.CapabilitiesOf(s)
+	if _, err := can.VectorWriter.WriteVectored([][]byte{[]byte("hel"), nil, []byte("lo")}); err != nil {
+		return err
+	}
+	can.Prioritizer.Prioritize()
+	can.TryWriter.TryWrite([]byte("hello"))
+	can.TryVectorWriter.TryWriteVectored([][]byte{[]byte("hel"), []byte("lo")})
+	can.PartWriter.TryWritePart([][]byte{[]byte("hel"), []byte("lo")})
+	return nil
+}
+
+func receive(r transport.Receiver) error {
 	r.SetReadDeadline(time.Now().Add(soon))
 	if _, err := r.Read(make([]byte, 2)); err != nil {
 		return err
 	}
-	_, err = r.ReadFunc(3, func([]byte) {})
+	if _, err := r.ReadFunc(3, func([]byte) {}); err != nil {
+		return err
+	}
+	can := transport.CapabilitiesOf(r)
+	can.Poller.SetPolling(true)
+	can.Poller.WaitReadable()
+	can.CPULocator.PeerCPU()
+	if _, err := can.Poller.TryRead(make([]byte, 2)); err != nil {
+		return err
+	}
+	_, err := can.Poller.TryReadFunc(2, func([]byte) {})
 	return err
 }
 
-// TestCloseReturns: closes that hang are abandoned.
-func TestCloseReturns(t *testing.T) {
-	for _, fault := range []string{"Close hangs", "Close of the transport hangs"} {
-		network := mem.NewNetwork()
-		healthy, err := network.Listen("b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := network.Listen("a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := make(chan struct{})
-		tr := wrap(t, "broken", broken{inner, fault, release}, soon, nil)
-		c, err := tr.Dial(t.Context(), "b", "b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := make(chan error, 1)
-		peer, err := healthy.Accept(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := peer.OpenPipe(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Write([]byte{1})
-		in, err := c.AcceptPipe(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			_, err := io.Copy(io.Discard, in)
-			r <- err
-		}()
-		if fault == "Close hangs" {
-			c.Close()
-		}
-		tr.Close()
-		select {
-		case err := <-r:
-			if err == nil {
-				t.Errorf("%s: a Read ends without an error", fault)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("%s: a Read goes on after Close", fault)
-		}
-		if !errors.Is(c.Err(), transport.ErrClosed) {
-			t.Errorf("%s: the conn has ended with %v", fault, c.Err())
-		}
-		close(release)
-		healthy.Close()
+func share(s transport.MemorySharer) error {
+	areas, err := s.AcquireAreas()
+	if err != nil {
+		return err
+	}
+	if err := areas.Reserve(0, 1); err != nil {
+		return err
+	}
+	var word atomic.Uint32
+	s.FutexWait(&word, 0, time.Millisecond)
+	s.FutexWake(&word)
+	s.PeerEnded()()
+	areas.Release()
+	return nil
+}
+
+func writeRemote(ctx context.Context, m transport.RemoteMemory) error {
+	reg, err := m.Register(make([]byte, 10))
+	if err != nil {
+		return err
+	}
+	g, err := reg.Grant(2, 3)
+	if err != nil {
+		return err
+	}
+	if err := m.WriteRemote(ctx, g.Key(), 0, []byte("abc")); err != nil {
+		return err
+	}
+	g.Revoke()
+	reg.Deregister()
+	return nil
+}
+
+// A FileUser that panics is a fault of the transport.
+func TestOutOfFiles(t *testing.T) {
+	inner, err := mem.NewNetwork().Listen("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := wrap(t, "broken", broken{Transport: inner, fault: "OutOfFiles panics"}, soon, nil)
+	defer tr.Close()
+	err = transport.CapabilitiesOf(tr).FileUser.OutOfFiles()
+	if f, ok := errors.AsType[*FaultError](err); !ok || f.Call != "OutOfFiles" {
+		t.Errorf("error %v", err)
 	}
 }
 
-// TestListenFaults: a factory that panics, hangs or returns nothing is an error.
-func TestListenFaults(t *testing.T) {
+// An WaitReadable that does not return after the pipe was closed is abandoned.
+func TestWaitReadableHangs(t *testing.T) { synctest.Test(t, testWaitReadableHangs) }
+
+func testWaitReadableHangs(t *testing.T) {
+	_, c, peer, err := meet(t, "WaitReadable hangs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := peer.OpenPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write([]byte{1})
+	r, err := c.AcceptPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		transport.CapabilitiesOf(r).Poller.WaitReadable()
+	}()
+	r.Close()
+	select {
+	case <-returned:
+	case <-time.After(time.Minute):
+		t.Fatal("WaitReadable goes on after Close")
+	}
+	if f, ok := errors.AsType[*FaultError](c.Err()); !ok || f.Call != "WaitReadable" {
+		t.Errorf("the conn has ended with %v", c.Err())
+	}
+}
+
+// A Close that hangs is abandoned, and returns a running Read.
+func TestCloseReturns(t *testing.T) {
+	for _, fault := range []string{"Close hangs", "Close of the transport hangs"} {
+		synctest.Test(t, func(t *testing.T) { testCloseReturns(t, fault) })
+	}
+}
+
+func testCloseReturns(t *testing.T, fault string) {
+	tr, c, peer, err := meet(t, fault, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := peer.OpenPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write([]byte{1})
+	in, err := c.AcceptPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, in)
+		r <- err
+	}()
+	if fault == "Close hangs" {
+		c.Close()
+	}
+	tr.Close()
+	select {
+	case err := <-r:
+		if err == nil {
+			t.Errorf("%s: Read has ended without an error", fault)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("%s: Read goes on after Close", fault)
+	}
+	if !errors.Is(c.Err(), transport.ErrClosed) {
+		t.Errorf("%s: the conn has ended with %v", fault, c.Err())
+	}
+}
+
+// A factory that panics, hangs or returns nothing is an error.
+func TestListenFaults(t *testing.T) { synctest.Test(t, testListenFaults) }
+
+func testListenFaults(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for name, listen := range map[string]func(context.Context, transport.Env) (transport.Transport, error){
