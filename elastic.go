@@ -120,7 +120,7 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	n.heed()
 	leaves := n.leaving.Load() && !n.node.Session.Gone()
 	flag := []uint8{0}
-	if leaves || n.node.Session.IsCalled(c.Epoch()) {
+	if leaves || n.node.Session.IsQuiescing(c.Epoch()) {
 		flag[0] = 1
 	}
 	t := new(task).allReduce(c, elementsOf(flag), Max)
@@ -137,7 +137,7 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 // has.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
-		n.node.Session.Rest(c.Epoch(), n.leaves, c.node.reconfigureTimeout)
+		n.node.Session.Quiesced(c.Epoch(), n.leaves, c.node.reconfigureTimeout)
 	}
 }
 

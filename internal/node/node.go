@@ -168,7 +168,7 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 		return late(ctx, v, err)
 	case err != nil:
 		peer, err := n.blame(err)
-		return n.Session.Unable(ctx, peer, err)
+		return n.Session.Unreachable(ctx, peer, err)
 	}
 	if err := n.Session.Ready(ctx); err != nil {
 		return err

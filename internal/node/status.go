@@ -44,7 +44,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, use Transports
 	for _, n := range r.Nodes {
 		recorder.AddNode(&c, trace.Node{
 			Rank: int(n.Rank), Node: membership.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
-		}, n.Record)
+		}, n.Trace)
 	}
 	return c, nil
 }

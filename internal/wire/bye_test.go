@@ -11,5 +11,5 @@ func TestBye(t *testing.T) {
 	checkFrame(t, byeKind, &Bye{Lane: Control}, "0f 00")
 	checkFrame(t, byeKind, &Bye{Lane: Bulk}, "0f 02")
 	checkFrame(t, byeAckKind, &Bye{Lane: Data}, "10 01")
-	checkRefused(t, byeKind, errTooLong, "0f 03", "0f ff")
+	checkRefused(t, byeKind, errValue, "0f 03", "0f ff")
 }

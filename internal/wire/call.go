@@ -2,26 +2,21 @@ package wire
 
 import "encoding/binary"
 
-// A Call is the fingerprint of a collective: every rank of a communicator
-// must make the same Call as its Seq-th collective. All frames of a
-// collective carry it.
+// A Call is the fingerprint of a collective. Every rank of a communicator must make the
+// same Call with the same sequence number. All frames of a collective carry it.
 type Call struct {
 	Comm  uint64 // communicator
-	Seq   uint64 // sequence number in the communicator
+	Seq   uint64 // sequence number in the communicator, from 1
 	Kind  uint8  // plan.Collective
 	Type  uint8  // kernel.Type, 0 if there is no data
 	Op    uint8  // kernel.Op, 0 if nothing is reduced
 	Root  uint32 // rank, 0 for collectives without a root
-	Count uint64 // elements per rank, or as Uneven has it
+	Count uint64 // elements per rank, or an Uneven
 
-	// The ranks must agree on the execution, too. Plan is the number of the algorithm,
-	// and Channels the number of its parallel runs.
-	Plan     uint8
-	Channels uint16
+	// The ranks must agree on the execution, too.
+	Plan     uint8  // index of the algorithm
+	Channels uint16 // number of its parallel runs
 }
-
-// callSize is the length of a Call in a frame.
-const callSize = 8 + 8 + 1 + 1 + 1 + 4 + 8 + 1 + 2
 
 func (c *Call) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, c.Comm)
@@ -44,13 +39,12 @@ func (d *decoder) call() (c Call) {
 	return c
 }
 
-// uneven marks the Count of a call with blocks of different lengths.
 const (
-	uneven     = 1 << 63
-	unevenBits = 24 // of its digest
+	uneven     = 1 << 63 // marks the Count of a call with blocks of different lengths
+	unevenBits = 24      // bits of its digest
 )
 
-// Uneven is the Count of a call with blocks of different lengths: their total, and a
+// Uneven returns the Count of a call with blocks of different lengths: their total, and a
 // digest of the lengths.
 func Uneven(total uint64, digest uint32) uint64 {
 	return uneven | total<<unevenBits&^uneven | uint64(digest)&(1<<unevenBits-1)

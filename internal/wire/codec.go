@@ -2,39 +2,68 @@
 // nodes, remote calls, and the joining messages between nodes and seeds.
 // docs/wire.md describes them byte by byte.
 //
-// Integers are big-endian. A decoder never trusts a length before it has
-// checked it, never panics, and accepts exactly what an encoder writes.
+// Integers are big-endian. A decoder checks each length before it allocates, never
+// panics, and accepts exactly the bytes that an encoder writes.
+//
+// Frames on the path of payloads and messages of remote calls have hand-written encoders and
+// decoders. The other frames and the joining messages are structs with their fields in wire
+// order, which a codec encodes and decodes by their types and tags.
 package wire
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// Version is the version of the protocol. Both sides of a conn must have the
-// same.
+// Version is the version of the protocol. Both sides of a connection must have the same.
 const Version = 2
+
+// Limits of single fields, in bytes. They bind encoders and decoders alike.
+const (
+	proofBytes          = 32
+	textBytesMax        = 2048
+	nameBytesMax        = 255
+	addrBytesMax        = 300 // a DNS name of 253 bytes, a colon and a port
+	addrsMax            = 16
+	endpointsMax        = 16
+	transportBytesMax   = 32
+	certificateBytesMax = 8192
+)
 
 var (
 	errShort    = errors.New("wire: truncated")
 	errTrailing = errors.New("wire: trailing bytes")
-	errPadding  = errors.New("wire: padding that is not zero")
+	errPadding  = errors.New("wire: padding is not zero")
 	errTooLong  = errors.New("wire: field too long")
+	errValue    = errors.New("wire: field has a forbidden value")
+	errNotText  = errors.New("wire: text is not printable UTF-8")
 )
 
 // A decoder takes the fields of a message from its front. After the first
-// error all fields are zero, so that a message is checked once, at its end.
+// error all fields are zero, so a caller checks the error once, at the end.
 type decoder struct {
 	b   []byte
 	err error
 }
 
-// take returns the next n bytes, or nil and keeps an error.
+// fail keeps the first error.
+func (d *decoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// take returns the next n bytes, or fails and returns nil.
 func (d *decoder) take(n int) []byte {
 	if d.err != nil || n < 0 || len(d.b) < n {
-		if d.err == nil {
-			d.err = errShort
-		}
+		d.fail(errShort)
 		return nil
 	}
 	p := d.b[:n:n]
@@ -70,35 +99,310 @@ func (d *decoder) u64() uint64 {
 	return 0
 }
 
-// bytes takes a field of at most limit bytes behind its length (16 bits). The
-// result aliases the message.
-func (d *decoder) bytes(limit int) []byte {
-	n := int(d.u16())
-	if n > limit && d.err == nil {
-		d.err = errTooLong
+// length takes the length of a payload or text.
+func (d *decoder) length(limit uint32) int {
+	n := d.u32()
+	if n > limit {
+		d.fail(errTooLong)
 	}
-	return d.take(n)
+	return int(n)
 }
 
-// zeros takes so many bytes that must be 0.
+// zeros takes n bytes that must be 0.
 func (d *decoder) zeros(n int) {
 	for _, b := range d.take(n) {
-		if b != 0 && d.err == nil {
-			d.err = errPadding
+		if b != 0 {
+			d.fail(errPadding)
 		}
 	}
 }
 
-// finish returns the first error, and an error if bytes are left.
+// finish returns the first error, or an error if bytes are left.
 func (d *decoder) finish() error {
-	if d.err == nil && len(d.b) > 0 {
-		d.err = errTrailing
+	if len(d.b) > 0 {
+		d.fail(errTrailing)
 	}
 	return d.err
 }
 
-// appendBytes is the counterpart of decoder.bytes. Callers keep p below 64 KiB.
-func appendBytes(b, p []byte) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(len(p)))
-	return append(b, p...)
+// A codec encodes fields to the end of decoder.b, or decodes them from its
+// front. After the first error the fields have no meaning.
+type codec struct {
+	decoder
+	encoding bool
 }
+
+// fields encodes or decodes all fields of a struct, in their order.
+func (c *codec) fields(s reflect.Value) {
+	for i := range s.NumField() {
+		c.field(s.Field(i).Addr().Interface(), s.Type().Field(i).Tag.Get("wire"))
+	}
+}
+
+// field encodes or decodes one field. The tag names the form of texts and byte strings.
+func (c *codec) field(v any, tag string) {
+	switch v := v.(type) {
+	case *bool:
+		c.flag(v)
+	case *uint8:
+		c.u8(v)
+	case *uint32:
+		c.u32(v)
+	case *uint64:
+		c.u64(v)
+	case *uint16:
+		if c.u16(v); tag == "version" && !c.encoding && *v != Version {
+			c.fail(&VersionError{Theirs: *v, Ours: Version})
+		}
+	case *RefusalCode:
+		c.u16((*uint16)(v))
+	case *Lane:
+		c.enum((*uint8)(v), 0, uint8(Lanes-1))
+	case *Cause:
+		c.enum((*uint8)(v), 1, uint8(causeEnd-1))
+	case *int:
+		c.length(v, TextMax)
+	case *int32:
+		c.rank(v)
+	case *[16]byte:
+		c.id(v)
+	case *Call:
+		c.call(v)
+	case *[]string:
+		c.addrs(v)
+	case *[]membership.Endpoint:
+		c.endpoints(v)
+	case *[]membership.Node:
+		c.nodes(v)
+	case *[]byte:
+		if c.bytes(v, bytesMax(tag)); tag == "proof" {
+			c.checkProof(v)
+		}
+	case *string:
+		if tag == "text" && c.encoding {
+			*v = cleanText(*v)
+		}
+		c.name(v, bytesMax(tag))
+	default:
+		panic(fmt.Sprintf("wire: field of type %T", v))
+	}
+}
+
+// bytesMax returns the maximum length of a field with a tag.
+func bytesMax(tag string) int {
+	switch tag {
+	case "proof":
+		return proofBytes
+	case "certificate":
+		return certificateBytesMax
+	case "trace":
+		return TraceBytesMax
+	case "log":
+		return LogBytesMax
+	case "name":
+		return nameBytesMax
+	case "addr":
+		return addrBytesMax
+	case "text":
+		return textBytesMax
+	}
+	panic(fmt.Sprintf("wire: field with tag %q", tag))
+}
+
+func (c *codec) u8(v *uint8) {
+	if c.encoding {
+		c.b = append(c.b, *v)
+	} else {
+		*v = c.decoder.u8()
+	}
+}
+
+// enum is a byte from lo to hi.
+func (c *codec) enum(v *uint8, lo, hi uint8) {
+	if c.u8(v); !c.encoding && (*v < lo || *v > hi) {
+		c.fail(errValue)
+	}
+}
+
+func (c *codec) u16(v *uint16) {
+	if c.encoding {
+		c.b = binary.BigEndian.AppendUint16(c.b, *v)
+	} else {
+		*v = c.decoder.u16()
+	}
+}
+
+func (c *codec) u32(v *uint32) {
+	if c.encoding {
+		c.b = binary.BigEndian.AppendUint32(c.b, *v)
+	} else {
+		*v = c.decoder.u32()
+	}
+}
+
+func (c *codec) u64(v *uint64) {
+	if c.encoding {
+		c.b = binary.BigEndian.AppendUint64(c.b, *v)
+	} else {
+		*v = c.decoder.u64()
+	}
+}
+
+func (c *codec) flag(v *bool) {
+	var b uint8
+	if *v {
+		b = 1
+	}
+	c.enum(&b, 0, 1)
+	*v = b == 1
+}
+
+func (c *codec) id(v *[16]byte) {
+	if c.encoding {
+		c.b = append(c.b, v[:]...)
+	} else {
+		copy(v[:], c.take(len(v)))
+	}
+}
+
+// length is the length (32 bits) of a payload or text.
+func (c *codec) length(v *int, limit uint32) {
+	u := uint32(*v)
+	if c.u32(&u); u > limit {
+		c.fail(errTooLong)
+	}
+	*v = int(u)
+}
+
+func (c *codec) call(v *Call) {
+	if c.encoding {
+		c.b = v.append(c.b)
+	} else {
+		*v = c.decoder.call()
+	}
+}
+
+// rank is a rank or AnyRank.
+func (c *codec) rank(v *int32) {
+	u := uint32(*v)
+	c.u32(&u)
+	if *v = int32(u); *v < AnyRank {
+		c.fail(errValue)
+	}
+}
+
+// bytes is a field of at most limit bytes behind its length (16 bits). A decoded one
+// aliases the message.
+func (c *codec) bytes(v *[]byte, limit int) {
+	n := uint16(len(*v))
+	if c.encoding && len(*v) > limit {
+		c.fail(fmt.Errorf("%w: %d bytes, at most %d", errTooLong, len(*v), limit))
+		return
+	}
+	if c.u16(&n); c.encoding {
+		c.b = append(c.b, *v...)
+		return
+	}
+	if int(n) > limit {
+		c.fail(errTooLong)
+	}
+	*v = c.take(int(n))
+}
+
+// name is a printable text of at most limit bytes. Longer ones are refused.
+func (c *codec) name(v *string, limit int) {
+	p := []byte(*v)
+	if c.bytes(&p, limit); !c.encoding {
+		*v = string(p)
+	}
+	if !printable(*v) {
+		c.fail(fmt.Errorf("%w: %q", errNotText, *v))
+	}
+}
+
+// cleanText replaces characters that are not printable by spaces, and truncates the result
+// to textBytesMax bytes.
+func cleanText(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !isPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	for len(text) > textBytesMax {
+		_, n := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-n]
+	}
+	return text
+}
+
+// checkProof accepts a proof of the token, or none.
+func (c *codec) checkProof(v *[]byte) {
+	if len(*v) == 0 {
+		*v = nil
+	} else if len(*v) != proofBytes {
+		c.fail(errValue)
+	}
+}
+
+// list is a list of at most limit elements behind their number (8 bits).
+func list[E any](c *codec, v *[]E, limit int, element func(*E)) {
+	n := uint8(min(len(*v), limit+1))
+	if c.u8(&n); int(n) > limit {
+		c.fail(fmt.Errorf("%w: more than %d elements", errTooLong, limit))
+	}
+	if c.err != nil {
+		return
+	}
+	if !c.encoding && n > 0 {
+		*v = make([]E, n)
+	}
+	for i := range *v {
+		element(&(*v)[i])
+	}
+}
+
+func (c *codec) addrs(v *[]string) {
+	list(c, v, addrsMax, func(addr *string) { c.name(addr, addrBytesMax) })
+}
+
+func (c *codec) endpoints(v *[]membership.Endpoint) {
+	list(c, v, endpointsMax, func(e *membership.Endpoint) {
+		c.name(&e.Transport, transportBytesMax)
+		c.name(&e.Addr, addrBytesMax)
+	})
+}
+
+// nodeBytesMin is the length of a node whose fields are all empty.
+const nodeBytesMin = 16 + 1 + 2 + 2 + 1
+
+// nodes is a list of nodes behind its length (32 bits). The length is checked against the
+// bytes that are left before the list is allocated.
+func (c *codec) nodes(v *[]membership.Node) {
+	n := uint32(len(*v))
+	c.u32(&n)
+	if !c.encoding {
+		if uint64(n)*nodeBytesMin > uint64(len(c.b)) {
+			c.fail(errShort)
+		}
+		if c.err != nil || n == 0 {
+			return
+		}
+		*v = make([]membership.Node, n)
+	}
+	for i := range *v {
+		node := &(*v)[i]
+		c.id((*[16]byte)(&node.ID))
+		c.addrs(&node.Addrs)
+		c.name(&node.Host, nameBytesMax)
+		c.name(&node.Name, nameBytesMax)
+		c.endpoints(&node.Endpoints)
+	}
+}
+
+// printable reports whether s has only characters that a terminal or log shows as they are.
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !isPrint(r) }) < 0
+}
+
+func isPrint(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }

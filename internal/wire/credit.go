@@ -9,30 +9,28 @@ type Class uint8
 const (
 	Messages    Class = iota // from rank to rank
 	Collectives              // steps of collectives
-	Classes                  // how many there are
+	Classes                  // number of classes
 )
 
-// A Credit gives back Bytes of credit: the receiver has consumed them.
+// A Credit returns Bytes of credit, which the receiver has consumed.
 type Credit struct {
 	Class Class
 	Bytes uint32
 }
 
-const creditSize = 1 + 1 + 4
-
-// Append adds c to b.
+// Append appends c to b.
 func (c *Credit) Append(b []byte) []byte {
 	b = append(b, byte(TypeCredit), byte(c.Class))
 	return binary.BigEndian.AppendUint32(b, c.Bytes)
 }
 
-// ParseCredit decodes a TypeCredit frame.
+// ParseCredit decodes a [TypeCredit] frame.
 func ParseCredit(b []byte) (c Credit, err error) {
 	d := body(b)
 	c.Class = Class(d.u8())
 	c.Bytes = d.u32()
-	if c.Class >= Classes && d.err == nil {
-		d.err = errTooLong
+	if c.Class >= Classes {
+		d.fail(errValue)
 	}
 	return c, d.finish()
 }

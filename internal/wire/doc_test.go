@@ -153,7 +153,7 @@ func TestDocLimits(t *testing.T) {
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
 		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
-		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax, "RecordBytesMax": RecordBytesMax,
+		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax, "TraceBytesMax": TraceBytesMax,
 	})
 }
 
@@ -265,9 +265,9 @@ func fill(v reflect.Value) {
 // Every joining message is what the document's forms of its fields make of it.
 func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
-		joinReadies, joinUnables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
-		joinInvites, joinExpects, joinLinkeds, joinCalls, joinRests,
-		[]JoinMessage{JoinStatus{}}, joinAsks, joinTells, joinReports, joinStandings, joinElsewheres, joinPeers, joinLogs, joinLinks, joinForgets)
+		joinReadies, joinUnreachables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
+		joinInvites, joinExpects, joinLinkeds, joinQuiesces, joinQuiesceds,
+		[]JoinMessage{JoinStatusRequest{}}, joinTraceRequests, joinTraces, joinNodeStatuses, joinWorldStatuses, joinRedirects, joinSeedHellos, joinLogs, joinLinks, joinForgets)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()
@@ -321,8 +321,10 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 	case "u64":
 		return be.AppendUint64(b, v.Uint())
 	case "id":
-		id := v.Interface().([16]byte)
-		return append(b, id[:]...)
+		for i := range v.Len() {
+			b = append(b, byte(v.Index(i).Uint()))
+		}
+		return b
 	case "bytes":
 		return append(be.AppendUint16(b, uint16(v.Len())), v.Bytes()...)
 	case "text":
@@ -336,13 +338,13 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 	case "nodes":
 		b = be.AppendUint32(b, uint32(v.Len()))
 		for i := range v.Len() {
-			b = append(b, byDoc(t, "JoinNode", v.Index(i))...)
+			b = append(b, byDoc(t, "Node", v.Index(i))...)
 		}
 		return b
 	case "endpoints":
 		b = append(b, byte(v.Len()))
 		for i := range v.Len() {
-			b = append(b, byDoc(t, "JoinEndpoint", v.Index(i))...)
+			b = append(b, byDoc(t, "Endpoint", v.Index(i))...)
 		}
 		return b
 	}

@@ -16,12 +16,12 @@ func TestFailed(t *testing.T) {
 	checkFrame(t, failedKind, &Failed{Length: TextMax},
 		"0e "+none+none+" 0000000000000000 00 00000400"+strings.Repeat("78", TextMax))
 	checkRefused(t, failedKind, errTooLong, "0e "+none+none+" 0000000000000000 00 00000401")
-	checkRefused(t, failedKind, errTooLong, "0e "+none+none+" 0000000000000000 02 00000000")
+	checkRefused(t, failedKind, errValue, "0e "+none+none+" 0000000000000000 02 00000000")
 }
 
 func TestFailedClipsItsText(t *testing.T) {
 	var f Failed
-	if got := len(f.Append(nil, strings.Repeat("x", 1<<20))) - failedSize; got != TextMax {
+	if got := len(f.Append(nil, strings.Repeat("x", 1<<20))) - sizes[TypeFailed]; got != TextMax {
 		t.Errorf("%d bytes of text, want %d", got, TextMax)
 	}
 }

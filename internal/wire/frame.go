@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -50,39 +51,29 @@ const (
 	typeEnd
 )
 
-// sizes has the length of each frame with its type byte, without payload and text.
+// sizes has the length of each frame in bytes, type included, without payload and text.
 var sizes = [typeEnd]int{
-	TypeMessage:     messageSize,
-	TypeOffer:       offerSize,
-	TypeStep:        stepSize,
-	TypeStepOffer:   stepOfferSize,
-	TypeStepGrant:   stepGrantSize,
-	TypeOfferGrant:  offerGrantSize,
-	TypeOfferRefuse: offerRefuseSize,
-	TypeCredit:      creditSize,
-	TypePing:        pingSize,
-	TypePong:        pingSize,
-	TypeProbe:       probeSize,
-	TypeWhere:       whereSize,
-	TypeRevoke:      revokeSize,
-	TypeFailed:      failedSize,
-	TypeBye:         byeSize,
-	TypeByeAck:      byeSize,
-	TypeSegment:     segmentSize,
-	TypeClosed:      closedSize,
+	TypeMessage: 22, TypeOffer: 34,
+	TypeStep: 45, TypeStepOffer: 41, TypeStepGrant: 49,
+	TypeOfferGrant: 25, TypeOfferRefuse: 26,
+	TypeCredit: 6, TypePing: 9, TypePong: 9,
+	TypeProbe: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
+	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 17,
 }
 
-// FrameSizeMax is the length of the longest frame, payload and text aside.
-const FrameSizeMax = 128
+const (
+	// FrameSizeMax is the maximum length of a frame, without payload and text.
+	FrameSizeMax = 128
 
-// PayloadMax is the longest payload of a frame on the data lane.
-const PayloadMax = 64 << 10
+	// PayloadMax is the maximum length of the payload of a frame on the data lane.
+	PayloadMax = 64 << 10
 
-// TextMax is the longest text of a frame.
-const TextMax = 1 << 10
+	// TextMax is the maximum length of the text of a frame.
+	TextMax = 1 << 10
+)
 
-// Size is the length of a frame of type t as far as it is fixed, or an error
-// if there is no such type.
+// Size returns the length of a frame of type t, without payload and text. An unknown type
+// is an error.
 func Size(t Type) (int, error) {
 	if t == 0 || t >= typeEnd {
 		return 0, fmt.Errorf("wire: unknown frame type %d", t)
@@ -90,7 +81,7 @@ func Size(t Type) (int, error) {
 	return sizes[t], nil
 }
 
-// body starts decoding a frame behind its type byte.
+// body returns a decoder of the fields of a frame, which follow its type.
 func body(b []byte) decoder {
 	if len(b) == 0 {
 		return decoder{err: errShort}
@@ -98,13 +89,18 @@ func body(b []byte) decoder {
 	return decoder{b: b[1:]}
 }
 
-// length checks the length of a payload or text.
-func (d *decoder) length(limit uint32) int {
-	n := d.u32()
-	if n > limit && d.err == nil {
-		d.err = errTooLong
-	}
-	return int(n)
+// appendFrame appends the type and the fields of f, a pointer to a frame, to b.
+func appendFrame(b []byte, t Type, f any) []byte {
+	c := codec{encoding: true, decoder: decoder{b: append(b, byte(t))}}
+	c.fields(reflect.ValueOf(f).Elem())
+	return c.b
+}
+
+// parseFrame decodes the fields of a frame.
+func parseFrame[F any](b []byte) (f F, err error) {
+	c := codec{decoder: body(b)}
+	c.fields(reflect.ValueOf(&f).Elem())
+	return f, c.finish()
 }
 
 // clip shortens a text to TextMax bytes.

@@ -9,30 +9,24 @@ import (
 	"slices"
 )
 
-// A joining message travels as its type (8 bits), the length of its fields
+// A joining message consists of its type (8 bits), the length of its fields
 // (32 bits) and its fields. These five bytes, the beginning of a JoinHello and
 // the whole of a JoinRefusal are the same in every version of the protocol, so
 // that nodes of two versions can report why they cannot work together.
 const (
 	joinHeaderLen = 5
-
-	// JoinBytesMax bounds the fields of any joining message.
+	// JoinBytesMax is the maximum length of the fields of a joining message.
 	JoinBytesMax = 1 << 20
-	// HelloBytesMax bounds the fields of a JoinHello, the only message that a
-	// seed reads from an unauthenticated peer.
+	// HelloBytesMax is the maximum length of the fields of a JoinHello, the only message
+	// that a seed reads from an unauthenticated peer.
 	HelloBytesMax = 256
 )
 
-// A JoinMessage is one of the messages between a node and the seed, or between
-// seeds: JoinHello, JoinAnswer, JoinRefusal and so on.
-type JoinMessage interface {
-	// code encodes the fields of the receiver, or decodes them into the result,
-	// a copy of the receiver. It lists the fields once, in wire order.
-	code(*joinCodec) JoinMessage
-}
+// A JoinMessage is one of the messages between a node and a seed, or between
+// seeds: [JoinHello], [JoinAnswer], [JoinRefusal] and so on.
+type JoinMessage interface{ joinMessage() }
 
-// joinMessages has an empty message of every type, which decoding starts from.
-// The index is the number of the type.
+// joinMessages has an empty message of every type, at the index of the type.
 var joinMessages = [...]JoinMessage{
 	1: JoinHello{},
 	JoinAnswer{},
@@ -42,7 +36,7 @@ var joinMessages = [...]JoinMessage{
 	JoinProgress{},
 	JoinView{},
 	JoinReady{},
-	JoinUnable{},
+	JoinUnreachable{},
 	JoinFormed{},
 	JoinFailed{},
 	JoinLeave{},
@@ -52,15 +46,15 @@ var joinMessages = [...]JoinMessage{
 	JoinInvite{},
 	JoinExpect{},
 	JoinLinked{},
-	JoinCall{},
-	JoinRest{},
-	JoinStatus{},
-	JoinAsk{},
-	JoinTell{},
-	JoinReport{},
-	JoinStanding{},
-	JoinElsewhere{},
-	JoinPeer{},
+	JoinQuiesce{},
+	JoinQuiesced{},
+	JoinStatusRequest{},
+	JoinTraceRequest{},
+	JoinTrace{},
+	JoinNodeStatus{},
+	JoinWorldStatus{},
+	JoinRedirect{},
+	JoinSeedHello{},
 	JoinLog{},
 	JoinLink{},
 	JoinForget{},
@@ -74,12 +68,14 @@ func joinType(m JoinMessage) byte {
 	return byte(slices.IndexFunc(joinMessages[:], func(other JoinMessage) bool { return reflect.TypeOf(other) == typ }))
 }
 
-// AppendJoin appends m, ready to be written to a pipe. It fails if a field of
-// m, or m as a whole, is longer than a decoder would accept.
+// AppendJoin appends m to b. It fails, and returns b, if a field of m or m as a whole is
+// longer than a decoder accepts.
 func AppendJoin(b []byte, m JoinMessage) ([]byte, error) {
 	start := len(b)
-	c := joinCodec{encoding: true, decoder: decoder{b: append(b, joinType(m), 0, 0, 0, 0)}}
-	m.code(&c)
+	c := codec{encoding: true, decoder: decoder{b: append(b, joinType(m), 0, 0, 0, 0)}}
+	fields := reflect.New(reflect.TypeOf(m)).Elem()
+	fields.Set(reflect.ValueOf(m)) // Encoding does not change m.
+	c.fields(fields)
 	n := len(c.b) - start - joinHeaderLen
 	if n > JoinBytesMax {
 		c.fail(fmt.Errorf("%w: %d bytes in all, at most %d", errTooLong, n, JoinBytesMax))
@@ -91,19 +87,9 @@ func AppendJoin(b []byte, m JoinMessage) ([]byte, error) {
 	return c.b, nil
 }
 
-// WriteJoin writes m by a single call of Write.
-func WriteJoin(w io.Writer, m JoinMessage) error {
-	b, err := AppendJoin(nil, m)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(b)
-	return err
-}
-
 // ReadJoin reads one message whose fields are at most limit bytes long, and
-// never reads beyond it. It returns io.EOF only if r ends before the first
-// byte. The error for a JoinHello of another version is a *VersionError.
+// no byte beyond it. It returns io.EOF only if r ends before the first
+// byte. The error for a JoinHello of another version is a [*VersionError].
 func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 	var h [joinHeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -126,12 +112,13 @@ func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 	return parseJoin(t, p)
 }
 
-// parseJoin parses the fields of a message. Byte slices in the result alias p.
+// parseJoin decodes the fields of a message. Byte slices in the result alias p.
 func parseJoin(t byte, p []byte) (JoinMessage, error) {
-	c := joinCodec{decoder: decoder{b: p}}
-	m := joinMessages[t].code(&c)
+	c := codec{decoder: decoder{b: p}}
+	m := reflect.New(reflect.TypeOf(joinMessages[t])).Elem()
+	c.fields(m)
 	if err := c.finish(); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return m.Interface().(JoinMessage), nil
 }

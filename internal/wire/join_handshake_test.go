@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 var joinHellos = []JoinMessage{
@@ -21,8 +23,8 @@ func TestJoinHello(t *testing.T) {
 			t.Errorf("%d bytes, a seed reads at most %d", n, HelloBytesMax)
 		}
 	}
-	checkJoinRefused(t, errBadField, JoinHello{Version: Version, Proof: []byte{1}})
-	checkJoinRefused(t, errBadField, JoinHello{Version: Version, Proof: make([]byte, proofBytes+1)})
+	checkJoinRefused(t, errValue, JoinHello{Version: Version, Proof: []byte{1}})
+	checkJoinRefused(t, errTooLong, JoinHello{Version: Version, Proof: make([]byte, proofBytes+1)})
 }
 
 // The version of a JoinHello is read with any bytes behind it.
@@ -50,7 +52,7 @@ func TestJoinAnswer(t *testing.T) {
 		checkJoinMessage(t, m)
 	}
 	checkJoinRefused(t, errTooLong, JoinAnswer{Cluster: strings.Repeat("x", nameBytesMax+1)})
-	checkJoinRefused(t, errBadField, JoinAnswer{Proof: []byte("short")})
+	checkJoinRefused(t, errValue, JoinAnswer{Proof: []byte("short")})
 }
 
 func FuzzJoinAnswer(f *testing.F) { fuzzJoin(f, joinAnswers...) }
@@ -68,26 +70,26 @@ func TestJoinRefusal(t *testing.T) {
 
 func FuzzJoinRefusal(f *testing.F) { fuzzJoin(f, joinRefusals...) }
 
-var joinElsewheres = []JoinMessage{JoinElsewhere{}, JoinElsewhere{Leader: "seed.example:7000"}}
+var joinRedirects = []JoinMessage{JoinRedirect{}, JoinRedirect{Leader: "seed.example:7000"}}
 
-func TestJoinElsewhere(t *testing.T) {
-	for _, m := range joinElsewheres {
+func TestJoinRedirect(t *testing.T) {
+	for _, m := range joinRedirects {
 		checkJoinMessage(t, m)
 	}
-	checkJoinRefused(t, errTooLong, JoinElsewhere{Leader: strings.Repeat("a", addrBytesMax+1)})
-	checkJoinRefused(t, errNotText, JoinElsewhere{Leader: "\x1b[2J"})
+	checkJoinRefused(t, errTooLong, JoinRedirect{Leader: strings.Repeat("a", addrBytesMax+1)})
+	checkJoinRefused(t, errNotText, JoinRedirect{Leader: "\x1b[2J"})
 }
 
-func FuzzJoinElsewhere(f *testing.F) { fuzzJoin(f, joinElsewheres...) }
+func FuzzJoinRedirect(f *testing.F) { fuzzJoin(f, joinRedirects...) }
 
 var joinRequests = []JoinMessage{
 	JoinRequest{CSR: []byte{0x30, 0}, Rank: AnyRank},
 	JoinRequest{
 		CSR:        []byte{0x30, 1, 2, 3},
 		Advertised: []string{"node1.example:7000"},
-		Extra:      []string{"10.0.0.1:7000", "[fd00::1]:7000"},
+		Candidates: []string{"10.0.0.1:7000", "[fd00::1]:7000"},
 		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
-		Again: true, Epoch: 1 << 40, Endpoints: []JoinEndpoint{{Transport: "tcp"}, {"unix", "@x"}},
+		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}},
 	},
 }
 
@@ -98,17 +100,17 @@ func TestJoinRequest(t *testing.T) {
 	checkJoinRefused(t, errTooLong,
 		JoinRequest{CSR: make([]byte, certificateBytesMax+1)},
 		JoinRequest{Name: strings.Repeat("n", nameBytesMax+1)},
-		JoinRequest{Extra: []string{strings.Repeat("a", addrBytesMax+1)}},
+		JoinRequest{Candidates: []string{strings.Repeat("a", addrBytesMax+1)}},
 		JoinRequest{Advertised: slices.Repeat([]string{"a:1"}, addrsMax+1)},
 	)
-	checkJoinRefused(t, errBadField, JoinRequest{Rank: -2})
-	checkJoinRefused(t, errNotText, JoinRequest{Host: "\x1b[2J"}, JoinRequest{Extra: []string{"\n"}})
+	checkJoinRefused(t, errValue, JoinRequest{Rank: -2})
+	checkJoinRefused(t, errNotText, JoinRequest{Host: "\x1b[2J"}, JoinRequest{Candidates: []string{"\n"}})
 }
 
 func FuzzJoinRequest(f *testing.F) { fuzzJoin(f, joinRequests...) }
 
 var joinAdmitteds = []JoinMessage{
-	JoinAdmitted{Certificate: []byte{1}, CA: []byte{2, 3}, ID: id16(4), Observed: "10.0.0.1:7000", World: 64, Lasting: true, Seeds: []string{"10.0.0.1:7000", "seed.example:7000"}},
+	JoinAdmitted{Certificate: []byte{1}, CA: []byte{2, 3}, ID: id16(4), Observed: "10.0.0.1:7000", World: 64, Durable: true, Seeds: []string{"10.0.0.1:7000", "seed.example:7000"}},
 	JoinAdmitted{Certificate: make([]byte, 600), CA: make([]byte, 500), World: 1},
 }
 

@@ -4,16 +4,16 @@ import (
 	"testing"
 )
 
-var joinPeers = []JoinMessage{JoinPeer{Seed: 1}, JoinPeer{Seed: 1 << 62, World: 4, Proof: make([]byte, proofBytes)}}
+var joinSeedHellos = []JoinMessage{JoinSeedHello{Seed: 1}, JoinSeedHello{Seed: 1 << 62, World: 4, Proof: make([]byte, proofBytes)}}
 
-func TestJoinPeer(t *testing.T) {
-	for _, m := range joinPeers {
+func TestJoinSeedHello(t *testing.T) {
+	for _, m := range joinSeedHellos {
 		checkJoinMessage(t, m)
 	}
-	checkJoinRefused(t, errBadField, JoinPeer{Proof: make([]byte, proofBytes-1)})
+	checkJoinRefused(t, errValue, JoinSeedHello{Proof: make([]byte, proofBytes-1)})
 }
 
-func FuzzJoinPeer(f *testing.F) { fuzzJoin(f, joinPeers...) }
+func FuzzJoinSeedHello(f *testing.F) { fuzzJoin(f, joinSeedHellos...) }
 
 var joinLogs = []JoinMessage{
 	JoinLog{Data: []byte{}},

@@ -1,58 +1,44 @@
 package wire
 
-// RecordBytesMax is the maximum length of the record of a node.
-const RecordBytesMax = 32 << 10
+// TraceBytesMax is the maximum length of the trace of a node.
+const TraceBytesMax = 32 << 10
 
-// A JoinStatus asks the seed for the state of all nodes of the cluster. A
-// client that wants no rank sends it in place of a JoinRequest.
-type JoinStatus struct{}
+// A JoinStatusRequest asks the seed for the state of all nodes of the cluster. A
+// client that does not join sends it in place of a [JoinRequest].
+type JoinStatusRequest struct{}
 
-func (m JoinStatus) code(*joinCodec) JoinMessage { return m }
+func (JoinStatusRequest) joinMessage() {}
 
-// A JoinAsk asks a node for its record, which the node returns in a JoinTell
+// A JoinTraceRequest asks a node for its trace, which the node returns in a [JoinTrace]
 // with the same Number.
-type JoinAsk struct{ Number uint64 }
+type JoinTraceRequest struct{ Number uint64 }
 
-func (m JoinAsk) code(c *joinCodec) JoinMessage {
-	c.u64(&m.Number)
-	return m
+func (JoinTraceRequest) joinMessage() {}
+
+// A JoinTrace answers a [JoinTraceRequest].
+type JoinTrace struct {
+	Number uint64
+	Trace  []byte `wire:"trace"` // opaque to the seed; empty if the node has none yet
 }
 
-// A JoinTell is a node's answer to a JoinAsk.
-type JoinTell struct {
-	Number uint64 // of the JoinAsk
-	Record []byte // opaque to the seed; empty if the node has none yet
-}
+func (JoinTrace) joinMessage() {}
 
-func (m JoinTell) code(c *joinCodec) JoinMessage {
-	c.u64(&m.Number)
-	c.bytes(&m.Record, RecordBytesMax)
-	return m
-}
-
-// A JoinReport is the part of the answer to a JoinStatus that describes one node.
-type JoinReport struct {
+// A JoinNodeStatus is the part of the answer to a [JoinStatusRequest] that describes one
+// node.
+type JoinNodeStatus struct {
 	Rank    int32 // AnyRank: the node has none
 	ID      [16]byte
-	Name    string
-	Addr    string // the first address of the node
-	Record  []byte // as the node has sent it; the seed does not parse it
-	Missing string // why there is no Record; cut off after 2 KiB
+	Name    string `wire:"name"`
+	Addr    string `wire:"addr"`  // the first address of the node
+	Trace   []byte `wire:"trace"` // as the node has sent it; the seed does not parse it
+	Missing string `wire:"text"`  // the reason if there is no Trace; truncated to 2 KiB
 }
 
-func (m JoinReport) code(c *joinCodec) JoinMessage {
-	c.rank(&m.Rank)
-	c.id(&m.ID)
-	c.name(&m.Name, nameBytesMax)
-	c.name(&m.Addr, addrBytesMax)
-	c.bytes(&m.Record, RecordBytesMax)
-	c.text(&m.Missing)
-	return m
-}
+func (JoinNodeStatus) joinMessage() {}
 
-// A JoinStanding describes the world. It follows the last JoinReport, and ends
-// the answer to a JoinStatus.
-type JoinStanding struct {
+// A JoinWorldStatus describes the world. It follows the last [JoinNodeStatus], and ends
+// the answer to a [JoinStatusRequest].
+type JoinWorldStatus struct {
 	Epoch   uint64 // of the view; 0: the world is not full
 	World   uint32 // initial size of the world
 	Joined  uint32 // nodes that have a rank
@@ -60,11 +46,4 @@ type JoinStanding struct {
 	Formed  bool
 }
 
-func (m JoinStanding) code(c *joinCodec) JoinMessage {
-	c.u64(&m.Epoch)
-	c.u32(&m.World)
-	c.u32(&m.Joined)
-	c.u32(&m.Waiting)
-	c.flag(&m.Formed)
-	return m
-}
+func (JoinWorldStatus) joinMessage() {}

@@ -4,63 +4,63 @@ import (
 	"testing"
 )
 
-func TestJoinStatus(t *testing.T) { checkJoinMessage(t, JoinStatus{}) }
+func TestJoinStatusRequest(t *testing.T) { checkJoinMessage(t, JoinStatusRequest{}) }
 
-func FuzzJoinStatus(f *testing.F) { fuzzJoin(f, JoinStatus{}) }
+func FuzzJoinStatusRequest(f *testing.F) { fuzzJoin(f, JoinStatusRequest{}) }
 
-var joinAsks = []JoinMessage{JoinAsk{Number: 1}, JoinAsk{Number: 1 << 63}}
+var joinTraceRequests = []JoinMessage{JoinTraceRequest{Number: 1}, JoinTraceRequest{Number: 1 << 63}}
 
-func TestJoinAsk(t *testing.T) {
-	for _, m := range joinAsks {
+func TestJoinTraceRequest(t *testing.T) {
+	for _, m := range joinTraceRequests {
 		checkJoinMessage(t, m)
 	}
 }
 
-func FuzzJoinAsk(f *testing.F) { fuzzJoin(f, joinAsks...) }
+func FuzzJoinTraceRequest(f *testing.F) { fuzzJoin(f, joinTraceRequests...) }
 
-var joinTells = []JoinMessage{
-	JoinTell{Number: 1, Record: []byte{}},
-	JoinTell{Number: 1 << 63, Record: []byte("\x1b{}")},
-	JoinTell{Number: 2, Record: make([]byte, RecordBytesMax)},
+var joinTraces = []JoinMessage{
+	JoinTrace{Number: 1, Trace: []byte{}},
+	JoinTrace{Number: 1 << 63, Trace: []byte("\x1b{}")},
+	JoinTrace{Number: 2, Trace: make([]byte, TraceBytesMax)},
 }
 
-func TestJoinTell(t *testing.T) {
-	for _, m := range joinTells[:2] {
+func TestJoinTrace(t *testing.T) {
+	for _, m := range joinTraces[:2] {
 		checkJoinMessage(t, m)
 	}
-	checkLongest(t, joinTells[2])
-	checkJoinRefused(t, errTooLong, JoinTell{Record: make([]byte, RecordBytesMax+1)})
+	checkLongest(t, joinTraces[2])
+	checkJoinRefused(t, errTooLong, JoinTrace{Trace: make([]byte, TraceBytesMax+1)})
 }
 
-func FuzzJoinTell(f *testing.F) { fuzzJoin(f, joinTells...) }
+func FuzzJoinTrace(f *testing.F) { fuzzJoin(f, joinTraces...) }
 
-var joinReports = []JoinMessage{
-	JoinReport{Rank: AnyRank, Record: []byte{}, Missing: "no answer within 2s"},
-	JoinReport{Rank: 1<<31 - 1, ID: id16(1), Name: "a:1", Addr: "10.0.0.1:7000", Record: []byte("\x1b{}")},
-	JoinReport{Rank: 1, ID: id16(2), Record: make([]byte, RecordBytesMax)},
+var joinNodeStatuses = []JoinMessage{
+	JoinNodeStatus{Rank: AnyRank, Trace: []byte{}, Missing: "no answer within 2s"},
+	JoinNodeStatus{Rank: 1<<31 - 1, ID: id16(1), Name: "a:1", Addr: "10.0.0.1:7000", Trace: []byte("\x1b{}")},
+	JoinNodeStatus{Rank: 1, ID: id16(2), Trace: make([]byte, TraceBytesMax)},
 }
 
-func TestJoinReport(t *testing.T) {
-	for _, m := range joinReports[:2] {
+func TestJoinNodeStatus(t *testing.T) {
+	for _, m := range joinNodeStatuses[:2] {
 		checkJoinMessage(t, m)
 	}
-	checkLongest(t, joinReports[2])
-	checkJoinRefused(t, errTooLong, JoinReport{Record: make([]byte, RecordBytesMax+1)})
-	checkJoinRefused(t, errNotText, JoinReport{Name: "\x1b[2J"}, JoinReport{Addr: "\n"})
-	checkJoinRefused(t, errBadField, JoinReport{Rank: AnyRank - 1})
+	checkLongest(t, joinNodeStatuses[2])
+	checkJoinRefused(t, errTooLong, JoinNodeStatus{Trace: make([]byte, TraceBytesMax+1)})
+	checkJoinRefused(t, errNotText, JoinNodeStatus{Name: "\x1b[2J"}, JoinNodeStatus{Addr: "\n"})
+	checkJoinRefused(t, errValue, JoinNodeStatus{Rank: AnyRank - 1})
 }
 
-func FuzzJoinReport(f *testing.F) { fuzzJoin(f, joinReports...) }
+func FuzzJoinNodeStatus(f *testing.F) { fuzzJoin(f, joinNodeStatuses...) }
 
-var joinStandings = []JoinMessage{
-	JoinStanding{World: 4, Joined: 1},
-	JoinStanding{Epoch: 1 << 40, World: 8, Joined: 7, Waiting: 3, Formed: true},
+var joinWorldStatuses = []JoinMessage{
+	JoinWorldStatus{World: 4, Joined: 1},
+	JoinWorldStatus{Epoch: 1 << 40, World: 8, Joined: 7, Waiting: 3, Formed: true},
 }
 
-func TestJoinStanding(t *testing.T) {
-	for _, m := range joinStandings {
+func TestJoinWorldStatus(t *testing.T) {
+	for _, m := range joinWorldStatuses {
 		checkJoinMessage(t, m)
 	}
 }
 
-func FuzzJoinStanding(f *testing.F) { fuzzJoin(f, joinStandings...) }
+func FuzzJoinWorldStatus(f *testing.F) { fuzzJoin(f, joinWorldStatuses...) }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 // id16 is some node's id.
@@ -142,7 +144,7 @@ func TestTextsAreMadeHarmless(t *testing.T) {
 		t.Errorf("got %q (%v), want %q", got, err, want)
 	}
 	for _, evil := range []string{"\x1b[2J", "\n", "\xff"} {
-		if _, err := parseJoin(joinType(JoinFailed{}), appendBytes(nil, []byte(evil))); !errors.Is(err, errNotText) {
+		if _, err := parseJoin(joinType(JoinFailed{}), append([]byte{0, byte(len(evil))}, evil...)); !errors.Is(err, errNotText) {
 			t.Errorf("text %q: error %v, want %v", evil, err, errNotText)
 		}
 	}
@@ -158,14 +160,14 @@ func TestLongTextsAreCutOff(t *testing.T) {
 
 // Several goroutines may encode one message, so encoding must not write to it.
 func TestAppendJoinOnlyReads(t *testing.T) {
-	node := JoinNode{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}
-	m := JoinView{Epoch: 1, Nodes: []JoinNode{node}}
+	node := membership.Node{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}
+	m := JoinView{Epoch: 1, Nodes: []membership.Node{node}}
 	var encoders sync.WaitGroup
 	for range 4 {
 		encoders.Go(func() { AppendJoin(nil, m) })
 	}
 	encoders.Wait()
-	if want := (JoinView{Epoch: 1, Nodes: []JoinNode{node}}); !reflect.DeepEqual(m, want) {
+	if want := (JoinView{Epoch: 1, Nodes: []membership.Node{node}}); !reflect.DeepEqual(m, want) {
 		t.Errorf("encoding has changed the message to %+v", m)
 	}
 }

@@ -5,14 +5,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 var joinViews = []JoinMessage{
 	JoinView{Epoch: 1},
-	JoinView{Epoch: 1 << 40, Nodes: []JoinNode{
+	JoinView{Epoch: 1 << 40, Nodes: []membership.Node{
 		{
 			ID: id16(1), Addrs: []string{"10.0.0.1:7000", "[::1]:7000"}, Host: "a", Name: "a:1",
-			Endpoints: []JoinEndpoint{{Transport: "quic"}, {"unix", "/run/nexar/1"}},
+			Endpoints: []membership.Endpoint{{Transport: "quic"}, {Transport: "unix", Addr: "/run/nexar/1"}},
 		},
 		{ID: id16(2)},
 	}},
@@ -22,17 +24,17 @@ func TestJoinView(t *testing.T) {
 	for _, m := range joinViews {
 		checkJoinMessage(t, m)
 	}
-	node := JoinNode{Addrs: slices.Repeat([]string{strings.Repeat("a", addrBytesMax)}, addrsMax)}
-	checkJoinRefused(t, errTooLong, JoinView{Nodes: slices.Repeat([]JoinNode{node}, 300)},
-		JoinView{Nodes: []JoinNode{{Endpoints: make([]JoinEndpoint, endpointsMax+1)}}},
-		JoinView{Nodes: []JoinNode{{Endpoints: []JoinEndpoint{{Transport: strings.Repeat("t", transportBytesMax+1)}}}}})
+	node := membership.Node{Addrs: slices.Repeat([]string{strings.Repeat("a", addrBytesMax)}, addrsMax)}
+	checkJoinRefused(t, errTooLong, JoinView{Nodes: slices.Repeat([]membership.Node{node}, 300)},
+		JoinView{Nodes: []membership.Node{{Endpoints: make([]membership.Endpoint, endpointsMax+1)}}},
+		JoinView{Nodes: []membership.Node{{Endpoints: []membership.Endpoint{{Transport: strings.Repeat("t", transportBytesMax+1)}}}}})
 }
 
 // A view of a thousand ordinary nodes fits.
 func TestJoinViewOfAThousand(t *testing.T) {
-	node := JoinNode{Addrs: []string{"192.168.100.200:65535", "10.100.200.250:65535"}, Host: "0123456789abcdef0123456789abcdef", Name: "a-longish-hostname-of-a-container:1234567",
-		Endpoints: []JoinEndpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}}
-	if n := len(encodeJoin(t, JoinView{Epoch: 1, Nodes: slices.Repeat([]JoinNode{node}, 1000)})); n > JoinBytesMax/4 {
+	node := membership.Node{Addrs: []string{"192.168.100.200:65535", "10.100.200.250:65535"}, Host: "0123456789abcdef0123456789abcdef", Name: "a-longish-hostname-of-a-container:1234567",
+		Endpoints: []membership.Endpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}}
+	if n := len(encodeJoin(t, JoinView{Epoch: 1, Nodes: slices.Repeat([]membership.Node{node}, 1000)})); n > JoinBytesMax/4 {
 		t.Errorf("%d bytes, want a quarter of the limit at most", n)
 	}
 }
@@ -70,19 +72,19 @@ func TestJoinReady(t *testing.T) {
 
 func FuzzJoinReady(f *testing.F) { fuzzJoin(f, joinReadies...) }
 
-var joinUnables = []JoinMessage{
-	JoinUnable{Epoch: 1, Peer: id16(3), Text: "no answer from 10.0.0.1:7000"},
-	JoinUnable{Epoch: 2, Peer: id16(4), Left: true, Text: "it has left"},
-	JoinUnable{},
+var joinUnreachables = []JoinMessage{
+	JoinUnreachable{Epoch: 1, Peer: id16(3), Text: "no answer from 10.0.0.1:7000"},
+	JoinUnreachable{Epoch: 2, Peer: id16(4), Left: true, Text: "it has left"},
+	JoinUnreachable{},
 }
 
-func TestJoinUnable(t *testing.T) {
-	for _, m := range joinUnables {
+func TestJoinUnreachable(t *testing.T) {
+	for _, m := range joinUnreachables {
 		checkJoinMessage(t, m)
 	}
 }
 
-func FuzzJoinUnable(f *testing.F) { fuzzJoin(f, joinUnables...) }
+func FuzzJoinUnreachable(f *testing.F) { fuzzJoin(f, joinUnreachables...) }
 
 var joinFormeds = []JoinMessage{JoinFormed{Epoch: 1}, JoinFormed{}}
 
@@ -123,21 +125,21 @@ func FuzzJoinPing(f *testing.F) { fuzzJoin(f, joinPings...) }
 
 var joinInvites = []JoinMessage{
 	JoinInvite{Number: 1, Epoch: 1},
-	JoinInvite{Number: 1 << 40, Epoch: 7, World: 1, Nodes: []JoinNode{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}, {ID: id16(2)}}},
+	JoinInvite{Number: 1 << 40, Epoch: 7, World: 1, Nodes: []membership.Node{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}, {ID: id16(2)}}},
 }
 
 func TestJoinInvite(t *testing.T) {
 	for _, m := range joinInvites {
 		checkJoinMessage(t, m)
 	}
-	checkJoinRefused(t, errNotText, JoinInvite{Nodes: []JoinNode{{Host: "\n"}}})
+	checkJoinRefused(t, errNotText, JoinInvite{Nodes: []membership.Node{{Host: "\n"}}})
 }
 
 func FuzzJoinInvite(f *testing.F) { fuzzJoin(f, joinInvites...) }
 
 var joinExpects = []JoinMessage{
 	JoinExpect{},
-	JoinExpect{Nodes: []JoinNode{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}}, Whole: true},
+	JoinExpect{Nodes: []membership.Node{{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}}, Complete: true},
 }
 
 func TestJoinExpect(t *testing.T) {
@@ -178,22 +180,22 @@ func TestJoinLink(t *testing.T) {
 
 func FuzzJoinLink(f *testing.F) { fuzzJoin(f, joinLinks...) }
 
-var joinCalls = []JoinMessage{JoinCall{Epoch: 1}, JoinCall{Epoch: 1 << 63}}
+var joinQuiesces = []JoinMessage{JoinQuiesce{Epoch: 1}, JoinQuiesce{Epoch: 1 << 63}}
 
-func TestJoinCall(t *testing.T) {
-	for _, m := range joinCalls {
+func TestJoinQuiesce(t *testing.T) {
+	for _, m := range joinQuiesces {
 		checkJoinMessage(t, m)
 	}
 }
 
-func FuzzJoinCall(f *testing.F) { fuzzJoin(f, joinCalls...) }
+func FuzzJoinQuiesce(f *testing.F) { fuzzJoin(f, joinQuiesces...) }
 
-var joinRests = []JoinMessage{JoinRest{Epoch: 1}, JoinRest{Epoch: 1 << 63, Leaves: true, Within: 60_000}}
+var joinQuiesceds = []JoinMessage{JoinQuiesced{Epoch: 1}, JoinQuiesced{Epoch: 1 << 63, Leaves: true, Timeout: 60_000}}
 
-func TestJoinRest(t *testing.T) {
-	for _, m := range joinRests {
+func TestJoinQuiesced(t *testing.T) {
+	for _, m := range joinQuiesceds {
 		checkJoinMessage(t, m)
 	}
 }
 
-func FuzzJoinRest(f *testing.F) { fuzzJoin(f, joinRests...) }
+func FuzzJoinQuiesced(f *testing.F) { fuzzJoin(f, joinQuiesceds...) }

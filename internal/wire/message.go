@@ -6,13 +6,11 @@ import "encoding/binary"
 type Message struct {
 	Comm   uint64
 	Tag    int64
-	Type   uint8 // kernel.Type of its elements
+	Type   uint8 // element type, a kernel.Type
 	Length int
 }
 
-const messageSize = 1 + 8 + 8 + 1 + 4
-
-// Append adds m to b. Its payload comes behind it.
+// Append appends m to b. The caller sends the payload after it.
 func (m *Message) Append(b []byte) []byte {
 	b = append(b, byte(TypeMessage))
 	b = binary.BigEndian.AppendUint64(b, m.Comm)
@@ -21,7 +19,7 @@ func (m *Message) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(m.Length))
 }
 
-// ParseMessage decodes a TypeMessage frame.
+// ParseMessage decodes a [TypeMessage] frame.
 func ParseMessage(b []byte) (m Message, err error) {
 	d := body(b)
 	m.Comm = d.u64()

@@ -2,37 +2,30 @@ package wire
 
 import "encoding/binary"
 
-// An Offer announces a message of Size bytes that its receiver has to grant.
+// An Offer announces a message of Size bytes that the receiver has to grant.
 // ID is the sender's number for it.
 type Offer struct {
 	Comm uint64
 	Tag  int64
-	Type uint8
+	Type uint8 // element type, a kernel.Type
 	ID   uint64
 	Size uint64
 }
 
-// An OfferGrant allows the sender of an Offer to send its payload on the bulk
-// lane, under the number Grant, which is not 0.
+// An OfferGrant allows the sender of an [Offer] to send its payload on the bulk
+// lane under the number Grant, which is not 0.
 type OfferGrant struct {
 	Comm, ID, Grant uint64
 }
 
-// An OfferRefuse says that the receiver has taken an Offer off its queue but
-// cannot receive it: its buffer of Room bytes is too small, or has another
-// type.
+// An OfferRefuse says that the receiver has matched an [Offer] but cannot receive the
+// message: its buffer of Room bytes is too small, or has another element type.
 type OfferRefuse struct {
 	Comm, ID, Room uint64
 	Type           uint8
 }
 
-const (
-	offerSize       = 1 + 8 + 8 + 1 + 8 + 8
-	offerGrantSize  = 1 + 8 + 8 + 8
-	offerRefuseSize = 1 + 8 + 8 + 8 + 1
-)
-
-// Append adds o to b.
+// Append appends o to b.
 func (o *Offer) Append(b []byte) []byte {
 	b = append(b, byte(TypeOffer))
 	b = binary.BigEndian.AppendUint64(b, o.Comm)
@@ -42,7 +35,7 @@ func (o *Offer) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, o.Size)
 }
 
-// ParseOffer decodes a TypeOffer frame.
+// ParseOffer decodes a [TypeOffer] frame.
 func ParseOffer(b []byte) (o Offer, err error) {
 	d := body(b)
 	o.Comm = d.u64()
@@ -53,7 +46,7 @@ func ParseOffer(b []byte) (o Offer, err error) {
 	return o, d.finish()
 }
 
-// Append adds g to b.
+// Append appends g to b.
 func (g *OfferGrant) Append(b []byte) []byte {
 	b = append(b, byte(TypeOfferGrant))
 	b = binary.BigEndian.AppendUint64(b, g.Comm)
@@ -61,7 +54,7 @@ func (g *OfferGrant) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, g.Grant)
 }
 
-// ParseOfferGrant decodes a TypeOfferGrant frame.
+// ParseOfferGrant decodes a [TypeOfferGrant] frame.
 func ParseOfferGrant(b []byte) (g OfferGrant, err error) {
 	d := body(b)
 	g.Comm = d.u64()
@@ -70,21 +63,8 @@ func ParseOfferGrant(b []byte) (g OfferGrant, err error) {
 	return g, d.finish()
 }
 
-// Append adds r to b.
-func (r *OfferRefuse) Append(b []byte) []byte {
-	b = append(b, byte(TypeOfferRefuse))
-	b = binary.BigEndian.AppendUint64(b, r.Comm)
-	b = binary.BigEndian.AppendUint64(b, r.ID)
-	b = binary.BigEndian.AppendUint64(b, r.Room)
-	return append(b, r.Type)
-}
+// Append appends r to b.
+func (r *OfferRefuse) Append(b []byte) []byte { return appendFrame(b, TypeOfferRefuse, r) }
 
-// ParseOfferRefuse decodes a TypeOfferRefuse frame.
-func ParseOfferRefuse(b []byte) (r OfferRefuse, err error) {
-	d := body(b)
-	r.Comm = d.u64()
-	r.ID = d.u64()
-	r.Room = d.u64()
-	r.Type = d.u8()
-	return r, d.finish()
-}
+// ParseOfferRefuse decodes a [TypeOfferRefuse] frame.
+func ParseOfferRefuse(b []byte) (OfferRefuse, error) { return parseFrame[OfferRefuse](b) }

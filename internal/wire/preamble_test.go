@@ -43,17 +43,17 @@ func TestPreamble(t *testing.T) {
 	}
 }
 
-// Someone else's bytes are named, and so is another version.
+// The error quotes bytes that are not a preamble, and those of another version.
 func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x03\x00\x00\x00\x00": `"nexar\x03"`,
 		"nexar\x02\x03\x00\x00\x00": "unknown lane 3",
-		"nexar\x02\x00\x02\x00\x00": "control lane says what it must not",
-		"nexar\x02\x01\x01\x00\x00": "data lane says what it must not",
-		"nexar\x02\x02\x01\x00\x00": "bulk lane says what it must not",
-		"nexar\x02\x00\x00\x01\x00": "control lane says what it must not",
-		"nexar\x02\x01\x00\x00\x01": "data lane says what it must not",
+		"nexar\x02\x00\x02\x00\x00": "forbidden value",
+		"nexar\x02\x01\x01\x00\x00": "data lane has fields of another lane",
+		"nexar\x02\x02\x01\x00\x00": "bulk lane has fields of another lane",
+		"nexar\x02\x00\x00\x01\x00": "control lane has fields of another lane",
+		"nexar\x02\x01\x00\x00\x01": "data lane has fields of another lane",
 		"nexar\x02\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
 		"nexar\x02\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
 	} {

@@ -33,7 +33,7 @@ func TestRemoteAnswer(t *testing.T) {
 			"", "02"+id+hexByte(byte(status))+"1112131415161718 2122232425262728", remoteAnswerSize)
 		checkRemoteRefused(t, remoteAnswerKind, errTrailing, "02"+id+hexByte(byte(status))+none+"00")
 	}
-	checkRemoteRefused(t, remoteAnswerKind, errRemoteValue,
+	checkRemoteRefused(t, remoteAnswerKind, errValue,
 		"02"+id+"00"+none, "02"+id+hexByte(byte(remoteStatusEnd))+none, "02"+id+"ff"+none)
 	checkRemoteRefused(t, remoteAnswerKind, errTooLong,
 		"02"+id+"02"+none+strings.Repeat("78", TextMax+1), "02"+id+"03"+none+strings.Repeat("78", TextMax+1))

@@ -29,7 +29,7 @@ func TestRemoteCall(t *testing.T) {
 	longest := strings.Repeat("6e", RemoteNameMax)
 	checkRemote(t, remoteCallKind, &RemoteCall{Length: RemoteNameMax}, longest+"00",
 		"01 0000000000000000 0000000000000000 ff"+longest+"00", RemoteHeadMax)
-	checkRemoteRefused(t, remoteCallKind, errRemoteValue,
+	checkRemoteRefused(t, remoteCallKind, errValue,
 		"01 0000000000000001 0000000000000000 00",
 		"01 0000000000000001 0000000000000000 00 66")
 }

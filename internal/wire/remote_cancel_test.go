@@ -13,6 +13,6 @@ var remoteCancelKind = remoteKind{
 func TestRemoteCancel(t *testing.T) {
 	checkRemote(t, remoteCancelKind, &RemoteCancel{ID: 0x0102030405060708}, "", "03 0102030405060708 00", remoteCancelSize)
 	checkRemote(t, remoteCancelKind, &RemoteCancel{ID: 0x0102030405060708, Expired: true}, "", "03 0102030405060708 01", remoteCancelSize)
-	checkRemoteRefused(t, remoteCancelKind, errTooLong, "03 0102030405060708 02", "03 0102030405060708 ff")
+	checkRemoteRefused(t, remoteCancelKind, errValue, "03 0102030405060708 02", "03 0102030405060708 ff")
 	checkRemoteRefused(t, remoteCancelKind, errTrailing, "03 0102030405060708 01 00")
 }

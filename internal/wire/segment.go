@@ -2,28 +2,24 @@ package wire
 
 import "encoding/binary"
 
-// SegmentMax is the longest payload of one frame on the bulk lane. Transfers
+// SegmentMax is the maximum length of the payload of one frame on the bulk lane. Transfers
 // take turns after each frame.
 const SegmentMax = 1 << 20
 
 // A Segment carries the next Length bytes of the transfer that the receiver has
 // granted under the number Grant. The payload follows.
 //
-// The frame is 16 bytes long. A kernel that puts frame and payload one behind the
-// other into its own pages copies the payload to a place that lies so much further into
-// a page than where it comes from, and many processors take ten times as long for that
-// if it is less than 16 bytes, and not 0.
+// The frame is padded to 16 bytes, so that a kernel that puts frame and payload into one
+// page copies the payload between addresses with the same alignment: with a difference of
+// less than 16 bytes many processors take ten times as long.
 type Segment struct {
 	Grant  uint64
 	Length int
 }
 
-const (
-	segmentPad  = 3
-	segmentSize = 1 + 8 + 4 + segmentPad
-)
+const segmentPad = 3
 
-// Append adds s to b. Its payload comes behind it.
+// Append appends s to b. The caller sends the payload after it.
 func (s *Segment) Append(b []byte) []byte {
 	b = append(b, byte(TypeSegment))
 	b = binary.BigEndian.AppendUint64(b, s.Grant)
@@ -31,7 +27,7 @@ func (s *Segment) Append(b []byte) []byte {
 	return append(b, make([]byte, segmentPad)...)
 }
 
-// ParseSegment decodes a TypeSegment frame.
+// ParseSegment decodes a [TypeSegment] frame.
 func ParseSegment(b []byte) (s Segment, err error) {
 	d := body(b)
 	s.Grant = d.u64()

@@ -9,7 +9,7 @@ func TestSegment(t *testing.T) {
 	checkFrame(t, segmentKind, &Segment{Grant: 1<<64 - 1, Length: SegmentMax}, "11 ffffffffffffffff 00100000 000000")
 	checkRefused(t, segmentKind, errTooLong, "11 0000000000000001 00100001 000000")
 	checkRefused(t, segmentKind, errPadding, "11 0000000000000001 00100000 000100")
-	if segmentSize%16 != 0 {
-		t.Errorf("the frame has %d bytes, want a multiple of 16", segmentSize)
+	if sizes[TypeSegment]%16 != 0 {
+		t.Errorf("the frame has %d bytes, want a multiple of 16", sizes[TypeSegment])
 	}
 }

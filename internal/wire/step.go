@@ -2,11 +2,11 @@ package wire
 
 import "encoding/binary"
 
-// A Step is the Index-th message that its sender sends to its receiver in one
-// channel of a collective. On the data lane Length bytes of payload follow.
+// A Step is the message with number Index, from 0, that its sender sends to its receiver in
+// one channel of a collective. On the data lane Length bytes of payload follow.
 //
-// A StepOffer asks the receiver to grant a Step, as the sender has no credit. A StepGrant allows the sender to send a Step on the bulk lane, under
-// the number Grant.
+// A StepOffer asks the receiver to grant a Step for which the sender has no credit. A
+// StepGrant allows the sender to send a Step on the bulk lane under the number Grant.
 type Step struct {
 	Call    Call
 	Channel uint16
@@ -15,12 +15,6 @@ type Step struct {
 	Grant   uint64 // TypeStepGrant only
 }
 
-const (
-	stepOfferSize = 1 + callSize + 2 + 4
-	stepSize      = stepOfferSize + 4
-	stepGrantSize = stepOfferSize + 8
-)
-
 func (s *Step) append(b []byte, t Type) []byte {
 	b = append(b, byte(t))
 	b = s.Call.append(b)
@@ -28,16 +22,16 @@ func (s *Step) append(b []byte, t Type) []byte {
 	return binary.BigEndian.AppendUint32(b, s.Index)
 }
 
-// AppendStep adds s as a TypeStep frame to b. Its payload comes behind it.
+// AppendStep appends s as a [TypeStep] frame to b. The caller sends the payload after it.
 func (s *Step) AppendStep(b []byte) []byte {
 	b = s.append(b, TypeStep)
 	return binary.BigEndian.AppendUint32(b, uint32(s.Length))
 }
 
-// AppendOffer adds s as a TypeStepOffer frame to b.
+// AppendOffer appends s as a [TypeStepOffer] frame to b.
 func (s *Step) AppendOffer(b []byte) []byte { return s.append(b, TypeStepOffer) }
 
-// AppendGrant adds s as a TypeStepGrant frame to b.
+// AppendGrant appends s as a [TypeStepGrant] frame to b.
 func (s *Step) AppendGrant(b []byte) []byte {
 	b = s.append(b, TypeStepGrant)
 	return binary.BigEndian.AppendUint64(b, s.Grant)
@@ -50,7 +44,7 @@ func (d *decoder) step() (s Step) {
 	return s
 }
 
-// ParseStep decodes a TypeStep frame.
+// ParseStep decodes a [TypeStep] frame.
 func ParseStep(b []byte) (Step, error) {
 	d := body(b)
 	s := d.step()
@@ -58,14 +52,14 @@ func ParseStep(b []byte) (Step, error) {
 	return s, d.finish()
 }
 
-// ParseStepOffer decodes a TypeStepOffer frame.
+// ParseStepOffer decodes a [TypeStepOffer] frame.
 func ParseStepOffer(b []byte) (Step, error) {
 	d := body(b)
 	s := d.step()
 	return s, d.finish()
 }
 
-// ParseStepGrant decodes a TypeStepGrant frame.
+// ParseStepGrant decodes a [TypeStepGrant] frame.
 func ParseStepGrant(b []byte) (Step, error) {
 	d := body(b)
 	s := d.step()

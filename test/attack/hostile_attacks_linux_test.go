@@ -110,7 +110,7 @@ func (w *identified) nonsense(ctx context.Context, right bool) {
 	rand.Read(junk)
 	for _, m := range []wire.JoinMessage{
 		wire.JoinReady{Epoch: 1 << 40}, wire.JoinRequest{CSR: junk, Rank: wire.AnyRank, Name: "nonsense"}, wire.JoinLeave{},
-		wire.JoinLog{Data: junk}, wire.JoinPeer{Seed: 7, World: 3},
+		wire.JoinLog{Data: junk}, wire.JoinSeedHello{Seed: 7, World: 3},
 	}[int(junk[0])%5:] {
 		if v.say(m) != nil {
 			return

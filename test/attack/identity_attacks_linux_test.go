@@ -223,7 +223,7 @@ func (w *identified) claimAtSeed(ctx context.Context, end *quic.Endpoint) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		request.Again, request.Name = again, "thief"
+		request.Rejoin, request.Name = again, "thief"
 		m, err := second.ask(request)
 		r, ok := m.(wire.JoinRefusal)
 		want := map[bool]string{false: hex.EncodeToString(identityOf(key)), true: "another conn"}[again]

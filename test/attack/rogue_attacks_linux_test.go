@@ -175,14 +175,14 @@ func (c *council) introduce(ctx context.Context, end *quic.Endpoint, as, to, ran
 	if err != nil {
 		return nil, err
 	}
-	self := wire.JoinPeer{Seed: raftID(c.addrs[as]), World: uint32(ranks)}
+	self := wire.JoinSeedHello{Seed: raftID(c.addrs[as]), World: uint32(ranks)}
 	if self.Proof, err = token.Proof(pki.CallingPeerRole, v.conn.ConnectionState()); err != nil {
 		return nil, err
 	}
 	m, err := v.ask(self)
-	if _, ok := m.(wire.JoinPeer); err != nil || !ok {
+	if _, ok := m.(wire.JoinSeedHello); err != nil || !ok {
 		v.conn.Close()
-		return nil, fmt.Errorf("it answers %#v, %v, want a JoinPeer", m, err)
+		return nil, fmt.Errorf("it answers %#v, %v, want a JoinSeedHello", m, err)
 	}
 	return v, nil
 }

@@ -60,7 +60,7 @@ type Request struct {
 	// world. It must not block; nil ignores.
 	Forget func(id membership.NodeID)
 
-	// Status returns the record of this node, at most wire.RecordBytesMax bytes, for
+	// Status returns the record of this node, at most wire.TraceBytesMax bytes, for
 	// status polls of the seed; none: it has not joined yet. It is called by a goroutine of
 	// its own that Session.Close waits for, and must not block for long. Nil says nothing.
 	Status func() []byte
@@ -78,8 +78,8 @@ type Request struct {
 
 	Limits handshake.Limits // zero: the defaults
 	seeds  Seeds            // where others are
-	again  bool             // a seed has admitted the node before
-	epoch  uint64           // of the newest view that it has then
+	rejoin bool             // a seed has admitted the node before
+	epoch  uint64           // of the newest view of a node that rejoins
 }
 
 // message is the request as it is sent over a conn, with a signing request of the
@@ -105,15 +105,15 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 	return wire.JoinRequest{
 		CSR:        csr,
 		Advertised: r.Advertise,
-		Extra:      r.Candidates[:min(len(r.Candidates), handshake.AddrsMax)],
+		Candidates: r.Candidates[:min(len(r.Candidates), handshake.AddrsMax)],
 		Port:       port,
 		Host:       r.Host,
 		Name:       r.Name,
 		Rank:       int32(rank),
 		Spare:      r.Spare,
-		Again:      r.again,
+		Rejoin:     r.rejoin,
 		Epoch:      r.epoch,
-		Endpoints:  handshake.EndpointsMessage(r.Endpoints),
+		Endpoints:  r.Endpoints,
 	}, nil
 }
 
@@ -127,7 +127,7 @@ func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, erro
 	if err := s.admit(ctx, req); err != nil {
 		return nil, err
 	}
-	s.start()
+	s.wg.Go(s.keepConnected)
 	return s, nil
 }
 
@@ -141,26 +141,26 @@ func (s *Session) admit(ctx context.Context, req Request) error {
 	}
 	if err != nil {
 		conn.Close()
-		return s.failure("joining at", err)
+		return failure("joining at", s.seed, err)
 	}
 	return nil
 }
 
-// failure adds the seed and the operation to an error.
-func (s *Session) failure(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
+// failure adds the seed and the operation to an error that does not name them.
+func failure(doing, seed string, err error) error {
 	if r, ok := errors.AsType[*handshake.RefusedError](err); ok {
-		return r // names the seed
+		return r
 	}
-	if e, ok := errors.AsType[*handshake.ElsewhereError](err); ok {
-		return e
+	if r, ok := errors.AsType[*handshake.RedirectError](err); ok {
+		return r
 	}
-	if errors.Is(err, handshake.ErrFalseSeed) {
-		return fmt.Errorf("seed %s %w", s.seed, err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, handshake.ErrFalseSeed):
+		return fmt.Errorf("seed %s %w", seed, err)
 	}
-	return fmt.Errorf("%s seed %s: %w", doing, s.seed, err)
+	return fmt.Errorf("%s seed %s: %w", doing, seed, err)
 }
 
 func (s *Session) join(ctx context.Context, req Request) error {
@@ -174,7 +174,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
-	if req.Listen != nil && !req.again {
+	if req.Listen != nil && !req.rejoin {
 		more, err := req.Listen(ctx, cluster, key.ID())
 		if err != nil {
 			return fmt.Errorf("%w: %w", handshake.ErrRequest, err)
@@ -208,8 +208,8 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	s.ID = key.ID()
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
-	s.durable, s.certificate = admitted.Lasting, admitted.Certificate
-	s.req.Key, s.req.again = key, true
+	s.durable, s.certificate = admitted.Durable, admitted.Certificate
+	s.req.Key, s.req.rejoin = key, true
 	for _, addr := range admitted.Seeds {
 		if !slices.Contains(s.req.seeds.Addrs, addr) {
 			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)

@@ -82,7 +82,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 			if err == nil || IsFinal(err) {
 				return err
 			}
-			_, elsewhere := errors.AsType[*handshake.ElsewhereError](err)
+			_, elsewhere := errors.AsType[*handshake.RedirectError](err)
 			again = again || errors.Is(err, handshake.ErrBusy) || elsewhere
 			// That the time was up, for this attempt or for all, says less
 			// than an answer.
@@ -130,7 +130,7 @@ const followMax = 3
 func (d Seeds) follow(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
 	err := d.try(ctx, addr, f)
 	for range followMax {
-		e, ok := errors.AsType[*handshake.ElsewhereError](err)
+		e, ok := errors.AsType[*handshake.RedirectError](err)
 		if !ok || e.Leader == "" {
 			return err
 		}
@@ -216,6 +216,6 @@ func (e busyError) Unwrap() error { return handshake.ErrBusy }
 
 // answered reports whether it is a seed that says so.
 func answered(err error) bool {
-	_, elsewhere := errors.AsType[*handshake.ElsewhereError](err)
+	_, elsewhere := errors.AsType[*handshake.RedirectError](err)
 	return elsewhere || errors.Is(err, handshake.ErrBusy)
 }

@@ -1,5 +1,5 @@
 // Package client is the node's side of joining: [Seeds.Join] finds the seed that leads and
-// returns a [Session], which gets the views of the world from it.
+// returns a [Session], which receives the views of the world from it.
 package client
 
 import (
@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -20,145 +18,152 @@ import (
 )
 
 // A Session is a node's membership in a world that forms or has formed. It
-// keeps the conn to the seed, answers the seed's pings, and renews the node's
-// certificate in good time. If the conn ends and the seed is durable, or there are others,
-// it looks for the one that leads, and repeats the reports of this node about its view.
+// keeps the connection to the seed, returns the seed's pings, and renews the node's
+// certificate before it expires. If the connection ends and the seed is durable, the Session
+// looks for the seed that leads, and repeats to it the reports of this node about its view.
+//
+// Its methods may be called by several goroutines. Methods without a context do not block,
+// save for Close.
 type Session struct {
 	Identity *pki.Identity
 	ID       membership.NodeID
-	Observed string // the address that the seed sees this node at
-	World    int    // how many nodes the world will have
+	Observed string // the address at which the seed sees this node
+	World    int    // the initial size of the world
 
-	conn    *handshake.Conn // of the goroutine that attends it, as are those up to log
-	seed    string          // its address
-	req     Request
-	durable bool
+	// The goroutine that runs keepConnected owns these.
+	conn        *handshake.Conn
+	seed        string // its address
+	req         Request
+	durable     bool
+	certificate []byte // with which the node was admitted
+	lim         handshake.Limits
+
 	log     *slog.Logger
-	lim     handshake.Limits
 	wg      sync.WaitGroup
-
-	certificate []byte // that it was admitted with
-
-	joined  atomic.Uint32   // how many nodes have joined, as far as is known
-	viewed  chan struct{}   // closed when view is set
-	formed  chan struct{}   // closed when the world has formed
-	life    context.Context // ends with the conn to the seed, and with its reason
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	life    context.Context // ends with the membership; its cause is the reason
 	end     context.CancelCauseFunc
-	ended   chan struct{} // closed when the conn to the seed has ended, after err is set
-	closing chan struct{} // closed by Close
-	once    sync.Once
-	err     error // why the conn ended
-
-	expect func(nodes []membership.Node)
-	forget func(id membership.NodeID)
-	status func() []byte
 
 	mu        sync.Mutex
+	changed   chan struct{} // closed, and replaced, when the state that calls wait for changes
 	out       *handshake.Outbox
-	reports   []wire.JoinMessage // about the view, which another seed has to hear
-	away      error              // why there is no conn to a seed; nil: there is one
-	absent    chan struct{}      // closed when there has been none for a while
-	at        string             // where the seed is, as in seed
-	view      membership.View    // the newest
-	tooSmall  *wire.JoinProgress // the size of a world that is too small for the next view; nil: it is not
+	reports   []wire.JoinMessage // about the view, to be repeated to another seed
+	away      error              // why there is no connection to a seed; nil: there is one
+	absent    chan struct{}      // closed while no seed has been back within Request.Patience
+	at        string             // the same as seed
+	view      membership.View    // the newest; epoch 0: none
+	formed    bool               // the world has formed
+	joined    int                // known number of nodes that have joined
+	tooSmall  *wire.JoinProgress // the size of a world that is too small for the next view, or nil
 	invited   Invitation         // the newest
-	called    uint64             // the epoch of the newest view whose nodes are called to rest
-	changed   chan struct{}      // closed when there is a newer view or invitation
+	quiescing uint64             // the epoch of the newest view whose nodes are asked to quiesce
 	polled    uint64             // the number of the newest status poll
 	answering bool               // a goroutine answers it
 
-	expected map[membership.NodeID]bool // nodes that join, as the seed has told this one
-	links    map[membership.NodeID]bool // to nodes that join, that stand
+	expected map[membership.NodeID]bool // joining nodes that the seed has announced
+	links    map[membership.NodeID]bool // joining nodes to which this one has a link
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
+	if req.Log == nil {
+		req.Log = slog.New(slog.DiscardHandler)
+	}
 	s := &Session{
-		conn:    handshake.New(conn),
-		seed:    conn.RemoteAddr(),
-		req:     req,
-		log:     req.Log,
-		lim:     req.Limits.WithDefaults(false),
-		absent:  make(chan struct{}),
-		at:      conn.RemoteAddr(),
-		out:     handshake.NewOutbox(),
-		viewed:  make(chan struct{}),
-		formed:  make(chan struct{}),
-		ended:   make(chan struct{}),
-		closing: make(chan struct{}),
-		changed: make(chan struct{}),
-		expect:  req.Expect,
-		forget:  req.Forget,
-		status:  req.Status,
-
-		expected: make(map[membership.NodeID]bool), links: make(map[membership.NodeID]bool),
+		conn:     handshake.New(conn),
+		seed:     conn.RemoteAddr(),
+		at:       conn.RemoteAddr(),
+		req:      req,
+		log:      req.Log,
+		lim:      req.Limits.WithDefaults(false),
+		out:      handshake.NewOutbox(),
+		changed:  make(chan struct{}),
+		absent:   make(chan struct{}),
+		expected: make(map[membership.NodeID]bool),
+		links:    make(map[membership.NodeID]bool),
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s.closing, s.close = context.WithCancel(context.Background())
 	s.life, s.end = context.WithCancelCause(context.Background())
 	return s
 }
 
-// start begins to listen to the seed.
-func (s *Session) start() { s.wg.Go(s.keepConnected) }
-
-// View waits until the world is full, and returns its first view.
-func (s *Session) View(ctx context.Context) (membership.View, error) {
-	if err := s.wait(ctx, s.viewed); err != nil {
-		return membership.View{}, err
-	}
-	v, _ := s.latest()
-	return v, nil
+// notifyLocked wakes all calls of await.
+func (s *Session) notifyLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
-// latest is the newest view, and a channel that is closed when there is a newer
-// one.
-func (s *Session) latest() (v membership.View, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.view, s.changed
-}
-
-// Newest is the newest view that the seed has sent. Its epoch is 0 if there is none.
-func (s *Session) Newest() membership.View {
-	v, _ := s.latest()
-	return v
-}
-
-// Next waits for a view that is newer than epoch. A *RemovedError says that this
-// node is not in it, and ErrSeedGone that there will be none.
-func (s *Session) Next(ctx context.Context, epoch uint64) (membership.View, error) {
+// await waits until done, which it calls under the lock, returns true, or until the Session
+// has ended or no seed has been back. explain turns the cause of the end of ctx into an
+// error.
+func (s *Session) await(ctx context.Context, done func() bool, explain func(cause error) error) error {
 	for {
-		v, changed := s.latest()
-		if isClosed(s.ended) {
-			if _, removed := errors.AsType[*RemovedError](s.err); removed || s.err == ErrLeft {
-				return membership.View{}, s.err // in spite of earlier views
-			}
-		}
-		if v.Epoch > epoch {
-			return v, nil
+		s.mu.Lock()
+		ok, changed, absent, away, at := done(), s.changed, isClosed(s.absent), s.away, s.at
+		s.mu.Unlock()
+		switch {
+		case ok:
+			return nil
+		case s.isRemoved():
+			return context.Cause(s.life)
+		case s.closing.Err() != nil:
+			return fmt.Errorf("session with seed %s: %w", at, handshake.ErrClosed)
+		case s.life.Err() != nil:
+			return context.Cause(s.life)
+		case absent:
+			return away
 		}
 		select {
 		case <-changed:
-		case <-s.Ended():
-			if !isClosed(s.ended) {
-				return membership.View{}, s.absence(nil)
-			}
-			if isClosed(s.closing) {
-				return membership.View{}, handshake.ErrClosed
-			}
-			if v, _ := s.latest(); v.Epoch <= epoch {
-				return membership.View{}, s.err
-			}
-		case <-s.closing:
-			return membership.View{}, handshake.ErrClosed
 		case <-ctx.Done():
-			return membership.View{}, s.absence(s.tooFew(context.Cause(ctx)))
+			err := explain(context.Cause(ctx))
+			if away != nil {
+				err = fmt.Errorf("%w: %w", err, away)
+			}
+			return err
 		}
 	}
 }
 
-// tooFew adds to a cause that the world waits for others, if it does.
+// View waits until the world is full, and returns its first view.
+func (s *Session) View(ctx context.Context) (membership.View, error) {
+	if err := s.await(ctx, s.hasViewLocked, s.late); err != nil {
+		return membership.View{}, err
+	}
+	return s.Newest(), nil
+}
+
+func (s *Session) hasViewLocked() bool { return s.view.Epoch > 0 }
+
+func (s *Session) hasFormedLocked() bool { return s.formed }
+
+// Newest returns the newest view that the seed has sent. Its epoch is 0 if there is none.
+func (s *Session) Newest() membership.View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view
+}
+
+// Next waits for a view that is newer than epoch. A [*RemovedError] or [ErrLeft] says that
+// this node is no longer in the world, and [ErrSeedGone] that there will be no view.
+func (s *Session) Next(ctx context.Context, epoch uint64) (v membership.View, err error) {
+	err = s.await(ctx, func() bool {
+		v = s.view
+		return v.Epoch > epoch && !s.isRemoved()
+	}, s.tooFew)
+	if err != nil {
+		return membership.View{}, err
+	}
+	return v, nil
+}
+
+// isRemoved reports whether the seed has said that this node is no longer in the world.
+func (s *Session) isRemoved() bool {
+	_, removed := errors.AsType[*RemovedError](context.Cause(s.life))
+	return removed || context.Cause(s.life) == ErrLeft
+}
+
+// tooFew adds to the end of a context that the world waits for other nodes, if it does.
 func (s *Session) tooFew(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,76 +173,76 @@ func (s *Session) tooFew(cause error) error {
 	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.tooSmall.Joined, s.tooSmall.World)
 }
 
-// absence adds to a cause that there is no conn to a seed, if there is none.
-func (s *Session) absence(cause error) error {
+// late adds to the end of a context the event that the call has waited for.
+func (s *Session) late(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.away == nil:
-		return cause
-	case cause == nil:
-		return s.away
+	case s.hasViewLocked():
+		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.at)
+	case s.invited.Number > 0:
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.at)
+	case s.joined == s.World:
+		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.at, s.World)
 	}
-	return fmt.Errorf("%w: %w", cause, s.away)
+	return fmt.Errorf("%w: %d of %d nodes had joined at the latest message of seed %s", cause, s.joined, s.World, s.at)
 }
 
-// Lost reports that this node has lost its link to a peer, and why. It does not
-// wait.
+// Lost reports that this node has lost its link to a peer, and why.
 func (s *Session) Lost(peer membership.NodeID, cause error) {
-	v, _ := s.latest()
-	s.say(wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Text: cause.Error()})
+	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
 }
 
-// Left says that a peer has said goodbye to this node. The peer has told the seed so
-// itself, but that seed may die before the others know. So this node repeats it to a
-// seed that takes its place.
+// Left notes that a peer has said goodbye to this node. The peer has told the seed so
+// itself, but that seed may die before the others know. So the Session repeats it to another
+// seed.
 func (s *Session) Left(peer membership.NodeID) {
-	v, _ := s.latest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.durable {
-		s.reports = append(s.reports, wire.JoinUnable{Epoch: v.Epoch, Peer: peer, Left: true, Text: "it has left"})
+		s.reports = append(s.reports, wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Left: true, Text: "it has left"})
 	}
 }
 
 // Ready reports that this node is connected to all others of the view, and
 // waits until each of them has reported the same: the world has formed. A
-// *FailedError says that it will not, and names the culprit.
+// [*FailedError] says that it will not, and names the culprit.
 func (s *Session) Ready(ctx context.Context) error {
-	if err := s.wait(ctx, s.viewed); err != nil {
+	v, err := s.View(ctx)
+	if err != nil {
 		return err
 	}
-	v, _ := s.latest()
-	s.say(wire.JoinReady{Epoch: v.Epoch})
-	return s.wait(ctx, s.formed)
+	s.report(wire.JoinReady{Epoch: v.Epoch})
+	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
-// Unable reports that this node cannot reach peer, and why. All others are
-// told; so is the caller, by the *FailedError that Unable returns.
-func (s *Session) Unable(ctx context.Context, peer membership.NodeID, cause error) error {
-	if err := s.wait(ctx, s.viewed); err != nil {
+// Unreachable reports that this node cannot reach peer, and why, and waits for the
+// [*FailedError] that all nodes get, which it returns.
+func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause error) error {
+	if _, err := s.View(ctx); err != nil {
 		return err
 	}
 	s.Lost(peer, cause)
-	if err := s.wait(ctx, s.formed); err != nil {
+	if err := s.await(ctx, s.hasFormedLocked, s.late); err != nil {
 		return err
 	}
-	return fmt.Errorf("the world had formed before this node could say that it cannot reach %v: %w", peer, cause)
+	return fmt.Errorf("the world had formed before this node could report that it cannot reach %v: %w", peer, cause)
 }
 
-// Close gives this node's place up, or, if the world has formed, tells the
+// Close gives up this node's place or, if the world has formed, tells the
 // seed that it leaves in good order. It waits for the Session's goroutines.
 func (s *Session) Close() error {
-	s.once.Do(func() { close(s.closing) })
+	s.close()
 	s.mu.Lock()
+	s.notifyLocked()
 	s.out.Close(handshake.Frame(wire.JoinLeave{}))
 	s.mu.Unlock()
 	s.wg.Wait()
 	return nil
 }
 
-// While returns a context that ends with ctx, or with the Session, as when the seed has said
-// that the world will not form.
+// While returns a context that ends with ctx or with the membership, as when the seed
+// reports that the world will not form.
 func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
@@ -247,51 +252,43 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 	}
 }
 
-// wait waits for an event of the Session, or for an error that makes it impossible.
-func (s *Session) wait(ctx context.Context, event <-chan struct{}) error {
-	select {
-	case <-event:
-		return nil
-	default:
-	}
-	select {
-	case <-event:
-		return nil
-	case <-s.Ended():
-		if !isClosed(s.ended) {
-			return s.absence(nil)
-		}
-		// What came before the end counts.
-		select {
-		case <-event:
-			return nil
-		default:
-			return s.err
-		}
-	case <-s.closing:
-		return fmt.Errorf("joining at seed %s: %w", s.where(), handshake.ErrClosed)
-	case <-ctx.Done():
-		return s.absence(s.late(context.Cause(ctx)))
-	}
-}
-
-// late adds to a timeout the event that this node has waited for.
-func (s *Session) late(cause error) error {
+// Post sends a message to the seed, if there is a connection.
+func (s *Session) Post(m wire.JoinMessage) {
 	s.mu.Lock()
-	invited, seed, world := s.invited.Number > 0, s.at, s.World
-	s.mu.Unlock()
-	switch joined := int(s.joined.Load()); {
-	case invited && !isClosed(s.viewed):
-		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, seed)
-	case joined == world && !isClosed(s.viewed):
-		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, seed, world)
-	}
-	if isClosed(s.viewed) {
-		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, world, seed)
-	}
-	return fmt.Errorf("%w: %d of %d nodes had joined when seed %s told last", cause, s.joined.Load(), world, seed)
+	defer s.mu.Unlock()
+	s.out.Post(handshake.Frame(m))
 }
 
+// report sends a report about the view. The Session repeats it to the next seed as long as
+// the view is the same.
+func (s *Session) report(m wire.JoinMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports = append(s.reports, m)
+	s.out.Post(handshake.Frame(m))
+}
+
+// Gone reports whether Ended is closed.
+func (s *Session) Gone() bool { return isClosed(s.Ended()) }
+
+// Ended returns a channel that is closed when there is no seed: the connection to it has
+// ended and, if it is durable, none has been back within Request.Patience. If one comes back
+// after all, the next call returns another channel.
+func (s *Session) Ended() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.absent
+}
+
+// Break ends the connection to the seed, as a failure of the network would.
+func (s *Session) Break() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn.Close()
+}
+
+// handle handles a message of the seed. An error ends the connection and, unless it is a
+// [*handshake.RedirectError], the membership.
 func (s *Session) handle(m wire.JoinMessage) error {
 	switch m := m.(type) {
 	case wire.JoinPing:
@@ -301,28 +298,29 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	case wire.JoinView:
 		return s.setView(m)
 	case wire.JoinFormed:
-		v, _ := s.latest()
-		if isClosed(s.formed) && s.durable {
-			return nil // A seed cannot know whether another has said it.
-		}
-		if isClosed(s.formed) || !isClosed(s.viewed) || m.Epoch != v.Epoch {
-			return fmt.Errorf("seed %s says that view %d has formed, which it has not handed out", s.seed, m.Epoch)
-		}
-		s.log.Info("world has formed", "epoch", m.Epoch, "nodes", v.Size())
-		close(s.formed)
-	case wire.JoinInvite, wire.JoinExpect, wire.JoinForget, wire.JoinCall:
-		return s.handleGrowth(m)
-	case wire.JoinAsk:
+		return s.setFormed(m.Epoch)
+	case wire.JoinInvite:
+		return s.setInvitation(m)
+	case wire.JoinExpect:
+		return s.setExpected(m)
+	case wire.JoinForget:
+		s.setForgotten(m.Peer)
+	case wire.JoinQuiesce:
+		s.mu.Lock()
+		s.quiescing = m.Epoch
+		s.mu.Unlock()
+		s.log.Info("nodes want to join at the next checkpoint", "epoch", m.Epoch)
+	case wire.JoinTraceRequest:
 		s.answerPoll(m.Number)
 	case wire.JoinFailed:
 		return s.failed(m)
 	case wire.JoinLeave:
 		return ErrLeft
-	case wire.JoinElsewhere:
+	case wire.JoinRedirect:
 		if !s.durable {
-			return fmt.Errorf("seed %s sends this node to seed %s", s.seed, m.Leader)
+			return fmt.Errorf("seed %s redirects this node to seed %s, but is the only seed", s.seed, m.Leader)
 		}
-		return &handshake.ElsewhereError{Seed: s.seed, Leader: m.Leader}
+		return &handshake.RedirectError{Seed: s.seed, Leader: m.Leader}
 	case wire.JoinRenewed:
 		if err := s.Identity.Replace(m.Certificate); err != nil {
 			s.log.Error("new certificate is of no use", "seed", s.seed, "err", err)
@@ -335,25 +333,41 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	return nil
 }
 
-// setProgress takes note of how many nodes there are for the next view.
+// setProgress notes how many nodes there are for the next view.
 func (s *Session) setProgress(m wire.JoinProgress) {
-	if !isClosed(s.formed) {
-		s.joined.Store(m.Joined)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.formed {
+		s.joined = int(m.Joined)
 		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
 		return
 	}
 	s.log.Warn("world has too few nodes, and waits for others", "nodes", m.Joined, "least", m.World)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.tooSmall = &m
 }
 
-// failed returns the error for a node that the seed sends away.
+// setFormed notes that the world has formed.
+func (s *Session) setFormed(epoch uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.formed && s.durable {
+		return nil // A seed cannot know whether another one has reported it.
+	}
+	if s.formed || !s.hasViewLocked() || epoch != s.view.Epoch {
+		return fmt.Errorf("seed %s says that view %d has formed, but view %d is the newest (formed: %v)", s.seed, epoch, s.view.Epoch, s.formed)
+	}
+	s.log.Info("world has formed", "epoch", epoch, "nodes", s.view.Size())
+	s.formed = true
+	s.notifyLocked()
+	return nil
+}
+
+// failed returns the error for a node that the seed dismisses.
 func (s *Session) failed(m wire.JoinFailed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case isClosed(s.formed):
+	case s.formed:
 		return &RemovedError{Seed: s.seed, Text: m.Text}
 	case s.invited.Number > 0:
 		return &DismissedError{Seed: s.seed, Text: m.Text}
@@ -361,57 +375,39 @@ func (s *Session) failed(m wire.JoinFailed) error {
 	return &FailedError{Seed: s.seed, Text: m.Text}
 }
 
-// setView keeps a view: the first when the world is full, the others once it has
-// formed. The first of a node that was invited is of a world that has.
+// setView adopts a view: the first when the world is full, the others once it has
+// formed. The first view of an invited node is of a world that has formed.
 func (s *Session) setView(m wire.JoinView) error {
-	v := membership.View{Epoch: m.Epoch, Nodes: nodesOf(m.Nodes)}
+	v := membership.View(m)
 	if err := v.Check(); err != nil {
 		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
 	}
-	rank, ok := v.Rank(s.ID)
+	rank, in := v.Rank(s.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, joins := s.view.Epoch == 0, s.invited.Number > 0
-	if !ok || v.Epoch <= s.view.Epoch || first != !isClosed(s.formed) || first && !joins && v.Size() != s.World {
+	first, invited := !s.hasViewLocked(), s.invited.Number > 0
+	if !in || v.Epoch <= s.view.Epoch || first == s.formed || first && !invited && v.Size() != s.World {
 		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
-			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, ok)
+			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, in)
 	}
-	s.view, s.tooSmall = v, nil
-	s.setEntered(v)
-	// What it has lost is lost in this view, too.
+	s.view, s.tooSmall, s.formed = v, nil, s.formed || invited
+	for _, n := range v.Nodes {
+		delete(s.expected, n.ID)
+		delete(s.links, n.ID)
+	}
+	// A lost link is lost in this view, too.
 	s.reports = slices.DeleteFunc(s.reports, func(m wire.JoinMessage) bool {
-		lost, is := m.(wire.JoinUnable)
+		lost, is := m.(wire.JoinUnreachable)
 		_, in := v.Rank(lost.Peer)
 		return !is || !in
 	})
-	close(s.changed)
-	s.changed = make(chan struct{})
-	if first && joins {
-		close(s.formed)
-	}
+	event := "world has changed"
 	if first {
-		s.log.Info("world is full", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
-		close(s.viewed)
-	} else {
-		s.log.Info("world has changed", "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+		event = "world is full"
 	}
+	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+	s.notifyLocked()
 	return nil
-}
-
-// newRenewal returns the function that is called at every interval: it asks for the next
-// certificate when two thirds of the life of the present one are over.
-func (s *Session) newRenewal(life time.Duration) func() {
-	return func() {
-		if time.Until(s.Identity.NotAfter()) > life/3 {
-			return
-		}
-		csr, err := s.Identity.Request()
-		if err != nil {
-			s.log.Error("certificate cannot be renewed", "err", err)
-			return
-		}
-		s.Post(wire.JoinRenew{CSR: csr})
-	}
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -421,18 +417,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// Abandon ends the Session as the death of the process would: without a goodbye, and
-// without looking for another seed.
-func (s *Session) Abandon() {
-	s.once.Do(func() { close(s.closing) })
-	s.Break()
-}
-
-// Break ends the connection to the seed, as a failure of the network would.
-func (s *Session) Break() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conn.Close()
 }

@@ -15,14 +15,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What a seed that has proved the token, but is broken, must not do.
 func TestSessionChecksTheSeed(t *testing.T) {
-	node := func(b byte) wire.JoinNode { return wire.JoinNode{ID: [16]byte{b}, Addrs: []string{"10.0.0.1:1"}} }
+	node := func(b byte) membership.Node { return membership.Node{ID: [16]byte{b}, Addrs: []string{"10.0.0.1:1"}} }
 	self := node(1)
-	view := wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, node(2)}}
+	view := wire.JoinView{Epoch: 1, Nodes: []membership.Node{self, node(2)}}
 	for name, messages := range map[string][]wire.JoinMessage{
-		"a view without this node": {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{node(2), node(3)}}},
-		"a node twice":             {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, self}}},
-		"no address":               {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self, {ID: [16]byte{2}}}}},
-		"too small a world":        {wire.JoinView{Epoch: 1, Nodes: []wire.JoinNode{self}}},
+		"a view without this node": {wire.JoinView{Epoch: 1, Nodes: []membership.Node{node(2), node(3)}}},
+		"a node twice":             {wire.JoinView{Epoch: 1, Nodes: []membership.Node{self, self}}},
+		"no address":               {wire.JoinView{Epoch: 1, Nodes: []membership.Node{self, {ID: [16]byte{2}}}}},
+		"too small a world":        {wire.JoinView{Epoch: 1, Nodes: []membership.Node{self}}},
 		"epoch zero":               {wire.JoinView{Nodes: view.Nodes}},
 		"two views":                {view, view},
 		"formed without a view":    {wire.JoinFormed{Epoch: 1}},
@@ -61,7 +61,7 @@ func TestForgottenCandidate(t *testing.T) {
 	e := make(expected)
 	s := newSession(nowhere{}, Request{Expect: e.add, Forget: e.remove})
 	n := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}
-	s.setExpected([]membership.Node{n}, false)
+	s.setExpected(wire.JoinExpect{Nodes: []membership.Node{n}})
 	s.Link(n.ID, true)
 	s.setForgotten(n.ID)
 	if len(e) > 0 || len(s.expected) > 0 || len(s.links) > 0 {
@@ -74,16 +74,16 @@ func TestExpectedIsWhole(t *testing.T) {
 	g := make(expected)
 	s := newSession(nowhere{}, Request{Expect: g.add, Forget: g.remove})
 	one, two := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}, membership.Node{ID: membership.NodeID{2}, Addrs: []string{"b"}}
-	s.setExpected([]membership.Node{one}, false)
-	s.setExpected([]membership.Node{two}, false)
+	s.setExpected(wire.JoinExpect{Nodes: []membership.Node{one}})
+	s.setExpected(wire.JoinExpect{Nodes: []membership.Node{two}})
 	if !g[one.ID] || !g[two.ID] {
 		t.Fatalf("it expects %v", g)
 	}
-	s.setExpected([]membership.Node{two}, true)
+	s.setExpected(wire.JoinExpect{Nodes: []membership.Node{two}, Complete: true})
 	if g[one.ID] || !g[two.ID] {
 		t.Errorf("it expects %v, want the second", g)
 	}
-	s.setExpected(nil, true)
+	s.setExpected(wire.JoinExpect{Complete: true})
 	if g[two.ID] || len(s.expected) > 0 {
 		t.Errorf("it expects %v, want none", g)
 	}

@@ -7,23 +7,23 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Report says where the nodes of a cluster are: first those that have ranks, in
-// their order. Records are as the nodes have sent them, and nobody has looked into
-// them.
+// A Report describes the nodes of a cluster: first those that have ranks, in
+// their order. Traces are as the nodes have sent them, unchecked.
 type Report struct {
-	wire.JoinStanding
-	Nodes []wire.JoinReport
+	wire.JoinWorldStatus
+	Nodes []wire.JoinNodeStatus
 }
 
-// reportsMax is how many nodes a Report has at the most.
+// reportsMax is the maximum number of nodes of a Report.
 const reportsMax = 1 << 16
 
-// Status asks the first seed that answers where all nodes are. It needs the token. Errors
-// are those of Join, but each seed is tried only once, unless it is busy.
+// Status asks the first seed that answers for the state of all nodes. It needs the token.
+// Errors are those of Join, but each seed is tried only once, unless it is busy.
 func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error) {
 	d.once = true
 	err = d.search(ctx, token, func(ctx context.Context, conn transport.Conn) (err error) {
@@ -35,46 +35,45 @@ func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error
 
 // Status asks the seed at the other end of conn, and closes conn.
 func Status(ctx context.Context, conn transport.Conn, token pki.Token) (Report, error) {
-	s := newSession(conn, Request{})
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	r, err := s.readReport(ctx, token)
+	r, err := readReport(ctx, handshake.New(conn), token)
 	if !stop() && err != nil {
 		err = context.Cause(ctx)
 	}
-	return r, s.failure("asking", err)
+	return r, failure("asking", conn.RemoteAddr(), err)
 }
 
-func (s *Session) readReport(ctx context.Context, token pki.Token) (r Report, err error) {
-	if _, err := s.conn.Call(ctx, token, s.lim.Step); err != nil {
+func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Report, err error) {
+	step := handshake.Limits{}.WithDefaults(false).Step
+	if _, err := c.Call(ctx, token, step); err != nil {
 		return r, err
 	}
-	if err := s.conn.Write(time.Now().Add(s.lim.Step), wire.JoinStatus{}); err != nil {
+	if err := c.Write(time.Now().Add(step), wire.JoinStatusRequest{}); err != nil {
 		return r, err
 	}
 	for {
-		m, err := s.conn.ReadReply(time.Now().Add(s.lim.Step))
+		m, err := c.ReadReply(time.Now().Add(step))
 		if err != nil {
 			return r, err
 		}
 		switch m := m.(type) {
-		case wire.JoinReport:
+		case wire.JoinNodeStatus:
 			if len(r.Nodes) == reportsMax {
-				return r, errors.New("it does not come to an end")
+				return r, errors.New("the answer has no end")
 			}
 			r.Nodes = append(r.Nodes, m)
-		case wire.JoinStanding:
-			r.JoinStanding = m
+		case wire.JoinWorldStatus:
+			r.JoinWorldStatus = m
 			return r, nil
 		default:
-			return r, fmt.Errorf("asked where the nodes are, was sent a %T", m)
+			return r, fmt.Errorf("the answer to a status request contains a %T", m)
 		}
 	}
 }
 
-// answerPoll answers a status poll of the seed, in a goroutine of its
-// own: signs of life must not wait for it. Of several questions that come meanwhile
-// the newest counts.
+// answerPoll answers a status poll of the seed on a goroutine of its own, so that it does
+// not delay pings. The newest of several polls counts.
 func (s *Session) answerPoll(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,18 +89,18 @@ func (s *Session) answerPolls() {
 		s.mu.Lock()
 		number := s.polled
 		s.mu.Unlock()
-		var record []byte
-		if s.status != nil {
-			record = s.status()
+		var trace []byte
+		if s.req.Status != nil {
+			trace = s.req.Status()
 		}
-		if len(record) > wire.RecordBytesMax {
-			s.log.Error("record of this node is too long", "bytes", len(record))
-			record = nil
+		if len(trace) > wire.TraceBytesMax {
+			s.log.Error("trace of this node is too long", "bytes", len(trace), "max", wire.TraceBytesMax)
+			trace = nil
 		}
-		s.Post(wire.JoinTell{Number: number, Record: record})
+		s.Post(wire.JoinTrace{Number: number, Trace: trace})
 		s.mu.Lock()
-		s.answering = s.polled != number
-		again := s.answering
+		again := s.polled != number
+		s.answering = again
 		s.mu.Unlock()
 		if !again {
 			return

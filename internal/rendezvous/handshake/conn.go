@@ -15,7 +15,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -94,8 +93,8 @@ func (c *Conn) ReadReply(deadline time.Time) (wire.JoinMessage, error) {
 	switch m := m.(type) {
 	case wire.JoinRefusal:
 		return nil, &RefusedError{Seed: c.RemoteAddr(), Code: m.Code, Text: m.Text}
-	case wire.JoinElsewhere:
-		return nil, &ElsewhereError{Seed: c.RemoteAddr(), Leader: m.Leader}
+	case wire.JoinRedirect:
+		return nil, &RedirectError{Seed: c.RemoteAddr(), Leader: m.Leader}
 	}
 	return m, nil
 }
@@ -176,20 +175,4 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// EndpointsMessage and EndpointsOf convert endpoints to their form on the wire, and back.
-func EndpointsMessage(list []membership.Endpoint) (m []wire.JoinEndpoint) {
-	for _, e := range list {
-		m = append(m, wire.JoinEndpoint(e))
-	}
-	return m
-}
-
-// EndpointsOf is the reverse of EndpointsMessage.
-func EndpointsOf(m []wire.JoinEndpoint) (list []membership.Endpoint) {
-	for _, e := range m {
-		list = append(list, membership.Endpoint(e))
-	}
-	return list
 }

@@ -35,14 +35,14 @@ func (r *haltingReceiver) Read(p []byte) (int, error) {
 func TestReadWithin(t *testing.T) {
 	for silent := range silenceParts + 1 {
 		in := &haltingReceiver{silent: silent}
-		in.Write(Frame(wire.JoinRest{Epoch: 7, Within: 3}))
+		in.Write(Frame(wire.JoinQuiesced{Epoch: 7, Timeout: 3}))
 		m, err := (&Conn{in: in}).ReadWithin(time.Second)
 		switch {
 		case silent == silenceParts:
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("from a silent peer: %v, %v", m, err)
 			}
-		case err != nil || m != wire.JoinMessage(wire.JoinRest{Epoch: 7, Within: 3}):
+		case err != nil || m != wire.JoinMessage(wire.JoinQuiesced{Epoch: 7, Timeout: 3}):
 			t.Errorf("after %d parts of the time: %v, %v", silent, m, err)
 		}
 	}

@@ -64,13 +64,13 @@ func (e *RefusedError) Unwrap() error {
 	}
 }
 
-// An ElsewhereError reports a seed that does not lead.
-type ElsewhereError struct {
+// An RedirectError reports a seed that does not lead.
+type RedirectError struct {
 	Seed   string // address
 	Leader string // of the one that leads; empty: the seeds have not agreed on one
 }
 
-func (e *ElsewhereError) Error() string {
+func (e *RedirectError) Error() string {
 	if e.Leader == "" {
 		return fmt.Sprintf("seed %s does not reach most of the others, or they have not agreed yet on which of them leads", e.Seed)
 	}

@@ -56,13 +56,13 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	} else if observed != "" && !strings.Contains(observed, ":") {
 		add(observed) // of a transport whose addresses have no ports
 	}
-	for _, a := range req.Extra {
+	for _, a := range req.Candidates {
 		if n, err := normalize(a, port); err == nil {
 			add(n)
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Extra, membership.ErrAddress)
+		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Candidates, membership.ErrAddress)
 	}
 	return list, nil
 }

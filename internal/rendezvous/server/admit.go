@@ -27,16 +27,16 @@ func (s *Server) serve(c *handshake.Conn) {
 		s.turnAway(c, handshake.ReadError(err))
 		return
 	}
-	if peer, ok := m.(wire.JoinPeer); ok {
+	if peer, ok := m.(wire.JoinSeedHello); ok {
 		s.peers.serve(c, peer)
 		return
 	}
 	if leader, here := s.whoLeads(); !here {
-		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinElsewhere{Leader: leader})
+		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRedirect{Leader: leader})
 		return
 	}
 	switch m := m.(type) {
-	case wire.JoinStatus:
+	case wire.JoinStatusRequest:
 		err = s.serveStatus(c)
 	case wire.JoinRequest:
 		var node *nodeConn
@@ -59,10 +59,10 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	if err != nil {
 		return nil, handshake.Refuse(wire.RefusedMalformed, "%w", err)
 	}
-	if req.Again && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
+	if req.Rejoin && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
 		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
 	}
-	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: handshake.EndpointsOf(req.Endpoints)}
+	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints}
 	if node.Host == "" {
 		node.Host = hostOf(observed)
 	}
@@ -71,7 +71,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	}
 	admitted := wire.JoinAdmitted{
 		Certificate: cert, CA: authority.Certificate(), ID: id, Observed: observed,
-		World: uint32(s.cfg.World), Lasting: s.durable, Seeds: s.peers.nodeAddrs(),
+		World: uint32(s.cfg.World), Durable: s.durable, Seeds: s.peers.nodeAddrs(),
 	}
 	frame, err := wire.AppendJoin(nil, admitted)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), told: -1,
 	}
 	n.out.Post(frame)
-	if !s.call(func() { err = s.place(n, req.Again, req.Epoch) }) {
+	if !s.call(func() { err = s.place(n, req.Rejoin, req.Epoch) }) {
 		err = handshake.ErrClosed
 	}
 	return n, err
@@ -172,18 +172,18 @@ func (s *Server) takeBack(c *nodeConn, epoch uint64) {
 		c.out.Post(handshake.Frame(wire.JoinFormed{Epoch: epoch}))
 	}
 	if r.view.Epoch > epoch {
-		c.out.Post(handshake.Frame(viewMessage(r.view)))
+		c.out.Post(handshake.Frame(wire.JoinView(r.view)))
 	}
 	s.note(c, Event{Back: true})
 	if l.arbiter == nil {
 		return
 	}
 	expect, called := l.arbiter.Missed()
-	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodesMessage(expect), Whole: true}); err == nil {
+	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: expect, Complete: true}); err == nil {
 		c.out.Post(b)
 	}
 	if called {
-		c.out.Post(handshake.Frame(wire.JoinCall{Epoch: r.view.Epoch}))
+		c.out.Post(handshake.Frame(wire.JoinQuiesce{Epoch: r.view.Epoch}))
 	}
 	l.arbiter.Back(time.Now(), id)
 	s.decide()

@@ -147,7 +147,7 @@ func falseSeed(t *testing.T, answer func(hello wire.JoinHello) wire.JoinMessage)
 			return
 		}
 		if a := answer(m.(wire.JoinHello)); a != nil {
-			if err := wire.WriteJoin(c, a); err != nil {
+			if err := writeJoin(c, a); err != nil {
 				t.Error(err)
 			}
 			b, _ := io.ReadAll(c)
@@ -194,10 +194,16 @@ func TestSeedProvesUnasked(t *testing.T) {
 	says(t, err, handshake.ErrToken, "this node has none")
 }
 
+// writeJoin writes a message by one call of Write.
+func writeJoin(w io.Writer, m wire.JoinMessage) error {
+	_, err := w.Write(handshake.Frame(m))
+	return err
+}
+
 func TestOtherVersion(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	c := dialRaw(t, s.addr)
-	wire.WriteJoin(c, wire.JoinHello{Version: wire.Version + 1})
+	writeJoin(c, wire.JoinHello{Version: wire.Version + 1})
 	c.SetDeadline(time.Now().Add(patience))
 	m, err := wire.ReadJoin(c, wire.JoinBytesMax)
 	r, ok := m.(wire.JoinRefusal)
@@ -259,11 +265,11 @@ func TestGarbageOfOneWhoHoldsTheToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire.WriteJoin(c, wire.JoinHello{Version: wire.Version, Proof: proof})
+		writeJoin(c, wire.JoinHello{Version: wire.Version, Proof: proof})
 		if m, err := wire.ReadJoin(c, wire.JoinBytesMax); err != nil {
 			t.Fatalf("%s: %v, %v", name, m, err)
 		}
-		wire.WriteJoin(c, m)
+		writeJoin(c, m)
 		got, err := wire.ReadJoin(c, wire.JoinBytesMax)
 		if r, ok := got.(wire.JoinRefusal); err != nil || !ok || r.Code != wire.RefusedMalformed {
 			t.Errorf("%s: got %#v (%v), want a refusal", name, got, err)

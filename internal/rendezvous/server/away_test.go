@@ -99,11 +99,10 @@ func TestAbsentAtRest(t *testing.T) {
 	sessions := c.form(3)
 	c.stop(0)
 	gone := sessions[2]
-	gone.Abandon()
 	gone.Close()
 	c.start(0)
 	for _, s := range sessions[:2] {
-		s.Rest(1, false, 0)
+		s.Quiesced(1, false, 0)
 	}
 	if v := next(t, sessions[0], 1); v.Size() != 2 {
 		t.Errorf("view %v", v)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/raftlog"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A testCluster is several seeds.
@@ -27,12 +29,15 @@ type testCluster struct {
 	seeds  []*testSeed // nil: it is not running
 	forget bool        // seeds start with ForgetState
 	trs    []*tlsTransport
+
+	mu    sync.Mutex
+	kills map[*client.Session]func() // end the process of a node
 }
 
 // newCluster starts seeds for a world.
 func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testCluster {
 	t.Helper()
-	c := &testCluster{t: t, token: pki.NewToken(), dir: t.TempDir(), seeds: make([]*testSeed, seeds), trs: make([]*tlsTransport, seeds)}
+	c := &testCluster{t: t, token: pki.NewToken(), dir: t.TempDir(), seeds: make([]*testSeed, seeds), kills: make(map[*client.Session]func()), trs: make([]*tlsTransport, seeds)}
 	c.change = func(cfg *Config) {
 		cfg.World, cfg.Limits.Return = world, 2*time.Second
 		if change != nil {
@@ -145,11 +150,26 @@ func (c *testCluster) join(i, seed int, change func(*client.Request)) (*client.S
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	s, err := client.Seeds{Addrs: []string{c.addrs[seed]}, Dial: dialTLS}.Join(ctx, req)
-	if err == nil {
-		c.t.Cleanup(func() { s.Close() })
+	var dead atomic.Bool
+	dial := func(ctx context.Context, addr string) (transport.Conn, error) {
+		if dead.Load() {
+			return nil, errors.New("the process is dead")
+		}
+		return dialTLS(ctx, addr)
 	}
-	return s, err
+	s, err := client.Seeds{Addrs: []string{c.addrs[seed]}, Dial: dial}.Join(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	c.t.Cleanup(func() { s.Close() })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kills[s] = func() {
+		dead.Store(true)
+		s.Break()
+		go s.Close() // Cleanup waits for it.
+	}
+	return s, nil
 }
 
 // form has as many nodes as the world has form it, which join at all seeds in turn.
@@ -182,10 +202,10 @@ func (c *testCluster) form(n int) (sessions []*client.Session) {
 	return sessions
 }
 
-// die has nodes be dead, and not come back.
-func die(sessions ...*client.Session) {
+// die ends the processes of nodes, without a goodbye.
+func (c *testCluster) die(sessions ...*client.Session) {
 	for _, s := range sessions {
-		s.Abandon()
+		c.kills[s]()
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 	}
 	if d.Call {
 		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.state.record.view.Epoch)
-		s.broadcast(wire.JoinCall{Epoch: s.state.record.view.Epoch})
+		s.broadcast(wire.JoinQuiesce{Epoch: s.state.record.view.Epoch})
 	}
 	if d.Invitation != nil {
 		s.invite(d.Invitation)
@@ -61,12 +61,11 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 
 // invite tells the nodes of the circle to expect a candidate, and then invites the candidate.
 func (s *Server) invite(i *membership.Invitation) {
-	nodes := nodesMessage(i.Circle)
-	last := len(nodes) - 1
-	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: nodes[last:]})
+	last := len(i.Circle) - 1
+	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: i.Circle[last:]})
 	var invite []byte
 	if err == nil {
-		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.state.record.view.Epoch, World: uint32(i.World), Nodes: nodes})
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.state.record.view.Epoch, World: uint32(i.World), Nodes: i.Circle})
 	}
 	if err != nil {
 		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)
@@ -89,7 +88,7 @@ func (s *Server) adopt(before membership.View, c change) {
 			s.dismiss(n.ID, s.state.record.farewell(n.ID))
 		}
 	}
-	b, err := wire.AppendJoin(nil, viewMessage(view))
+	b, err := wire.AppendJoin(nil, wire.JoinView(view))
 	if err != nil {
 		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
 		return
@@ -103,17 +102,4 @@ func (s *Server) adopt(before membership.View, c change) {
 		}
 		s.sendFrame(n.ID, b)
 	}
-}
-
-func viewMessage(v membership.View) wire.JoinView {
-	return wire.JoinView{Epoch: v.Epoch, Nodes: nodesMessage(v.Nodes)}
-}
-
-func nodesMessage(nodes []membership.Node) (list []wire.JoinNode) {
-	for _, n := range nodes {
-		list = append(list, wire.JoinNode{
-			ID: n.ID, Addrs: n.Addrs, Host: n.Host, Name: n.Name, Endpoints: handshake.EndpointsMessage(n.Endpoints),
-		})
-	}
-	return list
 }

@@ -117,20 +117,20 @@ func TestJoinsAtRest(t *testing.T) {
 	}
 	for k, session := range sessions {
 		until(t, "a node expects the other one", func() bool { return expected[k].has(late.ID) }, expected[k])
-		if session.IsCalled(1) {
+		if session.IsQuiescing(1) {
 			t.Error("nodes are called before the newcomer is linked")
 		}
 	}
 	late.Linked(i.Number)
 	confirm(late, sessions[0])
 	s.log.wait(t, "node says that it is linked")
-	if sessions[0].IsCalled(1) {
+	if sessions[0].IsQuiescing(1) {
 		t.Error("nodes are called before all have confirmed the links of the newcomer")
 	}
 	confirm(late, sessions[1])
 	for _, session := range sessions {
-		until(t, "a node is called", func() bool { return session.IsCalled(1) }, s.log)
-		session.Rest(1, false, time.Minute)
+		until(t, "a node is called", func() bool { return session.IsQuiescing(1) }, s.log)
+		session.Quiesced(1, false, time.Minute)
 	}
 	for rank, session := range append(sessions, late) {
 		v := next(t, session, 1)
@@ -170,8 +170,8 @@ func TestInvitedAgain(t *testing.T) {
 	confirm(late, sessions[0], sessions[2])
 	until(t, "it is in a view", func() bool {
 		for _, session := range []*client.Session{sessions[0], sessions[2]} {
-			if v := session.Newest(); session.IsCalled(v.Epoch) {
-				session.Rest(v.Epoch, false, 0)
+			if v := session.Newest(); session.IsQuiescing(v.Epoch) {
+				session.Quiesced(v.Epoch, false, 0)
 			}
 		}
 		v := late.Newest()
@@ -192,7 +192,7 @@ func TestDismissed(t *testing.T) {
 		t.Fatalf("got error %v, want a DismissedError", err)
 	}
 	says(t, d, nil, "rank 1", "no route to it")
-	if sessions[0].IsCalled(1) || sessions[0].Gone() {
+	if sessions[0].IsQuiescing(1) || sessions[0].Gone() {
 		t.Error("the others have to do with it")
 	}
 }
@@ -201,8 +201,8 @@ func TestDismissed(t *testing.T) {
 // view without it.
 func TestLeavesAtRest(t *testing.T) {
 	_, sessions, _ := formed(t, 2, elastic(2, nil))
-	sessions[0].Rest(1, true, 0)
-	sessions[1].Rest(1, false, 0)
+	sessions[0].Quiesced(1, true, 0)
+	sessions[1].Quiesced(1, false, 0)
 	if v := next(t, sessions[1], 1); v.Size() != 1 {
 		t.Errorf("there are %d nodes", v.Size())
 	}
@@ -214,7 +214,7 @@ func TestLeavesAtRest(t *testing.T) {
 // TestLateForRest: a node that does not come to rest in time is removed.
 func TestLateForRest(t *testing.T) {
 	_, sessions, _ := formed(t, 2, elastic(2, nil))
-	sessions[0].Rest(1, false, 50*time.Millisecond)
+	sessions[0].Quiesced(1, false, 50*time.Millisecond)
 	if v := next(t, sessions[0], 1); v.Size() != 1 {
 		t.Errorf("there are %d nodes", v.Size())
 	}
@@ -240,7 +240,7 @@ func TestSparesWait(t *testing.T) {
 	spare.Linked(begin(t, spare, 0).Number)
 	confirm(spare, a, b)
 	time.Sleep(50 * time.Millisecond)
-	if a.IsCalled(1) {
+	if a.IsQuiescing(1) {
 		t.Error("nodes are called for a spare that nobody needs")
 	}
 	if err := b.Close(); err != nil {
@@ -284,15 +284,15 @@ func TestTooFewWait(t *testing.T) {
 func TestGrowthOutOfTurn(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Linked(1)
-	sessions[0].Rest(7, true, 0)
+	sessions[0].Quiesced(7, true, 0)
 	late := s.mustJoin(t, 2)
 	i := begin(t, late, 0)
 	late.Linked(i.Number + 1)
-	late.Rest(1, false, 0)
+	late.Quiesced(1, false, 0)
 	late.Lost(membership.NodeID{9}, errors.New("nobody"))
 	time.Sleep(50 * time.Millisecond)
 	for _, session := range append(sessions, late) {
-		if session.Gone() || session.IsCalled(1) {
+		if session.Gone() || session.IsQuiescing(1) {
 			t.Error("the world has changed")
 		}
 	}

@@ -155,7 +155,7 @@ func (s *Server) resign(seed uint64) {
 	l.stopTimers()
 	for id, c := range l.nodes {
 		s.answered(id, nil, noConn)
-		c.out.Close(handshake.Frame(wire.JoinElsewhere{Leader: s.peers.addrs[seed]}))
+		c.out.Close(handshake.Frame(wire.JoinRedirect{Leader: s.peers.addrs[seed]}))
 	}
 	s.state.leader = nil
 }
@@ -165,7 +165,7 @@ func (s *Server) apply(step membership.Step) {
 	l := s.state.leader
 	if step.Form != nil {
 		// A view that is too long to be sent must not be agreed on.
-		if _, err := wire.AppendJoin(nil, viewMessage(membership.View{Nodes: step.Form.Nodes})); err != nil {
+		if _, err := wire.AppendJoin(nil, wire.JoinView{Nodes: step.Form.Nodes}); err != nil {
 			s.apply(l.form.Abort(fmt.Errorf("making the first view: %w", err)))
 			return
 		}

@@ -85,8 +85,8 @@ func TestAllSeedsRestart(t *testing.T) {
 			late.Linked(begin(t, late, 0).Number)
 			confirm(late, sessions[:2]...)
 			for _, s := range sessions[:2] {
-				until(t, "the nodes are called to rest", func() bool { return s.IsCalled(2) }, c)
-				s.Rest(2, false, 0)
+				until(t, "the nodes are called to rest", func() bool { return s.IsQuiescing(2) }, c)
+				s.Quiesced(2, false, 0)
 			}
 			if v := next(t, sessions[0], 2); v.Size() != 3 || v.Nodes[2].ID != late.ID {
 				t.Errorf("view %v", v)
@@ -245,7 +245,7 @@ func TestWorldIsOver(t *testing.T) {
 func TestDesertedWorld(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 2, elastic(2, nil))
-	die(c.form(2)...)
+	c.die(c.form(2)...)
 	c.restart()
 	sessions := c.form(2)
 	if v := sessions[0].Newest(); v.Epoch <= 1 {
@@ -269,9 +269,9 @@ func TestDesertedWorld(t *testing.T) {
 func TestWorldAfterDesertedOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
-	die(c.form(2)...)
+	c.die(c.form(2)...)
 	c.restart()
-	die(c.form(2)...)
+	c.die(c.form(2)...)
 	c.stop(c.leader())
 	for i, s := range c.seeds {
 		if s == nil {
@@ -319,7 +319,7 @@ func TestSeedsHearOfFailure(t *testing.T) {
 		}
 		sessions = append(sessions, s)
 	}
-	err := sessions[0].Unable(t.Context(), sessions[1].ID, errors.New("no route"))
+	err := sessions[0].Unreachable(t.Context(), sessions[1].ID, errors.New("no route"))
 	if _, ok := errors.AsType[*client.FailedError](err); !ok {
 		t.Errorf("error %v", err)
 	}
@@ -371,7 +371,7 @@ func TestStrangeSeed(t *testing.T) {
 	if _, err := s.Call(t.Context(), c.token, patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Write(time.Now().Add(patience), wire.JoinPeer{Seed: idOf("10.9.9.9:7000")}); err != nil {
+	if err := s.Write(time.Now().Add(patience), wire.JoinSeedHello{Seed: idOf("10.9.9.9:7000")}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.ReadReply(time.Now().Add(patience))
@@ -385,7 +385,6 @@ func TestLeftWhileNobodyLed(t *testing.T) {
 	sessions := c.form(3)
 	c.stop(0)
 	gone := sessions[2]
-	gone.Abandon()
 	for _, s := range sessions[:2] {
 		s.Left(gone.ID)
 	}

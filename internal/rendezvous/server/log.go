@@ -226,7 +226,7 @@ func (s *Server) act(before membership.View, c change) {
 		}
 	case c.Kind == changeView && !s.state.record.formed:
 		s.log.Info("world is full, its nodes connect to each other", "epoch", v.Epoch, "nodes", v.Size())
-		s.broadcast(viewMessage(v))
+		s.broadcast(wire.JoinView(v))
 	case c.Kind == changeView:
 		s.adopt(before, c)
 		if v.Size() == 0 && len(l.nodes) == 0 {

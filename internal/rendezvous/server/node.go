@@ -92,16 +92,16 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 		if current(m.Epoch) {
 			s.apply(l.form.Ready(now, id))
 		}
-	case wire.JoinUnable:
+	case wire.JoinUnreachable:
 		if current(m.Epoch) {
 			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
 		}
 		s.reportLoss(l, now, id, m)
-	case wire.JoinTell:
+	case wire.JoinTrace:
 		s.told(id, m)
 	case wire.JoinLeave:
 		return "it left", true
-	case wire.JoinPing, wire.JoinLinked, wire.JoinLink, wire.JoinRest:
+	case wire.JoinPing, wire.JoinLinked, wire.JoinLink, wire.JoinQuiesced:
 		if l.arbiter != nil {
 			s.inform(l, now, c, m)
 		}
@@ -123,15 +123,15 @@ func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessag
 		}
 	case wire.JoinLink:
 		l.arbiter.Link(c.node.ID, m.Peer, m.Up)
-	case wire.JoinRest:
-		l.arbiter.Rest(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Within)*time.Millisecond)
+	case wire.JoinQuiesced:
+		l.arbiter.Rest(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Timeout)*time.Millisecond)
 	}
 }
 
 // reportLoss tells the arbiter that a node has lost another one, or has read its goodbye.
 // Goodbyes count only for nodes without a connection: others speak for themselves. Both
 // nodes of a lost link are asked for a sign of life.
-func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnable) {
+func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
 	switch {
 	case l.arbiter == nil:
 	case m.Left && l.nodes[m.Peer] == nil:

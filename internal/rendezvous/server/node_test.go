@@ -111,7 +111,7 @@ func TestUnableIsToldToAll(t *testing.T) {
 	s := newSeed(t, 3, nil)
 	sessions := []*client.Session{s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)}
 	want := []string{"rank 2", "(host2:1002) cannot reach rank 0", "(host0:1000): no route to host"}
-	says(t, sessions[2].Unable(t.Context(), sessions[0].ID, errors.New("no route to host")), nil, want...)
+	says(t, sessions[2].Unreachable(t.Context(), sessions[0].ID, errors.New("no route to host")), nil, want...)
 	for _, session := range sessions {
 		err := session.Ready(t.Context())
 		says(t, err, nil, want...)
@@ -191,7 +191,7 @@ func TestReportsOfAnotherEpoch(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a := s.mustJoin(t, 0)
 	a.Post(wire.JoinReady{Epoch: 1})
-	a.Post(wire.JoinUnable{Epoch: 1, Peer: a.ID, Text: "x"})
+	a.Post(wire.JoinUnreachable{Epoch: 1, Peer: a.ID, Text: "x"})
 	csr, err := a.Identity.Request()
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestReportsOfAnotherEpoch(t *testing.T) {
 	a.Post(wire.JoinRenew{CSR: csr})
 	s.log.wait(t, "certificate renewed") // and earlier messages are read
 	b := s.mustJoin(t, 1)
-	a.Post(wire.JoinUnable{Epoch: 7, Peer: a.ID, Text: "x"})
+	a.Post(wire.JoinUnreachable{Epoch: 7, Peer: a.ID, Text: "x"})
 	s.form(t, a, b)
 }
 

@@ -235,7 +235,7 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 	if err != nil {
 		return err
 	}
-	other, ok := m.(wire.JoinPeer)
+	other, ok := m.(wire.JoinSeedHello)
 	if !ok || other.Seed != id {
 		return fmt.Errorf("it is not the seed %s, but sent %T", p.addrs[id], m)
 	}
@@ -243,8 +243,8 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 }
 
 // introduction is the first message of this seed to another one.
-func (p *peers) introduction(c *handshake.Conn, role pki.Role) (m wire.JoinPeer, err error) {
-	m = wire.JoinPeer{Seed: p.self, World: uint32(p.s.cfg.World)}
+func (p *peers) introduction(c *handshake.Conn, role pki.Role) (m wire.JoinSeedHello, err error) {
+	m = wire.JoinSeedHello{Seed: p.self, World: uint32(p.s.cfg.World)}
 	if token := p.token(); !token.IsZero() {
 		m.Proof, err = token.Proof(role, c.Secured().ConnectionState())
 	}
@@ -260,7 +260,7 @@ func (p *peers) token() pki.Token {
 }
 
 // check refuses a seed of another cluster, or one with other settings.
-func (p *peers) check(c *handshake.Conn, m wire.JoinPeer, role pki.Role) error {
+func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) error {
 	switch {
 	case !p.others():
 		return handshake.Refuse(wire.RefusedMalformed, "this seed was not told of others (--peers)")
@@ -290,10 +290,10 @@ func (p *peers) set(id uint64, out *handshake.Outbox) {
 }
 
 // serve reads messages of another seed until the connection ends or the seed has another one.
-func (p *peers) serve(c *handshake.Conn, m wire.JoinPeer) {
+func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
 	err := p.check(c, m, pki.CallingPeerRole)
 	if err == nil {
-		var self wire.JoinPeer
+		var self wire.JoinSeedHello
 		if self, err = p.introduction(c, pki.AnsweringPeerRole); err == nil {
 			err = c.Write(time.Now().Add(p.s.lim.Step), self)
 		}

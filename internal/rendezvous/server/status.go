@@ -24,9 +24,9 @@ type polling struct {
 // A poll asks all nodes of a formed world for their records.
 type poll struct {
 	number   uint64
-	reports  []wire.JoinReport
+	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
-	standing wire.JoinStanding
+	standing wire.JoinWorldStatus
 	due      *timer        // until missing answers are given up
 	done     chan struct{} // closed when nothing changes any more
 }
@@ -131,7 +131,7 @@ func (s *Server) newPoll(l *leader) *poll {
 	s.state.polling.count++
 	p := &poll{
 		number: s.state.polling.count, asked: make(map[membership.NodeID]int), done: make(chan struct{}),
-		standing: wire.JoinStanding{
+		standing: wire.JoinWorldStatus{
 			Epoch: view.Epoch, World: uint32(s.cfg.World), Joined: uint32(l.form.Joined()), Waiting: uint32(l.pending.Waiting()), Formed: formed,
 		},
 	}
@@ -146,7 +146,7 @@ func (s *Server) newPoll(l *leader) *poll {
 		case formed:
 			missing = fmt.Sprintf("no answer within %v", s.lim.Poll)
 			p.asked[n.ID] = rank
-			s.send(n.ID, wire.JoinAsk{Number: p.number})
+			s.send(n.ID, wire.JoinTraceRequest{Number: p.number})
 		}
 		p.add(rank, n, missing)
 	}
@@ -161,7 +161,7 @@ func (s *Server) newPoll(l *leader) *poll {
 }
 
 func (p *poll) add(rank int, n membership.Node, missing string) {
-	p.reports = append(p.reports, wire.JoinReport{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
+	p.reports = append(p.reports, wire.JoinNodeStatus{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
 }
 
 // unranked returns the nodes that are in no view, those that want a rank first.
@@ -190,9 +190,9 @@ func (s *Server) settle(p *poll) {
 }
 
 // told takes the record of a node, if it answers the current poll.
-func (s *Server) told(id membership.NodeID, m wire.JoinTell) {
+func (s *Server) told(id membership.NodeID, m wire.JoinTrace) {
 	if p := s.state.polling.current; p != nil && p.number == m.Number {
-		s.answered(id, m.Record, notJoined)
+		s.answered(id, m.Trace, notJoined)
 	}
 }
 
@@ -211,6 +211,6 @@ func (s *Server) answered(id membership.NodeID, record []byte, missing string) {
 	if len(record) > 0 {
 		missing = ""
 	}
-	p.reports[i].Record, p.reports[i].Missing = record, missing
+	p.reports[i].Trace, p.reports[i].Missing = record, missing
 	s.settle(p)
 }

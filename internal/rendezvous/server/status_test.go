@@ -59,7 +59,7 @@ func checkReports(t testing.TB, r client.Report, want ...string) {
 		if n.Name == "" || !strings.Contains(n.Addr, ":") || n.ID == (membership.NodeID{}) {
 			t.Errorf("report %+v, want name, address and id", n)
 		}
-		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", n.Rank, n.Record, n.Missing)))
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", n.Rank, n.Trace, n.Missing)))
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("reports\n%q, want\n%q", got, want)
@@ -77,20 +77,20 @@ func TestStatusWhileGathering(t *testing.T) {
 	}
 	r := s.mustAsk(t)
 	checkReports(t, r, "2  has not joined the world yet", "-1  has not joined the world yet")
-	if want := (wire.JoinStanding{World: 3, Joined: 2}); r.JoinStanding != want {
-		t.Errorf("standing %+v, want %+v", r.JoinStanding, want)
+	if want := (wire.JoinWorldStatus{World: 3, Joined: 2}); r.JoinWorldStatus != want {
+		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
 	}
 	s.mustJoin(t, 2) // The client that has asked has no place.
 	r = s.mustAsk(t)
 	checkReports(t, r, "0  has not joined the world yet", "1  has not joined the world yet", "2  has not joined the world yet")
-	if want := (wire.JoinStanding{Epoch: 1, World: 3, Joined: 3}); r.JoinStanding != want {
-		t.Errorf("standing %+v, want %+v", r.JoinStanding, want)
+	if want := (wire.JoinWorldStatus{Epoch: 1, World: 3, Joined: 3}); r.JoinWorldStatus != want {
+		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
 	}
 }
 
 func TestStatusOfAWorld(t *testing.T) {
 	s := newSeed(t, 4, nil)
-	sessions := s.formed(t, saying("\x1b[2J"), saying(""), nil, saying(strings.Repeat("x", wire.RecordBytesMax)))
+	sessions := s.formed(t, saying("\x1b[2J"), saying(""), nil, saying(strings.Repeat("x", wire.TraceBytesMax)))
 	spare := s.request(4)
 	spare.Spare = true
 	if _, err := s.join(t, spare); err != nil {
@@ -98,9 +98,9 @@ func TestStatusOfAWorld(t *testing.T) {
 	}
 	r := s.mustAsk(t)
 	checkReports(t, r, "0 \x1b[2J", "1  has not joined the world yet", "2  has not joined the world yet",
-		"3 "+strings.Repeat("x", wire.RecordBytesMax), "-1  waits for its place in the world")
-	if want := (wire.JoinStanding{Epoch: 1, World: 4, Joined: 4, Waiting: 1, Formed: true}); r.JoinStanding != want {
-		t.Errorf("standing %+v, want %+v", r.JoinStanding, want)
+		"3 "+strings.Repeat("x", wire.TraceBytesMax), "-1  waits for its place in the world")
+	if want := (wire.JoinWorldStatus{Epoch: 1, World: 4, Joined: 4, Waiting: 1, Formed: true}); r.JoinWorldStatus != want {
+		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
 	}
 	if r.Nodes[3].ID != sessions[3].ID {
 		t.Errorf("rank 3 is node %x, want %v", r.Nodes[3].ID, sessions[3].ID)
@@ -109,14 +109,14 @@ func TestStatusOfAWorld(t *testing.T) {
 	s.log.wait(t, "node is no longer in the world")
 	r = s.mustAsk(t)
 	if r.Epoch != 2 || r.Joined != 3 {
-		t.Errorf("standing %+v, want epoch 2 with 3 nodes", r.JoinStanding)
+		t.Errorf("standing %+v, want epoch 2 with 3 nodes", r.JoinWorldStatus)
 	}
 }
 
 // A record that is too long is as none, and ends neither side.
 func TestStatusTooLong(t *testing.T) {
 	s := newSeed(t, 1, nil)
-	s.formed(t, saying(strings.Repeat("x", wire.RecordBytesMax+1)))
+	s.formed(t, saying(strings.Repeat("x", wire.TraceBytesMax+1)))
 	checkReports(t, s.mustAsk(t), "0  has not joined the world yet")
 }
 
@@ -132,7 +132,7 @@ func TestStatusWithoutAnswer(t *testing.T) {
 	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 500ms")
 	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 500ms")
 	close(stuck)
-	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Record) == "late" }, s.log)
+	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Trace) == "late" }, s.log)
 }
 
 // A node that goes while it is asked is not waited for.
@@ -200,7 +200,7 @@ func TestStatusOfManyAskers(t *testing.T) {
 	for range 32 {
 		wg.Go(func() {
 			r, err := s.ask(t, s.token)
-			if err != nil || len(r.Nodes) != 1 || string(r.Nodes[0].Record) != "here" {
+			if err != nil || len(r.Nodes) != 1 || string(r.Nodes[0].Trace) != "here" {
 				t.Errorf("got %+v (%v)", r, err)
 			}
 		})
@@ -252,7 +252,7 @@ func TestStatusUnasked(t *testing.T) {
 		return nil
 	})
 	for number := range uint64(4) {
-		sessions[1].Post(wire.JoinTell{Number: number << 40, Record: []byte("of some other time")})
+		sessions[1].Post(wire.JoinTrace{Number: number << 40, Trace: []byte("of some other time")})
 	}
 	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 300ms")
 	close(hold)

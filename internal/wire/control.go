@@ -1,0 +1,122 @@
+package wire
+
+// A Ping asks for a Pong with the same Number, as a sign of life.
+type Ping struct {
+	Number uint64
+}
+
+// Append appends p as a frame of type t, [TypePing] or [TypePong], to b.
+func (p *Ping) Append(b []byte, t Type) []byte { return appendFrame(b, t, p) }
+
+// ParsePing decodes a [TypePing] or [TypePong] frame.
+func ParsePing(b []byte) (Ping, error) { return parseFrame[Ping](b) }
+
+// A Probe says that its sender has waited for the receiver for some time, in Call. A
+// receiver that has made another call in its place detects the mismatch.
+type Probe struct {
+	Call Call
+}
+
+// Append appends p to b.
+func (p *Probe) Append(b []byte) []byte { return appendFrame(b, TypeProbe, p) }
+
+// ParseProbe decodes a [TypeProbe] frame.
+func ParseProbe(b []byte) (Probe, error) { return parseFrame[Probe](b) }
+
+// A Where answers a [Probe] for the collective with sequence number Seq.
+type Where struct {
+	Seq    uint64
+	Active bool   // the sender is still in Last
+	For    uint64 // nanoseconds since Last began or, if not Active, ended; 0: unknown
+	Last   Call   // the latest call of the sender on the communicator; Seq 0: none
+}
+
+// Append appends w to b.
+func (w *Where) Append(b []byte) []byte { return appendFrame(b, TypeWhere, w) }
+
+// ParseWhere decodes a [TypeWhere] frame.
+func ParseWhere(b []byte) (Where, error) { return parseFrame[Where](b) }
+
+// A Cause is the reason why a communicator was revoked.
+type Cause uint8
+
+const (
+	CauseMismatch  Cause = iota + 1 // ranks made different calls
+	CauseCancelled                  // a rank's call was cancelled
+	CauseTimeout                    // a rank's call took too long
+	CauseFailed                     // a rank's call needed a rank that has left
+	CauseClosed                     // a rank closed the communicator during a call
+	causeEnd
+)
+
+// A Revoke ends a communicator on all its ranks, because the call of Rank has failed. With
+// CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. With
+// CauseFailed, Peer has left. Length bytes of text, the reason, follow.
+type Revoke struct {
+	Comm         uint64
+	Cause        Cause
+	Rank, Peer   uint32
+	Ours, Theirs Call
+	Length       int
+}
+
+// Append appends r and text, truncated to TextMax bytes, to b.
+func (r *Revoke) Append(b []byte, text string) []byte {
+	text = clip(text)
+	f := *r
+	f.Length = len(text)
+	return append(appendFrame(b, TypeRevoke, &f), text...)
+}
+
+// ParseRevoke decodes a [TypeRevoke] frame without its text.
+func ParseRevoke(b []byte) (Revoke, error) { return parseFrame[Revoke](b) }
+
+// A Failed reports that the node By has lost its link to Node in the view with Epoch. Its
+// sender is By, or a node that forwards the report. Length bytes of text, the reason,
+// follow.
+type Failed struct {
+	Node, By [16]byte
+	Epoch    uint64
+	// Closed says that Node has closed the link without a goodbye. Node may be alive, and
+	// may report that it has lost By.
+	Closed bool
+	Length int
+}
+
+// Append appends f and text, truncated to TextMax bytes, to b.
+func (f *Failed) Append(b []byte, text string) []byte {
+	text = clip(text)
+	g := *f
+	g.Length = len(text)
+	return append(appendFrame(b, TypeFailed, &g), text...)
+}
+
+// ParseFailed decodes a [TypeFailed] frame without its text.
+func ParseFailed(b []byte) (Failed, error) { return parseFrame[Failed](b) }
+
+// A Closed says that its sender has closed a communicator after the collective
+// with sequence number Seq. It is the last frame for that communicator on the data
+// lane. Payloads granted before may still follow on the bulk lane.
+type Closed struct {
+	Comm uint64
+	Seq  uint64
+}
+
+// Append appends x to b.
+func (x *Closed) Append(b []byte) []byte { return appendFrame(b, TypeClosed, x) }
+
+// ParseClosed decodes a [TypeClosed] frame.
+func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
+
+// A Bye is the last frame of a pipe: its sender closes the link in good order. A
+// ByeAck, always on the control lane, confirms that the receiver has read everything up to
+// the Bye of Lane.
+type Bye struct {
+	Lane Lane
+}
+
+// Append appends y as a frame of type t, [TypeBye] or [TypeByeAck], to b.
+func (y *Bye) Append(b []byte, t Type) []byte { return appendFrame(b, t, y) }
+
+// ParseBye decodes a [TypeBye] or [TypeByeAck] frame.
+func ParseBye(b []byte) (Bye, error) { return parseFrame[Bye](b) }
