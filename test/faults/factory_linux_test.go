@@ -52,7 +52,7 @@ func TestFactoryWithCapabilities(t *testing.T) {
 					}
 				}
 			}
-			if p := node.Peers(); len(p) != 1 || p[0].Path != "own" {
+			if p := node.Peers(); len(p) != 1 || p[0].Transport != "own" {
 				t.Errorf("peers %+v, want one over the transport of the program", p)
 			}
 		})
