@@ -13,63 +13,52 @@ import (
 // ctx ends, and closes the transports. Concurrent calls wait for the first one and return its
 // result.
 func (m *Mesh) Close(ctx context.Context) error {
+	return m.end(func(l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
+}
+
+// Abort ends everything that Form has started, without goodbyes. The transports stay open.
+func (m *Mesh) Abort() { m.end((*link.Link).Abort, nil) }
+
+// end prevents new links, and ends operations, links and goroutines, and closes the transports
+// of paths. sayGoodbye ends the links to peers that expect a goodbye.
+func (m *Mesh) end(sayGoodbye func(*link.Link), paths []Path) error {
 	m.mu.Lock()
 	first := !m.closing
 	m.closing = true
 	m.mu.Unlock()
-	if first {
-		m.closeErr = m.close(ctx)
-		close(m.closed)
+	if !first {
+		<-m.closed
+		return m.closeErr
 	}
-	<-m.closed
+	links := m.closeLinks()
+	m.engine.Close()
+	var ends sync.WaitGroup
+	for l, effects := range links {
+		if effects.Has(membership.SayGoodbye) {
+			ends.Go(func() { sayGoodbye(l) })
+		} else {
+			ends.Go(l.Abort)
+		}
+	}
+	ends.Wait()
+	m.stop()
+	m.accepted.close()
+	m.bulk.close()
+	for _, p := range paths {
+		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())
+	}
+	m.wg.Wait()
+	close(m.closed)
 	return m.closeErr
 }
 
-func (m *Mesh) close(ctx context.Context) error {
-	links := m.shut()
-	m.engine.Close()
-	var closing sync.WaitGroup
-	for l, effects := range links {
-		closing.Go(func() {
-			if effects.Has(membership.SayGoodbye) {
-				l.Close(ctx)
-			} else {
-				l.Abort()
-			}
-		})
-	}
-	closing.Wait()
-	m.stop()
-	m.pending.close()
-	var errs []error
-	for _, p := range m.cfg.Paths {
-		errs = append(errs, p.Transport.Close())
-	}
-	m.wg.Wait()
-	return errors.Join(errs...)
-}
-
-// Abort ends everything that Form has started, without goodbyes. The transports stay open.
-func (m *Mesh) Abort() {
-	links := m.shut()
-	m.stop()
-	m.engine.Close()
-	for l := range links {
-		l.Abort()
-	}
-	m.pending.close()
-	m.wg.Wait()
-}
-
-// shut prevents new links and returns the present ones, each with the way to close it. It
-// waits until a failure that is being reported has been reported, so that no goodbye
-// overtakes its reason.
-func (m *Mesh) shut() map[*link.Link]membership.PeerEffects {
+// closeLinks returns the present links, each with the effects of closing. It waits until the current decision has been carried out, so that no goodbye
+// arrives before its reason.
+func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closing = true
 	links := make(map[*link.Link]membership.PeerEffects)
 	for slot := range m.peers {
 		p := &m.peers[slot]

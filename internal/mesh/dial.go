@@ -9,67 +9,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
 const (
-	// addrTimeout is how long one of several addresses of a node is tried
-	// before the next. A node with one address is given all the time there
-	// is: on a busy host handshakes are slow.
+	// addrTimeout is how long one of several addresses of a node is tried before the
+	// next. With one address there is no limit: handshakes are slow on a busy host.
 	addrTimeout = 5 * time.Second
-	// extraTimeout is how long a path that is not needed is tried at one
+	// extraTimeout is how long a path that a link can do without is tried at one
 	// address, and extrasTimeout at all of them.
 	extraTimeout  = 5 * time.Second
 	extrasTimeout = 10 * time.Second
-	// dialTimeout is how long a node is tried before it counts as unreachable.
-	// It has said to the seed that it is there, so something is wrong with its
-	// address, or in between.
+	// dialTimeout is how long a node is tried before it counts as unreachable. It has told
+	// the seed that it listens, so its address or the network between is at fault.
 	dialTimeout = 30 * time.Second
-	// dialsMax is how many links a node makes at the same time. More would not
-	// be faster: when many nodes start on few processors, handshakes that take
-	// turns are done before those that are all under way time out.
-	dialsMax = 4
 	// A node that cannot be reached is tried again after redialFirst, then
 	// after twice that, up to redialMax.
 	redialFirst = 50 * time.Millisecond
 	redialMax   = 2 * time.Second
 )
 
-// shares divides the time until ctx ends: the first half is for dialing, and a
-// quarter more for those who wait to be dialed, as they know less of what is
-// wrong. In the rest the others can still be told.
-func shares(ctx context.Context) (dialing, waiting context.Context, cancel context.CancelFunc) {
-	end, limited := ctx.Deadline()
-	if !limited {
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, ctx, cancel
-	}
-	left := time.Until(end)
-	waiting, cancelWaiting := within(ctx, left*3/4)
-	dialing, cancelDialing := within(waiting, left/2)
-	return dialing, waiting, func() { cancelDialing(); cancelWaiting() }
-}
-
-func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d.Round(time.Millisecond)))
-}
-
-// dial links this node to a rank before it. It tries all paths and all
-// addresses of the node in turn, again and again, until ctx ends. That someone
-// else answers at one of them proves nothing: other hosts may have the same
-// private address.
-func (m *Mesh) dial(ctx context.Context, seat int) error {
+// dial links this node to the peer in a slot. It needs no other dial and may be called for any
+// peer at any time that [Mesh.add] accepts. It tries all paths and all addresses of the node in
+// turn, again and again, until ctx or dialTimeout ends. An answer of another node at an
+// address proves nothing: other hosts may have the same private address.
+func (m *Mesh) dial(ctx context.Context, slot int) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
-	n := m.node(seat)
-	d := &dialing{mesh: m, seat: seat, node: n, addrs: n.AddrsFrom(m.node(m.self).Host), whyNot: make(map[*Path]string)}
+	d := m.newDialing(slot)
 	var last error
 	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
-		r, err := d.round(ctx)
+		r, err := d.dialPaths(ctx)
 		if err == nil {
-			err = m.connected(ctx, r, seat)
+			err = m.establish(ctx, r, slot, r.bulk, nil)
 		}
 		if err == nil {
 			return nil
@@ -77,96 +50,86 @@ func (m *Mesh) dial(ctx context.Context, seat int) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		unreachable := &UnreachableError{Rank: seat, Node: n.ID, Addrs: d.addrs, Err: m.orFiles(last)}
-		if len(d.addrs) == 0 {
-			unreachable.Addrs = n.Addrs
-		}
+		retry := time.After(wait)
 		if d.hopeless {
-			return unreachable
+			retry = nil
+			cancel()
 		}
 		select {
 		case <-ctx.Done():
+			unreachable := d.peer.unreachable(m.outOfFiles(last))
+			if len(d.addrs) > 0 {
+				unreachable.Addrs = d.addrs
+			}
 			return unreachable
-		case <-time.After(wait):
+		case <-retry:
 		}
 	}
-}
-
-// connected makes the link of a route that this node has dialed. It stands when the
-// other end has begun it, too: that may refuse a node of which the seed has not told it
-// yet, after the connection has been made.
-func (m *Mesh) connected(ctx context.Context, r *route, seat int) error {
-	cfg := link.Config{Bulk: r.apart}
-	if r.bulk != nil {
-		cfg.BulkOver, cfg.BulkPipes = r.bulk.name(), r.bulk.Pipes
-	}
-	l, err := m.newLink(ctx, r, seat, cfg)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-l.Settled():
-		return m.add(l, r)
-	case <-l.Done():
-		err = cmp.Or(l.Err(), transport.ErrPeerClosed)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	l.Abort()
-	return err
 }
 
 // A dialing is the search for a route to a node.
 type dialing struct {
 	mesh     *Mesh
-	seat     int
+	slot     int
+	peer     peer // when the search began
 	node     membership.Node
+	sameHost bool
 	addrs    []string
-	whyNot   map[*Path]string
-	hopeless bool // the last round has shown that another one is of no use
+	whyNot   map[*Path]string // why a path is not taken
+	hopeless bool             // the last attempt has shown that another one is of no use
 }
 
-// round tries all paths once, the best first.
-func (d *dialing) round(ctx context.Context) (*route, error) {
-	var notNear, notFar error
+func (m *Mesh) newDialing(slot int) *dialing {
+	here, p := m.node(m.self).Host, m.peer(slot)
+	n := p.node
+	d := &dialing{
+		mesh: m, slot: slot, peer: p, node: n, sameHost: here != "" && here == n.Host,
+		addrs: n.AddrsFrom(here), whyNot: make(map[*Path]string),
+	}
+	for i := range m.cfg.Paths {
+		if p := &m.cfg.Paths[i]; !p.isOf(n) {
+			d.whyNot[p] = d.absence(p)
+		}
+	}
+	return d
+}
+
+// absence returns the reason for not taking a path that the node does not have.
+func (d *dialing) absence(p *Path) string {
+	if p.isLocal() && !d.sameHost {
+		return "not on this host"
+	}
+	return "no " + p.name() + " there"
+}
+
+// dialPaths tries all paths once, the best first.
+func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
+	var localErr, remoteErr error
 	for i := range d.mesh.cfg.Paths {
 		switch p := &d.mesh.cfg.Paths[i]; {
 		case !d.mesh.carries(p, d.node):
-			d.lacks(p)
-		case p.local():
-			r, err := d.near(ctx, p)
+		case p.isLocal():
+			r, err := d.dialLocal(ctx, p)
 			if err == nil {
 				return r, nil
 			}
-			notNear = err
+			localErr = err
 		default:
-			c, addr, err := d.far(ctx, p)
+			c, addr, err := d.dialRemote(ctx, p)
 			if err == nil {
-				return d.beside(ctx, i, c, addr), nil
+				return d.complete(ctx, i, c, addr), nil
 			}
-			notFar = err
+			remoteErr = err
 		}
 	}
-	return nil, cmp.Or(notFar, notNear, d.nothingInCommon())
+	return nil, cmp.Or(remoteErr, localErr, d.nothingInCommon())
 }
 
-// lacks notes that a node does not have the transport of a path.
-func (d *dialing) lacks(p *Path) {
-	if _, has := d.node.Endpoint(p.Transport.Name()); has {
-		return
-	}
-	here := d.mesh.node(d.mesh.self).Host
-	d.whyNot[p] = "no " + p.name() + " there"
-	if p.local() && (here == "" || here != d.node.Host) {
-		d.whyNot[p] = "not on this host"
-	}
-}
-
-// nothingInCommon is the error for a node that has none of the paths of this one.
+// nothingInCommon returns the error for a node that has none of the paths of this one.
 func (d *dialing) nothingInCommon() error {
 	var own, theirs []string
-	for i := range d.mesh.cfg.Paths {
-		own = append(own, d.mesh.cfg.Paths[i].Transport.Name())
+	for _, p := range d.mesh.cfg.Paths {
+		own = append(own, p.Transport.Name())
 	}
 	for _, e := range d.node.Endpoints {
 		theirs = append(theirs, e.Transport)
@@ -175,115 +138,105 @@ func (d *dialing) nothingInCommon() error {
 		strings.Join(own, ", "), strings.Join(theirs, ", "))
 }
 
-// near dials a path of this host.
-func (d *dialing) near(ctx context.Context, p *Path) (*route, error) {
-	limited, cancel := context.WithTimeout(ctx, extraTimeout)
-	defer cancel()
-	addr := p.addrs(d.node, nil)[0]
-	c, err := p.Transport.Dial(limited, addr, d.node.ID.String())
+// dialLocal dials a path of this host.
+func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
+	c, addr, err := d.dialAddrs(ctx, p, p.addrs(d.node, nil), extraTimeout)
 	if err != nil {
-		d.refused(ctx, p, addr, err)
+		d.notTaken(ctx, p, addr, err)
 		return nil, err
 	}
 	return &route{path: p, conn: c, why: "same host"}, nil
 }
 
-// refused notes why a path is not taken, and tells people what they may not
-// have expected.
-func (d *dialing) refused(ctx context.Context, p *Path, addr string, err error) {
-	here := d.mesh.node(d.mesh.self).Host
-	why := p.whyNot(err, here != "" && here == d.node.Host)
+// dialRemote dials a path between hosts. If other nodes answer at all addresses, another
+// attempt is hopeless.
+func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
+	limit := dialTimeout
+	if len(d.addrs) > 1 {
+		limit = addrTimeout
+	}
+	addrs := p.addrs(d.node, d.addrs)
+	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
+	if len(addrs) == 0 {
+		err = errors.New("no address that leads there from another host")
+	}
+	d.hopeless = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
+	return c, addr, err
+}
+
+// dialAddrs dials addresses of the node in turn, each for at most limit, until the node
+// answers. It returns the address. The error is that of the last address, but only if every
+// address leads to another node it is ErrIdentity.
+func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration) (c transport.Conn, addr string, err error) {
+	for _, addr = range addrs {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		c, failure := p.Transport.Dial(limited, addr, d.node.ID.String())
+		cancel()
+		switch {
+		case failure == nil:
+			return c, addr, nil
+		case err == nil, errors.Is(err, transport.ErrIdentity), ctx.Err() == nil && !errors.Is(failure, transport.ErrIdentity):
+			err = failure
+		}
+	}
+	return nil, addr, err
+}
+
+// notTaken records why a path is not taken, and warns of unexpected reasons.
+func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error) {
+	why, expected := d.absence(p), errors.Is(err, transport.ErrNotLocal)
+	if !expected {
+		why = p.name() + ": " + strings.TrimPrefix(err.Error(), p.name()+": ")
+	}
 	if d.whyNot[p] == why || ctx.Err() != nil {
 		return
 	}
 	d.whyNot[p] = why
-	if !errors.Is(err, transport.ErrNotLocal) {
-		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.seat), "path", p.name(), "addr", addr, "reason", err)
+	if !expected {
+		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.slot), "path", p.name(), "addr", addr, "reason", err)
 	}
 }
 
-// far dials the addresses of the node in turn, until one answers. If another
-// node answers at all of them, there is nothing to wait for.
-func (d *dialing) far(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
-	others := 0
-	addrs := p.addrs(d.node, d.addrs)
-	for _, addr := range addrs {
-		c, fail := d.addr(ctx, p, addr)
-		if fail == nil {
-			return c, addr, nil
-		}
-		if err == nil || ctx.Err() == nil {
-			err = fail
-		}
-		if errors.Is(fail, transport.ErrIdentity) {
-			others++
-		}
-	}
-	d.hopeless = others == len(addrs)
-	return nil, "", cmp.Or(err, errors.New("no address that leads there from another host"))
-}
-
-func (d *dialing) addr(ctx context.Context, p *Path, addr string) (transport.Conn, error) {
-	if len(d.addrs) > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, addrTimeout)
-		defer cancel()
-	}
-	return p.Transport.Dial(ctx, addr, d.node.ID.String())
-}
-
-// beside returns the route over the i-th path, on which the node has answered,
-// and what is beside it: a better path, on which the node may not yet have
-// listened when it was tried, or one for bulk.
-func (d *dialing) beside(ctx context.Context, i int, c transport.Conn, addr string) *route {
+// complete returns the route over the i-th path, on which the node has answered at addr. It
+// tries better paths again, since the node may not have listened on them before, and
+// dials the second connection for the bulk lane.
+func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr string) *route {
 	for k := range i {
-		if p := &d.mesh.cfg.Paths[k]; p.local() && d.mesh.carries(p, d.node) {
-			if r, err := d.near(ctx, p); err == nil {
+		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.carries(p, d.node) {
+			if r, err := d.dialLocal(ctx, p); err == nil {
 				c.Close()
 				return r
 			}
 		}
 	}
 	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
-	for k := range d.mesh.cfg.Paths {
-		if p := &d.mesh.cfg.Paths[k]; !p.local() {
-			d.lacks(p)
-		}
-	}
 	if p := d.mesh.bulkBeside(r.path, d.node); p != nil {
-		if apart, err := d.bulk(ctx, p, addr); err == nil {
-			r.bulk, r.apart = p, apart
+		r.second = d.dialBulk(ctx, p, addr)
+		if r.second != nil {
+			r.bulk = p
 		}
 	}
 	r.why = d.why()
 	return r
 }
 
-// bulk dials the path for bulk, first at the address at which the node has
-// answered before.
-func (d *dialing) bulk(ctx context.Context, p *Path, first string) (c transport.Conn, err error) {
-	all, cancel := context.WithTimeout(ctx, extrasTimeout)
+// dialBulk dials the path for bulk, at first at the address at which the node has answered
+// before. It returns nil if the node does not answer.
+func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
+	limited, cancel := context.WithTimeout(ctx, extrasTimeout)
 	defer cancel()
-	addrs := p.addrs(d.node, d.addrs)
-	if slices.Contains(addrs, first) {
-		addrs = append([]string{first}, slices.DeleteFunc(slices.Clone(addrs), func(a string) bool { return a == first })...)
+	addrs := slices.Clone(p.addrs(d.node, d.addrs))
+	if i := slices.Index(addrs, first); i > 0 {
+		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}
-	for _, addr := range addrs {
-		limited, cancel := context.WithTimeout(all, extraTimeout)
-		c, fail := p.Transport.Dial(limited, addr, d.node.ID.String())
-		cancel()
-		if fail == nil {
-			return c, nil
-		}
-		if err == nil {
-			err = fail
-			d.refused(ctx, p, addr, err)
-		}
+	c, addr, err := d.dialAddrs(limited, p, addrs, extraTimeout)
+	if err != nil {
+		d.notTaken(ctx, p, addr, err)
 	}
-	return nil, err
+	return c
 }
 
-// why says why no other path was taken.
+// why returns the reasons for not taking other paths.
 func (d *dialing) why() string {
 	var why []string
 	for i := range d.mesh.cfg.Paths {
@@ -295,11 +248,4 @@ func (d *dialing) why() string {
 		return "first choice"
 	}
 	return strings.Join(why, "; ")
-}
-
-func list(addrs []string) string {
-	if len(addrs) == 0 {
-		return "no address"
-	}
-	return strings.Join(addrs, ", ")
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -124,6 +125,7 @@ func TestForgetWhileLinkEnds(t *testing.T) {
 			<-reading
 			m.Forget(candidate.ID)
 			<-ended
+			w.awaitFree(m, slot)
 			m.Expect([]membership.Node{candidate})
 			m.mu.Lock()
 			m.peers[slot].link = l
@@ -133,6 +135,19 @@ func TestForgetWhileLinkEnds(t *testing.T) {
 	})
 }
 
+// awaitFree waits until a mesh may reuse a slot.
+func (w *world) awaitFree(m *Mesh, slot int) {
+	for {
+		m.mu.Lock()
+		free := slices.Contains(m.free, slot)
+		m.mu.Unlock()
+		if free {
+			return
+		}
+		runtime.Gosched() // No time passes: the other end of the link must not notice its end.
+	}
+}
+
 // An event of a node whose slot has been given to another node is ignored.
 func TestEventOfForgottenNode(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
@@ -140,7 +155,7 @@ func TestEventOfForgottenNode(t *testing.T) {
 		w.newcomers(1)
 		m := w.meshes[0]
 		before := m.peer(1)
-		m.apply(1, idOf(2), membership.LinkLost, news{err: transport.ErrPeerGone})
+		m.apply(event{slot: 1, id: idOf(2), kind: membership.LinkLost, err: transport.ErrPeerGone})
 		if after := m.peer(1); after.state != before.state || after.link != before.link {
 			t.Errorf("state %v, want %v", after.state, before.state)
 		}
@@ -160,6 +175,7 @@ func TestReusedSlot(t *testing.T) {
 		m.mu.Unlock()
 		other := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
 		m.Forget(idOf(1))
+		w.awaitFree(m, slot)
 		m.Expect([]membership.Node{other})
 		if got := m.node(slot); got.ID != other.ID {
 			t.Fatalf("slot %d is of %v", slot, got)
@@ -232,7 +248,7 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 		if took := time.Since(began); took > joiningTimeout+time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if got := m.Beside(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {
+		if got := m.JoiningPeers(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {
 			t.Errorf("it is linked to %v beside it, want node 3", got)
 		}
 	})

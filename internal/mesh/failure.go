@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
@@ -13,10 +12,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// lossEvent is the event of a link that has ended without a goodbye. A connection that the
-// peer has closed shows that the peer lives and takes this node for failed, or that its
-// goodbye was lost. One that was closed on this side, as when its transport is closed,
-// says nothing about the peer.
+// lossEvent returns the event for a link that has ended without a goodbye. If the peer has
+// closed the connection, it lives and takes this node for failed, or its goodbye was lost. If
+// this side has closed it, as by closing the transport, that says nothing about the peer.
 func lossEvent(err error) membership.PeerEvent {
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
 		return membership.LinkClosed
@@ -26,91 +24,68 @@ func lossEvent(err error) membership.PeerEvent {
 
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
 // links that are in no slot. A loss before the peer is in a view, or before the world has
-// formed, is no failure: the link is forgotten and made again.
-func (m *Mesh) linkEnded(l *link.Link, e membership.PeerEvent, err error) {
+// formed, is no failure: the link leaves its slot and is made again.
+func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
+	goodbye, slot := kind == membership.Goodbye, l.Peer
 	m.mu.Lock()
-	p := &m.peers[l.Peer]
-	inUse, goodbye := p.link == l || m.loop == l, e == membership.Goodbye
-	forget := inUse && !goodbye && (!m.formed || p.expected)
-	if inUse && goodbye && l.Peer != m.self {
-		p.ended = hasLeft
-	} else if inUse && !goodbye {
-		p.noteEnd(l)
+	p := &m.peers[slot]
+	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
+	joining := early && m.formed && slot < m.self // Both nodes are joining, and this one has dialed.
+	switch {
+	case !inUse:
+	case goodbye && slot != m.self:
+		p.processEnded = hasLeft
+	case !goodbye:
+		p.noteEndLocked(l)
+		if early && p.link == l {
+			m.clearLinkLocked(slot)
+		}
 	}
-	if forget && p.link == l {
-		m.forgetLinkLocked(l.Peer)
-	}
-	missed := forget && m.formed && l.Peer < m.self // The peer joins, as this node does or did.
-	id := p.node.ID
 	m.mu.Unlock()
 	switch {
 	case !inUse:
-	case forget:
+	case early && !goodbye:
 		m.engine.Forget(l)
-		m.reportLink(l.Peer)
-		if missed && m.cfg.Lost != nil {
-			m.cfg.Lost(id, err) // Unless they are linked again, one of them cannot be let in.
+		m.reportLink(slot)
+		if joining && m.cfg.Lost != nil {
+			m.cfg.Lost(id, err) // Without a new link, only one of them can be admitted.
 		}
-	case goodbye && l.Peer == m.self:
-		m.engine.PeerChanged(engine.PeerChange{Peer: l.Peer, Link: l, LinkEnded: true})
+	case goodbye && slot == m.self:
+		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
 	default:
-		m.apply(l.Peer, id, e, news{err: err, from: l})
+		m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l})
 	}
 }
 
-// forgetLinkLocked removes a lost link from its slot and has a required one made again.
-func (m *Mesh) forgetLinkLocked(slot int) {
+// clearLinkLocked removes a lost link from its slot and has a required one made again.
+func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.link, p.route = nil, nil
-	if p.expected || !m.isRequired(slot) {
+	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
 		return // The peer dials again, or does not join.
 	}
-	m.missing++
-	if slot < m.self && !m.closing {
-		m.redial(slot)
-	}
-}
-
-// Gone returns the slots of the nodes that no longer use memory that they have shared with
-// this node: their processes have ended, or had finished everything before they left. The loss
-// of a link alone does not show that: the process may have been stopped.
-func (m *Mesh) Gone() (slots []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.ended != nil && p.ended() {
-			p.ended = hasLeft // It need not be asked again.
-			slots = append(slots, slot)
+	m.wg.Go(func() {
+		if err := m.dial(m.run, slot); err != nil {
+			m.log.Warn("cannot make a lost link again", m.note(slot), "err", err)
 		}
-	}
-	return slots
+	})
 }
-
-// noteEnd notes how to find out whether the process of a peer has ended. It is called with
-// Mesh.mu held.
-func (p *peer) noteEnd(l *link.Link) {
-	if s := l.MemorySharer(); s != nil && p.ended == nil {
-		p.ended = s.PeerEnded()
-	}
-}
-
-// hasLeft is peer.ended of a node that has said goodbye.
-func hasLeft() bool { return true }
 
 // peerReported handles the report of a peer that a node has lost its link to another node.
 func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	m.mu.Lock()
-	slot, ok := m.slotOf(membership.NodeID(f.Node))
-	by, known := m.slotOf(membership.NodeID(f.By))
+	sender := &m.peers[l.Peer]
+	slot, ok := m.slotOfLocked(membership.NodeID(f.Node))
+	by, known := m.slotOfLocked(membership.NodeID(f.By))
 	if !known {
-		by, f.By = l.Peer, m.peers[l.Peer].node.ID
+		by, f.By = l.Peer, sender.node.ID
 	}
-	if !ok || by == m.self || m.peers[l.Peer].expected || m.peers[slot].expected {
+	if !ok || by == m.self || sender.expected || m.peers[slot].expected || sender.link != nil && sender.link != l {
 		m.mu.Unlock()
-		return // The node or the reporter is not in the view.
+		return // The node or the reporter is not in the view, or the link was replaced.
 	}
 	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: slot == m.self}
-	event := report.Event(m.view.Epoch)
+	kind := report.Event(m.view.Epoch)
 	err := &reportedError{by: m.peers[by].rank, text: text, lostBy: -1}
 	switch {
 	case report.Self:
@@ -120,7 +95,7 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	}
 	id := m.peers[slot].node.ID
 	m.mu.Unlock()
-	m.apply(slot, id, event, news{err: err, from: l, report: f})
+	m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l, report: f})
 }
 
 // A reportedError is the reason of a failure that another node has noticed.
@@ -144,8 +119,8 @@ func (e *reportedError) Error() string {
 
 func (e *reportedError) Unwrap() error { return transport.ErrPeerGone }
 
-// Blames implements [engine.Blamer]. The node to name is not the peer that doubts this node
-// but the node that has lost it.
+// Blames implements [engine.Blamer]. If the peer doubts this node, the error names the node
+// that has lost this node, not the peer.
 func (e *reportedError) Blames() int { return e.lostBy }
 
 // reason returns the text of an error for reports to other nodes.
@@ -156,127 +131,140 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// news are the details of an event.
-type news struct {
+// An event is something that this node has learned about a peer.
+type event struct {
+	slot   int
+	id     membership.NodeID // the peer
+	kind   membership.PeerEvent
 	err    error       // the reason of a failure; nil if the peer left or stays
 	from   *link.Link  // the link that has ended or has delivered the report, or nil
 	report wire.Failed // the report of another node
 }
 
-// apply changes the state of the peer id in a slot and carries out the effects. It ignores
-// the event if the slot has been given to another node since the caller looked. An event
-// that arrives meanwhile waits until all effects have been carried out.
-//
-// The order of the effects is that of their declaration in package membership. The seed
-// hears of a failure first, so that the next view comes soon; then the log and the
-// program. The other nodes are told before operations of this node end: a program
-// may close its node as soon as a call has failed, and its goodbye must not
-// arrive before the reason for it, or this node would be taken for the reason. Links are
-// closed last, when nothing uses them any more. Nothing here blocks.
-func (m *Mesh) apply(slot int, id membership.NodeID, e membership.PeerEvent, n news) {
+// A decision is an event and its consequences, for carryOut.
+type decision struct {
+	event
+	node    membership.Node
+	rank    int
+	link    *link.Link // of the peer, or nil
+	others  []*link.Link
+	effects membership.PeerEffects
+}
+
+// apply decides about an event and carries the decision out. It blocks while another decision
+// is carried out.
+func (m *Mesh) apply(e event) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	m.mu.Lock()
-	p := &m.peers[slot]
-	if p.node.ID != id {
-		m.mu.Unlock()
-		return
+	pass := m.decideLocked(nil, e)
+	m.mu.Unlock()
+	m.carryOut(pass)
+}
+
+// decideLocked changes the state of a peer and appends the decision to pass. It ignores the
+// event if the slot has been given to another node since the event was made.
+func (m *Mesh) decideLocked(pass []decision, e event) []decision {
+	p := &m.peers[e.slot]
+	if p.node.ID != e.id {
+		return pass
 	}
-	var effects membership.PeerEffects
-	p.state, effects = p.state.Next(e)
-	node, rank, l := p.node, p.rank, p.link
-	if n.report.Node != node.ID { // This node reports it.
-		n.report = wire.Failed{Node: node.ID, By: m.cfg.Self, Epoch: m.view.Epoch}
+	d := decision{event: e, node: p.node, rank: p.rank, link: p.link}
+	p.state, d.effects = p.state.Next(e.kind)
+	if d.report.Node != e.id { // This node reports it.
+		d.report = wire.Failed{Node: e.id, By: m.cfg.Self, Epoch: m.view.Epoch}
 	}
-	n.report.Closed = effects.Has(membership.TellClosed)
-	switch e {
+	d.report.Closed = d.effects.Has(membership.TellClosed)
+	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
-		p.report = cmp.Or(p.report, n.err)
+		p.report = cmp.Or(p.report, e.err)
 	case membership.Goodbye:
 		if r, ok := p.report.(*reportedError); ok {
-			n.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
+			d.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
 		}
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	var others []*link.Link
-	if effects&(membership.TellLost|membership.TellClosed) != 0 {
-		others = m.othersLocked(slot, n.from)
+	if d.effects&(membership.TellLost|membership.TellClosed) != 0 {
+		for slot, other := range m.peers {
+			if other.link != nil && slot != e.slot && slot != m.self && other.link != e.from {
+				d.others = append(d.others, other.link)
+			}
+		}
 	}
-	m.mu.Unlock()
-	m.notify(rank, node, effects, n.err)
-	for _, other := range others {
-		other.Failed(n.report, reason(n.err))
+	if d.effects.Has(membership.TellPeer) && d.link != nil {
+		d.others = append(d.others, d.link)
 	}
-	if effects.Has(membership.TellPeer) && l != nil {
-		l.Failed(n.report, reason(n.err))
+	return append(pass, d)
+}
+
+// carryOut carries the decisions of a pass out, in the order in which package membership
+// declares the effects. The seed hears of a failure first, so that the next view is made soon;
+// then the log and the program. The other nodes are told before operations of this node
+// end: a program may close its node as soon as a call has failed, and its goodbye must not
+// arrive before the reason for it, or this node would be taken for the reason. The engine is
+// called once. Links are closed last, when nothing uses them any more. Nothing here blocks.
+// The caller holds m.applying.
+func (m *Mesh) carryOut(pass []decision) {
+	for i := range pass {
+		m.notify(&pass[i])
 	}
-	m.end(slot, l, e, effects, n.err)
-	if effects.Has(membership.DropLink) {
-		m.drop(slot, l)
+	changes := make([]engine.PeerChange, 0, len(pass))
+	for _, d := range pass {
+		for _, l := range d.others {
+			l.Failed(d.report, reason(d.err))
+		}
+		changes = append(changes, d.change())
+	}
+	m.engine.PeerChanged(changes...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range pass {
+		if d.effects.Has(membership.DropLink) {
+			m.dropLinkLocked(d.slot)
+		}
 	}
 }
 
 // notify tells the session with the seed, the log and the program.
-func (m *Mesh) notify(rank int, n membership.Node, effects membership.PeerEffects, err error) {
-	if effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
-		m.cfg.Lost(n.ID, err)
+func (m *Mesh) notify(d *decision) {
+	node := describe(d.rank, d.node)
+	if d.effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
+		m.cfg.Lost(d.node.ID, d.err)
 	}
-	if effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
-		m.cfg.Left(n.ID)
+	if d.effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
+		m.cfg.Left(d.node.ID)
 	}
-	if effects.Has(membership.NotifyLeft) {
-		m.log.Info("a node has left", describe(rank, n))
+	if d.effects.Has(membership.NotifyLeft) {
+		m.log.Info("a node has left", node)
 	}
-	if effects.Has(membership.NotifyRemoved) {
-		m.log.Info("a node is not in the world any more", describe(rank, n))
+	if d.effects.Has(membership.NotifyRemoved) {
+		m.log.Info("a node is not in the world any more", node)
 	}
 	switch {
-	case effects.Has(membership.NotifyFailed):
-		m.log.Error("a node has failed", describe(rank, n), "reason", err)
-	case effects.Has(membership.NotifyLost):
-		m.log.Warn("a node that has left counts as failed", describe(rank, n), "reason", err)
+	case d.effects.Has(membership.NotifyFailed):
+		m.log.Error("a node has failed", node, "reason", d.err)
+	case d.effects.Has(membership.NotifyLost):
+		m.log.Warn("a node that has left counts as failed", node, "reason", d.err)
 	default:
 		return
 	}
 	if m.cfg.Failed != nil {
-		m.cfg.Failed(rank, n, err)
+		m.cfg.Failed(d.rank, d.node, d.err)
 	}
 }
 
-// othersLocked returns the links to all nodes except this one, the given slot, and the
-// sender of the news.
-func (m *Mesh) othersLocked(slot int, from *link.Link) (links []*link.Link) {
-	for other, p := range m.peers {
-		if p.link != nil && other != slot && other != m.self && p.link != from {
-			links = append(links, p.link)
-		}
+// change returns the consequences of a decision for communicators.
+func (d *decision) change() engine.PeerChange {
+	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed)
+	c := engine.PeerChange{
+		Peer: d.slot, Link: d.link,
+		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,
+		Everywhere: d.effects.Has(membership.RevokeComms),
+		Trusted:    d.effects.Has(membership.Trust) && d.link != nil,
 	}
-	return links
-}
-
-// end tells the engine once what has become of a peer. The engine passes it on to all
-// communicators.
-func (m *Mesh) end(slot int, l *link.Link, e membership.PeerEvent, effects membership.PeerEffects, err error) {
-	isLost := effects.Has(membership.EndComms) && (e == membership.LinkLost || e == membership.LinkClosed)
-	change := engine.PeerChange{
-		Peer: slot, Link: l,
-		LinkEnded:  isLost || effects.Has(membership.EndOperations) && l != nil,
-		Everywhere: effects.Has(membership.RevokeComms),
-		Trusted:    effects.Has(membership.Trust) && l != nil,
+	if c.Everywhere || d.effects.Has(membership.EndComms) && d.link != nil {
+		c.Err = d.err
 	}
-	if change.Everywhere || effects.Has(membership.EndComms) && l != nil {
-		change.Err = err
-	}
-	m.engine.PeerChanged(change)
-}
-
-// note describes the node of a slot in a log line.
-func (m *Mesh) note(slot int) slog.Attr {
-	p := m.peer(slot)
-	return describe(p.rank, p.node)
-}
-
-func describe(rank int, n membership.Node) slog.Attr {
-	return slog.Group("node", "rank", rank, "id", n.ID.String(), "addr", list(n.Addrs))
+	return c
 }

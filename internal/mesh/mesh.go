@@ -1,9 +1,13 @@
 // Package mesh links a node to all other nodes of its view and watches the links.
 //
-// [Form] dials the nodes before this one in the view and accepts the nodes behind it, over
-// the best of several paths. It returns when every link is up. [Mesh.Paths] reports
-// the path to each node. A node that loses a link tells all others, so that the failure of a
-// node ends the operations that wait for it on every rank.
+// [Form] dials the nodes before this one in the view and accepts the nodes behind it, each over
+// the best of several paths. It returns when every link is up. [Mesh.Paths] reports the path
+// to each node. A node that loses a link tells all others, so that the failure of a node ends
+// the operations that wait for it on every rank.
+//
+// Every change takes one pass: the mesh hears of the end of a link, of a report or of a view
+// alone, decides under its lock ([membership.PeerState.Next]), and then carries the decision
+// out without the lock, with one call of [engine.Engine.PeerChanged].
 package mesh
 
 import (
@@ -24,9 +28,9 @@ import (
 
 // Config configures a Mesh. Its functions must not block; nil functions are not called.
 type Config struct {
-	// Self returns the ID of this node. View lists all nodes: the first World of them are in the
+	// Self is the ID of this node. View lists all nodes: the first World of them are in the
 	// world, or all if World is 0. The others are joining, as this node is. Form links
-	// this node to a joining node if it can do so quickly.
+	// this node to a joining node only if that is quick.
 	Self  membership.NodeID
 	View  membership.View
 	World int
@@ -60,11 +64,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// A Mesh holds the links of a node to all nodes of its view.
+// A Mesh holds the links of a node to all nodes of its view. Its methods may be called
+// concurrently.
 //
-// Every node has a slot, whose index is Link.Peer. A node keeps its slot while its rank
+// Every node has a peer slot, whose index is Link.Peer. A node keeps its slot while its rank
 // changes from view to view. In the first view the slots are the ranks; nodes that are
-// expected later get the next slots in the order of Expect.
+// expected later get the next free slots.
 type Mesh struct {
 	cfg    Config
 	self   int // the slot of this node
@@ -72,45 +77,28 @@ type Mesh struct {
 	idle   link.IdleTimer
 	log    *slog.Logger
 
-	// applying is held while apply changes the state of a peer and carries out the
-	// effects, so that events are applied one after the other.
+	run  context.Context // ends with Close and Abort
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	// applying is held from a decision until its effects have been carried out, so that
+	// decisions take effect one after the other.
 	applying sync.Mutex
-	// reporting is held while cfg.Linked is called.
-	reporting sync.Mutex
 
 	mu      sync.Mutex
-	peers   []peer        // by slot
-	free    []int         // slots of forgotten nodes, for reuse
-	grown   chan struct{} // closed when an expected node is linked
+	peers   []peer // by slot
+	free    []int  // slots for reuse
 	view    membership.View
 	loop    *link.Link    // the accepting end of the link to this node
-	missing int           // required links of the first view that are not up
-	changed chan struct{} // has a value after missing became 0
+	changed chan struct{} // closed and replaced when a link comes up
 	formed  bool
-	redial  func(slot int) // links a node again
 	closing bool
 
-	arrivals arrivals
-	pending  *pendingConns
+	accepted *connSet[acceptedKey]       // connections without a link
+	bulk     *connSet[membership.NodeID] // second connections, for links to come
 
-	closed   chan struct{} // closed when Close is done
+	closed   chan struct{} // closed when Close or Abort is done
 	closeErr error
-
-	start func() // starts to watch the peers
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
-}
-
-// A peer is the content of a slot. Mesh.mu guards it.
-type peer struct {
-	node     membership.Node
-	rank     int        // the latest; -1 before the first view with the node
-	link     *link.Link // nil if it is not up
-	route    *route     // of link
-	expected bool       // the node is in no view yet
-	state    membership.PeerState
-	report   error       // the first report of another node since the peer was linked
-	ended    func() bool // after link has ended: whether the process of the peer has, too
 }
 
 // An UnreachableError is returned if a rank could not be linked.
@@ -144,175 +132,26 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		grown: make(chan struct{}), changed: make(chan struct{}, 1), closed: make(chan struct{}),
-		arrivals: arrivals{conns: make(map[arrival]transport.Conn)}, pending: newPendingConns(),
+		engine:  engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log}),
+		changed: make(chan struct{}), closed: make(chan struct{}),
+		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	for rank, n := range cfg.View.Nodes {
-		if m.addPeerLocked(n, rank); rank != self && m.isRequired(rank) {
-			m.missing++
-		}
+		m.peers = append(m.peers, newPeer(n, rank))
 	}
-	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log})
-	run, stop := context.WithCancel(context.Background())
-	m.stop = stop
-	m.start = func() { m.wg.Go(func() { m.watch(run) }) }
-	m.redial = func(slot int) {
-		m.wg.Go(func() {
-			if err := m.dial(run, slot); err != nil {
-				m.log.Warn("lost a link that was just made", m.note(slot), "err", err)
-			}
-		})
-	}
-	if err := m.form(ctx, run); err != nil {
+	m.run, m.stop = context.WithCancel(context.Background())
+	if err := m.form(ctx); err != nil {
 		m.Abort()
 		return nil, err
 	}
 	return m, nil
 }
 
-// Formed is called when all nodes have made their links. Before, a lost link is made again,
-// because its other end may never have seen it up. Afterwards the end of a link is the
-// failure of a node.
-func (m *Mesh) Formed() error {
-	m.mu.Lock()
-	m.formed = m.missing == 0
-	var joining []int
-	for slot := range m.cfg.View.Size() {
-		if m.formed && slot != m.self && !m.isRequired(slot) {
-			m.peers[slot].expected = true
-			joining = append(joining, slot)
-		}
-	}
-	formed := m.formed
-	m.mu.Unlock()
-	if !formed {
-		return m.missingLink(transport.ErrPeerGone)
-	}
-	for _, slot := range joining {
-		m.reportLink(slot)
-	}
-	m.start()
-	return nil
-}
+// Engine returns the engine that handles the frames of the links.
+func (m *Mesh) Engine() *engine.Engine { return m.engine }
 
-// form makes all links: to this node, to the slots before it, and from those behind it.
-func (m *Mesh) form(ctx, run context.Context) error {
-	if err := m.linkSelf(ctx); err != nil {
-		return err
-	}
-	for i := range m.cfg.Paths {
-		m.wg.Go(func() { m.accept(run, &m.cfg.Paths[i]) })
-	}
-	dialing, ctx, cancel := shares(ctx)
-	errs := make(chan error, m.self)
-	dials := m.dialAll(dialing, m.isRequired, func(_ int, err error) { errs <- err })
-	defer func() { cancel(); dials.Wait() }()
-	for !m.isComplete() {
-		select {
-		case <-m.changed:
-		case err := <-errs:
-			return err
-		case <-ctx.Done():
-			return m.missingLink(context.Cause(ctx))
-		}
-	}
-	m.dialJoining(dialing)
-	return nil
-}
-
-// linkSelf links this node to itself.
-func (m *Mesh) linkSelf(ctx context.Context) error {
-	out, in, err := m.cfg.Loop(ctx)
-	if err != nil {
-		return fmt.Errorf("mesh: link to itself: %w", err)
-	}
-	dialed, err := m.newLink(ctx, &route{conn: out}, m.self, link.Config{})
-	if err != nil {
-		in.Close()
-		return err
-	}
-	m.mu.Lock()
-	m.peers[m.self].link = dialed
-	m.mu.Unlock()
-	accepted, err := m.newLink(ctx, &route{conn: in}, m.self, link.Config{})
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.loop = accepted
-	m.mu.Unlock()
-	return nil
-}
-
-// dialAll links this node to the slots before it that include selects, dialsMax at a time,
-// the nearest first. failed is called for each slot that cannot be linked.
-func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed func(slot int, err error)) *sync.WaitGroup {
-	dials, tokens := new(sync.WaitGroup), make(chan struct{}, dialsMax)
-	for slot := m.self - 1; slot >= 0; slot-- {
-		if !include(slot) {
-			continue
-		}
-		dials.Go(func() {
-			tokens <- struct{}{}
-			defer func() { <-tokens }()
-			if err := m.dial(ctx, slot); err != nil {
-				failed(slot, err)
-			}
-		})
-	}
-	return dials
-}
-
-// isRequired reports whether Form fails without a link to a slot of the first view.
-func (m *Mesh) isRequired(slot int) bool {
-	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
-}
-
-func (m *Mesh) isComplete() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.missing == 0
-}
-
-// missingLink returns the error of Form: it names a required node without a link.
-func (m *Mesh) missingLink(cause error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot, p := range m.peers {
-		if p.link == nil && !p.expected && m.isRequired(slot) {
-			err := &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: cause}
-			if slot > m.self {
-				err.Err = fmt.Errorf("it has not connected to this node: %w", cause)
-			}
-			err.Err = m.orFiles(err.Err)
-			return err
-		}
-	}
-	return cause
-}
-
-// orFiles adds to the reason of a failed dial that this process has run out of file
-// descriptors: the silence of the other node may be a consequence.
-func (m *Mesh) orFiles(why error) error {
-	for _, p := range m.cfg.Paths {
-		if user := transport.CapabilitiesOf(p.Transport).FileUser; user != nil {
-			if err := user.OutOfFiles(); err != nil {
-				return fmt.Errorf("%w (%w)", why, err)
-			}
-		}
-	}
-	return why
-}
-
-// newLink makes a link of the connections of a route, or closes them.
-func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Log, cfg.IdleTimer = slot, m.log, &m.idle
-	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
-	if err != nil {
-		r.close()
-	}
-	return l, err
-}
+// Self returns the ID of this node.
+func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }
 
 // A handler passes the frames of a link to the engine. Ends of links and reports of failures
 // go to the mesh alone, which decides and then tells the engine the consequences.
@@ -327,46 +166,68 @@ func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, ni
 
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 
+// newLink makes a link of the connections of a route, or closes them.
+func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
+	cfg.Peer, cfg.Bulk, cfg.Log, cfg.IdleTimer = slot, r.second, m.log, &m.idle
+	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
+	if err != nil {
+		r.close()
+	}
+	return l, err
+}
+
+// establish makes a link of the connections of a route and puts it into the slot of its peer
+// when the peer has begun to use it: the peer may refuse a node that the seed has not yet
+// announced to it after the connection is up. bulk is the path of the second connection,
+// or nil. await waits for that connection on the accepting side.
+func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
+	var cfg link.Config
+	if bulk != nil {
+		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
+	}
+	l, err := m.newLink(ctx, r, slot, cfg)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-l.Settled():
+		return m.add(l, r)
+	case <-l.Done():
+		err = cmp.Or(l.Err(), transport.ErrPeerClosed)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	m.discard(l)
+	return err
+}
+
 // add puts a link into the slot of its peer. It replaces a link that the peer has given up.
 func (m *Mesh) add(l *link.Link, r *route) error {
 	slot := l.Peer
 	m.mu.Lock()
 	p := &m.peers[slot]
-	// Another node may have the slot by now.
+	// The slot may belong to another node by now.
 	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
-	old, expected, id := p.link, p.expected, p.node.ID
+	old, id := p.link, p.node.ID
 	if !refused {
-		p.link, p.route, p.ended = l, r, nil
-		switch {
-		case expected:
-			close(m.grown)
-			m.grown = make(chan struct{})
-		case old == nil && m.isRequired(slot):
-			m.missing--
-		}
-		if m.missing == 0 {
-			select {
-			case m.changed <- struct{}{}:
-			default:
-			}
-		}
+		p.link, p.route, p.processEnded = l, r, nil
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
 	m.mu.Unlock()
-	switch {
-	case refused:
-		l.Abort()
-		return errors.New("mesh: a second connection")
-	case old != nil:
-		old.Abort()
+	if refused {
+		m.discard(l)
+		return errors.New("mesh: the peer is linked already, or not expected")
 	}
-	if expected {
-		m.reportLink(slot)
+	if old != nil {
+		m.discard(old)
 	}
+	m.reportLink(slot)
 	i := r.info(slot, id)
 	m.log.Debug("linked a node", m.note(slot), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
 	case <-l.Done():
-		// The handler ignored an end before the link was in its slot.
+		// The handler has ignored an end before the link was in its slot.
 		err := cmp.Or(l.Err(), transport.ErrPeerClosed)
 		m.linkEnded(l, lossEvent(err), err)
 	default:
@@ -374,8 +235,8 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	return nil
 }
 
-// Engine returns the engine that handles the frames of the links.
-func (m *Mesh) Engine() *engine.Engine { return m.engine }
-
-// Self returns the ID of this node.
-func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }
+// discard aborts a link that is in no slot, and releases its state in the engine.
+func (m *Mesh) discard(l *link.Link) {
+	l.Abort()
+	m.engine.Forget(l)
+}

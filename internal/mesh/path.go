@@ -1,8 +1,8 @@
 package mesh
 
 import (
-	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -17,18 +17,18 @@ import (
 // A Path is a transport by which this node reaches others.
 type Path struct {
 	Transport transport.Transport
-	// Name is what PathInfo calls it; the default is the transport's.
+	// Name is the name of the path in a PathInfo; the default is the transport's.
 	Name string
 	// Encrypted says that everything on this path is encrypted and authenticated.
 	Encrypted bool
-	// Bulk says that this path carries the data and bulk lanes of links whose
-	// control lane is on another path between hosts, unless that is Alone.
+	// Bulk says that this path carries the data and bulk lanes of links whose control lane
+	// is on another path between hosts, unless that path is Alone.
 	Bulk  bool
 	Alone bool
-	// Whole says that a path with Bulk also carries whole links, with nodes that
-	// have none of the paths beside which it could be.
+	// Whole says that a path with Bulk also carries whole links, with nodes that have
+	// none of the paths that Bulk goes with.
 	Whole bool
-	// Pipes is how many pipes the bulk lane has on a path with Bulk; 0 means 1.
+	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
 }
 
@@ -39,36 +39,52 @@ func (p *Path) name() string {
 	return p.Transport.Name()
 }
 
-// local reports whether the path reaches nodes of this host alone.
-func (p *Path) local() bool { return p.can().Locality != transport.AnyHost }
+func (p *Path) capabilities() transport.Capabilities { return transport.CapabilitiesOf(p.Transport) }
 
-// isMain reports whether the path carries the control lanes of links beside which
-// a path with Bulk can be.
-func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.local() }
+// isLocal reports whether the path reaches nodes of this host alone.
+func (p *Path) isLocal() bool { return p.capabilities().Locality != transport.AnyHost }
+
+// isMain reports whether links whose control lane is on this path can have a second
+// connection on a path with Bulk.
+func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.isLocal() }
+
+// isOf reports whether a node listens on the transport of the path.
+func (p *Path) isOf(n membership.Node) bool {
+	_, has := n.Endpoint(p.Transport.Name())
+	return has
+}
 
 // carries reports whether a path carries whole links with a node. Both nodes come to
 // the same result, since each knows the endpoints of the other.
 func (m *Mesh) carries(p *Path, n membership.Node) bool {
-	if _, has := n.Endpoint(p.Transport.Name()); !has || p.Bulk && !p.Whole {
-		return false
+	if !p.Bulk || !p.isOf(n) {
+		return p.isOf(n)
 	}
-	return !p.Bulk || !slices.ContainsFunc(m.cfg.Paths, func(q Path) bool {
-		_, has := n.Endpoint(q.Transport.Name())
-		return has && q.isMain()
-	})
+	return p.Whole && !slices.ContainsFunc(m.cfg.Paths, func(q Path) bool { return q.isMain() && q.isOf(n) })
 }
 
-// addrs are the addresses at which the transport of a path listens on a node.
+// bulkBeside returns the path of the data and bulk lanes of a link with a node whose control
+// lane is on main, or nil if main carries all lanes.
+func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
+	for i := range m.cfg.Paths {
+		if p := &m.cfg.Paths[i]; p.Bulk && p.isOf(n) && main.isMain() {
+			return p
+		}
+	}
+	return nil
+}
+
+// addrs returns the addresses at which the transport of a path listens on a node.
 func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	e, _ := n.Endpoint(p.Transport.Name())
 	switch {
-	case e.Addr == "" && p.local():
+	case e.Addr == "" && p.isLocal():
 		return []string{n.ID.String()}
 	case e.Addr == "":
 		return reachable
 	}
 	host, port, err := net.SplitHostPort(e.Addr)
-	if ip, bad := netip.ParseAddr(host); err != nil || p.local() || host != "" && (bad != nil || !ip.IsUnspecified()) {
+	if ip, bad := netip.ParseAddr(host); err != nil || p.isLocal() || host != "" && (bad != nil || !ip.IsUnspecified()) {
 		return []string{e.Addr}
 	}
 	for _, a := range reachable {
@@ -79,41 +95,20 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	return list
 }
 
-func (p *Path) can() transport.Capabilities { return transport.CapabilitiesOf(p.Transport) }
-
-// checkPaths refuses paths of which none carries whole links, or several have Bulk.
+// checkPaths checks that there is a path for whole links, and at most one with Bulk.
 func checkPaths(paths []Path) error {
-	whole, bulk := 0, 0
-	for i := range paths {
-		if paths[i].Bulk {
-			bulk++
-		} else {
-			whole++
-		}
-	}
-	if whole == 0 || bulk > 1 {
-		return fmt.Errorf("mesh: %d paths for whole links and %d for bulk: at least one and at most one are needed", whole, bulk)
+	whole := slices.DeleteFunc(slices.Clone(paths), func(p Path) bool { return p.Bulk })
+	if bulk := len(paths) - len(whole); len(whole) == 0 || bulk > 1 {
+		return fmt.Errorf("mesh: %d paths without Bulk and %d with it: need at least one without and at most one with", len(whole), bulk)
 	}
 	return nil
 }
 
-// bulkBeside is the path that carries the payloads of a link with a node whose
-// control lane is on another path, or nil if that carries all.
-func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
-	for i := range m.cfg.Paths {
-		p := &m.cfg.Paths[i]
-		if _, has := n.Endpoint(p.Transport.Name()); p.Bulk && has && main.isMain() {
-			return p
-		}
-	}
-	return nil
-}
-
-// A PathInfo says how a node is reached, and why not otherwise.
+// A PathInfo describes the connections to a node.
 type PathInfo struct {
 	Rank int
 	Node membership.NodeID
-	// Addr is where its packets come from.
+	// Addr is the source address of the node's packets.
 	Addr string
 	// Link and Bulk are the names of the paths of the link, and of its bulk
 	// lane. Class is that of the path which carries payloads, and Locality that of
@@ -123,32 +118,54 @@ type PathInfo struct {
 	Locality   transport.Locality
 	// Encrypted says that both are encrypted and authenticated.
 	Encrypted bool
-	// Why is a reason for people.
+	// Why is the reason for the choice, for people.
 	Why string
 }
 
-// Paths says how the other nodes of a view are reached, in the order of their
-// ranks there.
+// Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for rank, n := range v.Nodes {
-		if i, ok := m.slotOf(n.ID); ok && i != m.self && m.peers[i].route != nil {
-			infos = append(infos, m.peers[i].route.info(rank, n.ID))
-		}
+	for rank, p := range m.linked(v) {
+		infos = append(infos, p.route.info(rank, p.node.ID))
 	}
 	return infos
 }
 
-// Links are those to the nodes of a view, in the order of their ranks there. The
-// error names one to whom there is none.
+// Traffic returns the byte counts of the links to the other nodes of a view, in the order of
+// their ranks.
+func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
+	for rank, p := range m.linked(v) {
+		t := p.link.Traffic()
+		list = append(list, trace.Link{
+			Rank: rank, Transport: p.route.info(rank, p.node.ID).Bulk, Sent: t.Sent, Received: t.Received,
+		})
+	}
+	return list
+}
+
+// linked yields the other nodes of a view that this node has links to, with their ranks in the
+// view. It holds m.mu meanwhile.
+func (m *Mesh) linked(v membership.View) iter.Seq2[int, *peer] {
+	return func(yield func(int, *peer) bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for rank, n := range v.Nodes {
+			slot, ok := m.slotOfLocked(n.ID)
+			if ok && m.peers[slot].route != nil && !yield(rank, &m.peers[slot]) {
+				return
+			}
+		}
+	}
+}
+
+// Links returns the links to the nodes of a view, in the order of their ranks. The
+// error names one without a link.
 func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links := make([]*link.Link, v.Size())
 	for rank, n := range v.Nodes {
-		if i, ok := m.slotOf(n.ID); ok {
-			links[rank] = m.peers[i].link
+		if slot, ok := m.slotOfLocked(n.ID); ok {
+			links[rank] = m.peers[slot].link
 		}
 		if links[rank] == nil {
 			return nil, &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: errUnlinked}
@@ -157,27 +174,8 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	return links, nil
 }
 
-// Traffic returns the byte counts of the links to the other nodes of a view, in the
-// order of their ranks there.
-func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for rank, n := range v.Nodes {
-		i, ok := m.slotOf(n.ID)
-		if !ok || i == m.self || m.peers[i].link == nil || m.peers[i].route == nil {
-			continue
-		}
-		t := m.peers[i].link.Traffic()
-		list = append(list, trace.Link{
-			Rank: rank, Transport: m.peers[i].route.info(rank, n.ID).Bulk, Sent: t.Sent, Received: t.Received,
-		})
-	}
-	return list
-}
-
-// Common is what the ways to all other nodes have in common: their name, or
-// "mixed", and whether all of them are encrypted. Without others all is in
-// this process.
+// Common returns the name that all paths have in common, or "mixed", and whether all of them
+// are encrypted. Without paths everything is in this process: "mem".
 func Common(paths []PathInfo) (name string, encrypted bool) {
 	name, encrypted = "mem", len(paths) > 0
 	for k, i := range paths {
@@ -200,21 +198,21 @@ func SameProcess(paths []PathInfo) bool {
 
 // A route is the connections to a node.
 type route struct {
-	peer  membership.NodeID // that has called this node; zero if this node has called
-	path  *Path
-	conn  transport.Conn
-	bulk  *Path          // nil if the bulk lane has no connection of its own
-	apart transport.Conn // that connection, where this node has made it
-	why   string
+	peer   membership.NodeID // that has dialed this node; zero if this node has dialed
+	path   *Path
+	conn   transport.Conn
+	bulk   *Path          // nil if the bulk lane has no connection of its own
+	second transport.Conn // that connection, if this node has dialed
+	why    string
 }
 
 func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
 		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Link: r.path.name(), Bulk: r.path.name(),
-		Class: r.path.can().Class, Locality: r.path.can().Locality, Encrypted: r.path.Encrypted, Why: r.why,
+		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Why: r.why,
 	}
 	if r.bulk != nil {
-		i.Bulk, i.Class = r.bulk.name(), r.bulk.can().Class
+		i.Bulk, i.Class = r.bulk.name(), r.bulk.capabilities().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
 	}
 	return i
@@ -222,21 +220,7 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 
 func (r *route) close() {
 	r.conn.Close()
-	if r.apart != nil {
-		r.apart.Close()
+	if r.second != nil {
+		r.second.Close()
 	}
-}
-
-// whyNot says why a path to a node, which may be on this host, was not taken.
-func (p *Path) whyNot(err error, sameHost bool) string {
-	switch {
-	case !errors.Is(err, transport.ErrNotLocal):
-		if why := err.Error(); strings.HasPrefix(why, p.name()+": ") {
-			return why
-		}
-		return fmt.Sprintf("%s: %v", p.name(), err)
-	case sameHost:
-		return "no " + p.name() + " there"
-	}
-	return "not on this host"
 }

@@ -255,7 +255,7 @@ func TestBulkLost(t *testing.T) {
 		w.link()
 		old := [2]any{w.linkOf(0, 2), w.linkOf(2, 0)}
 		w.meshes[2].mu.Lock()
-		apart := w.meshes[2].peers[0].route.apart
+		apart := w.meshes[2].peers[0].route.second
 		w.meshes[2].mu.Unlock()
 		apart.Close()
 		time.Sleep(time.Second)
@@ -301,7 +301,7 @@ func TestPeerThatBeginsNoLink(t *testing.T) {
 		}
 		began := time.Now()
 		<-idle[1].Done()
-		if d := time.Since(began); d > settleTimeout+delay {
+		if d := time.Since(began); d > unusedTimeout+delay {
 			t.Errorf("a connection of which no link was made stays for %v", d)
 		}
 		for rank := range w.meshes {

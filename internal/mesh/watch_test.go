@@ -110,7 +110,7 @@ func TestStoppedNodeAccusesNobody(t *testing.T) {
 		v := m.newWatcher(now)
 		look := func(after time.Duration) {
 			now = now.Add(after)
-			m.checkAll(v, now)
+			v.check(m.watchedLinks(), now)
 			time.Sleep(time.Millisecond) // for the end of a link to be told
 		}
 		for range 3 {
@@ -141,7 +141,7 @@ func TestLateTicks(t *testing.T) {
 		v.interval = timeout / 1000
 		for range 12 {
 			now = now.Add(timeout / 10)
-			m.checkAll(v, now)
+			v.check(m.watchedLinks(), now)
 			time.Sleep(time.Millisecond)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{1}) {

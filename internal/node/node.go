@@ -211,7 +211,7 @@ func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
 		n.Mesh = m // It is known whom to close.
-		for _, id := range m.Beside() {
+		for _, id := range m.JoiningPeers() {
 			n.Session.Link(id, true)
 		}
 		// What is said of links after that is of these, and not of those before.

@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// pendingTestConns makes connections.
-func pendingTestConns(t *testing.T, n int) (conns []transport.Conn) {
+// testConns makes connections.
+func testConns(t *testing.T, n int) (conns []transport.Conn) {
 	t.Helper()
 	for range n {
 		out, in, err := mem.Loop(t.Context())
@@ -27,9 +28,9 @@ func pendingTestConns(t *testing.T, n int) (conns []transport.Conn) {
 
 func isOpen(c transport.Conn) bool { return c.Err() == nil }
 
-func TestPendingConns(t *testing.T) {
+func TestConnSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c := newPendingConns(), pendingTestConns(t, 5)
+		b, c := newConnSet[membership.NodeID](), testConns(t, 5)
 		b.put(idOf(1), c[0])
 		b.put(idOf(2), c[1])
 		if got, err := b.take(t.Context(), idOf(2)); got != c[1] || err != nil {
@@ -43,7 +44,7 @@ func TestPendingConns(t *testing.T) {
 			t.Errorf("the connection of rank 1: %v", err)
 		}
 		b.put(idOf(3), c[3])
-		time.Sleep(pendingTimeout + time.Second)
+		time.Sleep(unusedTimeout + time.Second)
 		if isOpen(c[3]) || !isOpen(c[1]) || !isOpen(c[2]) {
 			t.Error("a connection that nobody has asked for is kept, or one that was taken is not")
 		}
@@ -55,9 +56,9 @@ func TestPendingConns(t *testing.T) {
 	})
 }
 
-func TestPendingTake(t *testing.T) {
+func TestConnSetTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c := newPendingConns(), pendingTestConns(t, 4)
+		b, c := newConnSet[membership.NodeID](), testConns(t, 4)
 		time.AfterFunc(time.Second, func() { b.put(idOf(2), c[0]) })
 		time.AfterFunc(2*time.Second, func() { b.put(idOf(1), c[1]) })
 		if got, err := b.take(t.Context(), idOf(1)); got != c[1] || err != nil {

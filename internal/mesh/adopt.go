@@ -1,0 +1,76 @@
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
+)
+
+var (
+	errRemoved  = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
+	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
+)
+
+// settleDefault is used if neither Config.SettleTimeout nor HeartbeatTimeout is set.
+const settleDefault = 5 * time.Second
+
+// adoptTimeout is how long Adopt waits for the links to new nodes. The nodes that watch
+// a new node have confirmed their links before it was admitted, so that few others wait.
+// On a lossy network, the last packet of a handshake may need several attempts.
+func (m *Mesh) adoptTimeout() time.Duration {
+	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
+}
+
+// Adopt continues with the nodes of a later view, in one pass: it waits for the links to new
+// nodes, decides about every peer under the lock, and carries all decisions out together. It
+// clears doubts about the nodes of the view. New nodes that are not linked to this node within
+// SettleTimeout are lost. The links to nodes that are neither in the view nor expected end. If
+// ctx ends while Adopt waits for links, it returns the cause of ctx and the old view stays.
+func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
+	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
+	defer cancel()
+	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
+		_, in := v.Rank(p.node.ID)
+		return in && p.expected && p.link == nil
+	}, nil)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	m.mu.Lock()
+	pass := m.adoptLocked(v)
+	m.mu.Unlock()
+	m.carryOut(pass)
+	return nil
+}
+
+// adoptLocked makes v the view and decides about every peer.
+func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
+	m.view = v
+	for rank, n := range v.Nodes {
+		slot, ok := m.slotOfLocked(n.ID)
+		if !ok {
+			slot = m.addPeerLocked(n, rank)
+		}
+		m.peers[slot].rank, m.peers[slot].expected = rank, false
+	}
+	for slot, p := range m.peers {
+		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}
+		_, stays := v.Rank(p.node.ID)
+		switch {
+		case p.node.ID == (membership.NodeID{}), p.expected:
+			continue
+		case !stays:
+			e.kind, e.err = membership.AdoptedOut, errRemoved
+		case p.link == nil:
+			e.kind, e.err = membership.AdoptedUnlinked, errUnlinked
+		}
+		pass = m.decideLocked(pass, e)
+	}
+	return pass
+}

@@ -1,0 +1,213 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
+)
+
+const (
+	// dialsMax is the number of links that a node dials at the same time. More would not
+	// be faster: when many nodes start on few processors, handshakes that take turns
+	// end before concurrent ones time out.
+	dialsMax = 4
+	// joiningTimeout bounds the time for links to other joining nodes.
+	joiningTimeout = 2 * time.Second
+)
+
+// form makes all links: to this node, to the slots before it, and from those behind it.
+func (m *Mesh) form(ctx context.Context) error {
+	if err := m.linkSelf(ctx); err != nil {
+		return err
+	}
+	for i := range m.cfg.Paths {
+		m.wg.Go(func() { m.accept(&m.cfg.Paths[i]) })
+	}
+	dialing, waiting, cancel := splitDeadline(ctx)
+	errs := make(chan error, m.self)
+	dials := m.dialAll(dialing, m.isRequired, func(_ int, err error) { errs <- err })
+	defer func() { cancel(); dials.Wait() }()
+	if err := m.awaitLinks(waiting, m.isMissing, errs); err != nil {
+		if _, ok := errors.AsType[*UnreachableError](err); !ok {
+			err = m.missingLink(err)
+		}
+		return err
+	}
+	m.dialJoining(dialing)
+	return nil
+}
+
+// splitDeadline divides the time until ctx ends: half is for dialing, and a quarter more
+// for waiting to be dialed, since a waiting node knows less about the fault. The rest is left
+// to tell the others.
+func splitDeadline(ctx context.Context) (dialing, waiting context.Context, cancel context.CancelFunc) {
+	end, limited := ctx.Deadline()
+	if !limited {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, ctx, cancel
+	}
+	left := time.Until(end)
+	waiting, cancelWaiting := within(ctx, left*3/4)
+	dialing, cancelDialing := within(waiting, left/2)
+	return dialing, waiting, func() { cancelDialing(); cancelWaiting() }
+}
+
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d.Round(time.Millisecond)))
+}
+
+// awaitLinks waits until missing selects no peer. It returns the first error of failed, or
+// the cause of the end of ctx.
+func (m *Mesh) awaitLinks(ctx context.Context, missing func(slot int, p *peer) bool, failed <-chan error) error {
+	for {
+		m.mu.Lock()
+		changed, slot := m.changed, m.findLocked(missing)
+		m.mu.Unlock()
+		if slot < 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// findLocked returns the first slot that is selected, or -1.
+func (m *Mesh) findLocked(selects func(slot int, p *peer) bool) int {
+	for slot := range m.peers {
+		if selects(slot, &m.peers[slot]) {
+			return slot
+		}
+	}
+	return -1
+}
+
+// linkSelf links this node to itself. The connection has two ends, each with a link.
+func (m *Mesh) linkSelf(ctx context.Context) error {
+	out, in, err := m.cfg.Loop(ctx)
+	if err != nil {
+		return fmt.Errorf("mesh: link to itself: %w", err)
+	}
+	for _, c := range []transport.Conn{in, out} {
+		l, err := m.newLink(ctx, &route{conn: c}, m.self, link.Config{})
+		if err != nil {
+			out.Close()
+			return err
+		}
+		m.mu.Lock()
+		m.loop, m.peers[m.self].link = m.peers[m.self].link, l
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// dialAll links this node to the slots before it that include selects, dialsMax at a time,
+// the nearest first. failed is called for each slot that cannot be linked.
+func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed func(slot int, err error)) *sync.WaitGroup {
+	dials, tokens := new(sync.WaitGroup), make(chan struct{}, dialsMax)
+	for slot := m.self - 1; slot >= 0; slot-- {
+		if !include(slot) {
+			continue
+		}
+		dials.Go(func() {
+			tokens <- struct{}{}
+			defer func() { <-tokens }()
+			if err := m.dial(ctx, slot); err != nil {
+				failed(slot, err)
+			}
+		})
+	}
+	return dials
+}
+
+// dialJoining links this node to the other joining nodes before it. If one cannot be reached,
+// the seed does not admit it together with this node, but Form succeeds.
+func (m *Mesh) dialJoining(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
+	defer cancel()
+	m.dialAll(ctx, func(slot int) bool { return !m.isRequired(slot) }, func(slot int, err error) {
+		m.log.Debug("no link to another joining node", m.note(slot), "err", err)
+	}).Wait()
+}
+
+// isRequired reports whether Form fails without a link to a slot of the first view.
+func (m *Mesh) isRequired(slot int) bool {
+	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
+}
+
+// isMissing reports whether Form waits for the link to a peer.
+func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isRequired(slot) }
+
+// Formed is called when all nodes have made their links. Before, a lost link is made again,
+// because its other end may never have seen it up. Afterwards the end of a link is the
+// failure of a node.
+func (m *Mesh) Formed() error {
+	m.mu.Lock()
+	m.formed = m.findLocked(m.isMissing) < 0
+	var joining []int
+	for slot := range m.cfg.View.Size() {
+		if m.formed && slot != m.self && !m.isRequired(slot) {
+			m.peers[slot].expected = true
+			joining = append(joining, slot)
+		}
+	}
+	formed := m.formed
+	m.mu.Unlock()
+	if !formed {
+		return m.missingLink(transport.ErrPeerGone)
+	}
+	for _, slot := range joining {
+		m.reportLink(slot)
+	}
+	m.wg.Go(m.watch)
+	return nil
+}
+
+// missingLink returns an error that names the first required node without a link.
+func (m *Mesh) missingLink(cause error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slot := m.findLocked(m.isMissing)
+	if slot < 0 {
+		return cause
+	}
+	if slot > m.self {
+		cause = fmt.Errorf("it has not connected to this node: %w", cause)
+	}
+	return m.peers[slot].unreachable(m.outOfFiles(cause))
+}
+
+// outOfFiles adds to the reason of a missing link that this process has run out of file
+// descriptors: the silence of the other node may be a consequence.
+func (m *Mesh) outOfFiles(why error) error {
+	for _, p := range m.cfg.Paths {
+		if user := p.capabilities().FileUser; user != nil {
+			if err := user.OutOfFiles(); err != nil {
+				return fmt.Errorf("%w (%w)", why, err)
+			}
+		}
+	}
+	return why
+}
+
+// JoiningPeers returns the other joining nodes of the first view that this node has links to.
+func (m *Mesh) JoiningPeers() (ids []membership.NodeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot, p := range m.peers[:m.cfg.View.Size()] {
+		if p.link != nil && slot != m.self && !m.isRequired(slot) {
+			ids = append(ids, p.node.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,173 @@
+package mesh
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+// A peer is the content of a slot. Mesh.mu guards it.
+type peer struct {
+	node     membership.Node
+	rank     int        // the latest; -1 before the first view with the node
+	link     *link.Link // nil if it is not up
+	route    *route     // of link
+	expected bool       // the node is in no view yet
+	state    membership.PeerState
+	report   error // the first report of another node since the peer was linked
+
+	// processEnded reports whether the process of the peer has ended. It is nil until link
+	// has ended.
+	processEnded func() bool
+}
+
+func newPeer(n membership.Node, rank int) peer {
+	return peer{node: n, rank: rank, state: membership.PeerLinked}
+}
+
+// unreachable returns the error for a peer without a link.
+func (p *peer) unreachable(err error) *UnreachableError {
+	return &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: err}
+}
+
+// noteEndLocked notes how to find out whether the process of a peer has ended.
+func (p *peer) noteEndLocked(l *link.Link) {
+	if s := l.MemorySharer(); s != nil && p.processEnded == nil {
+		p.processEnded = s.PeerEnded()
+	}
+}
+
+// hasLeft is peer.processEnded after a goodbye.
+func hasLeft() bool { return true }
+
+// addPeerLocked gives a node a slot.
+func (m *Mesh) addPeerLocked(n membership.Node, rank int) (slot int) {
+	if len(m.free) == 0 {
+		m.peers = append(m.peers, newPeer(n, rank))
+		return len(m.peers) - 1
+	}
+	slot, m.free = m.free[0], m.free[1:]
+	m.peers[slot] = newPeer(n, rank)
+	return slot
+}
+
+// slotOfLocked returns the slot of a node.
+func (m *Mesh) slotOfLocked(id membership.NodeID) (slot int, ok bool) {
+	if id == (membership.NodeID{}) {
+		return 0, false // the ID in free slots
+	}
+	slot = slices.IndexFunc(m.peers, func(p peer) bool { return p.node.ID == id })
+	return max(slot, 0), slot >= 0
+}
+
+// peer returns a copy of the content of a slot.
+func (m *Mesh) peer(slot int) peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peers[slot]
+}
+
+func (m *Mesh) node(slot int) membership.Node { return m.peer(slot).node }
+
+// Expect accepts connections from nodes that are not in the view but may be in the next
+// one. It is no failure if they do not connect or connect again, even if they have been
+// linked to this node before.
+func (m *Mesh) Expect(nodes []membership.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range nodes {
+		if _, in := m.view.Rank(n.ID); in {
+			continue
+		}
+		slot, known := m.slotOfLocked(n.ID)
+		if !known {
+			slot = m.addPeerLocked(n, -1)
+		}
+		p := &m.peers[slot]
+		p.expected, p.report = true, nil
+		p.state, _ = p.state.Next(membership.Expected)
+	}
+}
+
+// Forget undoes Expect for a node that does not join. Its link ends and its slot is reused, so
+// that nodes that never join take no memory. A node that has been in a view keeps its slot.
+func (m *Mesh) Forget(id membership.NodeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slot, known := m.slotOfLocked(id)
+	if !known || !m.peers[slot].expected || m.peers[slot].rank >= 0 {
+		return
+	}
+	l := m.peers[slot].link
+	m.peers[slot] = peer{} // From now on the end of l is no event of any node.
+	switch {
+	case l == nil:
+		m.free = append(m.free, slot)
+	case !m.closing:
+		m.wg.Go(func() {
+			m.discard(l)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.free = append(m.free, slot) // No frame has the number of the slot any more.
+		})
+	}
+}
+
+// dropLinkLocked takes the link of a peer that is not in the world any more out of its slot,
+// and ends it.
+func (m *Mesh) dropLinkLocked(slot int) {
+	p := &m.peers[slot]
+	l := p.link
+	if l == nil {
+		return
+	}
+	p.link, p.route = nil, nil
+	p.noteEndLocked(l)
+	if !m.closing {
+		m.wg.Go(func() { m.discard(l) })
+	}
+}
+
+// reportLink tells the session with the seed whether the link to an expected node is up.
+func (m *Mesh) reportLink(slot int) {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	if p := m.peer(slot); p.expected && m.cfg.Linked != nil {
+		m.cfg.Linked(p.node.ID, p.link != nil)
+	}
+}
+
+// Gone returns the slots of the nodes that no longer use memory that they have shared with
+// this node: their processes have ended, or had finished everything before they left. The loss
+// of a link alone does not show that: the process may have been stopped.
+func (m *Mesh) Gone() (slots []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.processEnded != nil && p.processEnded() {
+			p.processEnded = hasLeft // It need not be asked again.
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// note describes the node of a slot in a log line.
+func (m *Mesh) note(slot int) slog.Attr {
+	p := m.peer(slot)
+	return describe(p.rank, p.node)
+}
+
+func describe(rank int, n membership.Node) slog.Attr {
+	return slog.Group("node", "rank", rank, "id", n.ID.String(), "addr", list(n.Addrs))
+}
+
+func list(addrs []string) string {
+	if len(addrs) == 0 {
+		return "no address"
+	}
+	return strings.Join(addrs, ", ")
+}
