@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
@@ -32,7 +33,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	}
 	var list []Algorithm
 	for _, w := range c.selector.Ways(kind, bytes, c.canonical(kind)) {
-		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Shared, time.Duration(w.Seconds * float64(time.Second))})
+		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Executor == exec.Shared, time.Duration(w.Seconds * float64(time.Second))})
 	}
 	return list, nil
 }

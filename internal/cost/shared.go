@@ -70,7 +70,7 @@ func (t *SharedTuner) Choose(n Need) Choice { return t.tuner.Choose(n) }
 
 func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bool) {
 	f := t.figuresOf(i, a, n)
-	c = Choice{Index: i, Algorithm: a, Channels: 1, Shared: true}
+	c = Choice{Index: i, Algorithm: a, Channels: 1}
 	// How long the longest of uneven blocks is does not count: what cannot be
 	// cut may not fit.
 	if f.cuttable || t.fits(f, n) && !n.Uneven {

@@ -85,8 +85,6 @@ type Choice struct {
 	Index     int
 	Algorithm plan.Algorithm
 	Channels  int
-	// Shared says that the plan is for memory that all ranks share.
-	Shared bool
 	// Seconds is the time that the model predicts.
 	Seconds float64
 }

@@ -281,8 +281,8 @@ func needs(size int) (list []cost.Need) {
 func choicesOf(p *party) (list []string) {
 	for _, need := range needs(p.Comm.Size()) {
 		c := p.Selector.Tuner().Choose(need)
-		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in memory %v, in %v seconds",
-			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Shared, c.Seconds))
+		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in %v seconds",
+			need.Collective, need.Bytes, c.Algorithm.Name, c.Channels, c.Seconds))
 	}
 	return list
 }

@@ -2,21 +2,20 @@ package selector
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/plan"
 )
-
-// sharedPlan marks the number of a plan that runs on a board in a fingerprint.
-const sharedPlan = 0x80
 
 // A Pin fixes how a collective is carried out.
 type Pin struct {
 	Index    int // among plan.AlgorithmsOn
-	Channels int // over links; 0 prefers a board, and leaves their number to the model
+	Channels int // over links; 0 leaves the executor and their number to the model
 }
 
 // ParsePins reads pins as ParsePin does, at most one for each collective.
@@ -28,19 +27,19 @@ func ParsePins(list []string) (map[plan.Collective]Pin, error) {
 			return nil, err
 		}
 		if _, twice := pins[c]; twice {
-			return nil, fmt.Errorf("two algorithms for %v", c)
+			return nil, fmt.Errorf("two algorithms for %v: want at most one", c)
 		}
 		pins[c] = p
 	}
 	return pins, nil
 }
 
-// Collective is the collective of a name.
+// Collective returns the collective with a name.
 func Collective(name string) (plan.Collective, error) {
 	all := plan.Collectives()
 	i := slices.IndexFunc(all, func(c plan.Collective) bool { return c.String() == name })
 	if i < 0 {
-		return 0, fmt.Errorf("there is no collective %q; there are %s", name, join(all, plan.Collective.String))
+		return 0, fmt.Errorf("unknown collective %q: want one of %s", name, join(all, plan.Collective.String))
 	}
 	return all[i], nil
 }
@@ -50,7 +49,7 @@ func Collective(name string) (plan.Collective, error) {
 func ParsePin(s string) (plan.Collective, Pin, error) {
 	name, how, ok := strings.Cut(s, "=")
 	if !ok {
-		return 0, Pin{}, fmt.Errorf("%q is not of the form collective=algorithm", s)
+		return 0, Pin{}, fmt.Errorf("%q: want collective=algorithm", s)
 	}
 	k, err := Collective(name)
 	if err != nil {
@@ -61,7 +60,7 @@ func ParsePin(s string) (plan.Collective, Pin, error) {
 	var p Pin
 	p.Index = slices.IndexFunc(list, func(a plan.Algorithm) bool { return a.Name == algorithm })
 	if p.Index < 0 {
-		return 0, Pin{}, fmt.Errorf("there is no algorithm %q for %s; there are %s", algorithm, name,
+		return 0, Pin{}, fmt.Errorf("unknown algorithm %q for %s: want one of %s", algorithm, name,
 			join(list, func(a plan.Algorithm) string { return a.Name }))
 	}
 	if several {
@@ -70,7 +69,7 @@ func ParsePin(s string) (plan.Collective, Pin, error) {
 			return 0, Pin{}, fmt.Errorf("%q channels: want a number from 1 to %d", channels, cost.ChannelsMax)
 		}
 		if list[p.Index].Shared {
-			return 0, Pin{}, fmt.Errorf("%s is for shared memory, where there are no channels", algorithm)
+			return 0, Pin{}, fmt.Errorf("%q: algorithm %s runs in shared memory, without channels", s, algorithm)
 		}
 		p.Channels = n
 	}
@@ -85,17 +84,20 @@ func join[T any](list []T, name func(T) string) string {
 	return strings.Join(names, ", ")
 }
 
-// PlanName describes the choice that a fingerprint contains.
-func PlanName(k plan.Collective, index, channels int) string {
+// PlanName describes the choice with a number in a fingerprint.
+func PlanName(k plan.Collective, number, channels int) string {
 	list := plan.AlgorithmsOn(k, plan.Hosts{})
-	switch at := index &^ sharedPlan; {
-	case at >= len(list):
-		return fmt.Sprintf("algorithm %d", index)
-	case index&sharedPlan != 0:
-		return list[at].Name + " in shared memory"
+	index, executor := number&^executorBits, exec.ID(bits.Reverse8(uint8(number&executorBits)))
+	switch {
+	case index >= len(list):
+		return fmt.Sprintf("algorithm %d", number)
+	case executor == exec.Shared:
+		return list[index].Name + " in shared memory"
+	case executor != exec.Links:
+		return fmt.Sprintf("%s by executor %d", list[index].Name, executor)
 	case channels == 1:
-		return list[at].Name
+		return list[index].Name
 	default:
-		return list[at].Name + " on several channels"
+		return list[index].Name + " on several channels"
 	}
 }

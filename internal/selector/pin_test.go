@@ -11,85 +11,87 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// index is the number of an algorithm in fingerprints.
+// index returns the number of an algorithm in fingerprints.
 func index(t *testing.T, k plan.Collective, name string) int {
 	t.Helper()
 	i := slices.IndexFunc(plan.Algorithms(k), func(a plan.Algorithm) bool { return a.Name == name })
 	if i < 0 {
-		t.Fatalf("there is no algorithm %s for %v", name, k)
+		t.Fatalf("unknown algorithm %s for %v", name, k)
 	}
 	return i
 }
 
-// pin fixes how a Selector carries collectives out.
-func pin(t *testing.T, b *Selector, list ...string) {
+// sharedBit marks the executor in shared memory in the number of a plan.
+const sharedBit = 0x80
+
+// pin sets the pins of a Selector.
+func pin(t *testing.T, s *Selector, list ...string) {
 	t.Helper()
 	pins, err := ParsePins(list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Pin(pins)
+	s.Pin(pins)
 }
 
-// TestPinsOverLinks: a pin takes the number of channels that it has, or else
-// what the model says is best, and does not count where the algorithm is not
-// for such a call.
+// TestPinsOverLinks: a pin fixes the number of channels, or leaves it to the model. It does not
+// apply where its algorithm does not support the call.
 func TestPinsOverLinks(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
-	b := newSelector(t, 4)
-	pin(t, b, "all_reduce=ring/4", "scatter=direct")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
+	s := newSelector(t, 4)
+	pin(t, s, "all_reduce=ring/4", "scatter=direct")
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
 	ordered.Ordered = true
-	if w := b.Recipe(new(ordered)); int(w.Call.Plan) == ring {
-		t.Error("operands that have an order are combined along a ring")
+	if w := s.Recipe(new(ordered)); int(w.Call.Plan) == ring {
+		t.Error("an ordered reduction runs along a ring")
 	}
-	pin(t, b, "all_reduce=circulant")
+	pin(t, s, "all_reduce=circulant")
 	circulant := index(t, plan.AllReduce, "circulant")
 	best, ok := cost.New(cost.Local()).Way(cost.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
-	if w := b.Recipe(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
+	if w := s.Recipe(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}
-	pin(t, b, "all_reduce=staged")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
-		t.Error("an algorithm for shared memory goes over links")
+	pin(t, s, "all_reduce=staged")
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
+		t.Error("an algorithm for shared memory runs over links")
 	}
-	pin(t, b)
-	if got, want := b.Recipe(new(sum(1000))).Call, newSelector(t, 4).Recipe(new(sum(1000))).Call; got != want {
+	pin(t, s)
+	if got, want := s.Recipe(new(sum(1000))).Call, newSelector(t, 4).Recipe(new(sum(1000))).Call; got != want {
 		t.Errorf("without pins: %+v, want %+v", got, want)
 	}
 }
 
-// TestPinsOnABoard: a pin without channels runs there if it can, one with
-// channels never does.
+// TestPinsOnABoard: a pin without channels runs on the board if it can, one with channels
+// runs over links.
 func TestPinsOnABoard(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
-	b := newSelector(t, 4)
-	b.UseBoard(newBoard(4))
-	pin(t, b, "all_reduce=ring")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan || w.Executor != exec.Shared {
+	s := newSelector(t, 4)
+	s.UseBoard(newBoard(4))
+	pin(t, s, "all_reduce=ring")
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit || w.Executor != exec.Shared {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
 	}
-	if w := b.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
-		t.Errorf("a ring for a vector that is too long for the board: plan %d", w.Call.Plan)
+	if w := s.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
+		t.Errorf("a ring of a vector that is too long for the board: plan %d", w.Call.Plan)
 	}
-	pin(t, b, "all_reduce=ring/1")
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
+	pin(t, s, "all_reduce=ring/1")
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
 		t.Errorf("a ring on one channel: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
-	pin(t, b, "gather=binomial")
+	pin(t, s, "gather=binomial")
 	binomial := index(t, plan.Gather, "binomial")
-	for count, want := range map[int]int{10: binomial | sharedPlan, 1 << 20: binomial} {
-		if w := b.Recipe(new(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true})); int(w.Call.Plan) != want {
-			t.Errorf("a tree whose messages cannot be cut, %d elements: plan %d, want %d", count, w.Call.Plan, want)
+	for count, want := range map[int]int{10: binomial | sharedBit, 1 << 20: binomial} {
+		if w := s.Recipe(new(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true})); int(w.Call.Plan) != want {
+			t.Errorf("a tree with messages that cannot be cut, %d elements: plan %d, want %d", count, w.Call.Plan, want)
 		}
 	}
 }
 
-// TestPinsOnHosts: an algorithm that knows hosts can be pinned everywhere, and is
-// taken where there are hosts.
+// TestPinsOnHosts: a hierarchical algorithm can be pinned everywhere, and applies where the
+// hosts are known.
 func TestPinsOnHosts(t *testing.T) {
 	pins, err := ParsePins([]string{"all_reduce=hosts-ring/2"})
 	if err != nil {
@@ -97,19 +99,19 @@ func TestPinsOnHosts(t *testing.T) {
 	}
 	h := plan.HostsOf([]string{"a", "b", "a", "b"})
 	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
-	b := newSelector(t, 4)
-	b.Pin(pins)
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) == ring {
-		t.Error("taken although no host is known")
+	s := newSelector(t, 4)
+	s.Pin(pins)
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) == ring {
+		t.Error("a hierarchical algorithm runs although no host is known")
 	}
-	b.UseHosts(h)
-	if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
+	s.UseHosts(h)
+	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
-	ordered.Ordered = true // The ranks of a host are no neighbours.
-	if w := b.Recipe(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
-		t.Errorf("operands that have an order are combined by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
+	ordered.Ordered = true // The ranks of a host are not consecutive.
+	if w := s.Recipe(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
+		t.Errorf("an ordered reduction runs by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
 	}
 	if got, want := PlanName(plan.AllReduce, ring, 2), "hosts-ring on several channels"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -119,10 +121,10 @@ func TestPinsOnHosts(t *testing.T) {
 func TestMalformedPins(t *testing.T) {
 	for bad, want := range map[string]string{
 		"ring":                  "collective=algorithm",
-		"sum=ring":              "there are barrier, broadcast",
-		"all_reduce=fast":       "there are recursive-doubling, flat",
+		"sum=ring":              "want one of barrier, broadcast",
+		"all_reduce=fast":       "want one of recursive-doubling, flat",
 		"all_reduce=ring/0":     "from 1 to 64",
-		"all_reduce=staged/2":   "staged is for shared memory",
+		"all_reduce=staged/2":   "staged runs in shared memory",
 		"scan=flat scan=flat":   "two algorithms for scan",
 		"broadcast=chain/a lot": "from 1 to 64",
 	} {
@@ -136,32 +138,32 @@ func TestMalformedPins(t *testing.T) {
 	}
 }
 
-// TestPinsChangeWhileOthersAsk: each gets Work of the old pins or of the new
-// ones, and when they have changed no Work of the old ones is left.
-func TestPinsChangeWhileOthersAsk(t *testing.T) {
-	b := newSelector(t, 4)
-	b.UseBoard(newBoard(4))
+// TestPinsChangeConcurrently: a recipe that is asked for during a change has the old pins or
+// the new ones, and later ones have the new pins.
+func TestPinsChangeConcurrently(t *testing.T) {
+	s := newSelector(t, 4)
+	s.UseBoard(newBoard(4))
 	ring, direct := index(t, plan.AllReduce, "ring"), index(t, plan.AllReduce, "direct")
-	pin(t, b, "all_reduce=ring")
+	pin(t, s, "all_reduce=ring")
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedPlan && int(w.Call.Plan) != direct {
+				if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit && int(w.Call.Plan) != direct {
 					t.Errorf("plan %d", w.Call.Plan)
 				}
 			}
 		})
 	}
 	for i := range 200 {
-		want := ring | sharedPlan
+		want := ring | sharedBit
 		if i%2 == 0 {
 			want = direct
-			pin(t, b, "all_reduce=direct/2")
+			pin(t, s, "all_reduce=direct/2")
 		} else {
-			pin(t, b, "all_reduce=ring")
+			pin(t, s, "all_reduce=ring")
 		}
-		if w := b.Recipe(new(sum(1000))); int(w.Call.Plan) != want {
+		if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != want {
 			t.Errorf("after the change: plan %d, want %d", w.Call.Plan, want)
 		}
 	}

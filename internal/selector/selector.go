@@ -19,24 +19,23 @@ import (
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine/exec"
-	"github.com/nexar-go/nexar/internal/engine/linkexec"
-	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Task is a collective whose parameters have been checked.
+// A Task is the parameters of a collective, after they have been checked. Calls with the same
+// Task share a recipe.
 type Task struct {
 	Kind    plan.Collective
 	Type    uint8 // kernel.Type, 0 if there is no data
 	Op      uint8 // kernel.Op or another number that ranks agree on; 0 if nothing is reduced
 	Root    int
-	Elem    int  // size of an element
+	Elem    int  // size of an element in bytes
 	Count   int  // elements of the vector, or of a block
 	Blocks  bool // chunks are blocks of Count elements
-	InPlace bool // data and input are one, the longer of the two
+	InPlace bool // data and input are one buffer, the longer of the two
 	Ordered bool // operands are combined in the order of the ranks
-	// Canonical asks for the same bits whatever the algorithm is.
+	// Canonical asks for the same bits from every algorithm.
 	Canonical bool
 	// Uneven, if not nil, has the lengths of blocks that differ, Total elements
 	// together.
@@ -47,9 +46,11 @@ type Task struct {
 	Digest uint32
 }
 
-// timedBytes is the size from which an operation in shared memory takes so long that a
-// look at the clock does not count.
-const timedBytes = 32 << 10
+// A Choice says how a collective is carried out.
+type Choice struct {
+	cost.Choice
+	Executor exec.ID
+}
 
 // A cached recipe belongs to the last Task of a collective: most calls are like the one
 // before.
@@ -60,10 +61,11 @@ type cached struct {
 }
 
 type programKey struct {
-	kind    plan.Collective
-	index   int
-	root    int
-	inPlace bool
+	executor exec.ID
+	kind     plan.Collective
+	index    int
+	root     int
+	inPlace  bool
 }
 
 // A Selector makes the recipes of a communicator, and caches them.
@@ -75,33 +77,30 @@ type Selector struct {
 	last [plan.CollectiveLimit]atomic.Pointer[cached] // by collective
 
 	mu       sync.Mutex // also of changes of how
-	programs map[programKey]*linkexec.Program
-	shared   map[programKey]*shmexec.Program
+	programs map[programKey]any
 }
 
 // New makes the Selector of a rank. The Tuner, which is the same on all ranks, chooses
-// for executors over links.
+// for the executor over links.
 func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
-	b := &Selector{
-		rank: rank, size: size, pool: pool,
-		programs: make(map[programKey]*linkexec.Program), shared: make(map[programKey]*shmexec.Program),
-	}
-	b.how.Store(&settings{tuner: t})
-	return b
+	s := &Selector{rank: rank, size: size, pool: pool, programs: make(map[programKey]any)}
+	s.how.Store(&settings{links: overLinks(rank, size, t)})
+	return s
 }
 
 // Recipe returns how a task is carried out. It must not be changed.
-func (b *Selector) Recipe(t *Task) *exec.Recipe {
-	how, p := b.how.Load(), b.last[t.Kind].Load()
+func (s *Selector) Recipe(t *Task) *exec.Recipe {
+	how, p := s.how.Load(), s.last[t.Kind].Load()
 	if p == nil || p.how != how || p.task != *t {
-		p = &cached{how, *t, b.prepare(how, *t)}
-		b.last[t.Kind].Store(p)
+		p = &cached{how, *t, s.prepare(how, *t)}
+		s.last[t.Kind].Store(p)
 	}
 	return &p.recipe
 }
 
-func (b *Selector) prepare(how *settings, t Task) exec.Recipe {
-	choice := b.choose(how, t)
+func (s *Selector) prepare(how *settings, t Task) exec.Recipe {
+	choice := s.choose(how, t)
+	x, program := how.executor(choice.Executor), s.program(how, t, choice)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
 		count = uint64(t.Total)
@@ -112,58 +111,46 @@ func (b *Selector) prepare(how *settings, t Task) exec.Recipe {
 	r := exec.Recipe{
 		Call: wire.Call{
 			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: count,
-			Plan: uint8(choice.Index),
+			Plan: planNumber(choice),
 		},
-		Channels: choice.Channels,
+		Executor: x.ID, Plan: program,
+		Channels: x.Channels(program, t.layout(), choice.Channels),
 		Layout:   t.layout(),
-		Pool:     b.pool,
-	}
-	if choice.Shared {
-		p := b.sharedProgram(t, choice)
-		r.Executor, r.Plan, r.Channels = exec.Shared, p, b.pieces(how, t, p)
-		r.Brief = b.need(t).Bytes < timedBytes
-		r.Call.Plan |= sharedPlan
-	} else {
-		r.Executor, r.Plan = exec.Links, b.program(t, choice)
+		Pool:     s.pool,
+		Brief:    s.need(t).Bytes < x.BriefBytes,
 	}
 	r.Call.Channels = uint16(r.Channels)
 	return r
 }
 
-// choose returns the choice of the settings, or links if the vector is too long for the
-// board.
-func (b *Selector) choose(how *settings, t Task) cost.Choice {
-	need := b.need(t)
+// choose returns the choice of the settings, or one over links if the preferred executor
+// cannot carry it out.
+func (s *Selector) choose(how *settings, t Task) Choice {
+	need := s.need(t)
 	c := how.choose(need)
-	if c.Shared && !b.fits(how, t, c) {
+	if !s.fits(how, t, c) {
 		return how.chooseLinks(need)
 	}
 	return c
 }
 
-// fits reports whether a fingerprint has room for the number of pieces in which
-// a task is carried out on the board.
-func (b *Selector) fits(how *settings, t Task, c cost.Choice) bool {
-	p := b.sharedProgram(t, c)
-	pieces := b.pieces(how, t, p)
-	return pieces <= math.MaxUint16
+// fits reports whether a fingerprint has room for the number of parts in which an executor
+// carries out a task.
+func (s *Selector) fits(how *settings, t Task, c Choice) bool {
+	x := how.executor(c.Executor)
+	return x.Channels(s.program(how, t, c), t.layout(), c.Channels) <= math.MaxUint16
 }
 
-// pieces returns the number of pieces of a vector on the board.
-func (b *Selector) pieces(how *settings, t Task, p *shmexec.Program) int {
-	return p.Pieces(t.layout(), how.board.PieceBytes())
-}
-
-func (b *Selector) need(t Task) cost.Need {
+func (s *Selector) need(t Task) cost.Need {
 	n := cost.Need{
-		Collective: t.Kind, Size: b.size, Bytes: t.Count * t.Elem,
+		Collective: t.Kind, Size: s.size, Bytes: t.Count * t.Elem,
 		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
 	}
 	switch {
 	case t.Uneven != nil:
 		n.Bytes = t.Total * t.Elem
 	case t.Blocks:
-		n.Bytes *= b.size
+		n.Bytes *= s.size
 	}
 	return n
 }
@@ -172,32 +159,15 @@ func (t Task) layout() exec.Layout {
 	return exec.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks, Uneven: t.Uneven}
 }
 
-// program returns the plan of this rank, compiled for links.
-func (b *Selector) program(t Task, choice cost.Choice) *linkexec.Program {
-	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root, inPlace: t.InPlace}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.programs[key]
+// program returns the plan of this rank, compiled for the executor of a choice.
+func (s *Selector) program(how *settings, t Task, c Choice) any {
+	key := programKey{executor: c.Executor, kind: t.Kind, index: c.Index, root: t.Root, inPlace: t.InPlace}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.programs[key]
 	if p == nil {
-		moves := choice.Algorithm.Plan(b.rank, b.size, t.Root)
-		if t.InPlace {
-			moves = plan.InPlace(moves)
-		}
-		p = linkexec.Compile(moves, b.size)
-		b.programs[key] = p
-	}
-	return p
-}
-
-// sharedProgram returns the plan of this rank, compiled for the board.
-func (b *Selector) sharedProgram(t Task, choice cost.Choice) *shmexec.Program {
-	key := programKey{kind: t.Kind, index: choice.Index, root: t.Root}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.shared[key]
-	if p == nil {
-		p = shmexec.Compile(choice.Algorithm.Plans(b.size, t.Root), b.rank)
-		b.shared[key] = p
+		p = how.executor(c.Executor).Compile(c.Algorithm, t.Root, t.InPlace)
+		s.programs[key] = p
 	}
 	return p
 }

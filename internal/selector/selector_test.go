@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"math"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -19,68 +20,68 @@ func newSelector(t *testing.T, size int) *Selector {
 	return New(0, size, pool, cost.New(cost.Local()))
 }
 
-// newBoard is a board of processes that nobody else uses.
+// newBoard returns the board of ranks in processes of their own.
 func newBoard(size int) *shmexec.Board { return boardOf(size, false) }
 
-func boardOf(size int, within bool) *shmexec.Board {
+func boardOf(size int, sameProcess bool) *shmexec.Board {
 	areas := make([][]byte, size)
 	for i := range areas {
 		areas[i] = make([]byte, shmexec.AreaSize(64<<10))
 	}
-	return shmexec.New(shmexec.Config{Areas: areas, SameProcess: within})
+	return shmexec.New(shmexec.Config{Areas: areas, SameProcess: sameProcess})
 }
 
 func sum(count int) Task {
 	return Task{Kind: plan.AllReduce, Type: 9, Op: 1, Elem: 4, Count: count}
 }
 
-// TestWorkFitsTheTask: the fingerprint says what is called and how, and what is
-// carried out on a board is cut so that it fits.
-func TestWorkFitsTheTask(t *testing.T) {
-	b := newSelector(t, 4)
-	w := b.Recipe(new(sum(1000)))
+// TestRecipeFitsTheTask: the fingerprint has the call and the choice, and a vector is cut into
+// pieces that fit the board.
+func TestRecipeFitsTheTask(t *testing.T) {
+	s := newSelector(t, 4)
+	w := s.Recipe(new(sum(1000)))
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
-	b.UseBoard(newBoard(4))
+	s.UseBoard(newBoard(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
-		w := b.Recipe(new(sum(count)))
-		if w.Executor != exec.Shared || w.Call.Plan&sharedPlan == 0 || int(w.Call.Channels) != w.Channels {
+		w := s.Recipe(new(sum(count)))
+		if w.Executor != exec.Shared || w.Call.Plan&sharedBit == 0 || int(w.Call.Channels) != w.Channels {
 			t.Errorf("on a board: %+v", w)
 		}
 		if pieces := w.Plan.(*shmexec.Program).Pieces(w.Layout, 64<<10); pieces != w.Channels {
 			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
 		}
-		if again := b.Recipe(new(sum(count))); again.Plan != w.Plan || again.Call != w.Call {
+		if again := s.Recipe(new(sum(count))); again.Plan != w.Plan || again.Call != w.Call {
 			t.Errorf("the same task again: %+v", again)
 		}
 	}
-	if w := b.Recipe(new(sum(2 << 30))); w.Executor != exec.Links {
+	if w := s.Recipe(new(sum(2 << 30))); w.Executor != exec.Links {
 		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
 	}
 }
 
-// TestWithinAProcess: long vectors of ranks of one process go over links where the model
-// says that this is cheaper, and by what is pinned.
-func TestWithinAProcess(t *testing.T) {
-	b := newSelector(t, 4)
-	b.UseBoard(boardOf(4, true))
+// TestSameProcess: long vectors of ranks of one process go over links where this is cheaper by
+// the model, unless a pin says otherwise.
+func TestSameProcess(t *testing.T) {
+	s := newSelector(t, 4)
+	s.UseBoard(boardOf(4, true))
 	task := func(bytes int) *Task { return &Task{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
-	isShared := func(bytes int) bool { return b.Recipe(task(bytes)).Executor == exec.Shared }
-	for bytes, want := range map[int]bool{8: true, bareMin / 2: true, 16 << 20: false} {
+	isShared := func(bytes int) bool { return s.Recipe(task(bytes)).Executor == exec.Shared }
+	for bytes, want := range map[int]bool{8: true, sharedLinksFrom / 2: true, 16 << 20: false} {
 		if got := isShared(bytes); got != want {
 			t.Errorf("%d bytes on the board: %t, want %t", bytes, got, want)
 		}
-		ways := b.Ways(plan.AllToAll, bytes, false)
+		ways := s.Ways(plan.AllToAll, bytes, false)
 		for _, w := range ways[1:] {
-			if w.Seconds < ways[0].Seconds && bytes >= bareMin {
+			if w.Seconds < ways[0].Seconds && bytes >= sharedLinksFrom {
 				t.Errorf("%d bytes: %s takes %v s, %s would take %v s", bytes, nameOf(ways[0]), ways[0].Seconds, nameOf(w), w.Seconds)
 			}
 		}
 	}
-	pin(t, b, "all_to_all=pairwise")
+	pin(t, s, "all_to_all=pairwise")
 	if !isShared(16 << 20) {
-		t.Error("what is pinned on the board goes over links")
+		t.Error("a collective that is pinned on the board runs over links")
 	}
 }
 
@@ -88,12 +89,53 @@ func TestPlanName(t *testing.T) {
 	for name, got := range map[string]string{
 		"ring":                     PlanName(plan.AllReduce, 6, 1),
 		"ring on several channels": PlanName(plan.AllReduce, 6, 2),
-		"ring in shared memory":    PlanName(plan.AllReduce, 6|sharedPlan, 99),
-		"algorithm 77":             PlanName(plan.AllReduce, 77, 1),
-		"algorithm 205":            PlanName(plan.AllReduce, 77|sharedPlan, 1),
+		"ring in shared memory":    PlanName(plan.AllReduce, 6|sharedBit, 99),
+		"ring by executor 2":       PlanName(plan.AllReduce, 6|0x40, 1),
+		"algorithm 63":             PlanName(plan.AllReduce, 63, 1),
+		"algorithm 191":            PlanName(plan.AllReduce, 63|sharedBit, 1),
 	} {
 		if got != name {
 			t.Errorf("got %q, want %q", got, name)
+		}
+	}
+}
+
+// TestThirdExecutor: a Selector chooses an executor that it does not know by the ID, plans and
+// costs that it is given. The fingerprint tells the executors apart.
+func TestThirdExecutor(t *testing.T) {
+	const id = exec.ID(2)
+	s := newSelector(t, 4)
+	var compiled []string
+	s.UseExecutor(&Executor{
+		ID: id, Tuner: cost.New(cost.Local()), LinksFrom: math.MaxInt, BriefBytes: 100,
+		Compile: func(a plan.Algorithm, root int, inPlace bool) any {
+			compiled = append(compiled, a.Name)
+			return a.Name
+		},
+		Channels: func(_ any, l exec.Layout, _ int) int { return l.Count * l.Elem },
+	})
+	pin(t, s, "all_reduce=ring")
+	ring := index(t, plan.AllReduce, "ring")
+	r := s.Recipe(new(sum(20)))
+	if r.Executor != id || r.Plan != "ring" || r.Channels != 80 || !r.Brief || int(r.Call.Plan) != ring|0x40 {
+		t.Errorf("executor %d, plan %v of %d channels, brief %v, number %#x in the fingerprint", r.Executor, r.Plan, r.Channels, r.Brief, r.Call.Plan)
+	}
+	if again := s.Recipe(new(sum(25))); again.Plan != "ring" || again.Brief || len(compiled) != 1 {
+		t.Errorf("a longer vector: %+v, compiled %q", again, compiled)
+	}
+	if r := s.Recipe(new(sum(1 << 20))); r.Executor != exec.Links || int(r.Call.Plan) != ring {
+		t.Errorf("a vector in too many parts: executor %d, plan %#x", r.Executor, r.Call.Plan)
+	}
+	if ways := s.Ways(plan.AllReduce, 8, false); ways[0].Executor != id || ways[0].Index != ring {
+		t.Errorf("the first choice is %+v", ways[0])
+	}
+}
+
+// TestPlanNumbers: the number of every plan leaves room for the executor.
+func TestPlanNumbers(t *testing.T) {
+	for _, k := range plan.Collectives() {
+		if n := len(plan.AlgorithmsOn(k, plan.Hosts{})); n > executorBits^0xFF {
+			t.Errorf("%v has %d algorithms, want at most %d", k, n, executorBits^0xFF)
 		}
 	}
 }

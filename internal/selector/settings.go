@@ -1,15 +1,14 @@
 package selector
 
 import (
-	"math"
-
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Tuner chooses how tasks are carried out, the same on all ranks: see
-// cost.Tuner.
+// A Tuner chooses how tasks are carried out by one executor, the same on all ranks: see
+// [cost.Tuner].
 type Tuner interface {
 	Choose(n cost.Need) cost.Choice
 	Ways(n cost.Need) []cost.Choice
@@ -34,104 +33,112 @@ func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) 
 // settings say how tasks are carried out. They are immutable, and replaced as a whole, so
 // that a cached recipe can be compared with the settings that it was made for.
 type settings struct {
-	tuner Tuner
-	links Tuner // for links, if tuner is for the board
-	board *shmexec.Board
-	bare  int // from this size in bytes, links may be chosen even if board is set
-	hosts plan.Hosts
-	pins  map[plan.Collective]Pin
+	links     *Executor
+	preferred *Executor // over links; nil if there is none
+	hosts     plan.Hosts
+	pins      map[plan.Collective]Pin
+}
+
+// executor returns the executor with an ID.
+func (s *settings) executor(id exec.ID) *Executor {
+	if s.preferred != nil && s.preferred.ID == id {
+		return s.preferred
+	}
+	return s.links
 }
 
 // change replaces the settings.
-func (b *Selector) change(f func(s *settings)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := *b.how.Load()
-	f(&s)
-	b.how.Store(&s)
+func (s *Selector) change(f func(how *settings)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how := *s.how.Load()
+	f(&how)
+	s.how.Store(&how)
 }
 
-// Tuner returns the Tuner in use.
-func (b *Selector) Tuner() Tuner { return b.how.Load().tuner }
-
-// SetTuner replaces the Tuner.
-func (b *Selector) SetTuner(t Tuner) { b.change(func(s *settings) { s.tuner = t }) }
-
-// bareMin is the size from which ranks of one process may use links: there a long
-// message is copied once, from one vector to the other, and on a board twice.
-const bareMin = 1 << 20
-
-// UseBoard has tasks carried out on a board from now on, save for vectors that
-// are too long for it. Ranks of one process have those of bareMin and more carried out
-// over links where that is cheaper.
-func (b *Selector) UseBoard(shared *shmexec.Board) {
-	b.change(func(s *settings) {
-		s.links, s.tuner, s.board = s.tuner, cost.NewShared(cost.Host(shared.PieceBytes(), shared.Processors())), shared
-		if s.bare = math.MaxInt; shared.Within() {
-			s.bare = bareMin
-		}
-	})
+// Tuner returns the Tuner of the executor in use.
+func (s *Selector) Tuner() Tuner {
+	how := s.how.Load()
+	if how.preferred != nil {
+		return how.preferred.Tuner
+	}
+	return how.links.Tuner
 }
 
-// UseHosts tells which ranks are on one host, for the algorithms that need it.
-func (b *Selector) UseHosts(h plan.Hosts) { b.change(func(s *settings) { s.hosts = h }) }
+// SetTuner replaces the Tuner for links.
+func (s *Selector) SetTuner(t Tuner) {
+	s.change(func(how *settings) { how.links = overLinks(s.rank, s.size, t) })
+}
+
+// UseExecutor prefers an executor to links from now on, for the tasks that it can carry out.
+func (s *Selector) UseExecutor(x *Executor) {
+	if x.ID == exec.Links || x.ID > executorMax {
+		panic("selector: an executor whose ID has no place in a fingerprint")
+	}
+	s.change(func(how *settings) { how.preferred = x })
+}
+
+// UseBoard prefers the executor on a board, as UseExecutor does.
+func (s *Selector) UseBoard(b *shmexec.Board) { s.UseExecutor(onBoard(s.rank, s.size, b)) }
+
+// UseHosts sets which ranks are on one host, for the algorithms that need it.
+func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(how *settings) { how.hosts = h }) }
 
 // Pin fixes the algorithms of collectives. A pin does not apply to a number of ranks that
 // its algorithm does not support, nor to an ordered reduction whose order the algorithm
-// does not keep. A pin without a number of channels selects shared memory if the
-// communicator has it and the algorithm can run there, and links otherwise.
-func (b *Selector) Pin(pins map[plan.Collective]Pin) { b.change(func(s *settings) { s.pins = pins }) }
+// does not keep. A pin without a number of channels selects the preferred executor if
+// it can run the algorithm, and links otherwise.
+func (s *Selector) Pin(pins map[plan.Collective]Pin) {
+	s.change(func(how *settings) { how.pins = pins })
+}
 
 // choose returns how a collective is carried out.
-func (s *settings) choose(n cost.Need) cost.Choice {
-	if p, ok := s.pins[n.Collective]; ok && s.board != nil && p.Channels == 0 {
-		if c, ok := s.tuner.Way(n, p.Index, 0); ok {
-			return c
+func (s *settings) choose(n cost.Need) Choice {
+	x := s.preferred
+	if x == nil {
+		return s.chooseLinks(n)
+	}
+	if p, ok := s.pins[n.Collective]; ok && p.Channels == 0 {
+		if c, ok := x.Tuner.Way(n, p.Index, 0); ok {
+			return Choice{c, x.ID}
 		}
 	}
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
 	}
-	c := s.tuner.Choose(n)
-	if s.board != nil && n.Bytes >= s.bare {
-		if bare := s.links.Choose(n); bare.Seconds < c.Seconds {
-			return bare
+	c := x.Tuner.Choose(n)
+	if n.Bytes >= x.LinksFrom {
+		if links := s.links.Tuner.Choose(n); links.Seconds < c.Seconds {
+			return Choice{links, exec.Links}
 		}
 	}
-	return c
+	return Choice{c, x.ID}
 }
 
-// chooseLinks does the same for a collective that has to run over links.
-func (s *settings) chooseLinks(n cost.Need) cost.Choice {
+// chooseLinks returns how a collective is carried out over links.
+func (s *settings) chooseLinks(n cost.Need) Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
 	}
-	return s.overLinks().Choose(n)
-}
-
-func (s *settings) overLinks() Tuner {
-	if s.links != nil {
-		return s.links
-	}
-	return s.tuner
+	return Choice{s.links.Tuner.Choose(n), exec.Links}
 }
 
 // pinnedLinks returns the pinned choice over links, if that can be carried out.
-func (s *settings) pinnedLinks(n cost.Need) (c cost.Choice, ok bool) {
+func (s *settings) pinnedLinks(n cost.Need) (c Choice, ok bool) {
 	p, ok := s.pins[n.Collective]
 	if !ok {
-		return cost.Choice{}, false
+		return Choice{}, false
 	}
-	if c, ok := s.overLinks().Way(n, p.Index, p.Channels); ok {
-		return c, true
+	if c, ok := s.links.Tuner.Way(n, p.Index, p.Channels); ok {
+		return Choice{c, exec.Links}, true
 	}
-	// The model may have no figures of an algorithm for hosts, which is right
-	// all the same.
+	// The model may have no figures of an algorithm for hosts. The algorithm is right without
+	// them.
 	a := plan.AlgorithmsOn(n.Collective, s.hosts)[p.Index]
 	if a.Shared || !n.Allows(a) {
-		return cost.Choice{}, false
+		return Choice{}, false
 	}
-	c = cost.Choice{Index: p.Index, Algorithm: a, Channels: max(1, p.Channels)}
+	c.Index, c.Algorithm, c.Channels = p.Index, a, max(1, p.Channels)
 	if n.Blocks && !cost.Cuttable(a, n) {
 		c.Channels = 1
 	}

@@ -1,0 +1,77 @@
+package selector
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// An Executor is what a Selector knows of an executor of a communicator.
+type Executor struct {
+	ID exec.ID // at most executorMax
+	// Tuner chooses among its plans.
+	Tuner Tuner
+	// Compile returns the program of this rank, which becomes [exec.Recipe.Plan].
+	Compile func(a plan.Algorithm, root int, inPlace bool) any
+	// Channels returns into how many parts a vector is cut, where the Tuner has chosen a
+	// number. More than 65535 mean that the executor cannot carry out the call.
+	Channels func(program any, l exec.Layout, chosen int) int
+	// BriefBytes is the length from which calls take so much longer than reading the clock
+	// that their end is timed exactly.
+	BriefBytes int
+	// LinksFrom is the length from which calls may go over links where that is cheaper. Below,
+	// the executor is always preferred.
+	LinksFrom int
+}
+
+// The number of a plan in a fingerprint has the executor in its upper two bits, in reverse
+// order: 0x80 is exec.Shared.
+const (
+	executorBits = 0xC0
+	executorMax  = exec.ID(3)
+)
+
+// planNumber is the number of a choice in fingerprints.
+func planNumber(c Choice) uint8 { return uint8(c.Index) | bits.Reverse8(uint8(c.Executor)) }
+
+// overLinks is the executor over links.
+func overLinks(rank, size int, t Tuner) *Executor {
+	return &Executor{
+		ID: exec.Links, Tuner: t,
+		Compile: func(a plan.Algorithm, root int, inPlace bool) any {
+			moves := a.Plan(rank, size, root)
+			if inPlace {
+				moves = plan.InPlace(moves)
+			}
+			return linkexec.Compile(moves, size)
+		},
+		Channels: func(_ any, _ exec.Layout, chosen int) int { return chosen },
+	}
+}
+
+const (
+	// sharedBriefBytes is the BriefBytes of the executor in shared memory.
+	sharedBriefBytes = 32 << 10
+	// sharedLinksFrom is its LinksFrom for ranks of one process. There a long message over
+	// links is copied once, from one vector to the other, and on a board twice.
+	sharedLinksFrom = 1 << 20
+)
+
+// onBoard is the executor in the shared memory of a board.
+func onBoard(rank, size int, b *shmexec.Board) *Executor {
+	x := &Executor{
+		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors())),
+		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.Compile(a.Plans(size, root), rank) },
+		Channels:   func(p any, l exec.Layout, _ int) int { return p.(*shmexec.Program).Pieces(l, b.PieceBytes()) },
+		BriefBytes: sharedBriefBytes, LinksFrom: math.MaxInt,
+	}
+	if b.Within() {
+		x.LinksFrom = sharedLinksFrom
+	}
+	return x
+}
