@@ -76,14 +76,19 @@ func testTryWrite(x *check) {
 	}
 }
 
-// tryFillUp writes messages of the given sizes to an unread pipe until try returns false.
-// It returns the number of bytes written.
+// tryFillUp writes messages of the given sizes to an unread pipe until try fails several
+// times in a row: it may also fail while a transport is busy. It returns the number of
+// bytes written.
 func (x *check) tryFillUp(how string, sizes []int, try func(off, n int) bool) (off int) {
-	for i := 0; off <= 32<<20; i++ {
+	for i, failures := 0, 0; failures < 3 && off <= 32<<20; {
 		n := sizes[i%len(sizes)]
 		if !try(off, n) {
-			break
+			failures++
+			time.Sleep(time.Millisecond)
+			continue
 		}
+		failures = 0
+		i++
 		off += n
 	}
 	if off == 0 || off > 32<<20 {
