@@ -41,7 +41,8 @@ type RemoteMemory interface {
 // A Registration is memory that a RemoteMemory can access.
 type Registration interface {
 	// Grant permits the peer to write to memory[offset:offset+n] until Revoke,
-	// Deregister or the end of the Conn. Grants may overlap.
+	// Deregister or the end of the Conn: no byte is written after Done is closed.
+	// Grants may overlap. Grant fails after Deregister.
 	Grant(offset, n int) (Grant, error)
 
 	// Deregister revokes all grants and releases the memory. It may be called more

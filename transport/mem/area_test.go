@@ -63,7 +63,7 @@ func TestAreas(t *testing.T) {
 		if len(aOwn) != size || &aOwn[0] != &bPeer[0] || &aPeer[0] != &bOwn[0] || aPeer[7] != 2 || bPeer[7] != 1 {
 			t.Error("what one has written the other does not read")
 		}
-		if p := uintptr(unsafe.Pointer(&aOwn[0])); p%areaAlign != 0 {
+		if p := uintptr(unsafe.Pointer(&aOwn[0])); p%pageSize != 0 {
 			t.Errorf("an area begins at %#x", p)
 		}
 	}

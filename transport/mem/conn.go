@@ -6,44 +6,45 @@ import (
 	"sync"
 
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/internal/localpipe"
 )
 
-// A link is a connection: what its two conns share. They end together.
-type link struct {
-	ends [2]conn
+// A connPair is a connection: both conns, which end together, and their pipes.
+type connPair struct {
+	conns [2]conn
 
 	mu    sync.Mutex
 	ended bool
 	pipes map[*pipe]struct{}
 }
 
-// A conn is one side of a link.
+// A conn is one side of a connection.
 type conn struct {
-	link     *link
-	side     int // its index in link.ends
+	pair     *connPair
+	side     int // its index in pair.conns
 	owner    *endpoint
 	peer     string
 	incoming chan *pipe    // opened by the peer and not yet accepted
-	remote   remote        // what the peer may write to
+	remote   remoteMemory  // memory of the owner that the peer may write to
 	done     chan struct{} // closed after err is set and all pipes have ended
 	err      error
 }
 
-// newLink returns a connection from a, which is side 0, to b.
-func newLink(a, b *endpoint) *link {
-	l := &link{pipes: make(map[*pipe]struct{})}
+// newConnPair returns a connection from a, whose conn is side 0, to b.
+func newConnPair(a, b *endpoint) *connPair {
+	pair := &connPair{pipes: make(map[*pipe]struct{})}
 	for side, owner := range []*endpoint{a, b} {
-		l.ends[side] = conn{
-			link:     l,
+		pair.conns[side] = conn{
+			pair:     pair,
 			side:     side,
 			owner:    owner,
-			incoming: make(chan *pipe, backlogMax),
-			remote:   remote{grants: make(map[uint64]*grant)},
+			incoming: make(chan *pipe, maxBacklog),
+			remote:   remoteMemory{grants: make(map[uint64]*grant)},
 			done:     make(chan struct{}),
 		}
 	}
-	l.ends[0].peer, l.ends[1].peer = b.name, a.name
-	return l
+	pair.conns[0].peer, pair.conns[1].peer = b.name, a.name
+	return pair
 }
 
 func (c *conn) Peer() string          { return c.peer }
@@ -55,48 +56,47 @@ func (c *conn) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, MemorySharer: c, RemoteMemory: c}
 }
 
-// OpenPipe implements transport.Conn. It blocks only while very many pipes
-// wait for the peer to accept them.
+// OpenPipe implements [transport.Conn]. It blocks while maxBacklog pipes wait for
+// AcceptPipe of the peer.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	p := newPipe(c)
-	if !c.link.add(p) {
+	if !c.pair.add(p) {
 		<-c.done
 		return nil, c.err
 	}
 	select {
 	case c.other().incoming <- p:
-		return (*sender)(p), nil
+		return localpipe.NewSender(p), nil
 	case <-ctx.Done():
-		c.link.forget(p)
+		c.pair.forget(p)
 		return nil, ctx.Err()
 	case <-c.done:
 		return nil, c.err
 	}
 }
 
-// AcceptPipe implements transport.Conn.
+// AcceptPipe implements [transport.Conn].
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for {
-		if err := c.Err(); err != nil {
-			return nil, err
-		}
-		select {
-		case p := <-c.incoming:
-			return (*receiver)(p), nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-c.done:
-		}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case p := <-c.incoming:
+		return localpipe.NewReceiver(p), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.done:
+		return nil, c.err
 	}
 }
 
-// Err implements transport.Conn.
+// Err implements [transport.Conn].
 func (c *conn) Err() error {
 	select {
 	case <-c.done:
@@ -106,57 +106,57 @@ func (c *conn) Err() error {
 	}
 }
 
-// Close implements transport.Conn.
+// Close implements [transport.Conn].
 func (c *conn) Close() error {
-	c.link.end(c.side, transport.ErrClosed, transport.ErrPeerClosed)
+	c.pair.end(c.side, transport.ErrClosed, transport.ErrPeerClosed)
 	return nil
 }
 
-func (c *conn) other() *conn { return &c.link.ends[1-c.side] }
+func (c *conn) other() *conn { return &c.pair.conns[1-c.side] }
 
-// end ends both conns: that of side with the error here, the other one with
-// there. Only the first call decides; all of them return after it is done.
-func (l *link) end(side int, here, there error) {
-	c := &l.ends[side]
+// end ends both conns: that of side with the error own, and the other with peer. The
+// first call decides. Every call returns after the end.
+func (pair *connPair) end(side int, own, peer error) {
+	c := &pair.conns[side]
 	if c.owner.killed.Load() {
-		there = transport.ErrPeerGone
+		peer = transport.ErrPeerGone
 	}
-	l.mu.Lock()
-	if l.ended {
-		l.mu.Unlock()
+	pair.mu.Lock()
+	if pair.ended {
+		pair.mu.Unlock()
 		<-c.done
 		return
 	}
-	l.ended = true
-	pipes := l.pipes
-	l.pipes = nil
-	l.mu.Unlock()
+	pair.ended = true
+	pipes := pair.pipes
+	pair.pipes = nil
+	pair.mu.Unlock()
 
-	c.err = fmt.Errorf("mem: conn to %q: %w", c.peer, here)
-	c.other().err = fmt.Errorf("mem: conn to %q: %w", c.other().peer, there)
+	c.err = fmt.Errorf("mem: conn to %q: %w", c.peer, own)
+	c.other().err = fmt.Errorf("mem: conn to %q: %w", c.other().peer, peer)
 	for p := range pipes {
 		p.end(p.from.err, p.from.other().err)
 	}
-	for i := range l.ends {
-		l.ends[i].remote.revokeAll()
-		close(l.ends[i].done)
-		l.ends[i].owner.forget(&l.ends[i])
+	for i := range pair.conns {
+		pair.conns[i].remote.revokeAll()
+		close(pair.conns[i].done)
+		pair.conns[i].owner.forget(&pair.conns[i])
 	}
 }
 
-// add makes p end with the link. It reports false if the link has ended.
-func (l *link) add(p *pipe) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
+// add makes p end with the connection. It returns false if that has ended.
+func (pair *connPair) add(p *pipe) bool {
+	pair.mu.Lock()
+	defer pair.mu.Unlock()
+	if pair.ended {
 		return false
 	}
-	l.pipes[p] = struct{}{}
+	pair.pipes[p] = struct{}{}
 	return true
 }
 
-func (l *link) forget(p *pipe) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.pipes, p)
+func (pair *connPair) forget(p *pipe) {
+	pair.mu.Lock()
+	defer pair.mu.Unlock()
+	delete(pair.pipes, p)
 }

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,20 +10,20 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// backlogMax is the number of conns that wait for Accept, and of pipes that
-// wait for AcceptPipe, before Dial and OpenPipe begin to block.
-const backlogMax = 64
+// maxBacklog is the number of conns that wait for Accept, and of pipes that wait for
+// AcceptPipe, before Dial and OpenPipe block.
+const maxBacklog = 64
 
 // An endpoint is the Transport of one name.
 type endpoint struct {
 	network *Network
 	name    string
-	areas   *areas        // which its peers read
+	areas   *areas        // readable by its peers
 	backlog chan *conn    // dialed and not yet accepted
-	closed  chan struct{} // closed by the first end
-	left    chan struct{} // closed by the first Close
+	closed  chan struct{} // closed by Close or Kill
+	left    chan struct{} // closed by Close
 	leave   sync.Once
-	killed  atomic.Bool // nothing that it does after that reaches its peers
+	killed  atomic.Bool // from now on it sends nothing to its peers
 
 	mu    sync.Mutex
 	ended bool
@@ -37,7 +38,7 @@ func (e *endpoint) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory}
 }
 
-// Dial implements transport.Transport.
+// Dial implements [transport.Transport].
 func (e *endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	c, err := e.dial(ctx, addr, peer)
 	if err != nil {
@@ -55,29 +56,29 @@ func (e *endpoint) dial(ctx context.Context, addr, peer string) (*conn, error) {
 		return nil, transport.ErrClosed
 	}
 	if target == nil {
-		return nil, fmt.Errorf("nobody listens there")
+		return nil, errors.New("no transport listens at this name")
 	}
 	if peer != "" && peer != addr {
-		return nil, fmt.Errorf("%w: asked for %q", transport.ErrIdentity, peer)
+		return nil, fmt.Errorf("%w: it is not %q", transport.ErrIdentity, peer)
 	}
-	l := newLink(e, target)
-	here, there := &l.ends[0], &l.ends[1]
-	if !e.add(here) || !target.add(there) {
-		l.end(0, transport.ErrClosed, transport.ErrPeerClosed)
+	pair := newConnPair(e, target)
+	dialed, accepted := &pair.conns[0], &pair.conns[1]
+	if !e.add(dialed) || !target.add(accepted) {
+		pair.end(0, transport.ErrClosed, transport.ErrPeerClosed)
 		return nil, fmt.Errorf("%w while dialing", transport.ErrClosed)
 	}
 	select {
-	case target.backlog <- there:
-		return here, nil
+	case target.backlog <- accepted:
+		return dialed, nil
 	case <-ctx.Done():
-		l.end(0, transport.ErrClosed, transport.ErrPeerClosed)
+		pair.end(0, transport.ErrClosed, transport.ErrPeerClosed)
 		return nil, ctx.Err()
-	case <-here.done:
-		return nil, here.err
+	case <-dialed.done:
+		return nil, dialed.err
 	}
 }
 
-// Accept implements transport.Transport.
+// Accept implements [transport.Transport].
 func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -96,15 +97,15 @@ func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// Close implements transport.Transport.
+// Close implements [transport.Transport].
 func (e *endpoint) Close() error {
 	e.end(transport.ErrPeerClosed)
 	e.leave.Do(func() { close(e.left) })
 	return nil
 }
 
-// end closes the endpoint and all its conns, whose peers are told there.
-func (e *endpoint) end(there error) {
+// end closes the endpoint and all its conns, and gives their peers the error peer.
+func (e *endpoint) end(peer error) {
 	e.mu.Lock()
 	if !e.ended {
 		e.ended = true
@@ -116,7 +117,7 @@ func (e *endpoint) end(there error) {
 
 	e.network.forget(e)
 	for c := range conns {
-		c.link.end(c.side, transport.ErrClosed, there)
+		c.pair.end(c.side, transport.ErrClosed, peer)
 	}
 }
 
@@ -129,7 +130,7 @@ func (e *endpoint) isClosed() bool {
 	}
 }
 
-// add makes e the owner of c. It reports false if e is closed.
+// add makes e the owner of c. It returns false if e is closed.
 func (e *endpoint) add(c *conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

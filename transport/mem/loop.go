@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Loop makes both ends of a connection to oneself, on a network of its own.
-func Loop(ctx context.Context) (out, in transport.Conn, err error) {
+// Loop returns both ends of a new connection, on a network of its own.
+func Loop(ctx context.Context) (dialed, accepted transport.Conn, err error) {
 	network := NewNetwork()
 	a, err := network.Listen("a")
 	if err != nil {
@@ -17,9 +17,9 @@ func Loop(ctx context.Context) (out, in transport.Conn, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if out, err = a.Dial(ctx, "b", "b"); err != nil {
+	if dialed, err = a.Dial(ctx, "b", "b"); err != nil {
 		return nil, nil, err
 	}
-	in, err = b.Accept(ctx)
-	return out, in, err
+	accepted, err = b.Accept(ctx)
+	return dialed, accepted, err
 }

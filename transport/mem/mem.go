@@ -1,28 +1,29 @@
-// Package mem connects ranks of one process. Nothing leaves the memory of the
-// process, and no goroutine runs on its behalf.
+// Package mem connects ranks of one process. No byte leaves the memory of the process,
+// and the package runs no goroutine.
 //
-// Most people call NewNetwork once and Listen once for each rank:
+// A program creates a network, and listens once for each rank:
 //
 //	network := mem.NewNetwork()
 //	a, err := network.Listen("a")
 //	b, err := network.Listen("b")
 //	conn, err := a.Dial(ctx, "b", "b")
 //
-// An address is a plain name, and the name is also the identity: Conn.Peer is
-// the name of the other side, and Dial refuses any other with ErrIdentity.
+// An address is a name. It is also the identity: Conn.Peer returns the name of the
+// other side, and Dial fails with ErrIdentity for any other one.
 //
-// A write of up to 64 KiB is copied into a ring of the pipe, if it fits, and
-// returns at once. A larger one lends its slice to the reader and blocks until
-// the reader has consumed it, so that ReadFunc shows the sender's own memory
-// and the bytes are copied once in all. An idle pipe has no ring, and a ring
-// starts at 4 KiB.
+// A write of up to 64 KiB is copied into the ring of the pipe if it fits, and returns at
+// once. A longer one lends its slice to the reader and blocks until the reader has
+// consumed it, so that ReadFunc shows the memory of the sender, and the bytes are copied
+// at most once. A pipe allocates its ring at the first write, with 4 KiB.
 //
-// A Write that is interrupted, by a deadline, by Close or by the end of the
-// conn, takes its slice back. It waits until no view of that slice is in use,
-// and a view covers at most 1 MiB of it. The view itself must therefore never
-// wait for that Write to return.
+// A Write that is interrupted by a deadline, by Close or by the end of the conn
+// withdraws its slice. It first waits for the end of the current view, which covers at
+// most 1 MiB. The function that gets the view must therefore not wait for that Write.
 //
-// Everything here works inside a testing/synctest bubble.
+// A grant of remote memory is a Go slice: WriteRemote copies into it, and Revoke waits
+// for a copy of at most 1 MiB.
+//
+// The package works inside a testing/synctest bubble.
 package mem
 
 import (
@@ -34,28 +35,28 @@ import (
 )
 
 var (
-	errNoName     = errors.New("mem: listen: the empty string is no address")
-	errReaderLeft = fmt.Errorf("mem: the reader closed the pipe: %w", transport.ErrPeerClosed)
+	errNoName       = errors.New("mem: listen: the name must not be empty")
+	errReaderClosed = fmt.Errorf("mem: the reader closed the pipe: %w", transport.ErrPeerClosed)
 )
 
-// A Network is a set of names that reach each other. All its methods may be
-// called from several goroutines.
+// A Network is a set of names that can reach each other. Its methods may be called
+// concurrently.
 type Network struct {
-	beds beds
+	futexes futexes
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
-	areas     int // of each endpoint that will listen
+	areaCount int // of each endpoint that listens from now on
 	areaSize  int
 }
 
-// NewNetwork returns a network on which nobody listens yet.
+// NewNetwork returns a network without endpoints.
 func NewNetwork() *Network {
 	return &Network{endpoints: make(map[string]*endpoint)}
 }
 
-// Listen returns the transport that listens at addr. Every name can be taken
-// once; Close and Kill make it free again.
+// Listen returns the transport that listens at addr. It fails while another transport
+// has that name, until Close or Kill.
 func (n *Network) Listen(addr string) (transport.Transport, error) {
 	if addr == "" {
 		return nil, errNoName
@@ -63,27 +64,28 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.endpoints[addr] != nil {
-		return nil, fmt.Errorf("mem: listen at %q: the name is taken", addr)
+		return nil, fmt.Errorf("mem: listen at %q: the name is in use", addr)
 	}
 	e := &endpoint{
 		network: n,
 		name:    addr,
-		backlog: make(chan *conn, backlogMax),
+		backlog: make(chan *conn, maxBacklog),
 		closed:  make(chan struct{}),
 		left:    make(chan struct{}),
 		conns:   make(map[*conn]struct{}),
-		areas:   newAreas(n.areas, n.areaSize),
+		areas:   newAreas(n.areaCount, n.areaSize),
 	}
 	n.endpoints[addr] = e
 	return e, nil
 }
 
-// Kill ends the transport at addr as the death of its process would: its
-// peers find their conns ended with ErrPeerGone, and its own calls return
-// ErrClosed. If nobody listens there it does nothing.
+// Kill ends the transport at addr as the death of its process would: the conns of its
+// peers end with ErrPeerGone, and its own calls return ErrClosed. It does nothing if no
+// transport listens at addr.
 func (n *Network) Kill(addr string) {
 	if e := n.lookup(addr); e != nil {
-		// Its conns end one by one. Who has seen one end cannot say goodbye on another.
+		// The conns end one after the other. From the first end on, the killed side
+		// must not be able to close another one in good order.
 		e.killed.Store(true)
 		e.end(transport.ErrPeerGone)
 	}
@@ -96,7 +98,7 @@ func (n *Network) lookup(addr string) *endpoint {
 	return n.endpoints[addr]
 }
 
-// forget makes the name of e free, unless someone else has it by now.
+// forget makes the name of e available, unless another endpoint has taken it.
 func (n *Network) forget(e *endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,95 +7,94 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/internal/localpipe"
 )
 
-// viewBytesMax bounds how long an interrupted Write waits for the reader,
-// which is inside a view of at most so much of its slice.
-const viewBytesMax = 1 << 20
+// maxView is the length of the longest view of a lent slice, and bounds how long an
+// interrupted Write waits for the reader.
+const maxView = 1 << 20
 
-// A pipe carries bytes from one conn to the other. Its bytes are those in the
-// ring and then those in lent: a Write that has lent its slice blocks until
-// the slice is consumed or withdrawn, so nothing is ever written behind it.
+// A pipe carries bytes from one conn to the other: first those in the ring, then those
+// in lent. Nothing is written after lent, since the Write that lends its slice blocks
+// until the slice is consumed or withdrawn.
 type pipe struct {
 	from *conn
 
 	mu      sync.Mutex
 	ring    ring
-	lent    []byte // what is left of the slice of the Write that blocks
-	viewing bool   // the reader looks at lent
+	lent    []byte // the rest of the slice of the blocked Write
+	viewing bool   // the reader uses a part of lent
 
-	writer, reader       gate
-	writeLimit, readTill deadline
+	writable, readable          sync.Cond // of one goroutine each
+	writeDeadline, readDeadline deadline
 
-	wroteAll bool  // the sender has closed: EOF behind the last byte
-	writeErr error // why nothing more can be written, once that is so
-	readErr  error // why nothing more can be read
+	writeClosed bool  // EOF follows the last byte
+	writeErr    error // returned by every Write from now on
+	readErr     error // returned by every Read from now on
 }
 
+var _ localpipe.Pipe = (*pipe)(nil)
+
 func newPipe(from *conn) *pipe {
-	p := &pipe{
-		from:   from,
-		writer: gate{token: make(chan struct{}, 1)},
-		reader: gate{token: make(chan struct{}, 1)},
-	}
-	p.writeLimit = deadline{mu: &p.mu, gate: &p.writer}
-	p.readTill = deadline{mu: &p.mu, gate: &p.reader}
+	p := &pipe{from: from}
+	p.writable.L, p.readable.L = &p.mu, &p.mu
+	p.writeDeadline = deadline{mu: &p.mu, cond: &p.writable}
+	p.readDeadline = deadline{mu: &p.mu, cond: &p.readable}
 	return p
 }
 
-// write implements Sender.Write.
-func (p *pipe) write(b []byte) (int, error) {
+// Write implements [localpipe.Pipe].
+func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.cannotWrite(); err != nil || len(b) == 0 {
+	if err := p.writeErrorLocked(); err != nil || len(b) == 0 {
 		return 0, err
 	}
 	if p.ring.put(b) {
-		p.reader.open()
+		p.readable.Signal()
 		return len(b), nil
 	}
-	return p.lend(b)
+	return p.lendLocked(b)
 }
 
-// lend lets the reader consume b where it lies. It returns when b is consumed,
-// or withdraws what is left of it as soon as no view of it is in use.
-func (p *pipe) lend(b []byte) (int, error) {
+// lendLocked lets the reader consume b in place. It blocks until b is consumed or, after
+// an error, until the reader has no view of b.
+func (p *pipe) lendLocked(b []byte) (int, error) {
 	p.lent = b
-	p.reader.open()
+	p.readable.Signal()
 	var err error
 	for len(p.lent) > 0 {
-		if err = p.cannotWrite(); err != nil && !p.viewing {
+		if err = p.writeErrorLocked(); err != nil && !p.viewing {
 			break
 		}
-		p.writer.wait(&p.mu)
+		p.writable.Wait()
 	}
 	n := len(b) - len(p.lent)
 	p.lent = nil
 	if n == len(b) {
 		return n, nil
 	}
-	// The reader has not begun another view since the interruption.
-	p.reader.open()
+	p.readable.Signal() // The reader may wait for the end of the interrupted Write.
 	return n, err
 }
 
-// tryWrite implements TryWriter.TryWrite.
-func (p *pipe) tryWrite(b []byte) bool {
+// TryWrite implements [localpipe.Pipe].
+func (p *pipe) TryWrite(b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cannotWrite() != nil || len(b) > 0 && !p.ring.put(b) {
+	if p.writeErrorLocked() != nil || len(b) > 0 && !p.ring.put(b) {
 		return false
 	}
-	p.reader.open()
+	p.readable.Signal()
 	return true
 }
 
-// cannotWrite says why a Write must not go on.
-func (p *pipe) cannotWrite() error {
+// writeErrorLocked returns the error that interrupts a Write now.
+func (p *pipe) writeErrorLocked() error {
 	if p.writeErr != nil {
 		return p.writeErr
 	}
-	if p.writeLimit.passed {
+	if p.writeDeadline.passed {
 		return os.ErrDeadlineExceeded
 	}
 	if p.from.owner.killed.Load() {
@@ -104,54 +103,52 @@ func (p *pipe) cannotWrite() error {
 	return nil
 }
 
-// next waits for bytes to read and returns the first piece of them, at most
-// limit. The caller gives it back with done.
-func (p *pipe) next(limit int) ([]byte, error) {
+// Peek implements [localpipe.Pipe].
+func (p *pipe) Peek(limit int) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		if p.readErr != nil {
 			return nil, p.readErr
 		}
-		if p.readTill.passed {
+		if p.readDeadline.passed {
 			return nil, os.ErrDeadlineExceeded
 		}
 		if p.ring.n > 0 {
 			return p.ring.peek(limit), nil
 		}
-		if len(p.lent) > 0 && p.cannotWrite() == nil {
+		if len(p.lent) > 0 && p.writeErrorLocked() == nil {
 			p.viewing = true
-			return p.lent[:min(limit, len(p.lent), viewBytesMax)], nil
+			return p.lent[:min(limit, len(p.lent), maxView)], nil
 		}
-		if p.wroteAll && len(p.lent) == 0 {
+		if p.writeClosed && len(p.lent) == 0 {
 			p.readErr = io.EOF
-			p.readTill.stop()
-			p.from.link.forget(p)
+			p.readDeadline.stop()
+			p.from.pair.forget(p)
 			continue
 		}
-		p.reader.wait(&p.mu)
+		p.readable.Wait()
 	}
 }
 
-// done ends the use of a piece, of which the reader has consumed k bytes.
-func (p *pipe) done(k int) {
+// Consume implements [localpipe.Pipe].
+func (p *pipe) Consume(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.viewing {
-		// An ended pipe has dropped its ring.
-		if p.ring.n > 0 {
-			p.ring.drop(k)
+		if p.ring.n > 0 { // The end of the pipe discards the ring.
+			p.ring.drop(n)
 		}
 		return
 	}
 	p.viewing = false
-	p.lent = p.lent[k:]
-	if len(p.lent) == 0 || p.cannotWrite() != nil {
-		p.writer.open()
+	p.lent = p.lent[n:]
+	if len(p.lent) == 0 || p.writeErrorLocked() != nil {
+		p.writable.Signal()
 	}
 }
 
-// end stops both sides at once and drops what is in the pipe.
+// end ends both sides and discards the bytes in the pipe.
 func (p *pipe) end(writeErr, readErr error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,66 +159,68 @@ func (p *pipe) end(writeErr, readErr error) {
 		p.readErr = readErr
 	}
 	p.ring = ring{}
-	p.writeLimit.stop()
-	p.readTill.stop()
-	p.writer.open()
-	p.reader.open()
+	p.writeDeadline.stop()
+	p.readDeadline.stop()
+	p.writable.Signal()
+	p.readable.Signal()
 }
 
-// closeWriting implements Sender.Close.
-func (p *pipe) closeWriting() {
+// CloseWrite implements [localpipe.Pipe].
+func (p *pipe) CloseWrite() {
 	p.mu.Lock()
-	p.wroteAll = true
-	if p.writeErr == nil || p.writeErr == errReaderLeft {
+	p.writeClosed = true
+	if p.writeErr == nil || p.writeErr == errReaderClosed {
 		p.writeErr = transport.ErrClosed
 	}
-	p.writeLimit.stop()
-	p.writer.open()
-	p.reader.open()
-	over := p.readErr != nil
+	p.writeDeadline.stop()
+	p.writable.Signal()
+	p.readable.Signal()
+	ended := p.readErr != nil
 	p.mu.Unlock()
-	if over {
-		p.from.link.forget(p)
+	if ended {
+		p.from.pair.forget(p)
 	}
 }
 
-// closeReading implements Receiver.Close.
-func (p *pipe) closeReading() {
+// CloseRead implements [localpipe.Pipe].
+func (p *pipe) CloseRead() {
 	p.mu.Lock()
 	if p.readErr == nil || p.readErr == io.EOF {
 		p.readErr = transport.ErrClosed
 	}
 	if p.writeErr == nil {
-		p.writeErr = errReaderLeft
+		p.writeErr = errReaderClosed
 	}
 	p.ring = ring{}
-	p.readTill.stop()
-	p.reader.open()
-	p.writer.open()
-	over := p.wroteAll
+	p.readDeadline.stop()
+	p.readable.Signal()
+	p.writable.Signal()
+	ended := p.writeClosed
 	p.mu.Unlock()
-	if over {
-		p.from.link.forget(p)
+	if ended {
+		p.from.pair.forget(p)
 	}
 }
 
-func (p *pipe) setWriteDeadline(t time.Time) error {
+// SetWriteDeadline implements [localpipe.Pipe].
+func (p *pipe) SetWriteDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.writeErr != nil {
 		return p.writeErr
 	}
-	p.writeLimit.set(t)
-	p.reader.open() // it may go on with a slice that is no longer withdrawn
+	p.writeDeadline.set(t)
+	p.readable.Signal() // If the deadline is removed in time, the reader goes on with the lent slice.
 	return nil
 }
 
-func (p *pipe) setReadDeadline(t time.Time) error {
+// SetReadDeadline implements [localpipe.Pipe].
+func (p *pipe) SetReadDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.readErr != nil {
 		return p.readErr
 	}
-	p.readTill.set(t)
+	p.readDeadline.set(t)
 	return nil
 }

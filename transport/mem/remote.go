@@ -9,28 +9,25 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// remote is the memory that one side of a conn has granted to the other.
-type remote struct {
-	mu     sync.Mutex
-	last   uint64
-	grants map[uint64]*grant // by key; nil when the conn has ended
+// remoteMemory holds the grants of one side of a conn to the other.
+type remoteMemory struct {
+	mu      sync.Mutex
+	lastKey uint64
+	grants  map[uint64]*grant // by key; nil after the end of the conn
 }
 
-// A grant is valid as long as it is in the map of its remote.
-type grant struct {
-	of     *remote
-	key    transport.RemoteKey
-	memory []byte
-	// writing is held by each write to memory, so that Revoke can wait for it.
-	writing sync.Mutex
-}
-
-// A registration is memory that needs nothing from the system.
+// A registration is memory of which parts can be granted.
 type registration struct {
-	of     *remote
-	memory []byte
-	mu     sync.Mutex
-	grants []*grant
+	of     *remoteMemory
+	memory []byte // nil after Deregister; guarded by of.mu
+}
+
+// A grant is valid while its key is in the map of its remoteMemory.
+type grant struct {
+	registration *registration
+	key          transport.RemoteKey
+	memory       []byte     // nil after Revoke
+	mu           sync.Mutex // held during each copy into memory
 }
 
 // Register implements [transport.RemoteMemory].
@@ -43,32 +40,39 @@ func (c *conn) Register(memory []byte) (transport.Registration, error) {
 
 // Grant implements [transport.Registration].
 func (r *registration) Grant(offset, n int) (transport.Grant, error) {
+	m := r.of
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.grants == nil {
+		return nil, fmt.Errorf("mem: grant remote memory: %w", transport.ErrClosed)
+	}
 	if offset < 0 || n < 0 || n > len(r.memory) || offset > len(r.memory)-n {
-		return nil, fmt.Errorf("mem: grant of bytes %d to %d of a registration of %d", offset, offset+n, len(r.memory))
+		return nil, fmt.Errorf("mem: grant of %d bytes at %d: the registration has %d bytes", n, offset, len(r.memory))
 	}
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	if r.of.grants == nil {
-		return nil, transport.ErrClosed
+	m.lastKey++
+	g := &grant{
+		registration: r,
+		// The writer finds the memory by the key, so an offset serves as the address.
+		key:    transport.RemoteKey{Addr: uint64(offset), Key: m.lastKey, Len: uint64(n)},
+		memory: r.memory[offset : offset+n : offset+n],
 	}
-	r.of.last++
-	g := &grant{of: r.of, memory: r.memory[offset : offset+n : offset+n]}
-	// Addresses are offsets here, since writers reach the memory by the key alone.
-	g.key = transport.RemoteKey{Addr: uint64(offset), Key: r.of.last, Len: uint64(n)}
-	r.of.grants[g.key.Key] = g
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.grants = append(r.grants, g)
+	m.grants[g.key.Key] = g
 	return g, nil
 }
 
 // Deregister implements [transport.Registration].
 func (r *registration) Deregister() {
-	r.mu.Lock()
-	grants := r.grants
-	r.grants = nil
-	r.mu.Unlock()
-	for _, g := range grants {
+	m := r.of
+	m.mu.Lock()
+	r.memory = nil
+	var revoked []*grant
+	for _, g := range m.grants {
+		if g.registration == r {
+			revoked = append(revoked, g)
+		}
+	}
+	m.mu.Unlock()
+	for _, g := range revoked {
 		g.Revoke()
 	}
 }
@@ -76,13 +80,14 @@ func (r *registration) Deregister() {
 // Key implements [transport.Grant].
 func (g *grant) Key() transport.RemoteKey { return g.key }
 
-// Revoke implements [transport.Grant]. It waits for a write of at most viewBytesMax.
+// Revoke implements [transport.Grant].
 func (g *grant) Revoke() {
-	g.of.mu.Lock()
-	delete(g.of.grants, g.key.Key)
-	g.of.mu.Unlock()
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	m := g.registration.of
+	m.mu.Lock()
+	delete(m.grants, g.key.Key)
+	m.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.memory = nil
 }
 
@@ -100,12 +105,12 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	peer.mu.Unlock()
 	switch {
 	case g == nil || g.key != key:
-		return fmt.Errorf("mem: %w: key %d", transport.ErrRemoteAccess, key.Key)
+		return fmt.Errorf("mem: %w: key %d is not valid", transport.ErrRemoteAccess, key.Key)
 	case offset < 0 || offset > int(key.Len)-len(p):
-		return fmt.Errorf("mem: %w: bytes %d to %d of a grant of %d", transport.ErrRemoteAccess, offset, offset+len(p), key.Len)
+		return fmt.Errorf("mem: %w: %d bytes at %d of a grant of %d", transport.ErrRemoteAccess, len(p), offset, key.Len)
 	}
 	for len(p) > 0 {
-		n := min(len(p), viewBytesMax)
+		n := min(len(p), maxView)
 		if err := g.write(offset, p[:n]); err != nil {
 			return err
 		}
@@ -117,19 +122,19 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	return nil
 }
 
-// write writes one piece, unless the grant was revoked.
+// write copies one piece, unless the grant is revoked.
 func (g *grant) write(offset int, p []byte) error {
-	g.writing.Lock()
-	defer g.writing.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.memory == nil {
-		return fmt.Errorf("mem: %w: key %d", transport.ErrRemoteAccess, g.key.Key)
+		return fmt.Errorf("mem: %w: key %d is revoked", transport.ErrRemoteAccess, g.key.Key)
 	}
 	copy(g.memory[offset:], p)
 	return nil
 }
 
-// revokeAll ends all grants when the conn has ended.
-func (r *remote) revokeAll() {
+// revokeAll revokes all grants at the end of the conn.
+func (r *remoteMemory) revokeAll() {
 	r.mu.Lock()
 	grants := r.grants
 	r.grants = nil

@@ -1,24 +1,23 @@
 package mem
 
-// The sizes of a ring: what it starts with, and what it grows to. Both are
-// powers of two.
+// The initial and the maximal length of a ring, both powers of two.
 const (
-	ringBytesMin = 4 << 10
-	ringBytesMax = 64 << 10
+	minRing = 4 << 10
+	maxRing = 64 << 10
 )
 
-// A ring holds the bytes of small writes until they are read. Its zero value
-// is empty and owns no memory.
+// A ring holds the bytes of short writes until they are read. The zero value is empty
+// and owns no memory.
 //
-// A view that peek returned stays intact while put runs, even if the ring
-// grows meanwhile, until drop takes its bytes away.
+// A view that peek has returned stays intact until drop removes its bytes, even if put
+// grows the ring meanwhile.
 type ring struct {
 	buf  []byte
-	head int // where the oldest byte lies
-	n    int // how many bytes there are
+	head int // index of the oldest byte
+	n    int // number of bytes
 }
 
-// put appends the whole of p, or reports false and appends nothing.
+// put appends all of p, or returns false and appends nothing.
 func (r *ring) put(p []byte) bool {
 	if r.n+len(p) > len(r.buf) && !r.grow(r.n+len(p)) {
 		return false
@@ -30,12 +29,13 @@ func (r *ring) put(p []byte) bool {
 	return true
 }
 
-// grow makes room for size bytes in all, if that is allowed.
+// grow makes the ring large enough for size bytes, or returns false if that is more than
+// maxRing.
 func (r *ring) grow(size int) bool {
-	if size > ringBytesMax {
+	if size > maxRing {
 		return false
 	}
-	capacity := max(ringBytesMin, len(r.buf))
+	capacity := max(minRing, len(r.buf))
 	for capacity < size {
 		capacity *= 2
 	}
@@ -46,14 +46,14 @@ func (r *ring) grow(size int) bool {
 	return true
 }
 
-// peek returns the oldest bytes as far as they lie in one piece, at most
-// limit. It returns nothing if the ring is empty.
+// peek returns the oldest bytes that are contiguous, at most limit; none if the ring is
+// empty.
 func (r *ring) peek(limit int) []byte {
 	return r.buf[r.head : r.head+min(limit, r.n, len(r.buf)-r.head)]
 }
 
-// drop takes the k oldest bytes away. An empty ring starts anew at the front,
-// so that the next bytes lie in one piece.
+// drop removes the k oldest bytes. An empty ring starts again at index 0, so that the
+// next bytes are contiguous.
 func (r *ring) drop(k int) {
 	r.n -= k
 	if r.n == 0 {

@@ -19,7 +19,7 @@ func TestRing(t *testing.T) {
 				for i := range p {
 					p[i] = next + byte(i)
 				}
-				fits := len(model)+len(p) <= ringBytesMax
+				fits := len(model)+len(p) <= maxRing
 				if got := r.put(p); got != fits {
 					t.Fatalf("seed %d: put of %d bytes behind %d: got %v, want %v", seed, len(p), len(model), got, fits)
 				}
@@ -51,7 +51,7 @@ func TestRingKeepsViews(t *testing.T) {
 	if !bytes.Equal(view, bytes.Repeat([]byte{1}, 1000)) {
 		t.Error("put changes a view")
 	}
-	if r.n != ringBytesMax/1000*1000 || len(r.buf) != ringBytesMax {
+	if r.n != maxRing/1000*1000 || len(r.buf) != maxRing {
 		t.Errorf("the full ring has %d bytes in %d", r.n, len(r.buf))
 	}
 	r.drop(1000)
@@ -67,10 +67,10 @@ func TestRingStartsSmall(t *testing.T) {
 		t.Errorf("an unused ring shows %d bytes", len(got))
 	}
 	for _, step := range []struct{ put, capacity int }{
-		{1, ringBytesMin},
-		{ringBytesMin - 1, ringBytesMin},
-		{1, 2 * ringBytesMin},
-		{ringBytesMax / 2, ringBytesMax},
+		{1, minRing},
+		{minRing - 1, minRing},
+		{1, 2 * minRing},
+		{maxRing / 2, maxRing},
 	} {
 		if !r.put(make([]byte, step.put)) || len(r.buf) != step.capacity {
 			t.Errorf("after put of %d more: %d bytes of memory, want %d", step.put, len(r.buf), step.capacity)

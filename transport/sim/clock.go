@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A clock calls functions at their time, in the order of their times, and of
-// their creation where times are equal. One timer serves all of them, for
-// timers of their own would fire in any order at one instant.
+// A clock calls functions at given times, in the order of these times; at equal times in
+// the order of their creation. It has one timer for all, since several timers that are
+// due at one instant fire in any order.
 type clock struct {
-	mu      *sync.Mutex // held during the calls
-	timer   *time.Timer // made when first needed
+	mu      *sync.Mutex // guards the clock; held during the calls
+	timer   *time.Timer // nil before the first event
 	pending events
-	made    uint64
+	created uint64 // number of events created
 	stopped bool
 }
 
-// An event is a call that is to be made.
+// An event is a scheduled call.
 type event struct {
 	at    time.Time
 	order uint64
@@ -25,10 +25,10 @@ type event struct {
 	index int // in clock.pending, or -1
 }
 
-// at has call called at the given time, with mu held.
+// at schedules call for time t.
 func (c *clock) at(t time.Time, call func()) *event {
-	e := &event{at: t, order: c.made, call: call, index: -1}
-	c.made++
+	e := &event{at: t, order: c.created, call: call, index: -1}
+	c.created++
 	if c.stopped {
 		return e
 	}
@@ -39,7 +39,7 @@ func (c *clock) at(t time.Time, call func()) *event {
 	return e
 }
 
-// cancel takes back an event, which may be nil or over.
+// cancel cancels an event, unless it is nil or past.
 func (c *clock) cancel(e *event) {
 	if e != nil && e.index >= 0 {
 		heap.Remove(&c.pending, e.index)
@@ -51,7 +51,7 @@ func (c *clock) arm() {
 	if len(c.pending) == 0 {
 		return
 	}
-	// Within a bubble Reset would call run itself, with mu held, if it were due.
+	// In a synctest bubble, Reset with 0 would call run at once, while mu is held.
 	wait := max(time.Nanosecond, time.Until(c.pending[0].at))
 	if c.timer == nil {
 		c.timer = time.AfterFunc(wait, c.run)
@@ -60,7 +60,7 @@ func (c *clock) arm() {
 	c.timer.Reset(wait)
 }
 
-// run makes the calls that are due. It takes mu itself.
+// run makes the calls that are due. It locks mu.
 func (c *clock) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *clock) run() {
 	c.arm()
 }
 
-// stop makes no more calls.
+// stop cancels all events, and ignores later ones.
 func (c *clock) stop() {
 	c.stopped = true
 	for _, e := range c.pending {
@@ -82,13 +82,13 @@ func (c *clock) stop() {
 	}
 }
 
-// A deadline is the time at which a call stops waiting.
+// A deadline interrupts a call that waits.
 type deadline struct {
 	passed bool
 	event  *event
 }
 
-// setDeadline replaces d by t, and calls wake when it has passed.
+// setDeadline sets d to t, and calls wake when it passes. The zero time removes it.
 func (c *clock) setDeadline(d *deadline, t time.Time, wake func()) {
 	c.cancel(d.event)
 	*d = deadline{}
@@ -101,14 +101,14 @@ func (c *clock) setDeadline(d *deadline, t time.Time, wake func()) {
 		wake()
 		return
 	}
-	// Now has a monotonic reading, which t may lack.
+	// time.Now has a monotonic reading, which t may lack.
 	d.event = c.at(time.Now().Add(left), func() {
 		d.passed = true
 		wake()
 	})
 }
 
-// events is a heap.
+// events implements heap.Interface.
 type events []*event
 
 func (h events) Len() int { return len(h) }

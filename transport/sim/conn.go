@@ -5,25 +5,26 @@ import (
 	"fmt"
 
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/internal/localpipe"
 )
 
-// A conn is one side of a connection. The other side ends when a notice of it
-// has arrived.
+// A conn is one side of a connection. The other side ends when the notice of the end has
+// arrived there.
 type conn struct {
 	network  *Network
 	owner    *endpoint
 	peer     *conn
 	peerAddr string
-	stream   string           // names the random numbers of its pipes
-	notices  lane             // to the peer
+	stream   string           // name of the random streams of its pipes
+	notices  orderedFlow      // to the peer
 	incoming *queue[*pipe]    // opened by the peer and not yet accepted
-	pipes    map[*pipe]uint64 // opened on this side, numbered
+	pipes    map[*pipe]uint64 // opened by this side, with their numbers
 	opened   uint64
-	done     chan struct{} // closed when err is set
+	done     chan struct{} // closed after err is set
 	err      error
 }
 
-// newConn returns the side of owner. The caller sets peer.
+// newConn returns the side of owner. The caller sets its peer.
 func newConn(owner, peer *endpoint, stream string) *conn {
 	n := owner.network
 	c := &conn{
@@ -31,7 +32,7 @@ func newConn(owner, peer *endpoint, stream string) *conn {
 		owner:    owner,
 		peerAddr: peer.addr,
 		stream:   stream,
-		notices:  lane{link: n.link(owner.host, peer.host), chance: n.chance("notices %s", stream)},
+		notices:  orderedFlow{link: n.link(owner.host, peer.host), rng: n.rng("notices %s", stream)},
 		incoming: newQueue[*pipe](),
 		pipes:    make(map[*pipe]uint64),
 		done:     make(chan struct{}),
@@ -45,7 +46,7 @@ func (c *conn) Peer() string          { return c.peerAddr }
 func (c *conn) RemoteAddr() string    { return c.peerAddr }
 func (c *conn) Done() <-chan struct{} { return c.done }
 
-// OpenPipe implements transport.Conn. It does not block.
+// OpenPipe implements [transport.Conn]. It does not block.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -55,10 +56,10 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return (*sender)(newPipe(c)), nil
+	return localpipe.NewSender(newPipe(c)), nil
 }
 
-// AcceptPipe implements transport.Conn.
+// AcceptPipe implements [transport.Conn].
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 			return nil, err
 		}
 		if p != nil {
-			return (*receiver)(p), nil
+			return localpipe.NewReceiver(p), nil
 		}
 		if err := c.incoming.wait(ctx, c.done); err != nil {
 			return nil, err
@@ -77,7 +78,7 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	}
 }
 
-// acceptPipe takes the next pipe, if there is one. It takes Network.mu itself.
+// acceptPipe returns the next pipe, or nil if there is none. It locks Network.mu.
 func (c *conn) acceptPipe() (*pipe, error) {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -88,7 +89,7 @@ func (c *conn) acceptPipe() (*pipe, error) {
 	return p, nil
 }
 
-// Err implements transport.Conn.
+// Err implements [transport.Conn].
 func (c *conn) Err() error {
 	select {
 	case <-c.done:
@@ -98,24 +99,25 @@ func (c *conn) Err() error {
 	}
 }
 
-// Close implements transport.Conn.
+// Close implements [transport.Conn].
 func (c *conn) Close() error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	c.hangUp(transport.ErrPeerClosed)
+	c.closeWith(transport.ErrPeerClosed)
 	return nil
 }
 
-// hangUp ends this side, and the other one when it hears of it.
-func (c *conn) hangUp(there error) {
+// closeWith ends this side with ErrClosed, and the other side with the error peer when
+// the notice arrives.
+func (c *conn) closeWith(peer error) {
 	if c.err != nil {
 		return
 	}
 	c.end(transport.ErrClosed)
-	c.notices.send(0, func() { c.peer.end(there) })
+	c.notices.send(0, func() { c.peer.end(peer) })
 }
 
-// end ends this side for the given reason, unless it has ended.
+// end ends this side with the given reason, unless it has ended.
 func (c *conn) end(reason error) {
 	if c.err != nil {
 		return

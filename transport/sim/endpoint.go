@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -16,16 +17,16 @@ type endpoint struct {
 	port    int
 	addr    string
 	backlog *queue[*conn] // dialed and not yet accepted
-	done    chan struct{} // closed when closed is set
+	done    chan struct{} // closed when closed becomes true
 	closed  bool
 	conns   map[*conn]uint64 // numbered in the order of their creation
-	made    uint64
+	made    uint64           // number of conns created
 }
 
 func (e *endpoint) Name() string { return "sim" }
 func (e *endpoint) Addr() string { return e.addr }
 
-// Accept implements transport.Transport.
+// Accept implements [transport.Transport].
 func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// accept takes the next conn, if there is one. It takes Network.mu itself.
+// accept returns the next conn, or nil if there is none. It locks Network.mu.
 func (e *endpoint) accept() (*conn, error) {
 	e.network.mu.Lock()
 	defer e.network.mu.Unlock()
@@ -62,7 +63,7 @@ func (e *endpoint) accept() (*conn, error) {
 	}
 }
 
-// Close implements transport.Transport.
+// Close implements [transport.Transport].
 func (e *endpoint) Close() error {
 	e.network.mu.Lock()
 	defer e.network.mu.Unlock()
@@ -70,8 +71,8 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// end closes the endpoint and its conns, whose peers will be told there.
-func (e *endpoint) end(there error) {
+// end closes the endpoint and its conns. Their peers get the error peer.
+func (e *endpoint) end(peer error) {
 	if e.closed {
 		return
 	}
@@ -79,23 +80,22 @@ func (e *endpoint) end(there error) {
 	close(e.done)
 	delete(e.host.endpoints, e.port)
 	for _, c := range byNumber(e.conns) {
-		c.hangUp(there)
+		c.closeWith(peer)
 	}
 }
 
-// A dialing is a Dial that is under way.
-type dialing struct {
+// A pendingDial is a Dial in progress.
+type pendingDial struct {
 	from        *endpoint
 	peer        string
-	there, back lane
-	done        chan struct{} // closed when there is a result
+	there, back orderedFlow
+	done        chan struct{} // closed after conn or err is set
 	conn        *conn
 	err         error
 }
 
-// Dial implements transport.Transport. It takes a round trip, and the peer can
-// accept the conn after half a trip more. A Dial across a cut lasts until the
-// cut is mended.
+// Dial implements [transport.Transport]. It takes a round trip, and the peer can accept
+// the conn half a round trip later. During a partition Dial blocks.
 func (e *endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: dial %s: %w", addr, err)
@@ -118,8 +118,8 @@ func (e *endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn,
 	return c, nil
 }
 
-// startDial sends the first notice. It takes Network.mu itself.
-func (e *endpoint) startDial(addr, peer string) (*dialing, error) {
+// startDial sends the request to the other host. It locks Network.mu.
+func (e *endpoint) startDial(addr, peer string) (*pendingDial, error) {
 	n := e.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,16 +136,16 @@ func (e *endpoint) startDial(addr, peer string) (*dialing, error) {
 	}
 	to := n.byName[name]
 	if to == nil {
-		return nil, fmt.Errorf("there is no host %q", name)
+		return nil, fmt.Errorf("no host has the name %q", name)
 	}
 	key := e.addr + ">" + addr
 	number := n.dials[key]
 	n.dials[key]++
-	d := &dialing{
+	d := &pendingDial{
 		from:  e,
 		peer:  peer,
-		there: lane{link: n.link(e.host, to), chance: n.chance("dial %s #%d", key, number)},
-		back:  lane{link: n.link(to, e.host), chance: n.chance("answer %s #%d", key, number)},
+		there: orderedFlow{link: n.link(e.host, to), rng: n.rng("dial %s #%d", key, number)},
+		back:  orderedFlow{link: n.link(to, e.host), rng: n.rng("answer %s #%d", key, number)},
 		done:  make(chan struct{}),
 	}
 	stream := fmt.Sprintf("%s #%d", key, number)
@@ -156,29 +156,29 @@ func (e *endpoint) startDial(addr, peer string) (*dialing, error) {
 	return d, nil
 }
 
-// answer ends the dialing with what the other host has answered.
-func (d *dialing) answer(target *endpoint, stream string) {
+// answer completes the dial with the state of the other host.
+func (d *pendingDial) answer(target *endpoint, stream string) {
 	defer close(d.done)
 	switch {
 	case target == nil || target.closed:
-		d.err = fmt.Errorf("nobody listens there")
+		d.err = errors.New("no transport listens at this port")
 		return
 	case d.peer != "" && d.peer != target.addr:
-		d.err = fmt.Errorf("%w: asked for %q", transport.ErrIdentity, d.peer)
+		d.err = fmt.Errorf("%w: it is not %q", transport.ErrIdentity, d.peer)
 		return
 	case d.from.closed:
 		d.err = transport.ErrClosed
 		return
 	}
-	here, there := newConn(d.from, target, stream), newConn(target, d.from, "to "+stream)
-	here.peer, there.peer = there, here
-	d.conn = here
-	here.notices.send(0, func() { target.backlog.push(there) })
+	dialed, accepted := newConn(d.from, target, stream), newConn(target, d.from, "to "+stream)
+	dialed.peer, accepted.peer = accepted, dialed
+	d.conn = dialed
+	dialed.notices.send(0, func() { target.backlog.push(accepted) })
 }
 
-// stop ends the dialing for the given reason, unless a conn came first. It
-// takes Network.mu itself.
-func (d *dialing) stop(reason error) (*conn, error) {
+// stop ends the dial with the given reason unless it has completed. It locks
+// Network.mu.
+func (d *pendingDial) stop(reason error) (*conn, error) {
 	d.from.network.mu.Lock()
 	defer d.from.network.mu.Unlock()
 	d.there.drop()

@@ -13,19 +13,19 @@ type Host struct {
 	network *Network
 	name    string
 	ip      net.IP
-	group   int  // hosts of different groups do not reach each other
-	off     bool // it has no power
+	group   int  // hosts of different groups cannot reach each other
+	off     bool // powered off
 
 	endpoints map[int]*endpoint   // by port
 	sockets   map[int]*packetConn // by port
 	nextPort  int
 }
 
-// firstFreePort is the first of the ports that are given out for port 0
-// (RFC 6335, section 6).
-const firstFreePort = 49152
+// firstEphemeralPort is the first port that is assigned for port 0 (RFC 6335,
+// section 6).
+const firstEphemeralPort = 49152
 
-// host returns the host of that name.
+// host returns the host of this name, and creates it if needed.
 func (n *Network) host(name string) *Host {
 	h := n.byName[name]
 	if h == nil {
@@ -36,7 +36,7 @@ func (n *Network) host(name string) *Host {
 			ip:        net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4(),
 			endpoints: make(map[int]*endpoint),
 			sockets:   make(map[int]*packetConn),
-			nextPort:  firstFreePort,
+			nextPort:  firstEphemeralPort,
 		}
 		n.hosts = append(n.hosts, h)
 		n.byName[name] = h
@@ -47,12 +47,12 @@ func (n *Network) host(name string) *Host {
 // Name returns the name of the host.
 func (h *Host) Name() string { return h.name }
 
-// IP returns the made-up address of the host for datagrams: 10.0.0.1 for the
-// first host of a network, and so on.
+// IP returns the address of the host for datagrams: 10.0.0.1 for the first host of a
+// network, and so on.
 func (h *Host) IP() net.IP { return append(net.IP(nil), h.ip...) }
 
-// Listen returns a transport that listens at a port of the host, or at one
-// that is free if port is 0. Its address is "host:port".
+// Listen returns a transport that listens at a port of the host, or at an unused one if
+// port is 0. Its address is "host:port".
 func (h *Host) Listen(port int) (transport.Transport, error) {
 	n := h.network
 	n.mu.Lock()
@@ -74,11 +74,10 @@ func (h *Host) Listen(port int) (transport.Transport, error) {
 	return e, nil
 }
 
-// PacketConn returns a socket for datagrams at a port of the host, or at one
-// that is free if port is 0. Its address is a *net.UDPAddr. Datagrams that
-// arrive while a mebibyte waits to be read are dropped.
-//
-// A Write to an address of no host, or of no socket, succeeds and is lost.
+// PacketConn returns a datagram socket at a port of the host, or at an unused one if
+// port is 0. Its address is a *net.UDPAddr. The socket buffers 1 MiB, and drops
+// further datagrams. A datagram to an address without a socket is lost; the write
+// succeeds.
 func (h *Host) PacketConn(port int) (net.PacketConn, error) {
 	n := h.network
 	n.mu.Lock()
@@ -90,7 +89,7 @@ func (h *Host) PacketConn(port int) (net.PacketConn, error) {
 	return newPacketConn(h, port), nil
 }
 
-// takePort checks a port, or finds one.
+// takePort returns port if free(port), or an unused port if port is 0.
 func (h *Host) takePort(port int, free func(int) bool) (int, error) {
 	switch {
 	case h.network.closed:
@@ -98,25 +97,25 @@ func (h *Host) takePort(port int, free func(int) bool) (int, error) {
 	case h.off:
 		return port, fmt.Errorf("the host is powered off")
 	case port < 0 || port > 65535:
-		return port, fmt.Errorf("there is no such port")
+		return port, fmt.Errorf("port %d: must be at most 65535", port)
 	case port > 0 && !free(port):
-		return port, fmt.Errorf("the port is taken")
+		return port, fmt.Errorf("the port is in use")
 	case port > 0:
 		return port, nil
 	}
-	for range 65536 - firstFreePort {
+	for range 65536 - firstEphemeralPort {
 		port = h.nextPort
 		if h.nextPort++; h.nextPort > 65535 {
-			h.nextPort = firstFreePort
+			h.nextPort = firstEphemeralPort
 		}
 		if free(port) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("all ports are taken")
+	return 0, fmt.Errorf("all ports are in use")
 }
 
-// crash ends all that runs on the host.
+// crash ends all transports and sockets of the host.
 func (h *Host) crash() {
 	for _, port := range sortedKeys(h.endpoints) {
 		h.endpoints[port].end(transport.ErrPeerGone)

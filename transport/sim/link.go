@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A link is the way from one host to another.
+// A link connects one host to another, in one direction.
 type link struct {
 	Link
 	network  *Network
 	from, to *Host
-	busy     time.Time // until when earlier bytes occupy it
-	waiting  []*lane   // those that wait for the link to come up
+	busy     time.Time      // end of the transmission of earlier bytes
+	blocked  []*orderedFlow // blocked until the link is up
 }
 
 // link returns the link from a to b.
@@ -32,13 +32,12 @@ func (n *Network) link(a, b *Host) *link {
 	return l
 }
 
-// up says whether anything gets through.
+// up reports whether traffic passes.
 func (l *link) up() bool {
 	return !l.Down && l.Loss < 1 && !l.from.off && !l.to.off && l.from.group == l.to.group
 }
 
-// transmit occupies the link with so many bytes and returns when the last of
-// them has left.
+// transmit queues size bytes for transmission, and returns when the last of them leaves.
 func (l *link) transmit(size int) time.Time {
 	start := time.Now()
 	if l.Rate <= 0 {
@@ -51,7 +50,7 @@ func (l *link) transmit(size int) time.Time {
 	return l.busy
 }
 
-// full says whether so many bytes more are too many to wait for the link.
+// full reports whether the queue has no room for size more bytes.
 func (l *link) full(size int) bool {
 	if l.Rate <= 0 {
 		return false
@@ -60,123 +59,123 @@ func (l *link) full(size int) bool {
 	if limit <= 0 {
 		limit = defaultQueueBytes
 	}
-	waiting := max(0, time.Until(l.busy)).Seconds() * float64(l.Rate)
-	return waiting+float64(size) > float64(limit)
+	queued := max(0, time.Until(l.busy)).Seconds() * float64(l.Rate)
+	return queued+float64(size) > float64(limit)
 }
 
-// resume lets everything go on that waits for a link which is up by now.
+// resume resumes the flows that are blocked by a link that is up again.
 func (n *Network) resume() {
 	for _, l := range n.links {
 		if l.up() {
-			waiting := l.waiting
-			l.waiting = nil
-			for _, lane := range waiting {
-				lane.resume()
+			blocked := l.blocked
+			l.blocked = nil
+			for _, f := range blocked {
+				f.resume()
 			}
 		}
 	}
 }
 
-// chance returns the stream of random numbers that belongs to a name.
-func (n *Network) chance(format string, args ...any) *rand.Rand {
+// rng returns the random stream of a name.
+func (n *Network) rng(format string, args ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintf(h, format, args...)
 	return rand.New(rand.NewPCG(uint64(n.config.Seed), h.Sum64()))
 }
 
-// upTo returns a duration of at least 0 and less than d.
-func upTo(d time.Duration, chance float64) time.Duration {
-	return time.Duration(float64(d) * chance)
+// upTo returns a share of d.
+func upTo(d time.Duration, share float64) time.Duration {
+	return time.Duration(float64(d) * share)
 }
 
-// A lane carries pieces over a link one after the other, and loses none: a
-// pipe, or the notices of a conn.
-type lane struct {
-	link   *link
-	chance *rand.Rand
-	pieces []piece // under way, in order
-	next   *event  // the arrival of the first piece
-	stuck  bool    // it is in link.waiting
+// An orderedFlow carries pieces over a link in order and without loss: those of a pipe,
+// or the notices of a conn.
+type orderedFlow struct {
+	link    *link
+	rng     *rand.Rand
+	pieces  []piece // in flight, in order
+	next    *event  // the arrival of the first piece
+	blocked bool    // it is in link.blocked
 }
 
-// A piece is something on its way.
+// A piece is a notice or some bytes of a pipe, in flight.
 type piece struct {
 	size    int
-	arrival time.Time // zero if it waits for the link to come up
+	arrival time.Time // zero while the link is down
 	deliver func()
 }
 
-// send puts a piece of so many bytes on its way.
-func (l *lane) send(size int, deliver func()) {
+// send sends a piece of size bytes. deliver is called at its arrival.
+func (f *orderedFlow) send(size int, deliver func()) {
 	p := piece{size: size, deliver: deliver}
-	if l.link.up() {
-		p.arrival = l.arrival(size)
+	if f.link.up() {
+		p.arrival = f.arrival(size)
 	} else {
-		l.wait()
+		f.block()
 	}
-	l.pieces = append(l.pieces, p)
-	l.schedule()
+	f.pieces = append(f.pieces, p)
+	f.schedule()
 }
 
-// arrival returns when a piece arrives that is sent now. Each loss, and each
-// corruption, delays it until the sender repairs it.
-func (l *lane) arrival(size int) time.Time {
-	k := l.link
-	t := k.transmit(size).Add(k.Delay + upTo(k.Jitter, l.chance.Float64()))
-	for l.chance.Float64() < k.Loss+(1-k.Loss)*k.Corrupt {
+// arrival returns the time of arrival of a piece that is sent now. Each loss or
+// corruption delays it by a retransmission.
+func (f *orderedFlow) arrival(size int) time.Time {
+	k := f.link
+	t := k.transmit(size).Add(k.Delay + upTo(k.Jitter, f.rng.Float64()))
+	for f.rng.Float64() < k.Loss+(1-k.Loss)*k.Corrupt {
 		t = t.Add(2*(k.Delay+k.Jitter) + time.Millisecond)
 	}
 	return t
 }
 
-// schedule makes the first piece arrive at its time.
-func (l *lane) schedule() {
-	if l.next == nil && len(l.pieces) > 0 && !l.pieces[0].arrival.IsZero() {
-		l.next = l.link.network.clock.at(l.pieces[0].arrival, l.arrive)
+// schedule schedules the arrival of the first piece.
+func (f *orderedFlow) schedule() {
+	if f.next == nil && len(f.pieces) > 0 && !f.pieces[0].arrival.IsZero() {
+		f.next = f.link.network.clock.at(f.pieces[0].arrival, f.arrive)
 	}
 }
 
-// arrive delivers the first piece, unless the link was cut meanwhile.
-func (l *lane) arrive() {
-	l.next = nil
-	if !l.link.up() {
-		l.pieces[0].arrival = time.Time{}
-		l.wait()
+// arrive delivers the first piece, unless the link has gone down.
+func (f *orderedFlow) arrive() {
+	f.next = nil
+	if !f.link.up() {
+		f.pieces[0].arrival = time.Time{}
+		f.block()
 		return
 	}
-	p := l.pieces[0]
-	l.pieces[0] = piece{}
-	l.pieces = l.pieces[1:]
-	// The piece may drop the lane, so the next one is scheduled first.
-	l.schedule()
+	p := f.pieces[0]
+	f.pieces[0] = piece{}
+	f.pieces = f.pieces[1:]
+	// deliver may call drop, so the next piece is scheduled before it.
+	f.schedule()
 	p.deliver()
 }
 
-// wait has the lane resumed when the link comes up.
-func (l *lane) wait() {
-	if !l.stuck {
-		l.stuck = true
-		l.link.waiting = append(l.link.waiting, l)
+// block makes the link resume the flow when it is up.
+func (f *orderedFlow) block() {
+	if !f.blocked {
+		f.blocked = true
+		f.link.blocked = append(f.link.blocked, f)
 	}
 }
 
-// resume sends again what was cut off.
-func (l *lane) resume() {
-	l.stuck = false
-	for i, p := range l.pieces {
+// resume sends the pieces again that the link has not carried.
+func (f *orderedFlow) resume() {
+	f.blocked = false
+	for i, p := range f.pieces {
 		if p.arrival.IsZero() {
-			l.pieces[i].arrival = l.arrival(p.size)
+			f.pieces[i].arrival = f.arrival(p.size)
 		}
 	}
-	l.schedule()
+	f.schedule()
 }
 
-// drop forgets what is under way.
-func (l *lane) drop() {
-	l.link.network.clock.cancel(l.next)
-	l.next, l.pieces = nil, nil
-	if l.stuck {
-		l.stuck = false
-		l.link.waiting = slices.DeleteFunc(l.link.waiting, func(w *lane) bool { return w == l })
+// drop discards the pieces in flight.
+func (f *orderedFlow) drop() {
+	f.link.network.clock.cancel(f.next)
+	f.next, f.pieces = nil, nil
+	if f.blocked {
+		f.blocked = false
+		f.link.blocked = slices.DeleteFunc(f.link.blocked, func(g *orderedFlow) bool { return g == f })
 	}
 }

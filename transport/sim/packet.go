@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	datagramBytesMax = 65507   // of UDP over IPv4
-	socketBytesMax   = 1 << 20 // what a socket keeps for its reader
+	maxDatagram  = 65507   // of UDP over IPv4
+	socketBuffer = 1 << 20 // bytes that a socket keeps for its reader
 )
 
 // A packetConn is a socket for datagrams.
@@ -27,22 +27,22 @@ type packetConn struct {
 	arrived       []datagram
 	arrivedBytes  int
 	readable      sync.Cond
-	readTill      deadline
+	readDeadline  deadline
 	writeDeadline deadline
 }
 
 var _ net.PacketConn = (*packetConn)(nil)
 
-// A datagram has arrived.
+// A datagram has arrived at a socket.
 type datagram struct {
 	from netip.AddrPort
 	data []byte
 }
 
-// A flow is the datagrams from one address to another.
+// A flow is the sequence of datagrams from one address to another.
 type flow struct {
-	chance *rand.Rand
-	last   time.Time // arrival of the last one that was not overtaken
+	rng  *rand.Rand
+	last time.Time // arrival of the last datagram that was not reordered
 }
 
 func newPacketConn(h *Host, port int) *packetConn {
@@ -62,7 +62,7 @@ func newPacketConn(h *Host, port int) *packetConn {
 func (c *packetConn) WriteTo(p []byte, addr net.Addr) (int, error) {
 	udp, ok := addr.(*net.UDPAddr)
 	if !ok {
-		return 0, c.opError("write", addr, fmt.Errorf("%T is no *net.UDPAddr", addr))
+		return 0, c.opError("write", addr, fmt.Errorf("the address is a %T, want *net.UDPAddr", addr))
 	}
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -71,23 +71,23 @@ func (c *packetConn) WriteTo(p []byte, addr net.Addr) (int, error) {
 		return 0, c.opError("write", addr, net.ErrClosed)
 	case c.writeDeadline.passed:
 		return 0, c.opError("write", addr, os.ErrDeadlineExceeded)
-	case len(p) > datagramBytesMax:
-		return 0, c.opError("write", addr, fmt.Errorf("a datagram of %d bytes is longer than %d", len(p), datagramBytesMax))
+	case len(p) > maxDatagram:
+		return 0, c.opError("write", addr, fmt.Errorf("datagram of %d bytes: must be at most %d", len(p), maxDatagram))
 	}
 	to := udp.AddrPort()
 	c.send(bytes.Clone(p), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 	return len(p), nil
 }
 
-// send puts a datagram on its way, or loses it. It draws equally many random
-// numbers whatever happens, so that a flow does not depend on other traffic.
+// send sends a datagram, or loses it. The random numbers that it draws depend on the
+// flow and the link alone, not on other traffic.
 func (c *packetConn) send(data []byte, to netip.AddrPort) {
 	f := c.flows[to]
 	if f == nil {
-		f = &flow{chance: c.network.chance("datagrams %v>%v", c.addr, to)}
+		f = &flow{rng: c.network.rng("datagrams %v>%v", c.addr, to)}
 		c.flows[to] = f
 	}
-	loss, jitter, reorder := f.chance.Float64(), f.chance.Float64(), f.chance.Float64()
+	loss, jitter, reorder := f.rng.Float64(), f.rng.Float64(), f.rng.Float64()
 
 	host := c.network.hostAt(to.Addr())
 	if host == nil {
@@ -101,8 +101,8 @@ func (c *packetConn) send(data []byte, to netip.AddrPort) {
 	if loss < l.Loss {
 		return
 	}
-	if l.Corrupt > 0 && f.chance.Float64() < l.Corrupt && len(data) > 0 {
-		data[f.chance.IntN(len(data))] ^= 1 << f.chance.IntN(8)
+	if l.Corrupt > 0 && f.rng.Float64() < l.Corrupt && len(data) > 0 {
+		data[f.rng.IntN(len(data))] ^= 1 << f.rng.IntN(8)
 	}
 	if reorder < l.Reorder {
 		arrival = arrival.Add(l.Delay + time.Millisecond)
@@ -119,7 +119,7 @@ func (c *packetConn) send(data []byte, to netip.AddrPort) {
 	})
 }
 
-// hostAt returns the host with that IP, or nil.
+// hostAt returns the host with this IP address, or nil.
 func (n *Network) hostAt(ip netip.Addr) *Host {
 	if !ip.Is4() {
 		return nil
@@ -132,9 +132,9 @@ func (n *Network) hostAt(ip netip.Addr) *Host {
 	return n.hosts[i-1]
 }
 
-// arrive keeps a datagram for the reader, if there is room.
+// arrive keeps a datagram for the reader, or drops it if the buffer is full.
 func (c *packetConn) arrive(d datagram) {
-	if c.arrivedBytes+len(d.data) > socketBytesMax {
+	if c.arrivedBytes+len(d.data) > socketBuffer {
 		return
 	}
 	c.arrived = append(c.arrived, d)
@@ -142,7 +142,8 @@ func (c *packetConn) arrive(d datagram) {
 	c.readable.Signal()
 }
 
-// ReadFrom implements net.PacketConn. What does not fit into p is lost.
+// ReadFrom implements net.PacketConn. If p is too short, the rest of the datagram is
+// lost.
 func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -150,7 +151,7 @@ func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
 		switch {
 		case c.closed:
 			return 0, nil, c.opError("read", nil, net.ErrClosed)
-		case c.readTill.passed:
+		case c.readDeadline.passed:
 			return 0, nil, c.opError("read", nil, os.ErrDeadlineExceeded)
 		case len(c.arrived) > 0:
 			d := c.arrived[0]
@@ -177,7 +178,7 @@ func (c *packetConn) Close() error {
 func (c *packetConn) close() {
 	c.closed = true
 	c.arrived = nil
-	c.network.clock.setDeadline(&c.readTill, time.Time{}, nil)
+	c.network.clock.setDeadline(&c.readDeadline, time.Time{}, nil)
 	c.network.clock.setDeadline(&c.writeDeadline, time.Time{}, nil)
 	delete(c.host.sockets, int(c.addr.Port()))
 	c.readable.Broadcast()
@@ -196,7 +197,7 @@ func (c *packetConn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements net.PacketConn.
 func (c *packetConn) SetReadDeadline(t time.Time) error {
-	return c.setDeadline(&c.readTill, t)
+	return c.setDeadline(&c.readDeadline, t)
 }
 
 // SetWriteDeadline implements net.PacketConn.
@@ -214,10 +215,10 @@ func (c *packetConn) setDeadline(d *deadline, t time.Time) error {
 	return nil
 }
 
-// SetReadBuffer does nothing. QUIC asks for it.
+// SetReadBuffer does nothing. quic-go expects it of a UDP socket.
 func (c *packetConn) SetReadBuffer(int) error { return nil }
 
-// SetWriteBuffer does nothing. QUIC asks for it.
+// SetWriteBuffer does nothing. quic-go expects it of a UDP socket.
 func (c *packetConn) SetWriteBuffer(int) error { return nil }
 
 func (c *packetConn) opError(op string, remote net.Addr, err error) error {

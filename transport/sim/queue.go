@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A queue hands what has arrived to calls that wait with a context.
+// A queue passes items to calls that wait with a context. Network.mu guards items.
 type queue[T any] struct {
 	items []T
-	ready chan struct{} // holds a token if there are items
+	ready chan struct{} // holds a token while the queue has items
 }
 
 func newQueue[T any]() *queue[T] {
@@ -29,7 +29,7 @@ func (q *queue[T]) signal() {
 	}
 }
 
-// pop takes the first item, or reports false.
+// pop removes the first item. It returns false if the queue is empty.
 func (q *queue[T]) pop() (item T, ok bool) {
 	if len(q.items) == 0 {
 		return item, false
@@ -37,13 +37,13 @@ func (q *queue[T]) pop() (item T, ok bool) {
 	item = q.items[0]
 	q.items = slices.Delete(q.items, 0, 1)
 	if len(q.items) > 0 {
-		q.signal() // for another call that waits
+		q.signal() // Another call may wait.
 	}
 	return item, true
 }
 
-// wait returns when there may be an item, when done is closed, or with the
-// error of ctx. It is called without Network.mu.
+// wait blocks until the queue may have an item, done is closed, or ctx is done, whose
+// error it returns. The caller must not hold Network.mu.
 func (q *queue[T]) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-q.ready:

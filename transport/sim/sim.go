@@ -1,8 +1,8 @@
-// Package sim is a simulated network: hosts joined by links that delay, lose
-// and reorder, that can be cut, and hosts that can crash. In a testing/synctest
-// bubble a minute of it takes milliseconds.
+// Package sim is a simulated network of hosts. Its links delay, lose and reorder packets,
+// hosts crash, and the network can be partitioned. In a testing/synctest bubble, a
+// minute of simulated time takes milliseconds.
 //
-// Most people make a network and some hosts, and listen on them:
+// A test creates a network, and listens on its hosts:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		network := sim.New(sim.Config{Seed: 1, Delay: 20 * time.Millisecond, Loss: 0.02})
@@ -14,56 +14,48 @@
 //		network.Partition("b")
 //	})
 //
-// Host.Listen gives a transport.Transport whose pipes obey the links. Its
-// addresses have the form "host:port", and they are also its identities.
-// Host.PacketConn gives a net.PacketConn for datagrams, over which for example
-// QUIC runs; its addresses are made up, one IP for each host.
+// [Host.Listen] returns a transport.Transport over the links. Its addresses have the form
+// "host:port", and are also its identities. [Host.PacketConn] returns a net.PacketConn
+// for datagrams, for QUIC for example; each host has one IP address.
 //
 // # Links
 //
-// Every ordered pair of hosts has a link of its own, which all its traffic
-// shares: bytes leave one after the other at Link.Rate, and arrive Link.Delay
-// and up to Link.Jitter later. A lost datagram is lost, and so is one that
-// finds Link.Queue bytes waiting before it. A lost piece of a pipe arrives a
-// round trip and a millisecond later instead, and holds up what follows it in
-// its own pipe alone. A host has a link to itself too, without delay unless
-// SetLink says otherwise.
+// Each ordered pair of hosts has one link for all its traffic. Bytes leave one after the
+// other at Link.Rate, and arrive after Link.Delay and up to Link.Jitter. A datagram is
+// dropped if Link.Queue bytes wait before it. A lost piece of a pipe arrives a round trip
+// and a millisecond later, and delays the later pieces of its pipe only. The link of a
+// host to itself has no delay unless SetLink sets one.
 //
-// A pipe takes Config.Window bytes before Write blocks, and makes room as soon
-// as its reader has read, without a way back: throughput is at most a window
-// per one-way delay.
+// A pipe buffers Config.Window bytes before Write blocks. The reader makes room without
+// delay, so the throughput is at most one window per one-way delay.
 //
-// Across a cut (Partition, Link.Down, Network.PowerOff) datagrams are lost, and
-// pipes, conns and dials wait. They go on when the cut is mended, however long
-// it has lasted: nothing here gives up.
+// While a link is down (Partition, Link.Down, PowerOff) it loses datagrams, and pipes,
+// conns and dials wait until it is up again, without a timeout.
 //
 // # Failure
 //
-// Crash ends a host's processes: peers find their conns ended with ErrPeerGone
-// as soon as the news has travelled. PowerOff ends them and tells nobody.
+// [Network.Crash] ends the processes of a host: the conns of their peers end with
+// ErrPeerGone after the delay of the link. [Network.PowerOff] ends them without a notice.
 //
-// # What is deterministic
+// # Determinism
 //
-// Chance is drawn from Config.Seed, in a separate stream for each pipe, for the
-// notices of each conn, for each dial, and for each pair of datagram
-// addresses. What is lost, and how much jitter there is, for the i-th piece of
-// a pipe or datagram of a pair depends on the seed, on its number and on the
-// settings of the link alone, whatever other goroutines do. What falls due at
-// the same instant happens in an order that the same calls bring about again.
+// Config.Seed determines all random numbers, in a separate stream for each pipe, the
+// notices of each conn, each dial, and each pair of datagram addresses. The loss and
+// jitter of the i-th piece of a pipe, or the i-th datagram of a pair, depend on the seed,
+// on i and on the settings of the link alone. Events that are due at the same instant
+// happen in the order of their creation.
 //
-// Not deterministic is what the Go scheduler decides: of two goroutines that
-// write at one instant, either may come first at a link of limited rate, and
-// gets its bytes through first; of two goroutines that dial the same address
-// from the same transport at one instant, either may be the first; and the
-// pieces into which Write cuts its bytes depend on how far the reader has got.
-// Nor are the random numbers of the programs on the hosts: QUIC draws its own.
-// A driver of one goroutine, in a bubble, replays bit for bit.
+// The Go scheduler decides the rest: which of two goroutines that write to a link of
+// limited rate at one instant sends first, which of two goroutines that dial the same
+// address from the same transport at one instant dials first, and into which pieces a
+// Write divides its bytes, since that depends on the reader. QUIC draws random numbers of
+// its own. A test with one goroutine, in a bubble, is reproducible bit for bit.
 //
 // # Concurrency
 //
-// All methods of Network and Host may be called from several goroutines. In a
-// bubble, New has to be called inside it. Nothing here runs a goroutine for
-// longer than it takes to deliver what is due.
+// The methods of Network and Host may be called concurrently. For use in a bubble, call
+// New in the bubble. The package runs no goroutine longer than it takes to deliver the
+// events that are due.
 package sim
 
 import (
@@ -71,12 +63,12 @@ import (
 	"time"
 )
 
-// A Config says how a network behaves where SetLink does not say otherwise.
-// The zero value is a network that is perfect and infinitely fast.
+// A Config has the seed of a network and the defaults of its links. The zero value is a
+// perfect and infinitely fast network.
 type Config struct {
-	Seed int64 // of everything random
+	Seed int64 // of all random numbers
 
-	// The links between different hosts. See Link.
+	// Links between different hosts. See [Link].
 	Delay   time.Duration
 	Jitter  time.Duration
 	Rate    int64
@@ -85,34 +77,34 @@ type Config struct {
 	Corrupt float64
 	Queue   int
 
-	// Window is how many bytes a pipe holds that are written but not read.
-	// The default is 256 KiB.
+	// Window is the maximal number of bytes of a pipe that are written but not yet
+	// read. The default is 256 KiB.
 	Window int
 }
 
-// A Link is the way from one host to another, in one direction. The zero value
-// is perfect and infinitely fast.
+// A Link has the settings of the link from one host to another, in one direction. The zero
+// value is a perfect and infinitely fast link.
 type Link struct {
-	Delay  time.Duration // from here to there, after the last byte has left
-	Jitter time.Duration // the most that is added to Delay, evenly distributed
-	Rate   int64         // bytes per second; 0: no limit
-	Loss   float64       // the part of the pieces and datagrams that is lost; from 1 on the link is down
+	Delay  time.Duration // one-way, after the last byte has left
+	Jitter time.Duration // maximum of the uniformly distributed addition to Delay
+	Rate   int64         // bytes per second; 0: unlimited
+	Loss   float64       // share of pieces and datagrams that are lost; from 1 on the link is down
 
-	// Reorder is the part of the datagrams that are overtaken: they take as
-	// long as two delays and a millisecond. Otherwise datagrams between two
-	// addresses keep their order. Pipes always do.
+	// Reorder is the share of datagrams that arrive late, after two delays and a
+	// millisecond. All other datagrams between two addresses, and all pieces of a
+	// pipe, arrive in order.
 	Reorder float64
 
-	// Corrupt is the part of the datagrams that arrive with one flipped bit, as
-	// if the checksum of UDP had missed it. Pipes stand for transports that
-	// verify their bytes, so a corrupted piece of a pipe counts as lost.
+	// Corrupt is the share of datagrams that arrive with one flipped bit, as if the
+	// UDP checksum had missed it. A transport verifies its bytes, so a corrupted
+	// piece of a pipe counts as lost.
 	Corrupt float64
 
-	// Queue is how many bytes may wait at a link of limited rate before
+	// Queue is the number of bytes that may wait at a link of limited rate before
 	// datagrams are dropped. The default is 256 KiB.
 	Queue int
 
-	Down bool // nothing gets through
+	Down bool // no traffic passes
 }
 
 // The defaults of Config.Window and of Link.Queue.
@@ -134,8 +126,8 @@ type Network struct {
 	byName map[string]*Host
 	links  []*link // in the order of their creation
 	byEnds map[[2]*Host]*link
-	dials  map[string]int // by both addresses, to tell their streams apart
-	groups int            // how many partitions there have been
+	dials  map[string]int // number of dials by both addresses, for their random streams
+	groups int            // number of calls of Partition
 }
 
 // New returns a network without hosts.
@@ -153,15 +145,15 @@ func New(config Config) *Network {
 	return n
 }
 
-// Host returns the host of that name, which need not exist yet.
+// Host returns the host of this name, and creates it if needed.
 func (n *Network) Host(name string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.host(name)
 }
 
-// SetLink changes the links between two hosts, in both directions. What is
-// under way keeps its time of arrival.
+// SetLink changes the links between two hosts, in both directions. Traffic in flight keeps
+// its time of arrival.
 func (n *Network) SetLink(a, b string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +162,7 @@ func (n *Network) SetLink(a, b string, l Link) {
 	n.resume()
 }
 
-// SetOneWay changes the link from one host to another, and not the way back.
+// SetOneWay changes the link from one host to another, in this direction only.
 func (n *Network) SetOneWay(from, to string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,9 +170,8 @@ func (n *Network) SetOneWay(from, to string, l Link) {
 	n.resume()
 }
 
-// Partition cuts the given hosts off from all others. Among themselves they
-// still reach each other. A host is in one part at a time: that of the last
-// call that named it.
+// Partition separates the given hosts from all others. They can still reach each other. A
+// host is in the partition of the last call that named it.
 func (n *Network) Partition(hosts ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,7 +182,7 @@ func (n *Network) Partition(hosts ...string) {
 	n.resume()
 }
 
-// Heal undoes all calls of Partition.
+// Heal ends all partitions.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -201,17 +192,17 @@ func (n *Network) Heal() {
 	n.resume()
 }
 
-// Crash kills what runs on a host: its transports, conns and PacketConns end
-// with ErrClosed, and their peers see ErrPeerGone after the delay of the link.
-// New ones may be made at once, as by a process that is started again.
+// Crash ends the processes of a host: its transports, conns and PacketConns end with
+// ErrClosed, and their peers get ErrPeerGone after the delay of the link. The host can
+// listen again at once, as a restarted process would.
 func (n *Network) Crash(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.host(host).crash()
 }
 
-// PowerOff is Crash without anybody being told. Until Restart nothing can be
-// made on the host, and nothing reaches it.
+// PowerOff is Crash without a notice to the peers. Until Restart the host cannot listen,
+// and cannot be reached.
 func (n *Network) PowerOff(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -220,8 +211,7 @@ func (n *Network) PowerOff(host string) {
 	h.crash()
 }
 
-// Restart ends PowerOff. Peers that still believe in a conn to the host now
-// learn that it is gone.
+// Restart ends PowerOff. Peers with a conn to the host now get ErrPeerGone.
 func (n *Network) Restart(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Bench measures the transports that the factory makes: round trips of 8 B,
-// 64 KiB and 8 MiB, and one-way throughput. The reader copies what it is shown
-// to a slice of its own.
+// Bench measures round trips of 8 B, 64 KiB and 8 MiB, and one-way throughput. The reader
+// copies the views of ReadFunc to a slice of its own.
 func Bench(b *testing.B, factory Factory) {
 	for _, size := range []int{8, 64 << 10, 8 << 20} {
 		b.Run("PingPong/"+sizeName(size), func(b *testing.B) { pingPong(b, factory, size) })
@@ -29,7 +28,7 @@ func sizeName(n int) string {
 	return fmt.Sprintf("%dB", n)
 }
 
-// pingPong measures a message of so many bytes to the peer and back.
+// pingPong measures a message of size bytes to the peer and back.
 func pingPong(b *testing.B, factory Factory, size int) {
 	p := newPair(b, factory)
 	defer p.close(b)
@@ -54,7 +53,7 @@ func pingPong(b *testing.B, factory Factory, size int) {
 	<-echo
 }
 
-// oneWay measures a stream of messages that nobody answers.
+// oneWay measures a stream of messages without answers.
 func oneWay(b *testing.B, factory Factory, size int) {
 	p := newPair(b, factory)
 	defer p.close(b)
@@ -76,7 +75,7 @@ func oneWay(b *testing.B, factory Factory, size int) {
 	<-sink
 }
 
-// A benchPair is a conn between two transports that are measured.
+// A benchPair is a conn between two transports.
 type benchPair struct {
 	cluster Cluster
 	ends    [2]transport.Conn
@@ -109,7 +108,7 @@ func (p *benchPair) close(b *testing.B) {
 	}
 }
 
-// A benchPipe carries messages of one size from one slice to another.
+// A benchPipe carries messages of one size from src to dst.
 type benchPipe struct {
 	sender   transport.Sender
 	receiver transport.Receiver
@@ -118,7 +117,7 @@ type benchPipe struct {
 	view     func(p []byte)
 }
 
-// pipe opens a pipe from the given end to the other one.
+// pipe opens a pipe from one end to the other.
 func (p *benchPair) pipe(b *testing.B, from, size int) *benchPipe {
 	m := &benchPipe{src: make([]byte, size), dst: make([]byte, size)}
 	m.view = func(piece []byte) { m.off += copy(m.dst[m.off:], piece) }

@@ -17,9 +17,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A check is one subtest while it runs. Unlike those of testing.T, its methods
-// may be called from every goroutine that was started with spawn, and after
-// the subtest has been given up they say nothing.
+// A check is a running subtest. In contrast to testing.T, its methods may be called by all
+// goroutines of spawn, and have no effect after the first failure.
 type check struct {
 	tb      testing.TB
 	data    pattern
@@ -29,11 +28,11 @@ type check struct {
 	skipped, reason string // set by the body alone
 
 	mu     sync.Mutex
-	over   bool          // what is still said is of no interest
+	over   bool          // further reports are ignored
 	failed chan struct{} // closed by the first failure
 }
 
-// report notes a failure. Only the first one counts: the others follow from it.
+// report reports a failure. Only the first one counts, since it may cause the others.
 func (x *check) report(format string, args ...any) {
 	x.tb.Helper()
 	x.mu.Lock()
@@ -46,25 +45,25 @@ func (x *check) report(format string, args ...any) {
 	close(x.failed)
 }
 
-// fatal notes a failure and ends the calling goroutine.
+// fatal reports a failure and ends the calling goroutine.
 func (x *check) fatal(format string, args ...any) {
 	x.tb.Helper()
 	x.report(format, args...)
 	runtime.Goexit()
 }
 
-// skip leaves the subtest, for the transport has no means for it.
+// skip ends the subtest, because the transport lacks what it needs.
 func (x *check) skip(name, reason string) {
 	x.skipped, x.reason = name, reason
 	runtime.Goexit()
 }
 
-// spawn runs f on another goroutine. The subtest ends after all of them.
+// spawn runs f on another goroutine. The subtest waits for it.
 func (x *check) spawn(f func()) {
 	x.group.Go(f)
 }
 
-// must ends the goroutine if err is not nil.
+// must fails if err is not nil.
 func (x *check) must(err error, doing string, args ...any) {
 	if err != nil {
 		x.tb.Helper()
@@ -72,7 +71,7 @@ func (x *check) must(err error, doing string, args ...any) {
 	}
 }
 
-// wantError ends the goroutine if err does not wrap want.
+// wantError fails if err does not wrap want.
 func (x *check) wantError(err, want error, doing string, args ...any) {
 	if !errors.Is(err, want) {
 		x.tb.Helper()
@@ -97,7 +96,7 @@ func (x *check) awaitWithin(c <-chan struct{}, limit time.Duration, what string)
 	}
 }
 
-// background runs f and closes the channel that it returns when f has returned.
+// background is spawn with a channel that is closed when f has returned.
 func (x *check) background(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	x.spawn(func() {
@@ -107,7 +106,7 @@ func (x *check) background(f func()) <-chan struct{} {
 	return done
 }
 
-// close closes all transports and waits until the subtest has finished.
+// close closes all transports and waits for the end of the subtest.
 func (x *check) close(finished <-chan struct{}) {
 	closed := make(chan struct{})
 	go func() {
@@ -127,7 +126,7 @@ func (x *check) close(finished <-chan struct{}) {
 			x.mu.Lock()
 			x.over = true
 			x.mu.Unlock()
-			x.tb.Fatalf("calls still hang %v after Transport.Close\n%s", closeLimit, stacks())
+			x.tb.Fatalf("calls still block %v after Transport.Close\n%s", closeLimit, stacks())
 		}
 	}
 }
@@ -147,7 +146,7 @@ func (x *check) accept(i int) transport.Conn {
 	return c
 }
 
-// pair returns both ends of a conn that transport 0 has dialed to 1.
+// pair dials transport 1 from transport 0, and returns both sides of the conn.
 func (x *check) pair() (dialed, accepted transport.Conn) {
 	x.tb.Helper()
 	done := x.background(func() { accepted = x.accept(1) })
@@ -170,9 +169,9 @@ func (x *check) acceptPipe(c transport.Conn) transport.Receiver {
 	return r
 }
 
-// pipe opens a pipe from one conn to the other. No other pipe may wait to be
-// accepted there. One byte is written and read, for until then the peer need
-// not know of the pipe.
+// pipe opens a pipe from one conn to the other, where no other pipe may wait for
+// AcceptPipe. It writes one byte and reads it, because the peer may learn of the pipe
+// only at the first write.
 func (x *check) pipe(from, to transport.Conn) (transport.Sender, transport.Receiver) {
 	x.tb.Helper()
 	s := x.open(from)
@@ -201,8 +200,8 @@ func (x *check) send(s transport.Sender, d stream, off, n int) {
 	x.write(s, d.bytes(off, n))
 }
 
-// receive reads n bytes with ReadFunc and compares them with the stream from
-// offset off on.
+// receive reads n bytes with ReadFunc, and compares them with the stream from offset off
+// on.
 func (x *check) receive(r transport.Receiver, d stream, off, n int) {
 	at := off
 	got, err := r.ReadFunc(n, func(p []byte) {
@@ -218,7 +217,7 @@ func (x *check) receive(r transport.Receiver, d stream, off, n int) {
 	}
 }
 
-// wantEOF fails unless the pipe is at its end.
+// wantEOF fails if Read does not return io.EOF.
 func (x *check) wantEOF(r transport.Receiver) {
 	x.tb.Helper()
 	var b [1]byte
@@ -227,36 +226,36 @@ func (x *check) wantEOF(r transport.Receiver) {
 	}
 }
 
-// clog writes to a pipe that nobody reads until a Write no longer returns, and
-// returns how many bytes the pipe has taken.
-func (x *check) clog(s transport.Sender, d stream) int {
-	const most = 32 << 20
+// fillUp writes to a pipe that is not read until Write blocks, and returns the number of
+// bytes written.
+func (x *check) fillUp(s transport.Sender, d stream) int {
+	const limit = 32 << 20
 	x.tb.Helper()
 	buf := make([]byte, 64<<10)
-	for off := 0; off < most; {
+	for off := 0; off < limit; {
 		d.fill(buf, off)
 		x.must(s.SetWriteDeadline(time.Now().Add(2*aWhile)), "set a write deadline")
 		n, err := s.Write(buf)
 		off += n
 		if err != nil {
 			x.wantError(err, os.ErrDeadlineExceeded, "write to an unread pipe")
-			x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+			x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 			return off
 		}
 		if n != len(buf) {
 			x.fatal("write of %d bytes: got %d without an error", len(buf), n)
 		}
 	}
-	x.fatal("a pipe that nobody reads has taken %d MiB", most>>20)
+	x.fatal("a pipe that is not read accepts more than %d MiB", limit>>20)
 	return 0
 }
 
-// within returns a context that ends after d.
+// within returns a context that ends after d, or with the test.
 func (x *check) within(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(x.tb.Context(), d)
 }
 
-// number and streamNumber put the number of a stream before its bytes.
+// number encodes the number of a stream, and streamNumber reads it from a pipe.
 func number(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 
 func (x *check) streamNumber(r transport.Receiver) int {
@@ -268,7 +267,7 @@ func (x *check) streamNumber(r transport.Receiver) int {
 	return int(binary.BigEndian.Uint32(b[:]))
 }
 
-// skip skips a test with its reason, or fails it if NEXAR_REQUIRE has its name.
+// skip skips a test, or fails it if NEXAR_REQUIRE contains name.
 func skip(tb testing.TB, name, reason string) {
 	tb.Helper()
 	require.Have(tb, name, false, reason)

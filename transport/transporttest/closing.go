@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testSenderClose: a closed sender writes no more, and the other pipes go on.
+// testSenderClose: Write after Close fails, and other pipes go on.
 func testSenderClose(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -18,7 +18,7 @@ func testSenderClose(x *check) {
 	x.must(s.Close(), "close the sender")
 	n, err := s.Write([]byte{1})
 	if n != 0 {
-		x.fatal("Write on a closed pipe moves %d bytes", n)
+		x.fatal("Write on a closed pipe returns %d bytes", n)
 	}
 	x.wantError(err, transport.ErrClosed, "Write on a closed pipe")
 	x.receive(r, x.data.stream(0), 0, 1000)
@@ -26,13 +26,13 @@ func testSenderClose(x *check) {
 	x.pipe(a, b)
 }
 
-// testSenderCloseInterrupts: Close ends the Write that runs, and the reader
-// gets exactly the bytes that it says it has written.
+// testSenderCloseInterrupts: Close interrupts the current Write, and the reader gets
+// exactly the bytes that Write reports.
 func testSenderCloseInterrupts(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
-	off := x.clog(s, d)
+	off := x.fillUp(s, d)
 	writer := x.background(func() {
 		n, err := s.Write(d.bytes(off, 4<<20))
 		off += n
@@ -46,8 +46,7 @@ func testSenderCloseInterrupts(x *check) {
 	x.pipe(a, b)
 }
 
-// testReceiverClose: when nobody will read, Write fails, and the other pipes
-// go on.
+// testReceiverClose: after Close of the receiver, Write fails, and other pipes go on.
 func testReceiverClose(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -65,7 +64,7 @@ func testReceiverClose(x *check) {
 			break
 		}
 		if time.Since(start) > promptly {
-			x.fatal("Write goes on %v after the receiver was closed", promptly)
+			x.fatal("Write still succeeds %v after the receiver was closed", promptly)
 		}
 	}
 	x.must(s.Close(), "close the sender")
@@ -73,8 +72,8 @@ func testReceiverClose(x *check) {
 	x.pipe(b, a)
 }
 
-// testReceiverCloseInterrupts: Close ends the read that runs, and the Write
-// that waits for it.
+// testReceiverCloseInterrupts: Close interrupts the current read, and the blocked Write of
+// the peer.
 func testReceiverCloseInterrupts(x *check) {
 	a, b := x.pair()
 	_, r := x.pipe(a, b)
@@ -87,17 +86,17 @@ func testReceiverCloseInterrupts(x *check) {
 	x.await(reader, "return of a Read whose pipe was closed")
 
 	s, r := x.pipe(a, b)
-	taken := x.clog(s, x.data.stream(0))
+	taken := x.fillUp(s, x.data.stream(0))
 	writer := x.background(func() {
 		n, err := s.Write(make([]byte, 8<<20))
 		if n == 8<<20 {
-			x.fatal("nobody has read, but a Write after %d bytes succeeds: %v", taken, err)
+			x.fatal("after %d unread bytes, a Write of 8 MiB succeeds: %v", taken, err)
 		}
 		x.wantBrokenPipe(err)
 	})
 	time.Sleep(aWhile)
 	x.must(r.Close(), "close the receiver")
-	x.await(writer, "return of a Write whose reader has gone")
+	x.await(writer, "return of a Write whose reader has closed")
 	x.pipe(a, b)
 }
 
@@ -105,11 +104,11 @@ func testReceiverCloseInterrupts(x *check) {
 func (x *check) wantBrokenPipe(err error) {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, transport.ErrClosed) {
 		x.tb.Helper()
-		x.fatal("Write to a closed receiver: got error %v, want one that blames the reader", err)
+		x.fatal("Write to a closed receiver: got error %v, want one that names the reader as the cause", err)
 	}
 }
 
-// testConnClose: Close ends the conn on both sides, each of which says who did
+// testConnClose: Close ends the conn on both sides, and their errors say which side closed
 // it.
 func testConnClose(x *check) {
 	a, b := x.pair()
@@ -133,7 +132,7 @@ func (x *check) wantEnd(c transport.Conn, want error) {
 	x.wantError(c.Err(), want, "Err of an ended conn")
 }
 
-// wantEndedPipes checks that every call on an ended conn says why it failed.
+// wantEndedPipes checks that every call on an ended conn returns the reason.
 func (x *check) wantEndedPipes(c transport.Conn, s transport.Sender, r transport.Receiver, want error) {
 	x.tb.Helper()
 	_, err := s.Write(make([]byte, 10))
@@ -152,23 +151,22 @@ func (x *check) wantEndedPipes(c transport.Conn, s transport.Sender, r transport
 	x.must(r.Close(), "close a receiver after the end of its conn")
 }
 
-// A blockage is a set of calls that block on a conn.
-type blockage struct {
+// blockedCalls are calls that block on a conn until it ends.
+type blockedCalls struct {
 	calls map[string]func() error
-	want  error // with which they return
+	want  error // returned by all of them
 	done  []<-chan struct{}
 }
 
-// prepare makes everything ready for all calls of c that can block. From the
-// start of the blockage on, the other side must not read or write, nor open a
-// pipe.
-func (x *check) prepare(c, peer transport.Conn, want error) *blockage {
+// prepare prepares a blocking call of each kind on c. While these block, the other side
+// must not read, write or open a pipe.
+func (x *check) prepare(c, peer transport.Conn, want error) *blockedCalls {
 	x.tb.Helper()
 	s, _ := x.pipe(c, peer)
 	_, r := x.pipe(peer, c)
 	_, rf := x.pipe(peer, c)
-	x.clog(s, x.data.stream(0))
-	return &blockage{want: want, calls: map[string]func() error{
+	x.fillUp(s, x.data.stream(0))
+	return &blockedCalls{want: want, calls: map[string]func() error{
 		"Write":      func() error { _, err := s.Write(make([]byte, 16<<20)); return err },
 		"Read":       func() error { _, err := r.Read(make([]byte, 10)); return err },
 		"ReadFunc":   func() error { _, err := rf.ReadFunc(10, func([]byte) {}); return err },
@@ -176,9 +174,9 @@ func (x *check) prepare(c, peer transport.Conn, want error) *blockage {
 	}}
 }
 
-// block starts the calls, and gives them time to block.
-func (x *check) block(blockages ...*blockage) {
-	for _, b := range blockages {
+// block starts the calls and gives them time to block.
+func (x *check) block(calls ...*blockedCalls) {
+	for _, b := range calls {
 		for name, call := range b.calls {
 			b.done = append(b.done, x.background(func() {
 				x.wantError(call(), b.want, "%s during the end of the conn", name)
@@ -188,23 +186,23 @@ func (x *check) block(blockages ...*blockage) {
 	time.Sleep(aWhile)
 }
 
-func (x *check) awaitAll(b *blockage, limit time.Duration) {
+func (x *check) awaitAll(b *blockedCalls, limit time.Duration) {
 	x.tb.Helper()
 	for _, done := range b.done {
 		x.awaitWithin(done, limit, "return of a blocked call")
 	}
 }
 
-// testConnCloseReturnsBlockedCalls: what blocks on a conn returns when it
-// ends, on both sides.
+// testConnCloseReturnsBlockedCalls: when a conn ends, its blocked calls return, on both
+// sides.
 func testConnCloseReturnsBlockedCalls(x *check) {
 	a, b := x.pair()
-	here := x.prepare(a, b, transport.ErrClosed)
-	there := x.prepare(b, a, transport.ErrPeerClosed)
-	x.block(here, there)
+	own := x.prepare(a, b, transport.ErrClosed)
+	peer := x.prepare(b, a, transport.ErrPeerClosed)
+	x.block(own, peer)
 	x.must(a.Close(), "close a conn")
-	x.awaitAll(here, promptly)
-	x.awaitAll(there, promptly)
+	x.awaitAll(own, promptly)
+	x.awaitAll(peer, promptly)
 	x.wantEnd(a, transport.ErrClosed)
 	x.wantEnd(b, transport.ErrPeerClosed)
 }
@@ -221,25 +219,24 @@ func testFirstCloseDecides(x *check) {
 	x.wantError(b.Err(), transport.ErrClosed, "Err after a second Close")
 }
 
-// testTransportClose: Close ends all conns and all calls of a transport, and
-// nothing else.
+// testTransportClose: Close ends all conns and calls of its transport, and no others.
 func testTransportClose(x *check) {
 	a, b := x.pair()
 	done := make(chan transport.Conn, 1)
 	x.spawn(func() { done <- x.accept(0) })
-	c := x.dial(2, 0) // the other way round
+	c := x.dial(2, 0) // accepted by the transport that closes
 	ac := <-done
-	there := x.prepare(b, a, transport.ErrPeerClosed)
-	here := x.prepare(a, b, transport.ErrClosed)
+	peer := x.prepare(b, a, transport.ErrPeerClosed)
+	own := x.prepare(a, b, transport.ErrClosed)
 	accepting := x.background(func() {
 		_, err := x.cluster.Transports[0].Accept(x.tb.Context())
 		x.wantError(err, transport.ErrClosed, "Accept of a transport that closes")
 	})
-	x.block(here, there)
+	x.block(own, peer)
 	x.must(x.cluster.Transports[0].Close(), "close a transport")
 	x.await(accepting, "return of Accept")
-	x.awaitAll(here, promptly)
-	x.awaitAll(there, promptly)
+	x.awaitAll(own, promptly)
+	x.awaitAll(peer, promptly)
 	x.wantEnd(a, transport.ErrClosed)
 	x.wantEnd(ac, transport.ErrClosed)
 	x.wantEnd(b, transport.ErrPeerClosed)
@@ -256,7 +253,7 @@ func testTransportClose(x *check) {
 	x.await(living, "Accept after another transport was closed")
 }
 
-// testKill: whoever talks to a process that dies knows within a second.
+// testKill: within a second after the death of a process, the conns of its peers end.
 func testKill(x *check) {
 	if x.cluster.Kill == nil {
 		x.skip("kill", "its factory has no Cluster.Kill")
@@ -279,15 +276,15 @@ func testKill(x *check) {
 	x.wantError(a.Err(), transport.ErrPeerGone, "Err after the death of the peer")
 
 	x.send(s, x.data.stream(9), 1000, 1000)
-	x.await(bystander, "traffic of the living")
+	x.await(bystander, "traffic between the other processes")
 	ctx, cancel := x.within(2 * time.Second)
 	defer cancel()
 	if _, err := x.cluster.Transports[0].Dial(ctx, x.cluster.Transports[1].Addr(), ""); err == nil {
-		x.fatal("dialed a dead process")
+		x.fatal("the dial of a dead process succeeds")
 	}
 }
 
-// drain reads a pipe to its end and compares what comes with the stream.
+// drain reads a pipe to its end, and compares it with the stream.
 func (x *check) drain(r transport.Receiver, d stream) {
 	buf := make([]byte, 10_000)
 	for off := 0; ; {
@@ -303,8 +300,8 @@ func (x *check) drain(r transport.Receiver, d stream) {
 	}
 }
 
-// accepted reports whether Accept or AcceptPipe has brought something, or
-// ended in good order.
+// accepted reports whether Accept or AcceptPipe succeeded. It fails if the error does not
+// follow from the end of the conn or of the context.
 func (x *check) accepted(err error, doing string) bool {
 	if err == nil {
 		return true

@@ -9,9 +9,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testConcurrency: everything at once, with conns that end at any moment. Its
-// worth lies with the race detector; beside that, no call may hang, and no
-// wrong byte may arrive.
+// testConcurrency: with many dials, pipes and writes at once, and conns that end at any
+// moment, no call hangs and no wrong byte arrives. Run it with the race detector.
 func testConcurrency(x *check) {
 	const dialers, rounds = 4, 8
 	ctx, cancel := context.WithCancel(x.tb.Context())
@@ -26,7 +25,7 @@ func testConcurrency(x *check) {
 			defer group.Done()
 			rng := rand.New(rand.NewPCG(5, uint64(i)))
 			for range rounds {
-				x.visit(ctx, rng)
+				x.dialAndWrite(ctx, rng)
 			}
 		})
 	}
@@ -52,9 +51,9 @@ func (x *check) serve(ctx context.Context, i int) {
 	}
 }
 
-// visit dials somebody, writes to some pipes at once, and hangs up while it
-// does, sooner or later.
-func (x *check) visit(ctx context.Context, rng *rand.Rand) {
+// dialAndWrite dials a random transport, writes to several pipes concurrently, and closes
+// the conn during or after the writes.
+func (x *check) dialAndWrite(ctx context.Context, rng *rand.Rand) {
 	from := rng.IntN(len(x.cluster.Transports))
 	to := (from + 1 + rng.IntN(len(x.cluster.Transports)-1)) % len(x.cluster.Transports)
 	c, err := x.cluster.Transports[from].Dial(ctx, x.cluster.Transports[to].Addr(), x.cluster.identity(to))
@@ -65,7 +64,7 @@ func (x *check) visit(ctx context.Context, rng *rand.Rand) {
 		group.Add(1)
 		x.spawn(func() {
 			defer group.Done()
-			x.push(ctx, c, n, pause)
+			x.writePipe(ctx, c, n, pause)
 		})
 	}
 	if rng.IntN(2) == 0 {
@@ -77,8 +76,8 @@ func (x *check) visit(ctx context.Context, rng *rand.Rand) {
 	group.Wait()
 }
 
-// push writes n bytes to a new pipe, interrupted once, unless the conn ends.
-func (x *check) push(ctx context.Context, c transport.Conn, n int, pause time.Duration) {
+// writePipe writes n bytes to a new pipe, with one interruption, unless the conn ends.
+func (x *check) writePipe(ctx context.Context, c transport.Conn, n int, pause time.Duration) {
 	s, err := c.OpenPipe(ctx)
 	if !x.accepted(err, "open a pipe") {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// sizes are those of writes and reads: none, one, primes, and around the sizes
-// that transports like for their buffers.
+// sizes returns sizes for writes and reads: 0, 1, primes, and neighbours of common buffer
+// sizes.
 func sizes() []int {
 	return []int{
 		0, 1, 2, 7, 13, 251, 1021,
@@ -19,7 +19,7 @@ func sizes() []int {
 	}
 }
 
-// testSizes: what is written is read, in order, whatever its size.
+// testSizes: writes of all sizes arrive in order.
 func testSizes(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -41,7 +41,7 @@ func testSizes(x *check) {
 	x.await(writer, "end of the writer")
 }
 
-// testMixedReads: Read and ReadFunc of any sizes continue each other.
+// testMixedReads: Read and ReadFunc may alternate.
 func testMixedReads(x *check) {
 	const total = 4<<20 + 1
 	a, b := x.pair()
@@ -81,8 +81,8 @@ func testMixedReads(x *check) {
 	x.wantEOF(r)
 }
 
-// testReadFuncPieces: ReadFunc shows exactly what was asked for, in pieces
-// that are not empty, and nothing of what follows.
+// testReadFuncPieces: ReadFunc shows exactly the requested bytes, in pieces that are not
+// empty.
 func testReadFuncPieces(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -107,12 +107,12 @@ func testReadFuncPieces(x *check) {
 		off = at
 	}
 	if off != total {
-		x.fatal("the sizes in this test add up to %d, want %d", off, total)
+		x.fatal("the sizes of this test add up to %d, want %d", off, total)
 	}
 }
 
-// testNothingToDo: calls that ask for nothing return at once.
-func testNothingToDo(x *check) {
+// testZeroBytes: writes and reads of zero bytes return at once.
+func testZeroBytes(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	x.write(s, nil)
@@ -127,7 +127,7 @@ func testNothingToDo(x *check) {
 	x.receive(r, x.data.stream(4), 0, 10)
 }
 
-// testEOF: the end comes after the last byte, and stays.
+// testEOF: reads after the last byte return io.EOF, repeatedly.
 func testEOF(x *check) {
 	a, b := x.pair()
 	for _, n := range []int{0, 1, 5000, 200_000} {
@@ -150,7 +150,7 @@ func testEOF(x *check) {
 	}
 }
 
-// testUnexpectedEOF: ReadFunc says how much there was before the end.
+// testUnexpectedEOF: ReadFunc returns the number of bytes before the end of the pipe.
 func testUnexpectedEOF(x *check) {
 	a, b := x.pair()
 	for _, n := range []int{0, 1, 999, 100_000} {
@@ -167,7 +167,7 @@ func testUnexpectedEOF(x *check) {
 	}
 }
 
-// testManyPipes: many pipes in both directions at once do not mix.
+// testManyPipes: concurrent pipes in both directions do not mix.
 func testManyPipes(x *check) {
 	const pipes = 40
 	a, b := x.pair()
@@ -190,9 +190,8 @@ func testManyPipes(x *check) {
 	}
 }
 
-// testPipesInOrderOfUse: pipes are read in any order, also long after they
-// were written.
-func testPipesInOrderOfUse(x *check) {
+// testReadPipesInAnyOrder: pipes can be read in any order, long after they were written.
+func testReadPipesInAnyOrder(x *check) {
 	const pipes = 10
 	a, b := x.pair()
 	var senders [pipes]transport.Sender
@@ -216,7 +215,7 @@ func testPipesInOrderOfUse(x *check) {
 	}
 }
 
-// testPrioritize: a pipe that goes first carries the same bytes.
+// testPrioritize: a prioritized pipe carries the same bytes.
 func testPrioritize(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)

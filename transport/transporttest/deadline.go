@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// testWriteDeadline: a Write that a deadline ends says exactly how much it has
-// moved, and the next one goes on behind it.
+// testWriteDeadline: a Write past its deadline returns exactly how many bytes it has
+// written, and the next Write continues after them.
 func testWriteDeadline(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
 
-	// A deadline that has passed ends every Write until it is taken away.
+	// A past deadline fails every Write until it is removed.
 	x.must(s.SetWriteDeadline(time.Now().Add(-time.Second)), "set a write deadline")
 	for range 2 {
 		n, err := s.Write(d.bytes(0, 10))
@@ -23,11 +23,11 @@ func testWriteDeadline(x *check) {
 		}
 		x.wantError(err, os.ErrDeadlineExceeded, "Write past its deadline")
 	}
-	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 	x.send(s, d, 0, 10)
 
-	// So does one in the future, once it comes.
-	off := 10 + x.clog(s, stream{d.table, d.start + 10})
+	// A future deadline interrupts a Write when it passes.
+	off := 10 + x.fillUp(s, stream{d.table, d.start + 10})
 	x.must(s.SetWriteDeadline(time.Now().Add(aWhile)), "set a write deadline")
 	start := time.Now()
 	n, err := s.Write(d.bytes(off, 8<<20))
@@ -36,7 +36,7 @@ func testWriteDeadline(x *check) {
 		x.fatal("Write with a deadline in %v returned after %v", aWhile, took)
 	}
 	off += n
-	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 
 	const more = 1_000_003
 	writer := x.background(func() {
@@ -48,12 +48,12 @@ func testWriteDeadline(x *check) {
 	x.await(writer, "end of the writer")
 }
 
-// testWriteDeadlineInterrupts: a deadline also ends the Write that runs.
+// testWriteDeadlineInterrupts: a deadline interrupts the current Write.
 func testWriteDeadlineInterrupts(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
-	off := x.clog(s, d)
+	off := x.fillUp(s, d)
 	for range 5 {
 		writer := x.background(func() {
 			n, err := s.Write(d.bytes(off, 2<<20))
@@ -63,16 +63,16 @@ func testWriteDeadlineInterrupts(x *check) {
 		time.Sleep(aWhile / 5)
 		x.must(s.SetWriteDeadline(time.Unix(1, 0)), "set a write deadline")
 		x.await(writer, "return of an interrupted Write")
-		x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+		x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 	}
 	x.must(s.Close(), "close the pipe")
 	x.receive(r, d, 0, off)
 	x.wantEOF(r)
 }
 
-// testWriteGivesSliceBack: when Write has returned, however it did, no view
-// shows its slice any more.
-func testWriteGivesSliceBack(x *check) {
+// testNoViewAfterWrite: after Write has returned, with or without an error, no view shows
+// its slice.
+func testNoViewAfterWrite(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
@@ -106,7 +106,7 @@ func testWriteGivesSliceBack(x *check) {
 		x.fatal("ReadFunc(1): got %d, %v", n, err)
 	}
 	n := <-moved
-	x.must(s.SetWriteDeadline(time.Time{}), "take the write deadline away")
+	x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 	x.spawn(func() { x.must(s.Close(), "close the pipe") })
 	if n < 1 || n > len(buf) {
 		x.fatal("Write of %d bytes returns %d after one byte was read", len(buf), n)
@@ -117,8 +117,8 @@ func testWriteGivesSliceBack(x *check) {
 	x.wantEOF(r)
 }
 
-// testReadDeadline: a Read or ReadFunc that a deadline ends says exactly how
-// much it has consumed, and the next one goes on behind it.
+// testReadDeadline: a Read or ReadFunc past its deadline returns exactly how many bytes it
+// has consumed, and the next one continues after them.
 func testReadDeadline(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -137,7 +137,7 @@ func testReadDeadline(x *check) {
 	x.must(r.SetReadDeadline(time.Now().Add(aWhile)), "set a read deadline")
 	start := time.Now()
 	_, err = r.Read(buf[:])
-	x.wantError(err, os.ErrDeadlineExceeded, "Read of nothing")
+	x.wantError(err, os.ErrDeadlineExceeded, "Read of an empty pipe")
 	if took := time.Since(start); took < aWhile/2 || took > promptly {
 		x.fatal("Read with a deadline in %v returned after %v", aWhile, took)
 	}
@@ -151,16 +151,16 @@ func testReadDeadline(x *check) {
 		}
 		seen += len(p)
 	})
-	x.wantError(err, os.ErrDeadlineExceeded, "ReadFunc of more than there is")
+	x.wantError(err, os.ErrDeadlineExceeded, "ReadFunc of more bytes than were sent")
 	if n != seen || n > 1000 {
 		x.fatal("ReadFunc past its deadline returns %d, want %d, the bytes that it has shown", n, seen)
 	}
-	x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+	x.must(r.SetReadDeadline(time.Time{}), "remove the read deadline")
 	x.spawn(func() { x.send(s, d, 1000, 1000) })
 	x.receive(r, d, n, 2000-n)
 }
 
-// testReadDeadlineInterrupts: a deadline also ends the read that runs.
+// testReadDeadlineInterrupts: a deadline interrupts the current read.
 func testReadDeadlineInterrupts(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -170,22 +170,22 @@ func testReadDeadlineInterrupts(x *check) {
 			if i%2 == 0 {
 				_, err = r.Read(make([]byte, 10))
 			} else {
-				_, err = r.ReadFunc(10, func([]byte) { x.fatal("there are bytes in an empty pipe") })
+				_, err = r.ReadFunc(10, func([]byte) { x.fatal("ReadFunc shows bytes of an empty pipe") })
 			}
 			x.wantError(err, os.ErrDeadlineExceeded, "interrupted read")
 		})
 		time.Sleep(aWhile / 5)
 		x.must(r.SetReadDeadline(time.Unix(1, 0)), "set a read deadline")
 		x.await(reader, "return of an interrupted read")
-		x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+		x.must(r.SetReadDeadline(time.Time{}), "remove the read deadline")
 	}
 	x.send(s, x.data.stream(0), 0, 10)
 	x.receive(r, x.data.stream(0), 0, 10)
 }
 
-// testDeadlinesUnderWay: however often both sides are interrupted while bytes
-// flow, each byte arrives once.
-func testDeadlinesUnderWay(x *check) {
+// testDeadlinesInTransfer: each byte arrives once, however often both sides are
+// interrupted.
+func testDeadlinesInTransfer(x *check) {
 	const total = 6 << 20
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -226,7 +226,7 @@ func testDeadlinesUnderWay(x *check) {
 		off = at
 		time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
 	}
-	x.must(r.SetReadDeadline(time.Time{}), "take the read deadline away")
+	x.must(r.SetReadDeadline(time.Time{}), "remove the read deadline")
 	x.wantEOF(r)
 	x.await(writer, "end of the writer")
 }

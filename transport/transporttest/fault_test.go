@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,76 +22,79 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// faultVariable names the fault that TestFaulty is to have.
+// faultVariable is the environment variable with the fault of TestFaulty.
 const faultVariable = "NEXAR_TRANSPORTTEST_FAULT"
 
-// faults maps each thing that a transport may do wrong to the subtest that
-// must notice it.
-var faults = map[string]string{
-	"no address":                  "Addresses",
-	"wrong peer name":             "Addresses",
-	"any identity will do":        "Identity",
-	"dial error without address":  "DialNobody",
-	"cancelled dial leaves conn":  "CancelDial",
-	"accept ignores context":      "CancelAccept",
-	"accept pipe ignores context": "CancelAcceptPipe",
-	"one wrong byte":              "Sizes",
-	"read of nothing":             "MixedReads",
-	"view too long":               "ReadFuncPieces",
-	"empty view":                  "ReadFuncPieces",
-	"zero shows a view":           "NothingToDo",
-	"last byte lost at close":     "EOF",
-	"EOF expected":                "UnexpectedEOF",
-	"one writer at a time":        "Independence",
-	"endless buffer":              "BackPressure",
-	"deadline count too high":     "WriteDeadline",
-	"deadline count is zero":      "DeadlinesUnderWay",
-	"write deadline ignored":      "WriteDeadlineInterrupts",
-	"slice still in view":         "WriteGivesSliceBack",
-	"odd deadline error":          "ReadDeadline",
-	"read deadline ignored":       "ReadDeadlineInterrupts",
-	"half a try":                  "TryWrite",
-	"torn try":                    "TryWriteConcurrently",
-	"write after close":           "SenderClose",
-	"close waits for write":       "SenderCloseInterrupts",
-	"receiver close says nothing": "ReceiverClose",
-	"wrong end here":              "ConnClose",
-	"last close decides":          "FirstCloseDecides",
-	"accept after close":          "TransportClose",
-	"death looks like good order": "Kill",
-	"goroutine left":              "Addresses",
-	"close hangs":                 "Addresses",
+// faults maps each fault to the subtest that must find it.
+func faults() map[string]string {
+	faults := map[string]string{
+		"no address":                  "Addresses",
+		"wrong peer name":             "Addresses",
+		"identity not checked":        "Identity",
+		"dial error without address":  "DialClosed",
+		"cancelled dial leaves conn":  "CancelDial",
+		"accept ignores context":      "CancelAccept",
+		"accept pipe ignores context": "CancelAcceptPipe",
+		"one wrong byte":              "Sizes",
+		"read of nothing":             "MixedReads",
+		"view too long":               "ReadFuncPieces",
+		"empty view":                  "ReadFuncPieces",
+		"view of zero bytes":          "ZeroBytes",
+		"last byte lost":              "EOF",
+		"EOF expected":                "UnexpectedEOF",
+		"one writer at a time":        "Independence",
+		"unbounded buffer":            "BackPressure",
+		"deadline count too high":     "WriteDeadline",
+		"deadline count is zero":      "DeadlinesInTransfer",
+		"write deadline ignored":      "WriteDeadlineInterrupts",
+		"slice still in view":         "NoViewAfterWrite",
+		"wrong deadline error":        "ReadDeadline",
+		"read deadline ignored":       "ReadDeadlineInterrupts",
+		"half a TryWrite":             "TryWrite",
+		"torn TryWrite":               "TryWriteConcurrently",
+		"write after close":           "SenderClose",
+		"close waits for write":       "SenderCloseInterrupts",
+		"writes after receiver close": "ReceiverClose",
+		"wrong error of conn":         "ConnClose",
+		"last Close decides":          "FirstCloseDecides",
+		"accept after close":          "TransportClose",
+		"death looks like Close":      "Kill",
+		"goroutine left":              "Addresses",
+		"close hangs":                 "Addresses",
+	}
+	maps.Copy(faults, remoteFaults())
+	return faults
 }
 
-// TestSuiteNoticesFaults runs TestFaulty with each fault in a process of its
-// own, in which the subtest must fail.
-func TestSuiteNoticesFaults(t *testing.T) {
-	for fault, subtest := range faults {
+// TestSuiteFindsFaults runs TestFaulty with each fault in a process of its own, in which
+// the subtest must fail.
+func TestSuiteFindsFaults(t *testing.T) {
+	for fault, subtest := range faults() {
 		t.Run(strings.ReplaceAll(fault, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			// Some faults show only if two things happen at the same time,
-			// which on a busy machine may take more than one attempt.
+			// Some faults show only if two goroutines meet, which may take several
+			// attempts on a busy machine.
 			var out []byte
-			noticed := false
-			for attempt := 0; attempt < 5 && !noticed; attempt++ {
+			found := false
+			for attempt := 0; attempt < 5 && !found; attempt++ {
 				cmd := exec.Command(os.Args[0], "-test.run=^TestFaulty$/^"+subtest+"$", "-test.timeout=60s")
 				cmd.Env = append(os.Environ(), faultVariable+"="+fault)
 				text, err := cmd.CombinedOutput()
 				var exit *exec.ExitError
 				out = text
-				noticed = errors.As(err, &exit) && strings.Contains(string(out), "--- FAIL: TestFaulty/"+subtest)
+				found = errors.As(err, &exit) && strings.Contains(string(out), "--- FAIL: TestFaulty/"+subtest)
 			}
-			if !noticed {
-				t.Errorf("%s does not notice: %s\n%s", subtest, fault, out)
+			if !found {
+				t.Errorf("%s does not find the fault %q\n%s", subtest, fault, out)
 			}
 			if strings.Contains(string(out), "test timed out") {
-				t.Errorf("%s hangs with: %s\n%s", subtest, fault, out)
+				t.Errorf("%s hangs with the fault %q\n%s", subtest, fault, out)
 			}
 		})
 	}
 }
 
-// TestRequire: what is skipped fails if the environment asks for it.
+// TestRequire: NEXAR_REQUIRE makes a skipped subtest fail.
 func TestRequire(t *testing.T) {
 	for require, want := range map[string]bool{"": true, "kill": true, "kill,prioritize": false} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestFaulty$/^Prioritize$", "-test.v")
@@ -102,8 +106,8 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestFaulty runs the suite with the fault that the environment names. Without
-// one, all is well, and the suite must say so.
+// TestFaulty runs the suite with the fault that faultVariable names. Without one, the
+// suite must pass.
 func TestFaulty(t *testing.T) {
 	fault := os.Getenv(faultVariable)
 	factory := func(tb testing.TB, n int) transporttest.Cluster { return newFaulty(tb, n, fault) }
@@ -114,20 +118,21 @@ func TestFaulty(t *testing.T) {
 	transporttest.RunInBubble(t, factory)
 }
 
-// newFaulty makes transports of package mem that have a fault.
+// newFaulty returns transports of package mem with a fault.
 func newFaulty(tb testing.TB, n int, fault string) transporttest.Cluster {
 	var c transporttest.Cluster
 	network := mem.NewNetwork()
+	granted := &grantedMemory{byKey: make(map[transport.RemoteKey]granted)}
 	for i := range n {
 		t, err := network.Listen(fmt.Sprint("rank", i))
 		if err != nil {
 			tb.Fatal(err)
 		}
-		c.Transports = append(c.Transports, &faulty{t, fault})
+		c.Transports = append(c.Transports, &faulty{t, fault, granted})
 		c.Identities = append(c.Identities, fmt.Sprint("rank", i))
 	}
 	c.Kill = func(i int) {
-		if fault == "death looks like good order" {
+		if fault == "death looks like Close" {
 			c.Transports[i].Close()
 			return
 		}
@@ -139,7 +144,8 @@ func newFaulty(tb testing.TB, n int, fault string) transporttest.Cluster {
 // A faulty transport breaks one promise.
 type faulty struct {
 	transport.Transport
-	fault string
+	fault   string
+	granted *grantedMemory
 }
 
 func (f *faulty) Addr() string {
@@ -150,7 +156,7 @@ func (f *faulty) Addr() string {
 }
 
 func (f *faulty) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
-	if f.fault == "any identity will do" {
+	if f.fault == "identity not checked" {
 		peer = ""
 	}
 	c, err := f.Transport.Dial(ctx, addr, peer)
@@ -158,7 +164,7 @@ func (f *faulty) Dial(ctx context.Context, addr, peer string) (transport.Conn, e
 	case err == nil:
 		return f.conn(c), nil
 	case f.fault == "dial error without address":
-		return nil, errors.New("no luck")
+		return nil, errors.New("dial failed")
 	case f.fault == "cancelled dial leaves conn":
 		f.Transport.Dial(context.WithoutCancel(ctx), addr, peer)
 	}
@@ -190,18 +196,24 @@ func (f *faulty) Close() error {
 }
 
 func (f *faulty) conn(c transport.Conn) transport.Conn {
-	return &faultyConn{c, f.fault, make(chan struct{}, 1)}
+	return &faultyConn{c, f.fault, make(chan struct{}, 1), f.granted}
 }
 
 type faultyConn struct {
 	transport.Conn
 	fault   string
 	writing chan struct{} // holds a token while one of its pipes is written to
+	granted *grantedMemory
+}
+
+// Capabilities implements [transport.Capable].
+func (f *faultyConn) Capabilities() transport.Capabilities {
+	return transport.Capabilities{RemoteMemory: f}
 }
 
 func (f *faultyConn) Peer() string {
 	if f.fault == "wrong peer name" {
-		return "somebody"
+		return "another"
 	}
 	return f.Conn.Peer()
 }
@@ -228,9 +240,9 @@ func (f *faultyConn) AcceptPipe(ctx context.Context) (transport.Receiver, error)
 func (f *faultyConn) Err() error {
 	err := f.Conn.Err()
 	switch {
-	case f.fault == "wrong end here" && err != nil:
+	case f.fault == "wrong error of conn" && err != nil:
 		return transport.ErrPeerGone
-	case f.fault == "last close decides" && err != nil:
+	case f.fault == "last Close decides" && err != nil:
 		return transport.ErrClosed
 	}
 	return err
@@ -255,15 +267,15 @@ func (f *faultySender) Write(p []byte) (int, error) {
 	case "one writer at a time":
 		f.conn.writing <- struct{}{}
 		defer func() { <-f.conn.writing }()
-	case "endless buffer":
+	case "unbounded buffer":
 		return len(p), nil
 	case "slice still in view":
-		return f.writeAside(p)
+		return f.writeDetached(p)
 	case "write after close":
 		if f.isClosed() {
 			return len(p), nil
 		}
-	case "receiver close says nothing":
+	case "writes after receiver close":
 		if n, err := f.Sender.Write(p); !errors.Is(err, transport.ErrPeerClosed) {
 			return n, err
 		}
@@ -281,8 +293,8 @@ func (f *faultySender) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// writeAside returns when the deadline comes, whatever the reader does.
-func (f *faultySender) writeAside(p []byte) (n int, err error) {
+// writeDetached returns after a millisecond while the reader still has the view.
+func (f *faultySender) writeDetached(p []byte) (n int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -305,13 +317,13 @@ func (f *faultySender) SetWriteDeadline(t time.Time) error {
 
 func (f *faultySender) TryWrite(p []byte) bool {
 	switch f.fault {
-	case "half a try":
+	case "half a TryWrite":
 		if !f.TryWriter.TryWrite(p) {
 			f.TryWriter.TryWrite(p[:len(p)/2])
 			return false
 		}
 		return true
-	case "torn try":
+	case "torn TryWrite":
 		return f.TryWriter.TryWrite(p[:1]) && f.TryWriter.TryWrite(p[2:])
 	}
 	return f.TryWriter.TryWrite(p)
@@ -347,7 +359,7 @@ func (f *faultyReceiver) Read(p []byte) (int, error) {
 	switch f.fault {
 	case "read of nothing":
 		return 0, nil
-	case "last byte lost at close":
+	case "last byte lost":
 		n, err := f.Receiver.Read(p)
 		if n > 1 {
 			n--
@@ -355,7 +367,7 @@ func (f *faultyReceiver) Read(p []byte) (int, error) {
 		return n, err
 	}
 	n, err := f.Receiver.Read(p)
-	if f.fault == "odd deadline error" && err != nil {
+	if f.fault == "wrong deadline error" && err != nil {
 		err = errors.New("too late")
 	}
 	return n, err
@@ -377,7 +389,7 @@ func (f *faultyReceiver) ReadFunc(n int, view func(p []byte)) (int, error) {
 		view = func(p []byte) { inner(p[:len(p):len(p)]); inner([]byte{0}) }
 	case "empty view":
 		view(nil)
-	case "zero shows a view":
+	case "view of zero bytes":
 		if n == 0 {
 			view(nil)
 		}

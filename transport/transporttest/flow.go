@@ -10,18 +10,18 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testIndependence: pipes that nobody reads, with writers stuck in them, delay
-// no other pipe of the conn, old or new, in either direction.
+// testIndependence: unread pipes with blocked writers delay no other pipe of the conn, old
+// or new, in either direction.
 func testIndependence(x *check) {
-	const stuck, huge = 8, 4 << 20
+	const blocked, huge = 8, 4 << 20
 	a, b := x.pair()
 	ping, pingReader := x.pipe(a, b)
 	pong, pongReader := x.pipe(b, a)
-	var unread [stuck]transport.Receiver
+	var unread [blocked]transport.Receiver
 	for i := range unread {
 		s, r := x.pipe(a, b)
 		unread[i] = r
-		taken := x.clog(s, x.data.stream(i))
+		taken := x.fillUp(s, x.data.stream(i))
 		x.spawn(func() {
 			x.send(s, x.data.stream(i), taken, huge)
 			x.must(s.Close(), "close pipe %d", i)
@@ -45,12 +45,12 @@ func testIndependence(x *check) {
 	x.awaitWithin(alive, subtestLimit/2, "traffic beside unread pipes")
 }
 
-// testBackPressure: a pipe that nobody reads takes only so much, and keeps it.
+// testBackPressure: an unread pipe buffers a bounded number of bytes, and loses none.
 func testBackPressure(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
-	taken := x.clog(s, d)
+	taken := x.fillUp(s, d)
 	const more = 3 << 20
 	writer := x.background(func() {
 		x.send(s, d, taken, more)
@@ -61,13 +61,13 @@ func testBackPressure(x *check) {
 	x.await(writer, "end of a writer whose pipe was read")
 }
 
-// testTryWrite: all or nothing, and never blocking.
+// testTryWrite: TryWrite writes all bytes or none, and does not block.
 func testTryWrite(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	try := x.tryWriter(s)
 	d := x.data.stream(0)
-	off := x.fill("TryWrite", []int{1, 1000, 3, 4096, 17, 8191}, func(off, n int) bool {
+	off := x.tryFillUp("TryWrite", []int{1, 1000, 3, 4096, 17, 8191}, func(off, n int) bool {
 		return try.TryWrite(d.bytes(off, n))
 	})
 	x.rest(s, r, d, 0, off)
@@ -76,24 +76,29 @@ func testTryWrite(x *check) {
 	}
 }
 
-// fill writes messages of these sizes in turn to a pipe that nobody reads, until it
-// takes one no more, and returns how many bytes it has taken.
-func (x *check) fill(how string, sizes []int, try func(off, n int) bool) (off int) {
-	for i := 0; off <= 32<<20; i++ {
+// tryFillUp writes messages of the given sizes to an unread pipe until try fails several
+// times in a row: it may also fail while a transport is busy. It returns the number of
+// bytes written.
+func (x *check) tryFillUp(how string, sizes []int, try func(off, n int) bool) (off int) {
+	for i, failures := 0, 0; failures < 3 && off <= 32<<20; {
 		n := sizes[i%len(sizes)]
 		if !try(off, n) {
-			break
+			failures++
+			time.Sleep(time.Millisecond)
+			continue
 		}
+		failures = 0
+		i++
 		off += n
 	}
 	if off == 0 || off > 32<<20 {
-		x.fatal("%s has put %d bytes in an unread pipe", how, off)
+		x.fatal("%s has written %d bytes to an unread pipe", how, off)
 	}
 	return off
 }
 
-// rest writes some more from off on, closes the pipe, and reads all that has
-// been written from offset read on.
+// rest writes further bytes from off on, closes the pipe, and reads it from offset read to
+// its end.
 func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, off int) {
 	const more = 100_000
 	writer := x.background(func() {
@@ -105,7 +110,7 @@ func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, o
 	x.await(writer, "end of the writer")
 }
 
-// testTryWriteConcurrently: what several goroutines write stays whole.
+// testTryWriteConcurrently: messages of several goroutines are not interleaved.
 func testTryWriteConcurrently(x *check) {
 	const writers, messages, size = 4, 200, 100
 	a, b := x.pair()
@@ -135,7 +140,7 @@ func testTryWriteConcurrently(x *check) {
 		}
 		w, i := binary.BigEndian.Uint32(m[:]), binary.BigEndian.Uint32(m[4:])
 		if w >= writers || int(i) != next[w] || x.data.stream(int(w)).diff(m[8:], int(i)) >= 0 {
-			x.fatal("a message of TryWrite arrives torn or out of turn: writer %d, message %d", w, i)
+			x.fatal("a message of TryWrite is mixed with another one or out of order: writer %d, message %d", w, i)
 		}
 		next[w]++
 	}

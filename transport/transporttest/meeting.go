@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testAddresses: a transport has a name and an address, and both sides of a
-// conn know each other.
+// testAddresses: a transport has a name and an address, and both sides of a conn know the
+// identity of the other.
 func testAddresses(x *check) {
 	for i, t := range x.cluster.Transports {
 		if t.Name() == "" || t.Addr() == "" {
@@ -37,45 +37,44 @@ func testAddresses(x *check) {
 	}
 }
 
-// testIdentity: who is not who was asked for is refused, and nothing of the
-// attempt reaches Accept.
+// testIdentity: a dial with the wrong identity fails, and Accept does not return its conn.
 func testIdentity(x *check) {
 	from, to := x.cluster.Transports[0], x.cluster.Transports[1]
-	for _, wrong := range []string{"somebody else", x.cluster.identity(0), x.cluster.identity(1) + "x"} {
+	for _, wrong := range []string{"another", x.cluster.identity(0), x.cluster.identity(1) + "x"} {
 		c, err := from.Dial(x.tb.Context(), to.Addr(), wrong)
 		if err == nil {
 			x.fatal("dialed %q and got a conn to %q", wrong, c.Peer())
 		}
-		x.wantError(err, transport.ErrIdentity, "dial asking for %q", wrong)
+		x.wantError(err, transport.ErrIdentity, "dial of identity %q", wrong)
 	}
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	x.send(s, x.data.stream(0), 0, 100)
 	x.receive(r, x.data.stream(0), 0, 100)
 
-	// Without a name any peer will do.
+	// The empty identity accepts any peer.
 	c, err := from.Dial(x.tb.Context(), to.Addr(), "")
-	x.must(err, "dial asking for nobody in particular")
+	x.must(err, "dial of any identity")
 	if got, want := c.Peer(), x.cluster.identity(1); got != want {
 		x.fatal("Peer() = %q, want %q", got, want)
 	}
 }
 
-// testDialNobody: the error of a dial that finds nobody names the address.
-func testDialNobody(x *check) {
+// testDialClosed: the error of a dial to a closed transport names the address.
+func testDialClosed(x *check) {
 	addr := x.cluster.Transports[1].Addr()
 	x.must(x.cluster.Transports[1].Close(), "close transport 1")
 	ctx, cancel := x.within(2 * time.Second)
 	defer cancel()
 	if _, err := x.cluster.Transports[0].Dial(ctx, addr, ""); err == nil {
-		x.fatal("dialed %s, where nobody listens", addr)
+		x.fatal("the dial of %s, where no transport listens, succeeds", addr)
 	} else if !strings.Contains(err.Error(), addr) {
 		x.fatal("the error does not name the address %s: %v", addr, err)
 	}
 }
 
-// testCancelDial: a cancelled dial returns promptly and leaves no conn behind,
-// whenever it is cancelled.
+// testCancelDial: a dial that is cancelled at any moment returns promptly and leaves no conn
+// behind.
 func testCancelDial(x *check) {
 	const dials = 20
 	var mu sync.Mutex
@@ -122,7 +121,7 @@ func testCancelDial(x *check) {
 		x.wantError(err, context.Canceled, "cancelled dial")
 	}
 	if dialed == dials {
-		x.fatal("a dial with a context that was cancelled before it succeeded")
+		x.fatal("a dial with a cancelled context succeeds")
 	}
 	last := x.dial(0, 1)
 	for start := time.Now(); alive() != dialed+1; time.Sleep(time.Millisecond) {
@@ -131,14 +130,14 @@ func testCancelDial(x *check) {
 		}
 	}
 	if err := last.Err(); err != nil {
-		x.fatal("a conn ended with the dials that were cancelled before it: %v", err)
+		x.fatal("a cancelled dial has ended a later conn: %v", err)
 	}
 	stop()
 	x.await(acceptor, "return of a cancelled Accept")
 }
 
-// testCancelAccept: a cancelled Accept returns the error of its context, and
-// the next one goes on.
+// testCancelAccept: a cancelled Accept returns the error of its context, and loses no
+// conn.
 func testCancelAccept(x *check) {
 	ctx, cancel := context.WithCancel(x.tb.Context())
 	waiting := x.background(func() {
@@ -175,8 +174,8 @@ func testCancelAcceptPipe(x *check) {
 	x.pipe(a, b)
 }
 
-// testEverybodyDialsEverybody: conns in all directions at once stay apart.
-func testEverybodyDialsEverybody(x *check) {
+// testDialAll: concurrent conns between all transports do not mix.
+func testDialAll(x *check) {
 	size := len(x.cluster.Transports)
 	for i := range size {
 		x.spawn(func() {
@@ -186,7 +185,7 @@ func testEverybodyDialsEverybody(x *check) {
 					r := x.acceptPipe(c)
 					from := x.streamNumber(r)
 					if got, want := c.Peer(), x.cluster.identity(from); got != want {
-						x.fatal("Peer() = %q, want %q, who wrote to this conn", got, want)
+						x.fatal("Peer() = %q, want %q, the writer of this conn", got, want)
 					}
 					x.receive(r, x.data.stream(from), 0, 10_007)
 					x.wantEOF(r)
@@ -207,8 +206,8 @@ func testEverybodyDialsEverybody(x *check) {
 	}
 }
 
-// testTLSConn: both sides share a TLS 1.3 session, whose keying material no
-// other session has.
+// testTLSConn: both sides export the same keying material of a TLS 1.3 session, and
+// two sessions export different material.
 func testTLSConn(x *check) {
 	material := func(c transport.Conn) string {
 		s := transport.CapabilitiesOf(c).TLSConn
@@ -234,7 +233,7 @@ func testTLSConn(x *check) {
 	}
 }
 
-// isEnd says whether err is one that the end of a conn or pipe may bring.
+// isEnd reports whether err can follow from the end of a conn or pipe.
 func isEnd(err error) bool {
 	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) ||
 		errors.Is(err, transport.ErrPeerGone)

@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// pieces cuts n bytes of a stream from off on into several.
+// pieces returns n bytes of a stream from off on as four slices, one of them empty.
 func pieces(d stream, off, n int) [][]byte {
 	b := d.bytes(off, n)
 	at := min(13, n)
@@ -14,7 +14,7 @@ func pieces(d stream, off, n int) [][]byte {
 	return [][]byte{b[:at], nil, b[at:half], b[half:]}
 }
 
-// testTryWriteVectored: all pieces or none, and never blocking.
+// testTryWriteVectored: TryWriteVectored writes all pieces or none, and does not block.
 func testTryWriteVectored(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -23,7 +23,7 @@ func testTryWriteVectored(x *check) {
 		x.skip("trywrite", "its senders lack the capability TryVectorWriter")
 	}
 	d := x.data.stream(0)
-	off := x.fill("TryWriteVectored", []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, func(off, n int) bool {
+	off := x.tryFillUp("TryWriteVectored", []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, func(off, n int) bool {
 		return try.TryWriteVectored(pieces(d, off, n))
 	})
 	x.rest(s, r, d, 0, off)
@@ -32,8 +32,8 @@ func testTryWriteVectored(x *check) {
 	}
 }
 
-// testTryWritePart: exactly what it says has been written arrives, and it never
-// blocks. What Write is given then comes behind.
+// testTryWritePart: TryWritePart does not block, exactly the bytes that it reports arrive,
+// and those of a later Write follow.
 func testTryWritePart(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -54,7 +54,7 @@ func testTryWritePart(x *check) {
 		time.Sleep(time.Millisecond)
 	}
 	if off == 0 || off > 64<<20 {
-		x.fatal("TryWritePart has put %d bytes in an unread pipe", off)
+		x.fatal("TryWritePart has written %d bytes to an unread pipe", off)
 	}
 	s.SetWriteDeadline(time.Unix(1, 0))
 	if n := try.TryWritePart(pieces(d, off, 10)); n != 0 {
@@ -69,7 +69,7 @@ func testTryWritePart(x *check) {
 			break
 		}
 		if time.Now().After(end) {
-			x.fatal("TryWritePart writes nothing to a pipe that has been read")
+			x.fatal("TryWritePart has written nothing for %v to a pipe with room", promptly)
 		}
 	}
 	x.receive(r, d, half, off-half)

@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// patternLength is a prime, so that bytes moved by a buffer's length, or by a
-// multiple of it, never look right.
+// patternLength is a prime, so that bytes that are displaced by a multiple of a buffer's
+// length differ from the expected ones.
 const patternLength = 1<<20 - 3
 
-// A pattern is a table of bytes that all streams repeat from different places.
+// A pattern is the table of bytes that all streams repeat, from different positions on.
 type pattern []byte
 
 func newPattern() pattern {
@@ -24,7 +24,7 @@ func newPattern() pattern {
 // stream returns the i-th stream.
 func (d pattern) stream(i int) stream { return stream{d, i * 7919 % patternLength} }
 
-// A stream is an endless sequence of bytes, each of which depends on its place.
+// A stream is an infinite sequence of bytes.
 type stream struct {
 	table pattern
 	start int
@@ -46,7 +46,7 @@ func (d stream) bytes(off, n int) []byte {
 	return p
 }
 
-// diff returns the first place in p that differs from the stream from offset
+// diff returns the index of the first byte of p that differs from the stream from offset
 // off on, or -1.
 func (d stream) diff(p []byte, off int) int {
 	at := (d.start + off) % patternLength

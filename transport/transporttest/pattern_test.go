@@ -13,22 +13,22 @@ func TestPattern(t *testing.T) {
 				t.Errorf("bytes(%d, %d) differs from the stream at %d", off, n, i)
 			}
 			if i := d.diff(whole[off:off+n], off); i >= 0 {
-				t.Errorf("bytes(%d, %d) differs at %d from the same part of a longer one", off, n, i)
+				t.Errorf("bytes(%d, %d) differs at %d from a longer part of the stream", off, n, i)
 			}
 			if n < 10 {
 				continue
 			}
 			for _, wrong := range []int{off + 1, off + 4096, off + 65536, off + 1<<20} {
 				if d.diff(p, wrong) < 0 {
-					t.Errorf("%d bytes from %d look right at %d", n, off, wrong)
+					t.Errorf("diff: %d bytes from %d equal those from %d", n, off, wrong)
 				}
 			}
 			if data.stream(4).diff(p, off) < 0 {
-				t.Errorf("%d bytes of one stream look right in another", n)
+				t.Errorf("diff: %d bytes of one stream equal those of another", n)
 			}
 			p[n-1] ^= 1
 			if got := d.diff(p, off); got != n-1 {
-				t.Errorf("diff finds the wrong byte at %d, want %d", got, n-1)
+				t.Errorf("diff = %d, want %d", got, n-1)
 			}
 		}
 	}

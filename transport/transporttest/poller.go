@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// poller is r as a transport.Poller. Without that the subtest has nothing to
-// check.
+// poller returns r with its Poller. It skips the subtest if there is none.
 func (x *check) poller(r transport.Receiver) polled {
 	p := transport.CapabilitiesOf(r).Poller
 	if p == nil {
@@ -22,15 +21,15 @@ func (x *check) poller(r transport.Receiver) polled {
 	return polled{x, r, p}
 }
 
-// A polled is the reading end of a pipe that can be polled.
+// A polled is a Receiver that can be polled.
 type polled struct {
 	*check
 	transport.Receiver
 	transport.Poller
 }
 
-// nothing fails if there is something to read.
-func (p polled) nothing(when string) {
+// wantEmpty fails if TryRead or TryReadFunc returns data or an error.
+func (p polled) wantEmpty(when string) {
 	if n, err := p.TryRead(make([]byte, 10)); n != 0 || err != nil {
 		p.tb.Helper()
 		p.fatal("TryRead %s: got %d, %v, want 0 and no error", when, n, err)
@@ -41,8 +40,8 @@ func (p polled) nothing(when string) {
 	}
 }
 
-// take reads n bytes with TryRead and TryReadFunc, in turn, and waits with WaitReadable.
-// It compares them with the stream from offset off on.
+// take reads n bytes by TryRead, TryReadFunc and WaitReadable, and compares them with the
+// stream from offset off on.
 func (p polled) take(d stream, off, n int) {
 	p.tb.Helper()
 	buf := make([]byte, n)
@@ -63,7 +62,7 @@ func (p polled) take(d stream, off, n int) {
 	}
 }
 
-// tryReadFunc is TryRead by way of TryReadFunc.
+// tryReadFunc is TryRead implemented by TryReadFunc.
 func (p polled) tryReadFunc(buf []byte) (int, error) {
 	views, got := 0, 0
 	n, err := p.TryReadFunc(len(buf), func(view []byte) {
@@ -79,7 +78,7 @@ func (p polled) tryReadFunc(buf []byte) (int, error) {
 	return n, err
 }
 
-// end reads with TryRead until that fails, and returns the error.
+// end calls TryRead until it fails, and returns the error.
 func (p polled) end() error {
 	for start := time.Now(); time.Since(start) < promptly; time.Sleep(time.Millisecond) {
 		n, err := p.TryRead(make([]byte, 10))
@@ -94,14 +93,14 @@ func (p polled) end() error {
 	return nil
 }
 
-// awaiting has another goroutine wait until there is something to read. The
-// channel is closed when it has returned from the WaitReadable that was the last one.
-func (p polled) awaiting() <-chan struct{} { return p.background(p.WaitReadable) }
+// wait calls WaitReadable on another goroutine, and closes the channel when it returns.
+func (p polled) wait() <-chan struct{} { return p.background(p.WaitReadable) }
 
-// A feed writes to a pipe, for a Write may wait until all has been read.
+// A feed takes numbers of bytes to write.
 type feed chan int
 
-// feed begins to write a stream. The channel takes how many bytes come next.
+// feed starts a goroutine that writes a stream, since a Write may block until its bytes
+// are read.
 func (x *check) feed(s transport.Sender, d stream) feed {
 	f := make(feed, 100)
 	x.spawn(func() {
@@ -114,15 +113,15 @@ func (x *check) feed(s transport.Sender, d stream) feed {
 	return f
 }
 
-// testTryRead: TryRead takes what there is, also what ReadFunc has left, and
-// returns at once if there is nothing.
+// testTryRead: TryRead returns the data that has arrived, also the rest of what ReadFunc
+// has read, and does not block if there is none.
 func testTryRead(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	p := x.poller(r)
 	d := x.data.stream(0)
 	f := x.feed(s, d)
-	p.nothing("of an empty pipe")
+	p.wantEmpty("of an empty pipe")
 	if n, err := p.TryRead(nil); n != 0 || err != nil {
 		x.fatal("TryRead of no bytes: got %d, %v", n, err)
 	}
@@ -130,21 +129,21 @@ func testTryRead(x *check) {
 	for _, size := range []int{1, 2, 100, 5000, 70_000} {
 		f <- size
 		p.take(d, off, size)
-		p.nothing("of a pipe that has been read")
+		p.wantEmpty("of a pipe that has been read")
 		off += size
 	}
 	for _, part := range []int{1, 10, 999} {
 		f <- 1000
 		x.receive(r, d, off, part)
 		p.take(d, off+part, 1000-part)
-		p.nothing("of a pipe that has been read")
+		p.wantEmpty("of a pipe that has been read")
 		off += 1000
 		f <- 1000
 		p.take(d, off, part)
 		x.receive(r, d, off+part, 1000-part)
 		off += 1000
 	}
-	p.nothing("of a pipe that has been read")
+	p.wantEmpty("of a pipe that has been read")
 	close(f)
 	x.must(s.Close(), "close the sender")
 	x.wantEOF(p.Receiver)
@@ -152,12 +151,12 @@ func testTryRead(x *check) {
 		x.fatal("TryRead at the end of the pipe: %v, want EOF", err)
 	}
 	if _, err := p.tryReadFunc(make([]byte, 1)); err != io.ErrUnexpectedEOF {
-		x.fatal("TryReadFunc at the end of the pipe: %v, want an unexpected EOF", err)
+		x.fatal("TryReadFunc at the end of the pipe: %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 }
 
-// testWaitReadable: WaitReadable returns when there is something to read, whether it came
-// before or comes later, and wherever what is left of it lies.
+// testWaitReadable: WaitReadable returns if there is data, whether it arrived before or
+// arrives during the call, in the pipe or in a buffer of the receiver.
 func testWaitReadable(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -169,32 +168,32 @@ func testWaitReadable(x *check) {
 	for i := range 30 {
 		if i%2 == 0 {
 			f <- 1000
-			p.take(d, off, 1) // has waited for it
-			x.await(p.awaiting(), "WaitReadable with something to read")
+			p.take(d, off, 1) // The rest has arrived now, too.
+			x.await(p.wait(), "WaitReadable with data")
 			p.take(d, off+1, 999)
 		} else {
-			p.nothing("of a pipe that has been read")
+			p.wantEmpty("of a pipe that has been read")
 			done := x.background(func() { p.take(d, off, 1000) })
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 			f <- 1000
-			x.await(done, "WaitReadable of something to come")
+			x.await(done, "WaitReadable before the data")
 		}
 		off += 1000
 	}
 	for i := range 30 {
-		done := p.awaiting()
+		done := p.wait()
 		time.Sleep(time.Duration(i%3) * 100 * time.Microsecond)
 		f <- 1000
-		p.takeAtOnce(d, off, 10)
-		x.await(done, "WaitReadable with something left to read")
+		p.poll(d, off, 10)
+		x.await(done, "WaitReadable with data left")
 		x.receive(r, d, off+10, 990)
-		p.nothing("of a pipe that has been read")
+		p.wantEmpty("of a pipe that has been read")
 		off += 1000
 	}
 }
 
-// testSetPolling: as long as a pipe is attended nobody is woken. Afterwards WaitReadable
-// returns if something is still there.
+// testSetPolling: while polling is on, data does not end WaitReadable. SetPolling(false)
+// ends it if there is data.
 func testSetPolling(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -206,16 +205,16 @@ func testSetPolling(x *check) {
 	for i := range 40 {
 		var done <-chan struct{}
 		if i%2 == 0 {
-			done = p.awaiting()
+			done = p.wait()
 			time.Sleep(time.Duration(i) * 20 * time.Microsecond)
 			p.SetPolling(true)
 		} else {
 			p.SetPolling(true)
-			done = p.awaiting()
+			done = p.wait()
 		}
 		for range i % 4 {
 			f <- 100
-			p.takeAtOnce(d, off, 100)
+			p.poll(d, off, 100)
 			off += 100
 		}
 		f <- 1000
@@ -223,26 +222,25 @@ func testSetPolling(x *check) {
 			time.Sleep(aWhile)
 			select {
 			case <-done:
-				x.fatal("WaitReadable has returned from an attended pipe")
+				x.fatal("WaitReadable returns while polling is on")
 			default:
 			}
 		}
 		left := 1000
 		if i%3 == 0 {
-			p.takeAtOnce(d, off, 10)
+			p.poll(d, off, 10)
 			left -= 10
 		}
 		p.SetPolling(false)
-		x.await(done, "WaitReadable after SetPolling(false) with something to read")
+		x.await(done, "WaitReadable after SetPolling(false) with data")
 		p.take(d, off+1000-left, left)
-		p.nothing("of a pipe that has been read")
+		p.wantEmpty("of a pipe that has been read")
 		off += 1000
 	}
 }
 
-// takeAtOnce reads n bytes with TryRead, again and again, beside whoever awaits
-// the pipe.
-func (p polled) takeAtOnce(d stream, off, n int) {
+// poll reads n bytes by TryRead, while another goroutine may be in WaitReadable.
+func (p polled) poll(d stream, off, n int) {
 	p.tb.Helper()
 	buf := make([]byte, n)
 	for got, start := 0, time.Now(); got < n; {
@@ -253,23 +251,22 @@ func (p polled) takeAtOnce(d stream, off, n int) {
 		}
 		if got += m; m == 0 {
 			if time.Since(start) > promptly {
-				p.fatal("TryRead finds nothing for %v", promptly)
+				p.fatal("TryRead returns no data for %v", promptly)
 			}
 			time.Sleep(time.Microsecond)
 		}
 	}
 }
 
-// testPollingInTurn: one goroutine awaits the pipe and reads what it finds, and
-// another one attends it every now and then. However they take turns, each
-// byte is read once, and none is left lying.
+// testPollingInTurn: one goroutine waits for data with WaitReadable and reads it, and
+// another one polls from time to time. Each byte is read once, and none is left.
 func testPollingInTurn(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
-	t := &turns{polled: x.poller(r), data: x.data.stream(0)}
+	t := &sharedReader{polled: x.poller(r), data: x.data.stream(0)}
 	reader := x.background(t.read)
 	stop := make(chan struct{})
-	visitor := x.background(func() { t.visit(stop) })
+	poller := x.background(func() { t.pollInTurn(stop) })
 	rng := rand.New(rand.NewPCG(3, 1))
 	sent := 0
 	for range 300 {
@@ -278,38 +275,37 @@ func testPollingInTurn(x *check) {
 			x.send(s, t.data, sent, n)
 			sent += n
 		}
-		// All has to be read before there is more: nothing that comes later
-		// makes up for somebody who was not woken.
+		// All data must be read before more is sent, since that would hide a missed
+		// wake-up.
 		for start := time.Now(); t.got() < sent; time.Sleep(10 * time.Microsecond) {
 			if time.Since(start) > promptly {
-				x.fatal("%d bytes of %d are left lying\n%s", sent-t.got(), sent, stacks())
+				x.fatal("%d of %d bytes are not read\n%s", sent-t.got(), sent, stacks())
 			}
 		}
 	}
 	close(stop)
-	x.await(visitor, "end of the visits")
+	x.await(poller, "end of the polling goroutine")
 	x.must(s.Close(), "close the sender")
 	x.await(reader, "end of the reader")
 }
 
-// A turns is a pipe that two goroutines read.
-type turns struct {
+// A sharedReader is a pipe that two goroutines read in turn.
+type sharedReader struct {
 	polled
 	data stream
 
-	mu sync.Mutex // has whoever reads
-	at int
+	mu sync.Mutex // held by the goroutine that reads
+	at int        // offset
 }
 
-func (t *turns) got() int {
+func (t *sharedReader) got() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.at
 }
 
-// look reads what TryRead finds, and reports whether there was anything. It is
-// called with t.mu held.
-func (t *turns) look(buf []byte) (some, end bool) {
+// tryLocked calls TryRead, and reports whether it returned data or the end of the pipe.
+func (t *sharedReader) tryLocked(buf []byte) (some, end bool) {
 	n, err := t.TryRead(buf)
 	if i := t.data.diff(buf[:n], t.at); i >= 0 {
 		t.fatal("byte %d of the pipe is wrong", t.at+i)
@@ -321,15 +317,15 @@ func (t *turns) look(buf []byte) (some, end bool) {
 	return n > 0, err == io.EOF
 }
 
-// read reads all that it finds whenever there may be something.
-func (t *turns) read() {
+// read reads the pipe to its end, and waits with WaitReadable.
+func (t *sharedReader) read() {
 	buf := make([]byte, 1000)
 	for {
 		t.WaitReadable()
 		t.mu.Lock()
-		some, end := t.look(buf)
+		some, end := t.tryLocked(buf)
 		for some && !end {
-			some, end = t.look(buf)
+			some, end = t.tryLocked(buf)
 		}
 		t.mu.Unlock()
 		if end {
@@ -339,9 +335,8 @@ func (t *turns) read() {
 	}
 }
 
-// visit attends the pipe for short times, and leaves it with or without
-// something in it.
-func (t *turns) visit(stop <-chan struct{}) {
+// pollInTurn polls the pipe for short times, and stops with or without data left.
+func (t *sharedReader) pollInTurn(stop <-chan struct{}) {
 	rng := rand.New(rand.NewPCG(3, 2))
 	buf := make([]byte, 1000)
 	for {
@@ -351,23 +346,22 @@ func (t *turns) visit(stop <-chan struct{}) {
 		case <-time.After(time.Duration(rng.IntN(100)) * time.Microsecond):
 		}
 		t.mu.Lock()
-		attended := rng.IntN(4) > 0
-		if attended {
+		polling := rng.IntN(4) > 0
+		if polling {
 			t.SetPolling(true)
 		}
 		for range rng.IntN(40) {
-			t.look(buf[:1+rng.IntN(len(buf))])
+			t.tryLocked(buf[:1+rng.IntN(len(buf))])
 			runtime.Gosched()
 		}
-		if attended {
+		if polling {
 			t.SetPolling(false)
 		}
 		t.mu.Unlock()
 	}
 }
 
-// testPollerDeadline: a deadline ends WaitReadable, and TryRead says so until it is
-// taken away.
+// testPollerDeadline: a deadline ends WaitReadable, and TryRead fails until it is removed.
 func testPollerDeadline(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -392,27 +386,27 @@ func testPollerDeadline(x *check) {
 			x.must(p.SetReadDeadline(time.Now().Add(aWhile/10)), "set a read deadline")
 		}
 		x.await(done, "WaitReadable past the deadline")
-		x.await(p.awaiting(), "WaitReadable past the deadline")
+		x.await(p.wait(), "WaitReadable past the deadline")
 
 		done = x.background(func() { p.SetPolling(true); p.SetPolling(false); p.WaitReadable() })
-		x.await(done, "WaitReadable past the deadline, of a pipe that was attended")
-		x.must(p.SetReadDeadline(time.Time{}), "take the read deadline away")
-		p.nothing("after the deadline was taken away")
+		x.await(done, "WaitReadable past the deadline, after polling")
+		x.must(p.SetReadDeadline(time.Time{}), "remove the read deadline")
+		p.wantEmpty("after the deadline was removed")
 		f <- 10
 		p.take(d, 10*i, 10)
 	}
-	// A deadline that comes while the pipe is attended counts afterwards.
+	// A deadline that passes while polling is on counts afterwards.
 	p.SetPolling(true)
-	done := p.awaiting()
+	done := p.wait()
 	x.must(p.SetReadDeadline(time.Unix(1, 0)), "set a read deadline")
 	p.SetPolling(false)
 	x.await(done, "WaitReadable past the deadline")
 }
 
-// testPollerEnd: whoever awaits a pipe or looks at it sees its end, attended or
-// not, and hears the same reason as from Read.
+// testPollerEnd: the end of a pipe ends WaitReadable, with polling on or off, and TryRead
+// returns the same error as Read.
 func testPollerEnd(x *check) {
-	for _, attended := range []bool{false, true} {
+	for _, polling := range []bool{false, true} {
 		a, b := x.pair()
 		for _, end := range []struct {
 			name string
@@ -425,12 +419,12 @@ func testPollerEnd(x *check) {
 		} {
 			s, r := x.pipe(a, b)
 			p := x.poller(r)
-			p.SetPolling(attended)
-			done := p.awaiting()
+			p.SetPolling(polling)
+			done := p.wait()
 			time.Sleep(aWhile / 10)
 			x.must(end.do(s, r), "close %s", end.name)
 			if end.want != io.EOF {
-				x.await(done, "WaitReadable of a pipe whose end came with that of "+end.name)
+				x.await(done, "WaitReadable at the end of "+end.name)
 			}
 			err := p.end()
 			if !errors.Is(err, end.want) {
@@ -438,15 +432,15 @@ func testPollerEnd(x *check) {
 			}
 			p.SetPolling(false)
 			x.await(done, "WaitReadable after the end of "+end.name)
-			x.await(p.awaiting(), "another WaitReadable after the end of "+end.name)
+			x.await(p.wait(), "another WaitReadable after the end of "+end.name)
 			if _, again := p.Read(make([]byte, 1)); again != err {
-				x.fatal("Read after the end of %s: %v, TryRead said %v", end.name, again, err)
+				x.fatal("Read after the end of %s: %v, TryRead: %v", end.name, again, err)
 			}
 		}
 	}
 }
 
-// testPollerKill: who awaits a pipe from a process that dies is woken.
+// testPollerKill: the death of the peer ends WaitReadable, with polling on or off.
 func testPollerKill(x *check) {
 	if x.cluster.Kill == nil {
 		x.skip("kill", "its factory has no Cluster.Kill")
@@ -454,13 +448,13 @@ func testPollerKill(x *check) {
 	a, b := x.pair()
 	_, r := x.pipe(b, a)
 	_, r2 := x.pipe(b, a)
-	p, attended := x.poller(r), x.poller(r2)
-	attended.SetPolling(true)
-	done, done2 := p.awaiting(), attended.awaiting()
+	p, polling := x.poller(r), x.poller(r2)
+	polling.SetPolling(true)
+	done, done2 := p.wait(), polling.wait()
 	time.Sleep(aWhile)
 	x.cluster.Kill(1)
 	x.await(done, "WaitReadable of a pipe from a dead process")
-	x.await(done2, "WaitReadable of an attended pipe from a dead process")
+	x.await(done2, "WaitReadable, with polling on, of a pipe from a dead process")
 	x.wantError(p.end(), transport.ErrPeerGone, "TryRead of a pipe from a dead process")
-	x.wantError(attended.end(), transport.ErrPeerGone, "TryRead of a pipe from a dead process")
+	x.wantError(polling.end(), transport.ErrPeerGone, "TryRead of a pipe from a dead process")
 }

@@ -1,156 +1,195 @@
 package transporttest
 
 import (
+	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/transport"
 )
 
-// remotes are both ends of a conn with the capability RemoteMemory, and memory of
-// the second that is registered there.
-func (x *check) remotes(n int) (a, b transport.Conn, writer transport.RemoteMemory, memory []byte, reg transport.Registration) {
-	x.tb.Helper()
-	a, b = x.pair()
-	writer = transport.CapabilitiesOf(a).RemoteMemory
-	owner := transport.CapabilitiesOf(b).RemoteMemory
-	if writer == nil || owner == nil {
-		x.skip("remote", "its conns lack the capability RemoteMemory")
-	}
-	memory = make([]byte, n)
-	reg, err := owner.Register(memory)
-	x.must(err, "register memory")
-	return a, b, writer, memory, reg
+// A remotePair is a conn over which one side writes to registered memory of the other.
+type remotePair struct {
+	*check
+	writing, owning transport.Conn
+	writer, owner   transport.RemoteMemory
+	memory          []byte // of the owner
+	reg             transport.Registration
 }
 
-func (x *check) grant(r transport.Registration, offset, n int) transport.Grant {
+// remotePair connects the two, and registers size bytes.
+func (x *check) remotePair(size int) *remotePair {
 	x.tb.Helper()
-	g, err := r.Grant(offset, n)
-	x.must(err, "grant %d bytes at %d", n, offset)
+	p := &remotePair{check: x, memory: make([]byte, size)}
+	p.writing, p.owning = x.pair()
+	p.writer = transport.CapabilitiesOf(p.writing).RemoteMemory
+	p.owner = transport.CapabilitiesOf(p.owning).RemoteMemory
+	if p.writer == nil || p.owner == nil {
+		x.skip("remote", "its conns lack the capability RemoteMemory")
+	}
+	p.register()
+	return p
+}
+
+func (p *remotePair) register() {
+	p.tb.Helper()
+	var err error
+	p.reg, err = p.owner.Register(p.memory)
+	p.must(err, "register %d bytes", len(p.memory))
+}
+
+func (p *remotePair) grant(offset, n int) transport.Grant {
+	p.tb.Helper()
+	g, err := p.reg.Grant(offset, n)
+	p.must(err, "grant %d bytes at %d", n, offset)
 	if got := g.Key().Len; got != uint64(n) {
-		x.fatal("the key of a grant of %d bytes says %d", n, got)
+		p.fatal("key of a grant of %d bytes: Len is %d", n, got)
 	}
 	return g
 }
 
-// testRemoteWrite: what is written is where it was granted, and nowhere else, before
-// anything that is sent afterwards; keys differ, and several grants may be open.
-func testRemoteWrite(x *check) {
-	const size, room = 3 << 20, 1000
-	a, b, writer, memory, reg := x.remotes(size + 2*room)
-	s, r := x.pipe(a, b)
-	d := x.data.stream(0)
-	whole, first := x.grant(reg, room, size), x.grant(reg, 0, room)
-	if whole.Key() == first.Key() || whole.Key().Key == first.Key().Key {
-		x.fatal("two grants have the key %+v", whole.Key())
+// write writes n bytes of the value v.
+func (p *remotePair) write(key transport.RemoteKey, offset, n int, v byte) error {
+	return p.writer.WriteRemote(p.tb.Context(), key, offset, bytes.Repeat([]byte{v}, n))
+}
+
+// wantUnwritten fails if a byte of memory[from:to] has been written.
+func (p *remotePair) wantUnwritten(from, to int, what string) {
+	p.tb.Helper()
+	for i, v := range p.memory[from:to] {
+		if v != 0 {
+			p.fatal("%s changed byte %d", what, from+i)
+		}
 	}
-	ctx := x.tb.Context()
+}
+
+// testRemoteWrite: a write changes exactly the bytes at its offset in the grant, before
+// the peer reads anything that is sent later. Grants may overlap.
+func testRemoteWrite(x *check) {
+	const size, margin = 3 << 20, 1000
+	p := x.remotePair(size + 2*margin)
+	s, r := x.pipe(p.writing, p.owning)
+	d := x.data.stream(0)
+	whole, first := p.grant(margin, size), p.grant(0, margin)
+	if whole.Key().Key == first.Key().Key {
+		x.fatal("two grants of one conn have the key %d", whole.Key().Key)
+	}
 	for _, piece := range [][2]int{{0, 1}, {1, size - 3}, {size - 2, 2}, {size, 0}} {
-		p := d.bytes(piece[0], piece[1])
-		x.must(writer.WriteRemote(ctx, whole.Key(), piece[0], p), "write %d bytes at %d", piece[1], piece[0])
-		clear(p) // It may be used again.
+		b := d.bytes(piece[0], piece[1])
+		x.must(p.writer.WriteRemote(x.tb.Context(), whole.Key(), piece[0], b), "write %d bytes at %d", piece[1], piece[0])
+		clear(b) // The caller may use its slice again.
 	}
 	x.write(s, []byte{1})
 	if _, err := r.Read(make([]byte, 1)); err != nil {
-		x.fatal("read what was sent after the writes: %v", err)
+		x.fatal("read a byte sent after the remote writes: %v", err)
 	}
-	if i := d.diff(memory[room:room+size], 0); i >= 0 {
-		x.fatal("byte %d of the granted memory is wrong", i)
+	if i := d.diff(p.memory[margin:margin+size], 0); i >= 0 {
+		x.fatal("byte %d of the grant is wrong after the remote writes", i)
 	}
-	for i, v := range memory {
-		if (i < room || i >= room+size) && v != 0 {
-			x.fatal("byte %d, which is outside the grant, was written", i)
-		}
+	p.wantUnwritten(0, margin, "a write to another grant")
+	p.wantUnwritten(margin+size, len(p.memory), "a write to a grant before it")
+	x.must(p.write(first.Key(), margin-1, 1, 7), "write the last byte of a second grant")
+	if p.memory[margin-1] != 7 {
+		x.fatal("the last byte of a grant is %d after its write, want 7", p.memory[margin-1])
 	}
-	reg.Deregister()
+	p.reg.Deregister()
 }
 
-// testRemoteRefused: a key that was forged, and a write beyond the grant, change nothing.
+// testRemoteRefused: forged keys and writes that exceed the grant fail and change
+// nothing, as do grants that exceed the registration.
 func testRemoteRefused(x *check) {
-	_, _, writer, memory, reg := x.remotes(1000)
-	key := x.grant(reg, 100, 100).Key()
+	p := x.remotePair(1000)
+	key := p.grant(100, 100).Key()
 	forged := func(change func(k *transport.RemoteKey)) transport.RemoteKey {
 		k := key
 		change(&k)
 		return k
 	}
-	for what, test := range map[string]struct {
+	for _, test := range []struct {
+		what      string
 		key       transport.RemoteKey
 		offset, n int
 	}{
-		"beyond the end":    {key, 99, 2},
-		"before the start":  {key, -1, 1},
-		"an overflow":       {key, int(^uint(0) >> 1), 2},
-		"another key":       {forged(func(k *transport.RemoteKey) { k.Key += 77 }), 0, 1},
-		"a longer grant":    {forged(func(k *transport.RemoteKey) { k.Len = 1000 }), 200, 1},
-		"the key of nobody": {transport.RemoteKey{}, 0, 1},
+		{"a write past the end", key, 99, 2},
+		{"a write before the start", key, -1, 1},
+		{"a write whose end overflows", key, int(^uint(0) >> 1), 2},
+		{"a write with an unknown key", forged(func(k *transport.RemoteKey) { k.Key += 77 }), 0, 1},
+		{"a write with a forged length", forged(func(k *transport.RemoteKey) { k.Len = 1000 }), 200, 1},
+		{"a write with the zero key", transport.RemoteKey{}, 0, 1},
 	} {
-		p := make([]byte, test.n)
-		for i := range p {
-			p[i] = 0xEE
-		}
-		x.wantError(writer.WriteRemote(x.tb.Context(), test.key, test.offset, p), transport.ErrRemoteAccess, "write with %s", what)
+		x.wantError(p.write(test.key, test.offset, test.n, 0xEE), transport.ErrRemoteAccess, "%s", test.what)
+		p.wantUnwritten(0, len(p.memory), test.what)
 	}
-	for i, v := range memory {
-		if v != 0 {
-			x.fatal("a refused write has changed byte %d", i)
-		}
-	}
-	for _, wrong := range [][2]int{{-1, 1}, {999, 2}, {0, 1001}, {0, -1}} {
-		if _, err := reg.Grant(wrong[0], wrong[1]); err == nil {
-			x.fatal("a grant of %d bytes at %d of 1000 succeeds", wrong[1], wrong[0])
+	for _, bad := range [][2]int{{-1, 1}, {999, 2}, {0, 1001}, {0, -1}} {
+		if _, err := p.reg.Grant(bad[0], bad[1]); err == nil {
+			x.fatal("a grant of %d bytes at %d of 1000 succeeds", bad[1], bad[0])
 		}
 	}
 }
 
-// testRemoteRevoke: when Revoke or Deregister has returned nothing touches the memory,
-// whatever the peer does at that moment, and the key stays invalid.
+// testRemoteOtherConn: a key is valid over the conn of its grant alone.
+func testRemoteOtherConn(x *check) {
+	p := x.remotePair(100)
+	other, _ := x.pair()
+	key := p.grant(0, 100).Key()
+	err := transport.CapabilitiesOf(other).RemoteMemory.WriteRemote(x.tb.Context(), key, 0, []byte{1})
+	x.wantError(err, transport.ErrRemoteAccess, "write over another conn")
+	p.wantUnwritten(0, 100, "a write over another conn")
+}
+
+// testRemoteRevoke: after Revoke or Deregister has returned no byte is written, not even
+// by writes that are in progress, and the key is not valid.
 func testRemoteRevoke(x *check) {
 	const size = 256 << 10
-	_, _, writer, memory, reg := x.remotes(size)
-	ones := make([]byte, size)
-	for i := range ones {
-		ones[i] = 1
-	}
+	p := x.remotePair(size)
 	for round := range 50 {
-		g := x.grant(reg, 0, size)
+		g := p.grant(0, size)
 		key := g.Key()
+		var over atomic.Bool
 		var writers sync.WaitGroup
 		for range 2 {
 			writers.Go(func() {
-				for writer.WriteRemote(x.tb.Context(), key, 0, ones) == nil {
+				for !over.Load() && p.write(key, 0, size, 1) == nil {
 				}
 			})
 		}
+		revoke := "Revoke"
 		if round%2 == 0 {
 			g.Revoke()
 			g.Revoke()
 		} else {
-			reg.Deregister()
+			revoke = "Deregister"
+			p.reg.Deregister()
+			p.reg.Deregister()
 		}
-		clear(memory) // The race detector sees a write that is still under way.
+		clear(p.memory) // With the race detector, this finds a write in progress.
+		over.Store(true)
 		writers.Wait()
-		for i, v := range memory {
-			if v != 0 {
-				x.fatal("byte %d was written after the grant was revoked", i)
+		p.wantUnwritten(0, size, "a write after "+revoke)
+		x.wantError(p.write(key, 0, 1, 1), transport.ErrRemoteAccess, "write after %s", revoke)
+		if round%2 == 1 {
+			if _, err := p.reg.Grant(0, 1); err == nil {
+				x.fatal("a grant after Deregister succeeds")
 			}
+			p.register()
 		}
-		x.wantError(writer.WriteRemote(x.tb.Context(), key, 0, ones[:1]), transport.ErrRemoteAccess, "write with a revoked key")
 	}
 }
 
-// testRemoteEnd: grants end with their conn, and a cancelled write is an error.
+// testRemoteEnd: the end of the conn ends its grants, and a context ends a write.
 func testRemoteEnd(x *check) {
-	a, b, writer, memory, reg := x.remotes(100)
-	key := x.grant(reg, 0, 100).Key()
+	p := x.remotePair(100)
+	key := p.grant(0, 100).Key()
 	ctx, cancel := context.WithCancel(x.tb.Context())
 	cancel()
-	x.wantError(writer.WriteRemote(ctx, key, 0, []byte{1}), context.Canceled, "write with a cancelled context")
-	x.must(b.Close(), "close a conn")
-	x.await(a.Done(), "end of the other side")
-	x.wantError(writer.WriteRemote(x.tb.Context(), key, 0, []byte{1}), transport.ErrPeerClosed, "write over a conn that has ended")
-	clear(memory)
-	if _, err := reg.Grant(0, 1); err == nil {
-		x.fatal("a grant over a conn that has ended succeeds")
+	x.wantError(p.writer.WriteRemote(ctx, key, 0, []byte{1}), context.Canceled, "write with a cancelled context")
+	x.must(p.owning.Close(), "close a conn")
+	clear(p.memory)
+	x.await(p.writing.Done(), "end of the other side")
+	x.wantError(p.write(key, 0, 1, 1), transport.ErrPeerClosed, "write after the end of the conn")
+	p.wantUnwritten(0, 100, "a write after the end of the conn")
+	if _, err := p.reg.Grant(0, 1); err == nil {
+		x.fatal("a grant after the end of the conn succeeds")
 	}
 }

@@ -1,27 +1,26 @@
-// Package transporttest checks that a transport keeps every promise of package
-// transport, and measures it.
+// Package transporttest is the conformance suite of package transport, and benchmarks
+// for transports.
 //
-// Most people write one test, one benchmark and the Factory that both share:
+// The tests of a transport need a [Factory] and two functions:
 //
 //	func TestConformance(t *testing.T) { transporttest.Run(t, newCluster) }
 //	func BenchmarkMem(b *testing.B)    { transporttest.Bench(b, newCluster) }
 //
 //	func newCluster(tb testing.TB, n int) transporttest.Cluster { … }
 //
-// Each promise is a subtest of its own, with its own transports. A subtest
-// that does not end within 30 s fails with the stacks of all goroutines, and
-// the next one goes on, so that nothing hangs the suite. After every subtest
-// no goroutine may be left that was not there before; other tests must
-// therefore not run in parallel with Run.
+// Each promise of the contract is a subtest with its own transports. A subtest that does
+// not end within 30 s fails with the stacks of all goroutines, and the next one runs.
+// After each subtest of Run no goroutine may be left that did not run before it;
+// other tests must therefore not run in parallel with Run.
 //
-// A subtest that a transport offers no means for is skipped, and says so:
-// "kill" without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize",
-// "secured" and "remote" without the capabilities TryWriter, PartWriter, Poller,
-// Prioritizer, Secured and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of these names, turns the
-// skip into a failure.
+// A subtest is skipped with a message if the transport lacks what it needs: "kill"
+// without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize", "tlsconn" and
+// "remote" without the capabilities TryWriter, PartWriter, Poller, Prioritizer, TLSConn
+// and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of
+// these names, makes the skipped subtests fail.
 //
-// Not checked, for it takes a client that knows the protocol below, is that
-// clients which prove no identity never delay Accept.
+// The suite does not check that clients without an identity never delay Accept, since
+// that takes a client of the protocol below the transport.
 package transporttest
 
 import (
@@ -34,26 +33,25 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Factory makes n transports that know each other. It fails tb if it cannot.
-// Run and Bench close the transports; what else there is to be closed, the
-// factory gives to tb.Cleanup.
+// A Factory starts n transports that can dial each other, or calls tb.Fatal. Run and Bench
+// close the transports; the factory registers further clean-up with tb.Cleanup.
 type Factory func(tb testing.TB, n int) Cluster
 
-// A Cluster is what a Factory has made.
+// A Cluster is a set of transports that can dial each other.
 type Cluster struct {
-	// Transports listen already.
+	// Transports are listening.
 	Transports []transport.Transport
 
-	// Identities holds what peers prove to be: Conn.Peer says it, and Dial
-	// takes it. The default is what Addr says.
+	// Identities are the identities of the transports, for Conn.Peer and Dial. The
+	// default identity is the address.
 	Identities []string
 
-	// Kill ends transport i as the death of its process would, without a
-	// good-bye of its own. Nil leaves the subtest Kill out.
+	// Kill ends transport i as the death of its process would. If it is nil, the
+	// subtests that need it are skipped.
 	Kill func(i int)
 }
 
-// identity is what transport i proves to be.
+// identity returns the identity of transport i.
 func (c Cluster) identity(i int) string {
 	if i < len(c.Identities) {
 		return c.Identities[i]
@@ -61,10 +59,10 @@ func (c Cluster) identity(i int) string {
 	return c.Transports[i].Addr()
 }
 
-// A subtest is one promise.
+// A subtest checks one promise of the contract.
 type subtest struct {
 	name string
-	size int // how many transports it needs
+	size int // number of transports
 	body func(x *check)
 }
 
@@ -72,31 +70,31 @@ func subtests() []subtest {
 	return []subtest{
 		{"Addresses", 2, testAddresses},
 		{"Identity", 2, testIdentity},
-		{"DialNobody", 2, testDialNobody},
+		{"DialClosed", 2, testDialClosed},
 		{"CancelDial", 2, testCancelDial},
 		{"CancelAccept", 2, testCancelAccept},
 		{"CancelAcceptPipe", 2, testCancelAcceptPipe},
-		{"EverybodyDialsEverybody", 3, testEverybodyDialsEverybody},
+		{"DialAll", 3, testDialAll},
 		{"TLSConn", 2, testTLSConn},
 
 		{"Sizes", 2, testSizes},
 		{"MixedReads", 2, testMixedReads},
 		{"ReadFuncPieces", 2, testReadFuncPieces},
-		{"NothingToDo", 2, testNothingToDo},
+		{"ZeroBytes", 2, testZeroBytes},
 		{"EOF", 2, testEOF},
 		{"UnexpectedEOF", 2, testUnexpectedEOF},
 		{"ManyPipes", 2, testManyPipes},
-		{"PipesInOrderOfUse", 2, testPipesInOrderOfUse},
+		{"ReadPipesInAnyOrder", 2, testReadPipesInAnyOrder},
 		{"Prioritize", 2, testPrioritize},
 
 		{"Independence", 2, testIndependence},
 		{"BackPressure", 2, testBackPressure},
 		{"WriteDeadline", 2, testWriteDeadline},
 		{"WriteDeadlineInterrupts", 2, testWriteDeadlineInterrupts},
-		{"WriteGivesSliceBack", 2, testWriteGivesSliceBack},
+		{"NoViewAfterWrite", 2, testNoViewAfterWrite},
 		{"ReadDeadline", 2, testReadDeadline},
 		{"ReadDeadlineInterrupts", 2, testReadDeadlineInterrupts},
-		{"DeadlinesUnderWay", 2, testDeadlinesUnderWay},
+		{"DeadlinesInTransfer", 2, testDeadlinesInTransfer},
 		{"TryWrite", 2, testTryWrite},
 		{"TryWriteConcurrently", 2, testTryWriteConcurrently},
 		{"TryWriteVectored", 2, testTryWriteVectored},
@@ -111,6 +109,7 @@ func subtests() []subtest {
 
 		{"RemoteWrite", 2, testRemoteWrite},
 		{"RemoteRefused", 2, testRemoteRefused},
+		{"RemoteOtherConn", 2, testRemoteOtherConn},
 		{"RemoteRevoke", 2, testRemoteRevoke},
 		{"RemoteEnd", 2, testRemoteEnd},
 
@@ -127,18 +126,18 @@ func subtests() []subtest {
 	}
 }
 
-// Run checks the transports that the factory makes, in real time.
+// Run runs all subtests in real time.
 func Run(t *testing.T, factory Factory) {
 	data := newPattern()
 	for _, s := range subtests() {
 		t.Run(s.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Cleanup(func() { // after those of the factory
+			t.Cleanup(func() { // runs after the clean-up of the factory
 				if t.Failed() {
 					return
 				}
 				if err := goleak.Find(before); err != nil {
-					t.Errorf("goroutines are left after Close: %v", err)
+					t.Errorf("goroutines left after Close: %v", err)
 				}
 			})
 			s.run(t, factory, data)
@@ -146,8 +145,7 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// RunInBubble is Run with every subtest in a testing/synctest bubble, in fake
-// time. The factory runs inside the bubble too.
+// RunInBubble is Run with each subtest, and its factory, in a testing/synctest bubble.
 func RunInBubble(t *testing.T, factory Factory) {
 	data := newPattern()
 	for _, s := range subtests() {
@@ -159,16 +157,16 @@ func RunInBubble(t *testing.T, factory Factory) {
 	}
 }
 
-// Limits on the time of a subtest, and of what it does.
+// Time limits.
 const (
 	subtestLimit = 30 * time.Second
-	closeLimit   = 10 * time.Second // for closing the transports
-	promptly     = 5 * time.Second  // what happens at once, on a busy machine
-	aWhile       = 50 * time.Millisecond
+	closeLimit   = 10 * time.Second      // of Close of all transports
+	promptly     = 5 * time.Second       // of an event without delay, on a busy machine
+	aWhile       = 50 * time.Millisecond // for a call to block
 )
 
-// run carries the subtest out on its own goroutine, closes its transports,
-// and reports it if either hangs.
+// run runs the body on a goroutine of its own and closes the transports. It fails the test
+// if either does not end in time.
 func (s subtest) run(t *testing.T, factory Factory, data pattern) {
 	x := &check{
 		tb:      t,
@@ -186,7 +184,7 @@ func (s subtest) run(t *testing.T, factory Factory, data pattern) {
 	defer limit.Stop()
 	select {
 	case <-finished:
-	case <-x.failed: // closing the transports ends what still runs
+	case <-x.failed: // Closing the transports ends the calls that still block.
 	case <-limit.C:
 		x.report("not finished after %v\n%s", subtestLimit, stacks())
 	}
