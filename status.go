@@ -129,7 +129,7 @@ func Diagnose(cfg Config) (Diagnosis, error) {
 		ReadBuffer: r.ReadBuffer, WriteBuffer: r.WriteBuffer, WantedBuffer: r.WantedBuffer, GSO: r.GSO, Watched: r.Watched,
 	}
 	for _, p := range r.Problems {
-		d.Problems = append(d.Problems, Problem{Text: p.What, Fix: p.Mend, Fatal: p.Fatal})
+		d.Problems = append(d.Problems, Problem{Text: p.Text, Fix: p.Fix, Fatal: p.Fatal})
 	}
 	return d, nil
 }

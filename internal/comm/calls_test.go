@@ -15,7 +15,7 @@ func TestCloseWithoutCalls(t *testing.T) {
 	defer e.Close()
 	c := &Comm{
 		View: newComm(1).View, Engine: e.NewComm(1, 0, []*link.Link{nil}), Nodes: make([]membership.Node, 1),
-		reached: negotiate.Accord{Part: negotiate.NoPart},
+		reached: negotiate.Result{Part: negotiate.NoPart},
 	}
 	c.View.config.CallsInFlight = -1
 	carrier := e.NewLooseComm(2, 0, []*link.Link{nil})

@@ -41,7 +41,7 @@ type Comm struct {
 	Transport string // common to all links, or "mixed"
 	Encrypted bool   // all links are
 
-	reached negotiate.Accord
+	reached negotiate.Result
 	carrier *engine.Comm  // carries calls as messages
 	stopped chan struct{} // closed after cause is set
 	cause   error
@@ -160,7 +160,7 @@ func translated(err error) error {
 func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
 		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
-		reached: negotiate.Accord{Part: negotiate.NoPart}, stopped: make(chan struct{}),
+		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
 	for _, r := range ranks {
 		c.Nodes = append(c.Nodes, v.View.Nodes[r])
@@ -183,8 +183,8 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	if trial != nil {
 		defer trial.Close()
 	}
-	c.reached, err = negotiate.Reach(ctx, negotiate.Config{
-		Comm: c.Engine, Vote: vote, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
+	c.reached, err = negotiate.Run(ctx, negotiate.Config{
+		Comm: c.Engine, Control: vote, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
 		Timeout: v.patience, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
 		Pool: NewPool(""), // The memory of the votes is not kept.
 	})

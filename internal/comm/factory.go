@@ -61,7 +61,7 @@ type Factory struct {
 
 	// last and lastKnown belong to First and next, which are called one after the other.
 	last      membership.View   // of the newest communicator of the world
-	lastKnown negotiate.Finding // ViewContext.known of that view
+	lastKnown negotiate.LinkModel // ViewContext.known of that view
 
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
@@ -74,7 +74,7 @@ type ViewContext struct {
 	Before membership.View // of the world's previous communicator
 	// known is what the first world has found. It is the same on all nodes of the view
 	// that know anything, and does not change after the communicator of the world is built.
-	known negotiate.Finding
+	known negotiate.LinkModel
 	// patience is how long ranks of the world are waited for; 0 is for ever.
 	patience time.Duration
 }
@@ -112,7 +112,7 @@ func (f *Factory) First(ctx context.Context, view membership.View) (*Comm, error
 	if err != nil {
 		return nil, translated(err)
 	}
-	v.known = world.reached.Found
+	v.known = world.reached.Links
 	f.last, f.lastKnown = view, v.known
 	return world, nil
 }
@@ -151,7 +151,7 @@ func (v *ViewContext) world(ctx context.Context, id uint64) (*Comm, error) {
 // trialComm makes a communicator of the ranks that measure links, or returns nil
 // where this rank is none of them.
 func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
-	ranks := negotiate.TrialRanks(hosts)
+	ranks := negotiate.MeasuringRanks(hosts)
 	i := slices.Index(ranks, rank)
 	if i < 0 {
 		return nil

@@ -1,10 +1,8 @@
-// Package inspect finds out what a machine offers to nexar, and what is wrong
-// with it.
+// Package inspect reports the features of a machine that matter to nodes, and its faults.
 //
-// Most callers call Machine with the settings that a node would have. It opens
-// the socket of a node, looks at it and closes it; it changes nothing and keeps
-// nothing. What it finds wrong is no error: it is in the Report, for people, with
-// how to mend it.
+// [Machine] opens the sockets that a node would open, examines them and closes them. It
+// changes nothing. A fault of the machine is no error but a [Problem] in the [Report],
+// with a fix.
 package inspect
 
 import (
@@ -19,31 +17,31 @@ import (
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
-// A Report says what this machine offers to nexar.
+// A Report describes this machine.
 type Report struct {
-	Listen     string   // the address that a node would listen at
-	UDP        bool     // there is a UDP socket; without it nodes use TCP alone
-	Advertised []string // where other hosts would look for it
-	Transports []string // that can be used
+	Listen     string   // address at which a node would listen
+	UDP        bool     // a UDP socket can be opened; without one, nodes use TCP
+	Advertised []string // addresses under which other hosts would dial it
+	Transports []string // names of the transports that work
 
-	ReadBuffer, WriteBuffer int  // of its socket, in bytes
-	WantedBuffer            int  // what both should be
-	GSO                     bool // large sends are cut into packets by the system
-	Watched                 bool // peers notice at once when a process ends
+	ReadBuffer, WriteBuffer int  // of the UDP socket, in bytes
+	WantedBuffer            int  // recommended size of both
+	GSO                     bool // the system segments large UDP sends
+	Watched                 bool // peers are told at once when a process ends
 
 	Problems []Problem
 }
 
-// A Problem is what is wrong with a machine.
+// A Problem is a fault of a machine and how to fix it.
 type Problem struct {
-	What  string
-	Mend  string
-	Fatal bool // nexar does not work
+	Text  string
+	Fix   string
+	Fatal bool // no node can run
 }
 
-// Machine opens the sockets of a node at listen, and says what it finds. Advertise, if
-// not empty, is the address that other nodes are told, and transports are the names of
-// those that are wanted.
+// Machine opens the sockets of a node that would listen at listen, and reports on them.
+// Advertise, if not empty, is the address that it would advertise. Transports are the names
+// of the transports that it would use.
 func Machine(listen, advertise string, transports []string) Report {
 	r := Report{Listen: listen}
 	for _, name := range transports {
@@ -56,8 +54,8 @@ func Machine(listen, advertise string, transports []string) Report {
 		r.Transports = append(r.Transports, "shm")
 	} else if slices.Contains(transports, "shm") {
 		r.Problems = append(r.Problems, Problem{
-			What: fmt.Sprintf("no shared memory between processes: %v", err),
-			Mend: "nothing, if that is as it has to be: they talk over the loopback interface, which is slower",
+			Text: fmt.Sprintf("shared memory between processes is not available: %v", err),
+			Fix:  "processes of this host use the loopback interface, which is slower; where shared memory is expected, look at the reason",
 		})
 	}
 	tcp := slices.Contains(transports, "tcp")
@@ -68,14 +66,14 @@ func Machine(listen, advertise string, transports []string) Report {
 	e, err := quic.Listen(quic.Config{Addr: listen, Heartbeat: -1})
 	if err != nil {
 		r.Transports = slices.DeleteFunc(r.Transports, func(name string) bool { return name == "quic" })
-		mend := "end the program that uses the port, or set NEXAR_LISTEN to another one"
+		fix := "end the program that uses the port, or set NEXAR_LISTEN to another port"
 		if fallback := tcp && !errors.Is(err, syscall.EADDRINUSE); fallback {
-			mend += "; without UDP nodes use TCP alone"
-			r.Problems = append(r.Problems, Problem{What: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Mend: mend})
+			fix += "; without UDP, nodes use TCP"
+			r.Problems = append(r.Problems, Problem{Text: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Fix: fix})
 			r.listenTCP(listen, advertise)
 			return r
 		}
-		r.Problems = append(r.Problems, Problem{What: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Mend: mend, Fatal: true})
+		r.Problems = append(r.Problems, Problem{Text: fmt.Sprintf("no UDP socket at %s: %v", listen, err), Fix: fix, Fatal: true})
 		return r
 	}
 	defer e.Close()
@@ -90,13 +88,13 @@ func Machine(listen, advertise string, transports []string) Report {
 	return r
 }
 
-// listenTCP opens the port of a node that does without UDP.
+// listenTCP opens the TCP port of a node without UDP.
 func (r *Report) listenTCP(listen, advertise string) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		r.Problems = append(r.Problems, Problem{
-			What: fmt.Sprintf("no TCP port at %s: %v", listen, err),
-			Mend: "end the program that uses the port, or set NEXAR_LISTEN to another one", Fatal: true,
+			Text: fmt.Sprintf("no TCP port at %s: %v", listen, err),
+			Fix:  "end the program that uses the port, or set NEXAR_LISTEN to another port", Fatal: true,
 		})
 		return
 	}
@@ -108,22 +106,22 @@ func (r *Report) listenTCP(listen, advertise string) {
 	r.judge("")
 }
 
-// judge says what is wrong with what was found.
+// judge adds the problems of the sockets. Raise is the command that raises the buffers.
 func (r *Report) judge(raise string) {
-	add := func(what, mend string) { r.Problems = append(r.Problems, Problem{What: what, Mend: mend}) }
+	add := func(text, fix string) { r.Problems = append(r.Problems, Problem{Text: text, Fix: fix}) }
 	if have := min(r.ReadBuffer, r.WriteBuffer); have > 0 && have < r.WantedBuffer {
-		add(fmt.Sprintf("UDP buffers of %d bytes, which lose packets in bursts; %d would do", have, r.WantedBuffer), raise)
+		add(fmt.Sprintf("UDP buffers of %d bytes lose packets in bursts; %d bytes are recommended", have, r.WantedBuffer), raise)
 	}
 	if !r.Watched {
-		add("no TCP port beside the UDP port: the end of this process is noticed only by its silence",
-			"let TCP through on the port of NEXAR_LISTEN, too")
+		add("no TCP port of the same number as the UDP port: peers notice the end of this process only by its silence",
+			"open the port of NEXAR_LISTEN for TCP, too")
 	}
 	if loopback := func(a string) bool {
 		host, _, _ := net.SplitHostPort(a)
 		ip := net.ParseIP(host)
 		return ip != nil && ip.IsLoopback()
 	}; !slices.ContainsFunc(r.Advertised, func(a string) bool { return !loopback(a) }) {
-		add("no address but loopback: only nodes of this host can reach this one",
+		add("only loopback addresses: only nodes of this host can dial this node",
 			"connect the host to a network, or set NEXAR_ADVERTISE")
 	}
 }

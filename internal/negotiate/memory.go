@@ -10,22 +10,22 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Whether ranks share memory, at least each one areas with each other.
+// Whether a rank shares areas with all others; the worst counts.
 const (
-	together uint8 = iota
-	apart
+	shared uint8 = iota
+	notShared
 )
 
-// A memory is what all ranks share with this one, until release.
+// A memory holds the areas that this rank shares with all others, until release.
 type memory struct {
-	areas []transport.Areas      // this rank's and those of every other one; nil: this one
+	areas []transport.Areas      // by rank; nil for this one
 	some  transport.Areas        // one of them
-	via   transport.MemorySharer // a conn that can sleep on them
+	via   transport.MemorySharer // provides FutexWait and FutexWake
 
-	lacking bool // reserveCounters has failed
+	isShort bool // reserveCounters has failed
 }
 
-// memoryOf is nil if not all ranks share memory with this one, or are gone by now.
+// memoryOf returns nil unless this rank shares memory with all others.
 func memoryOf(links []*link.Link, own int) *memory {
 	if len(links) > cost.SharedRanksMax {
 		return nil
@@ -43,20 +43,20 @@ func memoryOf(links []*link.Link, own int) *memory {
 	return m
 }
 
-// hold holds the areas that are shared with a rank, if there are any.
+// hold acquires the areas that are shared with a rank, and reports whether it has.
 func (m *memory) hold(rank int, s transport.MemorySharer) bool {
 	if count, size := s.Areas(); count < Areas || shmexec.PieceBytes(size) == 0 {
 		return false
 	}
 	areas, err := s.AcquireAreas()
 	if err != nil {
-		return false // The vote finds out more.
+		return false // If the peer has gone, the negotiation fails.
 	}
 	m.areas[rank], m.some, m.via = areas, areas, s
 	return true
 }
 
-// release gives the memory back.
+// release releases all areas.
 func (m *memory) release() {
 	for _, areas := range m.areas {
 		if areas != nil {
@@ -65,31 +65,31 @@ func (m *memory) release() {
 	}
 }
 
-// own is an area of this rank.
+// own returns an area of this rank.
 func (m *memory) own(part int) []byte {
 	own, _ := m.some.Area(part)
 	return own
 }
 
-// reserveCounters has the system provide memory for the counters of a part, and reports
-// whether it has. The first failure goes to log.
+// reserveCounters allocates memory for the counters of a part, and reports whether that
+// succeeded. It logs the first failure.
 func (m *memory) reserveCounters(part int, log *slog.Logger) bool {
 	err := m.some.Reserve(part, shmexec.CounterBytes)
-	if err != nil && !m.lacking {
-		m.lacking = true
-		log.Warn("a communicator goes without shared memory", "reason", err)
+	if err != nil && !m.isShort {
+		m.isShort = true
+		log.Warn("communicator without shared memory: the host is short of it", "err", err)
 	}
 	return err == nil
 }
 
 func (m *memory) level() uint8 {
 	if m == nil {
-		return apart
+		return notShared
 	}
-	return together
+	return shared
 }
 
-// config is that of the board in a part of the memory, which is held until that is left.
+// config configures the board in a part. The board releases the memory.
 func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 	c := shmexec.Config{
 		Rank: cfg.Rank, Sleep: m.via.FutexWait, Wake: m.via.FutexWake, SameProcess: cfg.SameProcess, Processors: processors,

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is nodes of one process that are linked to each other.
+// A world is a set of nodes in this process, linked to each other.
 type world struct {
 	meshes     []*mesh.Mesh
 	links      [][]*link.Link // of each node
@@ -39,7 +39,7 @@ type world struct {
 	pool       *bufpool.Pool
 }
 
-// newWorld links nodes that share as much memory as sizes say.
+// newWorld links nodes that share areas of the given sizes.
 func newWorld(t *testing.T, sizes ...int) *world {
 	t.Helper()
 	n := len(sizes)
@@ -68,7 +68,7 @@ func newWorld(t *testing.T, sizes ...int) *world {
 		return err
 	})
 	t.Cleanup(func() { w.each(func(rank int) error { return w.leave(rank) }) })
-	noError(t, errs)
+	requireNoError(t, errs)
 	for rank, m := range w.meshes {
 		if err = m.Formed(); err == nil {
 			w.links[rank], err = m.Links(view)
@@ -80,25 +80,25 @@ func newWorld(t *testing.T, sizes ...int) *world {
 	return w
 }
 
-// shared is so many nodes that share memory, and unshared nodes that share none.
-func shared(t *testing.T, n int) *world {
+// sharedWorld links n nodes that share memory, and unsharedWorld nodes that share none.
+func sharedWorld(t *testing.T, n int) *world {
 	t.Helper()
 	return newWorld(t, slices.Repeat([]int{AreaSize()}, n)...)
 }
 
-func unshared(t *testing.T, n int) *world {
+func unsharedWorld(t *testing.T, n int) *world {
 	t.Helper()
 	return newWorld(t, make([]int, n)...)
 }
 
-// spread puts nodes on so many hosts.
-func (w *world) spread(hosts int) {
+// useHosts distributes the nodes over a number of hosts.
+func (w *world) useHosts(hosts int) {
 	for i := range w.hosts {
 		w.hosts[i] = fmt.Sprint("host ", i%hosts)
 	}
 }
 
-// each calls f for all nodes at the same time.
+// each calls f for all nodes concurrently.
 func (w *world) each(f func(rank int) error) []error {
 	errs := make([]error, len(w.meshes))
 	var all sync.WaitGroup
@@ -109,7 +109,7 @@ func (w *world) each(f func(rank int) error) []error {
 	return errs
 }
 
-// leave closes a node in good order, and die without a word.
+// leave closes a node in good order, and die without a goodbye.
 func (w *world) leave(rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -124,7 +124,7 @@ func (w *world) die(rank int) {
 	}
 }
 
-func noError(t *testing.T, errs []error) {
+func requireNoError(t *testing.T, errs []error) {
 	t.Helper()
 	for rank, err := range errs {
 		if err != nil {
@@ -133,26 +133,26 @@ func noError(t *testing.T, errs []error) {
 	}
 }
 
-// A party is one rank of a communicator.
-type party struct {
+// A member is one rank of a communicator.
+type member struct {
 	Config
 	node  int
 	part  int
-	found Finding
+	links LinkModel
 }
 
-// inMemory reports whether collectives of the party run in shared memory.
-func (p *party) inMemory() bool {
+// isSharing reports whether the member runs collectives in shared memory.
+func (p *member) isSharing() bool {
 	_, ok := p.Selector.Tuner().(*cost.SharedTuner)
 	return ok
 }
 
-// party makes the communicator with this id of some nodes, on the one of them
-// that is rank, and what is needed to agree on it.
-func (w *world) party(id uint64, nodes []int, rank int, class transport.Class, log *slog.Logger) *party {
+// member creates a communicator with this id on the node of a rank, and the Config of
+// its negotiation.
+func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, log *slog.Logger) *member {
 	links := make([]*link.Link, len(nodes))
 	hosts := make([]string, len(nodes))
-	p := &party{node: nodes[rank], part: NoPart}
+	p := &member{node: nodes[rank], part: NoPart}
 	for r, node := range nodes {
 		links[r] = w.links[p.node][node]
 		hosts[r] = w.hosts[node]
@@ -161,8 +161,8 @@ func (w *world) party(id uint64, nodes []int, rank int, class transport.Class, l
 		}
 	}
 	e := w.meshes[p.node].Engine()
-	p.Comm, p.Vote = e.NewComm(id, rank, links), e.NewComm(id+1<<32, rank, links)
-	if tried := TrialRanks(plan.HostsOf(hosts)); slices.Contains(tried, rank) {
+	p.Comm, p.Control = e.NewComm(id, rank, links), e.NewComm(id+1<<32, rank, links)
+	if tried := MeasuringRanks(plan.HostsOf(hosts)); slices.Contains(tried, rank) {
 		var some []*link.Link
 		for _, r := range tried {
 			some = append(some, links[r])
@@ -175,54 +175,54 @@ func (w *world) party(id uint64, nodes []int, rank int, class transport.Class, l
 	return p
 }
 
-// reach has the nodes agree, all over paths of one class.
-func (w *world) reach(t *testing.T, id uint64, nodes []int, class transport.Class) []*party {
+// run lets nodes negotiate over paths of one class.
+func (w *world) run(t *testing.T, id uint64, nodes []int, class transport.Class) []*member {
 	t.Helper()
-	parties := make([]*party, len(nodes))
+	members := make([]*member, len(nodes))
 	for rank := range nodes {
-		parties[rank] = w.party(id, nodes, rank, class, slog.New(slog.DiscardHandler))
+		members[rank] = w.member(id, nodes, rank, class, slog.New(slog.DiscardHandler))
 	}
-	reachAll(t, parties)
-	return parties
+	runAll(t, members)
+	return members
 }
 
-func reachAll(t *testing.T, parties []*party) {
+func runAll(t *testing.T, members []*member) {
 	t.Helper()
-	errs := make([]error, len(parties))
+	errs := make([]error, len(members))
 	var all sync.WaitGroup
-	for i, p := range parties {
-		all.Go(func() { errs[i] = p.reach(t.Context()) })
+	for i, p := range members {
+		all.Go(func() { errs[i] = p.run(t.Context()) })
 	}
 	all.Wait()
-	noError(t, errs)
+	requireNoError(t, errs)
 }
 
-func (p *party) reach(ctx context.Context) error {
-	defer p.Vote.Close()
+func (p *member) run(ctx context.Context) error {
+	defer p.Control.Close()
 	if p.Trial != nil {
 		defer p.Trial.Close()
 	}
-	a, err := Reach(ctx, p.Config)
-	p.part, p.found = a.Part, a.Found
+	r, err := Run(ctx, p.Config)
+	p.part, p.links = r.Part, r.Links
 	return err
 }
 
-// close ends the communicator on a rank.
-func (p *party) close() {
+// close closes the communicator on a rank.
+func (p *member) close() {
 	p.Comm.Close()
 	if p.part != NoPart {
 		p.Allocator.Return(p.part)
 	}
 }
 
-func closeAll(parties []*party) {
-	for _, p := range parties {
+func closeAll(members []*member) {
+	for _, p := range members {
 		p.close()
 	}
 }
 
-// sum adds the ranks' vectors of count elements up, and checks the result.
-func (p *party) sum(ctx context.Context, count int) error {
+// sum all-reduces vectors of count elements, and checks the result.
+func (p *member) sum(ctx context.Context, count int) error {
 	task := selector.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
 	work := exec.Work{
 		Recipe: p.Selector.Recipe(&task),
@@ -234,21 +234,21 @@ func (p *party) sum(ctx context.Context, count int) error {
 	}
 	n := p.Comm.Size()
 	if want := byte(n * (n + 1) / 2); err == nil && !bytes.Equal(work.Data, bytes.Repeat([]byte{want}, count)) {
-		err = fmt.Errorf("the sum of %d ranks is %d, …, want %d", n, work.Data[0], want)
+		err = fmt.Errorf("sum of %d ranks: got %d, want %d", n, work.Data[0], want)
 	}
 	return err
 }
 
-// sumAll has all parties add up vectors, short and long if counts do not say
-// other lengths.
-func sumAll(t *testing.T, parties []*party, counts ...int) {
+// sumAll all-reduces vectors of all members. The default counts are a short and a long
+// one.
+func sumAll(t *testing.T, members []*member, counts ...int) {
 	t.Helper()
 	if counts == nil {
 		counts = []int{1, 5000, 300_000}
 	}
-	errs := make([]error, len(parties))
+	errs := make([]error, len(members))
 	var all sync.WaitGroup
-	for i, p := range parties {
+	for i, p := range members {
 		all.Go(func() {
 			for _, count := range counts {
 				errs[i] = errors.Join(errs[i], p.sum(t.Context(), count))
@@ -256,7 +256,7 @@ func sumAll(t *testing.T, parties []*party, counts ...int) {
 		})
 	}
 	all.Wait()
-	noError(t, errs)
+	requireNoError(t, errs)
 }
 
 func ranks(n int) (list []int) {
@@ -266,7 +266,7 @@ func ranks(n int) (list []int) {
 	return list
 }
 
-// needs are the calls for which parties choose algorithms.
+// needs returns calls for which members choose algorithms.
 func needs(size int) (list []cost.Need) {
 	for _, c := range plan.Collectives() {
 		for _, n := range []int{0, 8, 1 << 10, 64 << 10, 1 << 20, 64 << 20} {
@@ -276,9 +276,9 @@ func needs(size int) (list []cost.Need) {
 	return list
 }
 
-// choicesOf is how a party carries these out, as far as it has to be the same on
-// all ranks.
-func choicesOf(p *party) (list []string) {
+// choicesOf returns the choices of a member for these calls, as far as they must be the
+// same on all ranks.
+func choicesOf(p *member) (list []string) {
 	for _, need := range needs(p.Comm.Size()) {
 		c := p.Selector.Tuner().Choose(need)
 		list = append(list, fmt.Sprintf("%v of %d bytes: %s on %d channels, in %v seconds",
@@ -287,26 +287,26 @@ func choicesOf(p *party) (list []string) {
 	return list
 }
 
-// alike checks that all parties carry everything out alike, and have the same
-// part of the memory, or all none.
-func alike(t *testing.T, parties []*party, onBoard bool) {
+// requireSame checks that all members have made the same choices and have the same
+// part, or all none.
+func requireSame(t *testing.T, members []*member, onBoard bool) {
 	t.Helper()
-	want := choicesOf(parties[0])
-	for rank, p := range parties {
+	want := choicesOf(members[0])
+	for rank, p := range members {
 		for i, got := range choicesOf(p) {
 			if got != want[i] {
 				t.Errorf("rank %d: %s\nrank 0: %s", rank, got, want[i])
 			}
 		}
-		if p.part != parties[0].part || (p.part != NoPart) != onBoard || p.inMemory() != onBoard {
-			t.Errorf("rank %d has part %d, rank 0 part %d; in memory: %v, want %v", rank, p.part, parties[0].part, p.inMemory(), onBoard)
+		if p.part != members[0].part || (p.part != NoPart) != onBoard || p.isSharing() != onBoard {
+			t.Errorf("rank %d has part %d, rank 0 part %d; in shared memory: %v, want %v", rank, p.part, members[0].part, p.isSharing(), onBoard)
 		}
 	}
 }
 
-// TestReach: all ranks come to the same result, whatever they share, and a
-// communicator works by it.
-func TestReach(t *testing.T) {
+// All ranks come to the same result, whatever they share, and the communicator works
+// with it.
+func TestRun(t *testing.T) {
 	full := AreaSize()
 	for name, test := range map[string]struct {
 		sizes   []int
@@ -327,111 +327,109 @@ func TestReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.sizes...)
-			parties := w.reach(t, 7, ranks(len(test.sizes)), test.class)
-			alike(t, parties, test.onBoard)
-			sumAll(t, parties)
-			closeAll(parties)
+			members := w.run(t, 7, ranks(len(test.sizes)), test.class)
+			requireSame(t, members, test.onBoard)
+			sumAll(t, members)
+			closeAll(members)
 		})
 	}
 }
 
-// TestReachAlone: a single rank has nobody to ask, and nothing to share.
-func TestReachAlone(t *testing.T) {
-	w := shared(t, 2)
-	parties := w.reach(t, 7, []int{1}, transport.ClassMemory)
-	alike(t, parties, false)
-	sumAll(t, parties)
+// A single rank exchanges and shares nothing.
+func TestRunAlone(t *testing.T) {
+	w := sharedWorld(t, 2)
+	members := w.run(t, 7, []int{1}, transport.ClassMemory)
+	requireSame(t, members, false)
+	sumAll(t, members)
 }
 
-// TestSlowestWayCounts: the ranks are told apart by how they reach others, and
-// all choose for the slowest class.
-func TestSlowestWayCounts(t *testing.T) {
-	w := unshared(t, 3)
-	all := func(class transport.Class) []*party {
-		parties := w.reach(t, uint64(10+class), ranks(3), class)
-		alike(t, parties, false)
-		return parties
+// Ranks have paths of different classes, and all choose for the slowest class.
+func TestSlowestClassCounts(t *testing.T) {
+	w := unsharedWorld(t, 3)
+	all := func(class transport.Class) []*member {
+		members := w.run(t, uint64(10+class), ranks(3), class)
+		requireSame(t, members, false)
+		return members
 	}
 	tcp, quic := choicesOf(all(transport.ClassTCP)[0]), choicesOf(all(transport.ClassQUIC)[0])
 	if slices.Equal(tcp, quic) {
-		t.Fatal("TCP and QUIC have the same choices: the test shows nothing")
+		t.Fatal("TCP and QUIC lead to the same choices, so the test shows nothing")
 	}
-	parties := make([]*party, 3)
+	members := make([]*member, 3)
 	for rank, class := range []transport.Class{transport.ClassTCP, transport.ClassQUIC, transport.ClassMemory} {
-		parties[rank] = w.party(30, ranks(3), rank, class, slog.New(slog.DiscardHandler))
+		members[rank] = w.member(30, ranks(3), rank, class, slog.New(slog.DiscardHandler))
 	}
-	reachAll(t, parties)
-	alike(t, parties, false)
-	sumAll(t, parties)
+	runAll(t, members)
+	requireSame(t, members, false)
+	sumAll(t, members)
 }
 
-// heard is what ranks write down of the links they have measured.
-type heard struct {
+// A logBuffer collects the measurements that ranks log.
+type logBuffer struct {
 	mu    sync.Mutex
 	lines bytes.Buffer
 }
 
-func (h *heard) Write(b []byte) (int, error) {
+func (h *logBuffer) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lines.Write(b)
 }
 
-// measured is what each party has written down of the links it has measured.
-func measured(t *testing.T, parties []*party) (lines []string) {
+// measuredLinks returns the measurements that each member has logged.
+func measuredLinks(t *testing.T, members []*member) (lines []string) {
 	t.Helper()
-	logs := make([]heard, len(parties))
-	for i, p := range parties {
+	logs := make([]logBuffer, len(members))
+	for i, p := range members {
 		p.Log = slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	reachAll(t, parties)
-	alike(t, parties, false)
+	runAll(t, members)
+	requireSame(t, members, false)
 	for i := range logs {
 		lines = append(lines, regexp.MustCompile(`msg="links measured".*`).FindString(logs[i].lines.String()))
 	}
 	return lines
 }
 
-// parties are those of a communicator of all nodes.
-func (w *world) parties(id uint64, class transport.Class) (list []*party) {
+// members creates a communicator of all nodes.
+func (w *world) members(id uint64, class transport.Class) (list []*member) {
 	for rank := range w.meshes {
-		list = append(list, w.party(id, ranks(len(w.meshes)), rank, class, slog.New(slog.DiscardHandler)))
+		list = append(list, w.member(id, ranks(len(w.meshes)), rank, class, slog.New(slog.DiscardHandler)))
 	}
 	return list
 }
 
-// TestMeasuredLinksAreVotedOn: no two ranks measure the same, to the nanosecond,
-// and only some measure at all, but all go by the same figures.
-func TestMeasuredLinksAreVotedOn(t *testing.T) {
+// No two ranks measure the same time, and only some measure at all, but all use the
+// same figures.
+func TestMeasurementsAreShared(t *testing.T) {
 	for name, test := range map[string]struct{ ranks, hosts int }{
 		"a host each":                  {4, 4},
 		"two hosts":                    {5, 2},
-		"more hosts than are measured": {trialRanks + 3, trialRanks + 2},
+		"more hosts than are measured": {measuringMax + 3, measuringMax + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := unshared(t, test.ranks)
-			w.spread(test.hosts)
+			w := unsharedWorld(t, test.ranks)
+			w.useHosts(test.hosts)
 			for round := range uint64(5) {
-				parties := w.parties(100+round, transport.ClassQUIC)
-				lines := measured(t, parties)
+				members := w.members(100+round, transport.ClassQUIC)
+				lines := measuredLinks(t, members)
 				for rank, got := range lines {
 					if got == "" || got != lines[0] {
 						t.Errorf("rank %d has measured %q, rank 0 %q", rank, got, lines[0])
 					}
 				}
-				sumAll(t, parties)
-				closeAll(parties)
+				sumAll(t, members)
+				closeAll(members)
 			}
 		})
 	}
 }
 
-// TestMeasuredOnce: what is known of the links need not be measured again, unless
-// it is of another class.
+// Known links are not measured again, unless they are of another class.
 func TestMeasuredOnce(t *testing.T) {
-	w := unshared(t, 4)
-	w.spread(2)
-	known := Finding{Class: transport.ClassQUIC, Links: cost.Links{Delay: 0.01}}
+	w := unsharedWorld(t, 4)
+	w.useHosts(2)
+	known := LinkModel{Class: transport.ClassQUIC, Links: cost.Links{Delay: 0.01}}
 	for id, test := range []struct {
 		class transport.Class
 		again bool
@@ -439,27 +437,27 @@ func TestMeasuredOnce(t *testing.T) {
 		{transport.ClassQUIC, false},
 		{transport.ClassTLS, true},
 	} {
-		parties := w.parties(uint64(100+id), test.class)
-		for _, p := range parties {
+		members := w.members(uint64(100+id), test.class)
+		for _, p := range members {
 			p.Known = known
 		}
-		for rank, line := range measured(t, parties) {
+		for rank, line := range measuredLinks(t, members) {
 			if (line != "") != test.again {
 				t.Errorf("over %v rank %d has measured %q", test.class, rank, line)
 			}
-			if p := parties[rank]; p.found.Class != test.class || !test.again && p.found != known {
-				t.Errorf("over %v rank %d has found %+v", test.class, rank, p.found)
+			if p := members[rank]; p.links.Class != test.class || !test.again && p.links != known {
+				t.Errorf("over %v rank %d has found %+v", test.class, rank, p.links)
 			}
 		}
-		closeAll(parties)
+		closeAll(members)
 	}
 }
 
-// TestOneHostIsNotMeasured: what the ways of one host cost is known, and timing
-// them where there are more ranks than processors tells something else.
+// The costs of paths within a host are known. To measure them with more ranks than
+// processors would show something else.
 func TestOneHostIsNotMeasured(t *testing.T) {
-	w := unshared(t, 3)
-	for rank, line := range measured(t, w.parties(100, transport.ClassTLS)) {
+	w := unsharedWorld(t, 3)
+	for rank, line := range measuredLinks(t, w.members(100, transport.ClassTLS)) {
 		if line != "" {
 			t.Errorf("rank %d has measured %q", rank, line)
 		}

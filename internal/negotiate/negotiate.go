@@ -1,0 +1,290 @@
+// Package negotiate lets the ranks of a new communicator agree on the properties that
+// determine how they carry out collectives.
+//
+// All ranks call [Run] before the first operation of the communicator. Each rank
+// contributes a vector of numbers: the slowest classes of its paths to others, whether it
+// shares memory with all ranks, and the parts of that memory that are in use. The
+// element-wise maximum of all vectors is the result, which is the same on all ranks. If
+// the ranks are on several hosts, a few of them measure all-reduces, which shows how
+// much the links differ from the model of their class.
+//
+// Run waits for all ranks, without a limit other than its context and Config.Timeout. It
+// fails if the context ends or the process of a rank does. Several communicators may
+// negotiate concurrently.
+package negotiate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/shmexec"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// PieceBytes is the length of the pieces in which a vector goes through shared memory:
+// long enough that ranks which share a processor do a useful amount of work in each turn.
+const PieceBytes = 256 << 10
+
+// NoPart is the part of a communicator without shared memory.
+const NoPart = -1
+
+// Areas is the number of areas that a node shares with others of its host, one for each
+// communicator. An unused area takes no memory.
+const Areas = shmexec.AreasMax
+
+// AreaSize returns the length of each area in bytes.
+func AreaSize() int { return shmexec.AreaSize(PieceBytes) }
+
+// Config describes a communicator as one of its ranks knows it.
+type Config struct {
+	Comm *engine.Comm
+	// Control is a communicator of the same ranks that carries the negotiation, and Trial
+	// one of the MeasuringRanks, nil on all others.
+	Control, Trial *engine.Comm
+	Rank           int
+	Hosts          plan.Hosts       // of the ranks
+	Classes        cost.PathClasses // of the paths to all others
+	// Known is the result of an earlier negotiation among more ranks. It is the same on
+	// all ranks, except for ranks that took no part, where it is zero.
+	Known LinkModel
+	// Timeout bounds the wait for other ranks. Those that have not come are named in an
+	// engine.TimeoutError. 0 means no limit.
+	Timeout time.Duration
+	// Selector receives the result.
+	Selector *selector.Selector
+	// Allocator allocates parts of the node's areas. SameProcess is set if only
+	// goroutines of this process use them. Gone are the numbers of the nodes that no longer
+	// access memory of others.
+	Allocator   *shmexec.Allocator
+	SameProcess bool
+	Gone        []int
+	Pool        *bufpool.Pool // for the buffers of the negotiation
+	Log         *slog.Logger
+}
+
+// A LinkModel describes the links between hosts.
+type LinkModel struct {
+	Class transport.Class // the slowest between any two of them
+	Costs cost.Links
+}
+
+// encode returns f as a contribution whose maximum is the non-zero LinkModel.
+func (f LinkModel) encode() []uint8 {
+	b := []uint8{uint8(f.Class)}
+	for _, x := range [...]float64{f.Costs.Delay, f.Costs.Work, f.Costs.Byte} {
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
+}
+
+func decodeLinkModel(b []uint8) (f LinkModel) {
+	f.Class = transport.Class(b[0])
+	for i, x := range [...]*float64{&f.Costs.Delay, &f.Costs.Work, &f.Costs.Byte} {
+		*x = math.Float64frombits(binary.BigEndian.Uint64(b[1+8*i:]))
+	}
+	return f
+}
+
+// A Result is what the ranks have agreed on.
+type Result struct {
+	// Known is Config.Known of the ranks that have one.
+	Known LinkModel
+	// Links is Known if it has the class of these links, and measured otherwise.
+	Links LinkModel
+	// Part is the part of the shared memory that belongs to the communicator until it is
+	// returned to the Allocator, or NoPart.
+	Part int
+}
+
+// Run negotiates with all ranks of a communicator, and configures its engine.Comm and Selector.
+func Run(ctx context.Context, cfg Config) (r Result, err error) {
+	r.Part = NoPart
+	size := cfg.Comm.Size()
+	if size == 1 {
+		return r, nil
+	}
+	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+	cfg.Allocator.Forget(cfg.Gone)
+	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
+	if mem != nil {
+		defer func() {
+			if r.Part == NoPart {
+				mem.release()
+			}
+		}()
+	}
+	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
+	values = append(values, cfg.Allocator.Ballot(nodes)...)
+	known := len(values)
+	values = append(values, cfg.Known.encode()...)
+	if err := n.maximum(ctx, values); err != nil {
+		return r, cfg.failed(ctx, err)
+	}
+	classes, scarcity, level, parts := cost.CountClasses(values), values[3], values[4], values[5:known]
+	r.Known = decodeLinkModel(values[known:])
+	r.Links.Class = classes.Far
+	if r.Known.Class == classes.Far {
+		r.Links = r.Known
+	} else if r.Links.Costs, err = n.measureLinks(ctx, classes.Far, cfg); err != nil {
+		return r, cfg.failed(ctx, err)
+	}
+	if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs); tuner != nil {
+		cfg.Selector.SetTuner(tuner)
+	}
+	cfg.Selector.UseHosts(cfg.Hosts)
+	if level == notShared {
+		return r, nil
+	}
+	if r.Part, err = n.claimPart(ctx, cfg, parts, nodes, mem); err != nil {
+		return r, cfg.failed(ctx, err)
+	}
+	if r.Part == NoPart {
+		return r, nil
+	}
+	b := shmexec.New(mem.config(cfg, r.Part, int(cost.Scarcity(int(scarcity)))))
+	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
+	cfg.Comm.SetPlace(b.Place())
+	cfg.Selector.UseBoard(b)
+	return r, nil
+}
+
+// claimTries bounds the attempts to claim the same part on all ranks.
+const claimTries = 8
+
+// claimPart claims a part of the memory that is free on all ranks, and clears it. Other
+// communicators with some of these ranks may claim it concurrently, so the ranks then
+// exchange whether each has succeeded, and otherwise try again. That exchange also shows
+// that no rank has missed the first one and could still claim the part for another
+// communicator.
+func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nodes []int, mem *memory) (part int, err error) {
+	for try := range claimTries {
+		part, ok := shmexec.Choose(used, int(cfg.Comm.ID()>>(8*try)%shmexec.AreasMax)*min(1, try))
+		if !ok {
+			cfg.Log.Info("communicator without shared memory: all parts are in use, or may still be read by ranks that have gone", "parts", shmexec.AreasMax)
+			return NoPart, nil
+		}
+		claimed, all, err := n.tryPart(ctx, cfg, part, nodes, mem)
+		switch {
+		case err == nil && all:
+			return part, nil
+		case claimed && err != nil:
+			cfg.Allocator.Return(part)
+		case claimed:
+			cfg.Allocator.Undo(part)
+		}
+		if err == nil {
+			used = cfg.Allocator.Ballot(nodes)
+			err = n.maximum(ctx, used)
+		}
+		if err != nil {
+			return NoPart, err
+		}
+	}
+	cfg.Log.Info("communicator without shared memory: other communicators have claimed the parts concurrently", "tries", claimTries)
+	return NoPart, nil
+}
+
+// The outcomes of a rank's claim, from best to worst.
+const (
+	claimedClean uint8 = iota
+	claimedDirty
+	notClaimed
+)
+
+// tryPart claims a part, and reports whether this rank has succeeded and whether all have.
+// Only then is the part cleared, and a further exchange confirms it: a rank that has not
+// claimed it may still use it for a communicator that has ended on all other ranks.
+func (n negotiator) tryPart(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (claimed, all bool, err error) {
+	isClean, claimed := cfg.Allocator.Take(part, nodes)
+	if claimed && !mem.reserveCounters(part, cfg.Log) {
+		cfg.Allocator.Undo(part)
+		claimed = false
+	}
+	worst := []uint8{notClaimed}
+	switch {
+	case claimed && isClean:
+		worst[0] = claimedClean
+	case claimed:
+		worst[0] = claimedDirty
+	}
+	if err := n.maximum(ctx, worst); err != nil || worst[0] != claimedDirty {
+		return claimed, worst[0] == claimedClean, err
+	}
+	if !isClean {
+		shmexec.Clear(mem.own(part))
+	}
+	return claimed, true, n.maximum(ctx, worst)
+}
+
+// failed returns the error of Run. It is nil if a rank has left or has given up: then the
+// first collective returns err.
+func (cfg *Config) failed(ctx context.Context, err error) error {
+	if p, ok := errors.AsType[*engine.PeerError](err); ok && !p.Left {
+		return p
+	}
+	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
+		return late
+	}
+	if mismatched, ok := errors.AsType[*engine.MismatchError](err); ok {
+		return mismatched
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	cfg.Comm.RefuseCollectives(err)
+	return nil
+}
+
+// nodesOf returns the numbers of the peers of links.
+func nodesOf(links []*link.Link) (nodes []int) {
+	for _, l := range links {
+		nodes = append(nodes, l.Peer)
+	}
+	return nodes
+}
+
+// A negotiator exchanges numbers with all ranks of a communicator.
+type negotiator struct {
+	comm     *engine.Comm
+	selector *selector.Selector
+	timeout  time.Duration
+}
+
+// fixed returns a Tuner that always chooses the algorithm of an index. The first one suits
+// short vectors, and unlike the cost model it takes no time to choose with many ranks.
+func fixed(index int) selector.Tuner {
+	return selector.Chooser(func(n cost.Need) cost.Choice {
+		return cost.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
+	})
+}
+
+// maximum replaces values by the element-wise maximum over all ranks.
+func (n negotiator) maximum(ctx context.Context, values []uint8) error {
+	return n.allReduce(ctx, values, len(values), kernel.Uint8, kernel.Max)
+}
+
+func (n negotiator) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
+	task := selector.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
+	return n.run(ctx, exec.Work{Recipe: n.selector.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
+}
+
+func (n negotiator) run(ctx context.Context, w exec.Work) error {
+	w.Timeout = n.timeout
+	op, err := n.comm.Start(&w)
+	if err == nil {
+		err = op.Wait(ctx)
+	}
+	return err
+}
