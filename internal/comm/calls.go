@@ -11,15 +11,16 @@ import (
 	"github.com/nexar-go/nexar/internal/rpc"
 )
 
-// record has the operations of a new communicator recorded.
-func (c *Comm) record(vote *engine.Comm) {
-	vote.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
+// record registers the new communicator, and the one of its negotiation, with the
+// recorder.
+func (c *Comm) record(control *engine.Comm) {
+	control.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
 	c.Engine.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
 		c.View.errors.Report(c, err, last)
 	})
 }
 
-// serve starts the service of remote calls over carrier, which it closes if that fails.
+// serve starts the service of remote calls over carrier. It closes carrier on an error.
 func (c *Comm) serve(carrier *engine.Comm) error {
 	calls, err := rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
 		Timeout: c.View.config.CallTimeout, InFlight: c.View.config.CallsInFlight, Log: c.View.log,
@@ -36,12 +37,12 @@ func (c *Comm) serve(carrier *engine.Comm) error {
 	end := func(err error) { c.Calls.Close(c.Gone(err)) }
 	left := func(rank int, err error) { c.Calls.Lost(rank, c.Gone(err)) }
 	carrier.Watch(engine.Watcher{Message: c.Calls.Arrived, Left: left, Ended: end})
-	// The communicator's own error says more than the carrier's.
+	// The error of the communicator tells more than that of the carrier.
 	c.Engine.Watch(engine.Watcher{Ended: end})
 	return nil
 }
 
-// Gone is the error of calls to a rank that has failed or left, or on a
+// Gone returns the error of calls to a rank that has failed or left, or on a
 // communicator that has ended.
 func (c *Comm) Gone(err error) error {
 	if _, ok := err.(*engine.PeerError); ok {
@@ -50,7 +51,7 @@ func (c *Comm) Gone(err error) error {
 	return c.View.errors.Ended(c, err)
 }
 
-// A port carries calls as messages of a communicator of their own.
+// A port is an [rpc.Port] that sends calls as messages on a communicator of their own.
 type port struct{ comm *engine.Comm }
 
 // Send implements rpc.Port.

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/negotiate"
 )
 
-// A communicator whose service of calls cannot start can be closed, and its carrier is.
+// If the service of remote calls cannot start, its carrier is closed, and the communicator can be closed.
 func TestCloseWithoutCalls(t *testing.T) {
 	e := engine.New(engine.Config{})
 	defer e.Close()
@@ -20,10 +20,10 @@ func TestCloseWithoutCalls(t *testing.T) {
 	c.View.config.CallsInFlight = -1
 	carrier := e.NewLooseComm(2, 0, []*link.Link{nil})
 	if err := c.serve(carrier); err == nil {
-		t.Error("a service with -1 calls in flight has started")
+		t.Error("service with -1 calls in flight has started")
 	}
 	c.Close()
 	if err := carrier.Err(); err != engine.ErrClosed {
-		t.Errorf("the carrier: %v, want %v", err, engine.ErrClosed)
+		t.Errorf("carrier has ended with %v, want %v", err, engine.ErrClosed)
 	}
 }

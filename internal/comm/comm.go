@@ -1,10 +1,10 @@
 // Package comm builds the communicators of a node, and follows the world from
 // view to view.
 //
-// A node has one [Factory]. Its First and Next build the communicator of all
-// ranks of a view; [ViewContext.New] builds one of some of them. Building takes
-// part in a negotiation: all ranks of the communicator build it at the same time.
-// A [Follower] waits for views and has the Factory build their communicators.
+// A node has one [Factory], which builds the communicator of all ranks of a view.
+// [ViewContext.New] builds communicators of some of them. All ranks of a communicator
+// build it concurrently, since it begins with a negotiation. A [Follower] waits for views
+// and lets the Factory build their communicators.
 package comm
 
 import (
@@ -38,8 +38,8 @@ type Comm struct {
 	Ranks []int             // by rank, the rank in the view
 	Nodes []membership.Node // by rank
 
-	Transport string // common to all links, or "mixed"
-	Encrypted bool   // all links are
+	Transport string // of all links, or "mixed"
+	Encrypted bool   // all links are encrypted
 
 	reached negotiate.Result
 	carrier *engine.Comm  // carries calls as messages
@@ -48,16 +48,16 @@ type Comm struct {
 	closing sync.Once
 }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return len(c.Nodes) }
 
-// Epoch is the number of the view that the communicator belongs to.
+// Epoch returns the number of the view of the communicator.
 func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 
 // Stopped is closed when no operation may begin any more.
 func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
 
-// Cause is the engine's error with which the communicator has stopped, or nil.
+// Cause returns the error of the engine that has stopped the communicator, or nil.
 func (c *Comm) Cause() error {
 	select {
 	case <-c.stopped:
@@ -67,13 +67,13 @@ func (c *Comm) Cause() error {
 	}
 }
 
-// Paths are the links to the other ranks.
+// Paths returns the paths to the other ranks.
 func (c *Comm) Paths() []mesh.PathInfo {
 	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
 }
 
-// Close ends the communicator on this rank. It waits for functions that other
-// ranks have called here, for SettleTimeout at most.
+// Close closes the communicator on this rank. It waits up to [SettleTimeout] for
+// functions that other ranks have called here.
 func (c *Comm) Close() {
 	c.closing.Do(func() {
 		c.Engine.Close()
@@ -87,7 +87,7 @@ func (c *Comm) Close() {
 	})
 }
 
-// machine is the ranks that are on this machine, including this one.
+// machine returns the ranks on this machine, including this one.
 func (c *Comm) machine() (ranks []int) {
 	own := host.Machine(c.Nodes[c.Rank].Host)
 	for rank, n := range c.Nodes {
@@ -98,7 +98,7 @@ func (c *Comm) machine() (ranks []int) {
 	return ranks
 }
 
-// Hosts divides the ranks among their hosts.
+// Hosts returns the distribution of the ranks over hosts.
 func (c *Comm) Hosts() plan.Hosts {
 	names := make([]string, c.Size())
 	for rank, n := range c.Nodes {
@@ -116,30 +116,30 @@ func (c *Comm) pathClasses() (w cost.PathClasses) {
 	return w
 }
 
-// The purposes for which engine.ID derives the id of a communicator from that
-// of another one.
+// The purposes for which engine.ID derives the id of a communicator from that of another
+// one.
 const (
-	voteID  = "vote"
-	trialID = "trial"
-	callsID = "calls"
-	viewID  = "view"
-	childID = "child"
+	controlID = "vote"
+	trialID   = "trial"
+	callsID   = "calls"
+	viewID    = "view"
+	childID   = "child"
 )
 
-// ChildID is the id of a communicator that a split of c makes.
+// ChildID returns the id of the communicator of a color of a split of c.
 func (c *Comm) ChildID(split, color uint64) uint64 {
 	return engine.ID(c.Engine.ID(), childID, split, color)
 }
 
-// New builds the communicator with an id of some ranks of the view. This node is
-// ranks[rank]. All of them build it at the same time. Config.Errors translates the
-// error.
+// New builds a communicator of some ranks of the view, of which this node is ranks[rank].
+// All ranks call it concurrently with the same id. The error is translated by
+// Config.Errors.
 func (v *ViewContext) New(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c, err := v.build(ctx, id, ranks, rank)
 	return c, translated(err)
 }
 
-// A buildError is the engine's error of a communicator that has not been built.
+// A buildError is the error of the engine that has prevented a communicator.
 type buildError struct {
 	comm *Comm
 	err  error
@@ -148,7 +148,7 @@ type buildError struct {
 func (e *buildError) Error() string { return e.err.Error() }
 func (e *buildError) Unwrap() error { return e.err }
 
-// translated is an error as users of the communicator get it.
+// translated translates a buildError for users of the communicator.
 func translated(err error) error {
 	if b, ok := errors.AsType[*buildError](err); ok {
 		return b.comm.View.errors.Translate(b.comm, b.err)
@@ -156,7 +156,7 @@ func translated(err error) error {
 	return err
 }
 
-// build is New, with a buildError in place of a translated one.
+// build is New without the translation of a buildError.
 func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c := &Comm{
 		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
@@ -175,18 +175,18 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
 	paths := c.Paths()
 	c.Transport, c.Encrypted = mesh.Common(paths)
-	vote := e.NewComm(engine.ID(id, voteID), rank, links)
-	defer vote.Close()
-	c.record(vote)
+	control := e.NewComm(engine.ID(id, controlID), rank, links)
+	defer control.Close()
+	c.record(control)
 	hosts := c.Hosts()
 	trial := v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	if trial != nil {
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Comm: c.Engine, Control: vote, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
-		Timeout: v.patience, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
-		Pool: NewPool(""), // The memory of the votes is not kept.
+		Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
+		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
+		Pool: NewPool(""), // Its buffers are not kept.
 	})
 	if err != nil {
 		c.abandon(id, err)
@@ -201,19 +201,19 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	return c, nil
 }
 
-// stop is called once by the engine.
+// stop records the cause. The engine calls it once.
 func (c *Comm) stop(cause error) {
 	c.cause = cause
 	close(c.stopped)
 }
 
-// abandon ends a communicator after its negotiation has failed here. It may have
-// succeeded on other ranks: they are told, so that their operations and calls end.
+// abandon ends a communicator after its negotiation has failed on this rank. It tells the
+// other ranks, since it may have succeeded there.
 func (c *Comm) abandon(id uint64, err error) {
 	c.Engine.Cancel(err)
 	c.Close()
 	c.View.mesh.Engine().NewLooseComm(engine.ID(id, callsID), c.Rank, c.Engine.Links()).Close()
 }
 
-// SettleTimeout is how long Close waits for functions.
+// SettleTimeout bounds the wait of Close for functions that other ranks have called.
 const SettleTimeout = time.Second

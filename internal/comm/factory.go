@@ -28,20 +28,20 @@ const firstID = 1
 // Config configures a Factory.
 type Config struct {
 	Mesh          *mesh.Mesh
-	Network       cost.Network // the model of links about which nothing is known
-	Algorithms    []string     // pinned algorithms, as selector.ParsePins takes them
-	Memory        string       // the profile of the buffer pool; see NewPool
+	Network       cost.Network // cost model of links that were not measured
+	Algorithms    []string     // pinned algorithms; see selector.ParsePins
+	Memory        string       // profile of the buffer pool; see NewPool
 	CallTimeout   time.Duration
 	CallsInFlight int
 	Errors        Errors
 	Log           *slog.Logger
 }
 
-// Errors turns errors of the engine into those that users of a communicator get.
+// Errors translates errors of the engine for users of a communicator.
 type Errors interface {
-	// Translate is err with ranks, nodes and calls named.
+	// Translate names the ranks, nodes and calls in err.
 	Translate(c *Comm, err error) error
-	// Ended is the error of operations on c after it has ended because of cause.
+	// Ended returns the error of operations on c after cause has ended it.
 	Ended(c *Comm, cause error) error
 	// Report logs the last operations of a communicator that has failed.
 	Report(c *Comm, err error, last []engine.Trace)
@@ -59,8 +59,8 @@ type Factory struct {
 	errors    Errors
 	log       *slog.Logger
 
-	// last and lastKnown belong to First and next, which are called one after the other.
-	last      membership.View   // of the newest communicator of the world
+	// last and lastKnown are used by First and next, which do not run concurrently.
+	last      membership.View     // of the latest communicator of a world
 	lastKnown negotiate.LinkModel // ViewContext.known of that view
 
 	mu       sync.Mutex
@@ -72,11 +72,11 @@ type ViewContext struct {
 	*Factory
 	View   membership.View
 	Before membership.View // of the world's previous communicator
-	// known is what the first world has found. It is the same on all nodes of the view
-	// that know anything, and does not change after the communicator of the world is built.
+	// known is the LinkModel of the first world. It is the same on all nodes of the view
+	// that have one, and final once the communicator of the world is built.
 	known negotiate.LinkModel
-	// patience is how long ranks of the world are waited for; 0 is for ever.
-	patience time.Duration
+	// timeout bounds the wait for ranks of the world; 0 means no limit.
+	timeout time.Duration
 }
 
 // NewFactory returns the Factory of a node that is in no view yet.
@@ -88,8 +88,8 @@ func NewFactory(cfg Config) (*Factory, error) {
 	}, err
 }
 
-// NewPool makes the buffer pool of a memory profile: "inference" or "training",
-// the default.
+// NewPool returns a buffer pool of a memory profile: "inference", or "training", the
+// default.
 func NewPool(profile string) *bufpool.Pool {
 	tiers := bufpool.Training()
 	if profile == "inference" {
@@ -102,7 +102,7 @@ func NewPool(profile string) *bufpool.Pool {
 	return pool
 }
 
-// Mesh is that of the node.
+// Mesh returns the mesh of the node.
 func (f *Factory) Mesh() *mesh.Mesh { return f.mesh }
 
 // First builds the communicator of the view with which a world forms.
@@ -117,13 +117,13 @@ func (f *Factory) First(ctx context.Context, view membership.View) (*Comm, error
 	return world, nil
 }
 
-// next builds the communicator of a later view. Ranks that do not take part
-// within patience are named in the error, which may be a buildError.
-func (f *Factory) next(ctx context.Context, view membership.View, patience time.Duration) (*Comm, error) {
+// next builds the communicator of a later view. The error, which may be a buildError,
+// names the ranks that do not take part within timeout.
+func (f *Factory) next(ctx context.Context, view membership.View, timeout time.Duration) (*Comm, error) {
 	if err := f.mesh.Adopt(ctx, view); err != nil {
-		return nil, err // There is a later view, or the caller may try again.
+		return nil, err // A later view has come, or the caller may try again.
 	}
-	v := &ViewContext{Factory: f, View: view, Before: f.last, known: f.lastKnown, patience: patience}
+	v := &ViewContext{Factory: f, View: view, Before: f.last, known: f.lastKnown, timeout: timeout}
 	for epoch := f.last.Epoch + 1; f.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
 		v.Decline(engine.ID(firstID, viewID, epoch)) // Others may have begun to build it.
 	}
@@ -144,12 +144,12 @@ func (v *ViewContext) world(ctx context.Context, id uint64) (*Comm, error) {
 	}
 	self, _ := v.View.Rank(v.mesh.Self())
 	world, err := v.build(ctx, id, ranks, self)
-	v.patience = 0
+	v.timeout = 0
 	return world, err
 }
 
-// trialComm makes a communicator of the ranks that measure links, or returns nil
-// where this rank is none of them.
+// trialComm returns a communicator of the ranks that measure links, or nil if this rank is
+// none of them.
 func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
 	ranks := negotiate.MeasuringRanks(hosts)
 	i := slices.Index(ranks, rank)
@@ -163,22 +163,22 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	return v.mesh.Engine().NewComm(id, i, some)
 }
 
-// Decline drops all frames for the communicator with this id, which this node does not
-// build. The other ranks are not told.
+// Decline drops all frames for a communicator that this node does not build. It tells
+// the other ranks nothing.
 func (v *ViewContext) Decline(id uint64) {
-	for _, id := range [...]uint64{id, engine.ID(id, voteID), engine.ID(id, trialID), engine.ID(id, callsID)} {
+	for _, id := range [...]uint64{id, engine.ID(id, controlID), engine.ID(id, trialID), engine.ID(id, callsID)} {
 		v.mesh.Engine().Decline(id)
 	}
 }
 
-// settle waits for functions that other ranks have called on communicators that
-// have ended. Their contexts have ended, too.
+// settle waits for functions that other ranks have called on ended communicators, and
+// whose contexts have therefore ended.
 func (f *Factory) settle(ended ...*rpc.Service) {
 	ctx, cancel := context.WithTimeout(context.Background(), SettleTimeout)
 	defer cancel()
 	for _, s := range ended {
 		if err := s.Wait(ctx); err != nil {
-			f.log.Warn("functions that other ranks have called go on after the communicator was closed", "waited", SettleTimeout)
+			f.log.Warn("functions called by other ranks still run after the communicator was closed", "waited", SettleTimeout)
 		}
 	}
 	f.mu.Lock()
@@ -188,7 +188,7 @@ func (f *Factory) settle(ended ...*rpc.Service) {
 	}
 }
 
-// Settle waits for the called functions of all communicators, which have ended.
+// Settle waits for the called functions of all communicators, all of which have ended.
 func (f *Factory) Settle() {
 	f.mu.Lock()
 	open := slices.Collect(maps.Keys(f.services))

@@ -44,13 +44,13 @@ type Follower struct {
 	// quiesced is the epoch that has ended with a checkpoint, or 0.
 	quiesced atomic.Uint64
 	// build is Factory.next, replaced in tests.
-	build func(ctx context.Context, v membership.View, patience time.Duration) (*Comm, error)
+	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)
 }
 
 // A LostError says that a communicator has ended and no view replaces it.
 type LostError struct {
 	Err   error // why there is no view
-	Cause error // why the communicator has ended; nil if it had not
+	Cause error // why the communicator has ended; nil if it has not
 }
 
 func (e *LostError) Error() string {
@@ -69,7 +69,7 @@ func (e *LostError) Unwrap() []error {
 }
 
 // errOutdated cancels the building of a communicator when there is a newer view.
-var errOutdated = errors.New("there is a newer view")
+var errOutdated = errors.New("superseded by a newer view")
 
 // Quiesce notes that all ranks have ended an epoch with a checkpoint.
 func (f *Follower) Quiesce(epoch uint64) { f.quiesced.Store(epoch) }
@@ -78,9 +78,9 @@ func (f *Follower) Quiesce(epoch uint64) { f.quiesced.Store(epoch) }
 // view after it yet.
 func (f *Follower) IsQuiesced(epoch uint64) bool { return f.quiesced.Load() == epoch }
 
-// Next returns the communicator of a view after that of old. Its error is a
-// LostError, that of building, the error with which old has ended, or the cause of
-// ctx.
+// Next returns the communicator of a view after that of old. It fails with a
+// [LostError], an error of building, the error with which old has ended, or the cause
+// of ctx.
 func (f *Follower) Next(ctx context.Context, old *Comm) (*Comm, error) {
 	v, err := f.await(ctx, old)
 	if err != nil {
@@ -89,15 +89,15 @@ func (f *Follower) Next(ctx context.Context, old *Comm) (*Comm, error) {
 	return f.follow(ctx, old, v)
 }
 
-// From returns the communicator of a view, or of one after it, for a node that
-// has none yet.
+// From returns the communicator of view v or of a later one, for a node that has none
+// yet.
 func (f *Follower) From(ctx context.Context, v membership.View) (*Comm, error) {
 	return f.follow(ctx, nil, v)
 }
 
-// Without returns the communicator of a view after that of old that lacks some
-// nodes, whether or not old has ended. It waits at most timeout for each view; 0
-// is for ever. Its errors are those of Next.
+// Without returns the communicator of a later view than that of old, without the nodes
+// out, whether or not old has ended. It waits at most timeout for each view; 0 means no
+// limit. It fails as Next does.
 func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.NodeID, timeout time.Duration) (*Comm, error) {
 	v := membership.View{Epoch: old.Epoch()}
 	for {
@@ -111,7 +111,7 @@ func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.Node
 	}
 }
 
-// ended is the error of operations on a communicator that has ended, or nil.
+// ended returns the error of operations on a communicator that has ended, or nil.
 func (c *Comm) ended() error {
 	if cause := c.Cause(); cause != nil {
 		return c.View.errors.Ended(c, cause)
@@ -119,7 +119,7 @@ func (c *Comm) ended() error {
 	return nil
 }
 
-// follow builds the communicator of a view, and if that fails of one after it.
+// follow builds the communicator of a view, or of a later one if that fails.
 func (f *Follower) follow(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
 	for {
 		c, err := f.adopt(ctx, old, v)
@@ -132,13 +132,13 @@ func (f *Follower) follow(ctx context.Context, old *Comm, v membership.View) (*C
 	}
 }
 
-// await waits for the view after that of old: without limit as long as old works.
+// await waits for the view after that of old, without limit while old works.
 func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err error) {
 	working, stop := engine.Until(ctx, old.Stopped(), old.Cause)
 	defer stop()
 	v, err = f.Views.Next(working, old.Epoch())
 	if cause := old.Cause(); f.Abort && cause != nil && !errors.Is(cause, engine.ErrClosed) {
-		return v, f.verdict(ctx, old) // even if there is a view by now
+		return v, f.verdict(ctx, old) // even if a view has arrived by now
 	}
 	if err == nil {
 		return v, nil
@@ -146,7 +146,7 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 	if working.Err() == nil && f.isOver(old, err) {
 		return v, &LostError{Err: err}
 	}
-	// Old has ended, or there are no more views, which matters when old ends.
+	// Old has ended, or no more views come, which matters only once old ends.
 	select {
 	case <-old.Stopped():
 	case <-ctx.Done():
@@ -167,13 +167,13 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 	}
 }
 
-// isFailure reports whether a communicator has ended by the failure of a node.
+// isFailure reports whether the failure of a node has ended a communicator.
 func isFailure(cause error) bool {
 	p, ok := errors.AsType[*engine.PeerError](cause)
 	return ok && !p.Left
 }
 
-// isRecoverable reports whether another view may help after an error of build.
+// isRecoverable reports whether a later view may help after an error of build.
 func isRecoverable(err error) bool {
 	_, late := errors.AsType[*engine.TimeoutError](err)
 	_, failed := errors.AsType[*engine.PeerError](err)
@@ -182,14 +182,14 @@ func isRecoverable(err error) bool {
 }
 
 // isOver reports whether an error of Views ends the world although its communicator
-// still works.
+// works.
 func (f *Follower) isOver(old *Comm, err error) bool {
 	_, removed := errors.AsType[*client.RemovedError](err)
 	return removed || errors.Is(err, handshake.ErrClosed) || errors.Is(err, client.ErrLeft) ||
 		errors.Is(err, client.ErrSeedGone) && old != nil && f.IsQuiesced(old.Epoch())
 }
 
-// view waits for a view that is newer than epoch, after a failure.
+// view waits for a view after epoch, following a failure.
 func (f *Follower) view(ctx context.Context, epoch uint64, cause error, timeout time.Duration) (membership.View, error) {
 	within := ctx
 	if timeout > 0 {
@@ -204,12 +204,12 @@ func (f *Follower) view(ctx context.Context, epoch uint64, cause error, timeout 
 	return v, err
 }
 
-// verdictTimeout is how long it may take until a node hears that it has been
-// removed, after others have ended their links to it.
+// verdictTimeout bounds the wait for the news that this node was removed, after others
+// have closed their links to it.
 const verdictTimeout = time.Second
 
-// verdict is the error of a world after its communicator has ended by a failure. It
-// tells if the others have removed this node.
+// verdict returns the error of a world whose communicator has ended by a failure: that
+// this node was removed, if that is known.
 func (f *Follower) verdict(ctx context.Context, old *Comm) error {
 	within, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
@@ -219,8 +219,8 @@ func (f *Follower) verdict(ctx context.Context, old *Comm) error {
 	return old.ended()
 }
 
-// awaitUnlikely waits for a view after old has ended, most likely not by a failure of
-// a node.
+// awaitUnlikely waits for a view after old has ended for a reason other than a known
+// failure of a node.
 func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.View, error) {
 	grace := f.Grace
 	if f.Timeout > 0 {
@@ -237,11 +237,11 @@ func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.Vie
 	case within.Err() != nil:
 		return v, old.ended()
 	}
-	return v, fmt.Errorf("%w (and there will be no new view: %w)", old.ended(), err)
+	return v, fmt.Errorf("%w (and no new view will come: %w)", old.ended(), err)
 }
 
-// adopt replaces old by the communicator of a view, unless there is a newer one
-// by then. Its error may be a buildError.
+// adopt replaces old by the communicator of view v, unless a newer view arrives. Its
+// error may be a buildError.
 func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
 	building, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -261,10 +261,10 @@ func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Co
 	return c, err
 }
 
-// replace closes old and builds the communicator of a view. Ranks that do not
-// take part are reported to the seed.
+// replace closes old and builds the communicator of view v. It reports the ranks that
+// do not take part to the seed.
 func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
-	f.Quiesce(0) // There is a view, so the seed is not needed any more.
+	f.Quiesce(0) // The view has come, so the session is not needed any more.
 	if old != nil {
 		old.Close()
 	}

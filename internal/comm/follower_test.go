@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// views are those of a test.
+// views are Views that a test provides.
 type views struct {
 	mu      sync.Mutex
 	newest  uint64
@@ -63,17 +63,17 @@ func (v *views) Next(ctx context.Context, epoch uint64) (membership.View, error)
 // Lost implements Views.
 func (v *views) Lost(membership.NodeID, error) {}
 
-// asTheyAre implements Errors: nothing is translated.
-type asTheyAre struct{}
+// untranslated implements Errors, and returns the errors of the engine.
+type untranslated struct{}
 
-func (asTheyAre) Translate(_ *Comm, err error) error  { return err }
-func (asTheyAre) Ended(_ *Comm, cause error) error    { return cause }
-func (asTheyAre) Report(*Comm, error, []engine.Trace) {}
+func (untranslated) Translate(_ *Comm, err error) error  { return err }
+func (untranslated) Ended(_ *Comm, cause error) error    { return cause }
+func (untranslated) Report(*Comm, error, []engine.Trace) {}
 
 // newComm returns a communicator without an engine, which the test stops.
 func newComm(epoch uint64) *Comm {
 	c := &Comm{
-		View:    &ViewContext{Factory: &Factory{errors: asTheyAre{}}, View: membership.View{Epoch: epoch}},
+		View:    &ViewContext{Factory: &Factory{errors: untranslated{}}, View: membership.View{Epoch: epoch}},
 		stopped: make(chan struct{}),
 	}
 	c.closing.Do(func() {})
@@ -81,16 +81,16 @@ func newComm(epoch uint64) *Comm {
 }
 
 var (
-	errFailed  = &engine.PeerError{Rank: 2, Err: errors.New("it has failed")}
+	errFailed  = &engine.PeerError{Rank: 2, Err: errors.New("node failed")}
 	errClosed  = engine.ErrClosed
-	errGone    = errors.New("the seed is gone")
+	errGone    = errors.New("seed gone")
 	errRemoved = &client.RemovedError{}
-	errBroken  = errors.New("cannot be mended")
+	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
 )
 
-// newFollower returns a Follower that builds communicators by build, or without
-// errors if that is nil.
+// newFollower returns a Follower that builds communicators by build, or without errors
+// if build is nil.
 func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) *Follower {
 	return &Follower{
 		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
@@ -103,22 +103,22 @@ func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) 
 	}
 }
 
-// A course is what happens to a world, and what becomes of it.
+// A course is a sequence of events in a world, and the outcome of Next.
 type course struct {
-	make  func(ctx context.Context, epoch uint64) error // nil if all goes well
+	make  func(ctx context.Context, epoch uint64) error // nil: builds succeed
 	abort bool
-	// quiesced says that the epoch has ended with a checkpoint.
+	// quiesced is set if the epoch has ended with a checkpoint.
 	quiesced bool
-	first    func(old *Comm, v *views)                            // before
-	then     func(old *Comm, v *views, cancel context.CancelFunc) // from now on
+	first    func(old *Comm, v *views)                            // before Next
+	then     func(old *Comm, v *views, cancel context.CancelFunc) // during Next
 	epoch    uint64
 	errs     []error
-	alone    bool // it is no LostError
+	alone    bool // the error is no LostError
 	took     time.Duration
 }
 
-// mistakes are the fates of a world whose communicator ends by no failure.
-func mistakes() map[string]course {
+// callErrors are courses in which an error of a call ends the communicator.
+func callErrors() map[string]course {
 	return map[string]course{
 		"what is no failure": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
@@ -147,8 +147,8 @@ func mistakes() map[string]course {
 	}
 }
 
-// fates are those of a world that changes, or does not.
-func fates() map[string]course {
+// courses are those of a world that changes, or does not.
+func courses() map[string]course {
 	return map[string]course{
 		"a change, while all is well": {then: func(_ *Comm, v *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
@@ -203,8 +203,8 @@ func fates() map[string]course {
 	}
 }
 
-// hurdles are what is in the way of the next communicator.
-func hurdles() map[string]course {
+// obstacles are courses in which the next communicator is not built at once.
+func obstacles() map[string]course {
 	return map[string]course{
 		"another one fails meanwhile": {
 			make: func(_ context.Context, epoch uint64) error {
@@ -249,11 +249,11 @@ func hurdles() map[string]course {
 	}
 }
 
-// TestNext: which communicator there is after what happens, when, or why none.
+// Next returns the right communicator or error for each course, after the right time.
 func TestNext(t *testing.T) {
-	all := fates()
-	maps.Copy(all, mistakes())
-	maps.Copy(all, hurdles())
+	all := courses()
+	maps.Copy(all, callErrors())
+	maps.Copy(all, obstacles())
 	for name, test := range all {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestNext(t *testing.T) {
 				}
 				c, err := f.Next(ctx, old)
 				if took := time.Since(began); took != test.took {
-					t.Errorf("it took %v, want %v", took, test.took)
+					t.Errorf("Next took %v, want %v", took, test.took)
 				}
 				if test.errs == nil && (err != nil || c.Epoch() != test.epoch) {
 					t.Fatalf("got %v, %v, want epoch %d", c, err, test.epoch)
@@ -292,8 +292,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestFrom: a node that has no communicator yet gets that of a view, or of the one
-// after it if another node fails meanwhile.
+// From returns the communicator of its view, or of the next one if another node fails
+// meanwhile.
 func TestFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()
@@ -312,7 +312,7 @@ func TestFrom(t *testing.T) {
 	})
 }
 
-// TestWithout: it waits for a view without some nodes, and no longer than it is told.
+// Without waits for a view without the given nodes, and no longer than its timeout.
 func TestWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()

@@ -429,7 +429,7 @@ func TestMeasurementsAreShared(t *testing.T) {
 func TestMeasuredOnce(t *testing.T) {
 	w := unsharedWorld(t, 4)
 	w.useHosts(2)
-	known := LinkModel{Class: transport.ClassQUIC, Links: cost.Links{Delay: 0.01}}
+	known := LinkModel{Class: transport.ClassQUIC, Costs: cost.Links{Delay: 0.01}}
 	for id, test := range []struct {
 		class transport.Class
 		again bool
