@@ -196,7 +196,7 @@ func (s *Session) take(next *Session) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conn, s.seed, s.at, s.out = next.conn, next.seed, next.seed, next.out
+	s.conn, s.seed, s.out = next.conn, next.seed, next.out
 	s.World = next.World
 	s.away = nil
 	if isClosed(s.absent) {

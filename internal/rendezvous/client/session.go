@@ -30,7 +30,7 @@ type Session struct {
 	Observed string // the address at which the seed sees this node
 	World    int    // the initial size of the world
 
-	// The goroutine that runs keepConnected owns these.
+	// The goroutine that runs keepConnected owns these. It changes them under mu.
 	conn        *handshake.Conn
 	seed        string // its address
 	req         Request
@@ -51,7 +51,6 @@ type Session struct {
 	reports   []wire.JoinMessage // about the view, to be repeated to another seed
 	away      error              // why there is no connection to a seed; nil: there is one
 	absent    chan struct{}      // closed while no seed has been back within Request.Patience
-	at        string             // the same as seed
 	view      membership.View    // the newest; epoch 0: none
 	formed    bool               // the world has formed
 	joined    int                // known number of nodes that have joined
@@ -72,7 +71,6 @@ func newSession(conn transport.Conn, req Request) *Session {
 	s := &Session{
 		conn:     handshake.New(conn),
 		seed:     conn.RemoteAddr(),
-		at:       conn.RemoteAddr(),
 		req:      req,
 		log:      req.Log,
 		lim:      req.Limits.WithDefaults(false),
@@ -99,7 +97,7 @@ func (s *Session) notifyLocked() {
 func (s *Session) await(ctx context.Context, done func() bool, explain func(cause error) error) error {
 	for {
 		s.mu.Lock()
-		ok, changed, absent, away, at := done(), s.changed, isClosed(s.absent), s.away, s.at
+		ok, changed, absent, away, seed := done(), s.changed, isClosed(s.absent), s.away, s.seed
 		s.mu.Unlock()
 		switch {
 		case ok:
@@ -107,7 +105,7 @@ func (s *Session) await(ctx context.Context, done func() bool, explain func(caus
 		case s.isRemoved():
 			return context.Cause(s.life)
 		case s.closing.Err() != nil:
-			return fmt.Errorf("session with seed %s: %w", at, handshake.ErrClosed)
+			return fmt.Errorf("session with seed %s: %w", seed, handshake.ErrClosed)
 		case s.life.Err() != nil:
 			return context.Cause(s.life)
 		case absent:
@@ -179,13 +177,13 @@ func (s *Session) late(cause error) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.hasViewLocked():
-		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.at)
+		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
 	case s.invited.Number > 0:
-		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.at)
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.seed)
 	case s.joined == s.World:
-		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.at, s.World)
+		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
 	}
-	return fmt.Errorf("%w: %d of %d nodes had joined at the latest message of seed %s", cause, s.joined, s.World, s.at)
+	return fmt.Errorf("%w: %d of %d nodes had joined at the latest message of seed %s", cause, s.joined, s.World, s.seed)
 }
 
 // Lost reports that this node has lost its link to a peer, and why.

@@ -8,28 +8,28 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Errors of joining, to be tested with errors.Is. A node may also be refused
-// for reasons of package membership: ErrRank, ErrAddress, ErrFull and ErrOver.
+// Errors of joining, for errors.Is. A seed also refuses a node with errors of package
+// membership: ErrRank, ErrAddress, ErrFull and ErrOver.
 var (
 	// ErrToken says that the two sides do not hold the same cluster token,
-	// or that the token is too weak for where they are.
+	// or that the token is too weak for an address other than loopback.
 	ErrToken = errors.New("cluster token")
 	// ErrFalseSeed says that a process that answers as a seed does not hold the
-	// cluster token: it is of another cluster, or sits in between.
+	// cluster token: it belongs to another cluster, or is a man in the middle.
 	ErrFalseSeed = errors.New("does not hold the cluster token")
-	// ErrVersion says that the two sides speak different versions.
+	// ErrVersion says that the two sides speak different versions of the protocol.
 	ErrVersion = errors.New("another version of the protocol")
-	// ErrRequest says that a node asks for something that makes no sense.
+	// ErrRequest says that a request to join is malformed.
 	ErrRequest = errors.New("bad request to join")
-	// ErrBusy says that a seed answers, but not the request, because it has too many
-	// others at present or is changing. It is worth asking again after a pause.
+	// ErrBusy says that a seed has too many requests at present, or that its leader or world
+	// is changing. The caller should try again after a pause.
 	ErrBusy = errors.New("busy")
 	// ErrClosed says that a server or session was closed.
 	ErrClosed = errors.New("closed")
 )
 
-// A RefusedError says that a seed did not admit this node, and why. To ask
-// again would not help, unless it is an ErrBusy.
+// A RefusedError says that a seed did not admit this node, and why. Another attempt has the
+// same result, unless it is an ErrBusy.
 type RefusedError struct {
 	Seed string // address
 	Code wire.RefusalCode
@@ -40,28 +40,24 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("seed %s refused this node: %s", e.Seed, e.Text)
 }
 
-// Unwrap is the sentinel for the reason, nil if this version knows none.
+// causes has the sentinel for each code of a refusal.
+var causes = [...]error{
+	wire.RefusedMalformed: ErrRequest,
+	wire.RefusedVersion:   ErrVersion,
+	wire.RefusedToken:     ErrToken,
+	wire.RefusedRank:      membership.ErrRank,
+	wire.RefusedAddress:   membership.ErrAddress,
+	wire.RefusedFull:      membership.ErrFull,
+	wire.RefusedOver:      membership.ErrOver,
+	wire.RefusedBusy:      ErrBusy,
+}
+
+// Unwrap returns the sentinel for the reason, nil if this version knows none.
 func (e *RefusedError) Unwrap() error {
-	switch e.Code {
-	case wire.RefusedMalformed:
-		return ErrRequest
-	case wire.RefusedVersion:
-		return ErrVersion
-	case wire.RefusedToken:
-		return ErrToken
-	case wire.RefusedRank:
-		return membership.ErrRank
-	case wire.RefusedAddress:
-		return membership.ErrAddress
-	case wire.RefusedFull:
-		return membership.ErrFull
-	case wire.RefusedOver:
-		return membership.ErrOver
-	case wire.RefusedBusy:
-		return ErrBusy
-	default:
-		return nil
+	if int(e.Code) < len(causes) {
+		return causes[e.Code]
 	}
+	return nil
 }
 
 // An RedirectError reports a seed that does not lead.
@@ -93,18 +89,13 @@ func Refuse(code wire.RefusalCode, format string, args ...any) error {
 	return &Refusal{code, fmt.Errorf(format, args...)}
 }
 
-// RefusalOf turns an error of package membership into a Refusal.
+// RefusalOf turns an error that wraps a sentinel of this package or of package membership
+// into a Refusal.
 func RefusalOf(err error) error {
-	code := wire.RefusedMalformed
-	switch {
-	case errors.Is(err, membership.ErrRank):
-		code = wire.RefusedRank
-	case errors.Is(err, membership.ErrAddress):
-		code = wire.RefusedAddress
-	case errors.Is(err, membership.ErrFull):
-		code = wire.RefusedFull
-	case errors.Is(err, membership.ErrOver):
-		code = wire.RefusedOver
+	for code, cause := range causes {
+		if cause != nil && errors.Is(err, cause) {
+			return &Refusal{wire.RefusalCode(code), err}
+		}
 	}
-	return &Refusal{code, err}
+	return &Refusal{wire.RefusedMalformed, err}
 }

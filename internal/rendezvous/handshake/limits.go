@@ -1,6 +1,9 @@
 package handshake
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bound how long one side waits for the other. Zero means the default; tests set
 // shorter ones.
@@ -18,35 +21,30 @@ type Limits struct {
 	End     time.Duration // until a seed ends although others may not know that the world is over
 }
 
-// AddrsMax is the largest number of addresses of a node in a view.
+// AddrsMax is the maximum number of addresses of a node in a view.
 const AddrsMax = 16
 
 // DurableSilence is Silence for a durable seed and its nodes: their connections are made
-// again, so it matters to detect a dead seed.
+// again, so a dead seed has to be detected soon.
 const DurableSilence = 5 * time.Second
 
 // WithDefaults fills in the defaults, which depend on whether the seed is durable.
 func (l Limits) WithDefaults(durable bool) Limits {
-	set := func(d *time.Duration, to time.Duration) {
-		if *d == 0 {
-			*d = to
-		}
-	}
-	set(&l.Hello, 5*time.Second)
-	set(&l.Step, 10*time.Second)
-	set(&l.Write, 10*time.Second)
-	set(&l.Linger, 2*time.Second)
+	ping, silence := 5*time.Second, 30*time.Second
 	if durable {
-		set(&l.Ping, time.Second)
-		set(&l.Silence, DurableSilence)
+		ping, silence = time.Second, DurableSilence
 	}
-	set(&l.Ping, 5*time.Second)
-	set(&l.Silence, 30*time.Second)
-	set(&l.Poll, 2*time.Second)
-	set(&l.Pause, 250*time.Millisecond)
-	// A node may detect a dead seed only by its silence, and then has to find another.
-	set(&l.Away, 3*DurableSilence)
-	set(&l.Return, 30*time.Second)
-	set(&l.End, 10*time.Second)
-	return l
+	return Limits{
+		Hello:   cmp.Or(l.Hello, 5*time.Second),
+		Step:    cmp.Or(l.Step, 10*time.Second),
+		Write:   cmp.Or(l.Write, 10*time.Second),
+		Linger:  cmp.Or(l.Linger, 2*time.Second),
+		Ping:    cmp.Or(l.Ping, ping),
+		Silence: cmp.Or(l.Silence, silence),
+		Poll:    cmp.Or(l.Poll, 2*time.Second),
+		Pause:   cmp.Or(l.Pause, 250*time.Millisecond),
+		Away:    cmp.Or(l.Away, 3*DurableSilence), // A node may detect a dead seed only by its silence, and then has to find another.
+		Return:  cmp.Or(l.Return, 30*time.Second),
+		End:     cmp.Or(l.End, 10*time.Second),
+	}
 }

@@ -90,16 +90,16 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 // place gives a connection its place among the nodes. The node may have had one before, and
 // have the view of an epoch.
 func (s *Server) place(c *nodeConn, again bool, epoch uint64) error {
-	l, r, id := s.state.leader, &s.state.record, c.node.ID
+	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if l == nil || l.ending && l.form.Phase() < membership.Failed {
 		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
 	}
-	over := r.over && l.form.Phase() < membership.Failed
+	over := r.Over && l.form.Phase() < membership.Failed
 	if again && epoch > r.view.Epoch {
 		return handshake.Refuse(wire.RefusedBusy, "it does not know yet of view %d", epoch)
 	}
 	if again && r.state.Knows(id) {
-		if _, in := r.view.Rank(id); in && !r.over {
+		if _, in := r.view.Rank(id); in && !r.Over {
 			s.takeBack(c, epoch)
 		} else {
 			s.log.Info("node is back, and not in the world any more", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
@@ -148,7 +148,7 @@ func (s *Server) enqueue(l *leader, c *nodeConn) error {
 	}
 	l.nodes[c.node.ID] = c
 	s.log.Info("node waits for its place", "node", c.node.ID, "addr", c.node.Addrs[0], "name", c.node.Name,
-		"spare", c.spare, "waiting", l.pending.Waiting(), "world", s.state.record.view.Size())
+		"spare", c.spare, "waiting", l.pending.Waiting(), "world", s.state.cluster.view.Size())
 	c.out.Post(handshake.Frame(s.progress()))
 	s.note(c, Event{})
 	s.decide()
@@ -158,7 +158,7 @@ func (s *Server) enqueue(l *leader, c *nodeConn) error {
 // takeBack gives a node of the view its place again, and sends it the messages that it may
 // have missed: a newer view, the nodes that others expect, and the call to rest.
 func (s *Server) takeBack(c *nodeConn, epoch uint64) {
-	l, r, id := s.state.leader, &s.state.record, c.node.ID
+	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if old := l.nodes[id]; old != nil {
 		old.out.Close(nil)
 	}
@@ -168,7 +168,7 @@ func (s *Server) takeBack(c *nodeConn, epoch uint64) {
 	s.state.deserted = 0
 	rank, _ := r.view.Rank(id)
 	s.log.Info("node is back", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "rank", rank)
-	if r.formed && epoch > 0 {
+	if r.Formed && epoch > 0 {
 		c.out.Post(handshake.Frame(wire.JoinFormed{Epoch: epoch}))
 	}
 	if r.view.Epoch > epoch {

@@ -25,7 +25,7 @@ func (s *Server) decide() {
 	}
 	l.ruling.stop()
 	if due, ok := l.arbiter.Deadline(); ok && s.state.inFlight == 0 {
-		l.ruling = s.after(due.Sub(now), s.decide)
+		l.ruling = s.afterAsLeader(due.Sub(now), s.decide)
 	}
 }
 
@@ -41,7 +41,7 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 		}
 	}
 	if len(d.Entries) > 0 {
-		if err := s.state.record.try(d.Entries); err != nil {
+		if err := s.state.cluster.try(d.Entries); err != nil {
 			panic("seed: impossible decision of the arbiter: " + err.Error())
 		}
 		s.propose(change{Kind: changeView, Entries: d.Entries, Reasons: d.Reasons, Left: d.Left})
@@ -51,8 +51,8 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 		s.broadcast(wire.JoinProgress{Joined: uint32(d.Held), World: uint32(s.cfg.Min)})
 	}
 	if d.Call {
-		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.state.record.view.Epoch)
-		s.broadcast(wire.JoinQuiesce{Epoch: s.state.record.view.Epoch})
+		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.state.cluster.view.Epoch)
+		s.broadcast(wire.JoinQuiesce{Epoch: s.state.cluster.view.Epoch})
 	}
 	if d.Invitation != nil {
 		s.invite(d.Invitation)
@@ -65,7 +65,7 @@ func (s *Server) invite(i *membership.Invitation) {
 	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: i.Circle[last:]})
 	var invite []byte
 	if err == nil {
-		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.state.record.view.Epoch, World: uint32(i.World), Nodes: i.Circle})
+		invite, err = wire.AppendJoin(nil, wire.JoinInvite{Number: i.Number, Epoch: s.state.cluster.view.Epoch, World: uint32(i.World), Nodes: i.Circle})
 	}
 	if err != nil {
 		s.log.Error("invitation cannot be sent", "node", i.Node.ID, "err", err)
@@ -80,12 +80,12 @@ func (s *Server) invite(i *membership.Invitation) {
 // adopt sends a committed view to its nodes, and the reason to those that are not in it any
 // more.
 func (s *Server) adopt(before membership.View, c change) {
-	view, l := s.state.record.view, s.state.leader
+	view, l := s.state.cluster.view, s.state.leader
 	l.arbiter.Adopt(view)
 	for rank, n := range before.Nodes {
 		if why, goes := c.Reasons[n.ID]; goes {
 			s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", why)
-			s.dismiss(n.ID, s.state.record.farewell(n.ID))
+			s.dismiss(n.ID, s.state.cluster.farewell(n.ID))
 		}
 	}
 	b, err := wire.AppendJoin(nil, wire.JoinView(view))

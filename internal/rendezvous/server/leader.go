@@ -27,21 +27,7 @@ type leader struct {
 	departed map[membership.NodeID]*timer
 
 	ruling    *timer // until the arbiter is to decide
-	clock     *timer // until the formation times out
-	absence   *timer // until nodes that have not turned to this seed count as gone
 	returning *timer // until a world without connected nodes is over
-}
-
-func (l *leader) stopTimers() {
-	if l == nil {
-		return
-	}
-	for _, t := range []*timer{l.ruling, l.clock, l.absence, l.returning} {
-		t.stop()
-	}
-	for _, t := range l.departed {
-		t.stop()
-	}
 }
 
 // isGathering reports whether the formation still waits for nodes.
@@ -56,7 +42,7 @@ func (s *Server) setLeader(seed, term uint64) {
 		s.resign(seed)
 	}
 	if s.state.leads == 0 && seed != 0 && !s.state.end.served {
-		s.state.deserted = s.state.record.view.Epoch
+		s.state.deserted = s.state.cluster.view.Epoch
 	}
 	s.state.leaderless.stop()
 	if seed == 0 {
@@ -65,14 +51,14 @@ func (s *Server) setLeader(seed, term uint64) {
 	s.state.leads, s.state.term, s.state.inFlight = seed, term, 0
 	s.state.end.setLeader(seed, term)
 	if seed != 0 && s.peers.others() {
-		s.events.add(Event{Leader: s.peers.addrs[seed]})
+		s.emit(Event{Leader: s.peers.addrs[seed]})
 		s.log.Info("a seed leads", "seed", s.peers.addrs[seed], "this one", s.isLeader(), "term", term)
 	}
 	if s.isLeader() {
 		switch {
-		case s.state.record.authority == nil:
+		case s.state.cluster.authority == nil:
 			s.found()
-		case s.state.record.over && !s.state.end.served:
+		case s.state.cluster.Over && !s.state.end.served:
 			s.propose(change{Kind: changeAnew})
 		default:
 			s.begin()
@@ -95,37 +81,34 @@ func (s *Server) found() {
 // begin makes the leader state from the record.
 func (s *Server) begin() {
 	if old := s.state.leader; old != nil {
-		old.stopTimers()
 		for _, c := range old.nodes {
 			c.out.Close(nil) // It is of the world before, and learns so when it is back.
 		}
 	}
-	r, now := &s.state.record, time.Now()
+	r, now := &s.state.cluster, time.Now()
 	l := &leader{
 		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), departed: make(map[membership.NodeID]*timer),
 		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
 	}
-	if r.begun {
-		l.form = membership.ResumeFormation(r.view, r.formed, s.cfg.FormTimeout, now)
+	if r.Begun {
+		l.form = membership.ResumeFormation(r.view, r.Formed, s.cfg.FormTimeout, now)
 	} else {
 		l.form, _ = membership.NewFormation(s.cfg.World, s.cfg.FormTimeout, now) // checked by Serve
 	}
 	s.state.leader = l
-	if !isClosed(s.ready) {
-		close(s.ready)
-	}
-	if r.over {
+	s.notify()
+	if r.Over {
 		return // There is nobody to serve.
 	}
-	if r.begun {
+	if r.Begun {
 		s.awaitReturn()
 	}
-	if r.formed {
+	if r.Formed {
 		l.arbiter = membership.NewArbiter(r.view, l.pending)
-		l.absence = s.after(s.lim.Away, s.reportAbsent)
+		s.afterAsLeader(s.lim.Away, s.reportAbsent)
 	}
 	if at, ok := l.form.Deadline(); ok {
-		l.clock = s.after(at.Sub(now), func() { s.apply(l.form.Tick(time.Now())) })
+		s.afterAsLeader(at.Sub(now), func() { s.apply(l.form.Tick(time.Now())) })
 	}
 }
 
@@ -133,7 +116,7 @@ func (s *Server) begin() {
 // they count as gone.
 func (s *Server) reportAbsent() {
 	l := s.state.leader
-	for _, n := range s.state.record.view.Nodes {
+	for _, n := range s.state.cluster.view.Nodes {
 		if l.nodes[n.ID] == nil && l.departed[n.ID] == nil {
 			l.arbiter.Gone(time.Now(), n.ID, false, "it has not turned to the seed that leads")
 		}
@@ -143,7 +126,7 @@ func (s *Server) reportAbsent() {
 
 // logLeaderless logs that no seed leads, now and every leaderlessAfter as long as none does.
 func (s *Server) logLeaderless() {
-	if s.state.leads == 0 && s.ctx.Err() == nil && !isClosed(s.over) {
+	if s.state.leads == 0 && s.ctx.Err() == nil && !s.state.over {
 		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", leaderlessAfter, "seeds", s.cfg.Quorum.Seeds)
 		s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	}
@@ -152,7 +135,6 @@ func (s *Server) logLeaderless() {
 // resign sends all nodes to the seed that leads now.
 func (s *Server) resign(seed uint64) {
 	l := s.state.leader
-	l.stopTimers()
 	for id, c := range l.nodes {
 		s.answered(id, nil, noConn)
 		c.out.Close(handshake.Frame(wire.JoinRedirect{Leader: s.peers.addrs[seed]}))
@@ -173,7 +155,7 @@ func (s *Server) apply(step membership.Step) {
 	}
 	if step.Formed {
 		// The arbiter takes note of reports from now on.
-		l.arbiter = membership.NewArbiter(s.state.record.view, l.pending)
+		l.arbiter = membership.NewArbiter(s.state.cluster.view, l.pending)
 		s.propose(change{Kind: changeFormed})
 		s.decide()
 	}
@@ -187,8 +169,8 @@ func (s *Server) apply(step membership.Step) {
 // checkEmpty ends the world if all its nodes have gone. Unless all have left in good order,
 // the nodes of a durable seed get time to come back.
 func (s *Server) checkEmpty() {
-	l, r := s.state.leader, &s.state.record
-	if !r.begun || r.over || l.ending || len(l.nodes) > 0 {
+	l, r := s.state.leader, &s.state.cluster
+	if !r.Begun || r.Over || l.ending || len(l.nodes) > 0 {
 		return
 	}
 	stays := func(n membership.Node) bool { return !l.left[n.ID] }
@@ -201,10 +183,10 @@ func (s *Server) checkEmpty() {
 
 // awaitReturn gives nodes time to come back, after which the world is over.
 func (s *Server) awaitReturn() {
-	l, r := s.state.leader, &s.state.record
+	l, r := s.state.leader, &s.state.cluster
 	l.returning.stop()
-	l.returning = s.after(s.lim.Return, func() {
-		if len(l.nodes) > 0 || !r.begun || r.over || l.ending {
+	l.returning = s.afterAsLeader(s.lim.Return, func() {
+		if len(l.nodes) > 0 || !r.Begun || r.Over || l.ending {
 			return
 		}
 		c := change{Kind: changeOver}
@@ -219,7 +201,7 @@ func (s *Server) awaitReturn() {
 // isDeserted reports whether no node of the world has been here since the seed was started
 // with a record of it.
 func (s *Server) isDeserted() bool {
-	return s.state.record.begun && s.state.record.view.Epoch == s.state.deserted
+	return s.state.cluster.Begun && s.state.cluster.view.Epoch == s.state.deserted
 }
 
 // whoLeads returns the address of the leader, and whether that is this seed and it is ready.
@@ -234,7 +216,7 @@ func (s *Server) whoLeads() (addr string, here bool) {
 
 // authority returns the authority of the cluster, nil if there is none yet.
 func (s *Server) authority() (a *pki.Authority) {
-	s.read(func() { a = s.state.record.authority })
+	s.read(func() { a = s.state.cluster.authority })
 	return a
 }
 

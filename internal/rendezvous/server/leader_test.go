@@ -334,12 +334,12 @@ func TestSeedsHearOfFailure(t *testing.T) {
 func TestQuorumThatIsNone(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*Quorum){
-		`"c:1" is none of the seeds ["a:1" "b:1"]`: func(q *Quorum) { q.Self = "c:1" },
-		`"a:1" is none of the seeds []`:            func(q *Quorum) { q.Seeds = nil },
-		"a seed is twice among":                    func(q *Quorum) { q.Seeds = []string{"a:1", "b:1", "b:1"} },
-		"need a directory each":                    func(q *Quorum) { q.Dir = "" },
-		"need a log by which they do":              func(q *Quorum) { q.Open = nil },
-		"need a way to each other":                 func(q *Quorum) { q.Dial = nil },
+		`"c:1" is not among the seeds ["a:1" "b:1"]`: func(q *Quorum) { q.Self = "c:1" },
+		`"a:1" is not among the seeds []`:            func(q *Quorum) { q.Seeds = nil },
+		`seed "b:1" is twice among`:                  func(q *Quorum) { q.Seeds = []string{"a:1", "b:1", "b:1"} },
+		"needs a directory of its own":               func(q *Quorum) { q.Dir = "" },
+		"needs a function that opens its log":        func(q *Quorum) { q.Open = nil },
+		"need a function that dials the others":      func(q *Quorum) { q.Dial = nil },
 	} {
 		q := Quorum{Self: "a:1", Seeds: []string{"a:1", "b:1"}, Dir: t.TempDir(), Open: openLog, Dial: dialTLS}
 		spoil(&q)
@@ -395,7 +395,7 @@ func TestLeftWhileNobodyLed(t *testing.T) {
 	}
 	s := c.seeds[0].Server
 	s.call(func() {
-		if how := s.state.record.gone[gone.ID]; !how.Left {
+		if how := s.state.cluster.Gone[gone.ID]; !how.Left {
 			t.Errorf("the node that has left counts as failed: %q", how.Reason)
 		}
 	})

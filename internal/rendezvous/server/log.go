@@ -2,107 +2,24 @@ package server
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
 
-	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A localLog is the consensus.Log of a seed that is alone and keeps nothing: it applies changes in the
-// order in which they are proposed.
-type localLog struct {
-	wake chan struct{} // one token: queue or closed has changed
-	done chan struct{}
-
-	mu     sync.Mutex
-	queue  [][]byte
-	closed bool
-}
-
-// localTerm is the term of a localLog.
-const localTerm = 1
-
-func openLocal(cfg consensus.Config) (consensus.Log, error) {
-	l := &localLog{wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		cfg.StateMachine.Lead(cfg.Self, localTerm)
-		for {
-			queue, closed := l.take()
-			for _, change := range queue {
-				cfg.StateMachine.Apply(change)
-			}
-			switch {
-			case len(queue) > 0:
-			case closed:
-				return
-			default:
-				<-l.wake
-			}
-		}
-	}()
-	return l, nil
-}
-
-func (l *localLog) take() (queue [][]byte, closed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	queue, l.queue = l.queue, nil
-	return queue, l.closed
-}
-
-func (l *localLog) put(change []byte) {
-	l.mu.Lock()
-	if change != nil {
-		l.queue = append(l.queue, change)
-	} else {
-		l.closed = true
-	}
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (l *localLog) Propose(_ uint64, change []byte) { l.put(change) }
-func (l *localLog) Step(uint64, []byte) error       { return errors.New("this seed has no peers") }
-func (l *localLog) Gone(uint64)                     {}
-func (l *localLog) Done() <-chan struct{}           { return l.done }
-func (l *localLog) Err() error                      { return nil }
-
-// Close applies all proposed changes first.
-func (l *localLog) Close() error {
-	l.put(nil)
-	<-l.done
-	return nil
-}
-
-// A machine applies the changes of the log in the loop. The log calls it on a goroutine of
-// its own, save for a Restore by Open.
+// A machine applies the changes of the replicated log in the loop. The log calls it on a
+// goroutine of its own, except for a Restore by Open.
 type machine struct{ s *Server }
 
-// call waits until the Server has its log: applying a change may propose the next one.
+// call waits until the Server has its log, since applying a change may propose the next one.
 func (m machine) call(f func()) {
 	<-m.s.opened
 	m.s.call(f)
 }
 
-func (m machine) Apply(b []byte) {
-	var c change
-	if err := json.Unmarshal(b, &c); err != nil {
-		m.s.log.Error("change cannot be read", "err", err)
-		return
-	}
-	m.call(func() {
-		m.s.commit(c)
-		m.s.decide()
-	})
-}
+func (m machine) Apply(b []byte) { m.call(func() { m.s.commit(b) }) }
 
 func (m machine) Lead(seed, term uint64) {
 	m.call(func() {
@@ -117,7 +34,7 @@ func (m machine) Progress(behind []uint64) { m.call(func() { m.s.shareEnd(behind
 func (m machine) Snapshot() (b []byte) {
 	m.call(func() {
 		var err error
-		if b, err = m.s.state.record.marshal(); err != nil {
+		if b, err = m.s.state.cluster.marshal(); err != nil {
 			panic("seed: " + err.Error())
 		}
 	})
@@ -127,12 +44,12 @@ func (m machine) Snapshot() (b []byte) {
 // Check reports why Restore would not take a state, or why this seed must not: it has
 // handed out a later view.
 func (m machine) Check(b []byte) error {
-	r, err := parseRecord(b)
+	r, err := parseClusterState(b)
 	if err != nil {
 		return err
 	}
 	m.s.read(func() {
-		if ours, theirs := m.s.state.record.state.View().Epoch, r.state.View().Epoch; theirs < ours {
+		if ours, theirs := m.s.state.cluster.state.View().Epoch, r.state.View().Epoch; theirs < ours {
 			err = fmt.Errorf("it ends with view %d, and this seed knows view %d", theirs, ours)
 		}
 	})
@@ -141,15 +58,15 @@ func (m machine) Check(b []byte) error {
 
 // Restore takes the state of a snapshot. Open calls it with that of this seed.
 func (m machine) Restore(b []byte) error {
-	r, err := parseRecord(b)
+	r, err := parseClusterState(b)
 	if err != nil {
 		return err
 	}
 	m.s.call(func() {
-		if r.over && isClosed(m.s.opened) {
-			m.s.state.end.restored = r.overTerm
+		if r.Over && m.s.replica != nil {
+			m.s.state.end.restored = r.OverTerm
 		}
-		m.s.state.record = r
+		m.s.state.cluster = r
 		m.s.announce()
 	})
 	return nil
@@ -183,19 +100,29 @@ func (s *Server) propose(c change) {
 	if err != nil {
 		panic("seed: " + err.Error())
 	}
+	if s.replica == nil {
+		s.state.queue = append(s.state.queue, b)
+		return
+	}
 	s.replica.Propose(s.state.term, b)
 }
 
 // isLeader reports whether this seed leads. It has a leader state when it has begun to.
 func (s *Server) isLeader() bool { return s.state.leads == s.peers.self }
 
-// commit makes a change of the log, and acts on it if this seed has proposed it.
-func (s *Server) commit(c change) {
-	before := s.state.record.view
+// commit applies a change of the log, and acts on it if this seed has proposed it.
+func (s *Server) commit(b []byte) {
+	defer s.decide()
+	var c change
+	if err := json.Unmarshal(b, &c); err != nil {
+		s.log.Error("change cannot be read", "err", err)
+		return
+	}
+	before := s.state.cluster.view
 	if s.isLeader() {
 		s.state.inFlight--
 	}
-	if err := s.state.record.apply(c); err != nil {
+	if err := s.state.cluster.apply(c); err != nil {
 		s.log.Error("change makes no sense", "kind", c.Kind, "err", err)
 		return
 	}
@@ -210,7 +137,7 @@ func (s *Server) commit(c change) {
 
 // act sends the messages, and proposes the changes, that follow from a change for the leader.
 func (s *Server) act(before membership.View, c change) {
-	v, l := s.state.record.view, s.state.leader
+	v, l := s.state.cluster.view, s.state.leader
 	switch {
 	case c.Kind == changeFound || c.Kind == changeAnew:
 		s.begin()
@@ -224,7 +151,7 @@ func (s *Server) act(before membership.View, c change) {
 		for _, conn := range l.nodes {
 			conn.out.Close(last)
 		}
-	case c.Kind == changeView && !s.state.record.formed:
+	case c.Kind == changeView && !s.state.cluster.Formed:
 		s.log.Info("world is full, its nodes connect to each other", "epoch", v.Epoch, "nodes", v.Size())
 		s.broadcast(wire.JoinView(v))
 	case c.Kind == changeView:

@@ -1,60 +1,27 @@
 package server
 
 import (
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
-	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// A recorder is a state machine that keeps the calls of a log, and proposes a change when it
-// applies the first one.
-type recorder struct {
-	consensus.StateMachine
-	opened chan struct{}
-	log    consensus.Log
-
-	mu    sync.Mutex
-	calls []string
-}
-
-func (r *recorder) Lead(seed, term uint64) {
-	<-r.opened
-	r.add(fmt.Sprint("lead ", seed))
-	r.log.Propose(term, []byte("first"))
-}
-
-func (r *recorder) Apply(change []byte) {
-	r.add(string(change))
-	if string(change) == "first" {
-		r.log.Propose(localTerm, []byte("second"))
-	}
-}
-
-func (r *recorder) add(call string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls = append(r.calls, call)
-}
-
-// The log of a seed that is alone applies all changes in order, also those that are proposed
-// while one is applied, before Close returns.
-func TestLocalLog(t *testing.T) {
-	r := &recorder{opened: make(chan struct{})}
-	var err error
-	if r.log, err = openLocal(consensus.Config{Self: 7, StateMachine: r}); err != nil {
-		t.Fatal(err)
-	}
-	close(r.opened)
-	if err := r.log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"lead 7", "first", "second"}; !slices.Equal(r.calls, want) {
-		t.Errorf("calls %q, want %q", r.calls, want)
-	}
-	if err := r.log.Step(1, nil); err == nil {
-		t.Error("it takes messages of other seeds")
-	}
+// The loop applies the changes that a seed without a replica proposes in their order, after
+// the function that proposes them, including those that are proposed while it applies one.
+func TestQueuedChanges(t *testing.T) {
+	s := newSeed(t, 1, nil)
+	node := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"127.0.0.1:1"}}
+	s.call(func() {
+		s.propose(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: []membership.Node{node}}}})
+		s.propose(change{Kind: changeFormed})
+		s.propose(change{Kind: changeAnew}) // Its leader state proposes changes.
+		if c := &s.state.cluster; c.Begun || s.state.inFlight != 3 || len(s.state.queue) != 3 {
+			t.Errorf("begun %v with %d changes in flight, want none applied and 3 in flight", c.Begun, s.state.inFlight)
+		}
+	})
+	s.read(func() {
+		if c := &s.state.cluster; c.Begun || c.Formed || c.view.Epoch != 0 || c.state.View().Epoch == 0 || s.state.inFlight != 0 {
+			t.Errorf("begun %v, formed %v, view %v after %d epochs, %d changes in flight, want a new world", c.Begun, c.Formed, c.view, c.state.View().Epoch, s.state.inFlight)
+		}
+	})
 }

@@ -86,7 +86,7 @@ func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
 // handle handles a message of a node. A reason ends the connection.
 func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason string, left bool) {
 	now, id := time.Now(), c.node.ID
-	current := func(epoch uint64) bool { return s.state.record.begun && s.state.record.view.Epoch == epoch }
+	current := func(epoch uint64) bool { return s.state.cluster.Begun && s.state.cluster.view.Epoch == epoch }
 	switch m := m.(type) {
 	case wire.JoinReady:
 		if current(m.Epoch) {
@@ -167,7 +167,7 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 	}
 	delete(l.nodes, id)
 	s.answered(id, nil, hasGone)
-	rank, in := s.state.record.view.Rank(id)
+	rank, in := s.state.cluster.view.Rank(id)
 	if s.ctx.Err() == nil && l.form.Phase() != membership.Failed {
 		attrs := []any{"node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "reason", reason, "phase", l.form.Phase()}
 		if in {
@@ -196,7 +196,7 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 func (s *Server) depart(l *leader, c *nodeConn, reason string) {
 	id := c.node.ID
 	l.departed[id].stop()
-	l.departed[id] = s.after(s.lim.Away, func() {
+	l.departed[id] = s.afterAsLeader(s.lim.Away, func() {
 		delete(l.departed, id)
 		s.forget(l, c, reason, false)
 	})
@@ -216,10 +216,10 @@ func (s *Server) forget(l *leader, c *nodeConn, reason string, left bool) {
 // note reports an event of a node.
 func (s *Server) note(c *nodeConn, event Event) {
 	event.Node, event.Rank, event.Here = c.node, c.wanted, len(s.state.leader.nodes)
-	if r, ok := s.state.record.view.Rank(c.node.ID); ok {
+	if r, ok := s.state.cluster.view.Rank(c.node.ID); ok {
 		event.Rank = r
 	}
-	s.events.add(event)
+	s.emit(event)
 }
 
 // send posts a message to a node, if it has a connection.
@@ -241,7 +241,7 @@ func (s *Server) dismiss(id membership.NodeID, m wire.JoinMessage) {
 // broadcast sends a message to all nodes of the view.
 func (s *Server) broadcast(m wire.JoinMessage) {
 	frame := handshake.Frame(m)
-	for _, n := range s.state.record.view.Nodes {
+	for _, n := range s.state.cluster.view.Nodes {
 		s.sendFrame(n.ID, frame)
 	}
 }

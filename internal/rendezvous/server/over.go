@@ -51,19 +51,20 @@ func (e *ending) setLeader(seed, term uint64) {
 
 // announce acts on the state of the world as the log has it.
 func (s *Server) announce() {
-	r, e := &s.state.record, &s.state.end
+	r, e := &s.state.cluster, &s.state.end
 	if s.state.leads == 0 {
 		return // What is read from a log may be of a time long past.
 	}
-	e.served = e.served || !r.over
-	if r.formed && !r.over && !isClosed(s.decided) {
-		close(s.decided)
+	e.served = e.served || !r.Over
+	if r.Formed && !r.Over && !s.state.decided {
+		s.state.decided = true
+		s.notify()
 	}
-	if !r.over || !e.served {
+	if !r.Over || !e.served {
 		return
 	}
-	if f := s.state.failure; r.failure != "" && s.state.err == nil {
-		if s.state.err = errors.New(r.failure); f != nil && f.Error() == r.failure {
+	if f := s.state.failure; r.Failure != "" && s.state.err == nil {
+		if s.state.err = errors.New(r.Failure); f != nil && f.Error() == r.Failure {
 			s.state.err = f
 		}
 	}
@@ -81,7 +82,7 @@ func (s *Server) announce() {
 func (s *Server) checkNeeded() {
 	e := &s.state.end
 	switch {
-	case !s.state.record.over: // The next one has begun.
+	case !s.state.cluster.Over: // The next one has begun.
 		e.check = nil
 	case time.Since(e.since) >= s.lim.End || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
 		s.finish()
@@ -96,7 +97,7 @@ func (s *Server) checkNeeded() {
 func (s *Server) shareEnd(behind []uint64) {
 	e := &s.state.end
 	switch {
-	case !s.isLeader() || e.check == nil || !s.state.record.over || time.Since(e.since) < endDelay:
+	case !s.isLeader() || e.check == nil || !s.state.cluster.Over || time.Since(e.since) < endDelay:
 	case slices.ContainsFunc(behind, s.peers.reaches):
 	case e.stage == endNotProposed:
 		e.stage = endProposed
@@ -109,7 +110,7 @@ func (s *Server) shareEnd(behind []uint64) {
 // endAgreed ends a seed that follows. The leader waits for the others.
 func (s *Server) endAgreed() {
 	switch e := &s.state.end; {
-	case e.check == nil || !s.state.record.over:
+	case e.check == nil || !s.state.cluster.Over:
 	case s.isLeader():
 		e.stage = endCommitted
 	default:
@@ -119,9 +120,6 @@ func (s *Server) endAgreed() {
 
 // finish ends the waiting for the world, which is over for this seed.
 func (s *Server) finish() {
-	for _, c := range []chan struct{}{s.decided, s.over} {
-		if !isClosed(c) {
-			close(c)
-		}
-	}
+	s.state.decided, s.state.over = true, true
+	s.notify()
 }

@@ -28,7 +28,7 @@ func TestSeedLearnsOfWorldThatIsOver(t *testing.T) {
 			until(t, "the world is over", func() bool {
 				s := c.seeds[c.leader()]
 				over := false
-				s.call(func() { over = s.state.record.over })
+				s.call(func() { over = s.state.cluster.Over })
 				return over
 			}, c)
 			time.Sleep(after)

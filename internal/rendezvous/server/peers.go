@@ -17,78 +17,79 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Quorum describes the seeds that agree on the decisions of a Server: they do as long as a
-// majority of them reach each other, and forget none.
+// A Quorum describes the seeds that agree on the decisions of a Server. They make progress as
+// long as a majority of them reach each other, and none of them loses its state.
 type Quorum struct {
 	// Self is the address at which nodes and other seeds reach this one, and Seeds
-	// are those of all, the same everywhere.
+	// are the addresses of all seeds, the same everywhere.
 	Self  string
 	Seeds []string
-	// Dir is where this seed keeps its log.
+	// Dir is the directory for the log of this seed.
 	Dir string
 	// ForgetState lets the seed start with an empty or damaged Dir: it learns the log from
 	// the others before it votes.
 	ForgetState bool
-	// Open opens the log of their decisions.
+	// Open opens the replicated log.
 	Open consensus.OpenFunc
-	// Token is proved by seeds to each other; none: that of the cluster. Nodes hold that one,
-	// and could pass for seeds with it.
+	// Token is the secret that seeds prove to each other. If it is zero, they prove the
+	// cluster token, so that a node can pass for a seed.
 	Token pki.Token
-	// Dial connects to one of the others, under the credentials pki.Joining.
+	// Dial connects to another seed, under the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 }
 
 // check refuses an invalid Quorum.
 func (q *Quorum) check() error {
 	switch {
-	case len(q.Seeds) == 0 || !slices.Contains(q.Seeds, q.Self):
-		return fmt.Errorf("%q is none of the seeds %q", q.Self, q.Seeds)
+	case !slices.Contains(q.Seeds, q.Self):
+		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
 	case q.Dir == "":
-		return errors.New("seeds that agree need a directory each, in which they keep what they have agreed on")
+		return errors.New("a durable seed needs a directory of its own for its log")
 	case q.Open == nil:
-		return errors.New("seeds that agree need a log by which they do")
+		return errors.New("a durable seed needs a function that opens its log")
 	case q.Dial == nil && len(q.Seeds) > 1:
-		return errors.New("seeds that agree need a way to each other")
-	case len(slices.Compact(slices.Sorted(slices.Values(q.Seeds)))) != len(q.Seeds):
-		return fmt.Errorf("a seed is twice among %q", q.Seeds)
+		return errors.New("several seeds need a function that dials the others")
 	}
-	ids := make(map[uint64]string)
+	addrs := make(map[uint64]string)
 	for _, addr := range q.Seeds {
-		if other, ok := ids[idOf(addr)]; ok {
+		switch other, ok := addrs[idOf(addr)]; {
+		case ok && other == addr:
+			return fmt.Errorf("seed %q is twice among %q", addr, q.Seeds)
+		case ok:
 			return fmt.Errorf("the addresses %q and %q have the same hash: give one of the seeds another port", other, addr)
 		}
-		ids[idOf(addr)] = addr
+		addrs[idOf(addr)] = addr
 	}
 	return nil
 }
 
 const (
-	// messageBytesMax bounds a message of the log, which comes in parts.
+	// messageBytesMax is the maximum length of a message of the log, which comes in parts.
 	messageBytesMax = 64 << 20
-	// backlogMax is how many messages to a seed wait at the most. The log sends
-	// lost messages again.
+	// backlogMax is the maximum number of messages that wait for a peer. The log repeats
+	// lost messages.
 	backlogMax = 256
 	// redialMin and redialMax bound the pause between two attempts to reach a seed.
 	redialMin = 50 * time.Millisecond
 	redialMax = time.Second
 )
 
-// alone is the name of a seed that has no peers.
+// alone is the address of a seed without a Quorum.
 const alone = "alone"
 
 // peers are the connections between this seed and the others. They carry the messages of the
-// log, which sends lost ones again.
+// log, which repeats lost ones. Each seed sends over the connections that it has dialled.
 type peers struct {
 	s     *Server
 	self  uint64
 	addrs map[uint64]string // of all seeds
 
 	mu  sync.Mutex
-	out map[uint64]*handshake.Outbox // of the seeds that this one has dialled
-	in  map[uint64]*handshake.Conn   // connections of seeds that have dialled this one
+	out map[uint64]*handshake.Outbox // of dialled connections
+	in  map[uint64]*handshake.Conn   // accepted connections
 }
 
-// idOf is the ID of a seed in the log. Its lower half is 0.
+// idOf returns the ID of a seed in the log. Its lower half is 0.
 func idOf(addr string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(addr))
@@ -112,7 +113,7 @@ func (p *peers) ids() []uint64 { return slices.Sorted(maps.Keys(p.addrs)) }
 // others reports whether there are other seeds.
 func (p *peers) others() bool { return len(p.addrs) > 1 }
 
-// nodeAddrs returns the addresses at which nodes find the seeds, if there are several.
+// nodeAddrs returns the addresses of the seeds for nodes, if there are several.
 func (p *peers) nodeAddrs() []string {
 	if !p.others() {
 		return nil
@@ -154,25 +155,24 @@ func (p *peers) send(to uint64, message []byte) {
 	out.Post(frames)
 }
 
-// keep dials another seed again and again.
+// keep dials another seed whenever there is no connection to it.
 func (p *peers) keep(id uint64) {
-	pause, said := redialMin, ""
+	pause, reported := redialMin, ""
 	for {
 		began := time.Now()
 		err := p.dial(id)
 		if p.s.ctx.Err() != nil {
 			return
 		}
-		if _, mismatched := err.(*mismatchError); mismatched {
-			if pause = redialMax; said != err.Error() {
-				p.s.log.Error("another seed is not to be talked to", "seed", p.addrs[id], "err", err)
-			}
-			said = err.Error()
-		} else {
+		if time.Since(began) > redialMax {
+			pause, reported = redialMin, ""
+		}
+		if _, mismatched := err.(*mismatchError); !mismatched {
 			p.s.log.Debug("no conn to another seed", "seed", p.addrs[id], "err", err)
-			if p.lost(id, err); time.Since(began) > redialMax {
-				pause, said = redialMin, ""
-			}
+			p.lost(id, err)
+		} else if pause = redialMax; reported != err.Error() {
+			p.s.log.Error("another seed does not match this one", "seed", p.addrs[id], "err", err)
+			reported = err.Error()
 		}
 		if !handshake.Sleep(p.s.ctx, pause) {
 			return
@@ -181,8 +181,8 @@ func (p *peers) keep(id uint64) {
 	}
 }
 
-// lost tells the log that a seed has died, if that is why a connection has ended. A busy one
-// lives.
+// lost tells the log that the process of a seed has ended, if that is why a connection has
+// ended. A seed that refuses connections because it is busy is alive.
 func (p *peers) lost(id uint64, err error) {
 	if !errors.Is(err, transport.ErrBusy) && (errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrPeerClosed)) {
 		p.s.replica.Gone(id)
@@ -205,9 +205,13 @@ func (p *peers) dial(id uint64) error {
 		return &mismatchError{err}
 	}
 	out := handshake.NewOutbox()
-	p.set(id, out)
-	defer p.set(id, nil)
+	p.mu.Lock()
+	p.out[id] = out
+	p.mu.Unlock()
 	c.Run(out, p.s.lim, p.s.lim.Ping, func() { out.Post(handshake.Frame(p.s.ping())) })
+	p.mu.Lock()
+	delete(p.out, id)
+	p.mu.Unlock()
 	return conn.Err()
 }
 
@@ -215,23 +219,17 @@ func (p *peers) dial(id uint64) error {
 type mismatchError struct{ err error }
 
 func (e *mismatchError) Error() string { return e.err.Error() }
-func (e *mismatchError) Unwrap() error { return e.err }
 
-// introduce authenticates both seeds to each other: the messages of the log contain the key of
-// the cluster.
+// introduce authenticates both seeds to each other, since messages of the log contain the key
+// of the cluster.
 func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) error {
 	if _, err := c.Call(ctx, p.s.cfg.Token, p.s.lim.Step); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(p.s.lim.Step)
-	self, err := p.introduction(c, pki.CallingPeerRole)
-	if err == nil {
-		err = c.Write(deadline, self)
-	}
-	if err != nil {
+	if err := p.hello(c, pki.CallingPeerRole); err != nil {
 		return err
 	}
-	m, err := c.ReadReply(deadline)
+	m, err := c.ReadReply(time.Now().Add(p.s.lim.Step))
 	if err != nil {
 		return err
 	}
@@ -242,16 +240,18 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 	return p.check(c, other, pki.AnsweringPeerRole)
 }
 
-// introduction is the first message of this seed to another one.
-func (p *peers) introduction(c *handshake.Conn, role pki.Role) (m wire.JoinSeedHello, err error) {
-	m = wire.JoinSeedHello{Seed: p.self, World: uint32(p.s.cfg.World)}
+// hello writes the first message of this seed to another one.
+func (p *peers) hello(c *handshake.Conn, role pki.Role) (err error) {
+	m := wire.JoinSeedHello{Seed: p.self, World: uint32(p.s.cfg.World)}
 	if token := p.token(); !token.IsZero() {
-		m.Proof, err = token.Proof(role, c.Secured().ConnectionState())
+		if m.Proof, err = token.Proof(role, c.Secured().ConnectionState()); err != nil {
+			return err
+		}
 	}
-	return m, err
+	return c.Write(time.Now().Add(p.s.lim.Step), m)
 }
 
-// token is the secret of the seeds.
+// token returns the secret of the seeds.
 func (p *peers) token() pki.Token {
 	if t := p.s.cfg.Quorum.Token; !t.IsZero() {
 		return t
@@ -259,7 +259,7 @@ func (p *peers) token() pki.Token {
 	return p.s.cfg.Token
 }
 
-// check refuses a seed of another cluster, or one with other settings.
+// check refuses a seed of another cluster, or with other settings.
 func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) error {
 	switch {
 	case !p.others():
@@ -267,7 +267,7 @@ func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) er
 	case m.Seed == p.self:
 		return handshake.Refuse(wire.RefusedMalformed, "the other seed has the address of this one; --peers has to be the same on all seeds")
 	case p.addrs[m.Seed] == "":
-		return handshake.Refuse(wire.RefusedMalformed, "the other seed is none of those that this one was told of; --peers has to be the same on all seeds")
+		return handshake.Refuse(wire.RefusedMalformed, "the other seed is not among the peers of this one; --peers has to be the same on all seeds")
 	case int(m.World) != p.s.cfg.World:
 		return handshake.Refuse(wire.RefusedMalformed, "seed %s was started for a world of %d, and seed %s for one of %d", p.addrs[m.Seed], m.World, p.addrs[p.self], p.s.cfg.World)
 	}
@@ -279,60 +279,37 @@ func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) er
 	return nil
 }
 
-func (p *peers) set(id uint64, out *handshake.Outbox) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if out == nil {
-		delete(p.out, id)
-	} else {
-		p.out[id] = out
-	}
-}
-
-// serve reads messages of another seed until the connection ends or the seed has another one.
+// serve reads messages of another seed until the connection ends or a newer one replaces it.
 func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
 	err := p.check(c, m, pki.CallingPeerRole)
 	if err == nil {
-		var self wire.JoinSeedHello
-		if self, err = p.introduction(c, pki.AnsweringPeerRole); err == nil {
-			err = c.Write(time.Now().Add(p.s.lim.Step), self)
-		}
+		err = p.hello(c, pki.AnsweringPeerRole)
 	}
 	if err != nil {
 		p.s.turnAway(c, err)
 		return
 	}
-	p.enter(m.Seed, c)
+	p.mu.Lock()
+	old := p.in[m.Seed]
+	p.in[m.Seed] = c
+	p.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
 	err = p.read(c, m.Seed)
-	if current := p.leave(m.Seed, c); p.s.ctx.Err() == nil && current {
+	p.mu.Lock()
+	current := p.in[m.Seed] == c
+	if current {
+		delete(p.in, m.Seed)
+	}
+	p.mu.Unlock()
+	if current && p.s.ctx.Err() == nil {
 		p.s.log.Debug("conn of another seed has ended", "seed", p.addrs[m.Seed], "err", err)
 		p.lost(m.Seed, c.Err())
 	}
 }
 
-// enter replaces the connection of a seed by a newer one.
-func (p *peers) enter(id uint64, c *handshake.Conn) {
-	p.mu.Lock()
-	old := p.in[id]
-	p.in[id] = c
-	p.mu.Unlock()
-	if old != nil {
-		old.Close()
-	}
-}
-
-// leave removes a connection, and reports whether it was the current one of its seed.
-func (p *peers) leave(id uint64, c *handshake.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.in[id] != c {
-		return false
-	}
-	delete(p.in, id)
-	return true
-}
-
-// read hands messages of a seed to the log until an error.
+// read passes messages of a seed to the log until an error.
 func (p *peers) read(c *handshake.Conn, from uint64) error {
 	var message []byte
 	for {

@@ -187,7 +187,7 @@ type Status struct {
 // Status returns the state of the world as this seed knows it.
 func (s *Server) Status() (st Status) {
 	s.read(func() {
-		st = Status{World: s.cfg.World, View: s.state.record.view, Err: s.state.err}
+		st = Status{World: s.cfg.World, View: s.state.cluster.view, Err: s.state.err}
 		if l := s.state.leader; l != nil {
 			st.Phase, st.Joined, st.Attached = l.form.Phase(), l.form.Joined(), len(l.nodes)
 			if at, ok := l.form.Deadline(); ok {

@@ -1,18 +1,20 @@
 // Package server is the seed: it admits nodes, forms the world with them, and decides with
 // the [membership.Arbiter] which nodes are in each of its views.
 //
-// One goroutine, the loop, owns all state: the formation, the arbiter, the pending joins, the
-// record of all decisions, and the timers. Connections have goroutines of
-// their own, which hand the loop functions to run ([Server.call]) and get their answers by
-// the outbox of the connection. The loop never blocks.
+// One goroutine, the loop, owns all state: the replicated state of the cluster, the formation,
+// the arbiter, the pending joins and the timers. Connections have goroutines of
+// their own, which pass functions to the loop ([Server.call]); the loop answers through
+// the outbox of the connection. It never blocks.
 //
-// Each decision is a change that is appended to a [consensus.Log] and takes effect when the log
-// returns it. A seed without a state directory has a log in memory (localLog); with one, also
-// if it is alone, it has the replicated log. A seed with a replicated log gives nodes time to
-// connect again; to a seed without one a lost connection is a lost node.
+// Each decision is a change that is appended to a log and takes effect when the log is
+// applied. A seed without a state directory has a queue as its log, which the loop applies at
+// once. A seed with one, even if it is the only seed, has a replicated log, and is durable: it
+// gives nodes time to connect again. For a seed that is not durable a lost connection is a
+// lost node.
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,40 +81,43 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	lim     handshake.Limits
-	durable bool            // nodes wait for this seed, or turn to others, when it is gone
+	durable bool            // nodes that lose their connection come back, to this seed or another
 	ctx     context.Context // ends when Close is called
 	cancel  context.CancelFunc
 	once    sync.Once
 	began   time.Time
-	ready   chan struct{} // closed when this seed has led
-	decided chan struct{} // closed when the world has formed or failed
-	over    chan struct{} // closed when it has failed, or all its nodes have gone
 	conns   sync.WaitGroup
 	calls   chan func()
 	quit    chan struct{} // closed when the loop is to end
 	stopped chan struct{} // closed when it has ended
 
 	throttle throttle
-	events   *events
-	askers   chan struct{} // a token for each client that asks for the status
+	askers   chan struct{} // a token for each status request in progress
 	peers    *peers
-	replica  consensus.Log // set before opened is closed
-	opened   chan struct{}
+	opened   chan struct{} // closed when replica is set
+	replica  consensus.Log // nil if the seed is not durable
 
 	state state // owned by the loop
 }
 
 // state belongs to the loop.
 type state struct {
-	record     record
-	failure    error // why the world did not form, as the leader knows it
-	err        error // why the world did not form
-	broken     error // why this seed cannot go on
-	leads      uint64
-	term       uint64
-	inFlight   int     // changes that were proposed and have not been applied
-	leader     *leader // nil: this seed does not lead, or has not begun to
-	polling    polling
+	cluster  clusterState
+	queue    [][]byte      // the log of a seed that is not durable
+	changed  chan struct{} // closed, and replaced, when the fields that calls wait for change
+	events   []Event       // for Follow
+	decided  bool          // the world has formed or failed
+	over     bool          // it has failed, or all its nodes have gone
+	failure  error         // why the world did not form, as the leader knows it
+	err      error         // why the world did not form
+	broken   error         // why this seed cannot go on
+	leads    uint64        // ID of the seed that leads; 0: unknown
+	term     uint64
+	inFlight int     // changes that were proposed and have not been applied
+	leader   *leader // nil: this seed does not lead, or has not begun to
+	polling  polling
+	timers   map[*timer]bool // running ones
+
 	leaderless *timer // until the lack of a leader is logged
 	// deserted is the epoch of the view that this seed had when it was started, until a node
 	// of that view is back; 0: none.
@@ -128,9 +133,7 @@ func Serve(cfg Config) (*Server, error) {
 	if err := cfg.Token.Check(cfg.Transport.Addr()); err != nil {
 		return nil, fmt.Errorf("%w: %w", handshake.ErrToken, err)
 	}
-	if cfg.FormTimeout == 0 {
-		cfg.FormTimeout = FormTimeout
-	}
+	cfg.FormTimeout = cmp.Or(cfg.FormTimeout, FormTimeout)
 	if cfg.Min > cfg.World || cfg.Max > 0 && cfg.Max < cfg.World {
 		return nil, fmt.Errorf("a world of %d nodes cannot have at least %d and at most %d", cfg.World, cfg.Min, cfg.Max)
 	}
@@ -139,9 +142,12 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	durable := cfg.Quorum != nil
 	if !durable {
-		cfg.Quorum = &Quorum{Self: alone, Seeds: []string{alone}, Open: openLocal}
+		cfg.Quorum = &Quorum{Self: alone, Seeds: []string{alone}}
 	} else if err := cfg.Quorum.check(); err != nil {
 		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
 		cfg:     cfg,
@@ -149,18 +155,12 @@ func Serve(cfg Config) (*Server, error) {
 		lim:     cfg.Limits.WithDefaults(durable),
 		durable: durable,
 		began:   time.Now(),
-		ready:   make(chan struct{}),
-		decided: make(chan struct{}),
-		over:    make(chan struct{}),
 		calls:   make(chan func()),
 		quit:    make(chan struct{}),
 		stopped: make(chan struct{}),
 		opened:  make(chan struct{}),
-		events:  newEvents(),
 		askers:  make(chan struct{}, askersMax),
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+		state:   state{changed: make(chan struct{}), timers: make(map[*timer]bool)},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.peers = newPeers(s)
@@ -176,35 +176,40 @@ func Serve(cfg Config) (*Server, error) {
 }
 
 // start opens the log and begins to accept connections.
-func (s *Server) start() (err error) {
-	q := s.cfg.Quorum
-	s.replica, err = q.Open(consensus.Config{
-		Self: s.peers.self, Seeds: s.peers.ids(), Dir: q.Dir, ForgetState: q.ForgetState, StateMachine: machine{s}, Send: s.peers.send, Logger: s.log,
-	})
-	if err != nil {
-		return err
-	}
-	close(s.opened)
-	s.conns.Go(s.watchLog)
-	if len(q.Seeds) == 1 { // It leads in a moment, and nodes need not come twice.
-		select {
-		case <-s.ready:
-		case <-s.replica.Done():
-		case <-s.over: // It cannot lead.
+func (s *Server) start() error {
+	if q := s.cfg.Quorum; s.durable {
+		replica, err := q.Open(consensus.Config{
+			Self: s.peers.self, Seeds: s.peers.ids(), Dir: q.Dir, StateMachine: machine{s}, Send: s.peers.send, Logger: s.log, ForgetState: q.ForgetState,
+		})
+		if err != nil {
+			return err
 		}
+		s.call(func() { s.replica = replica })
+		close(s.opened)
+		s.conns.Go(s.watchLog)
+	} else {
+		s.call(func() { s.setLeader(s.peers.self, 1) })
+	}
+	if !s.peers.others() { // It leads in a moment, so that nodes need not connect twice.
+		s.await(s.ctx, func() bool { return s.state.leader != nil || s.state.over })
 	}
 	s.peers.start()
 	s.conns.Go(s.acceptAll)
 	return nil
 }
 
-// loop runs the functions that are handed to call and post, one after the other.
+// loop runs the functions that call and post pass to it, one after the other, and applies the
+// changes that a seed without a replica has proposed.
 func (s *Server) loop() {
 	defer close(s.stopped)
 	for {
 		select {
 		case f := <-s.calls:
-			f()
+			for f(); len(s.state.queue) > 0; {
+				b := s.state.queue[0]
+				s.state.queue = s.state.queue[1:]
+				s.commit(b)
+			}
 		case <-s.quit:
 			return
 		}
@@ -216,7 +221,7 @@ func (s *Server) stopLoop() {
 	<-s.stopped
 }
 
-// post has f run by the loop. It reports false if the loop has ended.
+// post has the loop run f. It reports false if the loop has ended.
 func (s *Server) post(f func()) bool {
 	select {
 	case s.calls <- f:
@@ -226,7 +231,7 @@ func (s *Server) post(f func()) bool {
 	}
 }
 
-// call has f run by the loop, and waits for it.
+// call has the loop run f, and waits for it.
 func (s *Server) call(f func()) bool {
 	done := make(chan struct{})
 	if !s.post(func() { f(); close(done) }) {
@@ -236,30 +241,55 @@ func (s *Server) call(f func()) bool {
 	return true
 }
 
-// read has f read the state, also when the loop has ended.
+// read has f read the state, even if the loop has ended.
 func (s *Server) read(f func()) {
 	if !s.call(f) {
 		f()
 	}
 }
 
-// A timer runs a function in the loop unless the loop has stopped it before.
-type timer struct {
-	t       *time.Timer
-	stopped bool
+// notify wakes all calls of await.
+func (s *Server) notify() {
+	close(s.state.changed)
+	s.state.changed = make(chan struct{})
 }
 
-// after returns a timer that runs f after d, or one that is stopped if Close was called:
+// await waits until done, which the loop runs, returns true. It reports false if ctx has
+// ended before that.
+func (s *Server) await(ctx context.Context, done func() bool) bool {
+	for {
+		var ok bool
+		var changed chan struct{}
+		s.read(func() { ok, changed = done(), s.state.changed })
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// A timer runs a function in the loop unless the loop stops it before.
+type timer struct {
+	t       *time.Timer
+	running map[*timer]bool
+}
+
+// after returns a timer that runs f after d, or nil if Close was called:
 // connections that end during Close start no timers.
 func (s *Server) after(d time.Duration, f func()) *timer {
-	t := new(timer)
 	if s.ctx.Err() != nil {
-		t.stopped = true
-		return t
+		return nil
 	}
+	t := &timer{running: s.state.timers}
+	t.running[t] = true
 	t.t = time.AfterFunc(d, func() {
 		s.post(func() {
-			if !t.stopped {
+			if t.running[t] {
+				delete(t.running, t)
 				f()
 			}
 		})
@@ -267,23 +297,35 @@ func (s *Server) after(d time.Duration, f func()) *timer {
 	return t
 }
 
+// afterAsLeader is after, but does not run f if the leader state is another one by then.
+func (s *Server) afterAsLeader(d time.Duration, f func()) *timer {
+	l := s.state.leader
+	return s.after(d, func() {
+		if s.state.leader == l {
+			f()
+		}
+	})
+}
+
 // stop stops a timer, which may be nil.
 func (t *timer) stop() {
-	if t != nil && !t.stopped {
-		t.stopped = true
+	if t != nil {
 		t.t.Stop()
+		delete(t.running, t)
 	}
 }
 
-// Wait returns nil when the world has formed, or the reason why it has not. It
-// knows that also if ctx has ended.
+func (s *Server) stopTimers() {
+	for t := range s.state.timers {
+		t.stop()
+	}
+}
+
+// Wait returns nil when the world has formed, or the reason why it has not. A ctx that has
+// ended does not hide a known result.
 func (s *Server) Wait(ctx context.Context) (err error) {
-	select {
-	case <-s.decided:
-	case <-ctx.Done():
-		if !isClosed(s.decided) {
-			return context.Cause(ctx)
-		}
+	if !s.await(ctx, func() bool { return s.state.decided }) {
+		return context.Cause(ctx)
 	}
 	s.read(func() {
 		switch {
@@ -296,25 +338,27 @@ func (s *Server) Wait(ctx context.Context) (err error) {
 	return err
 }
 
-// Broken returns why this seed cannot go on, nil if it can.
+// Broken returns the reason why this seed cannot go on, nil if it can.
 func (s *Server) Broken() (err error) {
 	s.read(func() { err = s.state.broken })
 	return err
 }
 
 // Close ends the seed. Nodes that wait for the world are told that it will not form; a world
-// that has formed goes on without it, until a node fails. If the seed is durable, nodes wait
-// for it or turn to others.
+// that has formed goes on without it, until a node fails. Nodes of a durable seed wait
+// for it or turn to another seed.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.cancel()
 		s.call(func() {
 			s.stopTimers()
-			if l := s.state.leader; l != nil && !s.durable {
-				s.apply(l.form.Abort(fmt.Errorf("the seed was %w", handshake.ErrClosed)))
+			if !s.durable {
+				s.abort(fmt.Errorf("the seed was %w", handshake.ErrClosed))
 			}
 		})
-		s.replica.Close() // A local log applies all proposals first.
+		if s.replica != nil {
+			s.replica.Close()
+		}
 		s.call(func() {
 			s.stopTimers()
 			if l := s.state.leader; l != nil {
@@ -329,14 +373,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stopTimers stops all timers.
-func (s *Server) stopTimers() {
-	s.state.leader.stopTimers()
-	for _, t := range []*timer{s.state.leaderless, s.state.end.check} {
-		t.stop()
-	}
-	if p := s.state.polling.current; p != nil {
-		p.due.stop()
+// abort ends the formation of the world, if this seed leads.
+func (s *Server) abort(err error) {
+	if l := s.state.leader; l != nil {
+		s.apply(l.form.Abort(err))
 	}
 }
 
@@ -347,23 +387,10 @@ func (s *Server) acceptAll() {
 		if err != nil {
 			if s.ctx.Err() == nil {
 				s.log.Error("seed can no longer be reached", "err", err)
-				s.call(func() {
-					if l := s.state.leader; l != nil {
-						s.apply(l.form.Abort(fmt.Errorf("the seed can no longer be reached: %w", err)))
-					}
-				})
+				s.call(func() { s.abort(fmt.Errorf("the seed can no longer be reached: %w", err)) })
 			}
 			return
 		}
 		s.conns.Go(func() { s.serve(handshake.New(conn)) })
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

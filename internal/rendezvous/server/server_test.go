@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -292,20 +290,20 @@ func TestCloseStopsTimers(t *testing.T) {
 	c := newCluster(t, 1, 3, nil)
 	c.form(3)
 	s := c.seeds[0]
-	s.Close()
-	var timers []*timer
-	s.read(func() {
-		l := s.state.leader
-		timers = append(slices.Collect(maps.Values(l.departed)), l.ruling, l.clock, l.absence, l.returning, s.state.leaderless, s.state.end.check)
-	})
-	if len(timers) < 9 {
-		t.Errorf("%d timers, want one for each of the 3 nodes and 6 others", len(timers))
-	}
-	for i, timer := range timers {
-		if timer != nil && !timer.stopped {
-			t.Errorf("timer %d was not stopped", i)
+	s.call(func() {
+		if n := len(s.state.timers); n == 0 {
+			t.Error("no timer runs before Close")
 		}
-	}
+	})
+	s.Close()
+	s.read(func() {
+		if n := len(s.state.leader.nodes); n > 0 {
+			t.Errorf("%d nodes are still connected", n)
+		}
+		if n := len(s.state.timers); n > 0 {
+			t.Errorf("%d timers still run", n)
+		}
+	})
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {

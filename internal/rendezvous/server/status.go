@@ -12,30 +12,31 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// polling is the state of status polls. Polls cost the nodes time, and the seed memory: so
+// polling is the state of status polls. Polls cost the nodes time and the seed memory. So
 // there is one at a time, which answers all clients that ask during it, and a pause between
 // two.
 type polling struct {
-	current *poll     // nil: none is under way
-	last    time.Time // when the last one began
+	current *poll     // nil: none is running
+	last    time.Time // when the latest one began
 	count   uint64
+	pause   *timer // until the next one may begin
 }
 
-// A poll asks all nodes of a formed world for their records.
+// A poll asks all nodes of a formed world for their traces.
 type poll struct {
 	number   uint64
 	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
 	standing wire.JoinWorldStatus
-	due      *timer        // until missing answers are given up
-	done     chan struct{} // closed when nothing changes any more
+	due      *timer // until missing answers are given up
+	done     bool   // nothing changes any more
 }
 
-// askersMax is how many clients are answered at a time. One that does not read holds the
-// records of all nodes in memory, for Limits.Write.
+// askersMax is the maximum number of clients that are answered at a time. One that does not
+// read holds the traces of all nodes in memory, for Limits.Write.
 const askersMax = 4
 
-// Why there is no record of a node.
+// Reasons why a report has no trace.
 const (
 	notJoined = "has not joined the world yet"
 	waits     = "waits for its place in the world"
@@ -43,18 +44,27 @@ const (
 	hasGone   = "has gone"
 )
 
-// serveStatus answers a client that asks where all nodes are.
-func (s *Server) serveStatus(c *handshake.Conn) error {
+// serveStatus answers a client that asks for the state of all nodes.
+func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 	select {
 	case s.askers <- struct{}{}:
 	default:
-		return handshake.Refuse(wire.RefusedBusy, "%d others ask where its nodes are; ask again", cap(s.askers))
+		return handshake.Refuse(wire.RefusedBusy, "%d others ask for its state; ask again", cap(s.askers))
 	}
-	p, err := s.pollAll()
-	if err == nil {
-		s.log.Debug("a client asks where the nodes are", "addr", c.RemoteAddr(), "nodes", len(p.reports))
+	var p *poll
+	polled := s.await(s.ctx, func() bool {
+		if p == nil {
+			p, err = s.poll()
+		}
+		return err != nil || p != nil && p.done
+	})
+	switch {
+	case !polled:
+		err = handshake.ErrClosed
+	case err == nil:
+		s.log.Debug("a client asks for the state of the nodes", "addr", c.RemoteAddr(), "nodes", len(p.reports))
 		if err := s.report(c, p); err != nil {
-			s.log.Debug("the client has not read where the nodes are", "addr", c.RemoteAddr(), "err", c.Reason(err))
+			s.log.Debug("the client has not read the state of the nodes", "addr", c.RemoteAddr(), "err", c.Reason(err))
 		}
 	}
 	<-s.askers
@@ -75,62 +85,40 @@ func (s *Server) report(c *handshake.Conn, p *poll) error {
 	return c.Write(deadline, p.standing)
 }
 
-// pollAll returns a poll that is done.
-func (s *Server) pollAll() (p *poll, err error) {
-	for {
-		var pause time.Duration
-		if !s.call(func() { p, pause, err = s.poll() }) {
-			return nil, handshake.ErrClosed
-		}
-		if err != nil {
-			return nil, err
-		}
-		if pause > 0 && !handshake.Sleep(s.ctx, pause) {
-			return nil, handshake.ErrClosed
-		}
-		if p == nil {
-			continue
-		}
-		select {
-		case <-p.done:
-			return p, nil
-		case <-s.ctx.Done():
-			return nil, handshake.ErrClosed
-		}
-	}
-}
-
-// poll returns the poll that is under way, or begins one unless it is too early.
-func (s *Server) poll() (p *poll, pause time.Duration, err error) {
-	state, now := &s.state.polling, time.Now()
+// poll returns the poll that is running, or begins one. It returns nil if it is too early for
+// the next one, and notifies when it is time.
+func (s *Server) poll() (*poll, error) {
+	state := &s.state.polling
 	switch {
 	case s.state.err != nil:
-		return nil, 0, handshake.Refuse(wire.RefusedOver, "the world did not form: %w", s.state.err)
+		return nil, handshake.Refuse(wire.RefusedOver, "the world did not form: %w", s.state.err)
 	case state.current != nil:
-		return state.current, 0, nil
+		return state.current, nil
 	case s.state.leader == nil:
-		return nil, 0, handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
+		return nil, handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
 	}
-	if pause := state.last.Add(s.lim.Pause).Sub(now); pause > 0 {
-		return nil, pause, nil
+	if pause := time.Until(state.last.Add(s.lim.Pause)); pause > 0 {
+		state.pause.stop()
+		state.pause = s.after(pause, s.notify)
+		return nil, nil
 	}
-	state.last = now
-	p = s.newPoll(s.state.leader)
+	state.last = time.Now()
+	p := s.newPoll(s.state.leader)
 	state.current = p
 	p.due = s.after(s.lim.Poll, func() {
 		clear(p.asked)
 		s.settle(p)
 	})
 	s.settle(p)
-	return p, 0, nil
+	return p, nil
 }
 
 // newPoll asks the nodes that are connected.
 func (s *Server) newPoll(l *leader) *poll {
-	formed, view := l.form.Phase() == membership.Formed, s.state.record.view
+	formed, view := l.form.Phase() == membership.Formed, s.state.cluster.view
 	s.state.polling.count++
 	p := &poll{
-		number: s.state.polling.count, asked: make(map[membership.NodeID]int), done: make(chan struct{}),
+		number: s.state.polling.count, asked: make(map[membership.NodeID]int),
 		standing: wire.JoinWorldStatus{
 			Epoch: view.Epoch, World: uint32(s.cfg.World), Joined: uint32(l.form.Joined()), Waiting: uint32(l.pending.Waiting()), Formed: formed,
 		},
@@ -164,10 +152,10 @@ func (p *poll) add(rank int, n membership.Node, missing string) {
 	p.reports = append(p.reports, wire.JoinNodeStatus{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
 }
 
-// unranked returns the nodes that are in no view, those that want a rank first.
+// unranked returns the nodes that are not in the view, first those that want a certain rank.
 func (s *Server) unranked(l *leader) (list []*nodeConn) {
 	for id, c := range l.nodes {
-		if _, in := s.state.record.view.Rank(id); !in {
+		if _, in := s.state.cluster.view.Rank(id); !in {
 			list = append(list, c)
 		}
 	}
@@ -180,25 +168,26 @@ func (s *Server) unranked(l *leader) (list []*nodeConn) {
 	return list
 }
 
-// settle ends a poll if no answer is awaited any more.
+// settle ends a poll if no answer is missing.
 func (s *Server) settle(p *poll) {
 	if s.state.polling.current == p && len(p.asked) == 0 {
 		s.state.polling.current = nil
 		p.due.stop()
-		close(p.done)
+		p.done = true
+		s.notify()
 	}
 }
 
-// told takes the record of a node, if it answers the current poll.
+// told takes the trace of a node, if it answers the current poll.
 func (s *Server) told(id membership.NodeID, m wire.JoinTrace) {
 	if p := s.state.polling.current; p != nil && p.number == m.Number {
 		s.answered(id, m.Trace, notJoined)
 	}
 }
 
-// answered ends the wait for a node: it has sent its record, or there is none and missing
-// says why.
-func (s *Server) answered(id membership.NodeID, record []byte, missing string) {
+// answered ends the wait for the answer of a node: its trace or, if that is empty, the reason
+// why it is missing.
+func (s *Server) answered(id membership.NodeID, trace []byte, missing string) {
 	p := s.state.polling.current
 	if p == nil {
 		return
@@ -208,9 +197,9 @@ func (s *Server) answered(id membership.NodeID, record []byte, missing string) {
 		return
 	}
 	delete(p.asked, id)
-	if len(record) > 0 {
+	if len(trace) > 0 {
 		missing = ""
 	}
-	p.reports[i].Trace, p.reports[i].Missing = record, missing
+	p.reports[i].Trace, p.reports[i].Missing = trace, missing
 	s.settle(p)
 }

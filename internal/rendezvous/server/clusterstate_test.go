@@ -12,16 +12,16 @@ import (
 func TestCheckOfSnapshots(t *testing.T) {
 	s := newSeed(t, 1, nil).Server
 	s.Close()
-	s.state.record = record{}
-	old, err := s.state.record.marshal()
+	s.state.cluster = clusterState{}
+	old, err := s.state.cluster.marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"127.0.0.1:1"}}
-	if err := s.state.record.apply(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: []membership.Node{node}}}}); err != nil {
+	if err := s.state.cluster.apply(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: []membership.Node{node}}}}); err != nil {
 		t.Fatal(err)
 	}
-	current, err := s.state.record.marshal()
+	current, err := s.state.cluster.marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

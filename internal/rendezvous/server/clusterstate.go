@@ -17,11 +17,11 @@ type change struct {
 	// Authority is the cluster's, of a changeFound.
 	Authority []byte `json:",omitempty"`
 	// Entries make the next view, of a changeView; Reasons say why nodes go, and Left
-	// which of them in good order.
+	// which of them have left in good order.
 	Entries []membership.Entry           `json:",omitempty"`
 	Reasons map[membership.NodeID]string `json:",omitempty"`
 	Left    map[membership.NodeID]bool   `json:",omitempty"`
-	// Failure is why the world did not form, of a changeOver.
+	// Failure is the reason why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
 	// Term is the term of the leader that proposes a changeOver.
 	Term uint64 `json:",omitempty"`
@@ -34,30 +34,27 @@ const (
 	changeView   changeKind = "view"   // the world has another view
 	changeFormed changeKind = "formed" // the world of the first view has formed
 	changeOver   changeKind = "over"   // the world did not form, or all its nodes have gone
-	changeEnd    changeKind = "end"    // all seeds that can be reached know that the world is over, and end
+	changeEnd    changeKind = "end"    // all reachable seeds know that the world is over, and end
 	changeAnew   changeKind = "anew"   // another world begins
 )
 
-// A record is the result of all changes. It outlives each seed.
-type record struct {
+// A clusterState is the state of the cluster after all changes of the log. It outlives each
+// seed.
+type clusterState struct {
 	authority *pki.Authority // nil: there is none yet
 	state     membership.State
-	view      membership.View // the newest
-	begun     bool            // there is one of this world
-	formed    bool
-	over      bool
-	overTerm  uint64                          // the term in which the world has ended
-	failure   string                          // why the world is over, if it did not form
-	gone      map[membership.NodeID]departure // nodes, the last ones
+	view      membership.View // the newest of this world
+	world
 }
 
-// try reports whether entries make a view here.
-func (r *record) try(entries []membership.Entry) error {
-	trial, err := membership.RestoreState(r.state.View(), r.state.Used())
-	if err == nil {
-		_, err = trial.ApplyAll(entries)
-	}
-	return err
+// world is the part of a clusterState that is kept as it is in a snapshot.
+type world struct {
+	Begun    bool // the world has a view
+	Formed   bool
+	Over     bool
+	OverTerm uint64                          `json:",omitempty"` // the term in which the world has ended
+	Failure  string                          `json:",omitempty"` // the reason why the world did not form
+	Gone     map[membership.NodeID]departure `json:",omitempty"` // the latest departures
 }
 
 // A departure is how a node has gone.
@@ -66,12 +63,21 @@ type departure struct {
 	Left   bool // in good order
 }
 
-// goneMax is how many departures a record has.
+// goneMax is the maximum number of departures in a clusterState.
 const goneMax = 256
 
-// apply makes a change. An error says that it makes no sense here; it is the same on
-// all seeds, and so is the record then.
-func (r *record) apply(c change) (err error) {
+// try reports whether entries make a view.
+func (r *clusterState) try(entries []membership.Entry) error {
+	trial, err := membership.RestoreState(r.state.View(), r.state.Used())
+	if err == nil {
+		_, err = trial.ApplyAll(entries)
+	}
+	return err
+}
+
+// apply makes a change. An error says that the change contradicts the state, which then stays
+// the same. It is the same on all seeds.
+func (r *clusterState) apply(c change) (err error) {
 	switch c.Kind {
 	case changeFound:
 		if r.authority != nil {
@@ -84,15 +90,20 @@ func (r *record) apply(c change) (err error) {
 		if err != nil {
 			return err
 		}
-		r.view, r.begun = v, true
-		r.remember(c)
-	case changeFormed:
-		if !r.begun || r.over {
-			return errors.New("there is no world that could have formed")
+		r.view, r.Begun = v, true
+		if r.Gone == nil || len(r.Gone)+len(c.Reasons) > goneMax {
+			r.Gone = make(map[membership.NodeID]departure)
 		}
-		r.formed = true
+		for id, why := range c.Reasons {
+			r.Gone[id] = departure{why, c.Left[id]}
+		}
+	case changeFormed:
+		if !r.Begun || r.Over {
+			return errors.New("no world could have formed")
+		}
+		r.Formed = true
 	case changeOver:
-		r.over, r.overTerm, r.failure = true, c.Term, c.Failure
+		r.Over, r.OverTerm, r.Failure = true, c.Term, c.Failure
 	case changeEnd:
 	case changeAnew:
 		return r.anew()
@@ -102,31 +113,22 @@ func (r *record) apply(c change) (err error) {
 	return nil
 }
 
-func (r *record) remember(c change) {
-	if r.gone == nil || len(r.gone)+len(c.Reasons) > goneMax {
-		r.gone = make(map[membership.NodeID]departure)
-	}
-	for id, why := range c.Reasons {
-		r.gone[id] = departure{why, c.Left[id]}
-	}
-}
-
-// farewell is the last message to a node that was in the world.
-func (r *record) farewell(id membership.NodeID) wire.JoinMessage {
-	switch d, known := r.gone[id]; {
+// farewell returns the last message to a node that was in the world.
+func (r *clusterState) farewell(id membership.NodeID) wire.JoinMessage {
+	switch d, known := r.Gone[id]; {
 	case d.Left:
 		return wire.JoinLeave{}
 	case known:
 		return wire.JoinFailed{Text: d.Reason}
-	case r.over && r.failure != "":
-		return wire.JoinFailed{Text: r.failure}
+	case r.Over && r.Failure != "":
+		return wire.JoinFailed{Text: r.Failure}
 	}
 	return wire.JoinFailed{Text: "it was away for long, and the world has gone on without it"}
 }
 
-// anew begins another world. No epoch and no node of those before is in it.
-func (r *record) anew() error {
-	if r.begun && r.view.Size() > 0 {
+// anew begins another world. It has no epoch and no node of earlier worlds.
+func (r *clusterState) anew() error {
+	if r.Begun && r.view.Size() > 0 {
 		gone := membership.Entry{Kind: membership.Fail}
 		for _, n := range r.view.Nodes {
 			gone.IDs = append(gone.IDs, n.ID)
@@ -135,30 +137,21 @@ func (r *record) anew() error {
 			return err
 		}
 	}
-	r.view, r.begun, r.formed, r.over, r.overTerm, r.failure = membership.View{}, false, false, false, 0, ""
+	r.view, r.world = membership.View{}, world{Gone: r.Gone}
 	return nil
 }
 
-// A snapshot is a record as JSON.
+// A snapshot is a clusterState as JSON.
 type snapshot struct {
 	Authority []byte
 	View      membership.View
 	Used      []membership.NodeID
-	Begun     bool
-	Formed    bool
-	Over      bool
-	OverTerm  uint64                          `json:",omitempty"`
-	Failure   string                          `json:",omitempty"`
-	Gone      map[membership.NodeID]departure `json:",omitempty"`
+	world
 }
 
-func (r *record) marshal() ([]byte, error) {
-	s := snapshot{
-		View: r.state.View(), Used: r.state.Used(), Begun: r.begun, Formed: r.formed, Over: r.over,
-		OverTerm: r.overTerm, Failure: r.failure, Gone: r.gone,
-	}
+func (r *clusterState) marshal() (b []byte, err error) {
+	s := snapshot{View: r.state.View(), Used: r.state.Used(), world: r.world}
 	if r.authority != nil {
-		var err error
 		if s.Authority, err = r.authority.Marshal(); err != nil {
 			return nil, err
 		}
@@ -166,7 +159,7 @@ func (r *record) marshal() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-func parseRecord(b []byte) (r record, err error) {
+func parseClusterState(b []byte) (r clusterState, err error) {
 	var s snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
 		return r, err
@@ -179,9 +172,8 @@ func parseRecord(b []byte) (r record, err error) {
 	if r.state, err = membership.RestoreState(s.View, s.Used); err != nil {
 		return r, err
 	}
-	if s.Begun {
+	if r.world = s.world; r.Begun {
 		r.view = r.state.View()
 	}
-	r.begun, r.formed, r.over, r.overTerm, r.failure, r.gone = s.Begun, s.Formed, s.Over, s.OverTerm, s.Failure, s.Gone
 	return r, nil
 }
