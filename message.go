@@ -215,7 +215,7 @@ func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {
 
 // startSend begins to send regions of elements of T. Without an error and a
 // Sending all is done.
-func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, to int, tag Tag) (*p2p.Sending, error) {
+func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, to int, tag Tag) (*p2p.Send, error) {
 	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkMessage(ctx, "to", to, tag)
@@ -252,7 +252,7 @@ func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) 
 
 // startExchange begins both messages, or none unless the communicator ends in
 // between. All is sent if there is no Sending.
-func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*p2p.Sending, *p2p.Receive, error) {
+func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*p2p.Send, *p2p.Receive, error) {
 	const name = "exchange"
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, nil, opError(name, err)
@@ -269,7 +269,7 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 }
 
 // exchanged waits for both messages.
-func exchanged[T any](ctx context.Context, c *Comm, s *p2p.Sending, r *p2p.Receive) (Status, error) {
+func exchanged[T any](ctx context.Context, c *Comm, s *p2p.Send, r *p2p.Receive) (Status, error) {
 	const name = "exchange"
 	status, err := received[T](ctx, c, name, r)
 	if s != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // StartSend begins to send a message; see [p2p.Messages.StartSend].
-func (c *Comm) StartSend(data *p2p.Regions, typ uint8, to int, tag int64) (*p2p.Sending, error) {
+func (c *Comm) StartSend(data *p2p.Regions, typ uint8, to int, tag int64) (*p2p.Send, error) {
 	return c.messages.StartSend(data, typ, to, tag)
 }
 

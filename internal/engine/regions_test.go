@@ -84,7 +84,7 @@ func TestMessagesInRegions(t *testing.T) {
 func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	const count = 20_000 // 1 MiB pays for 16384.
 	w := newWorld(t, 2, overMem, Config{})
-	var waits []*p2p.Sending
+	var waits []*p2p.Send
 	for i := range count {
 		s, err := w.comms[0].StartSend(new(p2p.Regions), byteType, 1, int64(i%7))
 		if err != nil {

@@ -133,7 +133,9 @@ func (r *laneReader) next() error {
 		if err != nil {
 			return err
 		}
-		r.link.heard.Add(1)
+		if r.received == nil { // otherwise the bytes count
+			r.link.heard.Add(1)
+		}
 		if t == wire.TypeBye {
 			y, err := wire.ParseBye(b)
 			if err = errors.Join(err, r.link.bye(r.lane, y)); err == nil && r.lane != wire.Control {

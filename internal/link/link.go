@@ -123,7 +123,7 @@ type Link struct {
 	credit [wire.Classes]atomic.Int64 // for sending
 	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
 	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
-	heard  atomic.Uint64              // frames received
+	heard  atomic.Uint64              // frames received on the control lane
 
 	received atomic.Uint64 // bytes on the data and bulk lanes
 
@@ -313,5 +313,6 @@ func (l *Link) Err() error {
 	return l.failure
 }
 
-// Heard returns a number that grows with every frame from the peer.
-func (l *Link) Heard() uint64 { return l.heard.Load() }
+// Heard returns a number that grows with everything that arrives from the peer: each frame on
+// the control lane and each byte on the others.
+func (l *Link) Heard() uint64 { return l.heard.Load() + l.received.Load() }

@@ -199,7 +199,8 @@ func TestGoodbyeOfEveryPipe(t *testing.T) {
 	frame := make([]byte, 9)
 	for i, s := range pipes {
 		s.Write(y.Append(nil, wire.TypeBye))
-		heard := func() bool { return x.b.Heard() >= uint64(2*i+1) }
+		size := wire.PreambleSize*len(pipes) + 2*(i+1) // a goodbye has 2 bytes
+		heard := func() bool { return x.b.Traffic().Received >= uint64(size) }
 		for end := time.Now().Add(10 * time.Second); !heard() && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}

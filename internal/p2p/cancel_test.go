@@ -49,7 +49,7 @@ func TestCancelIsAtomic(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	send := func(o *owner, l *link.Link) (wait func() error, done func()) {
-		s := &Sending{messages: o.messages, id: 5, rank: 1, size: 20, ended: make(chan struct{}, 1)}
+		s := &Send{messages: o.messages, id: 5, rank: 1, size: 20, done: make(chan struct{}, 1)}
 		o.messages.sends[s.id] = s
 		return func() error { return s.Wait(ended) }, func() { s.Delivered(&s.transfer) }
 	}
@@ -60,9 +60,9 @@ func TestCancelIsAtomic(t *testing.T) {
 	receive := func(o *owner, l *link.Link) (wait func() error, done func()) {
 		r := o.messages.newReceive()
 		r.buf.First, r.source = make([]byte, 20), 1
-		var e effect
+		var grant Effects
 		o.messages.mu.Lock()
-		o.messages.takeLocked(&e, r, &arrival{link: l, source: 1, size: 20})
+		o.messages.takeLocked(&grant, r, &arrival{link: l, source: 1, size: 20})
 		o.messages.mu.Unlock()
 		return func() error { _, err := r.Wait(ended); return err }, func() { r.Filled(&r.sink) }
 	}
@@ -94,10 +94,9 @@ func TestCancelAfterLeave(t *testing.T) {
 	left := errors.New("rank 1 has left")
 	r := o.messages.newReceive()
 	r.buf.First, r.source = make([]byte, 20), 1
-	var e effect
-	var fx Effects
+	var grant, fx Effects
 	o.messages.mu.Lock()
-	o.messages.takeLocked(&e, r, &arrival{link: l, source: 1, size: 20})
+	o.messages.takeLocked(&grant, r, &arrival{link: l, source: 1, size: 20})
 	o.messages.mu.Unlock()
 	o.messages.Leave(&fx, 1, left, true)
 	ended, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ func TestRefused(t *testing.T) {
 	l := new(link.Link)
 	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
 	m.Open([]*link.Link{nil, l}, map[int]int{1: 1})
-	s := &Sending{messages: m, id: 5, rank: 1, typ: 5, size: long, ended: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long, done: make(chan struct{}, 1)}
 	m.sends[5] = s
 	m.Refused(l, wire.OfferRefuse{ID: 5, Room: long - 1, Type: 5})
 	if r, ok := errors.AsType[*RefusedError](s.Wait(context.Background())); !ok || r.Size != long || r.Room != long-1 {
@@ -36,11 +36,11 @@ func TestRefused(t *testing.T) {
 func TestRecordAllocations(t *testing.T) {
 	m := New(Config{Clock: clock{}})
 	m.SetRecording(true)
-	var e effect
-	s := new(Sending)
+	s := new(Send)
 	note := func() {
 		s.begun = m.stampLocked()
-		m.endSendLocked(&e, s, nil)
+		var fx Effects
+		m.endSendLocked(&fx, s, nil)
 	}
 	for range 10_000 {
 		note()

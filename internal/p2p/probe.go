@@ -7,21 +7,23 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p/match"
 )
 
-// A probe waits until a message has arrived that it could receive.
+// A probe waits until a message has arrived that a receive with its source and tag would
+// take.
 type probe struct {
 	source int
 	tag    int64
 	begun  int64 // by the clock
 	got    Received
 	err    error
-	ended  chan struct{} // gets one value at the end
+	done   chan struct{} // gets one value at the end
 }
 
-// Probe waits for a message from source with tag, either of which may be
-// Any, and leaves it to the receive that asks for it next. Nothing has
-// happened if ctx ends before.
+func (p *probe) matches(a *arrival) bool { return match.Takes(p.source, p.tag, a.source, a.tag) }
+
+// Probe waits for a message from source with tag, either of which may be [Any], and
+// describes it. The message stays for the next receive that matches it. If ctx ends first,
+// nothing has happened.
 func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, error) {
-	p := &probe{source: source, tag: tag, ended: make(chan struct{}, 1)}
 	m.mu.Lock()
 	got, found, err := m.peekLocked(source, tag)
 	if !found && err == nil {
@@ -31,20 +33,22 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 		m.mu.Unlock()
 		return got, err
 	}
-	p.begun = m.stampLocked()
+	p := &probe{source: source, tag: tag, begun: m.stampLocked(), done: make(chan struct{}, 1)}
 	m.probes = append(m.probes, p)
 	m.mu.Unlock()
-	if m.await(ctx, p.ended, source) {
+	if m.await(ctx, p.done, source) {
 		return p.got, p.err
 	}
 	m.mu.Lock()
-	waiting := slices.Contains(m.probes, p)
-	m.probes = slices.DeleteFunc(m.probes, func(o *probe) bool { return o == p })
+	i := slices.Index(m.probes, p)
+	if i >= 0 {
+		m.probes = slices.Delete(m.probes, i, i+1)
+	}
 	m.mu.Unlock()
-	if waiting {
+	if i >= 0 {
 		return Received{}, context.Cause(ctx)
 	}
-	<-p.ended
+	<-p.done
 	return p.got, p.err
 }
 
@@ -59,30 +63,21 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 	if m.err != nil {
 		return Received{}, false, m.err
 	}
-	if a, ok := m.matcher.Peek(source, tag); ok {
-		return a.received(), true, nil
+	a, ok := m.matcher.Peek(source, tag)
+	if !ok {
+		return Received{}, false, nil
 	}
-	return Received{}, false, nil
+	return a.received(), true, nil
 }
 
-// probedLocked ends the probes that a message, which is kept, is for.
-func (m *Messages) probedLocked(fx *Effects, a *arrival) {
-	m.endProbesLocked(fx, func(p *probe) bool {
-		if !match.Takes(p.source, p.tag, a.source, a.tag) {
-			return false
-		}
-		p.got = a.received()
-		return true
-	})
-}
-
-// endProbesLocked ends the probes in is, which has set their results.
-func (m *Messages) endProbesLocked(fx *Effects, is func(p *probe) bool) {
+// endProbesLocked ends the probes for which end returns true; end sets their results.
+func (m *Messages) endProbesLocked(fx *Effects, end func(p *probe) bool) {
 	m.probes = slices.DeleteFunc(m.probes, func(p *probe) bool {
-		if !is(p) {
+		if !end(p) {
 			return false
 		}
-		fx.effects = append(fx.effects, effect{kind: wake, ended: p.ended})
+		e := fx.add()
+		e.kind, e.done = wake, p.done
 		return true
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Sending is a message that its receiver has to grant.
-type Sending struct {
+// A Send is a message that waits for a grant of its receiver, or has one.
+type Send struct {
 	messages *Messages
 	id       uint64
 	rank     int
@@ -23,12 +23,13 @@ type Sending struct {
 	// payload is sent before that.
 	cancelled bool
 	err       error
-	ended     chan struct{} // gets one value at the end
+	done      chan struct{} // gets one value at the end
 }
 
-// StartSend begins to send, in the order of the calls. If it returns nil and no
-// error, data may be used again; otherwise Wait has to be called.
-func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Sending, error) {
+// StartSend starts to send a message. Messages are sent in the order of the calls. If it
+// returns nil and no error, the message is sent and data may be used again. Otherwise data
+// belongs to the Send until [Send.Wait] returns.
+func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send, error) {
 	size := data.Len()
 	m.mu.Lock()
 	if err := m.beginLocked(to); err != nil {
@@ -38,38 +39,34 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	l := m.links[to]
 	begun := m.stampLocked()
 	if size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
-		if p := m.recordLocked(); p != nil {
-			p.What, p.Type, p.Peer, p.Tag, p.Bytes = Sent, typ, int32(to), tag, int64(size)
-			p.Begun, p.Ended, p.Err = begun, begun, nil
-		}
+		m.recordLocked(Sent, typ, to, tag, size, begun, begun, nil)
 		m.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
 	}
 	m.lastSend++
-	s := &Sending{messages: m, id: m.lastSend, rank: to, typ: typ, tag: tag, size: size, begun: begun, ended: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: m.lastSend, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
 	m.sends[s.id] = s
-	o := wire.Offer{Comm: m.cfg.Comm, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)}
 	m.mu.Unlock()
-	l.OfferMessage(o)
+	l.OfferMessage(wire.Offer{Comm: m.cfg.Comm, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)})
 	return s, nil
 }
 
-// Wait blocks until the data may be used again. If ctx ends before that, the
-// communicator is revoked.
-func (s *Sending) Wait(ctx context.Context) error {
+// Wait blocks until the data may be used again. If ctx ends first, the communicator is
+// revoked.
+func (s *Send) Wait(ctx context.Context) error {
 	m := s.messages
-	if m.await(ctx, s.ended, s.rank) {
+	if m.await(ctx, s.done, s.rank) {
 		return s.err
 	}
 	m.cfg.Owner.CancelIf(s.cancel, context.Cause(ctx))
-	<-s.ended
+	<-s.done
 	return s.err
 }
 
-// cancel leaves the end of s to [Messages.Fail]. It returns false if s has ended or fails.
-func (s *Sending) cancel() bool {
+// cancel leaves the end of s to [Messages.Fail]. It returns false if s has ended or failed.
+func (s *Send) cancel() bool {
 	m := s.messages
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,34 +74,32 @@ func (s *Sending) cancel() bool {
 	return s.cancelled
 }
 
-// Delivered is called by the link when a granted message has been sent.
-func (s *Sending) Delivered(*link.Transfer) {
+// Delivered is called by the link when the granted payload has been sent.
+func (s *Send) Delivered(*link.Transfer) {
 	m := s.messages
-	var e effect
+	var fx Effects
 	m.mu.Lock()
-	m.sentLocked(&e, s.id, nil)
+	m.sentLocked(&fx, s.id, nil)
 	m.mu.Unlock()
-	m.do(&e)
+	m.Perform(&fx)
 }
 
-// sentLocked ends a message, unless it has ended already or is cancelled.
-func (m *Messages) sentLocked(e *effect, id uint64, err error) {
+// sentLocked ends a message, unless it has ended or is cancelled.
+func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 	if s := m.sends[id]; s != nil && !s.cancelled {
 		delete(m.sends, id)
-		m.endSendLocked(e, s, err)
+		m.endSendLocked(fx, s, err)
 	}
 }
 
-func (m *Messages) endSendLocked(e *effect, s *Sending, err error) {
-	if p := m.recordLocked(); p != nil {
-		p.What, p.Type, p.Peer, p.Tag, p.Bytes = Sent, s.typ, int32(s.rank), s.tag, int64(s.size)
-		p.Begun, p.Ended, p.Err = s.begun, m.cfg.Clock.StampEnd(s.begun), err
-	}
+func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
+	m.recordLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
 	s.err = err
-	e.kind, e.ended = wake, s.ended
+	e := fx.add()
+	e.kind, e.done = wake, s.done
 }
 
-// Granted sends the payload that a peer asks for.
+// Granted sends the payload of an offer that a peer has granted.
 func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 	m.mu.Lock()
 	s := m.sends[g.ID]
@@ -117,26 +112,25 @@ func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 	switch {
 	case bad:
 		l.Fail(fmt.Errorf("p2p: protocol error: unexpected grant %d of message %d of communicator %d", g.Grant, g.ID, g.Comm))
-	case s != nil: // otherwise it has failed on this side
+	case s != nil: // otherwise the send has failed
 		l.Push()
 	}
 }
 
-// Refused ends a message that its receiver has refused.
+// Refused ends a send whose offer the receiver has refused.
 func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
-	var e effect
+	var fx Effects
 	m.mu.Lock()
 	s := m.sends[r.ID]
 	bad := s != nil && (l != m.links[s.rank] || s.transfer.Grant != 0)
 	if s != nil && !bad {
-		m.sentLocked(&e, r.ID, &RefusedError{
+		m.sentLocked(&fx, r.ID, &RefusedError{
 			Rank: s.rank, Size: s.size, Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
 		})
 	}
 	m.mu.Unlock()
 	if bad {
 		l.Fail(fmt.Errorf("p2p: protocol error: unexpected refusal of message %d of communicator %d", r.ID, r.Comm))
-		return
 	}
-	m.do(&e)
+	m.Perform(&fx)
 }

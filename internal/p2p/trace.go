@@ -1,13 +1,13 @@
 package p2p
 
-// The sides of a message on which a rank is.
+// The kinds of records.
 const (
 	Sent uint8 = iota
 	Got
 	Probed
 )
 
-// A Record is what is remembered of a message that has ended, or is under way.
+// A Record describes a send, receive or probe that has ended or is in progress.
 type Record struct {
 	What         uint8
 	Type         uint8
@@ -18,14 +18,14 @@ type Record struct {
 	Err          error
 }
 
-// SetRecording says whether messages are recorded from now on.
+// SetRecording turns the recording of messages on or off.
 func (m *Messages) SetRecording(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recording = on
 }
 
-// stampLocked returns the time at which a message begins.
+// stampLocked returns the time at which a call begins.
 func (m *Messages) stampLocked() int64 {
 	if !m.recording {
 		return 0
@@ -33,46 +33,51 @@ func (m *Messages) stampLocked() int64 {
 	return m.cfg.Clock.Stamp()
 }
 
-// recordLocked returns the record of a message that has ended, in which every field is
-// to be set, or nil if messages are not recorded.
-func (m *Messages) recordLocked() *Record {
+// stampEndLocked returns the time at which a call ends.
+func (m *Messages) stampEndLocked(begun int64) int64 {
 	if !m.recording {
-		return nil
+		return 0
 	}
-	return m.past.Put()
+	return m.cfg.Clock.StampEnd(begun)
+}
+
+// recordLocked records a send or receive that has ended. The record is written field by field
+// in its place, since a copy would take longer.
+func (m *Messages) recordLocked(what, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
+	if !m.recording {
+		return
+	}
+	p := m.past.Put()
+	p.What, p.Type, p.Peer, p.Tag, p.Bytes = what, typ, int32(peer), tag, int64(bytes)
+	p.Begun, p.Ended, p.Err = begun, ended, err
 }
 
 func (m *Messages) recordReceiveLocked(r *Receive, err error) {
-	p := m.recordLocked()
-	if p == nil {
-		return
-	}
-	p.What, p.Type, p.Peer, p.Tag, p.Bytes = Got, r.typ, int32(r.source), r.tag, int64(r.got.Bytes)
-	p.Begun, p.Ended, p.Err = r.begun, m.cfg.Clock.StampEnd(r.begun), err
+	peer, tag := r.source, r.tag
 	if err == nil {
-		p.Peer, p.Tag = int32(r.got.Source), r.got.Tag
+		peer, tag = r.got.Source, r.got.Tag
 	}
+	m.recordLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
 }
 
-// Records calls past for each message that has ended, the last of them, and underWay for
-// those that have not, with how many bytes of each have been moved. The functions must
-// not call m.
-func (m *Messages) Records(past func(r *Record), underWay func(r *Record, moved int)) {
+// Records calls past for the last messages that have ended, and active for those in progress,
+// with the number of bytes that have been moved. The functions must not call m.
+func (m *Messages) Records(past func(r *Record), active func(r *Record, moved int)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.past.Each(past)
 	for _, s := range m.sends {
 		r := Record{What: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun}
-		underWay(&r, m.links[s.rank].Delivering(&s.transfer))
+		active(&r, m.links[s.rank].Delivering(&s.transfer))
 	}
-	m.eachReceivingLocked(func(r *Receive) {
+	for _, r := range m.receiving {
 		p := Record{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun}
-		underWay(&p, r.from.Filling(&r.sink))
-	})
+		active(&p, r.from.Filling(&r.sink))
+	}
 	m.matcher.EachReceive(func(r *Receive) {
-		underWay(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0)
+		active(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0)
 	})
 	for _, p := range m.probes {
-		underWay(&Record{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0)
+		active(&Record{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0)
 	}
 }

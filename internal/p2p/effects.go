@@ -1,0 +1,108 @@
+package p2p
+
+import (
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// Effects are what transitions under the lock leave to be done without it, by
+// [Messages.Perform]. The zero value is nothing.
+type Effects struct {
+	first effect // most transitions have no other
+	more  []effect
+}
+
+// The kinds of effects.
+const (
+	wake    uint8 = iota + 1 // wake the caller
+	deliver                  // copy the payload to the receive, and wake its caller
+	grant                    // grant the offer
+	refuse                   // refuse the offer, and wake the caller
+	drop                     // drop a message
+	release                  // take the buffers of a receive or send back, then wake its caller
+)
+
+// An effect is an action of one kind, with the fields that the kind needs.
+type effect struct {
+	kind    uint8
+	done    chan struct{} // of the call that has ended
+	receive *Receive
+	send    *Send
+	link    *link.Link
+	payload []byte
+	offer   uint64
+	grant   uint64
+	err     error // of a receive or send that is released
+}
+
+// add appends an effect, which the caller fills in.
+func (fx *Effects) add() *effect {
+	if fx.first.kind == 0 {
+		return &fx.first
+	}
+	fx.more = append(fx.more, effect{})
+	return &fx.more[len(fx.more)-1]
+}
+
+func (fx *Effects) addDrop(a *arrival) {
+	e := fx.add()
+	e.kind, e.link, e.payload = drop, a.link, a.payload
+}
+
+// Perform carries effects out. It must be called without the lock of the owner. It is the
+// only place from which messages are granted and refused, and callers woken.
+func (m *Messages) Perform(fx *Effects) {
+	if fx.first.kind != 0 {
+		m.perform(&fx.first)
+	}
+	for i := range fx.more {
+		m.perform(&fx.more[i])
+	}
+}
+
+func (m *Messages) perform(e *effect) {
+	switch e.kind {
+	case deliver:
+		if e.receive.err == nil {
+			e.receive.buf.fill(e.payload)
+		}
+		e.link.Consumed(wire.Messages, len(e.payload))
+	case grant:
+		e.link.GrantOffer(wire.OfferGrant{Comm: m.cfg.Comm, ID: e.offer, Grant: e.grant})
+	case refuse:
+		r := e.receive
+		e.link.RefuseOffer(wire.OfferRefuse{Comm: m.cfg.Comm, ID: e.offer, Room: uint64(r.buf.Len()), Type: r.typ})
+	case drop:
+		if e.payload != nil {
+			e.link.Consumed(wire.Messages, len(e.payload))
+		} else {
+			e.link.Dropped()
+		}
+	case release:
+		r, s, err := e.receive, e.send, e.err
+		m.cfg.Owner.Spawn(func() { m.release(r, s, err) })
+	}
+	if e.done != nil {
+		e.done <- struct{}{}
+	}
+}
+
+// release takes the buffers of a failed receive or send back, and ends it with err. The
+// other of the two is nil.
+func (m *Messages) release(r *Receive, s *Send, err error) {
+	defer m.releasing.Done()
+	if r != nil {
+		r.from.Ungrant(&r.sink)
+	} else {
+		m.links[s.rank].Recall(&s.transfer)
+	}
+	var fx Effects
+	m.mu.Lock()
+	if r != nil {
+		m.endReceiveLocked(&fx, r, err)
+	} else {
+		m.endSendLocked(&fx, s, err)
+	}
+	m.mu.Unlock()
+	m.Perform(&fx)
+}
