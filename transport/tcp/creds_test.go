@@ -63,6 +63,9 @@ func newTestNode(tb testing.TB, cfg Config, creds *testCreds) *testNode {
 	if cfg.Addr == "" && cfg.Listener == nil {
 		cfg.Addr = "127.0.0.1:0"
 	}
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = time.Minute // Many TLS handshakes at once take long on a busy machine.
+	}
 	tr, err := Listen(cfg, creds)
 	if err != nil {
 		tb.Fatal(err)
