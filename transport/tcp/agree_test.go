@@ -60,7 +60,7 @@ func TestHalfOpenPipe(t *testing.T) {
 			deaf := &deafListener{Listener: l, words: make(chan struct{}, 10)}
 			server := newTestNode(t, Config{Listener: deaf, Plain: true}, ca.node(t, "server"))
 			client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: true}, ca.node(t, "client"))
-			server.verdictMax, client.verdictMax = 300*time.Millisecond, 300*time.Millisecond
+			server.causeTimeout, client.causeTimeout = 300*time.Millisecond, 300*time.Millisecond
 			dialed, accepted := connect(t, client, server)
 			opener, other := dialed, accepted
 			if !dialer {
@@ -89,7 +89,7 @@ func TestHalfOpenPipe(t *testing.T) {
 					t.Errorf("read %d bytes, %v from a pipe that the other side does not have", n, err)
 				}
 			}
-			time.Sleep(2 * client.verdictMax)
+			time.Sleep(2 * client.causeTimeout)
 			if err := errors.Join(dialed.Err(), accepted.Err()); err != nil {
 				t.Fatalf("the conn has ended: %v", err)
 			}

@@ -20,7 +20,7 @@ const (
 
 	// verdictTick is how often a call that waits for a word about the socket
 	// of a pipe looks at the clock.
-	verdictTick = 20 * time.Millisecond
+	causeInterval = 20 * time.Millisecond
 
 	// queueMax bounds the messages for a peer that does not read them.
 	queueMax = 64 << 10
@@ -44,24 +44,24 @@ type conn struct {
 	sock   socket
 	tls    *tls.Conn // on sock
 
-	life    context.Context // ends with the conn, and says why
-	cancel  context.CancelCauseFunc
-	slots   chan struct{}  // has something for each pipe of this side that is open
-	backlog chan *receiver // pipes that wait for AcceptPipe
-	known   chan struct{}  // closed when the peer has the conn in its table
-	wake    chan struct{}  // has something after the queue has changed
-	said    chan struct{}  // closed when nothing more will be said
+	ctx       context.Context // ends with the conn, and says why
+	cancel    context.CancelCauseFunc
+	pipeQuota chan struct{}  // has something for each pipe of this side that is open
+	backlog   chan *receiver // pipes that wait for AcceptPipe
+	peerReady chan struct{}  // closed when the peer has the conn in its table
+	queued    chan struct{}  // has something after the queue has changed
+	writeDone chan struct{}  // closed when nothing more will be said
 
-	mu       sync.Mutex
-	over     bool
-	next     uint32 // the number of the next pipe, without pairedBit
-	paired   uint32 // the same of the next that is paired
-	outgoing map[uint32]*sender
-	incoming map[uint32]*receiver
-	berths   map[uint32]*berth   // by half the number of their pipes
-	offers   map[uint32]*channel // halves for pipes of which the peer has to answer
-	queue    []byte              // messages for the peer
-	fault    error               // why this side has cut the control socket
+	mu           sync.Mutex
+	ended        bool
+	nextID       uint32 // the number of the next pipe, without pairedBit
+	nextPairedID uint32 // the same of the next that is paired
+	outgoing     map[uint32]*sender
+	incoming     map[uint32]*receiver
+	shared       map[uint32]*sharedSocket // by half the number of their pipes
+	offers       map[uint32]*pipeSocket   // halves for pipes of which the peer has to answer
+	queue        []byte                   // messages for the peer
+	fault        error                    // why this side has cut the control socket
 
 	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
 	lossyUntil time.Time   // used by monitor
@@ -87,71 +87,71 @@ func (c *conn) Capabilities() transport.Capabilities {
 }
 
 // MarkAuthenticated implements [transport.Authenticator].
-func (c *conn) MarkAuthenticated() bool { return c.t.gate.leave(c.sock) }
+func (c *conn) MarkAuthenticated() bool { return c.t.pending.release(c.sock) }
 
 // ConnectionState is the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // A meeting is a control socket on which both sides know each other.
-type meeting struct {
-	sock   socket
-	tls    *tls.Conn
-	keys   keys
-	peer   string
-	dialed bool
-	theirs greeting
+type controlHandshake struct {
+	sock         socket
+	tls          *tls.Conn
+	keys         keys
+	peer         string
+	dialed       bool
+	peerGreeting greeting
 }
 
-func (t *Transport) newConn(m meeting) *conn {
+func (t *Transport) newConn(m controlHandshake) *conn {
 	c := &conn{
-		t:        t,
-		peer:     m.peer,
-		remote:   plainAddr(m.sock.RemoteAddr()),
-		dialed:   m.dialed,
-		keys:     m.keys,
-		sock:     m.sock,
-		tls:      m.tls,
-		slots:    make(chan struct{}, min(m.theirs.pipesMax, pipesMax)),
-		backlog:  make(chan *receiver, t.cfg.MaxPipes),
-		known:    make(chan struct{}),
-		wake:     make(chan struct{}, 1),
-		said:     make(chan struct{}),
-		outgoing: make(map[uint32]*sender),
-		incoming: make(map[uint32]*receiver),
-		berths:   make(map[uint32]*berth),
-		offers:   make(map[uint32]*channel),
+		t:         t,
+		peer:      m.peer,
+		remote:    plainAddr(m.sock.RemoteAddr()),
+		dialed:    m.dialed,
+		keys:      m.keys,
+		sock:      m.sock,
+		tls:       m.tls,
+		pipeQuota: make(chan struct{}, min(m.peerGreeting.pipesMax, pipesMax)),
+		backlog:   make(chan *receiver, t.cfg.MaxPipes),
+		peerReady: make(chan struct{}),
+		queued:    make(chan struct{}, 1),
+		writeDone: make(chan struct{}),
+		outgoing:  make(map[uint32]*sender),
+		incoming:  make(map[uint32]*receiver),
+		shared:    make(map[uint32]*sharedSocket),
+		offers:    make(map[uint32]*pipeSocket),
 	}
 	if !c.dialed {
-		c.next, c.paired = 1, 1
+		c.nextID, c.nextPairedID = 1, 1
 		c.queue = message{kind: msgReady}.append(nil)
 	}
-	c.life, c.cancel = context.WithCancelCause(context.Background())
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.remote) }
 func (c *conn) RemoteAddr() string    { return c.remote }
-func (c *conn) Done() <-chan struct{} { return c.life.Done() }
-func (c *conn) Err() error            { return context.Cause(c.life) }
+func (c *conn) Done() <-chan struct{} { return c.ctx.Done() }
+func (c *conn) Err() error            { return context.Cause(c.ctx) }
 
 // Close ends the Conn, and returns when the kernel has the message for the
 // peer that says so: at once, unless the network has stood still before.
 func (c *conn) Close() error {
 	c.end(errConnClosed)
-	<-c.said
+	<-c.writeDone
 	return nil
 }
 
 // end ends the conn. The first reason counts.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
-	if c.over {
+	if c.ended {
 		c.mu.Unlock()
 		return
 	}
-	c.over = true
+	c.ended = true
 	senders, receivers, offers := c.outgoing, c.incoming, c.offers
-	c.outgoing, c.incoming, c.offers, c.berths = nil, nil, nil, nil
+	c.outgoing, c.incoming, c.offers, c.shared = nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
 		c.sock.SetDeadline(time.Now().Add(lingerMax))
@@ -163,23 +163,23 @@ func (c *conn) end(reason error) {
 
 	// Who has seen Done finds no pipe that still works.
 	for _, s := range senders {
-		s.shut(reason)
+		s.fail(reason)
 	}
 	for _, r := range receivers {
-		r.shut(reason)
+		r.fail(reason)
 	}
-	for id, ch := range offers {
-		c.refund(id, ch)
+	for id, ps := range offers {
+		c.releaseHalf(id, ps)
 	}
 	c.cancel(reason)
-	c.t.forget(c)
-	c.nudge()
+	c.t.remove(c)
+	c.wakeWriter()
 }
 
-func (c *conn) isOver() bool {
+func (c *conn) isEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.over
+	return c.ended
 }
 
 // spawn runs f on a goroutine that the transport awaits, unless the conn has
@@ -187,10 +187,10 @@ func (c *conn) isOver() bool {
 func (c *conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
+	if !c.ended {
 		c.t.tasks.Go(f)
 	}
-	return !c.over
+	return !c.ended
 }
 
 // OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open,
@@ -206,34 +206,34 @@ func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
 
 func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, error) {
 	select {
-	case c.slots <- struct{}{}:
-	case <-c.life.Done():
+	case c.pipeQuota <- struct{}{}:
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	s := c.addSender(paired)
 	if s == nil {
-		<-c.life.Done()
+		<-c.ctx.Done()
 		return nil, c.Err()
 	}
 	if c.dialed {
-		c.spawn(func() { c.dialOwn(s) })
+		c.spawn(func() { c.dialSender(s) })
 	} else {
-		c.say(message{kind: msgWant, pipe: s.id})
+		c.send(message{kind: msgWant, pipe: s.id})
 	}
 	select {
 	case <-s.opened:
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
-		if s.giveUp() {
+		if s.abandon() {
 			return nil, context.Cause(ctx)
 		}
 		// The peer has just been told that there is a pipe.
 		select {
 		case <-s.opened:
-		case <-c.life.Done():
+		case <-c.ctx.Done():
 			return nil, c.Err()
 		}
 	}
@@ -245,13 +245,13 @@ func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, err
 
 // AcceptPipe returns the next pipe that the peer opened.
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
-	if c.life.Err() != nil {
+	if c.ctx.Err() != nil {
 		return nil, c.Err()
 	}
 	select {
 	case r := <-c.backlog:
 		return r, nil
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -262,16 +262,16 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 func (c *conn) addSender(paired bool) *sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return nil
 	}
-	next, bit := &c.next, uint32(0)
+	next, bit := &c.nextID, uint32(0)
 	if paired {
-		next, bit = &c.paired, pairedBit
+		next, bit = &c.nextPairedID, pairedBit
 	}
 	s := &sender{
-		conn: c, id: *next | bit, opened: make(chan struct{}), gone: make(chan struct{}),
-		moved: moved{changed: make(chan struct{}, 1)},
+		conn: c, id: *next | bit, opened: make(chan struct{}), done: make(chan struct{}),
+		senderMigration: senderMigration{changed: make(chan struct{}, 1)},
 	}
 	*next += 2
 	c.outgoing[s.id] = s
@@ -284,8 +284,8 @@ func (c *conn) removeSender(s *sender) {
 	defer c.mu.Unlock()
 	if c.outgoing[s.id] == s {
 		delete(c.outgoing, s.id)
-		c.unberth(s.id)
-		<-c.slots
+		c.removeSharedLocked(s.id)
+		<-c.pipeQuota
 	}
 }
 
@@ -305,7 +305,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.over:
+	case c.ended:
 		return nil, errConnClosed
 	case id%2 == 0 == c.dialed, c.incoming[id] != nil:
 		return nil, errPipeNumber
@@ -313,8 +313,8 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 		return nil, errTooMany
 	}
 	r := &receiver{
-		conn: c, id: id, announced: make(chan struct{}), gone: make(chan struct{}),
-		moves: moves{attached: make(chan struct{}, 1)},
+		conn: c, id: id, ended: make(chan struct{}), done: make(chan struct{}),
+		receiverMigration: receiverMigration{attached: make(chan struct{}, 1)},
 	}
 	c.incoming[id] = r
 	return r, nil
@@ -328,7 +328,7 @@ func (c *conn) removeReceiver(r *receiver) bool {
 		return false
 	}
 	delete(c.incoming, r.id)
-	c.unberth(r.id)
+	c.removeSharedLocked(r.id)
 	return true
 }
 
@@ -340,10 +340,10 @@ func (c *conn) receiver(id uint32) *receiver {
 
 // say puts a message in the queue for the peer. It blocks on nothing and may be
 // called with the lock of a pipe held.
-func (c *conn) say(m message) {
+func (c *conn) send(m message) {
 	c.mu.Lock()
 	switch {
-	case c.over:
+	case c.ended:
 	case len(c.queue) > queueMax:
 		c.fault = errors.New("it does not read its control socket")
 		c.sock.Close() // hear ends the conn
@@ -351,29 +351,29 @@ func (c *conn) say(m message) {
 		c.queue = m.append(c.queue)
 	}
 	c.mu.Unlock()
-	c.nudge()
+	c.wakeWriter()
 }
 
-func (c *conn) nudge() {
+func (c *conn) wakeWriter() {
 	select {
-	case c.wake <- struct{}{}:
+	case c.queued <- struct{}{}:
 	default:
 	}
 }
 
 // speak writes the queue to the control socket until the conn has ended.
-func (c *conn) speak() {
-	defer close(c.said)
+func (c *conn) writeMessages() {
+	defer close(c.writeDone)
 	var spare []byte
 	for {
 		c.mu.Lock()
-		b, over := c.queue, c.over
+		b, over := c.queue, c.ended
 		c.queue = spare[:0]
 		c.mu.Unlock()
 		spare = b
 		if len(b) > 0 {
 			if _, err := c.tls.Write(b); err != nil {
-				c.end(c.broken(err))
+				c.end(c.controlError(err))
 				return
 			}
 			continue
@@ -382,14 +382,14 @@ func (c *conn) speak() {
 			c.sock.CloseWrite()
 			return
 		}
-		<-c.wake
+		<-c.queued
 	}
 }
 
 // listen reads the control socket until it ends, and the conn with it.
-func (c *conn) listen() {
-	c.end(c.hear())
-	<-c.said
+func (c *conn) readMessages() {
+	c.end(c.receive())
+	<-c.writeDone
 	c.sock.Close()
 }
 
@@ -397,34 +397,34 @@ func (c *conn) listen() {
 // comes after the conn was closed here is dropped until the peer has heard
 // so: to close a socket with something unread in it can take away from the
 // peer what it has not read yet.
-func (c *conn) hear() error {
+func (c *conn) receive() error {
 	var buf [messageBytes]byte
 	for {
 		m, err := readMessage(c.tls, &buf)
 		if err == nil && m.kind == msgBye {
 			return errPeerClosed
 		}
-		if err == nil && !c.isOver() {
+		if err == nil && !c.isEnded() {
 			err = c.handle(m)
 		}
 		if err != nil {
-			return c.broken(err)
+			return c.controlError(err)
 		}
 	}
 }
 
-func (c *conn) ready() error {
+func (c *conn) handleReady() error {
 	select {
-	case <-c.known:
+	case <-c.peerReady:
 		return errors.New("it says twice that it is ready")
 	default:
-		close(c.known)
+		close(c.peerReady)
 		return nil
 	}
 }
 
 // broken is why the conn ends when the control socket fails.
-func (c *conn) broken(err error) error {
+func (c *conn) controlError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return gone(cmp.Or(c.fault, err))
@@ -433,30 +433,30 @@ func (c *conn) broken(err error) error {
 func (c *conn) handle(m message) error {
 	switch m.kind {
 	case msgReady:
-		return c.ready()
+		return c.handleReady()
 	case msgWant:
-		return c.wants(m.pipe)
+		return c.handleWant(m.pipe)
 	case msgShare:
-		return c.shares(m.pipe)
+		return c.handleShare(m.pipe)
 	case msgTake:
-		return c.taken(m.pipe)
+		return c.handleTake(m.pipe)
 	case msgCannot:
-		if ch := c.offered(m.pipe); ch != nil {
-			c.declined(m.pipe, ch)
-		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.giveUp() {
+		if ps := c.takeOffer(m.pipe); ps != nil {
+			c.handleDecline(m.pipe, ps)
+		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.abandon() {
 			c.removeSender(s)
 			s.open(nil, errNoSocket)
 		}
-	case msgMove:
-		return c.movesPeer(m.pipe)
+	case msgMigrate:
+		return c.handleMigrate(m.pipe)
 	case msgEnd:
 		if r := c.receiver(m.pipe); r != nil {
-			return r.announce(m.n)
+			return r.handleEnd(m.n)
 		}
 	case msgDrop:
 		if s := c.sender(m.pipe); s != nil {
 			c.removeSender(s)
-			s.shut(errPipeAbandoned)
+			s.fail(errPipeAbandoned)
 		}
 	default:
 		return fmt.Errorf("it says %#x on its control socket, which means nothing", m.kind)

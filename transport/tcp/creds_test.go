@@ -46,7 +46,7 @@ type testNode struct {
 // kill takes the sockets away, as the kernel does from a killed process.
 func (n *testNode) kill() {
 	n.listener.Close()
-	n.gate.close()
+	n.pending.close()
 	n.mu.Lock()
 	conns := make([]*conn, 0, len(n.conns))
 	for c := range n.conns {

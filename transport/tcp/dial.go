@@ -22,7 +22,7 @@ func past() time.Time { return time.Unix(1, 0) }
 func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.life, func() { cancel(transport.ErrClosed) })()
+	defer context.AfterFunc(t.ctx, func() { cancel(transport.ErrClosed) })()
 	c, err := t.dial(life, addr, peer)
 	if err != nil {
 		if life.Err() != nil && !errors.Is(err, transport.ErrIdentity) {
@@ -51,7 +51,7 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 
 // meet gets to know the peer at the other end of a new control socket.
 func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
-	m := meeting{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
+	m := controlHandshake{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
 	err := m.tls.Handshake()
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	}
 	// That the peer greets says that it accepts our certificate, which in
 	// TLS 1.3 the end of the handshake does not.
-	if m.theirs, err = readGreeting(m.tls); err != nil {
+	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
 		return nil, err
 	}
 	if err := a.commit(); err != nil {
@@ -75,10 +75,10 @@ func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	if _, err := m.tls.Write(mine.append(nil)); err != nil {
 		return nil, err
 	}
-	if err := mine.agree(m.theirs); err != nil {
+	if err := mine.agree(m.peerGreeting); err != nil {
 		return nil, err
 	}
-	t.guard(m.sock)
+	t.setKeepAlive(m.sock)
 	m.sock.SetDeadline(time.Time{})
 	return t.newConn(m), nil
 }
@@ -165,7 +165,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 		raw.Close()
 		return nil, fmt.Errorf("%T is no TCP connection", raw)
 	}
-	t.tune(sock)
+	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
 	a := &attempt{sock: sock, ctx: ctx}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
@@ -190,45 +190,45 @@ func (a *attempt) fail() {
 }
 
 // dialOwn opens a socket for a pipe of this side.
-func (c *conn) dialOwn(s *sender) {
+func (c *conn) dialSender(s *sender) {
 	select {
-	case <-c.known:
-	case <-c.life.Done():
+	case <-c.peerReady:
+	case <-c.ctx.Done():
 	}
-	b, first := c.berth(s.id)
+	b, first := c.sharedFor(s.id)
 	if first {
-		b.settle(c.dialAlone(s))
+		b.set(c.dialSenderAlone(s))
 		return
 	}
-	ch := c.board(b)
-	if ch == nil {
-		c.dialAlone(s)
+	ps := c.takeHalf(b)
+	if ps == nil {
+		c.dialSenderAlone(s)
 		return
 	}
-	c.offer(msgShare, s.id, ch)
+	c.offer(msgShare, s.id, ps)
 }
 
 // dialAlone opens a socket for a pipe of this side that no other one has opened.
-func (c *conn) dialAlone(s *sender) *channel {
-	ch, err := c.connect(s.id, s.commit)
+func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
+	ps, err := c.connect(s.id, s.commit)
 	if err != nil {
 		c.removeSender(s)
 		err = fmt.Errorf("tcp: open a pipe: %w", handshakeError(err))
 	}
-	s.open(ch, err)
-	return ch
+	s.open(ps, err)
+	return ps
 }
 
 // wants has a socket opened for a pipe of the other side, which asks for it: for the
 // second time if it could not use the one that was offered.
-func (c *conn) wants(id uint32) error {
+func (c *conn) handleWant(id uint32) error {
 	if !c.dialed {
 		return errors.New("it wants this side to dial, which has not dialed it")
 	}
-	if ch := c.offered(id); ch != nil {
-		c.refund(id, ch)
+	if ps := c.takeOffer(id); ps != nil {
+		c.releaseHalf(id, ps)
 		if r := c.receiver(id); r != nil {
-			c.spawn(func() { c.dialWanted(r) })
+			c.spawn(func() { c.dialReceiver(r) })
 		}
 		return nil
 	}
@@ -237,75 +237,75 @@ func (c *conn) wants(id uint32) error {
 		return err
 	}
 	c.spawn(func() {
-		b, first := c.berth(id)
+		b, first := c.sharedFor(id)
 		if first {
-			b.settle(c.dialWanted(r))
-		} else if ch := c.board(b); ch != nil {
-			c.offer(msgShare, id, ch)
+			b.set(c.dialReceiver(r))
+		} else if ps := c.takeHalf(b); ps != nil {
+			c.offer(msgShare, id, ps)
 		} else {
-			c.dialWanted(r)
+			c.dialReceiver(r)
 		}
 	})
 	return nil
 }
 
 // dialWanted opens a socket for a pipe of the other side, which asked for it.
-func (c *conn) dialWanted(r *receiver) *channel {
-	ch, err := c.connect(r.id, func() error { return nil })
+func (c *conn) dialReceiver(r *receiver) *pipeSocket {
+	ps, err := c.connect(r.id, func() error { return nil })
 	if err != nil {
 		c.t.cfg.Log.Debug("tcp: cannot open a socket that the peer wants", "peer", c.peer, "addr", c.remote, "err", err)
 		c.removeReceiver(r)
-		c.say(message{kind: msgCannot, pipe: r.id})
+		c.send(message{kind: msgCannot, pipe: r.id})
 		return nil
 	}
-	c.surface(r, ch)
-	return ch
+	c.deliver(r, ps)
+	return ps
 }
 
 // tries is by how much the time for a handshake is divided: so long a socket is given to
 // come to where the peer proves itself, before another one is tried, which is given twice
 // as long. After its first packets were lost it stands still for longer than a new one
 // takes. The peer keeps nothing of it.
-const tries = 5
+const handshakeAttempts = 5
 
 // connect dials a socket and proves to the peer which pipe it is to be. Before
 // it says yes for this side it asks whether the pipe is still wanted.
-func (c *conn) connect(id uint32, wanted func() error) (*channel, error) {
+func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	end := time.Now().Add(c.t.cfg.HandshakeTimeout)
-	for patience := c.t.cfg.HandshakeTimeout / tries; ; patience *= 2 {
+	for patience := c.t.cfg.HandshakeTimeout / handshakeAttempts; ; patience *= 2 {
 		limit := time.Now().Add(patience)
 		if limit.After(end) {
 			limit = end
 		}
-		in, err := c.introduce(id, limit)
+		in, err := c.startHandshake(id, limit)
 		if err == nil {
 			if err = in.finish(end, wanted); err != nil {
 				in.fail()
 				return nil, err
 			}
-			return in.ch, nil
+			return in.ps, nil
 		}
 		var late net.Error
-		if !errors.As(err, &late) || !late.Timeout() || c.life.Err() != nil || limit == end {
+		if !errors.As(err, &late) || !late.Timeout() || c.ctx.Err() != nil || limit == end {
 			return nil, err
 		}
 	}
 }
 
 // An introduction is an attempt at a pipe whose peer has proved itself.
-type introduction struct {
+type pipeHandshake struct {
 	*attempt
-	ch     *channel
+	ps     *pipeSocket
 	prover *prover
 }
 
 // introduce dials a socket for a pipe, and has the peer prove itself, until limit.
-func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err error) {
-	magic := magicSealed
+func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, err error) {
+	magic := magicTLS
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	a, err := c.t.attempt(c.life, c.remote, magic, limit)
+	a, err := c.t.attempt(c.ctx, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -314,20 +314,20 @@ func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err erro
 			a.fail()
 		}
 	}()
-	in = &introduction{attempt: a, ch: &channel{socket: a.sock}}
+	in = &pipeHandshake{attempt: a, ps: &pipeSocket{socket: a.sock}}
 	if !c.t.cfg.Plain {
-		if err := in.ch.seal(tls.Client, c.t.client(c.peer)); err != nil {
+		if err := in.ps.startTLS(tls.Client, c.t.client(c.peer)); err != nil {
 			return nil, err
 		}
-		if _, err := c.t.identify(in.ch.tls.ConnectionState(), c.peer); err != nil {
+		if _, err := c.t.identify(in.ps.tls.ConnectionState(), c.peer); err != nil {
 			return nil, err
 		}
 	}
-	if in.prover, err = in.ch.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
+	if in.prover, err = in.ps.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
 		return nil, err
 	}
 	rand.Read(in.prover.claim.nonce[:])
-	rw := in.ch.stream()
+	rw := in.ps.netConn()
 	if _, err := rw.Write(in.prover.claim.append(nil)); err != nil {
 		return nil, err
 	}
@@ -344,12 +344,12 @@ func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err erro
 
 // finish proves to the peer that this side is who it claims to be, and has both say
 // yes.
-func (in *introduction) finish(end time.Time, wanted func() error) error {
+func (in *pipeHandshake) finish(end time.Time, wanted func() error) error {
 	in.sock.SetDeadline(end)
 	if in.ctx.Err() != nil {
 		return context.Cause(in.ctx) // which may have set a deadline before
 	}
-	rw, mine := in.ch.stream(), in.prover.dialing()
+	rw, mine := in.ps.netConn(), in.prover.dialing()
 	if _, err := rw.Write(mine[:]); err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func (in *introduction) finish(end time.Time, wanted func() error) error {
 	if _, err := rw.Write([]byte{yes}); err != nil {
 		return err
 	}
-	return in.ch.ready()
+	return in.ps.finishHandshake()
 }
 
 func readYes(r io.Reader) error {

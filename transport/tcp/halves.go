@@ -7,32 +7,34 @@ import (
 
 // Halves are the two directions of a channel. Each is used by one pipe at the most.
 type halves struct {
-	mu      sync.Mutex
-	used    int
-	shared  bool // there is a second pipe, or was
-	noRead  bool // the direction has ended
-	noWrite bool
+	mu         sync.Mutex
+	users      int
+	shared     bool // there is a second pipe, or was
+	readEnded  bool // the direction has ended
+	writeEnded bool
 }
 
 // share takes the second half of a channel, unless the first has ended.
-func (ch *channel) share() bool {
-	h := &ch.halves
+func (ps *pipeSocket) share() bool {
+	h := &ps.halves
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shared || h.noRead || h.noWrite {
+	if h.shared || h.readEnded || h.writeEnded {
 		return false
 	}
 	h.shared = true
-	h.used++
+	h.users++
 	return true
 }
 
 // endRead interrupts who reads, and closes the socket if no pipe writes to it.
-func (ch *channel) endRead() { ch.halves.end(&ch.halves.noRead, ch.socket.SetReadDeadline, ch.socket) }
+func (ps *pipeSocket) endRead() {
+	ps.halves.end(&ps.halves.readEnded, ps.socket.SetReadDeadline, ps.socket)
+}
 
 // endWrite interrupts who writes, and closes the socket if no pipe reads from it.
-func (ch *channel) endWrite() {
-	ch.halves.end(&ch.halves.noWrite, ch.socket.SetWriteDeadline, ch.socket)
+func (ps *pipeSocket) endWrite() {
+	ps.halves.end(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
 }
 
 func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
@@ -42,7 +44,7 @@ func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
 		return
 	}
 	*ended = true
-	if h.used--; h.used > 0 {
+	if h.users--; h.users > 0 {
 		limit(past())
 		return
 	}
@@ -50,16 +52,16 @@ func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
 }
 
 // SetReadDeadline is that of the socket, until the direction has ended.
-func (ch *channel) SetReadDeadline(t time.Time) error {
-	return ch.halves.limit(&ch.halves.noRead, ch.socket.SetReadDeadline, t)
+func (ps *pipeSocket) SetReadDeadline(t time.Time) error {
+	return ps.halves.setDeadline(&ps.halves.readEnded, ps.socket.SetReadDeadline, t)
 }
 
 // SetWriteDeadline is that of the socket, until the direction has ended.
-func (ch *channel) SetWriteDeadline(t time.Time) error {
-	return ch.halves.limit(&ch.halves.noWrite, ch.socket.SetWriteDeadline, t)
+func (ps *pipeSocket) SetWriteDeadline(t time.Time) error {
+	return ps.halves.setDeadline(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, t)
 }
 
-func (h *halves) limit(ended *bool, set func(time.Time) error, t time.Time) error {
+func (h *halves) setDeadline(ended *bool, set func(time.Time) error, t time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if *ended {

@@ -16,9 +16,9 @@ import (
 const (
 	magicBytes   = 8
 	magicControl = "tnexar1c" // TLS follows, and a Conn
-	magicSealed  = "tnexar1t" // TLS follows, and a pipe
+	magicTLS     = "tnexar1t" // TLS follows, and a pipe
 	magicPlain   = "tnexar1p" // a pipe in the clear
-	magicMove    = "tnexar1m" // a pipe goes on that had another socket
+	magicMigrate = "tnexar1m" // a pipe goes on that had another socket
 )
 
 // A greeting is what both sides of a control socket say first, the one that
@@ -145,7 +145,7 @@ type prover struct {
 	session []byte // exported from the TLS session of the socket; nil if it is plain
 }
 
-func (p *prover) of(role string, more []byte) (sum proof) {
+func (p *prover) mac(role string, more []byte) (sum proof) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(role))
 	mac.Write(p.claim.append(nil))
@@ -156,8 +156,8 @@ func (p *prover) of(role string, more []byte) (sum proof) {
 	return sum
 }
 
-func (p *prover) accepting() proof { return p.of("accepting ", nil) }
-func (p *prover) dialing() proof   { return p.of("dialing   ", nil) }
+func (p *prover) accepting() proof { return p.mac("accepting ", nil) }
+func (p *prover) dialing() proof   { return p.mac("dialing   ", nil) }
 
 func (p proof) equal(q proof) bool { return hmac.Equal(p[:], q[:]) }
 
@@ -171,15 +171,15 @@ type message struct {
 const messageBytes = 1 + 4 + 8
 
 const (
-	msgReady  = 'r' // now you may dial sockets of this Conn; said by the side that was dialed
-	msgWant   = 'w' // dial a socket for my pipe
-	msgCannot = 'x' // that did not work
-	msgShare  = 's' // the pipe shares the socket of the other one of its two
-	msgTake   = 't' // I use it
-	msgEnd    = 'e' // my pipe has ended, after n bytes
-	msgMove   = 'm' // dial another socket for my pipe, as the one that it has stalls
-	msgDrop   = 'd' // I have read your pipe to its end, or will not read the rest
-	msgBye    = 'b' // I close the Conn
+	msgReady   = 'r' // now you may dial sockets of this Conn; said by the side that was dialed
+	msgWant    = 'w' // dial a socket for my pipe
+	msgCannot  = 'x' // that did not work
+	msgShare   = 's' // the pipe shares the socket of the other one of its two
+	msgTake    = 't' // I use it
+	msgEnd     = 'e' // my pipe has ended, after n bytes
+	msgMigrate = 'm' // dial another socket for my pipe, as the one that it has stalls
+	msgDrop    = 'd' // I have read your pipe to its end, or will not read the rest
+	msgBye     = 'b' // I close the Conn
 )
 
 func (m message) append(b []byte) []byte {

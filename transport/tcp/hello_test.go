@@ -88,7 +88,7 @@ func TestProof(t *testing.T) {
 // TestMagic: a port that is shared with watches must tell them apart by the
 // first byte, and all kinds by the first eight.
 func TestMagic(t *testing.T) {
-	for _, magic := range []string{magicControl, magicSealed, magicPlain} {
+	for _, magic := range []string{magicControl, magicTLS, magicPlain} {
 		if len(magic) != magicBytes || strings.HasPrefix(magic, "n") {
 			t.Errorf("a socket may not begin with %q", magic)
 		}

@@ -98,29 +98,29 @@ type intruder struct {
 // try reports whether the server said yes.
 func (i intruder) try(t *testing.T, server *testNode) bool {
 	t.Helper()
-	ch := &channel{socket: dialRaw(t, server, i.magic)}
+	ps := &pipeSocket{socket: dialRaw(t, server, i.magic)}
 	if i.creds != nil {
-		if err := ch.seal(tls.Client, i.creds.Client("server")); err != nil {
+		if err := ps.startTLS(tls.Client, i.creds.Client("server")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, err := ch.prover(i.keys.proof, claim{conn: i.keys.id, pipe: i.pipe})
+	p, err := ps.prover(i.keys.proof, claim{conn: i.keys.id, pipe: i.pipe})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.stream().Write(p.claim.append(nil)); err != nil {
+	if _, err := ps.netConn().Write(p.claim.append(nil)); err != nil {
 		return false
 	}
-	got, err := readChallenge(ch.stream())
+	got, err := readChallenge(ps.netConn())
 	if err != nil {
 		return false
 	}
 	p.nonce = got.nonce
 	mine := p.dialing()
-	if _, err := ch.stream().Write(mine[:]); err != nil {
+	if _, err := ps.netConn().Write(mine[:]); err != nil {
 		return false
 	}
-	return readYes(ch.stream()) == nil
+	return readYes(ps.netConn()) == nil
 }
 
 // TestIntruder: the socket of a pipe must prove the identity of the peer, if
@@ -137,7 +137,7 @@ func TestIntruder(t *testing.T) {
 
 			honest := intruder{keys: dialed.keys, pipe: 2, magic: magicPlain}
 			if !cfg.Plain {
-				honest.creds, honest.magic = client.creds, magicSealed
+				honest.creds, honest.magic = client.creds, magicTLS
 			}
 			attempts := map[string]func(i *intruder){
 				"no key":           func(i *intruder) { i.keys.proof = [32]byte{} },

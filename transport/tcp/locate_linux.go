@@ -26,7 +26,7 @@ func (k *locator) init() {
 // received by the processor that sends it, most often that of the peer; but what the
 // acknowledgement of this side has set free comes from that of this side.
 func (r *receiver) PeerCPU() int {
-	if r.in.Load().raw.Control(r.locator.ask) != nil {
+	if r.flow.Load().raw.Control(r.locator.ask) != nil {
 		return -1
 	}
 	return int(r.locator.cpu.Load())

@@ -116,14 +116,14 @@ func TestTakeOver(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		for name, cut := range map[string]func(s *sender, c *conn){
-			"without a word":  func(s *sender, _ *conn) { s.ch.CloseWrite() },
+			"without a word":  func(s *sender, _ *conn) { s.ps.CloseWrite() },
 			"with an end":     func(s *sender, c *conn) { s.sent += 10; s.Close() },
-			"in the middle":   func(s *sender, _ *conn) { s.ch.socket.Close() },
-			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ch.Close() },
+			"in the middle":   func(s *sender, _ *conn) { s.ps.socket.Close() },
+			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ps.Close() },
 		} {
 			t.Run(name, func(t *testing.T) {
 				nodes := newTestNodes(t, 2, cfg)
-				nodes[1].verdictMax = 100 * time.Millisecond
+				nodes[1].causeTimeout = 100 * time.Millisecond
 				dialed, accepted := connect(t, nodes[0], nodes[1])
 				s, r := pipeBetween(t, dialed, accepted)
 				s.Write([]byte("data"))
@@ -145,7 +145,7 @@ func TestBrokenWrite(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	r.ch.Close() // as something between the two might do
+	r.ps.Close() // as something between the two might do
 	s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		_, err := s.Write(make([]byte, 1000))
@@ -156,7 +156,7 @@ func TestBrokenWrite(t *testing.T) {
 			t.Fatalf("Write: %v, want the deadline", err)
 		}
 	}
-	nodes[0].verdictMax = 0
+	nodes[0].causeTimeout = 0
 	s.SetWriteDeadline(time.Time{})
 	if _, err := s.Write([]byte{1}); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("Write: %v, want ErrPeerGone", err)
@@ -230,7 +230,7 @@ func TestCancelOpenPipe(t *testing.T) {
 				}
 			}
 			// What was given up frees its place, sooner or later.
-			eventually(t, "the end of the attempts", func() bool { return len(from.slots) == opened })
+			eventually(t, "the end of the attempts", func() bool { return len(from.pipeQuota) == opened })
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := to.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("AcceptPipe of pipes that were given up: %v", err)

@@ -117,7 +117,7 @@ func TestReadBesideWaitReadable(t *testing.T) {
 		awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 		time.Sleep(time.Millisecond)
 		r.poll.mu.Lock()
-		inside := r.poll.inside
+		inside := r.poll.waiting
 		r.poll.mu.Unlock()
 		if !inside {
 			t.Error("WaitReadable does not wait")
@@ -160,16 +160,16 @@ func TestCalledOut(t *testing.T) {
 		}
 
 		// The same, with somebody who takes his time to come out.
-		r.poll.called.Store(true)
-		r.ch.SetReadDeadline(past())
+		r.poll.interrupted.Store(true)
+		r.ps.SetReadDeadline(past())
 		reading := inBackground(t, "ReadFunc", func() {
 			if n, err := r.ReadFunc(1, func([]byte) {}); n != 1 || err != nil {
 				t.Errorf("ReadFunc while somebody comes out: %d, %v", n, err)
 			}
 		})
 		time.Sleep(5 * time.Millisecond)
-		r.ch.SetReadDeadline(time.Time{})
-		r.poll.called.Store(false)
+		r.ps.SetReadDeadline(time.Time{})
+		r.poll.interrupted.Store(false)
 		s.Write(make([]byte, 1))
 		reading()
 	})
@@ -188,15 +188,15 @@ func TestPartialRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stream = slices.Clone(s.rest)
-		s.rest = nil
+		stream = slices.Clone(s.unsent)
+		s.unsent = nil
 		return stream
 	}
 	want := slices.Concat(messages...)
 	length := len(records(unsent))
 	s, r := pipeBetween(t, dialed, accepted)
 	send := func(p []byte) {
-		if _, err := s.ch.socket.Write(p); err != nil {
+		if _, err := s.ps.socket.Write(p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,10 +242,10 @@ func TestPartialRecords(t *testing.T) {
 // not left waiting.
 func TestBadRecord(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
-	nodes[1].verdictMax = 50 * time.Millisecond
+	nodes[1].causeTimeout = 50 * time.Millisecond
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	s.ch.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
+	s.ps.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
 	for start := time.Now(); ; {
 		inBackground(t, "WaitReadable", r.WaitReadable)()
 		n, err := r.TryRead(make([]byte, 10))
@@ -261,7 +261,7 @@ func TestBadRecord(t *testing.T) {
 
 func lowat(t *testing.T, r *receiver) (n int) {
 	t.Helper()
-	r.ch.raw.Control(func(fd uintptr) {
+	r.ps.raw.Control(func(fd uintptr) {
 		var err error
 		if n, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT); err != nil {
 			t.Error(err)
@@ -273,7 +273,7 @@ func lowat(t *testing.T, r *receiver) (n int) {
 // TestHush: the kernel is told to be quiet as soon as something comes on an
 // attended pipe, and the next time that it is attended at once.
 func TestHush(t *testing.T) {
-	require.Have(t, "rcvlowat", hushes(), "the kernel is older than Linux 4.18")
+	require.Have(t, "rcvlowat", lowatSupported(), "the kernel is older than Linux 4.18")
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -297,12 +297,12 @@ func TestHush(t *testing.T) {
 			n, _ := r.TryRead(buf)
 			got += n
 		}
-		want("after bytes have come", hushBytes)
+		want("after bytes have come", suppressBytes)
 		r.SetPolling(false)
 		want("afterwards", 1)
 		get()
 		r.SetPolling(true)
-		want("attended again", hushBytes)
+		want("attended again", suppressBytes)
 		reading := inBackground(t, "Read", func() { r.ReadFunc(10, func([]byte) {}) })
 		time.Sleep(time.Millisecond)
 		s.Write(make([]byte, 10))
@@ -322,7 +322,7 @@ func TestDeaf(t *testing.T) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, dialed, accepted)
-		r.poll.deaf = true
+		r.poll.cannotSuppress = true
 		slept := 0
 		for i := range 50 {
 			wantNothing(t, r, "of an empty pipe")
@@ -338,7 +338,7 @@ func TestDeaf(t *testing.T) {
 				// On a busy machine Go's poller may be late to say that something has
 				// come, when it has been read. Then WaitReadable has returned before this.
 				eventually(t, "sleep, as the pipe is attended", func() bool {
-					asleep := r.poll.asleep.Load()
+					asleep := r.poll.sleeping.Load()
 					if asleep {
 						slept++
 					}

@@ -24,38 +24,38 @@ const pairedBit = 1 << 31
 var errShare = errors.New("it speaks of a socket for two pipes that nobody has offered")
 
 // A berth is the socket of two pipes, once it is there.
-type berth struct {
-	ready chan struct{} // closed when ch is known
-	ch    *channel      // nil if there is none after all
+type sharedSocket struct {
+	ready chan struct{} // closed when ps is known
+	ps    *pipeSocket   // nil if there is none after all
 	once  sync.Once
 }
 
 // settle says what the socket is. The first word counts.
-func (b *berth) settle(ch *channel) {
+func (b *sharedSocket) set(ps *pipeSocket) {
 	b.once.Do(func() {
-		b.ch = ch
+		b.ps = ps
 		close(b.ready)
 	})
 }
 
 // berth is that of a pipe, and reports whether it is new. A pipe that is not paired
 // always has a new one.
-func (c *conn) berth(id uint32) (b *berth, first bool) {
+func (c *conn) sharedFor(id uint32) (b *sharedSocket, first bool) {
 	if id&pairedBit == 0 {
-		return &berth{ready: make(chan struct{})}, true
+		return &sharedSocket{ready: make(chan struct{})}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.berthHeld(id)
+	return c.sharedForLocked(id)
 }
 
 // berthHeld is berth for one who holds the lock. It is kept until one of the two
 // pipes ends.
-func (c *conn) berthHeld(id uint32) (b *berth, first bool) {
-	if b = c.berths[id/2]; b == nil {
-		b, first = &berth{ready: make(chan struct{})}, true
+func (c *conn) sharedForLocked(id uint32) (b *sharedSocket, first bool) {
+	if b = c.shared[id/2]; b == nil {
+		b, first = &sharedSocket{ready: make(chan struct{})}, true
 		if c.outgoing[id] != nil || c.incoming[id] != nil {
-			c.berths[id/2] = b
+			c.shared[id/2] = b
 		}
 	}
 	return b, first
@@ -63,91 +63,91 @@ func (c *conn) berthHeld(id uint32) (b *berth, first bool) {
 
 // unberth is called with the lock held when a pipe has ended. Who waits for its
 // socket waits no longer: that may have gone before it came.
-func (c *conn) unberth(id uint32) {
-	if b := c.berths[id/2]; b != nil {
-		delete(c.berths, id/2)
-		b.settle(nil)
+func (c *conn) removeSharedLocked(id uint32) {
+	if b := c.shared[id/2]; b != nil {
+		delete(c.shared, id/2)
+		b.set(nil)
 	}
 }
 
 // berthBeside is that of a pipe that the peer says shares the socket of another one;
 // nil if that has ended. Both sides know of a pipe before its socket can be shared.
-func (c *conn) berthBeside(id uint32) *berth {
+func (c *conn) sharedOfPartner(id uint32) *sharedSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := id ^ 1; c.outgoing[other] == nil && c.incoming[other] == nil {
 		return nil
 	}
-	b, _ := c.berthHeld(id)
+	b, _ := c.sharedForLocked(id)
 	return b
 }
 
 // arrive notes the socket of a pipe on the side that has not dialed it, for the
 // other pipe that may share it; nil if it has failed.
-func (c *conn) arrive(id uint32, ch *channel) {
+func (c *conn) settleShared(id uint32, ps *pipeSocket) {
 	if id&pairedBit == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b, _ := c.berthHeld(id)
+	b, _ := c.sharedForLocked(id)
 	select {
 	case <-b.ready: // It is of a pipe that has ended, which this side has not removed yet.
-		c.unberth(id)
-		b, _ = c.berthHeld(id)
+		c.removeSharedLocked(id)
+		b, _ = c.sharedForLocked(id)
 	default:
 	}
-	b.settle(ch)
+	b.set(ps)
 }
 
 // board waits for the socket of a berth and takes the other half of it. It returns
 // nil if there is none to be had.
-func (c *conn) board(b *berth) *channel {
+func (c *conn) takeHalf(b *sharedSocket) *pipeSocket {
 	if b == nil {
 		return nil
 	}
 	select {
 	case <-b.ready:
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil
 	}
-	if b.ch == nil || !b.ch.share() {
+	if b.ps == nil || !b.ps.share() {
 		return nil
 	}
-	return b.ch
+	return b.ps
 }
 
 // offer tells the peer by msgShare or msgTake that a pipe shares a socket, whose half
 // is kept until it has answered.
-func (c *conn) offer(kind byte, id uint32, ch *channel) {
+func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.mu.Lock()
-	over := c.over
+	over := c.ended
 	if !over {
-		c.offers[id] = ch
+		c.offers[id] = ps
 	}
 	c.mu.Unlock()
 	if over {
-		c.refund(id, ch)
+		c.releaseHalf(id, ps)
 		return
 	}
-	c.say(message{kind: kind, pipe: id})
+	c.send(message{kind: kind, pipe: id})
 }
 
 // offered is what was offered for a pipe, once; or nil.
-func (c *conn) offered(id uint32) *channel {
+func (c *conn) takeOffer(id uint32) *pipeSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ch := c.offers[id]
+	ps := c.offers[id]
 	delete(c.offers, id)
-	return ch
+	return ps
 }
 
 // refund gives the half of a channel back that a pipe does not use after all.
-func (c *conn) refund(id uint32, ch *channel) {
+func (c *conn) releaseHalf(id uint32, ps *pipeSocket) {
 	if c.owns(id) {
-		ch.endWrite()
+		ps.endWrite()
 	} else {
-		ch.endRead()
+		ps.endRead()
 	}
 }
 
@@ -155,41 +155,41 @@ func (c *conn) refund(id uint32, ch *channel) {
 func (c *conn) owns(id uint32) bool { return id%2 == 0 == c.dialed }
 
 // taken is an answer to offer: the peer uses the socket for the pipe.
-func (c *conn) taken(id uint32) error {
-	ch := c.offered(id)
-	if ch == nil {
+func (c *conn) handleTake(id uint32) error {
+	ps := c.takeOffer(id)
+	if ps == nil {
 		return errShare
 	}
 	s, r := c.sender(id), c.receiver(id)
 	switch {
 	case s != nil && s.commit() != nil:
-		c.refund(id, ch)
-		c.say(message{kind: msgCannot, pipe: id}) // answered by msgDrop
+		c.releaseHalf(id, ps)
+		c.send(message{kind: msgCannot, pipe: id}) // answered by msgDrop
 	case s != nil:
-		c.say(message{kind: msgTake, pipe: id})
-		s.open(ch, nil)
+		c.send(message{kind: msgTake, pipe: id})
+		s.open(ps, nil)
 	case r != nil:
-		c.surface(r, ch)
+		c.deliver(r, ps)
 	default:
-		c.refund(id, ch)
+		c.releaseHalf(id, ps)
 	}
 	return nil
 }
 
 // declined is an answer to offer: the peer cannot use the socket, or gives its pipe
 // up.
-func (c *conn) declined(id uint32, ch *channel) {
-	c.refund(id, ch)
+func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
+	c.releaseHalf(id, ps)
 	if s := c.sender(id); s != nil {
-		c.spawn(func() { c.dialAlone(s) })
+		c.spawn(func() { c.dialSenderAlone(s) })
 	} else if r := c.receiver(id); r != nil {
 		c.removeReceiver(r)
-		c.say(message{kind: msgDrop, pipe: id})
+		c.send(message{kind: msgDrop, pipe: id})
 	}
 }
 
 // shares is said by the side that has dialed.
-func (c *conn) shares(id uint32) error {
+func (c *conn) handleShare(id uint32) error {
 	if c.dialed || id&pairedBit == 0 {
 		return errShare
 	}
@@ -198,42 +198,42 @@ func (c *conn) shares(id uint32) error {
 			return errShare
 		}
 		s.offered = true
-		b := c.berthBeside(id)
-		c.spawn(func() { c.shareOwn(s, b) })
+		b := c.sharedOfPartner(id)
+		c.spawn(func() { c.shareSender(s, b) })
 		return nil
 	}
 	r, err := c.addReceiver(id)
 	if err != nil {
 		return err
 	}
-	b := c.berthBeside(id)
+	b := c.sharedOfPartner(id)
 	c.spawn(func() {
-		ch := c.board(b)
-		if ch == nil {
+		ps := c.takeHalf(b)
+		if ps == nil {
 			c.removeReceiver(r)
-			c.say(message{kind: msgCannot, pipe: id})
+			c.send(message{kind: msgCannot, pipe: id})
 			return
 		}
-		c.offer(msgTake, id, ch)
+		c.offer(msgTake, id, ps)
 	})
 	return nil
 }
 
 // shareOwn opens a pipe that this side has wanted, if it still does.
-func (c *conn) shareOwn(s *sender, b *berth) {
-	ch := c.board(b)
-	if ch == nil {
-		c.say(message{kind: msgWant, pipe: s.id}) // then on a socket of its own
+func (c *conn) shareSender(s *sender, b *sharedSocket) {
+	ps := c.takeHalf(b)
+	if ps == nil {
+		c.send(message{kind: msgWant, pipe: s.id}) // then on a socket of its own
 		return
 	}
 	switch s.commit() {
 	case nil:
-		c.say(message{kind: msgTake, pipe: s.id})
-		s.open(ch, nil)
+		c.send(message{kind: msgTake, pipe: s.id})
+		s.open(ps, nil)
 		return
-	case errGivenUp:
+	case errOpenAbandoned:
 		c.removeSender(s)
 	}
-	ch.endWrite()
-	c.say(message{kind: msgCannot, pipe: s.id})
+	ps.endWrite()
+	c.send(message{kind: msgCannot, pipe: s.id})
 }

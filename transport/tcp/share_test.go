@@ -60,7 +60,7 @@ func eachOrder(t *testing.T, test func(t *testing.T, first, second *conn)) {
 func TestPairShares(t *testing.T) {
 	eachOrder(t, func(t *testing.T, a, b *conn) {
 		ab, fromA, ba, fromB := openPair(t, a, b)
-		if ab.ch != fromB.ch || ba.ch != fromA.ch {
+		if ab.ps != fromB.ps || ba.ps != fromA.ps {
 			t.Fatal("they have sockets of their own")
 		}
 		ab.Close()
@@ -79,14 +79,14 @@ func TestPairShares(t *testing.T) {
 		if _, err := ba.Write([]byte{1}); err == nil {
 			t.Error("written although nobody reads")
 		}
-		for _, ch := range []*channel{ab.ch, ba.ch} {
-			if err := ch.socket.SetDeadline(time.Time{}); err == nil {
+		for _, ps := range []*pipeSocket{ab.ps, ba.ps} {
+			if err := ps.socket.SetDeadline(time.Time{}); err == nil {
 				t.Error("the socket is still open")
 			}
 		}
 		for _, c := range []*conn{a, b} {
-			if c.mu.Lock(); len(c.berths)+len(c.offers) > 0 {
-				t.Errorf("%d berths and %d offers are left", len(c.berths), len(c.offers))
+			if c.mu.Lock(); len(c.shared)+len(c.offers) > 0 {
+				t.Errorf("%d berths and %d offers are left", len(c.shared), len(c.offers))
 			}
 			c.mu.Unlock()
 		}
@@ -154,7 +154,7 @@ func TestPairWhileFirstEnds(t *testing.T) {
 			}
 			other.Close()
 		}
-		eventually(t, "the end of all pipes", func() bool { return len(a.slots) == 0 && len(b.slots) == 0 })
+		eventually(t, "the end of all pipes", func() bool { return len(a.pipeQuota) == 0 && len(b.pipeQuota) == 0 })
 	})
 }
 
@@ -194,7 +194,7 @@ func TestCancelOpenPaired(t *testing.T) {
 				r.Close()
 			}
 		}
-		eventually(t, "the end of the attempts", func() bool { return len(a.slots) == 0 && len(b.slots) == 0 })
+		eventually(t, "the end of the attempts", func() bool { return len(a.pipeQuota) == 0 && len(b.pipeQuota) == 0 })
 		for _, c := range []*conn{a, b} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := c.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -241,8 +241,8 @@ func TestPairEndsWithConn(t *testing.T) {
 }
 
 // wanted registers a paired pipe of c for which nobody has been asked yet.
-func wanted(c *conn) *sender {
-	c.slots <- struct{}{}
+func newWantedSender(c *conn) *sender {
+	c.pipeQuota <- struct{}{}
 	return c.addSender(true)
 }
 
@@ -251,14 +251,14 @@ func TestPairArrivesTwice(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	_, c := connect(t, nodes[0], nodes[1])
 	for range 500 {
-		s := wanted(c)
+		s := newWantedSender(c)
 		r, err := c.addReceiver(s.id ^ 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
-		both.Go(func() { c.arrive(s.id, nil) })
-		both.Go(func() { c.arrive(r.id, nil) })
+		both.Go(func() { c.settleShared(s.id, nil) })
+		both.Go(func() { c.settleShared(r.id, nil) })
 		both.Wait()
 		c.removeSender(s)
 		c.removeReceiver(r)
@@ -270,16 +270,16 @@ func TestPairArrivesTwice(t *testing.T) {
 func TestPairDroppedBeforeItArrives(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	_, c := connect(t, nodes[0], nodes[1])
-	s := wanted(c)
+	s := newWantedSender(c)
 	for _, m := range []message{{kind: msgShare, pipe: s.id ^ 1}, {kind: msgDrop, pipe: s.id}} {
 		if err := c.handle(m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.arrive(s.id, nil)
+	c.settleShared(s.id, nil)
 	eventually(t, "the end of the wait", func() bool { return c.receiver(s.id^1) == nil })
-	if c.mu.Lock(); len(c.berths) > 0 {
-		t.Errorf("%d berths are left", len(c.berths))
+	if c.mu.Lock(); len(c.shared) > 0 {
+		t.Errorf("%d berths are left", len(c.shared))
 	}
 	c.mu.Unlock()
 }
@@ -291,7 +291,7 @@ func TestPairHasOther(t *testing.T) {
 	dialed, c := connect(t, nodes[0], nodes[1])
 	openPaired(t, dialed, 1)
 	r := acceptPipe(t, c, 1)
-	s := wanted(c)
+	s := newWantedSender(c)
 	if err := s.commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -300,10 +300,10 @@ func TestPairHasOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the half", func() bool {
-		h := &r.ch.halves
+		h := &r.ps.halves
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.noWrite
+		return h.writeEnded
 	})
 	time.Sleep(10 * time.Millisecond)
 	if c.sender(s.id) != s {
@@ -318,11 +318,11 @@ func TestPairHasOther(t *testing.T) {
 func TestPairCannot(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	c, _ := connect(t, nodes[0], nodes[1])
-	s := wanted(c)
+	s := newWantedSender(c)
 	if err := c.handle(message{kind: msgCannot, pipe: s.id}); err != nil {
 		t.Fatal(err)
 	}
-	c.dialOwn(s)
+	c.dialSender(s)
 	if <-s.opened; s.openErr != nil {
 		t.Error(s.openErr)
 	}
@@ -375,7 +375,7 @@ func TestPairAnswersNothing(t *testing.T) {
 	a, b := connect(t, nodes[0], nodes[1])
 	s := openPaired(t, a, 1)
 	r := acceptPipe(t, b, 1)
-	s.ch.held.Write([]byte("an alert"))
+	s.ps.records.Write([]byte("an alert"))
 	if _, err := s.Write([]byte{2}); err != nil {
 		t.Fatal(err)
 	}

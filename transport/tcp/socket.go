@@ -21,7 +21,7 @@ type socket interface {
 // guard makes the kernel notice that the host of the peer is gone. It is for
 // control sockets: on the socket of a pipe, a reader that has paused for long
 // would look the same as a host that is gone.
-func (t *Transport) guard(sock socket) {
+func (t *Transport) setKeepAlive(sock socket) {
 	limit := t.cfg.IdleTimeout
 	if limit < 0 {
 		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
@@ -34,130 +34,130 @@ func (t *Transport) guard(sock socket) {
 	sock.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
 	})
-	limitUnanswered(sock, limit)
+	setUserTimeout(sock, limit)
 }
 
 // A channel is the socket of a pipe, or of two: plain, or with TLS on it.
-type channel struct {
+type pipeSocket struct {
 	socket
-	raw    syscall.RawConn
-	tls    *tls.Conn // nil if the pipe is plain
-	held   *holder   // what tls reads from and writes to
-	halves halves
+	raw     syscall.RawConn
+	tls     *tls.Conn   // nil if the pipe is plain
+	records *recordConn // what tls reads from and writes to
+	halves  halves
 }
 
 // A holder keeps what crypto/tls writes, so that it can be sent piece by piece:
 // a tls.Conn does not survive a write that a deadline has interrupted.
-type holder struct {
+type recordConn struct {
 	socket
-	given records // to tls
+	in recordCounter // to tls
 
 	// How many bytes of the streams of TLS the handshake has taken. Pipes count on
 	// from there.
-	taken, written uint64
+	readBytes, writtenBytes uint64
 
-	mu    sync.Mutex
-	under io.Reader // the socket, or what stands before it
-	holds bool
-	out   []byte
-	mute  bool // the handshake is over
+	mu         sync.Mutex
+	src        io.Reader // the socket, or what stands before it
+	collecting bool
+	out        []byte
+	discarding bool // the handshake is over
 }
 
 // hold keeps what is written behind out, until letGo.
-func (h *holder) hold(out []byte) {
+func (h *recordConn) collect(out []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holds, h.out = true, out
+	h.collecting, h.out = true, out
 }
 
-func (h *holder) letGo() (out []byte) {
+func (h *recordConn) collected() (out []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out, h.holds, h.out = h.out, false, nil
+	out, h.collecting, h.out = h.out, false, nil
 	return out
 }
 
 // stands is what stands before the socket.
-func (h *holder) stands() io.Reader {
+func (h *recordConn) source() io.Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.under
+	return h.src
 }
 
-func (h *holder) putBefore(r io.Reader) {
+func (h *recordConn) setSource(r io.Reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.under = r
+	h.src = r
 }
 
 // silence drops from now on what TLS has to answer, an alert perhaps. It would get
 // in between what the other pipe of the socket sends, or be left unread in a socket
 // that nothing is read from, and do harm there when that is closed.
-func (h *holder) silence() {
+func (h *recordConn) discardWrites() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mute = true
+	h.discarding = true
 }
 
-func (h *holder) Read(p []byte) (n int, err error) {
-	n, err = h.stands().Read(p)
-	h.given.count(p[:n])
-	h.taken += uint64(n)
+func (h *recordConn) Read(p []byte) (n int, err error) {
+	n, err = h.source().Read(p)
+	h.in.count(p[:n])
+	h.readBytes += uint64(n)
 	return n, err
 }
 
-func (h *holder) Write(p []byte) (int, error) {
+func (h *recordConn) Write(p []byte) (int, error) {
 	h.mu.Lock()
-	if h.holds {
+	if h.collecting {
 		defer h.mu.Unlock()
 		h.out = append(h.out, p...)
 		return len(p), nil
 	}
-	mute := h.mute
+	mute := h.discarding
 	h.mu.Unlock()
 	if mute {
 		return len(p), nil
 	}
 	n, err := h.socket.Write(p)
-	h.written += uint64(n)
+	h.writtenBytes += uint64(n)
 	return n, err
 }
 
 // seal makes TLS of a channel, as side says: tls.Client or tls.Server.
-func (ch *channel) seal(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
-	ch.held = &holder{socket: ch.socket, under: ch.socket}
-	ch.tls = side(ch.held, conf)
-	return ch.tls.Handshake()
+func (ps *pipeSocket) startTLS(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
+	ps.records = &recordConn{socket: ps.socket, src: ps.socket}
+	ps.tls = side(ps.records, conf)
+	return ps.tls.Handshake()
 }
 
 // stream is what the two sides prove themselves on.
-func (ch *channel) stream() net.Conn {
-	if ch.tls != nil {
-		return ch.tls
+func (ps *pipeSocket) netConn() net.Conn {
+	if ps.tls != nil {
+		return ps.tls
 	}
-	return ch.socket
+	return ps.socket
 }
 
-func (ch *channel) prover(key [32]byte, said claim) (*prover, error) {
+func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
 	p := &prover{key: key, claim: said}
-	if ch.tls == nil {
+	if ps.tls == nil {
 		return p, nil
 	}
-	state := ch.tls.ConnectionState()
+	state := ps.tls.ConnectionState()
 	var err error
 	p.session, err = state.ExportKeyingMaterial(labelPipe, nil, 32)
 	return p, err
 }
 
 // ready ends the handshake: from here on the channel carries what users write.
-func (ch *channel) ready() (err error) {
-	ch.halves.used = 1
-	if ch.held != nil {
-		ch.held.silence()
+func (ps *pipeSocket) finishHandshake() (err error) {
+	ps.halves.users = 1
+	if ps.records != nil {
+		ps.records.discardWrites()
 	}
-	ch.raw, err = ch.SyscallConn()
+	ps.raw, err = ps.SyscallConn()
 	if err == nil {
-		err = ch.SetDeadline(time.Time{})
+		err = ps.SetDeadline(time.Time{})
 	}
 	return err
 }

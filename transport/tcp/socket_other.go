@@ -8,14 +8,14 @@ func (r *receiver) fillView() (int, error) {
 		r.view = r.conn.t.views.Get().(*[viewBytes]byte)
 	}
 	n, err := r.readFlow(r.view[:])
-	r.has = r.view[:n]
+	r.unread = r.view[:n]
 	return n, err
 }
 
-func (r *receiver) reader() func(fd uintptr) bool { return nil }
+func (r *receiver) newReadOnce() func(fd uintptr) bool { return nil }
 
 // try writes nothing, as there is no way to do so without waiting. That leaves
 // all to the flusher.
-func (s *sender) try([]byte) (n int, full bool) { return 0, false }
+func (s *sender) tryWrite([]byte) (n int, full bool) { return 0, false }
 
-func (s *sender) trier() func(fd uintptr) { return nil }
+func (s *sender) newWriteOnce() func(fd uintptr) { return nil }

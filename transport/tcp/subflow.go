@@ -12,39 +12,39 @@ import (
 type subflow struct {
 	sock socket
 	raw  syscall.RawConn
-	ch   *channel // that it is a half of; nil if the socket carries only this pipe
+	ps   *pipeSocket // that it is a half of; nil if the socket carries only this pipe
 
 	// Of subflows that a pipe has moved to:
-	serial uint32      // counts the moves of the pipe
-	after  uint32      // the serial of the subflow with the bytes before start
-	start  uint64      // the offset of the first byte in the stream of the pipe
-	prover *prover     // signs the header
-	unsure atomic.Bool // the receiver has not said yet that it has the socket
-	failed atomic.Bool // and will not
-	ended  bool        // the sender has shut the direction down; FIN takes a sequence number, as a byte does
+	serial      uint32      // counts the moves of the pipe
+	after       uint32      // the serial of the subflow with the bytes before start
+	start       uint64      // the offset of the first byte in the stream of the pipe
+	prover      *prover     // signs the header
+	unconfirmed atomic.Bool // the receiver has not said yet that it has the socket
+	failed      atomic.Bool // and will not
+	finSent     bool        // the sender has shut the direction down; FIN takes a sequence number, as a byte does
 }
 
 // half is the subflow of a pipe on its channel.
-func (ch *channel) half() *subflow { return &subflow{sock: ch.socket, raw: ch.raw, ch: ch} }
+func (ps *pipeSocket) newSubflow() *subflow { return &subflow{sock: ps.socket, raw: ps.raw, ps: ps} }
 
 func (f *subflow) setReadDeadline(t time.Time) error {
-	if f.ch != nil {
-		return f.ch.SetReadDeadline(t)
+	if f.ps != nil {
+		return f.ps.SetReadDeadline(t)
 	}
 	return f.sock.SetReadDeadline(t)
 }
 
 func (f *subflow) setWriteDeadline(t time.Time) error {
-	if f.ch != nil {
-		return f.ch.SetWriteDeadline(t)
+	if f.ps != nil {
+		return f.ps.SetWriteDeadline(t)
 	}
 	return f.sock.SetWriteDeadline(t)
 }
 
 // endRead interrupts a read, and ends the socket unless another pipe uses it.
 func (f *subflow) endRead() {
-	if f.ch != nil {
-		f.ch.endRead()
+	if f.ps != nil {
+		f.ps.endRead()
 		return
 	}
 	f.sock.Close()
@@ -52,8 +52,8 @@ func (f *subflow) endRead() {
 
 // endWrite is endRead for writes.
 func (f *subflow) endWrite() {
-	if f.ch != nil {
-		f.ch.endWrite()
+	if f.ps != nil {
+		f.ps.endWrite()
 		return
 	}
 	f.sock.Close()
@@ -61,7 +61,7 @@ func (f *subflow) endWrite() {
 
 // closeWrite tells the peer that nothing follows.
 func (f *subflow) closeWrite() {
-	f.ended = true
+	f.finSent = true
 	f.sock.CloseWrite()
 }
 
@@ -88,7 +88,7 @@ func (f *subflow) unacked(most int) int {
 		n = u.unacked()
 	} else if queued, ok := queuedBytes(f.raw); ok {
 		n = queued
-		if f.ended {
+		if f.finSent {
 			n = max(0, n-1)
 		}
 	}

@@ -136,34 +136,34 @@ const backlogMax = 1024
 // A Transport accepts Conns at its port and dials peers by their identity. It
 // implements transport.Transport.
 type Transport struct {
-	cfg      Config
-	creds    Credentials
-	listener net.Listener
-	server   *tls.Config
-	local    net.Addr // what to dial from; nil leaves it to the system
-	gate     gate
-	files    transport.FileShortage
-	views    sync.Pool // *[viewBytes]byte, held only while they hold something
-	sealed   sync.Pool // *[]byte, held only while something is written
-	backlog  chan transport.Conn
-	deaf     chan struct{} // closed when the listener has been closed
-	life     context.Context
-	cancel   context.CancelCauseFunc
+	cfg        Config
+	creds      Credentials
+	listener   net.Listener
+	server     *tls.Config
+	local      net.Addr // what to dial from; nil leaves it to the system
+	pending    pendingSockets
+	files      transport.FileShortage
+	views      sync.Pool // *[viewBytes]byte, held only while they hold something
+	records    sync.Pool // *[]byte, held only while something is written
+	backlog    chan transport.Conn
+	acceptDone chan struct{} // closed when the listener has been closed
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
 
 	// verdictMax is how long the control socket may take to say why the
 	// socket of a pipe has ended: as long as it takes to find out that it
 	// says nothing any more.
-	verdictMax time.Duration
+	causeTimeout time.Duration
 
 	// understate, set by tests only, makes senders take more bytes for unacknowledged
 	// than are.
-	understate func(unacked, most int) int
+	overstateUnacked func(unacked, most int) int
 	// drop, set by tests only, reports whether a socket that a pipe of the peer has
 	// moved to is to be lost before it is used.
-	drop func() bool
+	dropMigrated func() bool
 
-	tasks sync.WaitGroup
-	shut  sync.Once
+	tasks     sync.WaitGroup
+	closeOnce sync.Once
 
 	mu     sync.Mutex
 	closed bool
@@ -178,7 +178,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	cfg = cfg.withDefaults()
 	listener := cfg.Listener
 	if cfg.DialOnly {
-		listener = nowhere{}
+		listener = noListener{}
 	}
 	if listener == nil {
 		var err error
@@ -187,15 +187,15 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 		}
 	}
 	t := &Transport{
-		cfg:      cfg,
-		creds:    creds,
-		listener: listener,
-		backlog:  make(chan transport.Conn, backlogMax),
-		deaf:     make(chan struct{}),
-		conns:    make(map[*conn]struct{}),
-		byID:     make(map[connID]*conn),
+		cfg:        cfg,
+		creds:      creds,
+		listener:   listener,
+		backlog:    make(chan transport.Conn, backlogMax),
+		acceptDone: make(chan struct{}),
+		conns:      make(map[*conn]struct{}),
+		byID:       make(map[connID]*conn),
 
-		verdictMax: max(cfg.IdleTimeout, 5*time.Second),
+		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
 	if conf := creds.Server(); conf != nil {
 		t.server = prepare(conf)
@@ -203,21 +203,21 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
-	t.gate.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
+	t.pending.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
 	t.views.New = func() any { return new([viewBytes]byte) }
-	t.sealed.New = func() any { b := make([]byte, 0, sealedBytes); return &b }
-	t.life, t.cancel = context.WithCancelCause(context.Background())
+	t.records.New = func() any { b := make([]byte, 0, batchBufferBytes); return &b }
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.tasks.Go(t.acceptLoop)
 	t.tasks.Go(t.monitor)
 	return t, nil
 }
 
 // A nowhere is the listener of a transport that only dials.
-type nowhere struct{}
+type noListener struct{}
 
-func (nowhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
-func (nowhere) Close() error              { return nil }
-func (nowhere) Addr() net.Addr            { return &net.UnixAddr{} }
+func (noListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (noListener) Close() error              { return nil }
+func (noListener) Addr() net.Addr            { return &net.UnixAddr{} }
 
 // Name is "tcp".
 func (t *Transport) Name() string { return "tcp" }
@@ -245,15 +245,15 @@ func (t *Transport) OutOfFiles() error { return t.files.OutOfFiles() }
 
 // Accept returns the next Conn whose peer has proved its identity.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
-	if t.life.Err() != nil {
+	if t.ctx.Err() != nil {
 		return nil, errTransportClosed
 	}
 	select {
 	case c := <-t.backlog:
 		return c, nil
-	case <-t.life.Done():
+	case <-t.ctx.Done():
 		return nil, errTransportClosed
-	case <-t.deaf:
+	case <-t.acceptDone:
 		return nil, errListenerClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -263,7 +263,7 @@ func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
 // Close stops accepting, ends all Conns, tells their peers, and waits for the
 // goroutines of the Transport: a second at most for peers that do not answer.
 func (t *Transport) Close() error {
-	t.shut.Do(func() {
+	t.closeOnce.Do(func() {
 		t.mu.Lock()
 		t.closed = true
 		var closing sync.WaitGroup
@@ -274,7 +274,7 @@ func (t *Transport) Close() error {
 
 		t.cancel(errTransportClosed)
 		t.listener.Close()
-		t.gate.close()
+		t.pending.close()
 		closing.Wait()
 	})
 	t.tasks.Wait()
@@ -292,12 +292,12 @@ func (t *Transport) adopt(c *conn) error {
 	if !c.dialed {
 		t.byID[c.keys.id] = c
 	}
-	t.tasks.Go(c.listen)
-	t.tasks.Go(c.speak)
+	t.tasks.Go(c.readMessages)
+	t.tasks.Go(c.writeMessages)
 	return nil
 }
 
-func (t *Transport) forget(c *conn) {
+func (t *Transport) remove(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.conns, c)
@@ -306,7 +306,7 @@ func (t *Transport) forget(c *conn) {
 	}
 }
 
-func (t *Transport) find(id connID) *conn {
+func (t *Transport) connByID(id connID) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]

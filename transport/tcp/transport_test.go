@@ -237,7 +237,7 @@ func TestDeafControl(t *testing.T) {
 	c := accepted.(*conn)
 	eventually(t, "the end of the conn", func() bool {
 		for range queueMax / messageBytes / 4 {
-			c.say(message{kind: msgDrop})
+			c.send(message{kind: msgDrop})
 		}
 		return c.Err() != nil
 	})

@@ -24,8 +24,8 @@ func TestWriteVectored(t *testing.T) {
 		s, r := pipeBetween(t, dialed, accepted)
 		next, expect := counting(), counting()
 		for _, lengths := range [][]int{
-			{}, {0}, {0, 0, 0}, {1}, {0, 1, 0}, {25, 8}, {25, 256 << 10}, {headBytes, sealBytes}, {headBytes + 1, sealBytes},
-			{sealBytes, 1}, {sealBytes + 1, 1, sealBytes}, {0, 1 << 20, 0, 1 << 20, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+			{}, {0}, {0, 0, 0}, {1}, {0, 1, 0}, {25, 8}, {25, 256 << 10}, {headBytes, batchBytes}, {headBytes + 1, batchBytes},
+			{batchBytes, 1}, {batchBytes + 1, 1, batchBytes}, {0, 1 << 20, 0, 1 << 20, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
 			many,
 		} {
 			pieces, want := [][]byte{}, 0
@@ -69,26 +69,26 @@ func TestBatch(t *testing.T) {
 		lengths []int
 		want    int
 	}{
-		{[]int{1 << 20}, sealBytes},
-		{[]int{25, 1 << 20}, 25 + sealBytes},
-		{[]int{headBytes, 1 << 20}, headBytes + sealBytes},
-		{[]int{headBytes + 1, 1 << 20}, sealBytes},
-		{[]int{25, 25, 0, 1 << 20}, 25 + sealBytes},
-		{[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, batchMax},
-		{[]int{headBytes, 1, 1, 1, 1, 1, 1, 1 << 20}, headBytes + sealBytes},
+		{[]int{1 << 20}, batchBytes},
+		{[]int{25, 1 << 20}, 25 + batchBytes},
+		{[]int{headBytes, 1 << 20}, headBytes + batchBytes},
+		{[]int{headBytes + 1, 1 << 20}, batchBytes},
+		{[]int{25, 25, 0, 1 << 20}, 25 + batchBytes},
+		{[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, batchPieces},
+		{[]int{headBytes, 1, 1, 1, 1, 1, 1, 1 << 20}, headBytes + batchBytes},
 	} {
 		var pieces [][]byte
 		for _, n := range test.lengths {
 			pieces = append(pieces, make([]byte, n))
 		}
-		n, err := s.batch(pieces)
+		n, err := s.encryptBatch(pieces)
 		if n != test.want || err != nil {
 			t.Errorf("%d: sends %d, %v, want %d", test.lengths, n, err, test.want)
 		}
-		if cap(s.rest) != sealedBytes {
-			t.Errorf("%d: the buffer has grown to %d bytes for %d, want %d", test.lengths, cap(s.rest), len(s.rest), sealedBytes)
+		if cap(s.unsent) != batchBufferBytes {
+			t.Errorf("%d: the buffer has grown to %d bytes for %d, want %d", test.lengths, cap(s.unsent), len(s.unsent), batchBufferBytes)
 		}
-		s.rest = nil
+		s.unsent = nil
 	}
 }
 

@@ -31,9 +31,9 @@ func TestGuard(t *testing.T) {
 				}
 			}
 			s, r := pipeBetween(t, dialed, accepted)
-			for _, ch := range []*channel{s.ch, r.ch} {
-				wantOption(t, "TCP_USER_TIMEOUT of a pipe", ch.socket, syscall.IPPROTO_TCP, 18, 0)
-				wantOption(t, "TCP_NODELAY of a pipe", ch.socket, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+			for _, ps := range []*pipeSocket{s.ps, r.ps} {
+				wantOption(t, "TCP_USER_TIMEOUT of a pipe", ps.socket, syscall.IPPROTO_TCP, 18, 0)
+				wantOption(t, "TCP_NODELAY of a pipe", ps.socket, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 			}
 		})
 	}

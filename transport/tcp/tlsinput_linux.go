@@ -3,28 +3,28 @@ package tcp
 // decrypt reads at least one byte from the tls.Conn.
 func (r *receiver) decrypt(p []byte) (n int, err error) {
 	for n == 0 && err == nil {
-		n, err = r.ch.tls.Read(p)
+		n, err = r.ps.tls.Read(p)
 	}
-	r.poll.unveil(0 < n && n < len(p), isTimeout(err))
-	r.note()
+	r.poll.setTLSPending(0 < n && n < len(p), isTimeout(err))
+	r.updateBuffered()
 	return n, err
 }
 
 // tryDecrypt is decrypt, but returns 0 and no error where that would wait.
 func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 	k := &r.poll
-	if !k.veiled {
-		if some, err := k.taster.taste(); !some {
+	if !k.tlsPending {
+		if some, err := k.tlsIn.prefetch(); !some {
 			return 0, err
 		}
 	}
-	k.taster.hasty = true
+	k.tlsIn.nonblocking = true
 	for n == 0 && err == nil {
-		n, err = r.ch.tls.Read(p)
+		n, err = r.ps.tls.Read(p)
 	}
-	k.taster.hasty = false
-	k.unveil(0 < n && n < len(p), err == empty{})
-	if err == (empty{}) {
+	k.tlsIn.nonblocking = false
+	k.setTLSPending(0 < n && n < len(p), err == wouldBlock{})
+	if err == (wouldBlock{}) {
 		err = nil
 	}
 	return n, err
@@ -33,62 +33,62 @@ func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 // unveil notes whether there may be something left in the tls.Conn, besides a
 // part of a record. There is nothing if it had to ask for more and got none, or
 // if it was given one record and has returned all of that.
-func (k *polling) unveil(all, none bool) {
-	given := &k.r.ch.held.given
-	k.veiled = !none && !(all && given.whole == 1)
-	if !k.veiled {
-		given.whole = 0
+func (k *poller) setTLSPending(all, none bool) {
+	given := &k.r.ps.records.in
+	k.tlsPending = !none && !(all && given.complete == 1)
+	if !k.tlsPending {
+		given.complete = 0
 	}
 }
 
 // tasteBytes is enough for a short message, and little enough to be kept.
-const tasteBytes = 512
+const prefetchBytes = 512
 
 // A taster is what a tls.Conn reads from. It may read the first bytes before the
 // tls.Conn does, for that allocates memory even if it finds none.
-type taster struct {
-	*polling
-	hasty bool // it must not wait
-	buf   *[tasteBytes]byte
-	has   []byte
-	end   error // came in place of bytes
+type tlsInput struct {
+	*poller
+	nonblocking bool // it must not wait
+	buf         *[prefetchBytes]byte
+	unread      []byte
+	err         error // came in place of bytes
 }
 
 // taste reports whether there is something for the tls.Conn to read.
-func (t *taster) taste() (some bool, err error) {
-	if len(t.has) > 0 || t.end != nil {
+func (t *tlsInput) prefetch() (some bool, err error) {
+	if len(t.unread) > 0 || t.err != nil {
 		return true, nil
 	}
 	if t.buf == nil {
-		t.buf = new([tasteBytes]byte)
+		t.buf = new([prefetchBytes]byte)
 	}
 	n, err := t.tryRead(t.buf[:])
-	t.has, t.end = t.buf[:n], err
+	t.unread, t.err = t.buf[:n], err
 	return n > 0 || err != nil, nil
 }
 
-func (t *taster) Read(p []byte) (n int, err error) {
+func (t *tlsInput) Read(p []byte) (n int, err error) {
 	switch {
-	case len(t.has) > 0:
-		n = copy(p, t.has)
-		t.has = t.has[n:]
+	case len(t.unread) > 0:
+		n = copy(p, t.unread)
+		t.unread = t.unread[n:]
 		return n, nil
-	case t.end != nil:
-		return 0, t.end
-	case !t.hasty:
+	case t.err != nil:
+		return 0, t.err
+	case !t.nonblocking:
 		return t.r.readFlow(p)
 	}
 	n, err = t.tryRead(p)
 	if n == 0 && err == nil {
-		err = empty{}
+		err = wouldBlock{}
 	}
 	return n, err
 }
 
 // An empty says that there is nothing to read. As it is a net.Error that calls
 // itself temporary, a tls.Conn goes on after it where it was.
-type empty struct{}
+type wouldBlock struct{}
 
-func (empty) Error() string   { return "there is nothing to read" }
-func (empty) Timeout() bool   { return true }
-func (empty) Temporary() bool { return true }
+func (wouldBlock) Error() string   { return "there is nothing to read" }
+func (wouldBlock) Timeout() bool   { return true }
+func (wouldBlock) Temporary() bool { return true }

@@ -7,17 +7,19 @@ import (
 )
 
 // addParts adds the capabilities that need to know the room in a socket.
-func (s *sender) addParts(can *transport.Capabilities) { can.PartWriter, can.TryVectorWriter = s, s }
+func (s *sender) addPartCapabilities(can *transport.Capabilities) {
+	can.PartWriter, can.TryVectorWriter = s, s
+}
 
 // A parting is what a sender has to write as much as there is room for.
-type parting struct {
+type partWriter struct {
 	once   func(fd uintptr) // tries to write pieces, and sets done
 	pieces [][]byte
 	done   int
 	sealed [][]byte // memory for sealParts
 }
 
-func (k *parting) init() {
+func (k *partWriter) init() {
 	k.once = func(fd uintptr) {
 		n, err := unix.Writev(int(fd), k.pieces)
 		for err == unix.EINTR {
@@ -28,11 +30,11 @@ func (k *parting) init() {
 }
 
 // tryParts writes as much of the pieces as the socket takes.
-func (s *sender) tryParts(pieces [][]byte) int {
-	k := &s.parting
+func (s *sender) tryWritev(pieces [][]byte) int {
+	k := &s.parts
 	k.pieces, k.done = pieces, 0
-	s.out.raw.Control(k.once)
-	s.notePieces(pieces, k.done)
+	s.flow.raw.Control(k.once)
+	s.recordWrittenPieces(pieces, k.done)
 	k.pieces = nil
 	return k.done
 }
@@ -42,16 +44,16 @@ func (s *sender) tryParts(pieces [][]byte) int {
 func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.tries() {
+	if !s.canTryLocked() {
 		return 0
 	}
-	if s.ch.tls != nil {
-		n = s.sealParts(pieces)
+	if s.ps.tls != nil {
+		n = s.tryTLSParts(pieces)
 	} else {
-		n = s.tryParts(pieces)
+		n = s.tryWritev(pieces)
 	}
 	s.sent += uint64(n)
-	s.settle()
+	s.releaseLocked()
 	return n
 }
 
@@ -64,52 +66,52 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if want > sealBytes+headBytes || len(pieces) > batchMax || !s.tries() {
+	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
 		return false
 	}
-	if s.ch.tls != nil {
+	if s.ps.tls != nil {
 		for _, p := range pieces {
 			if s.encrypt(p) != nil {
 				return false
 			}
 		}
-		n, _ := s.try(s.rest)
-		s.rest = s.rest[n:]
+		n, _ := s.tryWrite(s.unsent)
+		s.unsent = s.unsent[n:]
 	} else {
-		n := s.tryParts(pieces)
+		n := s.tryWritev(pieces)
 		if n == 0 && want > 0 {
 			return false
 		}
 		if n < want {
-			s.rest = s.buffer()
+			s.unsent = s.buffer()
 			for _, p := range pieces {
 				k := min(n, len(p))
-				s.rest = append(s.rest, p[k:]...)
+				s.unsent = append(s.unsent, p[k:]...)
 				n -= k
 			}
-			*s.buf = s.rest
+			*s.buf = s.unsent
 		}
 	}
 	s.sent += uint64(want)
-	s.settle()
+	s.releaseLocked()
 	return true
 }
 
 // sealParts encrypts and sends one batch after the other, until the socket
 // takes no more of one.
-func (s *sender) sealParts(pieces [][]byte) (n int) {
-	left := append(s.parting.sealed[:0], pieces...)
-	s.parting.sealed = left
-	defer clear(s.parting.sealed)
-	for left = advance(left, 0); len(left) > 0 && len(s.rest) == 0; {
-		m, err := s.batch(left)
+func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
+	left := append(s.parts.sealed[:0], pieces...)
+	s.parts.sealed = left
+	defer clear(s.parts.sealed)
+	for left = advance(left, 0); len(left) > 0 && len(s.unsent) == 0; {
+		m, err := s.encryptBatch(left)
 		n += m
 		if err != nil {
 			break
 		}
 		left = advance(left, m)
-		sent, _ := s.try(s.rest)
-		s.rest = s.rest[sent:]
+		sent, _ := s.tryWrite(s.unsent)
+		s.unsent = s.unsent[sent:]
 	}
 	return n
 }

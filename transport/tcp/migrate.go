@@ -28,11 +28,11 @@ import (
 const (
 	// moveDelay is how long a socket for a pipe may take to be connected before
 	// another one is tried beside it.
-	moveDelay = 300 * time.Millisecond
+	migrateDelay = 300 * time.Millisecond
 	// moveTries is how many are tried.
-	moveTries = 4
+	migrateAttempts = 4
 	// moveTimeout is how long an attempt to move a pipe goes on.
-	moveTimeout = 30 * time.Second
+	migrateTimeout = 30 * time.Second
 
 	headerBytes = 4 + 4 + 8 + len(proof{})
 )
@@ -42,7 +42,7 @@ func (f *subflow) header() []byte {
 	b := binary.BigEndian.AppendUint32(nil, f.serial)
 	b = binary.BigEndian.AppendUint32(b, f.after)
 	b = binary.BigEndian.AppendUint64(b, f.start)
-	sum := f.prover.of("header    ", b)
+	sum := f.prover.mac("header    ", b)
 	return append(b, sum[:]...)
 }
 
@@ -53,7 +53,7 @@ func (f *subflow) readHeader() error {
 		return err
 	}
 	f.serial, f.after, f.start = binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
-	if sum := f.prover.of("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
+	if sum := f.prover.mac("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
 		return errors.New("it does not prove where the pipe goes on")
 	}
 	return nil
@@ -61,13 +61,13 @@ func (f *subflow) readHeader() error {
 
 // startMove has a pipe of this side move to another socket, unless it cannot use one now. It
 // does not wait.
-func (c *conn) startMove(s *sender) {
-	wanted, begun := s.wantMove()
+func (c *conn) migrate(s *sender) {
+	wanted, begun := s.requestSpare()
 	switch {
 	case !wanted:
 		return
 	case !c.dialed:
-		c.say(message{kind: msgMove, pipe: s.id}) // again if the peer has failed before
+		c.send(message{kind: msgMigrate, pipe: s.id}) // again if the peer has failed before
 		return
 	case !begun:
 		return // The attempt goes on.
@@ -75,42 +75,42 @@ func (c *conn) startMove(s *sender) {
 	c.spawn(func() {
 		f, err := c.redial(s.id)
 		if err != nil {
-			s.unwantMove()
+			s.cancelSpareRequest()
 			c.t.cfg.Log.Debug("tcp: cannot move a pipe to another socket", "peer", c.peer, "pipe", s.id, "err", err)
 			return
 		}
-		c.handOver(s, f)
+		c.useFlow(s, f)
 	})
 }
 
 // handOver gives a pipe of this side another socket, and waits until the peer has it and
 // then reads from it, or the pipe ends. Before the first the peer may drop it with all
 // that its kernel has acknowledged; then monitor has the pipe migrate again.
-func (c *conn) handOver(s *sender, f *subflow) {
+func (c *conn) useFlow(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
-	f.unsure.Store(true)
-	s.takeOver(f)
+	f.unconfirmed.Store(true)
+	s.setSpare(f)
 	if readYes(f.sock) != nil {
 		f.failed.Store(true)
 		return
 	}
-	f.unsure.Store(false)
+	f.unconfirmed.Store(false)
 	if readYes(f.sock) == nil {
 		s.confirm(f)
 	}
 }
 
 // movesPeer is called when the peer asks for another socket for its pipe.
-func (c *conn) movesPeer(id uint32) error {
+func (c *conn) handleMigrate(id uint32) error {
 	if !c.dialed || c.owns(id) {
 		return errors.New("it asks for a socket that it has to dial itself")
 	}
-	if r := c.receiver(id); r != nil && r.redials.CompareAndSwap(false, true) {
+	if r := c.receiver(id); r != nil && r.redialing.CompareAndSwap(false, true) {
 		c.spawn(func() {
-			defer r.redials.Store(false)
+			defer r.redialing.Store(false)
 			f, err := c.redial(id)
 			if err == nil {
-				c.follow(r, f)
+				c.attachFlow(r, f)
 			} else {
 				c.t.cfg.Log.Debug("tcp: cannot move a pipe of the peer to another socket", "peer", c.peer, "pipe", id, "err", err)
 			}
@@ -121,9 +121,9 @@ func (c *conn) movesPeer(id uint32) error {
 
 // follow has a pipe of the peer go on with another socket, after its header was read.
 // It ends a socket that is of no use.
-func (c *conn) follow(r *receiver, f *subflow) {
+func (c *conn) attachFlow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
-	if drop := c.t.drop; drop != nil && drop() || !r.attach(f) {
+	if drop := c.t.dropMigrated; drop != nil && drop() || !r.attach(f) {
 		f.sock.Close()
 	}
 }
@@ -131,13 +131,13 @@ func (c *conn) follow(r *receiver, f *subflow) {
 // redial connects another socket for a pipe. If that is one of the peer, it has got the
 // header on it.
 func (c *conn) redial(id uint32) (*subflow, error) {
-	ctx, cancel := context.WithTimeout(c.life, moveTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
 	var taken atomic.Bool
 	won := make(chan *subflow, 1)
-	lost := make(chan error, moveTries)
+	lost := make(chan error, migrateAttempts)
 	try := func() {
-		f, err := c.tryMove(ctx, id)
+		f, err := c.dialFlow(ctx, id)
 		switch {
 		case err != nil:
 			lost <- err
@@ -161,15 +161,15 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 		case f := <-won:
 			return f, nil
 		case err := <-lost:
-			if failures++; failures == tries && tries == moveTries || ctx.Err() != nil {
+			if failures++; failures == tries && tries == migrateAttempts || ctx.Err() != nil {
 				return giveUp(err)
 			}
 		case <-timer.C:
 			if tries++; !c.spawn(try) {
 				return giveUp(errConnClosed)
 			}
-			if tries < moveTries {
-				timer.Reset(moveDelay)
+			if tries < migrateAttempts {
+				timer.Reset(migrateDelay)
 			}
 		case <-ctx.Done():
 			return giveUp(context.Cause(ctx))
@@ -178,9 +178,9 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 }
 
 // tryMove is one attempt of redial.
-func (c *conn) tryMove(ctx context.Context, id uint32) (f *subflow, err error) {
+func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) {
 	limit, _ := ctx.Deadline()
-	a, err := c.t.attempt(ctx, c.remote, magicMove, limit)
+	a, err := c.t.attempt(ctx, c.remote, magicMigrate, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -202,10 +202,10 @@ func (c *conn) tryMove(ctx context.Context, id uint32) (f *subflow, err error) {
 		return nil, err
 	}
 	f.prover.nonce = got.nonce
-	if !got.proof.equal(f.prover.of("move to   ", nil)) {
+	if !got.proof.equal(f.prover.mac("move to   ", nil)) {
 		return nil, errors.New("it does not prove that it is the process of this conn")
 	}
-	mine := f.prover.of("move from ", nil)
+	mine := f.prover.mac("move from ", nil)
 	if _, err := a.sock.Write(mine[:]); err != nil {
 		return nil, err
 	}
@@ -218,12 +218,12 @@ func (c *conn) tryMove(ctx context.Context, id uint32) (f *subflow, err error) {
 }
 
 // welcomeMove finds the pipe that is to move to a socket.
-func (t *Transport) welcomeMove(sock socket) error {
+func (t *Transport) acceptMigration(sock socket) error {
 	said, err := readClaim(sock)
 	if err != nil {
 		return err
 	}
-	c := t.find(said.conn)
+	c := t.connByID(said.conn)
 	if c == nil {
 		return errors.New("it claims to belong to a conn that is not known")
 	}
@@ -232,27 +232,27 @@ func (t *Transport) welcomeMove(sock socket) error {
 		return err
 	}
 	rand.Read(f.prover.nonce[:])
-	if _, err := sock.Write(challenge{f.prover.nonce, f.prover.of("move to   ", nil)}.append(nil)); err != nil {
+	if _, err := sock.Write(challenge{f.prover.nonce, f.prover.mac("move to   ", nil)}.append(nil)); err != nil {
 		return err
 	}
 	var got proof
 	if _, err := io.ReadFull(sock, got[:]); err != nil {
 		return err
 	}
-	if !got.equal(f.prover.of("move from ", nil)) {
+	if !got.equal(f.prover.mac("move from ", nil)) {
 		return errors.New("it does not prove that it belongs to the conn that it claims")
 	}
-	if !t.gate.leave(sock) {
+	if !t.pending.release(sock) {
 		return errEvicted
 	}
-	sock.SetReadDeadline(time.Now().Add(moveTimeout))
-	defer context.AfterFunc(c.life, func() { sock.SetReadDeadline(past()) })()
+	sock.SetReadDeadline(time.Now().Add(migrateTimeout))
+	defer context.AfterFunc(c.ctx, func() { sock.SetReadDeadline(past()) })()
 	if c.owns(said.pipe) {
 		s := c.sender(said.pipe)
 		if s == nil {
 			return fmt.Errorf("it is for pipe %d, which has ended", said.pipe)
 		}
-		c.handOver(s, f)
+		c.useFlow(s, f)
 		return nil
 	}
 	r := c.receiver(said.pipe)
@@ -262,6 +262,6 @@ func (t *Transport) welcomeMove(sock socket) error {
 	if err := f.readHeader(); err != nil {
 		return err
 	}
-	c.follow(r, f)
+	c.attachFlow(r, f)
 	return nil
 }

@@ -13,16 +13,16 @@ func TestRecords(t *testing.T) {
 		stream = append(stream, make([]byte, n)...)
 	}
 	for _, size := range []int{1, 2, 3, 5, 6, 100, len(stream)} {
-		var r records
+		var r recordCounter
 		for piece := range slices.Chunk(stream[:len(stream)-1], size) {
 			r.count(piece)
 		}
-		if r.whole != 4 {
-			t.Errorf("pieces of %d: %d records before the last byte, want 4", size, r.whole)
+		if r.complete != 4 {
+			t.Errorf("pieces of %d: %d records before the last byte, want 4", size, r.complete)
 		}
 		r.count(stream[len(stream)-1:])
-		if r.whole != 5 {
-			t.Errorf("pieces of %d: %d records, want 5", size, r.whole)
+		if r.complete != 5 {
+			t.Errorf("pieces of %d: %d records, want 5", size, r.complete)
 		}
 	}
 }

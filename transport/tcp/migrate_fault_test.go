@@ -16,7 +16,7 @@ func TestLostEnd(t *testing.T) {
 		from, to := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, from, to)
 		s.blackhole(t, math.MaxInt32)
-		old := s.wroteTo()
+		old := s.currentFlow()
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestLostEnd(t *testing.T) {
 		if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("at the end: read %d bytes, %v", n, err)
 		}
-		if s.wroteTo() == old {
+		if s.currentFlow() == old {
 			t.Error("the pipe has not moved")
 		}
 	})
@@ -41,22 +41,22 @@ func TestLostEnd(t *testing.T) {
 
 // TestNeedlessMove: a side that cannot dial does not ask for a socket that its pipe cannot use.
 func TestNeedlessMove(t *testing.T) {
-	c := &conn{wake: make(chan struct{}, 1)}
+	c := &conn{queued: make(chan struct{}, 1)}
 	for name, test := range map[string]struct {
-		state moved
+		state senderMigration
 		asks  bool
 	}{
-		"a pipe on its first socket":           {moved{}, true},
-		"a pipe that waits for another socket": {moved{wants: true}, true},
-		"a pipe with a spare":                  {moved{spare: new(subflow)}, false},
-		"a pipe with many old sockets":         {moved{olds: make([]*subflow, oldsMax)}, false},
+		"a pipe on its first socket":           {senderMigration{}, true},
+		"a pipe that waits for another socket": {senderMigration{wantsSpare: true}, true},
+		"a pipe with a spare":                  {senderMigration{spare: new(subflow)}, false},
+		"a pipe with many old sockets":         {senderMigration{oldFlows: make([]*subflow, oldFlowsMax)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i := range test.state.olds {
-				test.state.olds[i] = new(subflow)
+			for i := range test.state.oldFlows {
+				test.state.oldFlows[i] = new(subflow)
 			}
 			c.queue = nil
-			c.startMove(&sender{conn: c, out: new(subflow), moved: test.state})
+			c.migrate(&sender{conn: c, flow: new(subflow), senderMigration: test.state})
 			if asks := len(c.queue) > 0; asks != test.asks {
 				t.Errorf("it asks for a socket: %t, want %t", asks, test.asks)
 			}
@@ -69,7 +69,7 @@ func TestNeedlessMove(t *testing.T) {
 func TestSocketAfterTheEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
-		nodes[1].verdictMax = time.Hour // no other way out
+		nodes[1].causeTimeout = time.Hour // no other way out
 		from, to := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, from, to)
 		read := make(chan error, 1)
@@ -78,12 +78,12 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			_, err := r.ReadFunc(5, func([]byte) {})
 			read <- err
 		}()
-		old := s.wroteTo()
+		old := s.currentFlow()
 		old.sock.CloseWrite()              // as something between the two might do
 		time.Sleep(100 * time.Millisecond) // most likely the reader has seen it by now
 		eventually(t, "a move", func() bool {
-			from.startMove(s)
-			return s.wroteTo() != old
+			from.migrate(s)
+			return s.currentFlow() != old
 		})
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
@@ -102,8 +102,8 @@ func TestAwaitSpare(t *testing.T) {
 		want   bool
 		after  time.Duration
 	}{
-		"a spare":         {func(s *sender, spare *subflow) { s.wants = true; s.takeOver(spare) }, true, 0},
-		"the end":         {func(s *sender, _ *subflow) { s.shut(errPipeAbandoned) }, false, 0},
+		"a spare":         {func(s *sender, spare *subflow) { s.wantsSpare = true; s.setSpare(spare) }, true, 0},
+		"the end":         {func(s *sender, _ *subflow) { s.fail(errPipeAbandoned) }, false, 0},
 		"Close":           {func(s *sender, _ *subflow) { s.Close() }, false, 0},
 		"a past deadline": {func(s *sender, _ *subflow) { s.SetWriteDeadline(past()) }, false, 0},
 		"a deadline":      {func(s *sender, _ *subflow) { s.SetWriteDeadline(time.Now().Add(time.Second)) }, false, time.Second},
@@ -111,14 +111,14 @@ func TestAwaitSpare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				flow := func() *subflow {
-					f := &subflow{sock: heard{}, prover: new(prover)}
-					f.unsure.Store(true)
+					f := &subflow{sock: readOnly{}, prover: new(prover)}
+					f.unconfirmed.Store(true)
 					return f
 				}
-				s := &sender{conn: &conn{t: nodeless()}, out: flow(), gone: make(chan struct{}), writing: true}
+				s := &sender{conn: &conn{t: newIdleTransport()}, flow: flow(), done: make(chan struct{}), writing: true}
 				s.changed, s.copying = make(chan struct{}, 1), true
 				moved := make(chan bool, 1)
-				go func() { moved <- s.awaitSpare(false) }()
+				go func() { moved <- s.waitSpare(false) }()
 				synctest.Wait()
 				began := time.Now()
 				test.change(s, flow())
@@ -131,4 +131,4 @@ func TestAwaitSpare(t *testing.T) {
 }
 
 // nodeless is a Transport without sockets.
-func nodeless() *Transport { return &Transport{cfg: Config{}.withDefaults()} }
+func newIdleTransport() *Transport { return &Transport{cfg: Config{}.withDefaults()} }

@@ -23,7 +23,7 @@ func TestTune(t *testing.T) {
 			nodes := newTestNodes(t, 2, Config{IdleTimeout: test.idle})
 			dialed, accepted := connect(t, nodes[0], nodes[1])
 			s, r := pipeBetween(t, dialed, accepted)
-			for _, sock := range []socket{dialed.sock, accepted.sock, s.ch.socket, r.ch.socket} {
+			for _, sock := range []socket{dialed.sock, accepted.sock, s.ps.socket, r.ps.socket} {
 				wantOption(t, "TCP_THIN_LINEAR_TIMEOUTS", sock, unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
 				wantAbout(t, "TCP_RTO_MAX_MS", sock, optRTOMax, test.most, 10)
 				wantAbout(t, "TCP_RTO_MIN_US", sock, optRTOMin, int(rtoMin.Microseconds()), 10_000)

@@ -3,4 +3,4 @@
 package tcp
 
 // tune does nothing: the options that it sets are those of Linux.
-func (*Transport) tune(socket) {}
+func (*Transport) setTimeouts(socket) {}

@@ -10,18 +10,18 @@ import (
 
 // A moves is the state of a receiver that goes on with another socket. All offsets are those
 // of the stream of the pipe, as the sender counts them.
-type moves struct {
-	in     atomic.Pointer[subflow] // the current subflow; the goroutine that reads changes it
-	moving atomic.Bool             // there is something in next
+type receiverMigration struct {
+	flow    atomic.Pointer[subflow] // the current subflow; the goroutine that reads changes it
+	hasNext atomic.Bool             // there is something in next
 
-	redials  atomic.Bool   // this side dials for the sender
-	attached chan struct{} // has something after a subflow came into next
+	redialing atomic.Bool   // this side dials for the sender
+	attached  chan struct{} // has something after a subflow came into next
 
 	// Of the goroutine that reads.
-	read    uint64 // bytes, from all subflows
-	skip    uint64 // bytes of in to come that have been read from an earlier subflow
-	most    int    // of fillView
-	bounded bool   // another subflow follows where the last read had to end
+	offset    uint64 // bytes, from all subflows
+	skip      uint64 // bytes of in to come that have been read from an earlier subflow
+	viewLimit int    // of fillView
+	bounded   bool   // another subflow follows where the last read had to end
 
 	next   []*subflow // follow in, in this order
 	parked []*subflow // follow one that has not come yet
@@ -30,12 +30,12 @@ type moves struct {
 // readFlow waits for bytes of the pipe, as the sender has written them to a socket.
 func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
-		q := p[:min(len(p), r.room())]
-		n, err = r.in.Load().sock.Read(q)
-		if n = r.took(q[:n]); n > 0 {
+		q := p[:min(len(p), r.readLimit())]
+		n, err = r.flow.Load().sock.Read(q)
+		if n = r.countRead(q[:n]); n > 0 {
 			return n, nil // An error comes again without bytes.
 		}
-		if err = r.endOfFlow(err); err != nil {
+		if err = r.flowError(err); err != nil {
 			return 0, err
 		}
 	}
@@ -45,42 +45,42 @@ func (r *receiver) readFlow(p []byte) (n int, err error) {
 // on: with another subflow, which may have to come first. Otherwise it says why nothing
 // more can be read. A tls.Conn must not get an error before that is certain, as it
 // remembers errors.
-func (r *receiver) endOfFlow(err error) error {
+func (r *receiver) flowError(err error) error {
 	switch {
-	case err == nil, r.outdated(err):
+	case err == nil, r.flowEnded(err):
 		return nil
 	case isTimeout(err) && !r.stopped.Load():
 		return os.ErrDeadlineExceeded
 	}
-	return r.awaitVerdict(err, r.attached)
+	return r.waitCause(err, r.attached)
 }
 
 // room is how much may be read at most from the current subflow.
-func (r *receiver) room() int {
+func (r *receiver) readLimit() int {
 	r.bounded = false
-	if !r.moving.Load() {
+	if !r.hasNext.Load() {
 		return math.MaxInt32
 	}
-	most := r.turn()
+	most := r.nextFlow()
 	r.bounded = most < math.MaxInt32
 	return most
 }
 
 // outdated reports whether a read has failed only because another subflow follows:
 // it was interrupted, or the sender has closed the old one.
-func (r *receiver) outdated(err error) bool {
+func (r *receiver) flowEnded(err error) bool {
 	switch {
-	case !r.moving.Load():
+	case !r.hasNext.Load():
 		return false
 	case isTimeout(err):
-		return r.ready() == nil
+		return r.checkReadable() == nil
 	}
 	return !r.bounded
 }
 
 // took takes note of bytes that were read, and moves those of them to the front that
 // are new. It returns how many these are.
-func (r *receiver) took(p []byte) int {
+func (r *receiver) countRead(p []byte) int {
 	n := len(p)
 	if r.skip > 0 {
 		k := int(min(r.skip, uint64(n)))
@@ -88,33 +88,33 @@ func (r *receiver) took(p []byte) int {
 		n -= k
 		r.skip -= uint64(k)
 	}
-	r.read += uint64(n)
+	r.offset += uint64(n)
 	return n
 }
 
 // turn makes the next subflow the one that is read from, if all before it was read. It
 // returns how much may be read at most from the one that is current then. The
 // goroutine that reads calls it.
-func (r *receiver) turn() (most int) {
+func (r *receiver) nextFlow() (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.next) > 0 {
 		f := r.next[0]
-		if f.start > r.read {
+		if f.start > r.offset {
 			// The kernel has these bytes: reading them does not wait.
-			r.poll.restore()
-			return int(min(f.start-r.read, math.MaxInt32-1))
+			r.poll.restoreDeadline()
+			return int(min(f.start-r.offset, math.MaxInt32-1))
 		}
 		r.next = r.next[1:]
-		old := r.in.Load()
-		r.skip = r.read - f.start
-		r.broke = time.Time{}
-		r.poll.swap(f)
+		old := r.flow.Load()
+		r.skip = r.offset - f.start
+		r.brokenAt = time.Time{}
+		r.poll.setFlow(f)
 		old.endRead()
 		f.sock.Write([]byte{yes})
 	}
-	r.moving.Store(false)
-	r.poll.restore() // for limit
+	r.hasNext.Store(false)
+	r.poll.restoreDeadline() // for limit
 	return math.MaxInt32
 }
 
@@ -123,7 +123,7 @@ func (r *receiver) turn() (most int) {
 func (r *receiver) attach(f *subflow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over != nil {
+	if r.failure != nil {
 		return false
 	}
 	for _, other := range r.parked {
@@ -133,17 +133,17 @@ func (r *receiver) attach(f *subflow) bool {
 	}
 	r.parked = append(r.parked, f)
 	slices.SortFunc(r.parked, func(a, b *subflow) int { return int(int64(a.serial) - int64(b.serial)) })
-	if r.ch != nil {
-		r.arrange() // otherwise bind does
+	if r.ps != nil {
+		r.arrangeLocked() // otherwise bind does
 	}
 	return true
 }
 
 // arrange puts parked subflows in their places. It is called with the lock held.
-func (r *receiver) arrange() {
+func (r *receiver) arrangeLocked() {
 	var parked []*subflow
 	for _, f := range r.parked {
-		current := r.in.Load().serial
+		current := r.flow.Load().serial
 		last := current
 		if len(r.next) > 0 {
 			last = r.next[len(r.next)-1].serial
@@ -160,7 +160,7 @@ func (r *receiver) arrange() {
 				r.next = r.next[:len(r.next)-1]
 			}
 			r.next = append(r.next, f)
-			r.moving.Store(true)
+			r.hasNext.Store(true)
 			r.poll.interrupt()
 			select {
 			case r.attached <- struct{}{}:

@@ -87,13 +87,13 @@ func (s *sender) blackhole(t *testing.T, passes int) {
 	eventually(t, "the end of the flusher", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		f := s.out
-		if s.flusher != nil || f.unsure.Load() {
+		f := s.flow
+		if s.flushDone != nil || f.unconfirmed.Load() {
 			return false
 		}
-		s.out = &subflow{
+		s.flow = &subflow{
 			sock: &blackhole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
-			ch: f.ch, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
+			ps: f.ps, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
 		}
 		return true
 	})
@@ -108,7 +108,7 @@ func TestMoveFromBlackhole(t *testing.T) {
 				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
 					nodes := newTestNodes(t, 2, cfg)
 					for _, n := range nodes {
-						n.drop = func() bool { return rand.N(4) == 0 }
+						n.dropMigrated = func() bool { return rand.N(4) == 0 }
 					}
 					from, to := connect(t, nodes[0], nodes[1])
 					if !dialer {
@@ -159,22 +159,22 @@ func testBlackholes(t *testing.T, c *conn, s *sender, r *receiver) {
 		if m, err := s.Write(next(n)); m != n || err != nil {
 			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
 		}
-		before := s.wroteTo()
+		before := s.currentFlow()
 		eventually(t, "a move", func() bool {
-			c.startMove(s)
-			return s.wroteTo() != before
+			c.migrate(s)
+			return s.currentFlow() != before
 		})
 	}
 	reading.Wait()
 	if err := c.Err(); err != nil {
 		t.Fatalf("the conn has ended: %v", err)
 	}
-	before := s.wroteTo()
+	before := s.currentFlow()
 	s.blackhole(t, 0)
 	s.Close() // also the end has to get through
 	eventually(t, "a move", func() bool {
-		c.startMove(s)
-		return s.wroteTo() != before
+		c.migrate(s)
+		return s.currentFlow() != before
 	})
 	r.SetReadDeadline(time.Now().Add(soon))
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -183,16 +183,16 @@ func testBlackholes(t *testing.T, c *conn, s *sender, r *receiver) {
 }
 
 // wroteTo is the subflow that the pipe is on.
-func (s *sender) wroteTo() *subflow {
+func (s *sender) currentFlow() *subflow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.out
+	return s.flow
 }
 
 // moveConstantly moves the pipes of a node all the time, and makes more bytes count as lost
 // than are.
-func moveConstantly(t testing.TB, node *testNode) {
-	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
+func migrateConstantly(t testing.TB, node *testNode) {
+	node.overstateUnacked = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
 	done := make(chan struct{})
 	var all sync.WaitGroup
 	t.Cleanup(func() {
@@ -215,7 +215,7 @@ func moveConstantly(t testing.TB, node *testNode) {
 				senders := slices.Collect(maps.Values(c.outgoing))
 				c.mu.Unlock()
 				if len(senders) > 0 {
-					c.startMove(senders[rand.N(len(senders))])
+					c.migrate(senders[rand.N(len(senders))])
 				}
 			}
 		}
@@ -236,7 +236,7 @@ func TestConformanceOnTheMove(t *testing.T) {
 					}
 					cfg.Listener = smallBuffers{l}
 					nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
-					moveConstantly(tb, nodes[i])
+					migrateConstantly(tb, nodes[i])
 				}
 				made := conforming(nodes)
 				if !cfg.Plain {
@@ -256,7 +256,7 @@ func TestMoveImpostor(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	magicAnd := func(c claim) []byte { return c.append([]byte(magicMove)) }
+	magicAnd := func(c claim) []byte { return c.append([]byte(magicMigrate)) }
 	for name, said := range map[string]claim{
 		"unknown conn": {pipe: s.id},
 		"no proof":     {conn: from.keys.id, pipe: s.id},
@@ -276,12 +276,12 @@ func TestMoveImpostor(t *testing.T) {
 	for i := range headerBytes {
 		b := f.header()
 		b[i] ^= 1
-		got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(b)}}
+		got := &subflow{prover: f.prover, sock: readOnly{bytes: bytes.NewReader(b)}}
 		if err := got.readHeader(); err == nil {
 			t.Errorf("a header with byte %d changed is accepted", i)
 		}
 	}
-	got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(f.header())}}
+	got := &subflow{prover: f.prover, sock: readOnly{bytes: bytes.NewReader(f.header())}}
 	if err := got.readHeader(); err != nil || got.serial != 2 || got.after != 1 || got.start != 5 {
 		t.Errorf("the header is read as %+v, %v", got, err)
 	}
@@ -294,15 +294,15 @@ func TestMoveImpostor(t *testing.T) {
 }
 
 // A heard is a socket with bytes to be read.
-type heard struct {
+type readOnly struct {
 	socket
 	bytes *bytes.Reader
 }
 
-func (s heard) Read(p []byte) (int, error)       { return s.bytes.Read(p) }
-func (heard) Write(p []byte) (int, error)        { return len(p), nil }
-func (heard) Close() error                       { return nil }
-func (heard) SetWriteDeadline(t time.Time) error { return nil }
+func (s readOnly) Read(p []byte) (int, error)       { return s.bytes.Read(p) }
+func (readOnly) Write(p []byte) (int, error)        { return len(p), nil }
+func (readOnly) Close() error                       { return nil }
+func (readOnly) SetWriteDeadline(t time.Time) error { return nil }
 
 // TestPatrol: a socket without progress counts as stalled when its timer has run out
 // again, or after a while. A closed window does not count.
@@ -358,9 +358,9 @@ func TestPatrol(t *testing.T) {
 // TestPatrolAfterIdleTime: the time in which a socket was not in use does not count when
 // bytes are under way again.
 func TestPatrolAfterIdleTime(t *testing.T) {
-	s := &sender{out: new(subflow)}
+	s := &sender{flow: new(subflow)}
 	began := time.Now()
-	s.path.flow = s.out
+	s.path.flow = s.flow
 	s.path.observe(sample{acked: 1}, began)
 	for now := began; now.Sub(began) < time.Minute; now = now.Add(monitorInterval) {
 		if _, stalled := s.sample(now); stalled {
@@ -404,7 +404,7 @@ func TestDeadlineDuringMove(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // most likely it waits by now
 	r.mu.Lock()
 	r.next = append(r.next, f)
-	r.moving.Store(true) // and interrupt, of which nothing is left after this:
+	r.hasNext.Store(true) // and interrupt, of which nothing is left after this:
 	r.mu.Unlock()
 	r.SetReadDeadline(time.Now().Add(soon))
 	if _, err := other.Write([]byte("hello")); err != nil {
@@ -420,13 +420,13 @@ func TestDeadlineDuringMove(t *testing.T) {
 func TestManyLostSockets(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	var lost atomic.Int64
-	nodes[1].drop = func() bool { return lost.Add(1) <= 2*oldsMax }
+	nodes[1].dropMigrated = func() bool { return lost.Add(1) <= 2*oldFlowsMax }
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
 	eventually(t, "a socket that the peer has", func() bool {
-		from.startMove(s)
-		f := s.wroteTo()
-		return f.serial > 0 && !f.unsure.Load()
+		from.migrate(s)
+		f := s.currentFlow()
+		return f.serial > 0 && !f.unconfirmed.Load()
 	})
 	if _, err := s.Write([]byte("hello")); err != nil {
 		t.Fatal(err)

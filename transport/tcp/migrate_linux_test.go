@@ -30,10 +30,10 @@ func TestWaitReadableAfterMove(t *testing.T) {
 			return n > 0
 		}
 		write()
-		old := s.wroteTo()
+		old := s.currentFlow()
 		eventually(t, "an acknowledgement of all bytes", func() bool { return old.unacked(size) == 0 })
-		from.startMove(s)
-		eventually(t, "a move", func() bool { return s.wroteTo() != old && r.moving.Load() })
+		from.migrate(s)
+		eventually(t, "a move", func() bool { return s.currentFlow() != old && r.hasNext.Load() })
 		write()
 		eventually(t, "the bytes of the old socket", read)
 		awaited := make(chan struct{})

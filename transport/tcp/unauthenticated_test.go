@@ -16,8 +16,8 @@ func TestStrangers(t *testing.T) {
 		server := newTestNode(t, cfg, ca.node(t, "server"))
 		client := newTestNode(t, cfg, ca.node(t, "client"))
 		for _, text := range []string{
-			"", "GET / HTTP/1.1\r\n\r\n", "tnex", magicControl, magicSealed, magicPlain,
-			magicControl + "\x16\x03\x01", magicSealed + strings.Repeat("x", 100), "\x16\x03\x01",
+			"", "GET / HTTP/1.1\r\n\r\n", "tnex", magicControl, magicTLS, magicPlain,
+			magicControl + "\x16\x03\x01", magicTLS + strings.Repeat("x", 100), "\x16\x03\x01",
 		} {
 			for range 2 * cfg.MaxHandshakes {
 				dialRaw(t, server, text)
@@ -25,7 +25,7 @@ func TestStrangers(t *testing.T) {
 			dialed, accepted := connect(t, client, server)
 			pipeBetween(t, dialed, accepted)
 		}
-		if inside := server.gate.own.Len(); inside > cfg.MaxHandshakes {
+		if inside := server.pending.limiter.Len(); inside > cfg.MaxHandshakes {
 			t.Errorf("%d strangers are inside, want %d at most", inside, cfg.MaxHandshakes)
 		}
 	})
@@ -34,13 +34,13 @@ func TestStrangers(t *testing.T) {
 // TestHurriedStranger: what fails in the middle of a handshake leaves nothing.
 func TestHurriedStranger(t *testing.T) {
 	server := newTestNodes(t, 1, Config{})[0]
-	for _, text := range []string{"", "tn", magicControl, magicSealed, magicControl + "\x16\x03\x01\x02"} {
+	for _, text := range []string{"", "tn", magicControl, magicTLS, magicControl + "\x16\x03\x01\x02"} {
 		dialRaw(t, server, text).Close()
 	}
 	eventually(t, "the end of the strangers", func() bool {
-		server.gate.mu.Lock()
-		defer server.gate.mu.Unlock()
-		return len(server.gate.inside) == 0
+		server.pending.mu.Lock()
+		defer server.pending.mu.Unlock()
+		return len(server.pending.tickets) == 0
 	})
 	wantNothingAccepted(t, server)
 }

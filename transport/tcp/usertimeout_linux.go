@@ -7,7 +7,7 @@ import (
 
 // limitUnanswered ends a connection when what was sent on it has not been
 // acknowledged for so long (RFC 5482).
-func limitUnanswered(sock socket, limit time.Duration) {
+func setUserTimeout(sock socket, limit time.Duration) {
 	const userTimeout = 18 // TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds
 	raw, err := sock.SyscallConn()
 	if err != nil {

@@ -40,7 +40,7 @@ func rtoMax(idle time.Duration) time.Duration {
 
 // tune shortens the waits for retransmissions on a socket. A kernel that lacks an
 // option refuses it, and the socket works without it.
-func (t *Transport) tune(sock socket) {
+func (t *Transport) setTimeouts(sock socket) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		return

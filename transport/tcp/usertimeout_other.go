@@ -6,4 +6,4 @@ import "time"
 
 // limitUnanswered leaves it to the system how often it repeats what is not
 // acknowledged.
-func limitUnanswered(socket, time.Duration) {}
+func setUserTimeout(socket, time.Duration) {}
