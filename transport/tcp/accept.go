@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// acceptLoop takes sockets until the listener is closed.
+// acceptLoop accepts sockets until the listener is closed.
 func (t *Transport) acceptLoop() {
 	defer close(t.acceptDone)
 	failing := false
@@ -21,9 +21,9 @@ func (t *Transport) acceptLoop() {
 			return
 		}
 		if err != nil {
-			t.files.Note(err) // That is why, most likely.
+			t.files.Note(err) // the likely reason
 			if !failing {
-				t.cfg.Log.Warn("tcp: cannot take connections", "err", err)
+				t.cfg.Log.Warn("tcp: cannot accept connections", "err", err)
 			}
 			failing = true
 			if !t.sleep(100 * time.Millisecond) {
@@ -47,7 +47,7 @@ func (t *Transport) acceptLoop() {
 	}
 }
 
-// pause waits, and reports whether the transport is still open.
+// sleep waits for d, and reports whether the transport is still open.
 func (t *Transport) sleep(d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, d)
 	defer cancel()
@@ -55,7 +55,7 @@ func (t *Transport) sleep(d time.Duration) bool {
 	return t.ctx.Err() == nil
 }
 
-// serve finds out what a socket is that somebody has dialed.
+// serve handles an accepted socket.
 func (t *Transport) serve(sock socket) {
 	sock.SetDeadline(time.Now().Add(t.cfg.HandshakeTimeout))
 	err := t.handshake(sock)
@@ -67,8 +67,8 @@ func (t *Transport) serve(sock socket) {
 	t.pending.discard(sock)
 }
 
-// dismiss closes a socket so that the other side can read why. To close it
-// with something unread in it could take that away.
+// closeGracefully closes a socket so that the peer can read the reason. Closing it with
+// unread data would reset it.
 func (t *Transport) closeGracefully(sock socket) {
 	defer sock.Close()
 	if sock.CloseWrite() == nil {
@@ -77,10 +77,10 @@ func (t *Transport) closeGracefully(sock socket) {
 	}
 }
 
-// onlyReader hides what else a socket can do from io.CopyN.
+// onlyReader hides the other methods of a socket from io.CopyN.
 type onlyReader struct{ io.Reader }
 
-var errEvicted = errors.New("it had to make way for others")
+var errEvicted = errors.New("it was evicted: too many connections are not authenticated")
 
 func (t *Transport) handshake(sock socket) error {
 	var magic [magicBytes]byte
@@ -95,11 +95,11 @@ func (t *Transport) handshake(sock socket) error {
 	case kind == magicMigrate:
 		return t.acceptMigration(sock)
 	default:
-		return fmt.Errorf("it begins with %q", kind)
+		return fmt.Errorf("it begins with %q, which is not a socket of this transport, or differs in Plain", kind)
 	}
 }
 
-// welcomeConn gets to know the peer at the other end of a control socket.
+// acceptConn completes the handshake on a control socket.
 func (t *Transport) acceptConn(sock socket) error {
 	m := controlHandshake{sock: sock, tls: tls.Server(sock, t.server)}
 	err := m.tls.Handshake()
@@ -139,14 +139,14 @@ func (t *Transport) acceptConn(sock socket) error {
 	select {
 	case t.backlog <- c:
 	default:
-		t.cfg.Log.Warn("tcp: closed a conn, because too many wait to be accepted",
+		t.cfg.Log.Warn("tcp: closed a conn: too many wait for Accept",
 			"addr", c.remote, "peer", c.peer, "waiting", backlogMax)
 		c.end(errConnClosed)
 	}
 	return nil
 }
 
-// welcomePipe finds the Conn and the pipe that a socket is for.
+// acceptPipe completes the handshake on the socket of a pipe.
 func (t *Transport) acceptPipe(sock socket) error {
 	ps := &pipeSocket{socket: sock}
 	if !t.cfg.Plain {
@@ -161,7 +161,7 @@ func (t *Transport) acceptPipe(sock socket) error {
 	}
 	c := t.connByID(said.conn)
 	if c == nil {
-		return errors.New("it claims to belong to a conn that is not known")
+		return errUnknownConn
 	}
 	if ps.tls != nil {
 		if _, err := t.identify(ps.tls.ConnectionState(), c.peer); err != nil {
@@ -181,7 +181,7 @@ func (t *Transport) acceptPipe(sock socket) error {
 		return err
 	}
 	if !got.equal(p.dialing()) {
-		return errors.New("it does not prove that it belongs to the conn that it claims")
+		return errProof
 	}
 	if said.pipe%2 == 0 {
 		return c.acceptReceiver(ps, said.pipe)
@@ -189,7 +189,7 @@ func (t *Transport) acceptPipe(sock socket) error {
 	return c.acceptSender(ps, said.pipe)
 }
 
-// takeIncoming makes a socket the pipe that the peer has opened.
+// acceptReceiver uses a socket for a pipe that the peer opens.
 func (c *conn) acceptReceiver(ps *pipeSocket, id uint32) error {
 	r, err := c.addReceiver(id)
 	if err != nil {
@@ -206,11 +206,11 @@ func (c *conn) acceptReceiver(ps *pipeSocket, id uint32) error {
 	return nil
 }
 
-// takeOutgoing makes a socket the pipe that this side has asked for.
+// acceptSender uses a socket for a pipe that this side has requested.
 func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 	s := c.sender(id)
 	if s == nil {
-		return errors.New("it is for a pipe that nobody has asked for")
+		return fmt.Errorf("it is for pipe %d, which this side has not requested", id)
 	}
 	if err := s.commit(); err != nil {
 		if err == errOpenAbandoned {
@@ -230,9 +230,9 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 	return nil
 }
 
-// agree says yes for this side, and hears it from the other one, which may count the
-// pipe as open from then on. If this side does not, it has to tell by the control
-// socket: the end of the socket alone would look like that of the peer.
+// confirmPipe confirms a pipe to the peer and waits for its confirmation, after which the
+// peer may count the pipe as open. A failure must be reported on the control socket: the
+// end of the socket alone would look like the death of this process.
 func (c *conn) confirmPipe(ps *pipeSocket) error {
 	if !c.t.pending.authenticate(ps.socket) {
 		return errEvicted
@@ -250,8 +250,8 @@ func (c *conn) confirmPipe(ps *pipeSocket) error {
 	return ps.finishHandshake()
 }
 
-// surface hands a pipe of the peer to AcceptPipe. There is room: no more are
-// registered than the backlog takes.
+// deliver passes a pipe of the peer to AcceptPipe. It does not block, since the backlog
+// has room for all registered pipes.
 func (c *conn) deliver(r *receiver, ps *pipeSocket) {
 	r.setSocket(ps)
 	c.backlog <- r

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// lingerMax is how long a Conn that was closed here waits for the peer to
-	// have heard so.
+	// lingerMax is the time that a closed conn waits for the peer to read that it was
+	// closed.
 	lingerMax = time.Second
 
-	// verdictTick is how often a call that waits for a word about the socket
-	// of a pipe looks at the clock.
+	// causeInterval is the time between two checks of the deadline by a call that waits
+	// for the cause of a broken socket.
 	causeInterval = 20 * time.Millisecond
 
-	// queueMax bounds the messages for a peer that does not read them.
+	// queueMax limits the bytes of messages that wait for the peer to read them.
 	queueMax = 64 << 10
 
-	// pipesMax bounds what a peer can say that it takes.
+	// pipesMax limits the number of pipes that the peer can offer to accept.
 	pipesMax = 1 << 16
 )
 
-// A conn is a connection to one peer: a control socket, on which it is told
-// what becomes of the pipes, and a socket for each pipe.
+// A conn is a connection to one peer: a control socket for messages about pipes, and a
+// socket for each pipe or pair of pipes.
 //
-// The pipes of the side that has dialed have even numbers, those of the other
-// one odd numbers, and those that are paired have the highest bit set. A number is
-// never used again.
+// Pipes of the side that dialed have even numbers, those of the other side odd numbers.
+// Paired pipes have the highest bit set. Numbers are never reused.
 type conn struct {
 	t      *Transport
 	peer   string
@@ -44,27 +43,27 @@ type conn struct {
 	sock   socket
 	tls    *tls.Conn // on sock
 
-	ctx       context.Context // ends with the conn, and says why
+	ctx       context.Context // ends with the conn; its cause is the reason
 	cancel    context.CancelCauseFunc
-	pipeQuota chan struct{}  // has something for each pipe of this side that is open
-	backlog   chan *receiver // pipes that wait for AcceptPipe
-	peerReady chan struct{}  // closed when the peer has the conn in its table
-	queued    chan struct{}  // has something after the queue has changed
-	writeDone chan struct{}  // closed when nothing more will be said
+	pipeQuota chan struct{}  // contains an element for each open pipe of this side
+	backlog   chan *receiver // pipes for AcceptPipe
+	peerReady chan struct{}  // closed when the peer can find the conn by its keys
+	queued    chan struct{}  // signals a change of queue
+	writeDone chan struct{}  // closed when no more messages will be written
 
 	mu           sync.Mutex
 	ended        bool
-	nextID       uint32 // the number of the next pipe, without pairedBit
-	nextPairedID uint32 // the same of the next that is paired
+	nextID       uint32 // number of the next pipe, without pairedBit
+	nextPairedID uint32 // the same for paired pipes
 	outgoing     map[uint32]*sender
 	incoming     map[uint32]*receiver
 	shared       map[uint32]*sharedSocket // by half the number of their pipes
-	offers       map[uint32]*pipeSocket   // halves for pipes of which the peer has to answer
-	queue        []byte                   // messages for the peer
-	fault        error                    // why this side has cut the control socket
+	offers       map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
+	queue        []byte                   // encoded messages to be written
+	fault        error                    // why this side closed the control socket
 
-	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
-	lossyUntil time.Time   // used by monitor
+	lossy      atomic.Bool // senders copy unacknowledged bytes
+	lossyUntil time.Time   // used by [Transport.monitor]
 }
 
 var (
@@ -72,8 +71,7 @@ var (
 	_ transport.Capable = (*conn)(nil)
 )
 
-// Capabilities implements [transport.Capable]. A conn whose pipes are in the clear
-// has no TLS.
+// Capabilities implements [transport.Capable]. A conn with plain pipes has no TLS.
 func (c *conn) Capabilities() transport.Capabilities {
 	can := c.t.class()
 	can.PairOpener = c
@@ -89,10 +87,10 @@ func (c *conn) Capabilities() transport.Capabilities {
 // MarkAuthenticated implements [transport.Authenticator].
 func (c *conn) MarkAuthenticated() bool { return c.t.pending.release(c.sock) }
 
-// ConnectionState is the state of the TLS session of the control socket.
+// ConnectionState returns the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
-// A meeting is a control socket on which both sides know each other.
+// A controlHandshake is the result of the handshake on a control socket.
 type controlHandshake struct {
 	sock         socket
 	tls          *tls.Conn
@@ -134,15 +132,15 @@ func (c *conn) RemoteAddr() string    { return c.remote }
 func (c *conn) Done() <-chan struct{} { return c.ctx.Done() }
 func (c *conn) Err() error            { return context.Cause(c.ctx) }
 
-// Close ends the Conn, and returns when the kernel has the message for the
-// peer that says so: at once, unless the network has stood still before.
+// Close ends the conn and returns when the kernel has the message that tells the peer: at
+// once, unless the control socket is blocked.
 func (c *conn) Close() error {
 	c.end(errConnClosed)
 	<-c.writeDone
 	return nil
 }
 
-// end ends the conn. The first reason counts.
+// end ends the conn. Only the first reason counts.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.ended {
@@ -161,7 +159,7 @@ func (c *conn) end(reason error) {
 	}
 	c.mu.Unlock()
 
-	// Who has seen Done finds no pipe that still works.
+	// All pipes fail before Done is closed.
 	for _, s := range senders {
 		s.fail(reason)
 	}
@@ -182,8 +180,7 @@ func (c *conn) isEnded() bool {
 	return c.ended
 }
 
-// spawn runs f on a goroutine that the transport awaits, unless the conn has
-// ended.
+// spawn runs f on a goroutine of the transport. It reports false if the conn has ended.
 func (c *conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,13 +190,13 @@ func (c *conn) spawn(f func()) bool {
 	return !c.ended
 }
 
-// OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open,
-// and until the peer knows of the new one.
+// OpenPipe opens a pipe. It blocks while MaxPipes of the peer are open, and until the
+// peer has acknowledged the new one.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, false)
 }
 
-// OpenPaired implements transport.PairOpener.
+// OpenPaired implements [transport.PairOpener].
 func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, true)
 }
@@ -230,7 +227,7 @@ func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, err
 		if s.abandon() {
 			return nil, context.Cause(ctx)
 		}
-		// The peer has just been told that there is a pipe.
+		// The peer is being told that the pipe is open.
 		select {
 		case <-s.opened:
 		case <-c.ctx.Done():
@@ -243,7 +240,7 @@ func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, err
 	return s, nil
 }
 
-// AcceptPipe returns the next pipe that the peer opened.
+// AcceptPipe returns the next pipe that the peer has opened.
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	if c.ctx.Err() != nil {
 		return nil, c.Err()
@@ -258,7 +255,7 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	}
 }
 
-// addSender registers a pipe of this side; nil if the conn has ended.
+// addSender registers a pipe of this side. It returns nil if the conn has ended.
 func (c *conn) addSender(paired bool) *sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +275,7 @@ func (c *conn) addSender(paired bool) *sender {
 	return s
 }
 
-// removeSender forgets a pipe of this side, so that another can be opened.
+// removeSender removes a pipe of this side and frees its quota.
 func (c *conn) removeSender(s *sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,8 +293,8 @@ func (c *conn) sender(id uint32) *sender {
 }
 
 var (
-	errPipeNumber = errors.New("it opens a pipe with a number that is not free")
-	errTooMany    = errors.New("it opens more pipes than it was told to")
+	errPipeNumber = errors.New("the peer opened a pipe with an invalid or used number")
+	errTooMany    = errors.New("the peer opened more pipes than Config.MaxPipes")
 )
 
 // addReceiver registers a pipe of the peer.
@@ -320,7 +317,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	return r, nil
 }
 
-// removeReceiver forgets a pipe of the peer, and reports whether it was known.
+// removeReceiver removes a pipe of the peer, and reports whether it was registered.
 func (c *conn) removeReceiver(r *receiver) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -338,15 +335,15 @@ func (c *conn) receiver(id uint32) *receiver {
 	return c.incoming[id]
 }
 
-// say puts a message in the queue for the peer. It blocks on nothing and may be
-// called with the lock of a pipe held.
+// send queues a message for the peer. It does not block, and may be called with the lock
+// of a pipe held.
 func (c *conn) send(m message) {
 	c.mu.Lock()
 	switch {
 	case c.ended:
 	case len(c.queue) > queueMax:
-		c.fault = errors.New("it does not read its control socket")
-		c.sock.Close() // hear ends the conn
+		c.fault = fmt.Errorf("the peer does not read its control socket: more than %d bytes are queued", queueMax)
+		c.sock.Close() // receive ends the conn
 	default:
 		c.queue = m.append(c.queue)
 	}
@@ -361,7 +358,7 @@ func (c *conn) wakeWriter() {
 	}
 }
 
-// speak writes the queue to the control socket until the conn has ended.
+// writeMessages writes the queue to the control socket until the conn has ended.
 func (c *conn) writeMessages() {
 	defer close(c.writeDone)
 	var spare []byte
@@ -386,17 +383,17 @@ func (c *conn) writeMessages() {
 	}
 }
 
-// listen reads the control socket until it ends, and the conn with it.
+// readMessages reads the control socket until it ends, and then ends the conn.
 func (c *conn) readMessages() {
 	c.end(c.receive())
 	<-c.writeDone
 	c.sock.Close()
 }
 
-// hear carries out what the peer says, and returns why that has ended. What
-// comes after the conn was closed here is dropped until the peer has heard
-// so: to close a socket with something unread in it can take away from the
-// peer what it has not read yet.
+// receive handles messages of the peer and returns the reason why there are no more.
+// After the conn was closed here, it discards messages until the peer has read the close:
+// closing a socket with unread data resets it, and the peer would lose what it has not
+// read.
 func (c *conn) receive() error {
 	var buf [messageBytes]byte
 	for {
@@ -416,14 +413,14 @@ func (c *conn) receive() error {
 func (c *conn) handleReady() error {
 	select {
 	case <-c.peerReady:
-		return errors.New("it says twice that it is ready")
+		return errors.New("the peer sent message 'r' twice")
 	default:
 		close(c.peerReady)
 		return nil
 	}
 }
 
-// broken is why the conn ends when the control socket fails.
+// controlError returns the reason for the end of the conn when the control socket fails.
 func (c *conn) controlError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -459,7 +456,7 @@ func (c *conn) handle(m message) error {
 			s.fail(errPipeAbandoned)
 		}
 	default:
-		return fmt.Errorf("it says %#x on its control socket, which means nothing", m.kind)
+		return fmt.Errorf("the peer sent unknown message %q on the control socket", m.kind)
 	}
 	return nil
 }

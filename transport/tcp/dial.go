@@ -13,12 +13,11 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// past is a deadline that interrupts what blocks now.
+// past returns a deadline that interrupts blocked calls.
 func past() time.Time { return time.Unix(1, 0) }
 
-// Dial connects to the transport that listens at addr and proves to be peer.
-// The host may be a name. Dial returns when both sides have accepted each
-// other. It does not try again.
+// Dial connects to the transport at addr, which must prove that it is peer. The host may
+// be a name. Dial returns when both sides have accepted each other. It does not retry.
 func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -49,7 +48,7 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 	return c, nil
 }
 
-// meet gets to know the peer at the other end of a new control socket.
+// meet completes the handshake on a new control socket.
 func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	m := controlHandshake{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
 	err := m.tls.Handshake()
@@ -63,8 +62,8 @@ func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	if m.keys, err = deriveKeys(state); err != nil {
 		return nil, err
 	}
-	// That the peer greets says that it accepts our certificate, which in
-	// TLS 1.3 the end of the handshake does not.
+	// The greeting shows that the peer accepts our certificate. The end of a TLS 1.3
+	// handshake does not.
 	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
 		return nil, err
 	}
@@ -87,31 +86,31 @@ func (t *Transport) greeting() greeting {
 	return greeting{plain: t.cfg.Plain, pipesMax: uint32(t.cfg.MaxPipes)}
 }
 
-// identify is the identity that the other side of a TLS session has proved. It
-// must be want, unless that is empty.
+// identify returns the authenticated identity of the other side of a TLS session, which
+// must be want unless want is empty.
 func (t *Transport) identify(state tls.ConnectionState, want string) (string, error) {
 	if state.Version < tls.VersionTLS13 {
-		return "", fmt.Errorf("%w: it does not speak TLS 1.3", transport.ErrIdentity)
+		return "", fmt.Errorf("%w: the peer does not support TLS 1.3", transport.ErrIdentity)
 	}
 	got, err := t.creds.Peer(state)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
 	case got == "" && !t.cfg.Anonymous:
-		return "", fmt.Errorf("%w: it has none", transport.ErrIdentity)
+		return "", fmt.Errorf("%w: the peer has none", transport.ErrIdentity)
 	case want != "" && got != want:
-		return "", fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, got, want)
+		return "", fmt.Errorf("%w: the peer is %q, want %q", transport.ErrIdentity, got, want)
 	}
 	return got, nil
 }
 
-// prepare fits a TLS configuration to sockets that carry much one way.
+// prepare adapts a TLS configuration to sockets that carry much data in one direction.
 func prepare(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
-	// Small records at the start are for readers who show what they have.
+	// Small first records only help readers that display data as it arrives.
 	conf.DynamicRecordSizingDisabled = true
-	// A ticket would stay unread in the sockets of pipes that nothing is read
-	// from, and a socket that is closed with something unread is cut.
+	// A ticket would stay unread in sockets that this side never reads, and closing a
+	// socket with unread data resets it.
 	conf.SessionTicketsDisabled = true
 	if choose := conf.GetConfigForClient; choose != nil {
 		conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -125,8 +124,8 @@ func prepare(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-// client is the TLS configuration for dialing peer. What it has to say against
-// a server is one of identity.
+// client returns the TLS configuration for dialing peer. Its verification errors become
+// [transport.ErrIdentity].
 func (t *Transport) client(peer string) *tls.Config {
 	conf := prepare(t.creds.Client(peer))
 	if verify := conf.VerifyConnection; verify != nil {
@@ -141,15 +140,15 @@ func (t *Transport) client(peer string) *tls.Config {
 	return conf
 }
 
-// An attempt is a socket that was dialed and has yet to prove what it is.
+// An attempt is a dialed socket whose handshake is not complete.
 type attempt struct {
 	sock socket
 	ctx  context.Context
 	stop func() bool
 }
 
-// attempt dials addr and says what the socket is to be. Until commit, the end
-// of ctx interrupts what is done with the socket, and so does limit.
+// attempt dials addr and sends the magic. Until commit, limit and the end of ctx
+// interrupt all use of the socket.
 func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -163,7 +162,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	sock, ok := raw.(socket)
 	if !ok {
 		raw.Close()
-		return nil, fmt.Errorf("%T is no TCP connection", raw)
+		return nil, fmt.Errorf("%T is not a TCP connection", raw)
 	}
 	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
@@ -176,7 +175,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	return a, nil
 }
 
-// commit takes the attempt from its context; or reports that this has ended.
+// commit detaches the attempt from its context. It fails if the context has ended.
 func (a *attempt) commit() error {
 	if !a.stop() {
 		return context.Cause(a.ctx)
@@ -189,7 +188,7 @@ func (a *attempt) fail() {
 	a.sock.Close()
 }
 
-// dialOwn opens a socket for a pipe of this side.
+// dialSender opens the socket of a pipe of this side, or offers to share one.
 func (c *conn) dialSender(s *sender) {
 	select {
 	case <-c.peerReady:
@@ -208,7 +207,7 @@ func (c *conn) dialSender(s *sender) {
 	c.offer(msgShare, s.id, ps)
 }
 
-// dialAlone opens a socket for a pipe of this side that no other one has opened.
+// dialSenderAlone opens a new socket for a pipe of this side.
 func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
 	ps, err := c.connect(s.id, s.commit)
 	if err != nil {
@@ -219,11 +218,11 @@ func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
 	return ps
 }
 
-// wants has a socket opened for a pipe of the other side, which asks for it: for the
-// second time if it could not use the one that was offered.
+// handleWant opens a socket for a pipe of the peer. The peer asks a second time if it
+// could not use the socket that was offered.
 func (c *conn) handleWant(id uint32) error {
 	if !c.dialed {
-		return errors.New("it wants this side to dial, which has not dialed it")
+		return errors.New("the peer requested a socket that it has to dial itself")
 	}
 	if ps := c.takeOffer(id); ps != nil {
 		c.releaseHalf(id, ps)
@@ -249,11 +248,11 @@ func (c *conn) handleWant(id uint32) error {
 	return nil
 }
 
-// dialWanted opens a socket for a pipe of the other side, which asked for it.
+// dialReceiver opens a new socket for a pipe of the peer.
 func (c *conn) dialReceiver(r *receiver) *pipeSocket {
 	ps, err := c.connect(r.id, func() error { return nil })
 	if err != nil {
-		c.t.cfg.Log.Debug("tcp: cannot open a socket that the peer wants", "peer", c.peer, "addr", c.remote, "err", err)
+		c.t.cfg.Log.Debug("tcp: cannot open a socket for a pipe of the peer", "peer", c.peer, "addr", c.remote, "err", err)
 		c.removeReceiver(r)
 		c.send(message{kind: msgCannot, pipe: r.id})
 		return nil
@@ -262,14 +261,14 @@ func (c *conn) dialReceiver(r *receiver) *pipeSocket {
 	return ps
 }
 
-// tries is by how much the time for a handshake is divided: so long a socket is given to
-// come to where the peer proves itself, before another one is tried, which is given twice
-// as long. After its first packets were lost it stands still for longer than a new one
-// takes. The peer keeps nothing of it.
+// handshakeAttempts divides Config.HandshakeTimeout: a socket has that part of it until
+// the peer has proved itself. Then another one is tried, with twice the time, since a
+// socket that lost its first packets stalls for longer than a new one takes. The peer
+// keeps no state for the first.
 const handshakeAttempts = 5
 
-// connect dials a socket and proves to the peer which pipe it is to be. Before
-// it says yes for this side it asks whether the pipe is still wanted.
+// connect dials a socket for a pipe and completes the handshake. It calls wanted before
+// it confirms the pipe to the peer.
 func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	end := time.Now().Add(c.t.cfg.HandshakeTimeout)
 	for patience := c.t.cfg.HandshakeTimeout / handshakeAttempts; ; patience *= 2 {
@@ -292,14 +291,16 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	}
 }
 
-// An introduction is an attempt at a pipe whose peer has proved itself.
+// A pipeHandshake is the handshake on the socket of a pipe, after the peer has proved
+// itself.
 type pipeHandshake struct {
 	*attempt
 	ps     *pipeSocket
 	prover *prover
 }
 
-// introduce dials a socket for a pipe, and has the peer prove itself, until limit.
+// startHandshake dials a socket for a pipe and waits until limit for the proof of the
+// peer.
 func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, err error) {
 	magic := magicTLS
 	if c.t.cfg.Plain {
@@ -337,13 +338,12 @@ func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, er
 	}
 	in.prover.nonce = got.nonce
 	if !got.proof.equal(in.prover.accepting()) {
-		return nil, fmt.Errorf("%w: it does not prove that it is the process of this conn", transport.ErrIdentity)
+		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, errProof)
 	}
 	return in, nil
 }
 
-// finish proves to the peer that this side is who it claims to be, and has both say
-// yes.
+// finish sends the proof of this side, and exchanges confirmations.
 func (in *pipeHandshake) finish(end time.Time, wanted func() error) error {
 	in.sock.SetDeadline(end)
 	if in.ctx.Err() != nil {
@@ -374,7 +374,7 @@ func readYes(r io.Reader) error {
 		return err
 	}
 	if b[0] != yes {
-		return fmt.Errorf("it says %#x where a yes is due", b[0])
+		return fmt.Errorf("the peer sent %#x, want the confirmation %#x", b[0], yes)
 	}
 	return nil
 }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Halves are the two directions of a channel. Each is used by one pipe at the most.
+// halves are the two directions of a pipeSocket. Each carries at most one pipe.
 type halves struct {
 	mu         sync.Mutex
 	users      int
-	shared     bool // there is a second pipe, or was
+	shared     bool // a second pipe uses or has used the socket
 	readEnded  bool // the direction has ended
 	writeEnded bool
 }
 
-// share takes the second half of a channel, unless the first has ended.
+// share adds the second pipe, unless the first has ended.
 func (ps *pipeSocket) share() bool {
 	h := &ps.halves
 	h.mu.Lock()
@@ -27,12 +27,12 @@ func (ps *pipeSocket) share() bool {
 	return true
 }
 
-// endRead interrupts who reads, and closes the socket if no pipe writes to it.
+// endRead interrupts reads, and closes the socket if no pipe writes to it.
 func (ps *pipeSocket) endRead() {
 	ps.halves.end(&ps.halves.readEnded, ps.socket.SetReadDeadline, ps.socket)
 }
 
-// endWrite interrupts who writes, and closes the socket if no pipe reads from it.
+// endWrite interrupts writes, and closes the socket if no pipe reads from it.
 func (ps *pipeSocket) endWrite() {
 	ps.halves.end(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
 }
@@ -51,12 +51,12 @@ func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
 	sock.Close()
 }
 
-// SetReadDeadline is that of the socket, until the direction has ended.
+// SetReadDeadline sets the read deadline, unless the direction has ended.
 func (ps *pipeSocket) SetReadDeadline(t time.Time) error {
 	return ps.halves.setDeadline(&ps.halves.readEnded, ps.socket.SetReadDeadline, t)
 }
 
-// SetWriteDeadline is that of the socket, until the direction has ended.
+// SetWriteDeadline sets the write deadline, unless the direction has ended.
 func (ps *pipeSocket) SetWriteDeadline(t time.Time) error {
 	return ps.halves.setDeadline(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, t)
 }

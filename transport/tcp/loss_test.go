@@ -85,7 +85,7 @@ func TestSpuriousRetransmissions(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	monitored := &conn{t: from.t, outgoing: map[uint32]*sender{s.id: s}} // which the monitor of the node does not know
+	monitored := &conn{t: from.t, outgoing: map[uint32]*sender{s.id: s}} // not sampled by the monitor of the node
 	report := &reporting{}
 	write := func(n int) {
 		t.Helper()

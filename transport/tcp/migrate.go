@@ -12,32 +12,31 @@ import (
 	"time"
 )
 
-// When packets are lost, and their retransmissions too, a socket stands still for
-// longer and longer. A new one does not. So the pipe of a stalled socket moves: its
-// sender goes on with another socket from the first byte that the peer's kernel has
-// not acknowledged, and the receiver reads the old socket up to there. The bytes are
-// those that the old socket has got, records of TLS included, so that its session
-// goes on.
+// When retransmissions are lost too, a socket stalls for longer and longer. A new one
+// does not. So a pipe migrates from a stalled socket: its sender continues on another one
+// from the first byte that the kernel of the peer has not acknowledged, and the receiver
+// reads the old socket up to there. The stream is that of the old socket, TLS records
+// included, so the TLS session continues.
 //
-// The side that has dialed the conn dials. If the sender is the other one it asks for
-// that (msgMove). Both prove themselves as for a pipe in the clear. Then the sender
-// says where the stream goes on (the header), and the receiver that it has the socket,
-// and later that it reads from it. Before the header nothing has changed, so several
-// sockets may be tried at once.
+// The side that dialed the conn dials. The other side requests it by msgMigrate. Both
+// prove themselves as for a pipe without TLS. Then the sender states in the header where
+// the stream continues. The receiver confirms that it has the socket, and again when it
+// reads from it. Nothing changes before the header is sent, so several sockets can be
+// tried at once.
 
 const (
-	// moveDelay is how long a socket for a pipe may take to be connected before
-	// another one is tried beside it.
+	// migrateDelay is the time after which another socket is dialed beside one that is
+	// not connected yet.
 	migrateDelay = 300 * time.Millisecond
-	// moveTries is how many are tried.
+	// migrateAttempts is the number of sockets that are dialed.
 	migrateAttempts = 4
-	// moveTimeout is how long an attempt to move a pipe goes on.
+	// migrateTimeout limits the time for one migration.
 	migrateTimeout = 30 * time.Second
 
 	headerBytes = 4 + 4 + 8 + len(proof{})
 )
 
-// header returns the first bytes of a sender on a subflow.
+// header returns the first bytes of the sender on a subflow.
 func (f *subflow) header() []byte {
 	b := binary.BigEndian.AppendUint32(nil, f.serial)
 	b = binary.BigEndian.AppendUint32(b, f.after)
@@ -46,7 +45,7 @@ func (f *subflow) header() []byte {
 	return append(b, sum[:]...)
 }
 
-// readHeader reads where the sender goes on.
+// readHeader reads and verifies the header of a subflow.
 func (f *subflow) readHeader() error {
 	var b [headerBytes]byte
 	if _, err := io.ReadFull(f.sock, b[:]); err != nil {
@@ -54,38 +53,38 @@ func (f *subflow) readHeader() error {
 	}
 	f.serial, f.after, f.start = binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
 	if sum := f.prover.mac("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
-		return errors.New("it does not prove where the pipe goes on")
+		return errors.New("the peer sent an invalid header for a pipe that migrates")
 	}
 	return nil
 }
 
-// startMove has a pipe of this side move to another socket, unless it cannot use one now. It
-// does not wait.
+// migrate starts to migrate a pipe of this side, unless it cannot use another socket now.
+// It does not block.
 func (c *conn) migrate(s *sender) {
 	wanted, begun := s.requestSpare()
 	switch {
 	case !wanted:
 		return
 	case !c.dialed:
-		c.send(message{kind: msgMigrate, pipe: s.id}) // again if the peer has failed before
+		c.send(message{kind: msgMigrate, pipe: s.id}) // repeated in case the peer has failed to dial
 		return
 	case !begun:
-		return // The attempt goes on.
+		return // an attempt is in progress
 	}
 	c.spawn(func() {
 		f, err := c.redial(s.id)
 		if err != nil {
 			s.cancelSpareRequest()
-			c.t.cfg.Log.Debug("tcp: cannot move a pipe to another socket", "peer", c.peer, "pipe", s.id, "err", err)
+			c.t.cfg.Log.Debug("tcp: cannot migrate a pipe to another socket", "peer", c.peer, "pipe", s.id, "err", err)
 			return
 		}
 		c.useFlow(s, f)
 	})
 }
 
-// handOver gives a pipe of this side another socket, and waits until the peer has it and
-// then reads from it, or the pipe ends. Before the first the peer may drop it with all
-// that its kernel has acknowledged; then monitor has the pipe migrate again.
+// useFlow gives a pipe of this side another subflow. It returns when the peer reads from
+// it, or the socket ends. Until the peer confirms that it has the subflow, it may drop it
+// with bytes that its kernel has acknowledged. Then monitor migrates the pipe again.
 func (c *conn) useFlow(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	f.unconfirmed.Store(true)
@@ -100,10 +99,10 @@ func (c *conn) useFlow(s *sender, f *subflow) {
 	}
 }
 
-// movesPeer is called when the peer asks for another socket for its pipe.
+// handleMigrate dials another socket for a pipe of the peer.
 func (c *conn) handleMigrate(id uint32) error {
 	if !c.dialed || c.owns(id) {
-		return errors.New("it asks for a socket that it has to dial itself")
+		return errors.New("the peer requested a socket that it has to dial itself")
 	}
 	if r := c.receiver(id); r != nil && r.redialing.CompareAndSwap(false, true) {
 		c.spawn(func() {
@@ -112,15 +111,14 @@ func (c *conn) handleMigrate(id uint32) error {
 			if err == nil {
 				c.attachFlow(r, f)
 			} else {
-				c.t.cfg.Log.Debug("tcp: cannot move a pipe of the peer to another socket", "peer", c.peer, "pipe", id, "err", err)
+				c.t.cfg.Log.Debug("tcp: cannot migrate a pipe of the peer to another socket", "peer", c.peer, "pipe", id, "err", err)
 			}
 		})
 	}
 	return nil
 }
 
-// follow has a pipe of the peer go on with another socket, after its header was read.
-// It ends a socket that is of no use.
+// attachFlow adds a subflow whose header was read to a pipe of the peer, or closes it.
 func (c *conn) attachFlow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	if drop := c.t.dropMigrated; drop != nil && drop() || !r.attach(f) {
@@ -128,8 +126,8 @@ func (c *conn) attachFlow(r *receiver, f *subflow) {
 	}
 }
 
-// redial connects another socket for a pipe. If that is one of the peer, it has got the
-// header on it.
+// redial dials another subflow for a pipe. If the pipe is of the peer, its header was
+// read.
 func (c *conn) redial(id uint32) (*subflow, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
@@ -147,7 +145,7 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 			f.sock.Close()
 		}
 	}
-	// giveUp returns err, unless an attempt has won by now.
+	// giveUp returns err, unless an attempt has succeeded meanwhile.
 	giveUp := func(err error) (*subflow, error) {
 		if !taken.CompareAndSwap(false, true) {
 			return <-won, nil
@@ -177,7 +175,7 @@ func (c *conn) redial(id uint32) (*subflow, error) {
 	}
 }
 
-// tryMove is one attempt of redial.
+// dialFlow makes one attempt for redial.
 func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) {
 	limit, _ := ctx.Deadline()
 	a, err := c.t.attempt(ctx, c.remote, magicMigrate, limit)
@@ -203,7 +201,7 @@ func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) 
 	}
 	f.prover.nonce = got.nonce
 	if !got.proof.equal(f.prover.mac("move to   ", nil)) {
-		return nil, errors.New("it does not prove that it is the process of this conn")
+		return nil, errProof
 	}
 	mine := f.prover.mac("move from ", nil)
 	if _, err := a.sock.Write(mine[:]); err != nil {
@@ -217,7 +215,7 @@ func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) 
 	return f, a.commit()
 }
 
-// welcomeMove finds the pipe that is to move to a socket.
+// acceptMigration completes the handshake on a socket that a pipe migrates to.
 func (t *Transport) acceptMigration(sock socket) error {
 	said, err := readClaim(sock)
 	if err != nil {
@@ -225,7 +223,7 @@ func (t *Transport) acceptMigration(sock socket) error {
 	}
 	c := t.connByID(said.conn)
 	if c == nil {
-		return errors.New("it claims to belong to a conn that is not known")
+		return errUnknownConn
 	}
 	f := &subflow{sock: sock, prover: &prover{key: c.keys.proof, claim: said}}
 	if f.raw, err = sock.SyscallConn(); err != nil {
@@ -240,7 +238,7 @@ func (t *Transport) acceptMigration(sock socket) error {
 		return err
 	}
 	if !got.equal(f.prover.mac("move from ", nil)) {
-		return errors.New("it does not prove that it belongs to the conn that it claims")
+		return errProof
 	}
 	if !t.pending.release(sock) {
 		return errEvicted

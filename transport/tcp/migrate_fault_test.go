@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLostEnd: when the packet with the end of a pipe is lost, and nothing else is under way,
-// the pipe moves to a socket that carries the end.
+// TestLostEnd checks that a pipe migrates when its FIN is lost and nothing else is in
+// flight.
 func TestLostEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -34,13 +34,14 @@ func TestLostEnd(t *testing.T) {
 			t.Errorf("at the end: read %d bytes, %v", n, err)
 		}
 		if s.currentFlow() == old {
-			t.Error("the pipe has not moved")
+			t.Error("the pipe has not migrated")
 		}
 	})
 }
 
-// TestNeedlessMove: a side that cannot dial does not ask for a socket that its pipe cannot use.
-func TestNeedlessMove(t *testing.T) {
+// TestNeedlessMigration checks that a side that cannot dial does not request a socket
+// that its pipe cannot use.
+func TestNeedlessMigration(t *testing.T) {
 	c := &conn{queued: make(chan struct{}, 1)}
 	for name, test := range map[string]struct {
 		state senderMigration
@@ -64,12 +65,12 @@ func TestNeedlessMove(t *testing.T) {
 	}
 }
 
-// TestSocketAfterTheEnd: when the current socket has ended, a read goes on with another one
-// that comes later.
+// TestSocketAfterTheEnd checks that a read continues on a later socket when the current
+// one has ended.
 func TestSocketAfterTheEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
-		nodes[1].causeTimeout = time.Hour // no other way out
+		nodes[1].causeTimeout = time.Hour // only the new socket can end the read
 		from, to := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, from, to)
 		read := make(chan error, 1)
@@ -79,9 +80,9 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			read <- err
 		}()
 		old := s.currentFlow()
-		old.sock.CloseWrite()              // as something between the two might do
-		time.Sleep(100 * time.Millisecond) // most likely the reader has seen it by now
-		eventually(t, "a move", func() bool {
+		old.sock.CloseWrite()              // as a middlebox might
+		time.Sleep(100 * time.Millisecond) // let the reader see it, most likely
+		eventually(t, "a migration", func() bool {
 			from.migrate(s)
 			return s.currentFlow() != old
 		})
@@ -94,9 +95,9 @@ func TestSocketAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestAwaitSpare: a write that waits for a spare subflow goes on as soon as there is one, and
-// returns as soon as the pipe has ended, was closed, or is late.
-func TestAwaitSpare(t *testing.T) {
+// TestWaitSpare checks that a write that waits for a spare subflow returns when there is
+// one, and when the pipe fails, is closed or passes its deadline.
+func TestWaitSpare(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *sender, spare *subflow)
 		want   bool
@@ -130,5 +131,5 @@ func TestAwaitSpare(t *testing.T) {
 	}
 }
 
-// nodeless is a Transport without sockets.
+// newIdleTransport returns a Transport without sockets.
 func newIdleTransport() *Transport { return &Transport{cfg: Config{}.withDefaults()} }

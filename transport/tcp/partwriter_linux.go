@@ -6,17 +6,17 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// addParts adds the capabilities that need to know the room in a socket.
+// addPartCapabilities adds the capabilities that need partial writes.
 func (s *sender) addPartCapabilities(can *transport.Capabilities) {
 	can.PartWriter, can.TryVectorWriter = s, s
 }
 
-// A parting is what a sender has to write as much as there is room for.
+// A partWriter is the state of nonblocking vectored writes.
 type partWriter struct {
-	once   func(fd uintptr) // tries to write pieces, and sets done
+	once   func(fd uintptr) // writes pieces without blocking; sets done
 	pieces [][]byte
 	done   int
-	sealed [][]byte // memory for sealParts
+	sealed [][]byte // reused by tryTLSParts
 }
 
 func (k *partWriter) init() {
@@ -29,7 +29,7 @@ func (k *partWriter) init() {
 	}
 }
 
-// tryParts writes as much of the pieces as the socket takes.
+// tryWritev writes as much of the pieces as the socket accepts.
 func (s *sender) tryWritev(pieces [][]byte) int {
 	k := &s.parts
 	k.pieces, k.done = pieces, 0
@@ -39,8 +39,8 @@ func (s *sender) tryWritev(pieces [][]byte) int {
 	return k.done
 }
 
-// TryWritePart implements transport.PartWriter. With TLS it encrypts no more
-// than TryWrite does, as long as the socket takes that.
+// TryWritePart implements [transport.PartWriter]. With TLS it encrypts at most one batch
+// that the socket does not accept.
 func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +57,7 @@ func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 	return n
 }
 
-// TryWriteVectored implements transport.TryVectorWriter, as TryWrite does
-// transport.TryWriter.
+// TryWriteVectored implements [transport.TryVectorWriter].
 func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 	want := 0
 	for _, p := range pieces {
@@ -97,8 +96,7 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 	return true
 }
 
-// sealParts encrypts and sends one batch after the other, until the socket
-// takes no more of one.
+// tryTLSParts encrypts and writes batches until the socket accepts no more.
 func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
 	left := append(s.parts.sealed[:0], pieces...)
 	s.parts.sealed = left

@@ -4,10 +4,10 @@ package tcp
 
 import "github.com/nexar-go/nexar/transport"
 
-// addParts adds nothing: the room in a socket is not known here.
+// addPartCapabilities adds nothing: partial writes are only implemented on Linux.
 func (s *sender) addPartCapabilities(*transport.Capabilities) {}
 
-// A parting would let a sender write as much as there is room for.
+// A partWriter is only used on Linux.
 type partWriter struct{}
 
 func (*partWriter) init() {}

@@ -17,7 +17,7 @@ type closableSock struct {
 func (s *closableSock) Close() error         { s.closed = true; return nil }
 func (s *closableSock) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 
-// A ticketedSock has been admitted by its listener.
+// A ticketedSock was admitted by its listener.
 type ticketedSock struct {
 	closableSock
 	ticket *admission.Ticket
@@ -25,8 +25,9 @@ type ticketedSock struct {
 
 func (s *ticketedSock) Ticket() *admission.Ticket { return s.ticket }
 
-// TestGate: a socket has a place until it is authenticated, given up or evicted.
-func TestGate(t *testing.T) {
+// TestPendingSockets checks that a socket counts until it is authenticated, discarded or
+// evicted.
+func TestPendingSockets(t *testing.T) {
 	var g pendingSockets
 	g.init(admission.Limits{Max: 3})
 	enter := func(sock net.Conn) {
@@ -75,7 +76,7 @@ func TestGate(t *testing.T) {
 	enter(sock)
 	want(0)
 	if !g.release(sock) || shared.Len() != 0 {
-		t.Error("a place of another gate is not given back")
+		t.Error("a ticket of another gate is not returned")
 	}
 
 	enter(socks[4])
@@ -83,7 +84,7 @@ func TestGate(t *testing.T) {
 		t.Error("close closes all that are inside, and only those")
 	}
 	if err := g.admit(socks[5], nil); !errors.Is(err, errTransportClosed) {
-		t.Errorf("a closed gate says %v", err)
+		t.Errorf("admit after close: %v", err)
 	}
 	g.discard(socks[4])
 	want(0)

@@ -24,47 +24,46 @@ func (r *receiver) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Poller: r, CPULocator: r}
 }
 
-// hushBytes is how much has to wait in a hushed socket before the kernel says
-// so: more than any frame. The kernel makes room for it where it has to, so that
-// no peer is held up by a socket that is full and quiet.
+// suppressBytes is the number of unread bytes at which the kernel reports a socket whose
+// reports are suppressed. It exceeds every frame. The kernel enlarges the receive buffer
+// for it, so the window of the peer does not close.
 const suppressBytes = 2 << 20
 
-// A polling is what a receiver has so that somebody can look for bytes, and
-// somebody else can wait for them meanwhile.
+// A poller lets one goroutine read a pipe without blocking while another one waits for
+// data.
 //
-// Go's poller has the kernel report every arrival, and a thread is woken for
-// each, even if the bytes have been read before it runs. That costs more than
-// a short message does. So an attended socket is hushed: the kernel reports
-// nothing until there is much to read (SO_RCVLOWAT of socket(7)), and reports
-// what has come by then when that is taken back.
+// The netpoller of Go has the kernel report every arrival, which wakes a thread even for
+// bytes that were read before it runs. That costs more than a short message. So while a
+// pipe is polled, SO_RCVLOWAT (socket(7)) suppresses the reports of its socket until much
+// data is unread. When this ends the kernel reports the data that has arrived.
 type poller struct {
 	r      *receiver
 	tlsIn  tlsInput
-	wakeup chan struct{} // wakes a goroutine in sleep
+	wakeup chan struct{} // wakes sleep
 
-	// Of the goroutine that reads or attends.
-	readOnce       func(fd uintptr) // reads into p without waiting, and sets n and err
+	// Used only by the goroutine that reads or polls:
+	readOnce       func(fd uintptr) // reads into p without blocking; sets n and err
 	p              []byte
 	n              int
 	err            error
-	applyLowat     func(fd uintptr) // tells the kernel about hushed
+	applyLowat     func(fd uintptr) // sets SO_RCVLOWAT by suppressed
 	suppressed     bool
-	cannotSuppress bool // the kernel cannot hush a socket
-	received       bool // something has come since the last SetPolling(true)
-	tlsPending     bool // there may be something left in the tls.Conn
+	cannotSuppress bool // the kernel is too old
+	received       bool // data has arrived since the last SetPolling(true)
+	tlsPending     bool // the tls.Conn may have unread data
 
-	// Of the goroutine that awaits the pipe.
-	peek   func(fd uintptr) bool // looks once, and waits once
+	// Used only by WaitReadable:
+	peek   func(fd uintptr) bool // peeks once, and waits once
 	peeked bool
 
 	polling  atomic.Bool
-	buffered atomic.Bool // there is something to read that the kernel knows nothing of
-	sleeping atomic.Bool // who awaits an attended pipe waits for token
+	buffered atomic.Bool // there may be data that the kernel does not know of
+	sleeping atomic.Bool // WaitReadable waits for wakeup, as the pipe is polled
 
 	mu          sync.Mutex
-	waiting     bool        // who awaits the pipe waits for the socket
-	interrupted atomic.Bool // watch is to return, and the deadline was changed for that
-	deadline    time.Time   // the right deadline
+	waiting     bool        // WaitReadable waits for the socket
+	interrupted atomic.Bool // waitSocket must return; it restores the deadline
+	deadline    time.Time   // of the pipe
 }
 
 func (k *poller) init(r *receiver) {
@@ -74,13 +73,13 @@ func (k *poller) init(r *receiver) {
 	k.cannotSuppress = !lowatSupported()
 	if r.ps.records != nil {
 		k.tlsIn.poller = k
-		k.tlsPending = true // there may be more than the handshake in the tls.Conn
+		k.tlsPending = true // the handshake may have read more than its own messages
 		k.buffered.Store(true)
 		r.ps.records.setSource(&k.tlsIn)
 	}
 }
 
-// TryRead implements transport.Poller.
+// TryRead implements [transport.Poller].
 func (r *receiver) TryRead(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -111,7 +110,7 @@ func (r *receiver) TryRead(p []byte) (n int, err error) {
 	return 0, r.cause(err)
 }
 
-// TryReadFunc implements transport.Poller.
+// TryReadFunc implements [transport.Poller].
 func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	if n <= 0 {
 		return 0, nil
@@ -132,8 +131,8 @@ func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	return len(p), nil
 }
 
-// tryFill puts at most n bytes into the buffer, if there are any: what follows
-// them may have a better place to go.
+// tryFill reads at most n bytes into the buffer. Those that follow may be read directly
+// to their destination.
 func (r *receiver) tryFill(n int) error {
 	var buf []byte
 	if r.ps.tls != nil {
@@ -154,14 +153,14 @@ func (r *receiver) tryFill(n int) error {
 	return err
 }
 
-// tryRead reads from the socket. It returns 0 and no error if there is nothing.
+// tryRead reads from the socket. It returns 0 and nil if there is no data.
 func (k *poller) tryRead(p []byte) (int, error) {
 	k.p, k.n, k.err = p[:min(len(p), k.r.readLimit())], 0, nil
 	err := k.r.flow.Load().raw.Control(k.readOnce)
 	k.p = nil
 	n, err := k.r.countRead(p[:k.n]), cmp.Or(err, k.err)
 	if n > 0 || err == nil || k.r.flowEnded(err) {
-		return n, nil // The next call may read from another subflow.
+		return n, nil // the next call may read from the next subflow
 	}
 	return 0, k.r.cause(err)
 }
@@ -182,8 +181,8 @@ func (k *poller) newReadOnce() func(fd uintptr) {
 	}
 }
 
-// taken is called when TryRead has found something. More is likely to come, so
-// the socket of an attended pipe is hushed.
+// noteReceived is called when TryRead has returned data. If the pipe is polled it
+// suppresses reports, since more data is likely.
 func (k *poller) noteReceived() {
 	k.received = true
 	if k.polling.Load() {
@@ -191,13 +190,13 @@ func (k *poller) noteReceived() {
 	}
 }
 
-// SetPolling implements transport.Poller. It costs a system call only on pipes on
-// which something comes: where it did the last time, the socket is hushed at
-// once, and otherwise as soon as something has come.
-func (r *receiver) SetPolling(attended bool) {
+// SetPolling implements [transport.Poller]. It makes a system call only if data arrives:
+// if it did during the last polling it suppresses reports at once, and otherwise with the
+// first data.
+func (r *receiver) SetPolling(on bool) {
 	k := &r.poll
-	k.polling.Store(attended)
-	if attended {
+	k.polling.Store(on)
+	if on {
 		if k.received {
 			k.suppress(true)
 		}
@@ -216,7 +215,7 @@ func (r *receiver) SetPolling(attended bool) {
 	}
 }
 
-// hush has the kernel report no more arrivals, or report them again.
+// suppress suppresses the reports of the kernel, or ends that.
 func (k *poller) suppress(on bool) {
 	if k.suppressed != on && !k.cannotSuppress {
 		k.suppressed = on
@@ -234,7 +233,7 @@ func (k *poller) newApplyLowat() func(fd uintptr) {
 	}
 }
 
-// WaitReadable implements transport.Poller.
+// WaitReadable implements [transport.Poller].
 func (r *receiver) WaitReadable() {
 	k := &r.poll
 	for !r.stopped.Load() {
@@ -249,9 +248,9 @@ func (r *receiver) WaitReadable() {
 	}
 }
 
-// sleep waits as long as the pipe is attended. Either it sees that this is over
-// or SetPolling sees that it sleeps, as atomic operations of Go are in one order for
-// all.
+// sleep waits while the pipe is polled. Go's atomic operations are sequentially
+// consistent, so either sleep sees that polling has ended or SetPolling sees that it
+// sleeps.
 func (k *poller) sleep() {
 	k.sleeping.Store(true)
 	defer k.sleeping.Store(false)
@@ -264,7 +263,7 @@ func (k *poller) sleep() {
 	}
 }
 
-// watch waits for the socket.
+// waitSocket waits until the socket is readable.
 func (k *poller) waitSocket() {
 	k.mu.Lock()
 	k.waiting = true
@@ -277,12 +276,12 @@ func (k *poller) waitSocket() {
 	defer k.mu.Unlock()
 	k.waiting = false
 	if k.interrupted.Load() {
-		k.r.flow.Load().setReadDeadline(k.deadline) // The pipe may have moved meanwhile.
+		k.r.flow.Load().setReadDeadline(k.deadline) // the pipe may have migrated
 		k.interrupted.Store(false)
 	}
 }
 
-// interrupt makes a read or a watch that waits return.
+// interrupt interrupts a blocked read or waitSocket.
 func (k *poller) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -292,7 +291,8 @@ func (k *poller) interrupt() {
 	k.r.flow.Load().setReadDeadline(past())
 }
 
-// restore sets the deadline of the pipe again. A watch that was called does so itself.
+// restoreDeadline sets the read deadline to that of the pipe. An interrupted waitSocket
+// does so itself.
 func (k *poller) restoreDeadline() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -301,8 +301,8 @@ func (k *poller) restoreDeadline() {
 	}
 }
 
-// swap has the pipe read from another subflow. That one is not hushed, and a watch of
-// the one before has been interrupted.
+// setFlow makes another subflow the current one. Its reports are not suppressed. A
+// waitSocket for the previous one was interrupted.
 func (k *poller) setFlow(f *subflow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -311,10 +311,11 @@ func (k *poller) setFlow(f *subflow) {
 	f.setReadDeadline(k.deadline)
 }
 
-// peeker looks into the socket, for Go's poller only says what has come since
-// it has been asked. It looks at buffered afterwards: bytes that have just been
-// taken from the socket are seen there, or note sees that somebody is inside. If
-// another socket follows, only the next read finds out where the next bytes are.
+// newPeek returns a function that peeks into the socket, since the netpoller only reports
+// data that arrives after it was asked. It checks buffered after the peek: either it sees
+// bytes that were just taken from the socket, or updateBuffered sees that it waits. Where
+// another subflow follows it reports readable, since only the next read determines where
+// the data is.
 func (k *poller) newPeek() func(fd uintptr) bool {
 	var b [1]byte
 	return func(fd uintptr) bool {
@@ -327,9 +328,8 @@ func (k *poller) newPeek() func(fd uintptr) bool {
 	}
 }
 
-// note notes whether there may be something to read that the kernel knows
-// nothing of. If somebody has begun to wait for the kernel meanwhile, he is
-// called.
+// updateBuffered updates buffered, and wakes waitSocket if there is data that the kernel
+// does not know of.
 func (r *receiver) updateBuffered() {
 	k := &r.poll
 	some := len(r.unread) > 0 || k.tlsPending
@@ -342,7 +342,7 @@ func (r *receiver) updateBuffered() {
 	}
 }
 
-// call makes watch return, by a deadline.
+// wakeWaiter interrupts waitSocket by a deadline.
 func (k *poller) wakeWaiter() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -352,8 +352,9 @@ func (k *poller) wakeWaiter() {
 	}
 }
 
-// limit sets the deadline of the socket. If another one follows, it interrupts a read as
-// interrupt does, which the read may not have noticed yet; turn restores the deadline.
+// setDeadline sets the deadline of the pipe. If another subflow follows, the socket stays
+// interrupted, since a read may not have noticed that yet. nextFlow then restores the
+// deadline.
 func (k *poller) setDeadline(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -366,8 +367,8 @@ func (k *poller) setDeadline(t time.Time) {
 	}
 }
 
-// rest is called before a read that may wait. Whoever awaits the pipe and was
-// called is about to come out.
+// beginRead is called before a read that may block. It waits for an interrupted
+// waitSocket to return.
 func (k *poller) beginRead() {
 	k.suppress(false)
 	for k.interrupted.Load() {
@@ -375,8 +376,8 @@ func (k *poller) beginRead() {
 	}
 }
 
-// hushes reports whether the kernel can hush a socket: since Linux 4.18 it
-// keeps quiet, and says what it has kept to itself.
+// lowatSupported reports whether the kernel supports SO_RCVLOWAT for epoll, as Linux does
+// since 4.18.
 func lowatSupported() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -385,8 +386,8 @@ func lowatSupported() bool {
 	return atLeast(unix.ByteSliceToString(name.Release[:]), 4, 18)
 }
 
-// atLeast reports whether a release of Linux, "6.1.0-13-amd64", is not older
-// than the given one.
+// atLeast reports whether a Linux release such as "6.1.0-13-amd64" is at least the given
+// version.
 func atLeast(release string, major, minor int) bool {
 	a, rest, _ := strings.Cut(release, ".")
 	b, _, _ := strings.Cut(rest, ".")

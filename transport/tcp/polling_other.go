@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A polling would let somebody look for bytes without waiting.
+// A poller holds the deadline of a receiver. Receivers cannot be polled here.
 type poller struct {
 	r        *receiver
 	mu       sync.Mutex
-	deadline time.Time // the deadline of the pipe
+	deadline time.Time // of the pipe
 }
 
 func (k *poller) init(r *receiver) {
@@ -21,13 +21,14 @@ func (k *poller) init(r *receiver) {
 	}
 }
 
-// A flowReader gives a tls.Conn the bytes of the current subflow.
+// A flowReader is the source of a tls.Conn: the current subflow.
 type flowReader struct{ r *receiver }
 
 func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
 
-// limit sets the deadline of the socket. If another one follows, it interrupts a read as
-// interrupt does, which the read may not have noticed yet; turn restores the deadline.
+// setDeadline sets the deadline of the pipe. If another subflow follows, the socket stays
+// interrupted, since a read may not have noticed that yet. nextFlow then restores the
+// deadline.
 func (k *poller) setDeadline(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -38,21 +39,21 @@ func (k *poller) setDeadline(t time.Time) {
 	k.r.flow.Load().setReadDeadline(t) // fails only if the pipe has ended
 }
 
-// interrupt makes a read that waits return.
+// interrupt interrupts a blocked read.
 func (k *poller) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.r.flow.Load().setReadDeadline(past())
 }
 
-// restore sets the deadline of the pipe again.
+// restoreDeadline sets the read deadline to that of the pipe.
 func (k *poller) restoreDeadline() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.r.flow.Load().setReadDeadline(k.deadline)
 }
 
-// swap has the pipe read from another subflow.
+// setFlow makes another subflow the current one.
 func (k *poller) setFlow(f *subflow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,10 +12,10 @@ import (
 )
 
 const (
-	// viewBytes is the size of the buffers that ReadFunc shows to its view.
+	// viewBytes is the size of the buffers for ReadFunc.
 	viewBytes = 64 << 10
 
-	// directBytes is from when on a Read goes past the buffer.
+	// directBytes is the length from which Read reads directly into its argument.
 	directBytes = 4 << 10
 )
 
@@ -25,21 +24,21 @@ type receiver struct {
 	conn *conn
 	id   uint32
 	ps   *pipeSocket
-	done chan struct{} // closed when the pipe has ended, save by its sender
+	done chan struct{} // closed when the pipe has failed or was closed here
 
-	ended chan struct{} // closed when the sender has ended the pipe
-	size  uint64        // how many bytes it had; set before announced is closed
+	ended chan struct{} // closed when the sender has announced the end of the pipe
+	size  uint64        // length of the pipe in bytes; set before ended is closed
 
-	stopped  atomic.Bool  // over is set
-	deadline atomic.Int64 // in nanoseconds of Unix time; 0 is none
+	stopped  atomic.Bool  // failure is set
+	deadline atomic.Int64 // Unix time in nanoseconds; 0 is none
 
-	// Of the goroutine that reads.
-	received uint64    // bytes taken from the socket
-	eof      bool      // and they were all
-	brokenAt time.Time // when the socket has ended without a word
-	tlsBuf   []byte    // in place of view, where TLS is
+	// Used only by the reading goroutine:
+	received uint64    // bytes of the pipe
+	eof      bool      // all bytes were received
+	brokenAt time.Time // when the socket ended without an announced end of the pipe
+	tlsBuf   []byte    // buffer in place of view, with TLS
 	view     *[viewBytes]byte
-	unread   []byte // what is still unread in view or own
+	unread   []byte // part of view or tlsBuf
 	readOnce func(fd uintptr) bool
 	readN    int
 	readErr  error
@@ -48,13 +47,13 @@ type receiver struct {
 	locator locator
 
 	receiverMigration
-	mu      sync.Mutex // guards over, and next and parked of moves
+	mu      sync.Mutex // guards failure, next and parked
 	failure error
 }
 
 var _ transport.Receiver = (*receiver)(nil)
 
-// bind gives the pipe its socket.
+// setSocket sets the first socket of the pipe.
 func (r *receiver) setSocket(ps *pipeSocket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,11 +72,11 @@ func (r *receiver) setSocket(ps *pipeSocket) {
 	r.arrangeLocked()
 }
 
-// announce notes the end of the pipe.
+// handleEnd handles the announced end of the pipe.
 func (r *receiver) handleEnd(size uint64) error {
 	select {
 	case <-r.ended:
-		return errors.New("it ends a pipe twice")
+		return fmt.Errorf("the peer ended pipe %d twice", r.id)
 	default:
 		r.size = size
 		close(r.ended)
@@ -85,7 +84,7 @@ func (r *receiver) handleEnd(size uint64) error {
 	}
 }
 
-// shut ends the pipe, and reports whether it had not ended before.
+// fail ends the pipe. It reports false if it had ended before.
 func (r *receiver) fail(reason error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +110,7 @@ func (r *receiver) err() error {
 	return r.failure
 }
 
-// release ends the pipe and tells the peer that no more of it will be read.
+// stop ends the pipe and tells the peer that it will not be read further.
 func (r *receiver) stop() {
 	if r.fail(errPipeClosed) && r.conn.removeReceiver(r) {
 		r.conn.send(message{kind: msgDrop, pipe: r.id})
@@ -133,7 +132,7 @@ func (r *receiver) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// ready says why what is in the buffer must not be read.
+// checkReadable returns an error if buffered data must not be read.
 func (r *receiver) checkReadable() error {
 	if r.stopped.Load() {
 		return r.err()
@@ -157,7 +156,7 @@ func (r *receiver) Read(p []byte) (int, error) {
 	return r.readBuffered(p), nil
 }
 
-// unload takes bytes out of the buffer.
+// readBuffered reads from the buffer.
 func (r *receiver) readBuffered(p []byte) int {
 	n := copy(p, r.unread)
 	r.unread = r.unread[n:]
@@ -182,7 +181,7 @@ func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
 	return done, nil
 }
 
-// direct reads into p, past the buffer. A tls.Conn has one of its own.
+// readDirect reads into p without the buffer. With TLS the tls.Conn has its own.
 func (r *receiver) readDirect(p []byte) (n int, err error) {
 	if r.eof {
 		return 0, io.EOF
@@ -195,12 +194,12 @@ func (r *receiver) readDirect(p []byte) (n int, err error) {
 	}
 	if n > 0 {
 		r.received += uint64(n)
-		return n, nil // what came with these bytes comes again without them
+		return n, nil // the next read returns the error
 	}
 	return 0, r.readError(err)
 }
 
-// fill waits until there is something in the buffer.
+// fill waits until the buffer is not empty.
 func (r *receiver) fill() error {
 	if len(r.unread) > 0 {
 		return r.checkReadable()
@@ -222,8 +221,8 @@ func (r *receiver) fill() error {
 	return r.readError(err)
 }
 
-// fillOwn decrypts a record into a buffer that is kept: the tls.Conn keeps one
-// of the same size too.
+// fillTLS decrypts a record into tlsBuf, which is kept: the tls.Conn keeps a buffer of
+// the same size too.
 func (r *receiver) fillTLS() (n int, err error) {
 	if r.tlsBuf == nil {
 		r.tlsBuf = make([]byte, recordBytes)
@@ -233,8 +232,8 @@ func (r *receiver) fillTLS() (n int, err error) {
 	return n, err
 }
 
-// putBack gives the buffer back if there is nothing in it. It is called at the
-// end of whatever may have changed that.
+// releaseView returns an empty view buffer. It is called after every change of the
+// buffer.
 func (r *receiver) releaseView() {
 	if len(r.unread) == 0 && r.view != nil {
 		r.conn.t.views.Put(r.view)
@@ -243,10 +242,9 @@ func (r *receiver) releaseView() {
 	r.updateBuffered()
 }
 
-// explain says with transport's words why nothing more can be read from the
-// socket. At its end the control socket has to say whether that was the end of
-// the pipe as well, or of the Conn. What it says may have got lost on the way
-// and be under way once more, so there is time for it.
+// readError returns the error of a failed read. At the end of the socket it waits until
+// the control socket tells whether the pipe or the conn has ended, since that message may
+// be late or retransmitted.
 func (r *receiver) readError(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
@@ -254,8 +252,8 @@ func (r *receiver) readError(err error) error {
 	return r.waitCause(err, nil)
 }
 
-// awaitVerdict waits until verdict has a result. It returns nil before if another subflow
-// follows that in, which attached reports.
+// waitCause waits until cause returns an error. It returns nil if attached signals that
+// another subflow follows.
 func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
@@ -271,7 +269,7 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 			}
 		case <-r.done:
 		case <-announced:
-			announced = nil // cut short, unless verdict sees it now
+			announced = nil // cut short, unless cause finds the pipe complete
 		case <-tick.C:
 			if err := r.checkReadable(); isTimeout(err) {
 				return err
@@ -280,7 +278,7 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	}
 }
 
-// verdict is explain, but nil as long as that would have to wait.
+// cause returns the error of a failed read, or nil as long as it is unknown.
 func (r *receiver) cause(err error) error {
 	if r.eof {
 		return io.EOF
@@ -300,11 +298,11 @@ func (r *receiver) cause(err error) error {
 			r.stop()
 			return io.EOF
 		}
-		// Cut short: only the end of the Conn explains that.
+		// The pipe was cut short: wait for the end of the conn.
 	default:
 	}
 	if time.Since(r.brokenAt) > r.conn.t.causeTimeout {
-		r.conn.end(gone(fmt.Errorf("the socket of a pipe broke: %w", err)))
+		r.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", r.id, err)))
 		return r.err()
 	}
 	return nil

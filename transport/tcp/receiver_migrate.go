@@ -8,32 +8,33 @@ import (
 	"time"
 )
 
-// A moves is the state of a receiver that goes on with another socket. All offsets are those
-// of the stream of the pipe, as the sender counts them.
+// A receiverMigration is the state of a receiver for the migration of its pipe. Offsets
+// count bytes as those of the sender do.
 type receiverMigration struct {
-	flow    atomic.Pointer[subflow] // the current subflow; the goroutine that reads changes it
-	hasNext atomic.Bool             // there is something in next
+	flow    atomic.Pointer[subflow] // the current subflow; changed only by the reading goroutine
+	hasNext atomic.Bool             // next is not empty
 
 	redialing atomic.Bool   // this side dials for the sender
-	attached  chan struct{} // has something after a subflow came into next
+	attached  chan struct{} // signals an addition to next
 
-	// Of the goroutine that reads.
-	offset    uint64 // bytes, from all subflows
-	skip      uint64 // bytes of in to come that have been read from an earlier subflow
-	viewLimit int    // of fillView
-	bounded   bool   // another subflow follows where the last read had to end
+	// Used only by the reading goroutine:
+	offset    uint64 // bytes read from all subflows
+	skip      uint64 // bytes at the start of flow that were read from an earlier subflow
+	viewLimit int    // maximum of the current fillView
+	bounded   bool   // the last read had to end where the next subflow begins
 
-	next   []*subflow // follow in, in this order
-	parked []*subflow // follow one that has not come yet
+	next   []*subflow // subflows after the current one, in order
+	parked []*subflow // subflows whose predecessor has not arrived
 }
 
-// readFlow waits for bytes of the pipe, as the sender has written them to a socket.
+// readFlow reads bytes of the stream that the sender has written to sockets. It blocks
+// until there are some.
 func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
 		q := p[:min(len(p), r.readLimit())]
 		n, err = r.flow.Load().sock.Read(q)
 		if n = r.countRead(q[:n]); n > 0 {
-			return n, nil // An error comes again without bytes.
+			return n, nil // the next read returns the error
 		}
 		if err = r.flowError(err); err != nil {
 			return 0, err
@@ -41,10 +42,9 @@ func (r *receiver) readFlow(p []byte) (n int, err error) {
 	}
 }
 
-// endOfFlow is called when a read has returned no new bytes. It returns nil if the pipe goes
-// on: with another subflow, which may have to come first. Otherwise it says why nothing
-// more can be read. A tls.Conn must not get an error before that is certain, as it
-// remembers errors.
+// flowError handles a read without new bytes. It returns nil if the stream continues on
+// another subflow, possibly after waiting for it, and otherwise the reason for its end. A
+// tls.Conn must not see an error before that is certain, since it keeps errors.
 func (r *receiver) flowError(err error) error {
 	switch {
 	case err == nil, r.flowEnded(err):
@@ -55,7 +55,7 @@ func (r *receiver) flowError(err error) error {
 	return r.waitCause(err, r.attached)
 }
 
-// room is how much may be read at most from the current subflow.
+// readLimit returns the number of bytes that may be read from the current subflow.
 func (r *receiver) readLimit() int {
 	r.bounded = false
 	if !r.hasNext.Load() {
@@ -66,8 +66,8 @@ func (r *receiver) readLimit() int {
 	return most
 }
 
-// outdated reports whether a read has failed only because another subflow follows:
-// it was interrupted, or the sender has closed the old one.
+// flowEnded reports whether a read has failed only because another subflow follows: it
+// was interrupted, or the sender has closed the current one.
 func (r *receiver) flowEnded(err error) bool {
 	switch {
 	case !r.hasNext.Load():
@@ -78,8 +78,8 @@ func (r *receiver) flowEnded(err error) bool {
 	return !r.bounded
 }
 
-// took takes note of bytes that were read, and moves those of them to the front that
-// are new. It returns how many these are.
+// countRead records that p was read, and moves the new bytes to its front. It returns
+// their number.
 func (r *receiver) countRead(p []byte) int {
 	n := len(p)
 	if r.skip > 0 {
@@ -92,16 +92,16 @@ func (r *receiver) countRead(p []byte) int {
 	return n
 }
 
-// turn makes the next subflow the one that is read from, if all before it was read. It
-// returns how much may be read at most from the one that is current then. The
-// goroutine that reads calls it.
+// nextFlow makes the next subflow the current one, if all bytes before it were read. It
+// returns the number of bytes that may be read from the current one. Only the reading
+// goroutine calls it.
 func (r *receiver) nextFlow() (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.next) > 0 {
 		f := r.next[0]
 		if f.start > r.offset {
-			// The kernel has these bytes: reading them does not wait.
+			// The kernel has these bytes, so reading them does not block.
 			r.poll.restoreDeadline()
 			return int(min(f.start-r.offset, math.MaxInt32-1))
 		}
@@ -114,12 +114,11 @@ func (r *receiver) nextFlow() (most int) {
 		f.sock.Write([]byte{yes})
 	}
 	r.hasNext.Store(false)
-	r.poll.restoreDeadline() // for limit
+	r.poll.restoreDeadline() // set by setDeadline
 	return math.MaxInt32
 }
 
-// attach adds a subflow that the sender has moved to. It reports false if the subflow
-// is of no use.
+// attach adds a subflow to the pipe. It reports false if the pipe cannot use it.
 func (r *receiver) attach(f *subflow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,12 +133,13 @@ func (r *receiver) attach(f *subflow) bool {
 	r.parked = append(r.parked, f)
 	slices.SortFunc(r.parked, func(a, b *subflow) int { return int(int64(a.serial) - int64(b.serial)) })
 	if r.ps != nil {
-		r.arrangeLocked() // otherwise bind does
+		r.arrangeLocked() // otherwise setSocket does
 	}
 	return true
 }
 
-// arrange puts parked subflows in their places. It is called with the lock held.
+// arrangeLocked moves parked subflows into next as far as their predecessors have
+// arrived.
 func (r *receiver) arrangeLocked() {
 	var parked []*subflow
 	for _, f := range r.parked {
@@ -149,12 +149,12 @@ func (r *receiver) arrangeLocked() {
 			last = r.next[len(r.next)-1].serial
 		}
 		switch {
-		case f.serial <= last: // A later one has taken its place.
+		case f.serial <= last: // replaced by a later one
 			f.sock.Close()
 		case f.after > last:
 			parked = append(parked, f)
 		default:
-			// Those behind the one that it follows have nothing that counts.
+			// f replaces the subflows after its predecessor.
 			for len(r.next) > 0 && r.next[len(r.next)-1].serial > f.after {
 				r.next[len(r.next)-1].sock.Close()
 				r.next = r.next[:len(r.next)-1]
@@ -166,7 +166,7 @@ func (r *receiver) arrangeLocked() {
 			case r.attached <- struct{}{}:
 			default:
 			}
-			f.sock.Write([]byte{yes}) // has room for two bytes: this is the first
+			f.sock.Write([]byte{yes}) // does not block: there is room for both confirmations
 		}
 	}
 	r.parked = parked

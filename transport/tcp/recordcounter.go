@@ -2,12 +2,12 @@ package tcp
 
 import "encoding/binary"
 
-// A records counts the TLS records of a stream (RFC 8446, section 5.1).
+// A recordCounter counts the TLS records of a stream (RFC 8446, section 5.1).
 type recordCounter struct {
-	complete  int // how many have come to their end
+	complete  int // number of complete records
 	head      [5]byte
-	headLen   int // bytes of head
-	remaining int // bytes to come of the record that head is of
+	headLen   int // bytes in head
+	remaining int // bytes of the current record that are to come
 }
 
 func (r *recordCounter) count(p []byte) {

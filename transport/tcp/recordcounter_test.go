@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRecords: records are counted however the stream is cut.
-func TestRecords(t *testing.T) {
+// TestRecordCounter checks that records are counted however the stream is cut.
+func TestRecordCounter(t *testing.T) {
 	var stream []byte
 	for _, n := range []int{0, 1, 255, 256, 16401} {
 		stream = append(stream, 23, 3, 3, byte(n>>8), byte(n))

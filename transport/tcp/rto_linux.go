@@ -14,23 +14,23 @@ const (
 )
 
 const (
-	// rtoMin is the shortest retransmission timeout; Linux uses 200 ms. It must be
-	// longer than delayAckMax, or the timer runs out while the peer delays its
+	// rtoMin is the shortest retransmission timeout; the default of Linux is 200 ms. It
+	// exceeds delayAckMax, so that the timer does not expire while the peer delays an
 	// acknowledgement.
 	rtoMin = 20 * time.Millisecond
-	// delayAckMax is the longest delay of an acknowledgement; Linux uses 40 to 200 ms.
+	// delayAckMax is the longest delay of an acknowledgement; the default of Linux is 40
+	// to 200 ms.
 	delayAckMax = 10 * time.Millisecond
-	// rtoMaxMin is the least that the kernel takes as the longest retransmission
-	// timeout; its own is 120 s.
+	// rtoMaxMin is the smallest value that the kernel accepts for the longest
+	// retransmission timeout; the default is 120 s.
 	rtoMaxMin = time.Second
-	// retries is roughly the number of longest timeouts after which the kernel gives a
-	// socket up (net.ipv4.tcp_retries2).
+	// retries is the approximate number of longest timeouts after which the kernel resets
+	// a socket (net.ipv4.tcp_retries2).
 	retries = 13
 )
 
-// rtoMax is the longest retransmission timeout of a socket, however often it has been
-// doubled: as short as it can be where the kernel must not give the socket up before
-// idle is over. Zero leaves it to the kernel.
+// rtoMax returns the longest retransmission timeout of a socket: the shortest with which
+// the kernel does not reset the socket before idle. Zero means the default of the kernel.
 func rtoMax(idle time.Duration) time.Duration {
 	if idle < 0 {
 		return 0
@@ -38,8 +38,8 @@ func rtoMax(idle time.Duration) time.Duration {
 	return max(rtoMaxMin, (idle/retries + time.Millisecond).Truncate(time.Millisecond))
 }
 
-// tune shortens the waits for retransmissions on a socket. A kernel that lacks an
-// option refuses it, and the socket works without it.
+// setTimeouts shortens the retransmission timeouts of a socket. Kernels without an option
+// ignore it.
 func (t *Transport) setTimeouts(sock socket) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
@@ -49,8 +49,8 @@ func (t *Transport) setTimeouts(sock socket) {
 		set := func(option int, value int64) {
 			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, option, int(value))
 		}
-		// With fewer than four packets in flight the first six timeouts are not
-		// doubled. Older kernels have no other of these options.
+		// With fewer than four packets in flight the first six timeouts do not double.
+		// Older kernels have only this option.
 		set(unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
 		if most := rtoMax(t.cfg.IdleTimeout); most > 0 {
 			set(optRTOMax, most.Milliseconds())

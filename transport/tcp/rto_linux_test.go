@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTune: all sockets have short timeouts, as far as the kernel has options for
-// that, and the kernel goes on for as long as IdleTimeout says.
-func TestTune(t *testing.T) {
+// TestRetransmissionTimeouts checks that all sockets have short timeouts, as far as the
+// kernel supports them, and that the kernel keeps a socket for IdleTimeout.
+func TestRetransmissionTimeouts(t *testing.T) {
 	for name, test := range map[string]struct {
 		idle time.Duration
-		most int // ms
+		most int // milliseconds
 	}{
 		"default": {0, 1154},
 		"short":   {time.Second, 1000},
@@ -33,8 +33,8 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// wantAbout wants an option of TCP to have a value, which the kernel rounds up to its
-// ticks, if the kernel has it: these are new in Linux 6.15.
+// wantAbout checks the value of a TCP option of Linux 6.15, if the kernel has it. The
+// kernel rounds it up to its ticks.
 func wantAbout(t *testing.T, name string, sock socket, option, want, more int) {
 	t.Helper()
 	raw, err := sock.SyscallConn()

@@ -2,5 +2,5 @@
 
 package tcp
 
-// tune does nothing: the options that it sets are those of Linux.
+// setTimeouts does nothing: its options are those of Linux.
 func (*Transport) setTimeouts(socket) {}

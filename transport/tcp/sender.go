@@ -13,41 +13,40 @@ import (
 
 // A sender is the writing end of a pipe.
 //
-// What Write and TryWrite have accepted is sent before they return, save for a
-// rest: records that a deadline has cut off, or what did not fit into the
-// socket. A goroutine, the flusher, then sends the rest, whatever deadlines
-// are set, because the peer is to read exactly what was accepted. The next
-// Write takes the work over from it.
+// Write and TryWrite send all data that they accept before they return, except for
+// unsent: records that a deadline has interrupted, or data that did not fit into the
+// socket. A goroutine, the flusher, sends that regardless of deadlines, since the peer
+// must read exactly the accepted data. The next Write takes over from it.
 type sender struct {
 	conn     *conn
 	id       uint32
 	opened   chan struct{} // closed by open
-	openErr  error         // why there is no pipe; set before opened is closed
+	openErr  error         // why OpenPipe fails; set before opened is closed
 	ps       *pipeSocket   // set before opened is closed
-	flow     *subflow      // the current subflow; set before opened is closed, and by the user of the socket with mu held
-	done     chan struct{} // closed by shut
-	brokenAt time.Time     // when the socket has failed without a word
-	offered  bool          // the peer has offered to share a socket; of who hears it
+	flow     *subflow      // the current subflow; set before opened is closed; changed with mu held by the user of the socket
+	done     chan struct{} // closed by fail
+	brokenAt time.Time     // when the socket failed without a reason from the peer
+	offered  bool          // the peer has offered a shared socket; used by readMessages
 
-	writeOnce func(fd uintptr) // tries to write tryRest, and sets tryDone
+	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
 	tryBuf    []byte
 	tryN      int
 	parts     partWriter
-	single    [1][]byte   // what Write makes a vector of
-	vector    net.Buffers // what is being written
+	single    [1][]byte   // a vector for Write
+	vector    net.Buffers // being written
 
-	mu              sync.Mutex
-	state           openState
-	failure         error // why the pipe has ended, unless by Close
-	deadline        time.Time
-	writing         bool
-	closed          bool
-	sent            uint64        // bytes accepted
-	buf             *[]byte       // of Transport.sealed, while there is something in it
-	unsent          []byte        // accepted, and not yet sent; in buf
-	flushDone       chan struct{} // closed when the flusher has returned; nil if there is none
-	senderMigration               // to other sockets
-	path            pathMonitor
+	mu        sync.Mutex
+	state     openState
+	failure   error // why the pipe has ended, unless by Close
+	deadline  time.Time
+	writing   bool
+	closed    bool
+	sent      uint64        // accepted bytes
+	buf       *[]byte       // from Transport.records, while unsent is not empty
+	unsent    []byte        // accepted but not sent; in buf
+	flushDone chan struct{} // closed when the flusher has returned; nil without one
+	senderMigration
+	path pathMonitor
 }
 
 var (
@@ -62,21 +61,21 @@ func (s *sender) Capabilities() transport.Capabilities {
 	return can
 }
 
-// An openState says whether OpenPipe still waits for its pipe.
+// An openState is the state of OpenPipe.
 type openState int
 
 const (
 	opening openState = iota
 	abandoned
-	committed // the peer is told that there is a pipe
+	committed // the peer knows that the pipe is open
 )
 
 var (
-	errOpenAbandoned = errors.New("nobody waits for this pipe any more")
-	errHasSocket     = errors.New("this pipe has a socket already")
+	errOpenAbandoned = errors.New("the pipe was abandoned before it was open")
+	errHasSocket     = errors.New("the pipe has a socket already")
 )
 
-// commit makes sure that OpenPipe will return the pipe.
+// commit makes OpenPipe return the pipe. It fails if OpenPipe has returned.
 func (s *sender) commit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +89,7 @@ func (s *sender) commit() error {
 	return nil
 }
 
-// giveUp reports whether there will be no pipe.
+// abandon makes OpenPipe fail. It reports false if commit was called before.
 func (s *sender) abandon() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +119,7 @@ func (s *sender) open(ps *pipeSocket, err error) {
 	close(s.opened)
 }
 
-// shut ends the pipe for a reason that lies outside of it.
+// fail ends the pipe with a reason.
 func (s *sender) fail(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +152,7 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	return n, s.endWrite(n, len(p), err)
 }
 
-// begin makes the calling Write the only user of the socket.
+// beginWrite makes the caller the user of the socket.
 func (s *sender) beginWrite() error {
 	s.mu.Lock()
 	switch {
@@ -187,7 +186,7 @@ func (s *sender) beginWrite() error {
 	return nil
 }
 
-// sendRest sends what an earlier call has left.
+// sendUnsent sends data that an earlier call has left.
 func (s *sender) sendUnsent() error {
 	for len(s.unsent) > 0 {
 		n, err := s.flow.sock.Write(s.unsent)
@@ -200,14 +199,14 @@ func (s *sender) sendUnsent() error {
 	return nil
 }
 
-// late reports whether the deadline has passed.
+// deadlinePassed reports whether a write must return.
 func (s *sender) deadlinePassed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
 }
 
-// interrupted is why a Write has ended before its time.
+// interruptError returns the error of a write that was interrupted.
 func (s *sender) interruptError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,9 +216,9 @@ func (s *sender) interruptError() error {
 	return os.ErrDeadlineExceeded
 }
 
-// settle gives the buffer back, or starts the flusher if there is something in
-// it. What is to be sent last goes behind it. It is called with s.mu held by
-// the only user of the socket, as it leaves.
+// releaseLocked ends the use of the socket. It starts the flusher if there is unsent
+// data, and otherwise returns the buffer and announces the end of a closed pipe. Only the
+// user of the socket calls it.
 func (s *sender) releaseLocked() {
 	if len(s.unsent) > 0 {
 		s.flow.setWriteDeadline(time.Time{})
@@ -260,16 +259,16 @@ func (s *sender) flush(done chan struct{}) {
 			s.mu.Unlock()
 			return
 		}
-		s.useSpareLocked() // That is why it was interrupted.
+		s.useSpareLocked() // which may be the reason for the interruption
 		s.flow.setWriteDeadline(time.Time{})
 		s.mu.Unlock()
 	}
 }
 
-// flushed ends the flusher. It is called with s.mu held.
+// endFlushLocked ends the flusher.
 func (s *sender) endFlushLocked(err error) {
 	if err != nil {
-		return // a Write takes over, or reports the same error
+		return // the next Write retries, or returns the same error
 	}
 	s.flushDone = nil
 	s.flow.setWriteDeadline(s.deadline)
@@ -279,11 +278,10 @@ func (s *sender) endFlushLocked(err error) {
 	}
 }
 
-// finish ends a Write that has moved n bytes of want, and says with transport's
-// words why it has failed.
+// endWrite ends a Write that has accepted n of want bytes, and returns its error.
 func (s *sender) endWrite(n, want int, err error) error {
 	if n == want && isTimeout(err) {
-		err = nil // the deadline has come too late to matter
+		err = nil // all was accepted before the deadline
 	}
 	late := isTimeout(err)
 	s.mu.Lock()
@@ -297,7 +295,7 @@ func (s *sender) endWrite(n, want int, err error) error {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.brokenAt = time.Time{} // The pipe has moved to another socket since.
+		s.brokenAt = time.Time{} // the pipe may have migrated from a broken socket
 		return nil
 	case closed:
 		return errPipeClosed
@@ -309,7 +307,7 @@ func (s *sender) endWrite(n, want int, err error) error {
 	return s.waitCause(err)
 }
 
-// verdict waits until the control socket says why the socket has failed.
+// waitCause waits until the control socket explains the failure of the socket.
 func (s *sender) waitCause(err error) error {
 	if s.brokenAt.IsZero() {
 		s.brokenAt = time.Now()
@@ -324,7 +322,7 @@ func (s *sender) waitCause(err error) error {
 			return s.failure
 		case <-tick.C:
 			if time.Since(s.brokenAt) > s.conn.t.causeTimeout {
-				s.conn.end(gone(fmt.Errorf("the socket of a pipe broke: %w", err)))
+				s.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", s.id, err)))
 			} else if s.deadlinePassed() {
 				return s.interruptError()
 			}
@@ -332,15 +330,14 @@ func (s *sender) waitCause(err error) error {
 	}
 }
 
-// tries reports whether the pipe can be written to now, by who must not wait. It
-// is called with s.mu held.
+// canTryLocked reports whether a nonblocking write may use the socket.
 func (s *sender) canTryLocked() bool {
 	return !s.closed && s.failure == nil && !s.writing && len(s.unsent) == 0 &&
 		(s.deadline.IsZero() || time.Now().Before(s.deadline))
 }
 
-// TryWrite writes what fits into the socket and leaves the rest to the
-// flusher, unless nothing fits, or there is still something left.
+// TryWrite writes p as far as it fits into the socket and leaves the rest to the flusher.
+// It reports false if nothing fits, or there is unsent data.
 func (s *sender) TryWrite(p []byte) bool {
 	if len(p) == 0 || len(p) > batchBytes {
 		return len(p) == 0
@@ -371,7 +368,7 @@ func (s *sender) TryWrite(p []byte) bool {
 	return true
 }
 
-// SetWriteDeadline sets the deadline of Writes. The flusher has none.
+// SetWriteDeadline sets the deadline of writes. The flusher ignores it.
 func (s *sender) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,7 +383,7 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Close ends the pipe, when what was accepted has been sent.
+// Close ends the pipe after all accepted data was sent.
 func (s *sender) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,8 +401,8 @@ func (s *sender) Close() error {
 	return nil
 }
 
-// sayEnd tells the peer how long the pipe was, which also takes the place of the
-// close_notify of TLS. The socket stays until the peer has read it.
+// announceEndLocked tells the peer the length of the pipe. That replaces the close_notify
+// of TLS. The socket stays open until the peer has read its end.
 func (s *sender) announceEndLocked() {
 	if !s.endAnnounced {
 		s.endAnnounced = true

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// oldsMax is how many sockets of a pipe the peer may still have to read from: each can
-// hold as much as its kernel takes.
+// oldFlowsMax limits the previous subflows of a pipe that the peer may still have to
+// read: each can hold as much data as its kernel buffers.
 const oldFlowsMax = 8
 
-// A moved is the state of a sender that goes on with another socket. All offsets are
-// those of the stream of the pipe: of the bytes written to sockets, TLS records included.
+// A senderMigration is the state of a sender for its migration to other sockets. Offsets
+// count the bytes that the pipe has written to sockets, TLS records included.
 //
-// Only the user of the socket, one Write, Try or flusher at a time, uses wrote, copies
-// and copying. The lock of the sender guards all else.
+// Only the user of the socket, one Write, Try method or flusher at a time, accesses
+// written, copies and copying. The mutex of the sender guards the rest.
 type senderMigration struct {
-	written uint64   // bytes
-	copies  copyRing // the last of them, which may be unacknowledged
+	written uint64   // offset after the last byte
+	copies  copyRing // the last bytes, as far as they may be unacknowledged
 	copying bool     // all bytes written since it was set are acknowledged or in copies
 
-	wantsSpare   bool          // to be given another socket
-	changed      chan struct{} // has something after a change that awaitSpare waits for
-	spare        *subflow      // to be used from now on; nil if there is none
-	oldFlows     []*subflow    // the peer may still have bytes of these to read
-	serial       uint32        // of the last move
+	wantsSpare   bool          // setSpare accepts a subflow
+	changed      chan struct{} // signals a change that waitSpare waits for
+	spare        *subflow      // the next subflow, or nil
+	oldFlows     []*subflow    // previous subflows that the peer may still have to read
+	serial       uint32        // of the current subflow
 	endAnnounced bool
 }
 
-// note records that p was written to the socket. On a lossy path it copies what the
-// peer has not acknowledged.
+// recordWritten records that p was written to the socket. On a lossy path it copies the
+// part that the peer has not acknowledged.
 func (s *sender) recordWritten(p []byte) {
 	s.written += uint64(len(p))
 	if !s.mustCopy() {
@@ -37,7 +37,7 @@ func (s *sender) recordWritten(p []byte) {
 	}
 	s.copying = true
 	if len(p) >= queryBytes || len(p) > s.copies.free() {
-		// Often most of p is acknowledged already, and need not be copied.
+		// Often most of p is acknowledged already.
 		unacked := s.unacked(s.copies.n + len(p))
 		s.copies.keep(max(0, unacked-len(p)))
 		p = p[max(0, len(p)-unacked):]
@@ -45,10 +45,10 @@ func (s *sender) recordWritten(p []byte) {
 	s.copies.add(p)
 }
 
-// keepsCopies reports whether bytes must be kept that are written.
+// mustCopy reports whether to copy unacknowledged bytes.
 func (s *sender) mustCopy() bool { return s.conn.lossy.Load() || s.flow.unconfirmed.Load() }
 
-// notePieces is note of the first n bytes of pieces.
+// recordWrittenPieces records that the first n bytes of pieces were written.
 func (s *sender) recordWrittenPieces(pieces [][]byte, n int) {
 	if !s.mustCopy() {
 		s.recordUncopied(n)
@@ -61,13 +61,14 @@ func (s *sender) recordWrittenPieces(pieces [][]byte, n int) {
 	}
 }
 
-// forget is note of n bytes that are not kept.
+// recordUncopied records that n bytes were written without a copy.
 func (s *sender) recordUncopied(n int) {
 	s.written += uint64(n)
 	s.copying, s.copies = false, copyRing{}
 }
 
-// write writes p, and goes on with it if the pipe moves meanwhile.
+// writePlain writes p to the current subflow, and continues on the next one if the pipe
+// migrates meanwhile.
 func (s *sender) writePlain(p []byte) (n int, err error) {
 	for {
 		m, err := s.flow.sock.Write(p[n:])
@@ -82,9 +83,10 @@ func (s *sender) writePlain(p []byte) (n int, err error) {
 	}
 }
 
-// goesOn reports whether a write was interrupted only because there is a spare subflow,
-// or there will be one because the peer has dropped the current one. The pipe has then
-// moved to it, and rest begins with the bytes to be sent again.
+// continueAfter reports whether a write can continue after err, because the pipe has
+// migrated: a spare subflow has interrupted the write, or the peer has dropped the
+// current subflow and a spare one has come. The bytes to be sent again are in unsent
+// then.
 func (s *sender) continueAfter(err error) bool {
 	if !isTimeout(err) {
 		return s.flow.unconfirmed.Load() && s.waitSpare(false)
@@ -98,9 +100,9 @@ func (s *sender) continueAfter(err error) bool {
 	return true
 }
 
-// awaitSpare moves the pipe when there is a spare subflow. It returns false if the pipe has
-// ended before, or the Write that calls it must end. With flushing it returns false when
-// a Write begins, and ignores the deadline. Only the user of the socket calls it.
+// waitSpare waits for a spare subflow and migrates the pipe to it. It returns false if
+// the pipe ends first, or its deadline passes. With flushing it ignores the deadline and
+// returns false when a Write begins. Only the user of the socket calls it.
 func (s *sender) waitSpare(flushing bool) bool {
 	for {
 		s.mu.Lock()
@@ -121,7 +123,7 @@ func (s *sender) waitSpare(flushing bool) bool {
 	}
 }
 
-// awaitChange waits until something has changed for awaitSpare, or for the deadline.
+// waitChange waits for notifyChange or the deadline.
 func (s *sender) waitChange(deadline time.Time) {
 	var late <-chan time.Time
 	if !deadline.IsZero() {
@@ -135,7 +137,7 @@ func (s *sender) waitChange(deadline time.Time) {
 	}
 }
 
-// change wakes awaitSpare.
+// notifyChange wakes waitSpare.
 func (s *sender) notifyChange() {
 	select {
 	case s.changed <- struct{}{}:
@@ -143,13 +145,13 @@ func (s *sender) notifyChange() {
 	}
 }
 
-// wantMove has takeOver accept a socket, unless the pipe cannot use one. It reports
-// whether the pipe wants one, and whether that is new.
+// requestSpare makes setSpare accept a subflow, unless the pipe cannot use one. It
+// reports whether the pipe wants one, and whether this is the first request.
 func (s *sender) requestSpare() (wanted, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.wantsSpare
-	// Nothing counts of those that the peer never had.
+	// The peer never had those that failed, and does not read them.
 	s.oldFlows = slices.DeleteFunc(s.oldFlows, func(old *subflow) bool {
 		failed := old.failed.Load()
 		if failed {
@@ -161,35 +163,35 @@ func (s *sender) requestSpare() (wanted, begun bool) {
 	return s.wantsSpare, s.wantsSpare && !was
 }
 
-// unwantMove ends that.
+// cancelSpareRequest undoes requestSpare.
 func (s *sender) cancelSpareRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wantsSpare = false
 }
 
-// takeOver gives the pipe another socket. The caller waits for the peer's word on it,
+// setSpare gives the pipe another subflow. The caller waits until the peer reads from it
 // and calls confirm.
 func (s *sender) setSpare(f *subflow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure != nil || !s.wantsSpare {
-		f.sock.Close() // Another socket was quicker.
+		f.sock.Close() // another one came first
 		return
 	}
 	s.wantsSpare, s.spare = false, f
 	s.notifyChange()
 	if s.writing || s.flushDone != nil {
-		s.flow.setWriteDeadline(past()) // The interrupted Write or flusher moves the pipe.
+		s.flow.setWriteDeadline(past()) // the interrupted Write or flusher migrates the pipe
 		return
 	}
 	s.useSpareLocked()
 	s.releaseLocked()
 }
 
-// move makes the spare subflow the current one, if there is a spare. Bytes that the
-// peer's kernel may not have are sent again, before rest. The user of the socket calls
-// it with s.mu held, and finds the deadline of the pipe set.
+// useSpareLocked makes the spare subflow the current one, if there is one. Bytes that the
+// kernel of the peer may not have are put before unsent. Only the user of the socket
+// calls it. It sets the write deadline to that of the pipe.
 func (s *sender) useSpareLocked() {
 	f := s.spare
 	s.spare = nil
@@ -204,13 +206,13 @@ func (s *sender) useSpareLocked() {
 	old := s.flow
 	unacked := s.unacked(int(s.written - old.start))
 	if unacked > s.copies.n || unacked > 0 && !s.copying {
-		f.sock.Close() // Some was written before the path was lossy: there is no copy of it.
+		f.sock.Close() // bytes from before the path was lossy have no copy
 		return
 	}
 	s.serial++
 	f.serial, f.after, f.start = s.serial, old.serial, s.written-uint64(unacked)
 	if old.serial > 0 && f.start == old.start {
-		f.after = old.after // Nothing of it counts.
+		f.after = old.after // all of the old subflow is sent again
 	}
 	if _, err := f.sock.Write(f.header()); err != nil {
 		f.sock.Close()
@@ -222,11 +224,11 @@ func (s *sender) useSpareLocked() {
 	s.written = f.start
 	s.oldFlows = append(s.oldFlows, old)
 	s.flow = f
-	s.conn.t.cfg.Log.Debug("tcp: moved a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "at", f.start, "again", unacked)
+	s.conn.t.cfg.Log.Debug("tcp: migrated a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "offset", f.start, "resent", unacked)
 }
 
-// unacked is how many of the last bytes written, at most most, the peer's kernel may
-// not have.
+// unacked returns how many of the last bytes written the kernel of the peer may not have,
+// at most the given number.
 func (s *sender) unacked(most int) int {
 	if s.flow.unconfirmed.Load() {
 		return most
@@ -238,8 +240,8 @@ func (s *sender) unacked(most int) int {
 	return n
 }
 
-// confirm is called when the peer reads from a subflow. Those before it are not needed
-// any more: the peer's kernel has all that it still reads from them.
+// confirm is called when the peer reads from a subflow. It closes the previous ones,
+// since the kernel of the peer has all that is still read from them.
 func (s *sender) confirm(f *subflow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +256,7 @@ func (s *sender) confirm(f *subflow) {
 	s.oldFlows = keep
 }
 
-// endMoves closes the sockets besides the current one. It is called with s.mu held.
+// closeSparesLocked closes all subflows but the current one.
 func (s *sender) closeSparesLocked() {
 	for _, f := range s.oldFlows {
 		f.endWrite()

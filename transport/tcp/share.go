@@ -5,32 +5,30 @@ import (
 	"sync"
 )
 
-// Two pipes that are paired share a socket, one each way: the k-th such pipe that
-// one side opens and the k-th that the other one does. What goes one way then
-// acknowledges what has come the other way. With sockets of their own every second
-// short message would cost an acknowledgement, a packet that whoever reads has to
-// send before he goes on.
+// Two paired pipes share a socket, one in each direction: the k-th paired pipe of each
+// side. Data in one direction then acknowledges data in the other. On separate sockets
+// every second short message would cost the reader a packet with an acknowledgement.
 //
-// The side that dials decides, as it learns of both pipes. For the first of the two
-// it dials. For the second it says that it shares (msgShare); the peer takes that
-// (msgTake), or cannot if the first pipe has just ended (msgCannot, or msgWant for a
-// pipe of its own): then the second has a socket of its own. If the pipe is of the
-// side that dials, that says in turn that it uses it (msgTake), or that nobody wants
-// it any more (msgCannot): a peer that stands still must not hold up who gives up.
+// The side that dialed the conn decides. It dials a socket for the pipe that it learns of
+// first. For the other pipe it sends msgShare. The peer answers msgTake, or, if the first
+// pipe has ended meanwhile, msgCannot (msgWant if the pipe is its own), and the pipe gets
+// a socket of its own. If the pipe is of the side that dialed, that side confirms by
+// msgTake that it uses the socket, or by msgCannot that it has abandoned the pipe: so a
+// stopped peer never blocks the abandonment.
 
-// pairedBit is set in the number of a pipe that is paired.
+// pairedBit is set in the numbers of paired pipes.
 const pairedBit = 1 << 31
 
-var errShare = errors.New("it speaks of a socket for two pipes that nobody has offered")
+var errShare = errors.New("the peer refers to a shared socket that was not offered")
 
-// A berth is the socket of two pipes, once it is there.
+// A sharedSocket is the future socket of two paired pipes.
 type sharedSocket struct {
-	ready chan struct{} // closed when ps is known
-	ps    *pipeSocket   // nil if there is none after all
+	ready chan struct{} // closed when ps is set
+	ps    *pipeSocket   // nil if there is none to share
 	once  sync.Once
 }
 
-// settle says what the socket is. The first word counts.
+// set sets the socket and wakes the waiters. Only the first call counts.
 func (b *sharedSocket) set(ps *pipeSocket) {
 	b.once.Do(func() {
 		b.ps = ps
@@ -38,8 +36,8 @@ func (b *sharedSocket) set(ps *pipeSocket) {
 	})
 }
 
-// berth is that of a pipe, and reports whether it is new. A pipe that is not paired
-// always has a new one.
+// sharedFor returns the sharedSocket of a pipe, and whether it is new. For a pipe that is
+// not paired it is always new.
 func (c *conn) sharedFor(id uint32) (b *sharedSocket, first bool) {
 	if id&pairedBit == 0 {
 		return &sharedSocket{ready: make(chan struct{})}, true
@@ -49,8 +47,8 @@ func (c *conn) sharedFor(id uint32) (b *sharedSocket, first bool) {
 	return c.sharedForLocked(id)
 }
 
-// berthHeld is berth for one who holds the lock. It is kept until one of the two
-// pipes ends.
+// sharedForLocked is sharedFor with c.mu held. The result stays registered until one of
+// the two pipes ends.
 func (c *conn) sharedForLocked(id uint32) (b *sharedSocket, first bool) {
 	if b = c.shared[id/2]; b == nil {
 		b, first = &sharedSocket{ready: make(chan struct{})}, true
@@ -61,8 +59,8 @@ func (c *conn) sharedForLocked(id uint32) (b *sharedSocket, first bool) {
 	return b, first
 }
 
-// unberth is called with the lock held when a pipe has ended. Who waits for its
-// socket waits no longer: that may have gone before it came.
+// removeSharedLocked is called when a pipe has ended. It wakes the waiters for its
+// socket, since the pipe may have ended before the socket was dialed.
 func (c *conn) removeSharedLocked(id uint32) {
 	if b := c.shared[id/2]; b != nil {
 		delete(c.shared, id/2)
@@ -70,8 +68,9 @@ func (c *conn) removeSharedLocked(id uint32) {
 	}
 }
 
-// berthBeside is that of a pipe that the peer says shares the socket of another one;
-// nil if that has ended. Both sides know of a pipe before its socket can be shared.
+// sharedOfPartner returns the sharedSocket of a pipe whose socket the peer shares; nil if
+// the partner of the pipe has ended. Both sides know a pipe before its socket can be
+// shared.
 func (c *conn) sharedOfPartner(id uint32) *sharedSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +81,8 @@ func (c *conn) sharedOfPartner(id uint32) *sharedSocket {
 	return b
 }
 
-// arrive notes the socket of a pipe on the side that has not dialed it, for the
-// other pipe that may share it; nil if it has failed.
+// settleShared sets the socket of a paired pipe on the side that did not dial it; nil if
+// the handshake failed.
 func (c *conn) settleShared(id uint32, ps *pipeSocket) {
 	if id&pairedBit == 0 {
 		return
@@ -92,7 +91,7 @@ func (c *conn) settleShared(id uint32, ps *pipeSocket) {
 	defer c.mu.Unlock()
 	b, _ := c.sharedForLocked(id)
 	select {
-	case <-b.ready: // It is of a pipe that has ended, which this side has not removed yet.
+	case <-b.ready: // It belongs to a pipe that has ended but is not removed yet.
 		c.removeSharedLocked(id)
 		b, _ = c.sharedForLocked(id)
 	default:
@@ -100,8 +99,7 @@ func (c *conn) settleShared(id uint32, ps *pipeSocket) {
 	b.set(ps)
 }
 
-// board waits for the socket of a berth and takes the other half of it. It returns
-// nil if there is none to be had.
+// takeHalf waits for a socket and takes its second half. It returns nil if there is none.
 func (c *conn) takeHalf(b *sharedSocket) *pipeSocket {
 	if b == nil {
 		return nil
@@ -117,8 +115,8 @@ func (c *conn) takeHalf(b *sharedSocket) *pipeSocket {
 	return b.ps
 }
 
-// offer tells the peer by msgShare or msgTake that a pipe shares a socket, whose half
-// is kept until it has answered.
+// offer offers the peer half of a socket for a pipe, by msgShare or msgTake, and keeps it
+// until the peer has answered.
 func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.mu.Lock()
 	over := c.ended
@@ -133,7 +131,7 @@ func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.send(message{kind: kind, pipe: id})
 }
 
-// offered is what was offered for a pipe, once; or nil.
+// takeOffer removes and returns what was offered for a pipe, or nil.
 func (c *conn) takeOffer(id uint32) *pipeSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +140,7 @@ func (c *conn) takeOffer(id uint32) *pipeSocket {
 	return ps
 }
 
-// refund gives the half of a channel back that a pipe does not use after all.
+// releaseHalf returns the half of a socket that a pipe does not use.
 func (c *conn) releaseHalf(id uint32, ps *pipeSocket) {
 	if c.owns(id) {
 		ps.endWrite()
@@ -151,10 +149,10 @@ func (c *conn) releaseHalf(id uint32, ps *pipeSocket) {
 	}
 }
 
-// owns reports whether this side opens the pipe of a number.
+// owns reports whether this side writes to the pipe with this number.
 func (c *conn) owns(id uint32) bool { return id%2 == 0 == c.dialed }
 
-// taken is an answer to offer: the peer uses the socket for the pipe.
+// handleTake handles the acceptance of an offer.
 func (c *conn) handleTake(id uint32) error {
 	ps := c.takeOffer(id)
 	if ps == nil {
@@ -164,7 +162,7 @@ func (c *conn) handleTake(id uint32) error {
 	switch {
 	case s != nil && s.commit() != nil:
 		c.releaseHalf(id, ps)
-		c.send(message{kind: msgCannot, pipe: id}) // answered by msgDrop
+		c.send(message{kind: msgCannot, pipe: id}) // the peer answers msgDrop
 	case s != nil:
 		c.send(message{kind: msgTake, pipe: id})
 		s.open(ps, nil)
@@ -176,8 +174,8 @@ func (c *conn) handleTake(id uint32) error {
 	return nil
 }
 
-// declined is an answer to offer: the peer cannot use the socket, or gives its pipe
-// up.
+// handleDecline handles the refusal of an offer: the peer cannot use the socket, or has
+// abandoned its pipe.
 func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
 	c.releaseHalf(id, ps)
 	if s := c.sender(id); s != nil {
@@ -188,7 +186,7 @@ func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
 	}
 }
 
-// shares is said by the side that has dialed.
+// handleShare handles an offer of the side that dialed.
 func (c *conn) handleShare(id uint32) error {
 	if c.dialed || id&pairedBit == 0 {
 		return errShare
@@ -219,11 +217,11 @@ func (c *conn) handleShare(id uint32) error {
 	return nil
 }
 
-// shareOwn opens a pipe that this side has wanted, if it still does.
+// shareSender opens a requested pipe of this side on a shared socket.
 func (c *conn) shareSender(s *sender, b *sharedSocket) {
 	ps := c.takeHalf(b)
 	if ps == nil {
-		c.send(message{kind: msgWant, pipe: s.id}) // then on a socket of its own
+		c.send(message{kind: msgWant, pipe: s.id}) // on a socket of its own
 		return
 	}
 	switch s.commit() {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A socket is a TCP connection: a *net.TCPConn, or one of a listener that has
-// looked at its first bytes.
+// A socket is a TCP connection: a *net.TCPConn, or a connection of a listener that has
+// read its first bytes.
 type socket interface {
 	net.Conn
 	syscall.Conn
@@ -18,16 +18,15 @@ type socket interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// guard makes the kernel notice that the host of the peer is gone. It is for
-// control sockets: on the socket of a pipe, a reader that has paused for long
-// would look the same as a host that is gone.
+// setKeepAlive makes the kernel detect that the host of the peer is gone. It is only for
+// control sockets: on a pipe, a paused reader would look like a dead host.
 func (t *Transport) setKeepAlive(sock socket) {
 	limit := t.cfg.IdleTimeout
 	if limit < 0 {
 		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
-	// So many probes do not get lost one after the other where some packets do.
+	// on a lossy path, so many consecutive probes are not lost
 	const probes = 10
 	limit = max(limit, 15*time.Second)
 	interval := (limit / 15).Truncate(time.Second)
@@ -37,33 +36,33 @@ func (t *Transport) setKeepAlive(sock socket) {
 	setUserTimeout(sock, limit)
 }
 
-// A channel is the socket of a pipe, or of two: plain, or with TLS on it.
+// A pipeSocket is the socket of one pipe, or of two paired ones.
 type pipeSocket struct {
 	socket
 	raw     syscall.RawConn
-	tls     *tls.Conn   // nil if the pipe is plain
-	records *recordConn // what tls reads from and writes to
+	tls     *tls.Conn   // nil without TLS
+	records *recordConn // under tls
 	halves  halves
 }
 
-// A holder keeps what crypto/tls writes, so that it can be sent piece by piece:
-// a tls.Conn does not survive a write that a deadline has interrupted.
+// A recordConn is the net.Conn under a tls.Conn. It collects written records so that they
+// can be sent in parts: a tls.Conn fails for good after a write that a deadline has
+// interrupted.
 type recordConn struct {
 	socket
-	in recordCounter // to tls
+	in recordCounter // read by tls
 
-	// How many bytes of the streams of TLS the handshake has taken. Pipes count on
-	// from there.
+	// Bytes of the handshake. The offsets of pipes begin behind it.
 	readBytes, writtenBytes uint64
 
 	mu         sync.Mutex
-	src        io.Reader // the socket, or what stands before it
+	src        io.Reader // the socket, or a reader in front of it
 	collecting bool
 	out        []byte
-	discarding bool // the handshake is over
+	discarding bool // after the handshake
 }
 
-// hold keeps what is written behind out, until letGo.
+// collect appends written records to out until collected is called.
 func (h *recordConn) collect(out []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +76,7 @@ func (h *recordConn) collected() (out []byte) {
 	return out
 }
 
-// stands is what stands before the socket.
+// source returns the reader that tls reads from.
 func (h *recordConn) source() io.Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,9 +89,9 @@ func (h *recordConn) setSource(r io.Reader) {
 	h.src = r
 }
 
-// silence drops from now on what TLS has to answer, an alert perhaps. It would get
-// in between what the other pipe of the socket sends, or be left unread in a socket
-// that nothing is read from, and do harm there when that is closed.
+// discardWrites discards the responses of tls from now on, such as alerts. They would be
+// mixed into the stream of the other pipe, or stay unread in a socket that the peer never
+// reads, and reset it when it is closed.
 func (h *recordConn) discardWrites() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,14 +122,14 @@ func (h *recordConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// seal makes TLS of a channel, as side says: tls.Client or tls.Server.
+// startTLS makes the TLS handshake. side is tls.Client or tls.Server.
 func (ps *pipeSocket) startTLS(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
 	ps.records = &recordConn{socket: ps.socket, src: ps.socket}
 	ps.tls = side(ps.records, conf)
 	return ps.tls.Handshake()
 }
 
-// stream is what the two sides prove themselves on.
+// netConn returns the connection that carries the handshake of the pipe.
 func (ps *pipeSocket) netConn() net.Conn {
 	if ps.tls != nil {
 		return ps.tls
@@ -149,7 +148,7 @@ func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
 	return p, err
 }
 
-// ready ends the handshake: from here on the channel carries what users write.
+// finishHandshake prepares the socket for the data of its pipe.
 func (ps *pipeSocket) finishHandshake() (err error) {
 	ps.halves.users = 1
 	if ps.records != nil {

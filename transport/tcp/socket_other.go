@@ -2,7 +2,7 @@
 
 package tcp
 
-// fillView reads into a buffer.
+// fillView reads into a view buffer.
 func (r *receiver) fillView() (int, error) {
 	if r.view == nil {
 		r.view = r.conn.t.views.Get().(*[viewBytes]byte)
@@ -14,8 +14,7 @@ func (r *receiver) fillView() (int, error) {
 
 func (r *receiver) newReadOnce() func(fd uintptr) bool { return nil }
 
-// try writes nothing, as there is no way to do so without waiting. That leaves
-// all to the flusher.
+// tryWrite leaves all to the flusher, since there is no nonblocking write.
 func (s *sender) tryWrite([]byte) (n int, full bool) { return 0, false }
 
 func (s *sender) newWriteOnce() func(fd uintptr) { return nil }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fillView reads into a buffer. While there is nothing to be read, only a call
-// that has read before holds one: idle pipes have none.
+// fillView reads into a view buffer. A receiver without data holds no buffer, unless a
+// read waits that has read before.
 func (r *receiver) fillView() (int, error) {
 	for {
 		r.viewLimit = min(r.readLimit(), viewBytes)
@@ -48,8 +48,8 @@ func (r *receiver) newReadOnce() func(fd uintptr) bool {
 	}
 }
 
-// try writes as much of p as the socket takes, and reports whether it takes
-// nothing now.
+// tryWrite writes as much of p as the socket accepts, and reports whether it accepts
+// nothing.
 func (s *sender) tryWrite(p []byte) (n int, full bool) {
 	s.tryBuf = p
 	s.tryN = 0

@@ -10,7 +10,8 @@ func (r *receiver) decrypt(p []byte) (n int, err error) {
 	return n, err
 }
 
-// tryDecrypt is decrypt, but returns 0 and no error where that would wait.
+// tryDecrypt reads from the tls.Conn without blocking. It returns 0 and nil if there is
+// no data.
 func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 	k := &r.poll
 	if !k.tlsPending {
@@ -30,9 +31,9 @@ func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 	return n, err
 }
 
-// unveil notes whether there may be something left in the tls.Conn, besides a
-// part of a record. There is nothing if it had to ask for more and got none, or
-// if it was given one record and has returned all of that.
+// setTLSPending updates tlsPending: whether the tls.Conn may have data besides a partial
+// record. It has none if it asked for more and got none, or if it has returned all of the
+// only record it was given.
 func (k *poller) setTLSPending(all, none bool) {
 	given := &k.r.ps.records.in
 	k.tlsPending = !none && !(all && given.complete == 1)
@@ -41,20 +42,20 @@ func (k *poller) setTLSPending(all, none bool) {
 	}
 }
 
-// tasteBytes is enough for a short message, and little enough to be kept.
+// prefetchBytes has room for a short message. The buffer is kept, so it is small.
 const prefetchBytes = 512
 
-// A taster is what a tls.Conn reads from. It may read the first bytes before the
-// tls.Conn does, for that allocates memory even if it finds none.
+// A tlsInput is the source of a tls.Conn. It can read the first bytes before the tls.Conn
+// does, which allocates memory even if there are none.
 type tlsInput struct {
 	*poller
-	nonblocking bool // it must not wait
+	nonblocking bool // Read must not block
 	buf         *[prefetchBytes]byte
 	unread      []byte
-	err         error // came in place of bytes
+	err         error // of prefetch
 }
 
-// taste reports whether there is something for the tls.Conn to read.
+// prefetch reports whether Read would return data or an error without blocking.
 func (t *tlsInput) prefetch() (some bool, err error) {
 	if len(t.unread) > 0 || t.err != nil {
 		return true, nil
@@ -85,8 +86,8 @@ func (t *tlsInput) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// An empty says that there is nothing to read. As it is a net.Error that calls
-// itself temporary, a tls.Conn goes on after it where it was.
+// A wouldBlock means that there is no data. It is a temporary net.Error, after which a
+// tls.Conn can continue.
 type wouldBlock struct{}
 
 func (wouldBlock) Error() string   { return "there is nothing to read" }

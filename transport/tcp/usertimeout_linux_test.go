@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// TestGuard: on the control socket, and only there, the kernel is told how
-// long to wait for a host that does not answer.
-func TestGuard(t *testing.T) {
+// TestUserTimeout checks that the control socket, and no other, has a user timeout.
+func TestUserTimeout(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit                              time.Duration
 		keep, idle, interval, count, after int

@@ -4,6 +4,5 @@ package tcp
 
 import "time"
 
-// limitUnanswered leaves it to the system how often it repeats what is not
-// acknowledged.
+// setUserTimeout leaves retransmissions to the default of the system.
 func setUserTimeout(socket, time.Duration) {}

@@ -2,7 +2,7 @@ package tcp
 
 import "os"
 
-// WriteVectored implements transport.VectorWriter.
+// WriteVectored implements [transport.VectorWriter].
 func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 	want := 0
 	for _, p := range pieces {
@@ -22,8 +22,7 @@ func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 	return n, s.endWrite(n, want, err)
 }
 
-// writeVector writes the pieces as they are. Where copies are kept it writes one after
-// the other.
+// writeVector writes pieces by writev, or one by one if they must be copied.
 func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
 	if !s.mustCopy() {
 		s.vector = pieces
@@ -46,8 +45,8 @@ func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// advance is what is left of the pieces after n bytes. It does not begin with
-// an empty one.
+// advance returns the pieces without their first n bytes. The result does not begin with
+// an empty piece. It modifies pieces.
 func advance(pieces [][]byte, n int) [][]byte {
 	for len(pieces) > 0 && n >= len(pieces[0]) {
 		n -= len(pieces[0])
@@ -60,26 +59,26 @@ func advance(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// Limits on what is encrypted before it is sent: a few records, so that one
-// system call carries several, and they still lie in the processor's cache.
+// Data is encrypted in batches of a few records, so that one system call writes several,
+// and they are still in the processor's cache.
 const (
 	recordBytes = 16 << 10
 	batchBytes  = 4 * recordBytes
 
-	// headBytes is how long a first piece may be to come on top of sealBytes.
-	// Otherwise the header of a large piece would leave a small remainder of
+	// headBytes is the maximum length of a first piece that does not count towards
+	// batchBytes. Otherwise the header of a large piece would leave a short remainder of
 	// it, which costs a system call of its own.
 	headBytes = 512
 
-	// batchMax is how many pieces are encrypted at most.
+	// batchPieces is the maximum number of pieces in a batch.
 	batchPieces = 8
 
-	// sealedBytes has room for the records: their header, type and tag too.
+	// batchBufferBytes has room for a batch with the header, type and tag of its records.
 	batchBufferBytes = batchBytes + headBytes + (batchBytes/recordBytes+batchPieces)*(5+1+16)
 )
 
-// sendSealed encrypts and sends one batch after the other. What was encrypted
-// counts as sent: what could not be sent of it stays in rest.
+// sendTLS encrypts and sends pieces in batches. Encrypted bytes count as accepted. Those
+// that were not sent are in unsent.
 func (s *sender) sendTLS(pieces [][]byte) (n int, err error) {
 	pieces = advance(pieces, 0)
 	for len(pieces) > 0 && err == nil {
@@ -97,7 +96,7 @@ func (s *sender) sendTLS(pieces [][]byte) (n int, err error) {
 	return n, err
 }
 
-// batch encrypts as much of the pieces as is sent at a time.
+// encryptBatch encrypts one batch and returns its length.
 func (s *sender) encryptBatch(pieces [][]byte) (n int, err error) {
 	room := batchBytes
 	for i, p := range pieces[:min(len(pieces), batchPieces)] {
@@ -113,8 +112,7 @@ func (s *sender) encryptBatch(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// encrypt makes records of p, which is at most sealBytes long, and puts them
-// behind what is in rest already.
+// encrypt appends the records of p, at most batchBytes long, to unsent.
 func (s *sender) encrypt(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -130,7 +128,7 @@ func (s *sender) encrypt(p []byte) error {
 	return err
 }
 
-// buffer is an empty buffer for the rest.
+// buffer returns an empty buffer for unsent.
 func (s *sender) buffer() []byte {
 	if s.buf == nil {
 		s.buf = s.conn.t.records.Get().(*[]byte)

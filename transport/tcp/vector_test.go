@@ -11,10 +11,10 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestWriteVectored: all pieces arrive one after the other, whatever their
-// lengths and their number.
+// TestWriteVectored checks that all pieces arrive in order, whatever their lengths and
+// number.
 func TestWriteVectored(t *testing.T) {
-	many := make([]int, 3000) // more than the kernel takes at a time
+	many := make([]int, 3000) // more than a single writev takes
 	for i := range many {
 		many[i] = i % 7
 	}
@@ -59,8 +59,8 @@ func TestWriteVectored(t *testing.T) {
 	})
 }
 
-// TestBatch: a header goes with all that is sent at a time of what follows, and
-// there is room for the records in the buffer.
+// TestBatch checks that a header is sent with the batch after it, and that the buffer has
+// room for the records.
 func TestBatch(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -92,8 +92,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestWriteVectoredInterrupted: a deadline stops WriteVectored at a byte that
-// it names, wherever that lies.
+// TestWriteVectoredInterrupted checks that a deadline stops WriteVectored at the byte
+// that it reports.
 func TestWriteVectoredInterrupted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -141,7 +141,7 @@ func TestWriteVectoredInterrupted(t *testing.T) {
 	})
 }
 
-// TestWriteVectoredAllocs: a header and its data cost no memory.
+// TestWriteVectoredAllocs checks that a header and its data are sent without allocations.
 func TestWriteVectoredAllocs(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -157,7 +157,7 @@ func TestWriteVectoredAllocs(t *testing.T) {
 			}
 			r.ReadFunc(len(head)+len(data), view)
 		})
-		limit := 4.0 // of crypto/tls, which reads two records
+		limit := 4.0 // by crypto/tls, for two records
 		if cfg.Plain {
 			limit = 0
 		}
