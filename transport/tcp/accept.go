@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// acceptLoop takes sockets until the listener is closed.
+// acceptLoop accepts sockets until the listener is closed.
 func (t *Transport) acceptLoop() {
-	defer close(t.deaf)
+	defer close(t.acceptDone)
 	failing := false
 	for {
 		raw, err := t.listener.Accept()
@@ -21,12 +21,12 @@ func (t *Transport) acceptLoop() {
 			return
 		}
 		if err != nil {
-			t.files.Note(err) // That is why, most likely.
+			t.files.Note(err) // the likely reason
 			if !failing {
-				t.cfg.Log.Warn("tcp: cannot take connections", "err", err)
+				t.cfg.Log.Warn("tcp: cannot accept connections", "err", err)
 			}
 			failing = true
-			if !t.pause(100 * time.Millisecond) {
+			if !t.sleep(100 * time.Millisecond) {
 				return
 			}
 			continue
@@ -37,39 +37,39 @@ func (t *Transport) acceptLoop() {
 			raw.Close()
 			continue
 		}
-		if err := t.gate.enter(sock, t.life.Done()); err != nil {
+		if err := t.pending.admit(sock, t.ctx.Done()); err != nil {
 			t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
 			reset(sock)
 			continue
 		}
-		t.tune(sock)
+		t.setTimeouts(sock)
 		t.tasks.Go(func() { t.serve(sock) })
 	}
 }
 
-// pause waits, and reports whether the transport is still open.
-func (t *Transport) pause(d time.Duration) bool {
-	ctx, cancel := context.WithTimeout(t.life, d)
+// sleep waits for d, and reports whether the transport is still open.
+func (t *Transport) sleep(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(t.ctx, d)
 	defer cancel()
 	<-ctx.Done()
-	return t.life.Err() == nil
+	return t.ctx.Err() == nil
 }
 
-// serve finds out what a socket is that somebody has dialed.
+// serve handles an accepted socket.
 func (t *Transport) serve(sock socket) {
 	sock.SetDeadline(time.Now().Add(t.cfg.HandshakeTimeout))
-	err := t.welcome(sock)
+	err := t.handshake(sock)
 	if err == nil {
 		return
 	}
 	t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
-	t.dismiss(sock)
-	t.gate.drop(sock)
+	t.closeGracefully(sock)
+	t.pending.discard(sock)
 }
 
-// dismiss closes a socket so that the other side can read why. To close it
-// with something unread in it could take that away.
-func (t *Transport) dismiss(sock socket) {
+// closeGracefully closes a socket so that the peer can read the reason. Closing it with
+// unread data would reset it.
+func (t *Transport) closeGracefully(sock socket) {
 	defer sock.Close()
 	if sock.CloseWrite() == nil {
 		sock.SetReadDeadline(time.Now().Add(lingerMax / 4))
@@ -77,31 +77,31 @@ func (t *Transport) dismiss(sock socket) {
 	}
 }
 
-// onlyReader hides what else a socket can do from io.CopyN.
+// onlyReader hides the other methods of a socket from io.CopyN.
 type onlyReader struct{ io.Reader }
 
-var errEvicted = errors.New("it had to make way for others")
+var errEvicted = errors.New("it was evicted: too many connections are not authenticated")
 
-func (t *Transport) welcome(sock socket) error {
+func (t *Transport) handshake(sock socket) error {
 	var magic [magicBytes]byte
 	if _, err := io.ReadFull(sock, magic[:]); err != nil {
 		return err
 	}
 	switch kind := string(magic[:]); {
 	case kind == magicControl:
-		return t.welcomeConn(sock)
-	case kind == magicSealed && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
-		return t.welcomePipe(sock)
-	case kind == magicMove:
-		return t.welcomeMove(sock)
+		return t.acceptConn(sock)
+	case kind == magicTLS && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
+		return t.acceptPipe(sock)
+	case kind == magicMigrate:
+		return t.acceptMigration(sock)
 	default:
-		return fmt.Errorf("it begins with %q", kind)
+		return fmt.Errorf("it begins with %q, which is not a socket of this transport, or differs in Plain", kind)
 	}
 }
 
-// welcomeConn gets to know the peer at the other end of a control socket.
-func (t *Transport) welcomeConn(sock socket) error {
-	m := meeting{sock: sock, tls: tls.Server(sock, t.server)}
+// acceptConn completes the handshake on a control socket.
+func (t *Transport) acceptConn(sock socket) error {
+	m := controlHandshake{sock: sock, tls: tls.Server(sock, t.server)}
 	err := m.tls.Handshake()
 	if err != nil {
 		return err
@@ -117,58 +117,58 @@ func (t *Transport) welcomeConn(sock socket) error {
 	if _, err := m.tls.Write(mine.append(nil)); err != nil {
 		return err
 	}
-	if m.theirs, err = readGreeting(m.tls); err != nil {
+	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
 		return err
 	}
-	if err := mine.agree(m.theirs); err != nil {
+	if err := mine.agree(m.peerGreeting); err != nil {
 		t.cfg.Log.Warn("tcp: refused a peer", "addr", plainAddr(sock.RemoteAddr()), "peer", m.peer, "err", err)
 		return err
 	}
-	if m.peer != "" && !t.gate.leave(sock) {
+	if m.peer != "" && !t.pending.release(sock) {
 		return errEvicted
 	}
-	t.guard(sock)
+	t.setKeepAlive(sock)
 	sock.SetDeadline(time.Time{})
 	c := t.newConn(m)
 	if err := t.adopt(c); err != nil {
 		return err
 	}
 	if m.peer == "" {
-		context.AfterFunc(c.life, func() { t.gate.drop(sock) })
+		context.AfterFunc(c.ctx, func() { t.pending.discard(sock) })
 	}
 	select {
 	case t.backlog <- c:
 	default:
-		t.cfg.Log.Warn("tcp: closed a conn, because too many wait to be accepted",
+		t.cfg.Log.Warn("tcp: closed a conn: too many wait for Accept",
 			"addr", c.remote, "peer", c.peer, "waiting", backlogMax)
 		c.end(errConnClosed)
 	}
 	return nil
 }
 
-// welcomePipe finds the Conn and the pipe that a socket is for.
-func (t *Transport) welcomePipe(sock socket) error {
-	ch := &channel{socket: sock}
+// acceptPipe completes the handshake on the socket of a pipe.
+func (t *Transport) acceptPipe(sock socket) error {
+	ps := &pipeSocket{socket: sock}
 	if !t.cfg.Plain {
-		if err := ch.seal(tls.Server, t.server); err != nil {
+		if err := ps.startTLS(tls.Server, t.server); err != nil {
 			return err
 		}
 	}
-	rw := ch.stream()
+	rw := ps.netConn()
 	said, err := readClaim(rw)
 	if err != nil {
 		return err
 	}
-	c := t.find(said.conn)
+	c := t.connByID(said.conn)
 	if c == nil {
-		return errors.New("it claims to belong to a conn that is not known")
+		return errUnknownConn
 	}
-	if ch.tls != nil {
-		if _, err := t.identify(ch.tls.ConnectionState(), c.peer); err != nil {
+	if ps.tls != nil {
+		if _, err := t.identify(ps.tls.ConnectionState(), c.peer); err != nil {
 			return err
 		}
 	}
-	p, err := ch.prover(c.keys.proof, said)
+	p, err := ps.prover(c.keys.proof, said)
 	if err != nil {
 		return err
 	}
@@ -181,78 +181,78 @@ func (t *Transport) welcomePipe(sock socket) error {
 		return err
 	}
 	if !got.equal(p.dialing()) {
-		return errors.New("it does not prove that it belongs to the conn that it claims")
+		return errProof
 	}
 	if said.pipe%2 == 0 {
-		return c.takeIncoming(ch, said.pipe)
+		return c.acceptReceiver(ps, said.pipe)
 	}
-	return c.takeOutgoing(ch, said.pipe)
+	return c.acceptSender(ps, said.pipe)
 }
 
-// takeIncoming makes a socket the pipe that the peer has opened.
-func (c *conn) takeIncoming(ch *channel, id uint32) error {
+// acceptReceiver uses a socket for a pipe that the peer opens.
+func (c *conn) acceptReceiver(ps *pipeSocket, id uint32) error {
 	r, err := c.addReceiver(id)
 	if err != nil {
 		return err
 	}
-	if err := c.agree(ch); err != nil {
-		c.arrive(id, nil)
+	if err := c.confirmPipe(ps); err != nil {
+		c.settleShared(id, nil)
 		c.removeReceiver(r)
-		c.say(message{kind: msgDrop, pipe: id})
+		c.send(message{kind: msgDrop, pipe: id})
 		return err
 	}
-	c.arrive(id, ch)
-	c.surface(r, ch)
+	c.settleShared(id, ps)
+	c.deliver(r, ps)
 	return nil
 }
 
-// takeOutgoing makes a socket the pipe that this side has asked for.
-func (c *conn) takeOutgoing(ch *channel, id uint32) error {
+// acceptSender uses a socket for a pipe that this side has requested.
+func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 	s := c.sender(id)
 	if s == nil {
-		return errors.New("it is for a pipe that nobody has asked for")
+		return fmt.Errorf("it is for pipe %d, which this side has not requested", id)
 	}
 	if err := s.commit(); err != nil {
-		if err == errGivenUp {
+		if err == errOpenAbandoned {
 			c.removeSender(s)
 		}
 		return err
 	}
-	if err := c.agree(ch); err != nil {
-		c.arrive(id, nil)
+	if err := c.confirmPipe(ps); err != nil {
+		c.settleShared(id, nil)
 		c.removeSender(s)
-		c.say(message{kind: msgEnd, pipe: id})
+		c.send(message{kind: msgEnd, pipe: id})
 		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
 		return err
 	}
-	c.arrive(id, ch)
-	s.open(ch, nil)
+	c.settleShared(id, ps)
+	s.open(ps, nil)
 	return nil
 }
 
-// agree says yes for this side, and hears it from the other one, which may count the
-// pipe as open from then on. If this side does not, it has to tell by the control
-// socket: the end of the socket alone would look like that of the peer.
-func (c *conn) agree(ch *channel) error {
-	if !c.t.gate.knows(ch.socket) {
+// confirmPipe confirms a pipe to the peer and waits for its confirmation, after which the
+// peer may count the pipe as open. A failure must be reported on the control socket: the
+// end of the socket alone would look like the death of this process.
+func (c *conn) confirmPipe(ps *pipeSocket) error {
+	if !c.t.pending.authenticate(ps.socket) {
 		return errEvicted
 	}
-	rw := ch.stream()
+	rw := ps.netConn()
 	if _, err := rw.Write([]byte{yes}); err != nil {
 		return err
 	}
 	if err := readYes(rw); err != nil {
 		return err
 	}
-	if !c.t.gate.leave(ch.socket) {
+	if !c.t.pending.release(ps.socket) {
 		return errTransportClosed
 	}
-	return ch.ready()
+	return ps.finishHandshake()
 }
 
-// surface hands a pipe of the peer to AcceptPipe. There is room: no more are
-// registered than the backlog takes.
-func (c *conn) surface(r *receiver, ch *channel) {
-	r.bind(ch)
+// deliver passes a pipe of the peer to AcceptPipe. It does not block, since the backlog
+// has room for all registered pipes.
+func (c *conn) deliver(r *receiver, ps *pipeSocket) {
+	r.setSocket(ps)
 	c.backlog <- r
 }

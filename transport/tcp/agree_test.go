@@ -11,13 +11,13 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A deafListener accepts sockets on which the last word of a handshake, a yes of a
-// byte, is not heard while it is deaf.
+// A deafListener accepts sockets that, while it is deaf, lose the confirmation of the
+// peer, the last byte of a handshake.
 type deafListener struct {
 	net.Listener
 	deaf  atomic.Bool
-	words chan struct{} // gets something for each that was not heard
-	stuck atomic.Int32  // so many sockets that come next hear nothing at all
+	words chan struct{} // signals each lost confirmation
+	stuck atomic.Int32  // number of next sockets that receive nothing
 }
 
 type deafSocket struct {
@@ -47,11 +47,11 @@ func (s deafSocket) Read(p []byte) (int, error) {
 	return s.TCPConn.Read(p)
 }
 
-// TestHalfOpenPipe: a pipe that one side counts as open and the other does not ends
-// alone, whoever has opened it.
+// TestHalfOpenPipe checks that a pipe that only one side counts as open ends without
+// ending the conn.
 func TestHalfOpenPipe(t *testing.T) {
 	for _, dialer := range []bool{true, false} {
-		t.Run(fmt.Sprintf("opened by who dials: %t", dialer), func(t *testing.T) {
+		t.Run(fmt.Sprintf("opened by the dialer: %t", dialer), func(t *testing.T) {
 			ca := newTestCA(t)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -60,7 +60,7 @@ func TestHalfOpenPipe(t *testing.T) {
 			deaf := &deafListener{Listener: l, words: make(chan struct{}, 10)}
 			server := newTestNode(t, Config{Listener: deaf, Plain: true}, ca.node(t, "server"))
 			client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: true}, ca.node(t, "client"))
-			server.verdictMax, client.verdictMax = 300*time.Millisecond, 300*time.Millisecond
+			server.causeTimeout, client.causeTimeout = 300*time.Millisecond, 300*time.Millisecond
 			dialed, accepted := connect(t, client, server)
 			opener, other := dialed, accepted
 			if !dialer {
@@ -70,7 +70,7 @@ func TestHalfOpenPipe(t *testing.T) {
 
 			deaf.deaf.Store(true)
 			s, err := opener.OpenPipe(t.Context())
-			<-deaf.words // which who has opened it need not wait for
+			<-deaf.words // OpenPipe does not wait for it
 			deaf.deaf.Store(false)
 			if dialer {
 				if err != nil {
@@ -80,16 +80,16 @@ func TestHalfOpenPipe(t *testing.T) {
 					_, err = s.Write(make([]byte, 1<<20))
 				}
 				if !errors.Is(err, transport.ErrPeerClosed) {
-					t.Errorf("who has opened it writes: %v, want that it is not read", err)
+					t.Errorf("the opener writes: %v, want errPipeAbandoned", err)
 				}
 			} else if err == nil {
-				t.Error("a pipe was opened without a word of the other side")
+				t.Error("a pipe was opened without a confirmation of the peer")
 			} else if r, err := other.AcceptPipe(t.Context()); err == nil {
 				if n, err := r.Read(make([]byte, 1)); n > 0 || err == nil {
 					t.Errorf("read %d bytes, %v from a pipe that the other side does not have", n, err)
 				}
 			}
-			time.Sleep(2 * client.verdictMax)
+			time.Sleep(2 * client.causeTimeout)
 			if err := errors.Join(dialed.Err(), accepted.Err()); err != nil {
 				t.Fatalf("the conn has ended: %v", err)
 			}
@@ -98,13 +98,14 @@ func TestHalfOpenPipe(t *testing.T) {
 	}
 }
 
-// TestStuckSocket: a socket of a pipe that comes to nothing, as its packets are lost, is
-// given up for another one.
+// TestStuckSocket checks that a socket whose packets are lost during the handshake is
+// replaced.
 func TestStuckSocket(t *testing.T) {
 	t.Parallel()
+	const timeout = 10 * time.Second // a fifth of it, and then twice that, is lost
 	for _, plain := range []bool{true, false} {
 		for _, dialer := range []bool{true, false} {
-			t.Run(fmt.Sprintf("plain: %t, opened by who dials: %t", plain, dialer), func(t *testing.T) {
+			t.Run(fmt.Sprintf("plain: %t, opened by the dialer: %t", plain, dialer), func(t *testing.T) {
 				t.Parallel()
 				ca := newTestCA(t)
 				l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,8 +113,8 @@ func TestStuckSocket(t *testing.T) {
 					t.Fatal(err)
 				}
 				deaf := &deafListener{Listener: l}
-				server := newTestNode(t, Config{Listener: deaf, Plain: plain}, ca.node(t, "server"))
-				client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: plain}, ca.node(t, "client"))
+				server := newTestNode(t, Config{Listener: deaf, Plain: plain, HandshakeTimeout: timeout}, ca.node(t, "server"))
+				client := newTestNode(t, Config{Addr: "127.0.0.1:0", Plain: plain, HandshakeTimeout: timeout}, ca.node(t, "client"))
 				opener, other := connect(t, client, server)
 				if !dialer {
 					opener, other = other, opener

@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// anonymous are the credentials of peers of which neither has an identity.
+// anonymous are credentials without an identity.
 type anonymous struct{ Credentials }
 
 func (a anonymous) Server() *tls.Config {
@@ -25,8 +25,8 @@ func (a anonymous) Client(string) *tls.Config {
 
 func (anonymous) Peer(tls.ConnectionState) (string, error) { return "", nil }
 
-// TestAnonymous: peers without identities exchange pipes in both directions, one of
-// them without a port, and an accepted conn that has proved itself keeps its place.
+// TestAnonymous checks that peers without identities exchange pipes in both directions,
+// one of them without a port, and that an authenticated conn is not evicted.
 func TestAnonymous(t *testing.T) {
 	ca := newTestCA(t)
 	seed, err := Listen(Config{Addr: "127.0.0.1:0", Anonymous: true}, anonymous{ca.node(t, "seed")})
@@ -61,7 +61,7 @@ func TestAnonymous(t *testing.T) {
 	pipeBetween(t, accepted.(*conn), dialed.(*conn))
 }
 
-// TestUnprovedIsEvicted: a conn whose peer has proved nothing makes room for others.
+// TestUnprovedIsEvicted checks that an unauthenticated conn makes room for others.
 func TestUnprovedIsEvicted(t *testing.T) {
 	ca := newTestCA(t)
 	seed, err := Listen(Config{Addr: "127.0.0.1:0", Anonymous: true, MaxHandshakes: 1, minAge: 1}, anonymous{ca.node(t, "seed")})

@@ -19,10 +19,10 @@ func BenchmarkTCP(b *testing.B) {
 	}
 }
 
-// A way carries bytes one way: over a pipe, or over a bare connection.
+// A way carries bytes in one direction, over a pipe or a bare connection.
 type way struct {
 	write func(p []byte) error
-	read  func(n int) error // takes n bytes and drops them
+	read  func(n int) error // reads and discards n bytes
 }
 
 func pipeWay(tb testing.TB, from, to *conn) way {
@@ -50,7 +50,7 @@ func bareWay(from io.Writer, to io.Reader) way {
 	}
 }
 
-// barePair is a TCP connection, with TLS on it unless it is to be plain.
+// barePair returns the ends of a TCP connection, with TLS unless cfg is plain.
 func barePair(tb testing.TB, cfg Config) (a, b net.Conn) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func barePair(tb testing.TB, cfg Config) (a, b net.Conn) {
 	return client, server
 }
 
-// pass sends bytes over all ways at once and says how long that takes.
+// pass returns the time to send bytes over all ways at once.
 func pass(b *testing.B, ways []way, bytes int) time.Duration {
 	const piece = 1 << 20
 	src := make([]byte, piece)
@@ -108,7 +108,7 @@ func pass(b *testing.B, ways []way, bytes int) time.Duration {
 	return time.Since(start)
 }
 
-// bounce sends 8 bytes there and back, many times.
+// bounce returns the time of round trips of 8 bytes.
 func bounce(b *testing.B, ways []way, rounds int) time.Duration {
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -133,12 +133,12 @@ func bounce(b *testing.B, ways []way, rounds int) time.Duration {
 	return took
 }
 
-// BenchmarkAgainstBare measures pipes and bare connections in turn, with the
-// same code, and reports the median of each.
+// BenchmarkAgainstBare measures pipes and bare connections in turn with the same code,
+// and reports the medians.
 func BenchmarkAgainstBare(b *testing.B) {
 	layouts := []struct {
 		name        string
-		there, back int // how many pipes
+		there, back int // numbers of pipes
 	}{{"1 there", 1, 0}, {"2 there", 2, 0}, {"1 there, 1 back", 1, 1}, {"2 there, 2 back", 2, 2}}
 	for name, cfg := range variants() {
 		for _, l := range layouts {
@@ -157,7 +157,7 @@ func BenchmarkAgainstBare(b *testing.B) {
 	}
 }
 
-// inTurn measures pipes and bare connections, one after the other.
+// inTurn measures pipes and bare connections in turn.
 func inTurn(b *testing.B, cfg Config, there, back int, unit string, measure func([]way) float64) {
 	nodes := newTestNodes(b, 2, cfg)
 	dialed, accepted := connect(b, nodes[0], nodes[1])

@@ -2,14 +2,14 @@ package tcp
 
 import "github.com/nexar-go/nexar/internal/testpeer"
 
-// childEnv makes the test binary a peer of its own process. Its value is what
-// the peer has to know, as JSON.
+// childEnv makes the test binary a peer of another process. Its value is its
+// configuration as JSON.
 const childEnv = "NEXAR_TCP_TEST_CHILD"
 
 type childOrders struct {
 	Papers testpeer.Papers
 	Plain  bool
-	Dial   string // the address to dial, or "" to listen
+	Dial   string // address to dial, or "" to listen
 }
 
 func childMain() {

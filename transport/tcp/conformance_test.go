@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	for name, cfg := range variants() {
 		if testing.Short() && name == "Plain" {
-			continue // Its code runs on the shared port, too.
+			continue // the shared port runs the same code
 		}
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, cluster(cfg))
@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 	}
 	for name, cfg := range variants() {
 		if testing.Short() && name == "TLS" {
-			continue // Pairs of pipes and TLS have no code in common.
+			continue // paired pipes and TLS are independent
 		}
 		t.Run(name+"Paired", func(t *testing.T) {
 			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
@@ -73,7 +73,7 @@ func cluster(cfg Config) transporttest.Factory {
 	}
 }
 
-// pairing is a transport all of whose pipes are paired.
+// pairing is a transport with only paired pipes.
 type pairing struct{ transport.Transport }
 
 func (p pairing) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
@@ -97,7 +97,7 @@ func (c pairedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return transport.CapabilitiesOf(c.Conn).PairOpener.OpenPaired(ctx)
 }
 
-// smallBuffers accepts sockets that are full sooner.
+// smallBuffers accepts sockets with small buffers.
 type smallBuffers struct{ net.Listener }
 
 func (l smallBuffers) Accept() (net.Conn, error) {
@@ -118,7 +118,7 @@ func conforming(nodes []*testNode) (made transporttest.Cluster) {
 	return made
 }
 
-// clusterOnSharedPorts has the ports of QUIC endpoints.
+// clusterOnSharedPorts uses the ports of QUIC endpoints.
 func clusterOnSharedPorts(tb testing.TB, n int) transporttest.Cluster {
 	ca := newTestCA(tb)
 	nodes := make([]*testNode, n)

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// lingerMax is how long a Conn that was closed here waits for the peer to
-	// have heard so.
+	// lingerMax is the time that a closed conn waits for the peer to read that it was
+	// closed.
 	lingerMax = time.Second
 
-	// verdictTick is how often a call that waits for a word about the socket
-	// of a pipe looks at the clock.
-	verdictTick = 20 * time.Millisecond
+	// causeInterval is the time between two checks of the deadline by a call that waits
+	// for the cause of a broken socket.
+	causeInterval = 20 * time.Millisecond
 
-	// queueMax bounds the messages for a peer that does not read them.
+	// queueMax limits the bytes of messages that wait for the peer to read them.
 	queueMax = 64 << 10
 
-	// pipesMax bounds what a peer can say that it takes.
+	// pipesMax limits the number of pipes that the peer can offer to accept.
 	pipesMax = 1 << 16
 )
 
-// A conn is a connection to one peer: a control socket, on which it is told
-// what becomes of the pipes, and a socket for each pipe.
+// A conn is a connection to one peer: a control socket for messages about pipes, and a
+// socket for each pipe or pair of pipes.
 //
-// The pipes of the side that has dialed have even numbers, those of the other
-// one odd numbers, and those that are paired have the highest bit set. A number is
-// never used again.
+// Pipes of the side that dialed have even numbers, those of the other side odd numbers.
+// Paired pipes have the highest bit set. Numbers are never reused.
 type conn struct {
 	t      *Transport
 	peer   string
@@ -44,27 +43,27 @@ type conn struct {
 	sock   socket
 	tls    *tls.Conn // on sock
 
-	life    context.Context // ends with the conn, and says why
-	cancel  context.CancelCauseFunc
-	slots   chan struct{}  // has something for each pipe of this side that is open
-	backlog chan *receiver // pipes that wait for AcceptPipe
-	known   chan struct{}  // closed when the peer has the conn in its table
-	wake    chan struct{}  // has something after the queue has changed
-	said    chan struct{}  // closed when nothing more will be said
+	ctx       context.Context // ends with the conn; its cause is the reason
+	cancel    context.CancelCauseFunc
+	pipeQuota chan struct{}  // contains an element for each open pipe of this side
+	backlog   chan *receiver // pipes for AcceptPipe
+	peerReady chan struct{}  // closed when the peer can find the conn by its keys
+	queued    chan struct{}  // signals a change of queue
+	writeDone chan struct{}  // closed when no more messages will be written
 
-	mu       sync.Mutex
-	over     bool
-	next     uint32 // the number of the next pipe, without pairedBit
-	paired   uint32 // the same of the next that is paired
-	outgoing map[uint32]*sender
-	incoming map[uint32]*receiver
-	berths   map[uint32]*berth   // by half the number of their pipes
-	offers   map[uint32]*channel // halves for pipes of which the peer has to answer
-	queue    []byte              // messages for the peer
-	fault    error               // why this side has cut the control socket
+	mu           sync.Mutex
+	ended        bool
+	nextID       uint32 // number of the next pipe, without pairedBit
+	nextPairedID uint32 // the same for paired pipes
+	outgoing     map[uint32]*sender
+	incoming     map[uint32]*receiver
+	shared       map[uint32]*sharedSocket // by half the number of their pipes
+	offers       map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
+	queue        []byte                   // encoded messages to be written
+	fault        error                    // why this side closed the control socket
 
-	lossy      atomic.Bool // senders keep copies of unacknowledged bytes
-	lossyUntil time.Time   // used by monitor
+	lossy      atomic.Bool // senders copy unacknowledged bytes
+	lossyUntil time.Time   // used by [Transport.monitor]
 }
 
 var (
@@ -72,8 +71,7 @@ var (
 	_ transport.Capable = (*conn)(nil)
 )
 
-// Capabilities implements [transport.Capable]. A conn whose pipes are in the clear
-// has no TLS.
+// Capabilities implements [transport.Capable]. A conn with plain pipes has no TLS.
 func (c *conn) Capabilities() transport.Capabilities {
 	can := c.t.class()
 	can.PairOpener = c
@@ -87,71 +85,71 @@ func (c *conn) Capabilities() transport.Capabilities {
 }
 
 // MarkAuthenticated implements [transport.Authenticator].
-func (c *conn) MarkAuthenticated() bool { return c.t.gate.leave(c.sock) }
+func (c *conn) MarkAuthenticated() bool { return c.t.pending.release(c.sock) }
 
-// ConnectionState is the state of the TLS session of the control socket.
+// ConnectionState returns the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
-// A meeting is a control socket on which both sides know each other.
-type meeting struct {
-	sock   socket
-	tls    *tls.Conn
-	keys   keys
-	peer   string
-	dialed bool
-	theirs greeting
+// A controlHandshake is the result of the handshake on a control socket.
+type controlHandshake struct {
+	sock         socket
+	tls          *tls.Conn
+	keys         keys
+	peer         string
+	dialed       bool
+	peerGreeting greeting
 }
 
-func (t *Transport) newConn(m meeting) *conn {
+func (t *Transport) newConn(m controlHandshake) *conn {
 	c := &conn{
-		t:        t,
-		peer:     m.peer,
-		remote:   plainAddr(m.sock.RemoteAddr()),
-		dialed:   m.dialed,
-		keys:     m.keys,
-		sock:     m.sock,
-		tls:      m.tls,
-		slots:    make(chan struct{}, min(m.theirs.pipesMax, pipesMax)),
-		backlog:  make(chan *receiver, t.cfg.MaxPipes),
-		known:    make(chan struct{}),
-		wake:     make(chan struct{}, 1),
-		said:     make(chan struct{}),
-		outgoing: make(map[uint32]*sender),
-		incoming: make(map[uint32]*receiver),
-		berths:   make(map[uint32]*berth),
-		offers:   make(map[uint32]*channel),
+		t:         t,
+		peer:      m.peer,
+		remote:    plainAddr(m.sock.RemoteAddr()),
+		dialed:    m.dialed,
+		keys:      m.keys,
+		sock:      m.sock,
+		tls:       m.tls,
+		pipeQuota: make(chan struct{}, min(m.peerGreeting.pipesMax, pipesMax)),
+		backlog:   make(chan *receiver, t.cfg.MaxPipes),
+		peerReady: make(chan struct{}),
+		queued:    make(chan struct{}, 1),
+		writeDone: make(chan struct{}),
+		outgoing:  make(map[uint32]*sender),
+		incoming:  make(map[uint32]*receiver),
+		shared:    make(map[uint32]*sharedSocket),
+		offers:    make(map[uint32]*pipeSocket),
 	}
 	if !c.dialed {
-		c.next, c.paired = 1, 1
+		c.nextID, c.nextPairedID = 1, 1
 		c.queue = message{kind: msgReady}.append(nil)
 	}
-	c.life, c.cancel = context.WithCancelCause(context.Background())
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.remote) }
 func (c *conn) RemoteAddr() string    { return c.remote }
-func (c *conn) Done() <-chan struct{} { return c.life.Done() }
-func (c *conn) Err() error            { return context.Cause(c.life) }
+func (c *conn) Done() <-chan struct{} { return c.ctx.Done() }
+func (c *conn) Err() error            { return context.Cause(c.ctx) }
 
-// Close ends the Conn, and returns when the kernel has the message for the
-// peer that says so: at once, unless the network has stood still before.
+// Close ends the conn and returns when the kernel has the message that tells the peer: at
+// once, unless the control socket is blocked.
 func (c *conn) Close() error {
 	c.end(errConnClosed)
-	<-c.said
+	<-c.writeDone
 	return nil
 }
 
-// end ends the conn. The first reason counts.
+// end ends the conn. Only the first reason counts.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
-	if c.over {
+	if c.ended {
 		c.mu.Unlock()
 		return
 	}
-	c.over = true
+	c.ended = true
 	senders, receivers, offers := c.outgoing, c.incoming, c.offers
-	c.outgoing, c.incoming, c.offers, c.berths = nil, nil, nil, nil
+	c.outgoing, c.incoming, c.offers, c.shared = nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
 		c.sock.SetDeadline(time.Now().Add(lingerMax))
@@ -161,79 +159,78 @@ func (c *conn) end(reason error) {
 	}
 	c.mu.Unlock()
 
-	// Who has seen Done finds no pipe that still works.
+	// All pipes fail before Done is closed.
 	for _, s := range senders {
-		s.shut(reason)
+		s.fail(reason)
 	}
 	for _, r := range receivers {
-		r.shut(reason)
+		r.fail(reason)
 	}
-	for id, ch := range offers {
-		c.refund(id, ch)
+	for id, ps := range offers {
+		c.releaseHalf(id, ps)
 	}
 	c.cancel(reason)
-	c.t.forget(c)
-	c.nudge()
+	c.t.remove(c)
+	c.wakeWriter()
 }
 
-func (c *conn) isOver() bool {
+func (c *conn) isEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.over
+	return c.ended
 }
 
-// spawn runs f on a goroutine that the transport awaits, unless the conn has
-// ended.
+// spawn runs f on a goroutine of the transport. It reports false if the conn has ended.
 func (c *conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
+	if !c.ended {
 		c.t.tasks.Go(f)
 	}
-	return !c.over
+	return !c.ended
 }
 
-// OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open,
-// and until the peer knows of the new one.
+// OpenPipe opens a pipe. It blocks while MaxPipes of the peer are open, and until the
+// peer has acknowledged the new one.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, false)
 }
 
-// OpenPaired implements transport.PairOpener.
+// OpenPaired implements [transport.PairOpener].
 func (c *conn) OpenPaired(ctx context.Context) (transport.Sender, error) {
 	return c.openPipe(ctx, true)
 }
 
 func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, error) {
 	select {
-	case c.slots <- struct{}{}:
-	case <-c.life.Done():
+	case c.pipeQuota <- struct{}{}:
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	s := c.addSender(paired)
 	if s == nil {
-		<-c.life.Done()
+		<-c.ctx.Done()
 		return nil, c.Err()
 	}
 	if c.dialed {
-		c.spawn(func() { c.dialOwn(s) })
+		c.spawn(func() { c.dialSender(s) })
 	} else {
-		c.say(message{kind: msgWant, pipe: s.id})
+		c.send(message{kind: msgWant, pipe: s.id})
 	}
 	select {
 	case <-s.opened:
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
-		if s.giveUp() {
+		if s.abandon() {
 			return nil, context.Cause(ctx)
 		}
-		// The peer has just been told that there is a pipe.
+		// The peer is being told that the pipe is open.
 		select {
 		case <-s.opened:
-		case <-c.life.Done():
+		case <-c.ctx.Done():
 			return nil, c.Err()
 		}
 	}
@@ -243,49 +240,49 @@ func (c *conn) openPipe(ctx context.Context, paired bool) (transport.Sender, err
 	return s, nil
 }
 
-// AcceptPipe returns the next pipe that the peer opened.
+// AcceptPipe returns the next pipe that the peer has opened.
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
-	if c.life.Err() != nil {
+	if c.ctx.Err() != nil {
 		return nil, c.Err()
 	}
 	select {
 	case r := <-c.backlog:
 		return r, nil
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil, c.Err()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// addSender registers a pipe of this side; nil if the conn has ended.
+// addSender registers a pipe of this side. It returns nil if the conn has ended.
 func (c *conn) addSender(paired bool) *sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return nil
 	}
-	next, bit := &c.next, uint32(0)
+	next, bit := &c.nextID, uint32(0)
 	if paired {
-		next, bit = &c.paired, pairedBit
+		next, bit = &c.nextPairedID, pairedBit
 	}
 	s := &sender{
-		conn: c, id: *next | bit, opened: make(chan struct{}), gone: make(chan struct{}),
-		moved: moved{changed: make(chan struct{}, 1)},
+		conn: c, id: *next | bit, opened: make(chan struct{}), done: make(chan struct{}),
+		senderMigration: senderMigration{changed: make(chan struct{}, 1)},
 	}
 	*next += 2
 	c.outgoing[s.id] = s
 	return s
 }
 
-// removeSender forgets a pipe of this side, so that another can be opened.
+// removeSender removes a pipe of this side and frees its quota.
 func (c *conn) removeSender(s *sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.outgoing[s.id] == s {
 		delete(c.outgoing, s.id)
-		c.unberth(s.id)
-		<-c.slots
+		c.removeSharedLocked(s.id)
+		<-c.pipeQuota
 	}
 }
 
@@ -296,8 +293,8 @@ func (c *conn) sender(id uint32) *sender {
 }
 
 var (
-	errPipeNumber = errors.New("it opens a pipe with a number that is not free")
-	errTooMany    = errors.New("it opens more pipes than it was told to")
+	errPipeNumber = errors.New("the peer opened a pipe with an invalid or used number")
+	errTooMany    = errors.New("the peer opened more pipes than Config.MaxPipes")
 )
 
 // addReceiver registers a pipe of the peer.
@@ -305,7 +302,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.over:
+	case c.ended:
 		return nil, errConnClosed
 	case id%2 == 0 == c.dialed, c.incoming[id] != nil:
 		return nil, errPipeNumber
@@ -313,14 +310,14 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 		return nil, errTooMany
 	}
 	r := &receiver{
-		conn: c, id: id, announced: make(chan struct{}), gone: make(chan struct{}),
-		moves: moves{attached: make(chan struct{}, 1)},
+		conn: c, id: id, ended: make(chan struct{}), done: make(chan struct{}),
+		receiverMigration: receiverMigration{attached: make(chan struct{}, 1)},
 	}
 	c.incoming[id] = r
 	return r, nil
 }
 
-// removeReceiver forgets a pipe of the peer, and reports whether it was known.
+// removeReceiver removes a pipe of the peer, and reports whether it was registered.
 func (c *conn) removeReceiver(r *receiver) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,7 +325,7 @@ func (c *conn) removeReceiver(r *receiver) bool {
 		return false
 	}
 	delete(c.incoming, r.id)
-	c.unberth(r.id)
+	c.removeSharedLocked(r.id)
 	return true
 }
 
@@ -338,42 +335,42 @@ func (c *conn) receiver(id uint32) *receiver {
 	return c.incoming[id]
 }
 
-// say puts a message in the queue for the peer. It blocks on nothing and may be
-// called with the lock of a pipe held.
-func (c *conn) say(m message) {
+// send queues a message for the peer. It does not block, and may be called with the lock
+// of a pipe held.
+func (c *conn) send(m message) {
 	c.mu.Lock()
 	switch {
-	case c.over:
+	case c.ended:
 	case len(c.queue) > queueMax:
-		c.fault = errors.New("it does not read its control socket")
-		c.sock.Close() // hear ends the conn
+		c.fault = fmt.Errorf("the peer does not read its control socket: more than %d bytes are queued", queueMax)
+		c.sock.Close() // receive ends the conn
 	default:
 		c.queue = m.append(c.queue)
 	}
 	c.mu.Unlock()
-	c.nudge()
+	c.wakeWriter()
 }
 
-func (c *conn) nudge() {
+func (c *conn) wakeWriter() {
 	select {
-	case c.wake <- struct{}{}:
+	case c.queued <- struct{}{}:
 	default:
 	}
 }
 
-// speak writes the queue to the control socket until the conn has ended.
-func (c *conn) speak() {
-	defer close(c.said)
+// writeMessages writes the queue to the control socket until the conn has ended.
+func (c *conn) writeMessages() {
+	defer close(c.writeDone)
 	var spare []byte
 	for {
 		c.mu.Lock()
-		b, over := c.queue, c.over
+		b, over := c.queue, c.ended
 		c.queue = spare[:0]
 		c.mu.Unlock()
 		spare = b
 		if len(b) > 0 {
 			if _, err := c.tls.Write(b); err != nil {
-				c.end(c.broken(err))
+				c.end(c.controlError(err))
 				return
 			}
 			continue
@@ -382,49 +379,49 @@ func (c *conn) speak() {
 			c.sock.CloseWrite()
 			return
 		}
-		<-c.wake
+		<-c.queued
 	}
 }
 
-// listen reads the control socket until it ends, and the conn with it.
-func (c *conn) listen() {
-	c.end(c.hear())
-	<-c.said
+// readMessages reads the control socket until it ends, and then ends the conn.
+func (c *conn) readMessages() {
+	c.end(c.receive())
+	<-c.writeDone
 	c.sock.Close()
 }
 
-// hear carries out what the peer says, and returns why that has ended. What
-// comes after the conn was closed here is dropped until the peer has heard
-// so: to close a socket with something unread in it can take away from the
-// peer what it has not read yet.
-func (c *conn) hear() error {
+// receive handles messages of the peer and returns the reason why there are no more.
+// After the conn was closed here, it discards messages until the peer has read the close:
+// closing a socket with unread data resets it, and the peer would lose what it has not
+// read.
+func (c *conn) receive() error {
 	var buf [messageBytes]byte
 	for {
 		m, err := readMessage(c.tls, &buf)
 		if err == nil && m.kind == msgBye {
 			return errPeerClosed
 		}
-		if err == nil && !c.isOver() {
+		if err == nil && !c.isEnded() {
 			err = c.handle(m)
 		}
 		if err != nil {
-			return c.broken(err)
+			return c.controlError(err)
 		}
 	}
 }
 
-func (c *conn) ready() error {
+func (c *conn) handleReady() error {
 	select {
-	case <-c.known:
-		return errors.New("it says twice that it is ready")
+	case <-c.peerReady:
+		return errors.New("the peer sent message 'r' twice")
 	default:
-		close(c.known)
+		close(c.peerReady)
 		return nil
 	}
 }
 
-// broken is why the conn ends when the control socket fails.
-func (c *conn) broken(err error) error {
+// controlError returns the reason for the end of the conn when the control socket fails.
+func (c *conn) controlError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return gone(cmp.Or(c.fault, err))
@@ -433,33 +430,33 @@ func (c *conn) broken(err error) error {
 func (c *conn) handle(m message) error {
 	switch m.kind {
 	case msgReady:
-		return c.ready()
+		return c.handleReady()
 	case msgWant:
-		return c.wants(m.pipe)
+		return c.handleWant(m.pipe)
 	case msgShare:
-		return c.shares(m.pipe)
+		return c.handleShare(m.pipe)
 	case msgTake:
-		return c.taken(m.pipe)
+		return c.handleTake(m.pipe)
 	case msgCannot:
-		if ch := c.offered(m.pipe); ch != nil {
-			c.declined(m.pipe, ch)
-		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.giveUp() {
+		if ps := c.takeOffer(m.pipe); ps != nil {
+			c.handleDecline(m.pipe, ps)
+		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.abandon() {
 			c.removeSender(s)
 			s.open(nil, errNoSocket)
 		}
-	case msgMove:
-		return c.movesPeer(m.pipe)
+	case msgMigrate:
+		return c.handleMigrate(m.pipe)
 	case msgEnd:
 		if r := c.receiver(m.pipe); r != nil {
-			return r.announce(m.n)
+			return r.handleEnd(m.n)
 		}
 	case msgDrop:
 		if s := c.sender(m.pipe); s != nil {
 			c.removeSender(s)
-			s.shut(errPipeAbandoned)
+			s.fail(errPipeAbandoned)
 		}
 	default:
-		return fmt.Errorf("it says %#x on its control socket, which means nothing", m.kind)
+		return fmt.Errorf("the peer sent unknown message %q on the control socket", m.kind)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testCreds are Credentials whose identity is the common name.
+// testCreds are Credentials that use the common name as the identity.
 type testCreds struct {
 	*testpeer.Creds
 	cert tls.Certificate
@@ -30,23 +30,23 @@ func newTestCA(tb testing.TB) *testCA {
 	return &testCA{testpeer.NewCA(tb)}
 }
 
-// node makes the credentials of a node with the given name.
+// node returns the credentials of a node.
 func (ca *testCA) node(tb testing.TB, name string) *testCreds {
 	tb.Helper()
 	c := ca.Node(tb, name)
 	return &testCreds{c, c.Cert}
 }
 
-// A testNode is a transport with the name that it proves.
+// A testNode is a transport and its identity.
 type testNode struct {
 	*Transport
 	name string
 }
 
-// kill takes the sockets away, as the kernel does from a killed process.
+// kill closes the sockets as the kernel does for a killed process.
 func (n *testNode) kill() {
 	n.listener.Close()
-	n.gate.close()
+	n.pending.close()
 	n.mu.Lock()
 	conns := make([]*conn, 0, len(n.conns))
 	for c := range n.conns {
@@ -63,6 +63,9 @@ func newTestNode(tb testing.TB, cfg Config, creds *testCreds) *testNode {
 	if cfg.Addr == "" && cfg.Listener == nil {
 		cfg.Addr = "127.0.0.1:0"
 	}
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = time.Minute // Many TLS handshakes at once take long on a busy machine.
+	}
 	tr, err := Listen(cfg, creds)
 	if err != nil {
 		tb.Fatal(err)
@@ -71,7 +74,7 @@ func newTestNode(tb testing.TB, cfg Config, creds *testCreds) *testNode {
 	return &testNode{tr, creds.Name()}
 }
 
-// newTestNodes makes a cluster of nodes with the names n0, n1, …
+// newTestNodes returns nodes n0, n1, … of a cluster.
 func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 	tb.Helper()
 	ca := newTestCA(tb)
@@ -82,7 +85,7 @@ func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 	return nodes
 }
 
-const soon = 30 * time.Second // what happens at once, on a busy machine
+const soon = 30 * time.Second // ceiling for what needs no time, on a busy machine
 
 // connect dials from a to b and returns both ends.
 func connect(tb testing.TB, a, b *testNode) (dialed, accepted *conn) {
@@ -138,7 +141,7 @@ func acceptPipe(tb testing.TB, to *conn, first byte) *receiver {
 	return r.(*receiver)
 }
 
-// awaitEnd waits for the end of a conn and checks its reason.
+// awaitEnd waits for the end of a conn and checks its error.
 func awaitEnd(tb testing.TB, c transport.Conn, want error) {
 	tb.Helper()
 	select {
@@ -151,7 +154,7 @@ func awaitEnd(tb testing.TB, c transport.Conn, want error) {
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {

@@ -13,16 +13,15 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// past is a deadline that interrupts what blocks now.
+// past returns a deadline that interrupts blocked calls.
 func past() time.Time { return time.Unix(1, 0) }
 
-// Dial connects to the transport that listens at addr and proves to be peer.
-// The host may be a name. Dial returns when both sides have accepted each
-// other. It does not try again.
+// Dial connects to the transport at addr, which must prove that it is peer. The host may
+// be a name. Dial returns when both sides have accepted each other. It does not retry.
 func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.life, func() { cancel(transport.ErrClosed) })()
+	defer context.AfterFunc(t.ctx, func() { cancel(transport.ErrClosed) })()
 	c, err := t.dial(life, addr, peer)
 	if err != nil {
 		if life.Err() != nil && !errors.Is(err, transport.ErrIdentity) {
@@ -49,9 +48,9 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 	return c, nil
 }
 
-// meet gets to know the peer at the other end of a new control socket.
+// meet completes the handshake on a new control socket.
 func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
-	m := meeting{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
+	m := controlHandshake{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
 	err := m.tls.Handshake()
 	if err != nil {
 		return nil, err
@@ -63,9 +62,9 @@ func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	if m.keys, err = deriveKeys(state); err != nil {
 		return nil, err
 	}
-	// That the peer greets says that it accepts our certificate, which in
-	// TLS 1.3 the end of the handshake does not.
-	if m.theirs, err = readGreeting(m.tls); err != nil {
+	// The greeting shows that the peer accepts our certificate. The end of a TLS 1.3
+	// handshake does not.
+	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
 		return nil, err
 	}
 	if err := a.commit(); err != nil {
@@ -75,10 +74,10 @@ func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
 	if _, err := m.tls.Write(mine.append(nil)); err != nil {
 		return nil, err
 	}
-	if err := mine.agree(m.theirs); err != nil {
+	if err := mine.agree(m.peerGreeting); err != nil {
 		return nil, err
 	}
-	t.guard(m.sock)
+	t.setKeepAlive(m.sock)
 	m.sock.SetDeadline(time.Time{})
 	return t.newConn(m), nil
 }
@@ -87,31 +86,31 @@ func (t *Transport) greeting() greeting {
 	return greeting{plain: t.cfg.Plain, pipesMax: uint32(t.cfg.MaxPipes)}
 }
 
-// identify is the identity that the other side of a TLS session has proved. It
-// must be want, unless that is empty.
+// identify returns the authenticated identity of the other side of a TLS session, which
+// must be want unless want is empty.
 func (t *Transport) identify(state tls.ConnectionState, want string) (string, error) {
 	if state.Version < tls.VersionTLS13 {
-		return "", fmt.Errorf("%w: it does not speak TLS 1.3", transport.ErrIdentity)
+		return "", fmt.Errorf("%w: the peer does not support TLS 1.3", transport.ErrIdentity)
 	}
 	got, err := t.creds.Peer(state)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
 	case got == "" && !t.cfg.Anonymous:
-		return "", fmt.Errorf("%w: it has none", transport.ErrIdentity)
+		return "", fmt.Errorf("%w: the peer has none", transport.ErrIdentity)
 	case want != "" && got != want:
-		return "", fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, got, want)
+		return "", fmt.Errorf("%w: the peer is %q, want %q", transport.ErrIdentity, got, want)
 	}
 	return got, nil
 }
 
-// prepare fits a TLS configuration to sockets that carry much one way.
+// prepare adapts a TLS configuration to sockets that carry much data in one direction.
 func prepare(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
-	// Small records at the start are for readers who show what they have.
+	// Small first records only help readers that display data as it arrives.
 	conf.DynamicRecordSizingDisabled = true
-	// A ticket would stay unread in the sockets of pipes that nothing is read
-	// from, and a socket that is closed with something unread is cut.
+	// A ticket would stay unread in sockets that this side never reads, and closing a
+	// socket with unread data resets it.
 	conf.SessionTicketsDisabled = true
 	if choose := conf.GetConfigForClient; choose != nil {
 		conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -125,8 +124,8 @@ func prepare(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-// client is the TLS configuration for dialing peer. What it has to say against
-// a server is one of identity.
+// client returns the TLS configuration for dialing peer. Its verification errors become
+// [transport.ErrIdentity].
 func (t *Transport) client(peer string) *tls.Config {
 	conf := prepare(t.creds.Client(peer))
 	if verify := conf.VerifyConnection; verify != nil {
@@ -141,15 +140,15 @@ func (t *Transport) client(peer string) *tls.Config {
 	return conf
 }
 
-// An attempt is a socket that was dialed and has yet to prove what it is.
+// An attempt is a dialed socket whose handshake is not complete.
 type attempt struct {
 	sock socket
 	ctx  context.Context
 	stop func() bool
 }
 
-// attempt dials addr and says what the socket is to be. Until commit, the end
-// of ctx interrupts what is done with the socket, and so does limit.
+// attempt dials addr and sends the magic. Until commit, limit and the end of ctx
+// interrupt all use of the socket.
 func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -163,9 +162,9 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	sock, ok := raw.(socket)
 	if !ok {
 		raw.Close()
-		return nil, fmt.Errorf("%T is no TCP connection", raw)
+		return nil, fmt.Errorf("%T is not a TCP connection", raw)
 	}
-	t.tune(sock)
+	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
 	a := &attempt{sock: sock, ctx: ctx}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
@@ -176,7 +175,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	return a, nil
 }
 
-// commit takes the attempt from its context; or reports that this has ended.
+// commit detaches the attempt from its context. It fails if the context has ended.
 func (a *attempt) commit() error {
 	if !a.stop() {
 		return context.Cause(a.ctx)
@@ -189,46 +188,46 @@ func (a *attempt) fail() {
 	a.sock.Close()
 }
 
-// dialOwn opens a socket for a pipe of this side.
-func (c *conn) dialOwn(s *sender) {
+// dialSender opens the socket of a pipe of this side, or offers to share one.
+func (c *conn) dialSender(s *sender) {
 	select {
-	case <-c.known:
-	case <-c.life.Done():
+	case <-c.peerReady:
+	case <-c.ctx.Done():
 	}
-	b, first := c.berth(s.id)
+	b, first := c.sharedFor(s.id)
 	if first {
-		b.settle(c.dialAlone(s))
+		b.set(c.dialSenderAlone(s))
 		return
 	}
-	ch := c.board(b)
-	if ch == nil {
-		c.dialAlone(s)
+	ps := c.takeHalf(b)
+	if ps == nil {
+		c.dialSenderAlone(s)
 		return
 	}
-	c.offer(msgShare, s.id, ch)
+	c.offer(msgShare, s.id, ps)
 }
 
-// dialAlone opens a socket for a pipe of this side that no other one has opened.
-func (c *conn) dialAlone(s *sender) *channel {
-	ch, err := c.connect(s.id, s.commit)
+// dialSenderAlone opens a new socket for a pipe of this side.
+func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
+	ps, err := c.connect(s.id, s.commit)
 	if err != nil {
 		c.removeSender(s)
 		err = fmt.Errorf("tcp: open a pipe: %w", handshakeError(err))
 	}
-	s.open(ch, err)
-	return ch
+	s.open(ps, err)
+	return ps
 }
 
-// wants has a socket opened for a pipe of the other side, which asks for it: for the
-// second time if it could not use the one that was offered.
-func (c *conn) wants(id uint32) error {
+// handleWant opens a socket for a pipe of the peer. The peer asks a second time if it
+// could not use the socket that was offered.
+func (c *conn) handleWant(id uint32) error {
 	if !c.dialed {
-		return errors.New("it wants this side to dial, which has not dialed it")
+		return errors.New("the peer requested a socket that it has to dial itself")
 	}
-	if ch := c.offered(id); ch != nil {
-		c.refund(id, ch)
+	if ps := c.takeOffer(id); ps != nil {
+		c.releaseHalf(id, ps)
 		if r := c.receiver(id); r != nil {
-			c.spawn(func() { c.dialWanted(r) })
+			c.spawn(func() { c.dialReceiver(r) })
 		}
 		return nil
 	}
@@ -237,75 +236,77 @@ func (c *conn) wants(id uint32) error {
 		return err
 	}
 	c.spawn(func() {
-		b, first := c.berth(id)
+		b, first := c.sharedFor(id)
 		if first {
-			b.settle(c.dialWanted(r))
-		} else if ch := c.board(b); ch != nil {
-			c.offer(msgShare, id, ch)
+			b.set(c.dialReceiver(r))
+		} else if ps := c.takeHalf(b); ps != nil {
+			c.offer(msgShare, id, ps)
 		} else {
-			c.dialWanted(r)
+			c.dialReceiver(r)
 		}
 	})
 	return nil
 }
 
-// dialWanted opens a socket for a pipe of the other side, which asked for it.
-func (c *conn) dialWanted(r *receiver) *channel {
-	ch, err := c.connect(r.id, func() error { return nil })
+// dialReceiver opens a new socket for a pipe of the peer.
+func (c *conn) dialReceiver(r *receiver) *pipeSocket {
+	ps, err := c.connect(r.id, func() error { return nil })
 	if err != nil {
-		c.t.cfg.Log.Debug("tcp: cannot open a socket that the peer wants", "peer", c.peer, "addr", c.remote, "err", err)
+		c.t.cfg.Log.Debug("tcp: cannot open a socket for a pipe of the peer", "peer", c.peer, "addr", c.remote, "err", err)
 		c.removeReceiver(r)
-		c.say(message{kind: msgCannot, pipe: r.id})
+		c.send(message{kind: msgCannot, pipe: r.id})
 		return nil
 	}
-	c.surface(r, ch)
-	return ch
+	c.deliver(r, ps)
+	return ps
 }
 
-// tries is by how much the time for a handshake is divided: so long a socket is given to
-// come to where the peer proves itself, before another one is tried, which is given twice
-// as long. After its first packets were lost it stands still for longer than a new one
-// takes. The peer keeps nothing of it.
-const tries = 5
+// handshakeAttempts divides Config.HandshakeTimeout: a socket has that part of it until
+// the peer has proved itself. Then another one is tried, with twice the time, since a
+// socket that lost its first packets stalls for longer than a new one takes. The peer
+// keeps no state for the first.
+const handshakeAttempts = 5
 
-// connect dials a socket and proves to the peer which pipe it is to be. Before
-// it says yes for this side it asks whether the pipe is still wanted.
-func (c *conn) connect(id uint32, wanted func() error) (*channel, error) {
+// connect dials a socket for a pipe and completes the handshake. It calls wanted before
+// it confirms the pipe to the peer.
+func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	end := time.Now().Add(c.t.cfg.HandshakeTimeout)
-	for patience := c.t.cfg.HandshakeTimeout / tries; ; patience *= 2 {
+	for patience := c.t.cfg.HandshakeTimeout / handshakeAttempts; ; patience *= 2 {
 		limit := time.Now().Add(patience)
 		if limit.After(end) {
 			limit = end
 		}
-		in, err := c.introduce(id, limit)
+		in, err := c.startHandshake(id, limit)
 		if err == nil {
 			if err = in.finish(end, wanted); err != nil {
 				in.fail()
 				return nil, err
 			}
-			return in.ch, nil
+			return in.ps, nil
 		}
 		var late net.Error
-		if !errors.As(err, &late) || !late.Timeout() || c.life.Err() != nil || limit == end {
+		if !errors.As(err, &late) || !late.Timeout() || c.ctx.Err() != nil || limit == end {
 			return nil, err
 		}
 	}
 }
 
-// An introduction is an attempt at a pipe whose peer has proved itself.
-type introduction struct {
+// A pipeHandshake is the handshake on the socket of a pipe, after the peer has proved
+// itself.
+type pipeHandshake struct {
 	*attempt
-	ch     *channel
+	ps     *pipeSocket
 	prover *prover
 }
 
-// introduce dials a socket for a pipe, and has the peer prove itself, until limit.
-func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err error) {
-	magic := magicSealed
+// startHandshake dials a socket for a pipe and waits until limit for the proof of the
+// peer.
+func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, err error) {
+	magic := magicTLS
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	a, err := c.t.attempt(c.life, c.remote, magic, limit)
+	a, err := c.t.attempt(c.ctx, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -314,20 +315,20 @@ func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err erro
 			a.fail()
 		}
 	}()
-	in = &introduction{attempt: a, ch: &channel{socket: a.sock}}
+	in = &pipeHandshake{attempt: a, ps: &pipeSocket{socket: a.sock}}
 	if !c.t.cfg.Plain {
-		if err := in.ch.seal(tls.Client, c.t.client(c.peer)); err != nil {
+		if err := in.ps.startTLS(tls.Client, c.t.client(c.peer)); err != nil {
 			return nil, err
 		}
-		if _, err := c.t.identify(in.ch.tls.ConnectionState(), c.peer); err != nil {
+		if _, err := c.t.identify(in.ps.tls.ConnectionState(), c.peer); err != nil {
 			return nil, err
 		}
 	}
-	if in.prover, err = in.ch.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
+	if in.prover, err = in.ps.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
 		return nil, err
 	}
 	rand.Read(in.prover.claim.nonce[:])
-	rw := in.ch.stream()
+	rw := in.ps.netConn()
 	if _, err := rw.Write(in.prover.claim.append(nil)); err != nil {
 		return nil, err
 	}
@@ -337,19 +338,18 @@ func (c *conn) introduce(id uint32, limit time.Time) (in *introduction, err erro
 	}
 	in.prover.nonce = got.nonce
 	if !got.proof.equal(in.prover.accepting()) {
-		return nil, fmt.Errorf("%w: it does not prove that it is the process of this conn", transport.ErrIdentity)
+		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, errProof)
 	}
 	return in, nil
 }
 
-// finish proves to the peer that this side is who it claims to be, and has both say
-// yes.
-func (in *introduction) finish(end time.Time, wanted func() error) error {
+// finish sends the proof of this side, and exchanges confirmations.
+func (in *pipeHandshake) finish(end time.Time, wanted func() error) error {
 	in.sock.SetDeadline(end)
 	if in.ctx.Err() != nil {
 		return context.Cause(in.ctx) // which may have set a deadline before
 	}
-	rw, mine := in.ch.stream(), in.prover.dialing()
+	rw, mine := in.ps.netConn(), in.prover.dialing()
 	if _, err := rw.Write(mine[:]); err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func (in *introduction) finish(end time.Time, wanted func() error) error {
 	if _, err := rw.Write([]byte{yes}); err != nil {
 		return err
 	}
-	return in.ch.ready()
+	return in.ps.finishHandshake()
 }
 
 func readYes(r io.Reader) error {
@@ -374,7 +374,7 @@ func readYes(r io.Reader) error {
 		return err
 	}
 	if b[0] != yes {
-		return fmt.Errorf("it says %#x where a yes is due", b[0])
+		return fmt.Errorf("the peer sent %#x, want the confirmation %#x", b[0], yes)
 	}
 	return nil
 }

@@ -19,26 +19,31 @@ var (
 	errPeerClosed      = fmt.Errorf("tcp: %w", transport.ErrPeerClosed)
 	errPipeClosed      = fmt.Errorf("tcp: pipe: %w", transport.ErrClosed)
 
-	// errPipeAbandoned is what the writer of a pipe gets when its reader has
-	// closed it.
+	// errPipeAbandoned is returned to the writer of a pipe after its reader has closed
+	// it.
 	errPipeAbandoned = fmt.Errorf("tcp: pipe is no longer read: %w", transport.ErrPeerClosed)
 
-	// errNoSocket is what OpenPipe gets when the peer has not dialed.
-	errNoSocket = errors.New("tcp: the peer, which dials all sockets of this conn, could not open one for a pipe")
+	// errNoSocket is returned by OpenPipe when the peer failed to dial.
+	errNoSocket = errors.New("tcp: open a pipe: the peer, which dials all sockets of this conn, could not dial one")
 )
 
-// gone says that the peer counts as gone, and why.
+var (
+	errUnknownConn = errors.New("it claims an unknown conn")
+	errProof       = errors.New("the peer does not prove that it has the key of the conn")
+)
+
+// gone returns an error that wraps [transport.ErrPeerGone] with the reason as text.
 func gone(why error) error {
 	if why == io.EOF || why == io.ErrUnexpectedEOF {
-		why = errors.New("its control socket was closed without a good-bye")
+		why = errors.New("its control socket ended without a close message")
 	}
-	// Without the chain of why, which may say that something was closed here.
+	// why is not wrapped, as it may contain an error of a close on this side.
 	return fmt.Errorf("tcp: %w: %s", transport.ErrPeerGone, why)
 }
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// dialError names the address and says with transport's words what went wrong.
+// dialError adds the address, and the error of package transport for the failure.
 func dialError(addr string, err error) error {
 	return fmt.Errorf("tcp: dial %s: %w", addr, handshakeError(err))
 }
@@ -52,9 +57,9 @@ func handshakeError(err error) error {
 	case isUntrusted(err):
 		return fmt.Errorf("%w: %w", transport.ErrIdentity, err)
 	case op != nil && op.Op == "remote error" && certificateAlert(op.Err):
-		return fmt.Errorf("%w: the peer refuses our certificate: %w", transport.ErrIdentity, err)
+		return fmt.Errorf("%w: the peer rejected the certificate of this node: %w", transport.ErrIdentity, err)
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
-		return fmt.Errorf("%w: it has closed the socket, as one does that takes no conns of this transport, or has no room now", transport.ErrPeerGone)
+		return fmt.Errorf("%w: it closed the socket: it does not serve this transport, or has too many unauthenticated connections", transport.ErrPeerGone)
 	case isTimeout(err):
 		return fmt.Errorf("%w: no answer", transport.ErrPeerGone)
 	case op != nil && op.Op != "remote error", header.Msg != "":
@@ -63,7 +68,7 @@ func handshakeError(err error) error {
 	return err
 }
 
-// isUntrusted reports whether crypto/tls has refused the peer's certificate.
+// isUntrusted reports whether crypto/tls has refused the certificate of the peer.
 func isUntrusted(err error) bool {
 	_, verification := errors.AsType[*tls.CertificateVerificationError](err)
 	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
@@ -72,10 +77,10 @@ func isUntrusted(err error) bool {
 	return verification || authority || host || invalid
 }
 
-// certificateAlert reports whether a TLS alert (RFC 8446, section 6.2) is about
-// a certificate: bad_certificate to unknown_ca, access_denied and decrypt_error
-// for a wrong signature, certificate_required. The type of alerts is not
-// exported, but another one with the same texts is.
+// certificateAlert reports whether a TLS alert (RFC 8446, section 6.2) is about a
+// certificate: bad_certificate to unknown_ca, access_denied, decrypt_error for a wrong
+// signature, certificate_required. Its type is not exported, but tls.AlertError has the
+// same texts.
 func certificateAlert(err error) bool {
 	for _, alert := range [...]tls.AlertError{42, 43, 44, 45, 46, 48, 49, 51, 116} {
 		if err.Error() == alert.Error() {

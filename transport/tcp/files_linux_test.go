@@ -15,9 +15,9 @@ import (
 // starvedEnv makes the test binary a process that may open few files.
 const starvedEnv = "NEXAR_TCP_TEST_STARVED"
 
-// TestOutOfFiles: a transport knows that it could make no sockets and take none, of
-// which its peers only see that they are not there. It is tried in a process of its
-// own, because the limit is that of a process.
+// TestOutOfFiles checks that a transport reports when it could not dial or accept for
+// lack of file descriptors. Since the limit is per process, it runs in a process of its
+// own.
 func TestOutOfFiles(t *testing.T) {
 	if os.Getenv(starvedEnv) != "" {
 		starve(t)
@@ -55,10 +55,10 @@ func starve(t *testing.T) {
 	}
 	fill()
 	if _, err := nodes[0].Dial(t.Context(), nodes[1].Addr(), nodes[1].name); err == nil {
-		t.Error("there is a socket without a file")
+		t.Error("a socket was dialed without a file descriptor")
 	}
 	wantOutOfFiles(t, nodes[0])
-	files[0].Close() // for the socket that dials; there is none for the other end
+	files[0].Close() // for the socket that dials; none is left for the accepted one
 	sock, err := net.DialTimeout("tcp", nodes[1].Addr(), soon)
 	if err != nil {
 		t.Fatal(err)

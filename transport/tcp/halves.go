@@ -5,34 +5,36 @@ import (
 	"time"
 )
 
-// Halves are the two directions of a channel. Each is used by one pipe at the most.
+// halves are the two directions of a pipeSocket. Each carries at most one pipe.
 type halves struct {
-	mu      sync.Mutex
-	used    int
-	shared  bool // there is a second pipe, or was
-	noRead  bool // the direction has ended
-	noWrite bool
+	mu         sync.Mutex
+	users      int
+	shared     bool // a second pipe uses or has used the socket
+	readEnded  bool // the direction has ended
+	writeEnded bool
 }
 
-// share takes the second half of a channel, unless the first has ended.
-func (ch *channel) share() bool {
-	h := &ch.halves
+// share adds the second pipe, unless the first has ended.
+func (ps *pipeSocket) share() bool {
+	h := &ps.halves
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shared || h.noRead || h.noWrite {
+	if h.shared || h.readEnded || h.writeEnded {
 		return false
 	}
 	h.shared = true
-	h.used++
+	h.users++
 	return true
 }
 
-// endRead interrupts who reads, and closes the socket if no pipe writes to it.
-func (ch *channel) endRead() { ch.halves.end(&ch.halves.noRead, ch.socket.SetReadDeadline, ch.socket) }
+// endRead interrupts reads, and closes the socket if no pipe writes to it.
+func (ps *pipeSocket) endRead() {
+	ps.halves.end(&ps.halves.readEnded, ps.socket.SetReadDeadline, ps.socket)
+}
 
-// endWrite interrupts who writes, and closes the socket if no pipe reads from it.
-func (ch *channel) endWrite() {
-	ch.halves.end(&ch.halves.noWrite, ch.socket.SetWriteDeadline, ch.socket)
+// endWrite interrupts writes, and closes the socket if no pipe reads from it.
+func (ps *pipeSocket) endWrite() {
+	ps.halves.end(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
 }
 
 func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
@@ -42,24 +44,24 @@ func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
 		return
 	}
 	*ended = true
-	if h.used--; h.used > 0 {
+	if h.users--; h.users > 0 {
 		limit(past())
 		return
 	}
 	sock.Close()
 }
 
-// SetReadDeadline is that of the socket, until the direction has ended.
-func (ch *channel) SetReadDeadline(t time.Time) error {
-	return ch.halves.limit(&ch.halves.noRead, ch.socket.SetReadDeadline, t)
+// SetReadDeadline sets the read deadline, unless the direction has ended.
+func (ps *pipeSocket) SetReadDeadline(t time.Time) error {
+	return ps.halves.setDeadline(&ps.halves.readEnded, ps.socket.SetReadDeadline, t)
 }
 
-// SetWriteDeadline is that of the socket, until the direction has ended.
-func (ch *channel) SetWriteDeadline(t time.Time) error {
-	return ch.halves.limit(&ch.halves.noWrite, ch.socket.SetWriteDeadline, t)
+// SetWriteDeadline sets the write deadline, unless the direction has ended.
+func (ps *pipeSocket) SetWriteDeadline(t time.Time) error {
+	return ps.halves.setDeadline(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, t)
 }
 
-func (h *halves) limit(ended *bool, set func(time.Time) error, t time.Time) error {
+func (h *halves) setDeadline(ended *bool, set func(time.Time) error, t time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if *ended {

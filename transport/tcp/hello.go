@@ -5,28 +5,26 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 )
 
-// Every socket begins with eight bytes in the clear that say what it is for.
-// None of them may begin as a watch of transport/quic does, with which this
-// transport can share its port.
+// The first eight bytes of every socket, unencrypted, state its purpose. They must differ
+// from the first bytes of a watch of transport/quic, which can share the port.
 const (
 	magicBytes   = 8
-	magicControl = "tnexar1c" // TLS follows, and a Conn
-	magicSealed  = "tnexar1t" // TLS follows, and a pipe
-	magicPlain   = "tnexar1p" // a pipe in the clear
-	magicMove    = "tnexar1m" // a pipe goes on that had another socket
+	magicControl = "tnexar1c" // TLS follows, then a conn
+	magicTLS     = "tnexar1t" // TLS follows, then a pipe
+	magicPlain   = "tnexar1p" // a pipe without TLS
+	magicMigrate = "tnexar1m" // a pipe that migrates from another socket
 )
 
-// A greeting is what both sides of a control socket say first, the one that
-// accepted it before the other: the one that dialed has then heard whether its
-// certificate is accepted, and Dial can be given up until it answers.
+// A greeting is the first message of both sides on a control socket. The side that
+// accepted the socket sends first: its greeting shows the dialer that its certificate is
+// accepted, and until then Dial can be cancelled.
 type greeting struct {
 	plain    bool
-	pipesMax uint32 // how many pipes the other side may have open
+	pipesMax uint32 // number of pipes that the other side may have open
 }
 
 const greetingBytes = 5
@@ -46,24 +44,24 @@ func readGreeting(r io.Reader) (g greeting, err error) {
 	}
 	g.plain, g.pipesMax = b[0] == 'p', binary.BigEndian.Uint32(b[1:])
 	if b[0] != 'p' && b[0] != 't' || g.pipesMax == 0 {
-		return g, errors.New("its greeting makes no sense")
+		return g, fmt.Errorf("the peer sent an invalid greeting: %x", b)
 	}
 	return g, nil
 }
 
-// agree says what is wrong if the two sides differ in Plain.
+// agree returns an error if the two sides differ in Plain.
 func (g greeting) agree(peers greeting) error {
 	if g.plain == peers.plain {
 		return nil
 	}
-	return fmt.Errorf("this side has Plain = %v, the peer has Plain = %v: both must be set alike", g.plain, peers.plain)
+	return fmt.Errorf("Plain = %v on this side and Plain = %v on the peer: both must be equal", g.plain, peers.plain)
 }
 
 type connID [16]byte
 
-// keys are what the two ends of a control socket know and nobody else does.
+// keys are the secrets that both ends export from the TLS session of a control socket.
 type keys struct {
-	id    connID // finds the Conn at the side that accepted it
+	id    connID // finds the conn at the side that accepted it
 	proof [32]byte
 }
 
@@ -83,8 +81,8 @@ func deriveKeys(state tls.ConnectionState) (k keys, err error) {
 
 type nonce [16]byte
 
-// A claim is what the side that dials a socket says first on it: the pipe of
-// which Conn it is to be.
+// A claim is the first message of the dialer of a socket: the conn and the pipe that it
+// belongs to.
 type claim struct {
 	conn  connID
 	pipe  uint32
@@ -112,8 +110,8 @@ func readClaim(r io.Reader) (c claim, err error) {
 
 type proof [sha256.Size]byte
 
-// A challenge is the answer to a claim. It proves that the one who answers
-// has the key of the Conn, and asks the other for the same proof.
+// A challenge answers a claim. It proves possession of the key of the conn, and requests
+// the same proof of the dialer.
 type challenge struct {
 	nonce nonce
 	proof proof
@@ -132,20 +130,20 @@ func readChallenge(r io.Reader) (c challenge, err error) {
 	return c, nil
 }
 
-// After the proofs each side says yes once: the one that accepted the socket
-// that the pipe is welcome, then the one that dialed that it still wants it.
+// yes is the confirmation that follows the proofs. First the side that accepted the
+// socket accepts the pipe, then the dialer confirms that it still wants it.
 const yes = 'y'
 
-// prover makes both proofs of a socket. They hold for this socket only: of the
-// TLS session on it, or of the nonces, no two are alike.
+// A prover computes the proofs of both sides for a socket. They are bound to it by its
+// TLS session, or by the nonces if it has none.
 type prover struct {
 	key     [32]byte
 	claim   claim
-	nonce   nonce  // of the challenge
-	session []byte // exported from the TLS session of the socket; nil if it is plain
+	nonce   nonce  // in the challenge
+	session []byte // exported from the TLS session of the socket; nil without TLS
 }
 
-func (p *prover) of(role string, more []byte) (sum proof) {
+func (p *prover) mac(role string, more []byte) (sum proof) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(role))
 	mac.Write(p.claim.append(nil))
@@ -156,12 +154,12 @@ func (p *prover) of(role string, more []byte) (sum proof) {
 	return sum
 }
 
-func (p *prover) accepting() proof { return p.of("accepting ", nil) }
-func (p *prover) dialing() proof   { return p.of("dialing   ", nil) }
+func (p *prover) accepting() proof { return p.mac("accepting ", nil) }
+func (p *prover) dialing() proof   { return p.mac("dialing   ", nil) }
 
 func (p proof) equal(q proof) bool { return hmac.Equal(p[:], q[:]) }
 
-// A message is what is said on a control socket once both have greeted.
+// A message is sent on a control socket after the greetings.
 type message struct {
 	kind byte
 	pipe uint32
@@ -171,15 +169,15 @@ type message struct {
 const messageBytes = 1 + 4 + 8
 
 const (
-	msgReady  = 'r' // now you may dial sockets of this Conn; said by the side that was dialed
-	msgWant   = 'w' // dial a socket for my pipe
-	msgCannot = 'x' // that did not work
-	msgShare  = 's' // the pipe shares the socket of the other one of its two
-	msgTake   = 't' // I use it
-	msgEnd    = 'e' // my pipe has ended, after n bytes
-	msgMove   = 'm' // dial another socket for my pipe, as the one that it has stalls
-	msgDrop   = 'd' // I have read your pipe to its end, or will not read the rest
-	msgBye    = 'b' // I close the Conn
+	msgReady   = 'r' // the dialer may dial sockets for pipes; sent by the side that accepted the conn
+	msgWant    = 'w' // dial a socket for my pipe
+	msgCannot  = 'x' // a socket could not be dialed or shared
+	msgShare   = 's' // the pipe shares the socket of its partner
+	msgTake    = 't' // accepts or confirms a shared socket
+	msgEnd     = 'e' // my pipe has ended after n bytes
+	msgMigrate = 'm' // dial another socket for my pipe, since its own stalls
+	msgDrop    = 'd' // your pipe was read to its end, or will not be read further
+	msgBye     = 'b' // the conn is closed
 )
 
 func (m message) append(b []byte) []byte {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// readers has, for each thing that is said on a socket, how it is read and
-// written again.
+// readers returns functions that decode each message of a socket and encode it again.
 func readers() map[string]func(r io.Reader) ([]byte, error) {
 	return map[string]func(r io.Reader) ([]byte, error){
 		"greeting":  func(r io.Reader) ([]byte, error) { g, err := readGreeting(r); return g.append(nil), err },
@@ -59,7 +58,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// TestProof: it depends on all that it is about, and on who makes it.
+// TestProof checks that a proof depends on all its inputs and on its role.
 func TestProof(t *testing.T) {
 	base := prover{key: [32]byte{1}, claim: claim{connID{2}, 4, nonce{3}}, nonce: nonce{4}, session: []byte("session")}
 	if !base.dialing().equal(base.dialing()) {
@@ -85,10 +84,10 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestMagic: a port that is shared with watches must tell them apart by the
-// first byte, and all kinds by the first eight.
+// TestMagic checks that the magics differ from each other, and in the first byte from
+// those of watches on a shared port.
 func TestMagic(t *testing.T) {
-	for _, magic := range []string{magicControl, magicSealed, magicPlain} {
+	for _, magic := range []string{magicControl, magicTLS, magicPlain} {
 		if len(magic) != magicBytes || strings.HasPrefix(magic, "n") {
 			t.Errorf("a socket may not begin with %q", magic)
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestForeignCluster: neither side of a control socket accepts a certificate
-// of another cluster, and nothing of the attempt reaches Accept.
+// TestForeignCluster checks that neither side of a control socket accepts a certificate
+// of another cluster, and that Accept does not return the conn.
 func TestForeignCluster(t *testing.T) {
 	ours, theirs := newTestCA(t), newTestCA(t)
 	server := newTestNode(t, Config{}, ours.node(t, "server"))
 	foreign := newTestNode(t, Config{}, theirs.node(t, "server"))
 	client := newTestNode(t, Config{}, ours.node(t, "client"))
 
-	// A client that accepts any server hears from this one.
+	// The error of the server reaches a client that accepts any server.
 	lax := newTestNode(t, Config{}, theirs.node(t, "client"))
 	lax.creds = laxCreds{theirs.node(t, "client")}
 	for name, dial := range map[string]func() (transport.Conn, error){
@@ -37,7 +37,7 @@ func TestForeignCluster(t *testing.T) {
 			t.Logf("%s: %v", name, err)
 		}
 	}
-	connect(t, client, server) // the only one that Accept has seen
+	connect(t, client, server) // the only conn that Accept returns
 }
 
 // laxCreds accept any server.
@@ -49,8 +49,7 @@ func (c laxCreds) Client(string) *tls.Config {
 	return conf
 }
 
-// TestNoIdentity: who has no certificate yet, and joins by other means, has no
-// business here.
+// TestNoIdentity checks that a client without a certificate is refused.
 func TestNoIdentity(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
@@ -87,44 +86,44 @@ func dialRaw(t *testing.T, n *testNode, text string) *net.TCPConn {
 	return sock.(*net.TCPConn)
 }
 
-// An intruder is a client that tries to put a pipe into a Conn.
+// An intruder is a client that tries to add a pipe to a conn.
 type intruder struct {
-	creds Credentials // nil: in the clear
+	creds Credentials // nil: no TLS
 	keys  keys
 	pipe  uint32
 	magic string
 }
 
-// try reports whether the server said yes.
+// try reports whether the server accepted the pipe.
 func (i intruder) try(t *testing.T, server *testNode) bool {
 	t.Helper()
-	ch := &channel{socket: dialRaw(t, server, i.magic)}
+	ps := &pipeSocket{socket: dialRaw(t, server, i.magic)}
 	if i.creds != nil {
-		if err := ch.seal(tls.Client, i.creds.Client("server")); err != nil {
+		if err := ps.startTLS(tls.Client, i.creds.Client("server")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, err := ch.prover(i.keys.proof, claim{conn: i.keys.id, pipe: i.pipe})
+	p, err := ps.prover(i.keys.proof, claim{conn: i.keys.id, pipe: i.pipe})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.stream().Write(p.claim.append(nil)); err != nil {
+	if _, err := ps.netConn().Write(p.claim.append(nil)); err != nil {
 		return false
 	}
-	got, err := readChallenge(ch.stream())
+	got, err := readChallenge(ps.netConn())
 	if err != nil {
 		return false
 	}
 	p.nonce = got.nonce
 	mine := p.dialing()
-	if _, err := ch.stream().Write(mine[:]); err != nil {
+	if _, err := ps.netConn().Write(mine[:]); err != nil {
 		return false
 	}
-	return readYes(ch.stream()) == nil
+	return readYes(ps.netConn()) == nil
 }
 
-// TestIntruder: the socket of a pipe must prove the identity of the peer, if
-// it is TLS, and in any case the key of the Conn that it claims.
+// TestIntruder checks that the socket of a pipe must prove the identity of the peer, with
+// TLS, and always the key of the claimed conn.
 func TestIntruder(t *testing.T) {
 	for name, cfg := range variants() {
 		t.Run(name, func(t *testing.T) {
@@ -133,11 +132,11 @@ func TestIntruder(t *testing.T) {
 			client := newTestNode(t, cfg, ca.node(t, "client"))
 			dialed, accepted := connect(t, client, server)
 			other, _ := connect(t, client, server)
-			pipeBetween(t, dialed, accepted) // its number is 0
+			pipeBetween(t, dialed, accepted) // pipe 0
 
 			honest := intruder{keys: dialed.keys, pipe: 2, magic: magicPlain}
 			if !cfg.Plain {
-				honest.creds, honest.magic = client.creds, magicSealed
+				honest.creds, honest.magic = client.creds, magicTLS
 			}
 			attempts := map[string]func(i *intruder){
 				"no key":           func(i *intruder) { i.keys.proof = [32]byte{} },
@@ -156,7 +155,7 @@ func TestIntruder(t *testing.T) {
 				i := honest
 				change(&i)
 				if i.try(t, server) {
-					t.Errorf("%s: the server says yes", name)
+					t.Errorf("%s: the server accepts the pipe", name)
 				}
 			}
 			if !honest.try(t, server) {
@@ -169,8 +168,8 @@ func TestIntruder(t *testing.T) {
 	}
 }
 
-// TestImpostor: the side that dials a pipe finds out that it has not reached
-// the process of the Conn, but one with the same certificate.
+// TestImpostor checks that the dialer of a pipe detects a process that has the
+// certificate of the peer but not the key of the conn.
 func TestImpostor(t *testing.T) {
 	ca := newTestCA(t)
 	creds := ca.node(t, "server")
@@ -194,8 +193,7 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// impersonate answers a claim without the key, and returns how what comes
-// next ends.
+// impersonate answers a claim without the key, and returns the error of the next read.
 func impersonate(l net.Listener, creds *testCreds) error {
 	sock, err := l.Accept()
 	if err != nil {
@@ -216,7 +214,7 @@ func impersonate(l net.Listener, creds *testCreds) error {
 	return err
 }
 
-// TestPlainMismatch: both sides say how they differ.
+// TestPlainMismatch checks that both sides report how they differ.
 func TestPlainMismatch(t *testing.T) {
 	for name, plain := range map[string]bool{"plain dials TLS": true, "TLS dials plain": false} {
 		t.Run(name, func(t *testing.T) {

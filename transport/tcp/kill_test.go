@@ -10,8 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// eachPeer runs a test on conns to another process: plain or not, dialed by
-// this process or by the other one.
+// eachPeer runs a test on conns to another process, plain or not, dialed by either side.
 func eachPeer(t *testing.T, test func(t *testing.T, c transport.Conn, peer *testpeer.Child)) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		t.Run("dialed", func(t *testing.T) {
@@ -37,8 +36,8 @@ func eachPeer(t *testing.T, test func(t *testing.T, c transport.Conn, peer *test
 	})
 }
 
-// TestKill9: the kernel says at once that a process has been killed, and its
-// pipes are not taken for ended.
+// TestKill9 checks that a killed process is detected at once, and that its pipes do not
+// end with EOF.
 func TestKill9(t *testing.T) {
 	eachPeer(t, func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		s, r := openEcho(t, c)
@@ -55,7 +54,7 @@ func TestKill9(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(20 * time.Millisecond) // in the midst of it
+		time.Sleep(20 * time.Millisecond) // while it writes
 		start := time.Now()
 		if err := peer.Cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -71,7 +70,8 @@ func TestKill9(t *testing.T) {
 	})
 }
 
-// TestOrderlyExit: a process that closes before it exits is not taken for dead.
+// TestOrderlyExit checks that a process that closes before it exits does not count as
+// dead.
 func TestOrderlyExit(t *testing.T) {
 	eachPeer(t, func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		_, r := openEcho(t, c)
@@ -86,7 +86,7 @@ func TestOrderlyExit(t *testing.T) {
 	})
 }
 
-// openEcho sends a byte to the child and reads it back.
+// openEcho opens a pipe each way to the child.
 func openEcho(t *testing.T, c transport.Conn) (transport.Sender, transport.Receiver) {
 	t.Helper()
 	s, err := c.OpenPipe(t.Context())

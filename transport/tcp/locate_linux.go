@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A locator asks the kernel by which processor a socket was served last.
+// A locator asks the kernel which processor has last processed a packet of a socket.
 type locator struct {
 	ask func(fd uintptr)
 	cpu atomic.Int32
@@ -22,11 +22,11 @@ func (k *locator) init() {
 	}
 }
 
-// PeerCPU implements transport.CPULocator. Between two sockets of a machine a packet is
-// received by the processor that sends it, most often that of the peer; but what the
-// acknowledgement of this side has set free comes from that of this side.
+// PeerCPU implements [transport.CPULocator]. Within a host a packet is received on the
+// processor that sent it, most often that of the peer. Packets that an acknowledgement of
+// this side has released are received on the processor of this side.
 func (r *receiver) PeerCPU() int {
-	if r.in.Load().raw.Control(r.locator.ask) != nil {
+	if r.flow.Load().raw.Control(r.locator.ask) != nil {
 		return -1
 	}
 	return int(r.locator.cpu.Load())

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLocator: a receiver tells on which processor of this machine its peer has
-// written, without allocating anything.
+// TestLocator checks that a receiver reports the processor of its peer, without
+// allocations.
 func TestLocator(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -43,6 +43,6 @@ func TestLocator(t *testing.T) {
 			t.Errorf("%s: to ask costs %v allocations", name, got)
 		}
 		dialed.Close()
-		r.PeerCPU() // which is of no use any more, and does no harm
+		r.PeerCPU() // no panic after the end
 	}
 }

@@ -2,7 +2,7 @@
 
 package tcp
 
-// A locator is nothing where no kernel tells which processor has served a socket.
+// A locator is only used on Linux.
 type locator struct{}
 
 func (locator) init() {}

@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// A logBuffer keeps what is logged.
+// A logBuffer keeps log records.
 type logBuffer struct{ testlog.Buffer }
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -85,7 +85,7 @@ func TestSpuriousRetransmissions(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	monitored := &conn{t: from.t, outgoing: map[uint32]*sender{s.id: s}} // which the monitor of the node does not know
+	monitored := &conn{t: from.t, outgoing: map[uint32]*sender{s.id: s}} // not sampled by the monitor of the node
 	report := &reporting{}
 	write := func(n int) {
 		t.Helper()
@@ -97,8 +97,8 @@ func TestSpuriousRetransmissions(t *testing.T) {
 		}
 	}
 	s.conn = monitored
-	f := s.out
-	s.out = &subflow{sock: report, raw: f.raw, ch: f.ch}
+	f := s.flow
+	s.flow = &subflow{sock: report, raw: f.raw, ps: f.ps}
 	report.socket = f.sock
 	now := time.Unix(1000, 0)
 	observe := func(counts segmentCounts) {
@@ -151,12 +151,12 @@ func TestCopyRing(t *testing.T) {
 
 // TestCopiesOnlyUnacked checks that a long write copies only its unacknowledged end.
 func TestCopiesOnlyUnacked(t *testing.T) {
-	s := &sender{conn: &conn{t: nodeless()}, out: &subflow{sock: &blackhole{raw: noRaw{}, passes: math.MaxInt32}}}
+	s := &sender{conn: &conn{t: newIdleTransport()}, flow: &subflow{sock: &blackhole{raw: noRaw{}, passes: math.MaxInt32}}}
 	s.conn.lossy.Store(true)
-	s.conn.t.understate = func(int, int) int { return 1000 }
+	s.conn.t.overstateUnacked = func(int, int) int { return 1000 }
 	p := counting()(queryBytes)
-	s.note(p[:5000])
-	s.note(p)
+	s.recordWritten(p[:5000])
+	s.recordWritten(p)
 	if got := s.copies.last(nil, s.copies.n); !bytes.Equal(got, p[len(p)-1000:]) {
 		t.Errorf("%d bytes are copied, want the last 1000", len(got))
 	}

@@ -49,7 +49,7 @@ func (t *Transport) monitor() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-t.life.Done():
+		case <-t.ctx.Done():
 			return
 		case now := <-tick.C:
 			t.mu.Lock()
@@ -75,7 +75,7 @@ func (c *conn) sample(now time.Time) {
 		}
 		if stalled && now.Sub(s.path.migrated) >= migrateRetry {
 			s.path.migrated = now
-			c.startMove(s)
+			c.migrate(s)
 		}
 	}
 	if c.lossy.Load() && now.After(c.lossyUntil) {
@@ -89,8 +89,8 @@ func (c *conn) sample(now time.Time) {
 func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 	m := &s.path
 	s.mu.Lock()
-	flow := s.out
-	busy := s.writing || s.flusher != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
+	flow := s.flow
+	busy := s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
 	m.sent = s.sent
 	s.mu.Unlock()
 	if flow == nil {
@@ -100,7 +100,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		*m = pathMonitor{flow: flow, sent: m.sent, migrated: m.migrated}
 	}
 	switch {
-	case flow.unsure.Load():
+	case flow.unconfirmed.Load():
 		if m.advanced.IsZero() {
 			m.advanced = now
 		}

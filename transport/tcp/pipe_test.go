@@ -18,7 +18,8 @@ func eachVariant(t *testing.T, test func(t *testing.T, cfg Config)) {
 	}
 }
 
-// clog writes to a pipe until it takes no more, and says how much it has taken.
+// clog writes to a pipe until a write times out, and returns the number of accepted
+// bytes.
 func clog(t *testing.T, s *sender, next func(n int) []byte) (taken int) {
 	t.Helper()
 	for {
@@ -34,7 +35,7 @@ func clog(t *testing.T, s *sender, next func(n int) []byte) (taken int) {
 	}
 }
 
-// counting makes bytes that depend on their position.
+// counting returns a generator of bytes that depend on their position.
 func counting() func(n int) []byte {
 	at := 0
 	return func(n int) []byte {
@@ -47,8 +48,8 @@ func counting() func(n int) []byte {
 	}
 }
 
-// TestInterrupted: what an interrupted Write says it has written arrives, even
-// if nothing is written any more and the deadline stays in the past.
+// TestInterrupted checks that the bytes accepted by an interrupted Write arrive, even if
+// nothing else is written and the deadline stays in the past.
 func TestInterrupted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -76,8 +77,8 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// TestTakeOver: Writes and the flusher hand a full pipe over to each other,
-// and lose nothing.
+// TestTakeOver checks that Writes and the flusher hand a full pipe to each other without
+// loss.
 func TestTakeOver(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -102,7 +103,7 @@ func TestTakeOver(t *testing.T) {
 			}
 			total -= chunk
 		}
-		s.Close() // with a rest that has not been sent
+		s.Close() // with unsent data
 		if n, err := r.ReadFunc(total, func([]byte) {}); n != total || err != nil {
 			t.Fatalf("read %d of %d, %v", n, total, err)
 		}
@@ -112,18 +113,18 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestCutShort: a pipe whose socket ends is not taken for one that was closed.
+// TestCutShort checks that the end of a socket is not taken for the end of the pipe.
 func TestCutShort(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		for name, cut := range map[string]func(s *sender, c *conn){
-			"without a word":  func(s *sender, _ *conn) { s.ch.CloseWrite() },
+			"without a word":  func(s *sender, _ *conn) { s.ps.CloseWrite() },
 			"with an end":     func(s *sender, c *conn) { s.sent += 10; s.Close() },
-			"in the middle":   func(s *sender, _ *conn) { s.ch.socket.Close() },
-			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ch.Close() },
+			"in the middle":   func(s *sender, _ *conn) { s.ps.socket.Close() },
+			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ps.Close() },
 		} {
 			t.Run(name, func(t *testing.T) {
 				nodes := newTestNodes(t, 2, cfg)
-				nodes[1].verdictMax = 100 * time.Millisecond
+				nodes[1].causeTimeout = 100 * time.Millisecond
 				dialed, accepted := connect(t, nodes[0], nodes[1])
 				s, r := pipeBetween(t, dialed, accepted)
 				s.Write([]byte("data"))
@@ -139,13 +140,13 @@ func TestCutShort(t *testing.T) {
 	})
 }
 
-// TestBrokenWrite: the writer of a pipe that breaks hears why, too, and a
-// deadline interrupts it while nobody can tell.
+// TestBrokenWrite checks that the writer of a broken pipe gets the reason, and that a
+// deadline interrupts it while the reason is unknown.
 func TestBrokenWrite(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	r.ch.Close() // as something between the two might do
+	r.ps.Close() // as a middlebox might
 	s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		_, err := s.Write(make([]byte, 1000))
@@ -156,7 +157,7 @@ func TestBrokenWrite(t *testing.T) {
 			t.Fatalf("Write: %v, want the deadline", err)
 		}
 	}
-	nodes[0].verdictMax = 0
+	nodes[0].causeTimeout = 0
 	s.SetWriteDeadline(time.Time{})
 	if _, err := s.Write([]byte{1}); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("Write: %v, want ErrPeerGone", err)
@@ -164,8 +165,8 @@ func TestBrokenWrite(t *testing.T) {
 	awaitEnd(t, dialed, transport.ErrPeerGone)
 }
 
-// TestMaxPipes: a further OpenPipe waits until a pipe has been read to its end
-// or given up by its reader, in both directions.
+// TestMaxPipes checks that OpenPipe blocks until a pipe has been read to its end or
+// closed by its reader, in both directions.
 func TestMaxPipes(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		cfg.MaxPipes = 2
@@ -199,8 +200,7 @@ func TestMaxPipes(t *testing.T) {
 	})
 }
 
-// TestCancelOpenPipe: whenever an OpenPipe is cancelled, it either returns a
-// pipe or leaves none.
+// TestCancelOpenPipe checks that a cancelled OpenPipe returns a pipe or leaves none.
 func TestCancelOpenPipe(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -229,8 +229,8 @@ func TestCancelOpenPipe(t *testing.T) {
 					t.Fatalf("read %d, %v", n, err)
 				}
 			}
-			// What was given up frees its place, sooner or later.
-			eventually(t, "the end of the attempts", func() bool { return len(from.slots) == opened })
+			// Abandoned pipes free their quota eventually.
+			eventually(t, "the end of the attempts", func() bool { return len(from.pipeQuota) == opened })
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := to.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("AcceptPipe of pipes that were given up: %v", err)
@@ -240,8 +240,8 @@ func TestCancelOpenPipe(t *testing.T) {
 	})
 }
 
-// TestAllocs: nothing is allocated on the way of the data, save for the one or
-// two small things that crypto/tls allocates when it reads from a socket.
+// TestAllocs checks that the data path does not allocate, except for one or two small
+// objects of crypto/tls.
 func TestAllocs(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)

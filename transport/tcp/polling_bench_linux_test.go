@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkPolling bounces 8 bytes: both sides wait in ReadFunc, or both look
-// for what comes again and again, while a third goroutine awaits the pipe. It
-// measures them in turn and reports the medians.
+// BenchmarkPolling bounces 8 bytes. Both sides wait in ReadFunc, or both poll while a
+// third goroutine waits for the pipe. It measures them in turn and reports the medians.
 func BenchmarkPolling(b *testing.B) {
 	const rounds = 5000
 	for name, cfg := range variants() {
@@ -20,7 +19,7 @@ func BenchmarkPolling(b *testing.B) {
 			dialed, accepted := connect(b, nodes[0], nodes[1])
 			waiting := []way{pipeWay(b, dialed, accepted), pipeWay(b, accepted, dialed)}
 			for _, attend := range []string{"throughout", "for each message"} {
-				b.Run("attended "+attend, func(b *testing.B) {
+				b.Run("polled "+attend, func(b *testing.B) {
 					x, y := newLooker(b, dialed, accepted), newLooker(b, accepted, dialed)
 					for _, l := range []*looker{x, y} {
 						l.each = attend != "throughout"
@@ -44,12 +43,11 @@ func BenchmarkPolling(b *testing.B) {
 	}
 }
 
-// A looker is a pipe that is read by looking again and again, while a goroutine
-// awaits it.
+// A looker polls a pipe while a goroutine waits in WaitReadable.
 type looker struct {
 	s     *sender
 	r     *receiver
-	each  bool // the pipe is attended only while it is read
+	each  bool // polling is set only while read runs
 	buf   [2 << 10]byte
 	group sync.WaitGroup
 	over  atomic.Bool
@@ -77,8 +75,8 @@ func (l *looker) write(p []byte) error {
 	return err
 }
 
-// read reads n bytes, and then looks once more, as one does who does not know
-// that there are not more of them.
+// read reads n bytes and then polls once more, as a caller does that does not know the
+// length.
 func (l *looker) read(n int) error {
 	if l.each {
 		l.r.SetPolling(true)

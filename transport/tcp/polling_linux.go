@@ -24,123 +24,122 @@ func (r *receiver) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Poller: r, CPULocator: r}
 }
 
-// hushBytes is how much has to wait in a hushed socket before the kernel says
-// so: more than any frame. The kernel makes room for it where it has to, so that
-// no peer is held up by a socket that is full and quiet.
-const hushBytes = 2 << 20
+// suppressBytes is the number of unread bytes at which the kernel reports a socket whose
+// reports are suppressed. It exceeds every frame. The kernel enlarges the receive buffer
+// for it, so the window of the peer does not close.
+const suppressBytes = 2 << 20
 
-// A polling is what a receiver has so that somebody can look for bytes, and
-// somebody else can wait for them meanwhile.
+// A poller lets one goroutine read a pipe without blocking while another one waits for
+// data.
 //
-// Go's poller has the kernel report every arrival, and a thread is woken for
-// each, even if the bytes have been read before it runs. That costs more than
-// a short message does. So an attended socket is hushed: the kernel reports
-// nothing until there is much to read (SO_RCVLOWAT of socket(7)), and reports
-// what has come by then when that is taken back.
-type polling struct {
+// The netpoller of Go has the kernel report every arrival, which wakes a thread even for
+// bytes that were read before it runs. That costs more than a short message. So while a
+// pipe is polled, SO_RCVLOWAT (socket(7)) suppresses the reports of its socket until much
+// data is unread. When this ends the kernel reports the data that has arrived.
+type poller struct {
 	r      *receiver
-	taster taster
-	token  chan struct{} // wakes a goroutine in sleep
+	tlsIn  tlsInput
+	wakeup chan struct{} // wakes sleep
 
-	// Of the goroutine that reads or attends.
-	try     func(fd uintptr) // reads into p without waiting, and sets n and err
-	p       []byte
-	n       int
-	err     error
-	lowater func(fd uintptr) // tells the kernel about hushed
-	hushed  bool
-	deaf    bool // the kernel cannot hush a socket
-	hit     bool // something has come since the last SetPolling(true)
-	veiled  bool // there may be something left in the tls.Conn
+	// Used only by the goroutine that reads or polls:
+	readOnce       func(fd uintptr) // reads into p without blocking; sets n and err
+	p              []byte
+	n              int
+	err            error
+	applyLowat     func(fd uintptr) // sets SO_RCVLOWAT by suppressed
+	suppressed     bool
+	cannotSuppress bool // the kernel is too old
+	received       bool // data has arrived since the last SetPolling(true)
+	tlsPending     bool // the tls.Conn may have unread data
 
-	// Of the goroutine that awaits the pipe.
-	peek   func(fd uintptr) bool // looks once, and waits once
+	// Used only by WaitReadable:
+	peek   func(fd uintptr) bool // peeks once, and waits once
 	peeked bool
 
-	attended atomic.Bool
-	buffered atomic.Bool // there is something to read that the kernel knows nothing of
-	asleep   atomic.Bool // who awaits an attended pipe waits for token
+	polling  atomic.Bool
+	buffered atomic.Bool // there may be data that the kernel does not know of
+	sleeping atomic.Bool // WaitReadable waits for wakeup, as the pipe is polled
 
-	mu      sync.Mutex
-	inside  bool        // who awaits the pipe waits for the socket
-	called  atomic.Bool // watch is to return, and the deadline was changed for that
-	despite time.Time   // the right deadline
+	mu          sync.Mutex
+	waiting     bool        // WaitReadable waits for the socket
+	interrupted atomic.Bool // waitSocket must return; it restores the deadline
+	deadline    time.Time   // of the pipe
 }
 
-func (k *polling) init(r *receiver) {
+func (k *poller) init(r *receiver) {
 	k.r = r
-	k.token = make(chan struct{}, 1)
-	k.try, k.peek, k.lowater = k.trier(), k.peeker(), k.setter()
-	k.deaf = !hushes()
-	if r.ch.held != nil {
-		k.taster.polling = k
-		k.veiled = true // there may be more than the handshake in the tls.Conn
+	k.wakeup = make(chan struct{}, 1)
+	k.readOnce, k.peek, k.applyLowat = k.newReadOnce(), k.newPeek(), k.newApplyLowat()
+	k.cannotSuppress = !lowatSupported()
+	if r.ps.records != nil {
+		k.tlsIn.poller = k
+		k.tlsPending = true // the handshake may have read more than its own messages
 		k.buffered.Store(true)
-		r.ch.held.putBefore(&k.taster)
+		r.ps.records.setSource(&k.tlsIn)
 	}
 }
 
-// TryRead implements transport.Poller.
+// TryRead implements [transport.Poller].
 func (r *receiver) TryRead(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if r.finished {
+	if r.eof {
 		return 0, io.EOF
 	}
-	if err := r.ready(); err != nil {
+	if err := r.checkReadable(); err != nil {
 		return 0, err
 	}
 	switch {
-	case len(r.has) > 0:
-		return r.unload(p), nil
-	case r.ch.tls == nil:
+	case len(r.unread) > 0:
+		return r.readBuffered(p), nil
+	case r.ps.tls == nil:
 		n, err = r.poll.tryRead(p)
 	default:
 		n, err = r.tryDecrypt(p)
-		r.note()
+		r.updateBuffered()
 	}
 	switch {
 	case n > 0:
-		r.got += uint64(n)
-		r.poll.taken()
+		r.received += uint64(n)
+		r.poll.noteReceived()
 		return n, nil
 	case err == nil:
 		return 0, nil
 	}
-	return 0, r.verdict(err)
+	return 0, r.cause(err)
 }
 
-// TryReadFunc implements transport.Poller.
+// TryReadFunc implements [transport.Poller].
 func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	if n <= 0 {
 		return 0, nil
 	}
-	if len(r.has) == 0 {
+	if len(r.unread) == 0 {
 		if err := r.tryFill(n); err == io.EOF {
 			return 0, io.ErrUnexpectedEOF
-		} else if len(r.has) == 0 {
+		} else if len(r.unread) == 0 {
 			return 0, err
 		}
-	} else if err := r.ready(); err != nil {
+	} else if err := r.checkReadable(); err != nil {
 		return 0, err
 	}
-	defer r.putBack()
-	p := r.has[:min(len(r.has), n)]
+	defer r.releaseView()
+	p := r.unread[:min(len(r.unread), n)]
 	view(p)
-	r.has = r.has[len(p):]
+	r.unread = r.unread[len(p):]
 	return len(p), nil
 }
 
-// tryFill puts at most n bytes into the buffer, if there are any: what follows
-// them may have a better place to go.
+// tryFill reads at most n bytes into the buffer. Those that follow may be read directly
+// to their destination.
 func (r *receiver) tryFill(n int) error {
 	var buf []byte
-	if r.ch.tls != nil {
-		if r.own == nil {
-			r.own = make([]byte, recordBytes)
+	if r.ps.tls != nil {
+		if r.tlsBuf == nil {
+			r.tlsBuf = make([]byte, recordBytes)
 		}
-		buf = r.own
+		buf = r.tlsBuf
 	} else {
 		if r.view == nil {
 			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
@@ -148,25 +147,25 @@ func (r *receiver) tryFill(n int) error {
 		buf = r.view[:min(n, viewBytes)]
 	}
 	n, err := r.TryRead(buf)
-	if r.has = buf[:n]; n == 0 {
-		r.putBack()
+	if r.unread = buf[:n]; n == 0 {
+		r.releaseView()
 	}
 	return err
 }
 
-// tryRead reads from the socket. It returns 0 and no error if there is nothing.
-func (k *polling) tryRead(p []byte) (int, error) {
-	k.p, k.n, k.err = p[:min(len(p), k.r.room())], 0, nil
-	err := k.r.in.Load().raw.Control(k.try)
+// tryRead reads from the socket. It returns 0 and nil if there is no data.
+func (k *poller) tryRead(p []byte) (int, error) {
+	k.p, k.n, k.err = p[:min(len(p), k.r.readLimit())], 0, nil
+	err := k.r.flow.Load().raw.Control(k.readOnce)
 	k.p = nil
-	n, err := k.r.took(p[:k.n]), cmp.Or(err, k.err)
-	if n > 0 || err == nil || k.r.outdated(err) {
-		return n, nil // The next call may read from another subflow.
+	n, err := k.r.countRead(p[:k.n]), cmp.Or(err, k.err)
+	if n > 0 || err == nil || k.r.flowEnded(err) {
+		return n, nil // the next call may read from the next subflow
 	}
-	return 0, k.r.verdict(err)
+	return 0, k.r.cause(err)
 }
 
-func (k *polling) trier() func(fd uintptr) {
+func (k *poller) newReadOnce() func(fd uintptr) {
 	return func(fd uintptr) {
 		n, err := syscall.Read(int(fd), k.p)
 		for err == syscall.EINTR {
@@ -182,140 +181,142 @@ func (k *polling) trier() func(fd uintptr) {
 	}
 }
 
-// taken is called when TryRead has found something. More is likely to come, so
-// the socket of an attended pipe is hushed.
-func (k *polling) taken() {
-	k.hit = true
-	if k.attended.Load() {
-		k.hush(true)
+// noteReceived is called when TryRead has returned data. If the pipe is polled it
+// suppresses reports, since more data is likely.
+func (k *poller) noteReceived() {
+	k.received = true
+	if k.polling.Load() {
+		k.suppress(true)
 	}
 }
 
-// SetPolling implements transport.Poller. It costs a system call only on pipes on
-// which something comes: where it did the last time, the socket is hushed at
-// once, and otherwise as soon as something has come.
-func (r *receiver) SetPolling(attended bool) {
+// SetPolling implements [transport.Poller]. It makes a system call only if data arrives:
+// if it did during the last polling it suppresses reports at once, and otherwise with the
+// first data.
+func (r *receiver) SetPolling(on bool) {
 	k := &r.poll
-	k.attended.Store(attended)
-	if attended {
-		if k.hit {
-			k.hush(true)
+	k.polling.Store(on)
+	if on {
+		if k.received {
+			k.suppress(true)
 		}
-		k.hit = false
+		k.received = false
 		return
 	}
-	k.hush(false)
-	if k.asleep.Load() {
+	k.suppress(false)
+	if k.sleeping.Load() {
 		select {
-		case k.token <- struct{}{}:
+		case k.wakeup <- struct{}{}:
 		default:
 		}
 	}
 	if k.buffered.Load() {
-		k.call()
+		k.wakeWaiter()
 	}
 }
 
-// hush has the kernel report no more arrivals, or report them again.
-func (k *polling) hush(on bool) {
-	if k.hushed != on && !k.deaf {
-		k.hushed = on
-		k.r.in.Load().raw.Control(k.lowater)
+// suppress suppresses the reports of the kernel, or ends that.
+func (k *poller) suppress(on bool) {
+	if k.suppressed != on && !k.cannotSuppress {
+		k.suppressed = on
+		k.r.flow.Load().raw.Control(k.applyLowat)
 	}
 }
 
-func (k *polling) setter() func(fd uintptr) {
+func (k *poller) newApplyLowat() func(fd uintptr) {
 	return func(fd uintptr) {
 		n := 1
-		if k.hushed {
-			n = hushBytes
+		if k.suppressed {
+			n = suppressBytes
 		}
 		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n)
 	}
 }
 
-// WaitReadable implements transport.Poller.
+// WaitReadable implements [transport.Poller].
 func (r *receiver) WaitReadable() {
 	k := &r.poll
 	for !r.stopped.Load() {
-		if k.attended.Load() {
+		if k.polling.Load() {
 			k.sleep()
 			continue
 		}
-		k.watch()
-		if !k.attended.Load() {
+		k.waitSocket()
+		if !k.polling.Load() {
 			return
 		}
 	}
 }
 
-// sleep waits as long as the pipe is attended. Either it sees that this is over
-// or SetPolling sees that it sleeps, as atomic operations of Go are in one order for
-// all.
-func (k *polling) sleep() {
-	k.asleep.Store(true)
-	defer k.asleep.Store(false)
-	for k.attended.Load() {
+// sleep waits while the pipe is polled. Go's atomic operations are sequentially
+// consistent, so either sleep sees that polling has ended or SetPolling sees that it
+// sleeps.
+func (k *poller) sleep() {
+	k.sleeping.Store(true)
+	defer k.sleeping.Store(false)
+	for k.polling.Load() {
 		select {
-		case <-k.token:
-		case <-k.r.gone:
+		case <-k.wakeup:
+		case <-k.r.done:
 			return
 		}
 	}
 }
 
-// watch waits for the socket.
-func (k *polling) watch() {
+// waitSocket waits until the socket is readable.
+func (k *poller) waitSocket() {
 	k.mu.Lock()
-	k.inside = true
-	in := k.r.in.Load()
+	k.waiting = true
+	in := k.r.flow.Load()
 	k.mu.Unlock()
 	k.peeked = false
 	in.raw.Read(k.peek)
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.inside = false
-	if k.called.Load() {
-		k.r.in.Load().setReadDeadline(k.despite) // The pipe may have moved meanwhile.
-		k.called.Store(false)
+	k.waiting = false
+	if k.interrupted.Load() {
+		k.r.flow.Load().setReadDeadline(k.deadline) // the pipe may have migrated
+		k.interrupted.Store(false)
 	}
 }
 
-// interrupt makes a read or a watch that waits return.
-func (k *polling) interrupt() {
+// interrupt interrupts a blocked read or waitSocket.
+func (k *poller) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.inside {
-		k.called.Store(true)
+	if k.waiting {
+		k.interrupted.Store(true)
 	}
-	k.r.in.Load().setReadDeadline(past())
+	k.r.flow.Load().setReadDeadline(past())
 }
 
-// restore sets the deadline of the pipe again. A watch that was called does so itself.
-func (k *polling) restore() {
+// restoreDeadline sets the read deadline to that of the pipe. An interrupted waitSocket
+// does so itself.
+func (k *poller) restoreDeadline() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.called.Load() {
-		k.r.in.Load().setReadDeadline(k.despite)
+	if !k.interrupted.Load() {
+		k.r.flow.Load().setReadDeadline(k.deadline)
 	}
 }
 
-// swap has the pipe read from another subflow. That one is not hushed, and a watch of
-// the one before has been interrupted.
-func (k *polling) swap(f *subflow) {
+// setFlow makes another subflow the current one. Its reports are not suppressed. A
+// waitSocket for the previous one was interrupted.
+func (k *poller) setFlow(f *subflow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.r.in.Store(f)
-	k.hushed = false
-	f.setReadDeadline(k.despite)
+	k.r.flow.Store(f)
+	k.suppressed = false
+	f.setReadDeadline(k.deadline)
 }
 
-// peeker looks into the socket, for Go's poller only says what has come since
-// it has been asked. It looks at buffered afterwards: bytes that have just been
-// taken from the socket are seen there, or note sees that somebody is inside. If
-// another socket follows, only the next read finds out where the next bytes are.
-func (k *polling) peeker() func(fd uintptr) bool {
+// newPeek returns a function that peeks into the socket, since the netpoller only reports
+// data that arrives after it was asked. It checks buffered after the peek: either it sees
+// bytes that were just taken from the socket, or updateBuffered sees that it waits. Where
+// another subflow follows it reports readable, since only the next read determines where
+// the data is.
+func (k *poller) newPeek() func(fd uintptr) bool {
 	var b [1]byte
 	return func(fd uintptr) bool {
 		if k.peeked {
@@ -323,61 +324,61 @@ func (k *polling) peeker() func(fd uintptr) bool {
 		}
 		k.peeked = true
 		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load() || k.r.moving.Load()
+		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load() || k.r.hasNext.Load()
 	}
 }
 
-// note notes whether there may be something to read that the kernel knows
-// nothing of. If somebody has begun to wait for the kernel meanwhile, he is
-// called.
-func (r *receiver) note() {
+// updateBuffered updates buffered, and wakes waitSocket if there is data that the kernel
+// does not know of.
+func (r *receiver) updateBuffered() {
 	k := &r.poll
-	some := len(r.has) > 0 || k.veiled
+	some := len(r.unread) > 0 || k.tlsPending
 	if k.buffered.Load() == some {
 		return
 	}
 	k.buffered.Store(some)
-	if some && !k.attended.Load() {
-		k.call()
+	if some && !k.polling.Load() {
+		k.wakeWaiter()
 	}
 }
 
-// call makes watch return, by a deadline.
-func (k *polling) call() {
+// wakeWaiter interrupts waitSocket by a deadline.
+func (k *poller) wakeWaiter() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.inside && !k.called.Load() {
-		k.called.Store(true)
-		k.r.in.Load().setReadDeadline(past())
+	if k.waiting && !k.interrupted.Load() {
+		k.interrupted.Store(true)
+		k.r.flow.Load().setReadDeadline(past())
 	}
 }
 
-// limit sets the deadline of the socket. If another one follows, it interrupts a read as
-// interrupt does, which the read may not have noticed yet; turn restores the deadline.
-func (k *polling) limit(t time.Time) {
+// setDeadline sets the deadline of the pipe. If another subflow follows, the socket stays
+// interrupted, since a read may not have noticed that yet. nextFlow then restores the
+// deadline.
+func (k *poller) setDeadline(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.despite = t
-	if k.r.moving.Load() {
+	k.deadline = t
+	if k.r.hasNext.Load() {
 		t = past()
 	}
-	if !k.called.Load() {
-		k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
+	if !k.interrupted.Load() {
+		k.r.flow.Load().setReadDeadline(t) // fails only if the pipe has ended
 	}
 }
 
-// rest is called before a read that may wait. Whoever awaits the pipe and was
-// called is about to come out.
-func (k *polling) rest() {
-	k.hush(false)
-	for k.called.Load() {
+// beginRead is called before a read that may block. It waits for an interrupted
+// waitSocket to return.
+func (k *poller) beginRead() {
+	k.suppress(false)
+	for k.interrupted.Load() {
 		runtime.Gosched()
 	}
 }
 
-// hushes reports whether the kernel can hush a socket: since Linux 4.18 it
-// keeps quiet, and says what it has kept to itself.
-func hushes() bool {
+// lowatSupported reports whether the kernel supports SO_RCVLOWAT for epoll, as Linux does
+// since 4.18.
+func lowatSupported() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
 		return false
@@ -385,8 +386,8 @@ func hushes() bool {
 	return atLeast(unix.ByteSliceToString(name.Release[:]), 4, 18)
 }
 
-// atLeast reports whether a release of Linux, "6.1.0-13-amd64", is not older
-// than the given one.
+// atLeast reports whether a Linux release such as "6.1.0-13-amd64" is at least the given
+// version.
 func atLeast(release string, major, minor int) bool {
 	a, rest, _ := strings.Cut(release, ".")
 	b, _, _ := strings.Cut(rest, ".")

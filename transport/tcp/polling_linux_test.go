@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// collect reads n bytes with TryRead, and waits with WaitReadable.
+// collect reads n bytes with TryRead and WaitReadable.
 func collect(t *testing.T, r *receiver, n int) (got []byte) {
 	t.Helper()
 	buf := make([]byte, 1000)
@@ -37,8 +37,7 @@ func wantNothing(t *testing.T, r *receiver, when string) {
 	}
 }
 
-// TestFirstBytes: what has come together with the end of the handshake is not
-// overlooked.
+// TestFirstBytes checks that data that arrived with the end of the handshake is found.
 func TestFirstBytes(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -69,8 +68,8 @@ func TestFirstBytes(t *testing.T) {
 	})
 }
 
-// TestReadBesideWaitReadable: a Read that waits beside WaitReadable, also while the pipe is
-// attended, gets what comes, and WaitReadable is none the worse for it.
+// TestReadBesideWaitReadable checks that a Read that blocks beside WaitReadable gets the
+// data, also while the pipe is polled, and that WaitReadable still works.
 func TestReadBesideWaitReadable(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -106,18 +105,18 @@ func TestReadBesideWaitReadable(t *testing.T) {
 			if i%2 == 0 {
 				r.SetPolling(false)
 			}
-			awaiting() // for there is something left
+			awaiting() // since there is buffered data
 			collect(t, r, 990)
 			wantNothing(t, r, "after all has been read")
 		}
-		// The deadline that calls somebody out of WaitReadable is no other's.
+		// The deadline that interrupts WaitReadable must not affect others.
 		if n, err := r.TryRead(make([]byte, 1)); n != 0 || err != nil {
 			t.Errorf("TryRead: %d, %v", n, err)
 		}
 		awaiting := inBackground(t, "WaitReadable", r.WaitReadable)
 		time.Sleep(time.Millisecond)
 		r.poll.mu.Lock()
-		inside := r.poll.inside
+		inside := r.poll.waiting
 		r.poll.mu.Unlock()
 		if !inside {
 			t.Error("WaitReadable does not wait")
@@ -127,9 +126,9 @@ func TestReadBesideWaitReadable(t *testing.T) {
 	})
 }
 
-// TestCalledOut: the deadline that calls somebody out of WaitReadable, because there
-// is something left that only the reader knows of, does not end the next Read.
-func TestCalledOut(t *testing.T) {
+// TestInterruptedWaitReadable checks that the deadline that interrupts WaitReadable, for
+// data that only the reader knows of, does not end the next Read.
+func TestInterruptedWaitReadable(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -154,29 +153,29 @@ func TestCalledOut(t *testing.T) {
 				t.Fatalf("ReadFunc after TryRead: %d, %v", n, err)
 			}
 			writing()
-			s.Write(make([]byte, 1)) // for an WaitReadable that has missed all of that
+			s.Write(make([]byte, 1)) // for a WaitReadable that has missed all of that
 			awaiting()
 			collect(t, r, 1)
 		}
 
-		// The same, with somebody who takes his time to come out.
-		r.poll.called.Store(true)
-		r.ch.SetReadDeadline(past())
+		// The same with a WaitReadable that is slow to return.
+		r.poll.interrupted.Store(true)
+		r.ps.SetReadDeadline(past())
 		reading := inBackground(t, "ReadFunc", func() {
 			if n, err := r.ReadFunc(1, func([]byte) {}); n != 1 || err != nil {
-				t.Errorf("ReadFunc while somebody comes out: %d, %v", n, err)
+				t.Errorf("ReadFunc while WaitReadable returns: %d, %v", n, err)
 			}
 		})
 		time.Sleep(5 * time.Millisecond)
-		r.ch.SetReadDeadline(time.Time{})
-		r.poll.called.Store(false)
+		r.ps.SetReadDeadline(time.Time{})
+		r.poll.interrupted.Store(false)
 		s.Write(make([]byte, 1))
 		reading()
 	})
 }
 
-// TestPartialRecords: however a TLS stream is cut into pieces, TryRead returns
-// nothing until a record is whole, and then what is in it.
+// TestPartialRecords checks that TryRead returns nothing until a TLS record is complete,
+// however the stream is cut.
 func TestPartialRecords(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -188,15 +187,15 @@ func TestPartialRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stream = slices.Clone(s.rest)
-		s.rest = nil
+		stream = slices.Clone(s.unsent)
+		s.unsent = nil
 		return stream
 	}
 	want := slices.Concat(messages...)
 	length := len(records(unsent))
 	s, r := pipeBetween(t, dialed, accepted)
 	send := func(p []byte) {
-		if _, err := s.ch.socket.Write(p); err != nil {
+		if _, err := s.ps.socket.Write(p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,20 +231,19 @@ func TestPartialRecords(t *testing.T) {
 		if r.poll.buffered.Load() {
 			t.Fatalf("cut at %d: WaitReadable would take something to be left", cut)
 		}
-		send(records(s)) // for an WaitReadable that has missed all of that
+		send(records(s)) // for a WaitReadable that has missed all of that
 		awaiting()
 		collect(t, r, len(want))
 	}
 }
 
-// TestBadRecord: bytes that are no TLS end the pipe, and whoever awaits it is
-// not left waiting.
+// TestBadRecord checks that an invalid TLS record ends the pipe and wakes WaitReadable.
 func TestBadRecord(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
-	nodes[1].verdictMax = 50 * time.Millisecond
+	nodes[1].causeTimeout = 50 * time.Millisecond
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	s.ch.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
+	s.ps.socket.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
 	for start := time.Now(); ; {
 		inBackground(t, "WaitReadable", r.WaitReadable)()
 		n, err := r.TryRead(make([]byte, 10))
@@ -261,7 +259,7 @@ func TestBadRecord(t *testing.T) {
 
 func lowat(t *testing.T, r *receiver) (n int) {
 	t.Helper()
-	r.ch.raw.Control(func(fd uintptr) {
+	r.ps.raw.Control(func(fd uintptr) {
 		var err error
 		if n, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT); err != nil {
 			t.Error(err)
@@ -270,10 +268,10 @@ func lowat(t *testing.T, r *receiver) (n int) {
 	return max(n, 1) // 0 is the same
 }
 
-// TestHush: the kernel is told to be quiet as soon as something comes on an
-// attended pipe, and the next time that it is attended at once.
-func TestHush(t *testing.T) {
-	require.Have(t, "rcvlowat", hushes(), "the kernel is older than Linux 4.18")
+// TestSuppress checks that reports are suppressed with the first data on a polled pipe,
+// and at once the next time that it is polled.
+func TestSuppress(t *testing.T) {
+	require.Have(t, "rcvlowat", lowatSupported(), "the kernel is older than Linux 4.18")
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -291,18 +289,18 @@ func TestHush(t *testing.T) {
 		}
 		want("at first", 1)
 		r.SetPolling(true)
-		want("attended", 1)
+		want("polled", 1)
 		s.Write(make([]byte, 10))
 		for got, buf := 0, make([]byte, 100); got < 10; {
 			n, _ := r.TryRead(buf)
 			got += n
 		}
-		want("after bytes have come", hushBytes)
+		want("after bytes have come", suppressBytes)
 		r.SetPolling(false)
 		want("afterwards", 1)
 		get()
 		r.SetPolling(true)
-		want("attended again", hushBytes)
+		want("polled again", suppressBytes)
 		reading := inBackground(t, "Read", func() { r.ReadFunc(10, func([]byte) {}) })
 		time.Sleep(time.Millisecond)
 		s.Write(make([]byte, 10))
@@ -310,19 +308,19 @@ func TestHush(t *testing.T) {
 		want("after a Read that had to wait", 1)
 		r.SetPolling(false)
 		r.SetPolling(true)
-		want("attended after nothing has come", 1)
+		want("polled after a polling without data", 1)
 		r.SetPolling(false)
 	})
 }
 
-// TestDeaf: where the kernel cannot be told to be quiet, nobody is forgotten
-// either.
-func TestDeaf(t *testing.T) {
+// TestSuppressUnsupported checks that waiters are woken where the kernel cannot suppress
+// reports.
+func TestSuppressUnsupported(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, dialed, accepted)
-		r.poll.deaf = true
+		r.poll.cannotSuppress = true
 		slept := 0
 		for i := range 50 {
 			wantNothing(t, r, "of an empty pipe")
@@ -335,10 +333,10 @@ func TestDeaf(t *testing.T) {
 				for n := 0; n == 0; n, _ = r.TryRead(make([]byte, 10)) {
 				}
 			} else {
-				// On a busy machine Go's poller may be late to say that something has
-				// come, when it has been read. Then WaitReadable has returned before this.
-				eventually(t, "sleep, as the pipe is attended", func() bool {
-					asleep := r.poll.asleep.Load()
+				// On a busy machine the netpoller may report data late, after it was
+				// read. Then WaitReadable has returned before.
+				eventually(t, "sleep, as the pipe is polled", func() bool {
+					asleep := r.poll.sleeping.Load()
 					if asleep {
 						slept++
 					}
@@ -353,7 +351,7 @@ func TestDeaf(t *testing.T) {
 			collect(t, r, 20-10*(1-i%2))
 		}
 		if slept == 0 {
-			t.Error("nobody has slept, however often the pipe was attended")
+			t.Error("WaitReadable never slept, however often the pipe was polled")
 		}
 	})
 }
@@ -369,8 +367,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestPollingAllocs: to look for something costs no memory, and to find it none
-// that Read does not cost.
+// TestPollingAllocs checks that TryRead allocates no more than Read.
 func TestPollingAllocs(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -396,7 +393,7 @@ func TestPollingAllocs(t *testing.T) {
 	})
 }
 
-// TestFiles: whatever becomes of pipes, their sockets are closed in the end.
+// TestFiles checks that the sockets of all pipes are closed in the end.
 func TestFiles(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

@@ -7,67 +7,68 @@ import (
 	"time"
 )
 
-// A polling would let somebody look for bytes without waiting.
-type polling struct {
-	r       *receiver
-	mu      sync.Mutex
-	despite time.Time // the deadline of the pipe
+// A poller holds the deadline of a receiver. Receivers cannot be polled here.
+type poller struct {
+	r        *receiver
+	mu       sync.Mutex
+	deadline time.Time // of the pipe
 }
 
-func (k *polling) init(r *receiver) {
+func (k *poller) init(r *receiver) {
 	k.r = r
-	if r.ch.held != nil {
-		r.ch.held.putBefore(flowReader{r})
+	if r.ps.records != nil {
+		r.ps.records.setSource(flowReader{r})
 	}
 }
 
-// A flowReader gives a tls.Conn the bytes of the current subflow.
+// A flowReader is the source of a tls.Conn: the current subflow.
 type flowReader struct{ r *receiver }
 
 func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
 
-// limit sets the deadline of the socket. If another one follows, it interrupts a read as
-// interrupt does, which the read may not have noticed yet; turn restores the deadline.
-func (k *polling) limit(t time.Time) {
+// setDeadline sets the deadline of the pipe. If another subflow follows, the socket stays
+// interrupted, since a read may not have noticed that yet. nextFlow then restores the
+// deadline.
+func (k *poller) setDeadline(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.despite = t
-	if k.r.moving.Load() {
+	k.deadline = t
+	if k.r.hasNext.Load() {
 		t = past()
 	}
-	k.r.in.Load().setReadDeadline(t) // fails only if the pipe has ended
+	k.r.flow.Load().setReadDeadline(t) // fails only if the pipe has ended
 }
 
-// interrupt makes a read that waits return.
-func (k *polling) interrupt() {
+// interrupt interrupts a blocked read.
+func (k *poller) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.r.in.Load().setReadDeadline(past())
+	k.r.flow.Load().setReadDeadline(past())
 }
 
-// restore sets the deadline of the pipe again.
-func (k *polling) restore() {
+// restoreDeadline sets the read deadline to that of the pipe.
+func (k *poller) restoreDeadline() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.r.in.Load().setReadDeadline(k.despite)
+	k.r.flow.Load().setReadDeadline(k.deadline)
 }
 
-// swap has the pipe read from another subflow.
-func (k *polling) swap(f *subflow) {
+// setFlow makes another subflow the current one.
+func (k *poller) setFlow(f *subflow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.r.in.Store(f)
-	f.setReadDeadline(k.despite)
+	k.r.flow.Store(f)
+	f.setReadDeadline(k.deadline)
 }
 
-func (*polling) rest() {}
+func (*poller) beginRead() {}
 
-func (*receiver) note() {}
+func (*receiver) updateBuffered() {}
 
 // decrypt reads at least one byte from the tls.Conn.
 func (r *receiver) decrypt(p []byte) (n int, err error) {
 	for n == 0 && err == nil {
-		n, err = r.ch.tls.Read(p)
+		n, err = r.ps.tls.Read(p)
 	}
 	return n, err
 }

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,10 +12,10 @@ import (
 )
 
 const (
-	// viewBytes is the size of the buffers that ReadFunc shows to its view.
+	// viewBytes is the size of the buffers for ReadFunc.
 	viewBytes = 64 << 10
 
-	// directBytes is from when on a Read goes past the buffer.
+	// directBytes is the length from which Read reads directly into its argument.
 	directBytes = 4 << 10
 )
 
@@ -24,79 +23,79 @@ const (
 type receiver struct {
 	conn *conn
 	id   uint32
-	ch   *channel
-	gone chan struct{} // closed when the pipe has ended, save by its sender
+	ps   *pipeSocket
+	done chan struct{} // closed when the pipe has failed or was closed here
 
-	announced chan struct{} // closed when the sender has ended the pipe
-	size      uint64        // how many bytes it had; set before announced is closed
+	ended chan struct{} // closed when the sender has announced the end of the pipe
+	size  uint64        // length of the pipe in bytes; set before ended is closed
 
-	stopped  atomic.Bool  // over is set
-	deadline atomic.Int64 // in nanoseconds of Unix time; 0 is none
+	stopped  atomic.Bool  // failure is set
+	deadline atomic.Int64 // Unix time in nanoseconds; 0 is none
 
-	// Of the goroutine that reads.
-	got      uint64    // bytes taken from the socket
-	finished bool      // and they were all
-	broke    time.Time // when the socket has ended without a word
-	own      []byte    // in place of view, where TLS is
+	// Used only by the reading goroutine:
+	received uint64    // bytes of the pipe
+	eof      bool      // all bytes were received
+	brokenAt time.Time // when the socket ended without an announced end of the pipe
+	tlsBuf   []byte    // buffer in place of view, with TLS
 	view     *[viewBytes]byte
-	has      []byte // what is still unread in view or own
+	unread   []byte // part of view or tlsBuf
 	readOnce func(fd uintptr) bool
 	readN    int
 	readErr  error
 
-	poll    polling
+	poll    poller
 	locator locator
 
-	moves
-	mu   sync.Mutex // guards over, and next and parked of moves
-	over error
+	receiverMigration
+	mu      sync.Mutex // guards failure, next and parked
+	failure error
 }
 
 var _ transport.Receiver = (*receiver)(nil)
 
-// bind gives the pipe its socket.
-func (r *receiver) bind(ch *channel) {
+// setSocket sets the first socket of the pipe.
+func (r *receiver) setSocket(ps *pipeSocket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ch = ch
-	r.in.Store(ch.half())
-	if ch.held != nil {
-		r.read = ch.held.taken
+	r.ps = ps
+	r.flow.Store(ps.newSubflow())
+	if ps.records != nil {
+		r.offset = ps.records.readBytes
 	}
-	r.readOnce = r.reader()
+	r.readOnce = r.newReadOnce()
 	r.poll.init(r)
 	r.locator.init()
-	if r.over != nil {
-		ch.endRead()
+	if r.failure != nil {
+		ps.endRead()
 		return
 	}
-	r.arrange()
+	r.arrangeLocked()
 }
 
-// announce notes the end of the pipe.
-func (r *receiver) announce(size uint64) error {
+// handleEnd handles the announced end of the pipe.
+func (r *receiver) handleEnd(size uint64) error {
 	select {
-	case <-r.announced:
-		return errors.New("it ends a pipe twice")
+	case <-r.ended:
+		return fmt.Errorf("the peer ended pipe %d twice", r.id)
 	default:
 		r.size = size
-		close(r.announced)
+		close(r.ended)
 		return nil
 	}
 }
 
-// shut ends the pipe, and reports whether it had not ended before.
-func (r *receiver) shut(reason error) bool {
+// fail ends the pipe. It reports false if it had ended before.
+func (r *receiver) fail(reason error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over != nil {
+	if r.failure != nil {
 		return false
 	}
-	r.over = reason
+	r.failure = reason
 	r.stopped.Store(true)
-	close(r.gone)
-	if r.ch != nil {
-		r.in.Load().endRead()
+	close(r.done)
+	if r.ps != nil {
+		r.flow.Load().endRead()
 	}
 	for _, f := range append(r.next, r.parked...) {
 		f.sock.Close()
@@ -105,21 +104,21 @@ func (r *receiver) shut(reason error) bool {
 	return true
 }
 
-func (r *receiver) reason() error {
+func (r *receiver) err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over
+	return r.failure
 }
 
-// release ends the pipe and tells the peer that no more of it will be read.
-func (r *receiver) release() {
-	if r.shut(errPipeClosed) && r.conn.removeReceiver(r) {
-		r.conn.say(message{kind: msgDrop, pipe: r.id})
+// stop ends the pipe and tells the peer that it will not be read further.
+func (r *receiver) stop() {
+	if r.fail(errPipeClosed) && r.conn.removeReceiver(r) {
+		r.conn.send(message{kind: msgDrop, pipe: r.id})
 	}
 }
 
 func (r *receiver) Close() error {
-	r.release()
+	r.stop()
 	return nil
 }
 
@@ -129,14 +128,14 @@ func (r *receiver) SetReadDeadline(t time.Time) error {
 		d = max(t.UnixNano(), 1)
 	}
 	r.deadline.Store(d)
-	r.poll.limit(t)
+	r.poll.setDeadline(t)
 	return nil
 }
 
-// ready says why what is in the buffer must not be read.
-func (r *receiver) ready() error {
+// checkReadable returns an error if buffered data must not be read.
+func (r *receiver) checkReadable() error {
 	if r.stopped.Load() {
-		return r.reason()
+		return r.err()
 	}
 	if d := r.deadline.Load(); d != 0 && time.Now().UnixNano() >= d {
 		return os.ErrDeadlineExceeded
@@ -148,25 +147,25 @@ func (r *receiver) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if len(r.has) == 0 && (r.ch.tls != nil || len(p) >= directBytes) {
-		return r.direct(p)
+	if len(r.unread) == 0 && (r.ps.tls != nil || len(p) >= directBytes) {
+		return r.readDirect(p)
 	}
 	if err := r.fill(); err != nil {
 		return 0, err
 	}
-	return r.unload(p), nil
+	return r.readBuffered(p), nil
 }
 
-// unload takes bytes out of the buffer.
-func (r *receiver) unload(p []byte) int {
-	n := copy(p, r.has)
-	r.has = r.has[n:]
-	r.putBack()
+// readBuffered reads from the buffer.
+func (r *receiver) readBuffered(p []byte) int {
+	n := copy(p, r.unread)
+	r.unread = r.unread[n:]
+	r.releaseView()
 	return n
 }
 
 func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
-	defer r.putBack()
+	defer r.releaseView()
 	for done < n {
 		if err := r.fill(); err != nil {
 			if err == io.EOF {
@@ -174,138 +173,137 @@ func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
 			}
 			return done, err
 		}
-		p := r.has[:min(len(r.has), n-done)]
+		p := r.unread[:min(len(r.unread), n-done)]
 		view(p)
 		done += len(p)
-		r.has = r.has[len(p):]
+		r.unread = r.unread[len(p):]
 	}
 	return done, nil
 }
 
-// direct reads into p, past the buffer. A tls.Conn has one of its own.
-func (r *receiver) direct(p []byte) (n int, err error) {
-	if r.finished {
+// readDirect reads into p without the buffer. With TLS the tls.Conn has its own.
+func (r *receiver) readDirect(p []byte) (n int, err error) {
+	if r.eof {
 		return 0, io.EOF
 	}
-	r.poll.rest()
-	if r.ch.tls == nil {
+	r.poll.beginRead()
+	if r.ps.tls == nil {
 		n, err = r.readFlow(p)
 	} else {
 		n, err = r.decrypt(p)
 	}
 	if n > 0 {
-		r.got += uint64(n)
-		return n, nil // what came with these bytes comes again without them
+		r.received += uint64(n)
+		return n, nil // the next read returns the error
 	}
-	return 0, r.explain(err)
+	return 0, r.readError(err)
 }
 
-// fill waits until there is something in the buffer.
+// fill waits until the buffer is not empty.
 func (r *receiver) fill() error {
-	if len(r.has) > 0 {
-		return r.ready()
+	if len(r.unread) > 0 {
+		return r.checkReadable()
 	}
-	if r.finished {
+	if r.eof {
 		return io.EOF
 	}
-	r.poll.rest()
+	r.poll.beginRead()
 	n, err := 0, error(nil)
-	if r.ch.tls == nil {
+	if r.ps.tls == nil {
 		n, err = r.fillView()
 	} else {
-		n, err = r.fillOwn()
+		n, err = r.fillTLS()
 	}
 	if n > 0 {
-		r.got += uint64(n)
+		r.received += uint64(n)
 		return nil
 	}
-	return r.explain(err)
+	return r.readError(err)
 }
 
-// fillOwn decrypts a record into a buffer that is kept: the tls.Conn keeps one
-// of the same size too.
-func (r *receiver) fillOwn() (n int, err error) {
-	if r.own == nil {
-		r.own = make([]byte, recordBytes)
+// fillTLS decrypts a record into tlsBuf, which is kept: the tls.Conn keeps a buffer of
+// the same size too.
+func (r *receiver) fillTLS() (n int, err error) {
+	if r.tlsBuf == nil {
+		r.tlsBuf = make([]byte, recordBytes)
 	}
-	n, err = r.decrypt(r.own)
-	r.has = r.own[:n]
+	n, err = r.decrypt(r.tlsBuf)
+	r.unread = r.tlsBuf[:n]
 	return n, err
 }
 
-// putBack gives the buffer back if there is nothing in it. It is called at the
-// end of whatever may have changed that.
-func (r *receiver) putBack() {
-	if len(r.has) == 0 && r.view != nil {
+// releaseView returns an empty view buffer. It is called after every change of the
+// buffer.
+func (r *receiver) releaseView() {
+	if len(r.unread) == 0 && r.view != nil {
 		r.conn.t.views.Put(r.view)
 		r.view = nil
 	}
-	r.note()
+	r.updateBuffered()
 }
 
-// explain says with transport's words why nothing more can be read from the
-// socket. At its end the control socket has to say whether that was the end of
-// the pipe as well, or of the Conn. What it says may have got lost on the way
-// and be under way once more, so there is time for it.
-func (r *receiver) explain(err error) error {
+// readError returns the error of a failed read. At the end of the socket it waits until
+// the control socket tells whether the pipe or the conn has ended, since that message may
+// be late or retransmitted.
+func (r *receiver) readError(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
 	}
-	return r.awaitVerdict(err, nil)
+	return r.waitCause(err, nil)
 }
 
-// awaitVerdict waits until verdict has a result. It returns nil before if another subflow
-// follows that in, which attached reports.
-func (r *receiver) awaitVerdict(err error, attached <-chan struct{}) error {
-	tick := time.NewTicker(verdictTick)
+// waitCause waits until cause returns an error. It returns nil if attached signals that
+// another subflow follows.
+func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
+	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
-	announced := r.announced
+	announced := r.ended
 	for {
-		if verdict := r.verdict(err); verdict != nil {
+		if verdict := r.cause(err); verdict != nil {
 			return verdict
 		}
 		select {
 		case <-attached:
-			if r.moving.Load() {
+			if r.hasNext.Load() {
 				return nil
 			}
-		case <-r.gone:
+		case <-r.done:
 		case <-announced:
-			announced = nil // cut short, unless verdict sees it now
+			announced = nil // cut short, unless cause finds the pipe complete
 		case <-tick.C:
-			if err := r.ready(); isTimeout(err) {
+			if err := r.checkReadable(); isTimeout(err) {
 				return err
 			}
 		}
 	}
 }
 
-// verdict is explain, but nil as long as that would have to wait.
-func (r *receiver) verdict(err error) error {
-	if r.finished {
+// cause returns the error of a failed read, or nil as long as it is unknown.
+func (r *receiver) cause(err error) error {
+	if r.eof {
 		return io.EOF
 	}
-	if r.broke.IsZero() {
-		r.broke = time.Now()
+	if r.brokenAt.IsZero() {
+		r.brokenAt = time.Now()
 	}
 	select {
-	case <-r.gone:
-		return r.reason()
+	case <-r.done:
+		return r.err()
 	default:
 	}
 	select {
-	case <-r.announced:
-		if r.got == r.size {
-			r.finished = true
-			r.release()
+	case <-r.ended:
+		if r.received == r.size {
+			r.eof = true
+			r.stop()
 			return io.EOF
 		}
-		// Cut short: only the end of the Conn explains that.
+		// The pipe was cut short: wait for the end of the conn.
 	default:
 	}
-	if time.Since(r.broke) > r.conn.t.verdictMax {
-		r.conn.end(gone(fmt.Errorf("the socket of a pipe broke: %w", err)))
-		return r.reason()
+	if time.Since(r.brokenAt) > r.conn.t.causeTimeout {
+		r.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", r.id, err)))
+		return r.err()
 	}
 	return nil
 }

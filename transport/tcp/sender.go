@@ -13,41 +13,40 @@ import (
 
 // A sender is the writing end of a pipe.
 //
-// What Write and TryWrite have accepted is sent before they return, save for a
-// rest: records that a deadline has cut off, or what did not fit into the
-// socket. A goroutine, the flusher, then sends the rest, whatever deadlines
-// are set, because the peer is to read exactly what was accepted. The next
-// Write takes the work over from it.
+// Write and TryWrite send all data that they accept before they return, except for
+// unsent: records that a deadline has interrupted, or data that did not fit into the
+// socket. A goroutine, the flusher, sends that regardless of deadlines, since the peer
+// must read exactly the accepted data. The next Write takes over from it.
 type sender struct {
-	conn    *conn
-	id      uint32
-	opened  chan struct{} // closed by open
-	openErr error         // why there is no pipe; set before opened is closed
-	ch      *channel      // set before opened is closed
-	out     *subflow      // the current subflow; set before opened is closed, and by the user of the socket with mu held
-	gone    chan struct{} // closed by shut
-	broke   time.Time     // when the socket has failed without a word
-	offered bool          // the peer has offered to share a socket; of who hears it
+	conn     *conn
+	id       uint32
+	opened   chan struct{} // closed by open
+	openErr  error         // why OpenPipe fails; set before opened is closed
+	ps       *pipeSocket   // set before opened is closed
+	flow     *subflow      // the current subflow; set before opened is closed; changed with mu held by the user of the socket
+	done     chan struct{} // closed by fail
+	brokenAt time.Time     // when the socket failed without a reason from the peer
+	offered  bool          // the peer has offered a shared socket; used by readMessages
 
-	tryOnce func(fd uintptr) // tries to write tryRest, and sets tryDone
-	tryRest []byte
-	tryDone int
-	parting parting
-	single  [1][]byte   // what Write makes a vector of
-	vector  net.Buffers // what is being written
+	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
+	tryBuf    []byte
+	tryN      int
+	parts     partWriter
+	single    [1][]byte   // a vector for Write
+	vector    net.Buffers // being written
 
-	mu       sync.Mutex
-	state    openState
-	over     error // why the pipe has ended, unless by Close
-	deadline time.Time
-	writing  bool
-	closed   bool
-	sent     uint64        // bytes accepted
-	buf      *[]byte       // of Transport.sealed, while there is something in it
-	rest     []byte        // accepted, and not yet sent; in buf
-	flusher  chan struct{} // closed when the flusher has returned; nil if there is none
-	moved                  // to other sockets
-	path     pathMonitor
+	mu        sync.Mutex
+	state     openState
+	failure   error // why the pipe has ended, unless by Close
+	deadline  time.Time
+	writing   bool
+	closed    bool
+	sent      uint64        // accepted bytes
+	buf       *[]byte       // from Transport.records, while unsent is not empty
+	unsent    []byte        // accepted but not sent; in buf
+	flushDone chan struct{} // closed when the flusher has returned; nil without one
+	senderMigration
+	path pathMonitor
 }
 
 var (
@@ -58,157 +57,157 @@ var (
 // Capabilities implements [transport.Capable].
 func (s *sender) Capabilities() transport.Capabilities {
 	can := transport.Capabilities{TryWriter: s, VectorWriter: s}
-	s.addParts(&can)
+	s.addPartCapabilities(&can)
 	return can
 }
 
-// An openState says whether OpenPipe still waits for its pipe.
+// An openState is the state of OpenPipe.
 type openState int
 
 const (
-	waits openState = iota
-	givenUp
-	committed // the peer is told that there is a pipe
+	opening openState = iota
+	abandoned
+	committed // the peer knows that the pipe is open
 )
 
 var (
-	errGivenUp  = errors.New("nobody waits for this pipe any more")
-	errHasOther = errors.New("this pipe has a socket already")
+	errOpenAbandoned = errors.New("the pipe was abandoned before it was open")
+	errHasSocket     = errors.New("the pipe has a socket already")
 )
 
-// commit makes sure that OpenPipe will return the pipe.
+// commit makes OpenPipe return the pipe. It fails if OpenPipe has returned.
 func (s *sender) commit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.state {
-	case givenUp:
-		return errGivenUp
+	case abandoned:
+		return errOpenAbandoned
 	case committed:
-		return errHasOther
+		return errHasSocket
 	}
 	s.state = committed
 	return nil
 }
 
-// giveUp reports whether there will be no pipe.
-func (s *sender) giveUp() bool {
+// abandon makes OpenPipe fail. It reports false if commit was called before.
+func (s *sender) abandon() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == waits {
-		s.state = givenUp
+	if s.state == opening {
+		s.state = abandoned
 	}
-	return s.state == givenUp
+	return s.state == abandoned
 }
 
 // open ends the wait of OpenPipe.
-func (s *sender) open(ch *channel, err error) {
+func (s *sender) open(ps *pipeSocket, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.openErr = err
-	if ch != nil {
-		s.ch, s.out = ch, ch.half()
-		if ch.held != nil {
-			s.wrote = ch.held.written
+	if ps != nil {
+		s.ps, s.flow = ps, ps.newSubflow()
+		if ps.records != nil {
+			s.written = ps.records.writtenBytes
 		}
-		s.out.start = s.wrote
-		s.tryOnce = s.trier()
-		s.parting.init()
-		if s.over != nil {
-			ch.endWrite()
+		s.flow.start = s.written
+		s.writeOnce = s.newWriteOnce()
+		s.parts.init()
+		if s.failure != nil {
+			ps.endWrite()
 		}
 	}
 	close(s.opened)
 }
 
-// shut ends the pipe for a reason that lies outside of it.
-func (s *sender) shut(reason error) {
+// fail ends the pipe with a reason.
+func (s *sender) fail(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil {
+	if s.failure != nil {
 		return
 	}
-	s.over = reason
-	close(s.gone)
-	s.change()
-	if s.out != nil {
-		s.out.endWrite()
+	s.failure = reason
+	close(s.done)
+	s.notifyChange()
+	if s.flow != nil {
+		s.flow.endWrite()
 	}
-	s.endMoves()
+	s.closeSparesLocked()
 }
 
 func (s *sender) Write(p []byte) (n int, err error) {
-	if err := s.begin(); err != nil {
+	if err := s.beginWrite(); err != nil {
 		return 0, err
 	}
-	err = s.sendRest()
+	err = s.sendUnsent()
 	switch {
 	case err != nil:
-	case s.ch.tls != nil:
+	case s.ps.tls != nil:
 		s.single[0] = p
-		n, err = s.sendSealed(s.single[:])
+		n, err = s.sendTLS(s.single[:])
 		s.single[0] = nil
 	default:
-		n, err = s.write(p)
+		n, err = s.writePlain(p)
 	}
-	return n, s.finish(n, len(p), err)
+	return n, s.endWrite(n, len(p), err)
 }
 
-// begin makes the calling Write the only user of the socket.
-func (s *sender) begin() error {
+// beginWrite makes the caller the user of the socket.
+func (s *sender) beginWrite() error {
 	s.mu.Lock()
 	switch {
 	case s.closed:
 		s.mu.Unlock()
 		return errPipeClosed
-	case s.over != nil:
+	case s.failure != nil:
 		s.mu.Unlock()
-		return s.over
+		return s.failure
 	}
 	s.writing = true
-	flusher := s.flusher
+	flusher := s.flushDone
 	if flusher == nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.out.setWriteDeadline(past())
-	s.change()
+	s.flow.setWriteDeadline(past())
+	s.notifyChange()
 	s.mu.Unlock()
 	<-flusher
 
 	s.mu.Lock()
-	s.flusher = nil
+	s.flushDone = nil
 	closed := s.closed
-	s.move()
-	s.out.setWriteDeadline(s.deadline)
+	s.useSpareLocked()
+	s.flow.setWriteDeadline(s.deadline)
 	s.mu.Unlock()
 	if closed {
-		return s.finish(0, -1, os.ErrDeadlineExceeded)
+		return s.endWrite(0, -1, os.ErrDeadlineExceeded)
 	}
 	return nil
 }
 
-// sendRest sends what an earlier call has left.
-func (s *sender) sendRest() error {
-	for len(s.rest) > 0 {
-		n, err := s.out.sock.Write(s.rest)
-		s.note(s.rest[:n])
-		s.rest = s.rest[n:]
-		if err != nil && !s.goesOn(err) {
+// sendUnsent sends data that an earlier call has left.
+func (s *sender) sendUnsent() error {
+	for len(s.unsent) > 0 {
+		n, err := s.flow.sock.Write(s.unsent)
+		s.recordWritten(s.unsent[:n])
+		s.unsent = s.unsent[n:]
+		if err != nil && !s.continueAfter(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// late reports whether the deadline has passed.
-func (s *sender) late() bool {
+// deadlinePassed reports whether a write must return.
+func (s *sender) deadlinePassed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
 }
 
-// interrupted is why a Write has ended before its time.
-func (s *sender) interrupted() error {
+// interruptError returns the error of a write that was interrupted.
+func (s *sender) interruptError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -217,87 +216,86 @@ func (s *sender) interrupted() error {
 	return os.ErrDeadlineExceeded
 }
 
-// settle gives the buffer back, or starts the flusher if there is something in
-// it. What is to be sent last goes behind it. It is called with s.mu held by
-// the only user of the socket, as it leaves.
-func (s *sender) settle() {
-	if len(s.rest) > 0 {
-		s.out.setWriteDeadline(time.Time{})
+// releaseLocked ends the use of the socket. It starts the flusher if there is unsent
+// data, and otherwise returns the buffer and announces the end of a closed pipe. Only the
+// user of the socket calls it.
+func (s *sender) releaseLocked() {
+	if len(s.unsent) > 0 {
+		s.flow.setWriteDeadline(time.Time{})
 		done := make(chan struct{})
-		s.flusher = done
+		s.flushDone = done
 		if !s.conn.spawn(func() { s.flush(done) }) {
-			s.flusher = nil // the conn has ended
+			s.flushDone = nil // the conn has ended
 		}
 		return
 	}
-	s.rest = nil
+	s.unsent = nil
 	if s.buf != nil {
-		s.conn.t.sealed.Put(s.buf)
+		s.conn.t.records.Put(s.buf)
 		s.buf = nil
 	}
 	if s.closed {
-		s.sayEnd()
+		s.announceEndLocked()
 	}
 }
 
 func (s *sender) flush(done chan struct{}) {
 	defer close(done)
 	for {
-		n, err := s.out.sock.Write(s.rest)
-		s.note(s.rest[:n])
+		n, err := s.flow.sock.Write(s.unsent)
+		s.recordWritten(s.unsent[:n])
 		s.mu.Lock()
-		s.rest = s.rest[n:]
-		if err != nil && !isTimeout(err) && s.out.unsure.Load() {
+		s.unsent = s.unsent[n:]
+		if err != nil && !isTimeout(err) && s.flow.unconfirmed.Load() {
 			s.mu.Unlock()
-			moved := s.awaitSpare(true)
+			moved := s.waitSpare(true)
 			s.mu.Lock()
 			if moved {
 				err = os.ErrDeadlineExceeded
 			}
 		}
-		if !isTimeout(err) || s.writing || s.over != nil {
-			s.flushed(err)
+		if !isTimeout(err) || s.writing || s.failure != nil {
+			s.endFlushLocked(err)
 			s.mu.Unlock()
 			return
 		}
-		s.move() // That is why it was interrupted.
-		s.out.setWriteDeadline(time.Time{})
+		s.useSpareLocked() // which may be the reason for the interruption
+		s.flow.setWriteDeadline(time.Time{})
 		s.mu.Unlock()
 	}
 }
 
-// flushed ends the flusher. It is called with s.mu held.
-func (s *sender) flushed(err error) {
+// endFlushLocked ends the flusher.
+func (s *sender) endFlushLocked(err error) {
 	if err != nil {
-		return // a Write takes over, or reports the same error
+		return // the next Write retries, or returns the same error
 	}
-	s.flusher = nil
-	s.out.setWriteDeadline(s.deadline)
+	s.flushDone = nil
+	s.flow.setWriteDeadline(s.deadline)
 	if !s.writing {
-		s.move()
-		s.settle()
+		s.useSpareLocked()
+		s.releaseLocked()
 	}
 }
 
-// finish ends a Write that has moved n bytes of want, and says with transport's
-// words why it has failed.
-func (s *sender) finish(n, want int, err error) error {
+// endWrite ends a Write that has accepted n of want bytes, and returns its error.
+func (s *sender) endWrite(n, want int, err error) error {
 	if n == want && isTimeout(err) {
-		err = nil // the deadline has come too late to matter
+		err = nil // all was accepted before the deadline
 	}
 	late := isTimeout(err)
 	s.mu.Lock()
 	s.writing = false
 	s.sent += uint64(n)
 	if err == nil || late {
-		s.move()
-		s.settle()
+		s.useSpareLocked()
+		s.releaseLocked()
 	}
-	closed, over := s.closed, s.over
+	closed, over := s.closed, s.failure
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.broke = time.Time{} // The pipe has moved to another socket since.
+		s.brokenAt = time.Time{} // the pipe may have migrated from a broken socket
 		return nil
 	case closed:
 		return errPipeClosed
@@ -306,72 +304,71 @@ func (s *sender) finish(n, want int, err error) error {
 	case late:
 		return os.ErrDeadlineExceeded
 	}
-	return s.verdict(err)
+	return s.waitCause(err)
 }
 
-// verdict waits until the control socket says why the socket has failed.
-func (s *sender) verdict(err error) error {
-	if s.broke.IsZero() {
-		s.broke = time.Now()
+// waitCause waits until the control socket explains the failure of the socket.
+func (s *sender) waitCause(err error) error {
+	if s.brokenAt.IsZero() {
+		s.brokenAt = time.Now()
 	}
-	tick := time.NewTicker(verdictTick)
+	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.gone:
+		case <-s.done:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.over
+			return s.failure
 		case <-tick.C:
-			if time.Since(s.broke) > s.conn.t.verdictMax {
-				s.conn.end(gone(fmt.Errorf("the socket of a pipe broke: %w", err)))
-			} else if s.late() {
-				return s.interrupted()
+			if time.Since(s.brokenAt) > s.conn.t.causeTimeout {
+				s.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", s.id, err)))
+			} else if s.deadlinePassed() {
+				return s.interruptError()
 			}
 		}
 	}
 }
 
-// tries reports whether the pipe can be written to now, by who must not wait. It
-// is called with s.mu held.
-func (s *sender) tries() bool {
-	return !s.closed && s.over == nil && !s.writing && len(s.rest) == 0 &&
+// canTryLocked reports whether a nonblocking write may use the socket.
+func (s *sender) canTryLocked() bool {
+	return !s.closed && s.failure == nil && !s.writing && len(s.unsent) == 0 &&
 		(s.deadline.IsZero() || time.Now().Before(s.deadline))
 }
 
-// TryWrite writes what fits into the socket and leaves the rest to the
-// flusher, unless nothing fits, or there is still something left.
+// TryWrite writes p as far as it fits into the socket and leaves the rest to the flusher.
+// It reports false if nothing fits, or there is unsent data.
 func (s *sender) TryWrite(p []byte) bool {
-	if len(p) == 0 || len(p) > sealBytes {
+	if len(p) == 0 || len(p) > batchBytes {
 		return len(p) == 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.tries() {
+	if !s.canTryLocked() {
 		return false
 	}
-	if s.ch.tls != nil {
+	if s.ps.tls != nil {
 		if s.encrypt(p) != nil {
 			return false
 		}
-		n, _ := s.try(s.rest)
-		s.rest = s.rest[n:]
+		n, _ := s.tryWrite(s.unsent)
+		s.unsent = s.unsent[n:]
 	} else {
-		n, full := s.try(p)
+		n, full := s.tryWrite(p)
 		if full {
 			return false
 		}
 		if n < len(p) {
-			s.rest = append(s.buffer(), p[n:]...)
-			*s.buf = s.rest
+			s.unsent = append(s.buffer(), p[n:]...)
+			*s.buf = s.unsent
 		}
 	}
 	s.sent += uint64(len(p))
-	s.settle()
+	s.releaseLocked()
 	return true
 }
 
-// SetWriteDeadline sets the deadline of Writes. The flusher has none.
+// SetWriteDeadline sets the deadline of writes. The flusher ignores it.
 func (s *sender) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,14 +376,14 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 		return errPipeClosed
 	}
 	s.deadline = t
-	s.change()
-	if s.flusher == nil && s.spare == nil {
-		s.out.setWriteDeadline(t) // fails only if the pipe has ended
+	s.notifyChange()
+	if s.flushDone == nil && s.spare == nil {
+		s.flow.setWriteDeadline(t) // fails only if the pipe has ended
 	}
 	return nil
 }
 
-// Close ends the pipe, when what was accepted has been sent.
+// Close ends the pipe after all accepted data was sent.
 func (s *sender) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,22 +391,22 @@ func (s *sender) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.change()
+	s.notifyChange()
 	switch {
 	case s.writing:
-		s.out.setWriteDeadline(past())
-	case s.flusher == nil && s.over == nil:
-		s.sayEnd()
+		s.flow.setWriteDeadline(past())
+	case s.flushDone == nil && s.failure == nil:
+		s.announceEndLocked()
 	}
 	return nil
 }
 
-// sayEnd tells the peer how long the pipe was, which also takes the place of the
-// close_notify of TLS. The socket stays until the peer has read it.
-func (s *sender) sayEnd() {
-	if !s.saidEnd {
-		s.saidEnd = true
-		s.conn.say(message{kind: msgEnd, pipe: s.id, n: s.sent})
+// announceEndLocked tells the peer the length of the pipe. That replaces the close_notify
+// of TLS. The socket stays open until the peer has read its end.
+func (s *sender) announceEndLocked() {
+	if !s.endAnnounced {
+		s.endAnnounced = true
+		s.conn.send(message{kind: msgEnd, pipe: s.id, n: s.sent})
 	}
-	s.out.closeWrite()
+	s.flow.closeWrite()
 }

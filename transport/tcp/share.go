@@ -5,191 +5,189 @@ import (
 	"sync"
 )
 
-// Two pipes that are paired share a socket, one each way: the k-th such pipe that
-// one side opens and the k-th that the other one does. What goes one way then
-// acknowledges what has come the other way. With sockets of their own every second
-// short message would cost an acknowledgement, a packet that whoever reads has to
-// send before he goes on.
+// Two paired pipes share a socket, one in each direction: the k-th paired pipe of each
+// side. Data in one direction then acknowledges data in the other. On separate sockets
+// every second short message would cost the reader a packet with an acknowledgement.
 //
-// The side that dials decides, as it learns of both pipes. For the first of the two
-// it dials. For the second it says that it shares (msgShare); the peer takes that
-// (msgTake), or cannot if the first pipe has just ended (msgCannot, or msgWant for a
-// pipe of its own): then the second has a socket of its own. If the pipe is of the
-// side that dials, that says in turn that it uses it (msgTake), or that nobody wants
-// it any more (msgCannot): a peer that stands still must not hold up who gives up.
+// The side that dialed the conn decides. It dials a socket for the pipe that it learns of
+// first. For the other pipe it sends msgShare. The peer answers msgTake, or, if the first
+// pipe has ended meanwhile, msgCannot (msgWant if the pipe is its own), and the pipe gets
+// a socket of its own. If the pipe is of the side that dialed, that side confirms by
+// msgTake that it uses the socket, or by msgCannot that it has abandoned the pipe: so a
+// stopped peer never blocks the abandonment.
 
-// pairedBit is set in the number of a pipe that is paired.
+// pairedBit is set in the numbers of paired pipes.
 const pairedBit = 1 << 31
 
-var errShare = errors.New("it speaks of a socket for two pipes that nobody has offered")
+var errShare = errors.New("the peer refers to a shared socket that was not offered")
 
-// A berth is the socket of two pipes, once it is there.
-type berth struct {
-	ready chan struct{} // closed when ch is known
-	ch    *channel      // nil if there is none after all
+// A sharedSocket is the future socket of two paired pipes.
+type sharedSocket struct {
+	ready chan struct{} // closed when ps is set
+	ps    *pipeSocket   // nil if there is none to share
 	once  sync.Once
 }
 
-// settle says what the socket is. The first word counts.
-func (b *berth) settle(ch *channel) {
+// set sets the socket and wakes the waiters. Only the first call counts.
+func (b *sharedSocket) set(ps *pipeSocket) {
 	b.once.Do(func() {
-		b.ch = ch
+		b.ps = ps
 		close(b.ready)
 	})
 }
 
-// berth is that of a pipe, and reports whether it is new. A pipe that is not paired
-// always has a new one.
-func (c *conn) berth(id uint32) (b *berth, first bool) {
+// sharedFor returns the sharedSocket of a pipe, and whether it is new. For a pipe that is
+// not paired it is always new.
+func (c *conn) sharedFor(id uint32) (b *sharedSocket, first bool) {
 	if id&pairedBit == 0 {
-		return &berth{ready: make(chan struct{})}, true
+		return &sharedSocket{ready: make(chan struct{})}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.berthHeld(id)
+	return c.sharedForLocked(id)
 }
 
-// berthHeld is berth for one who holds the lock. It is kept until one of the two
-// pipes ends.
-func (c *conn) berthHeld(id uint32) (b *berth, first bool) {
-	if b = c.berths[id/2]; b == nil {
-		b, first = &berth{ready: make(chan struct{})}, true
+// sharedForLocked is sharedFor with c.mu held. The result stays registered until one of
+// the two pipes ends.
+func (c *conn) sharedForLocked(id uint32) (b *sharedSocket, first bool) {
+	if b = c.shared[id/2]; b == nil {
+		b, first = &sharedSocket{ready: make(chan struct{})}, true
 		if c.outgoing[id] != nil || c.incoming[id] != nil {
-			c.berths[id/2] = b
+			c.shared[id/2] = b
 		}
 	}
 	return b, first
 }
 
-// unberth is called with the lock held when a pipe has ended. Who waits for its
-// socket waits no longer: that may have gone before it came.
-func (c *conn) unberth(id uint32) {
-	if b := c.berths[id/2]; b != nil {
-		delete(c.berths, id/2)
-		b.settle(nil)
+// removeSharedLocked is called when a pipe has ended. It wakes the waiters for its
+// socket, since the pipe may have ended before the socket was dialed.
+func (c *conn) removeSharedLocked(id uint32) {
+	if b := c.shared[id/2]; b != nil {
+		delete(c.shared, id/2)
+		b.set(nil)
 	}
 }
 
-// berthBeside is that of a pipe that the peer says shares the socket of another one;
-// nil if that has ended. Both sides know of a pipe before its socket can be shared.
-func (c *conn) berthBeside(id uint32) *berth {
+// sharedOfPartner returns the sharedSocket of a pipe whose socket the peer shares; nil if
+// the partner of the pipe has ended. Both sides know a pipe before its socket can be
+// shared.
+func (c *conn) sharedOfPartner(id uint32) *sharedSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := id ^ 1; c.outgoing[other] == nil && c.incoming[other] == nil {
 		return nil
 	}
-	b, _ := c.berthHeld(id)
+	b, _ := c.sharedForLocked(id)
 	return b
 }
 
-// arrive notes the socket of a pipe on the side that has not dialed it, for the
-// other pipe that may share it; nil if it has failed.
-func (c *conn) arrive(id uint32, ch *channel) {
+// settleShared sets the socket of a paired pipe on the side that did not dial it; nil if
+// the handshake failed.
+func (c *conn) settleShared(id uint32, ps *pipeSocket) {
 	if id&pairedBit == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b, _ := c.berthHeld(id)
+	b, _ := c.sharedForLocked(id)
 	select {
-	case <-b.ready: // It is of a pipe that has ended, which this side has not removed yet.
-		c.unberth(id)
-		b, _ = c.berthHeld(id)
+	case <-b.ready: // It belongs to a pipe that has ended but is not removed yet.
+		c.removeSharedLocked(id)
+		b, _ = c.sharedForLocked(id)
 	default:
 	}
-	b.settle(ch)
+	b.set(ps)
 }
 
-// board waits for the socket of a berth and takes the other half of it. It returns
-// nil if there is none to be had.
-func (c *conn) board(b *berth) *channel {
+// takeHalf waits for a socket and takes its second half. It returns nil if there is none.
+func (c *conn) takeHalf(b *sharedSocket) *pipeSocket {
 	if b == nil {
 		return nil
 	}
 	select {
 	case <-b.ready:
-	case <-c.life.Done():
+	case <-c.ctx.Done():
 		return nil
 	}
-	if b.ch == nil || !b.ch.share() {
+	if b.ps == nil || !b.ps.share() {
 		return nil
 	}
-	return b.ch
+	return b.ps
 }
 
-// offer tells the peer by msgShare or msgTake that a pipe shares a socket, whose half
-// is kept until it has answered.
-func (c *conn) offer(kind byte, id uint32, ch *channel) {
+// offer offers the peer half of a socket for a pipe, by msgShare or msgTake, and keeps it
+// until the peer has answered.
+func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.mu.Lock()
-	over := c.over
+	over := c.ended
 	if !over {
-		c.offers[id] = ch
+		c.offers[id] = ps
 	}
 	c.mu.Unlock()
 	if over {
-		c.refund(id, ch)
+		c.releaseHalf(id, ps)
 		return
 	}
-	c.say(message{kind: kind, pipe: id})
+	c.send(message{kind: kind, pipe: id})
 }
 
-// offered is what was offered for a pipe, once; or nil.
-func (c *conn) offered(id uint32) *channel {
+// takeOffer removes and returns what was offered for a pipe, or nil.
+func (c *conn) takeOffer(id uint32) *pipeSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ch := c.offers[id]
+	ps := c.offers[id]
 	delete(c.offers, id)
-	return ch
+	return ps
 }
 
-// refund gives the half of a channel back that a pipe does not use after all.
-func (c *conn) refund(id uint32, ch *channel) {
+// releaseHalf returns the half of a socket that a pipe does not use.
+func (c *conn) releaseHalf(id uint32, ps *pipeSocket) {
 	if c.owns(id) {
-		ch.endWrite()
+		ps.endWrite()
 	} else {
-		ch.endRead()
+		ps.endRead()
 	}
 }
 
-// owns reports whether this side opens the pipe of a number.
+// owns reports whether this side writes to the pipe with this number.
 func (c *conn) owns(id uint32) bool { return id%2 == 0 == c.dialed }
 
-// taken is an answer to offer: the peer uses the socket for the pipe.
-func (c *conn) taken(id uint32) error {
-	ch := c.offered(id)
-	if ch == nil {
+// handleTake handles the acceptance of an offer.
+func (c *conn) handleTake(id uint32) error {
+	ps := c.takeOffer(id)
+	if ps == nil {
 		return errShare
 	}
 	s, r := c.sender(id), c.receiver(id)
 	switch {
 	case s != nil && s.commit() != nil:
-		c.refund(id, ch)
-		c.say(message{kind: msgCannot, pipe: id}) // answered by msgDrop
+		c.releaseHalf(id, ps)
+		c.send(message{kind: msgCannot, pipe: id}) // the peer answers msgDrop
 	case s != nil:
-		c.say(message{kind: msgTake, pipe: id})
-		s.open(ch, nil)
+		c.send(message{kind: msgTake, pipe: id})
+		s.open(ps, nil)
 	case r != nil:
-		c.surface(r, ch)
+		c.deliver(r, ps)
 	default:
-		c.refund(id, ch)
+		c.releaseHalf(id, ps)
 	}
 	return nil
 }
 
-// declined is an answer to offer: the peer cannot use the socket, or gives its pipe
-// up.
-func (c *conn) declined(id uint32, ch *channel) {
-	c.refund(id, ch)
+// handleDecline handles the refusal of an offer: the peer cannot use the socket, or has
+// abandoned its pipe.
+func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
+	c.releaseHalf(id, ps)
 	if s := c.sender(id); s != nil {
-		c.spawn(func() { c.dialAlone(s) })
+		c.spawn(func() { c.dialSenderAlone(s) })
 	} else if r := c.receiver(id); r != nil {
 		c.removeReceiver(r)
-		c.say(message{kind: msgDrop, pipe: id})
+		c.send(message{kind: msgDrop, pipe: id})
 	}
 }
 
-// shares is said by the side that has dialed.
-func (c *conn) shares(id uint32) error {
+// handleShare handles an offer of the side that dialed.
+func (c *conn) handleShare(id uint32) error {
 	if c.dialed || id&pairedBit == 0 {
 		return errShare
 	}
@@ -198,42 +196,42 @@ func (c *conn) shares(id uint32) error {
 			return errShare
 		}
 		s.offered = true
-		b := c.berthBeside(id)
-		c.spawn(func() { c.shareOwn(s, b) })
+		b := c.sharedOfPartner(id)
+		c.spawn(func() { c.shareSender(s, b) })
 		return nil
 	}
 	r, err := c.addReceiver(id)
 	if err != nil {
 		return err
 	}
-	b := c.berthBeside(id)
+	b := c.sharedOfPartner(id)
 	c.spawn(func() {
-		ch := c.board(b)
-		if ch == nil {
+		ps := c.takeHalf(b)
+		if ps == nil {
 			c.removeReceiver(r)
-			c.say(message{kind: msgCannot, pipe: id})
+			c.send(message{kind: msgCannot, pipe: id})
 			return
 		}
-		c.offer(msgTake, id, ch)
+		c.offer(msgTake, id, ps)
 	})
 	return nil
 }
 
-// shareOwn opens a pipe that this side has wanted, if it still does.
-func (c *conn) shareOwn(s *sender, b *berth) {
-	ch := c.board(b)
-	if ch == nil {
-		c.say(message{kind: msgWant, pipe: s.id}) // then on a socket of its own
+// shareSender opens a requested pipe of this side on a shared socket.
+func (c *conn) shareSender(s *sender, b *sharedSocket) {
+	ps := c.takeHalf(b)
+	if ps == nil {
+		c.send(message{kind: msgWant, pipe: s.id}) // on a socket of its own
 		return
 	}
 	switch s.commit() {
 	case nil:
-		c.say(message{kind: msgTake, pipe: s.id})
-		s.open(ch, nil)
+		c.send(message{kind: msgTake, pipe: s.id})
+		s.open(ps, nil)
 		return
-	case errGivenUp:
+	case errOpenAbandoned:
 		c.removeSender(s)
 	}
-	ch.endWrite()
-	c.say(message{kind: msgCannot, pipe: s.id})
+	ps.endWrite()
+	c.send(message{kind: msgCannot, pipe: s.id})
 }

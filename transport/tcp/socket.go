@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A socket is a TCP connection: a *net.TCPConn, or one of a listener that has
-// looked at its first bytes.
+// A socket is a TCP connection: a *net.TCPConn, or a connection of a listener that has
+// read its first bytes.
 type socket interface {
 	net.Conn
 	syscall.Conn
@@ -18,146 +18,145 @@ type socket interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// guard makes the kernel notice that the host of the peer is gone. It is for
-// control sockets: on the socket of a pipe, a reader that has paused for long
-// would look the same as a host that is gone.
-func (t *Transport) guard(sock socket) {
+// setKeepAlive makes the kernel detect that the host of the peer is gone. It is only for
+// control sockets: on a pipe, a paused reader would look like a dead host.
+func (t *Transport) setKeepAlive(sock socket) {
 	limit := t.cfg.IdleTimeout
 	if limit < 0 {
 		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
-	// So many probes do not get lost one after the other where some packets do.
+	// on a lossy path, so many consecutive probes are not lost
 	const probes = 10
 	limit = max(limit, 15*time.Second)
 	interval := (limit / 15).Truncate(time.Second)
 	sock.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
 	})
-	limitUnanswered(sock, limit)
+	setUserTimeout(sock, limit)
 }
 
-// A channel is the socket of a pipe, or of two: plain, or with TLS on it.
-type channel struct {
+// A pipeSocket is the socket of one pipe, or of two paired ones.
+type pipeSocket struct {
 	socket
-	raw    syscall.RawConn
-	tls    *tls.Conn // nil if the pipe is plain
-	held   *holder   // what tls reads from and writes to
-	halves halves
+	raw     syscall.RawConn
+	tls     *tls.Conn   // nil without TLS
+	records *recordConn // under tls
+	halves  halves
 }
 
-// A holder keeps what crypto/tls writes, so that it can be sent piece by piece:
-// a tls.Conn does not survive a write that a deadline has interrupted.
-type holder struct {
+// A recordConn is the net.Conn under a tls.Conn. It collects written records so that they
+// can be sent in parts: a tls.Conn fails for good after a write that a deadline has
+// interrupted.
+type recordConn struct {
 	socket
-	given records // to tls
+	in recordCounter // read by tls
 
-	// How many bytes of the streams of TLS the handshake has taken. Pipes count on
-	// from there.
-	taken, written uint64
+	// Bytes of the handshake. The offsets of pipes begin behind it.
+	readBytes, writtenBytes uint64
 
-	mu    sync.Mutex
-	under io.Reader // the socket, or what stands before it
-	holds bool
-	out   []byte
-	mute  bool // the handshake is over
+	mu         sync.Mutex
+	src        io.Reader // the socket, or a reader in front of it
+	collecting bool
+	out        []byte
+	discarding bool // after the handshake
 }
 
-// hold keeps what is written behind out, until letGo.
-func (h *holder) hold(out []byte) {
+// collect appends written records to out until collected is called.
+func (h *recordConn) collect(out []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holds, h.out = true, out
+	h.collecting, h.out = true, out
 }
 
-func (h *holder) letGo() (out []byte) {
+func (h *recordConn) collected() (out []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out, h.holds, h.out = h.out, false, nil
+	out, h.collecting, h.out = h.out, false, nil
 	return out
 }
 
-// stands is what stands before the socket.
-func (h *holder) stands() io.Reader {
+// source returns the reader that tls reads from.
+func (h *recordConn) source() io.Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.under
+	return h.src
 }
 
-func (h *holder) putBefore(r io.Reader) {
+func (h *recordConn) setSource(r io.Reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.under = r
+	h.src = r
 }
 
-// silence drops from now on what TLS has to answer, an alert perhaps. It would get
-// in between what the other pipe of the socket sends, or be left unread in a socket
-// that nothing is read from, and do harm there when that is closed.
-func (h *holder) silence() {
+// discardWrites discards the responses of tls from now on, such as alerts. They would be
+// mixed into the stream of the other pipe, or stay unread in a socket that the peer never
+// reads, and reset it when it is closed.
+func (h *recordConn) discardWrites() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mute = true
+	h.discarding = true
 }
 
-func (h *holder) Read(p []byte) (n int, err error) {
-	n, err = h.stands().Read(p)
-	h.given.count(p[:n])
-	h.taken += uint64(n)
+func (h *recordConn) Read(p []byte) (n int, err error) {
+	n, err = h.source().Read(p)
+	h.in.count(p[:n])
+	h.readBytes += uint64(n)
 	return n, err
 }
 
-func (h *holder) Write(p []byte) (int, error) {
+func (h *recordConn) Write(p []byte) (int, error) {
 	h.mu.Lock()
-	if h.holds {
+	if h.collecting {
 		defer h.mu.Unlock()
 		h.out = append(h.out, p...)
 		return len(p), nil
 	}
-	mute := h.mute
+	mute := h.discarding
 	h.mu.Unlock()
 	if mute {
 		return len(p), nil
 	}
 	n, err := h.socket.Write(p)
-	h.written += uint64(n)
+	h.writtenBytes += uint64(n)
 	return n, err
 }
 
-// seal makes TLS of a channel, as side says: tls.Client or tls.Server.
-func (ch *channel) seal(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
-	ch.held = &holder{socket: ch.socket, under: ch.socket}
-	ch.tls = side(ch.held, conf)
-	return ch.tls.Handshake()
+// startTLS makes the TLS handshake. side is tls.Client or tls.Server.
+func (ps *pipeSocket) startTLS(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
+	ps.records = &recordConn{socket: ps.socket, src: ps.socket}
+	ps.tls = side(ps.records, conf)
+	return ps.tls.Handshake()
 }
 
-// stream is what the two sides prove themselves on.
-func (ch *channel) stream() net.Conn {
-	if ch.tls != nil {
-		return ch.tls
+// netConn returns the connection that carries the handshake of the pipe.
+func (ps *pipeSocket) netConn() net.Conn {
+	if ps.tls != nil {
+		return ps.tls
 	}
-	return ch.socket
+	return ps.socket
 }
 
-func (ch *channel) prover(key [32]byte, said claim) (*prover, error) {
+func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
 	p := &prover{key: key, claim: said}
-	if ch.tls == nil {
+	if ps.tls == nil {
 		return p, nil
 	}
-	state := ch.tls.ConnectionState()
+	state := ps.tls.ConnectionState()
 	var err error
 	p.session, err = state.ExportKeyingMaterial(labelPipe, nil, 32)
 	return p, err
 }
 
-// ready ends the handshake: from here on the channel carries what users write.
-func (ch *channel) ready() (err error) {
-	ch.halves.used = 1
-	if ch.held != nil {
-		ch.held.silence()
+// finishHandshake prepares the socket for the data of its pipe.
+func (ps *pipeSocket) finishHandshake() (err error) {
+	ps.halves.users = 1
+	if ps.records != nil {
+		ps.records.discardWrites()
 	}
-	ch.raw, err = ch.SyscallConn()
+	ps.raw, err = ps.SyscallConn()
 	if err == nil {
-		err = ch.SetDeadline(time.Time{})
+		err = ps.SetDeadline(time.Time{})
 	}
 	return err
 }

@@ -7,39 +7,39 @@ import (
 	"syscall"
 )
 
-// fillView reads into a buffer. While there is nothing to be read, only a call
-// that has read before holds one: idle pipes have none.
+// fillView reads into a view buffer. A receiver without data holds no buffer, unless a
+// read waits that has read before.
 func (r *receiver) fillView() (int, error) {
 	for {
-		r.most = min(r.room(), viewBytes)
-		n, err := 0, r.in.Load().raw.Read(r.readOnce)
+		r.viewLimit = min(r.readLimit(), viewBytes)
+		n, err := 0, r.flow.Load().raw.Read(r.readOnce)
 		if err == nil {
-			n, err = r.took(r.has), r.readErr
-			r.has = r.has[:n]
+			n, err = r.countRead(r.unread), r.readErr
+			r.unread = r.unread[:n]
 		}
 		if n > 0 {
 			return n, nil
 		}
-		if err = r.endOfFlow(err); err != nil {
+		if err = r.flowError(err); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (r *receiver) reader() func(fd uintptr) bool {
+func (r *receiver) newReadOnce() func(fd uintptr) bool {
 	return func(fd uintptr) bool {
 		idle := r.view == nil
 		if idle {
 			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
 		}
-		n, err := syscall.Read(int(fd), r.view[:r.most])
+		n, err := syscall.Read(int(fd), r.view[:r.viewLimit])
 		for err == syscall.EINTR {
-			n, err = syscall.Read(int(fd), r.view[:r.most])
+			n, err = syscall.Read(int(fd), r.view[:r.viewLimit])
 		}
 		r.readN, r.readErr = max(n, 0), err
-		r.has = r.view[:r.readN]
+		r.unread = r.view[:r.readN]
 		if idle && r.readN == 0 {
-			r.putBack()
+			r.releaseView()
 		}
 		if n == 0 && err == nil {
 			r.readErr = io.EOF
@@ -48,23 +48,23 @@ func (r *receiver) reader() func(fd uintptr) bool {
 	}
 }
 
-// try writes as much of p as the socket takes, and reports whether it takes
-// nothing now.
-func (s *sender) try(p []byte) (n int, full bool) {
-	s.tryRest = p
-	s.tryDone = 0
-	err := s.out.raw.Control(s.tryOnce)
-	s.tryRest = nil
-	s.note(p[:s.tryDone])
-	return s.tryDone, err != nil || s.tryDone == 0
+// tryWrite writes as much of p as the socket accepts, and reports whether it accepts
+// nothing.
+func (s *sender) tryWrite(p []byte) (n int, full bool) {
+	s.tryBuf = p
+	s.tryN = 0
+	err := s.flow.raw.Control(s.writeOnce)
+	s.tryBuf = nil
+	s.recordWritten(p[:s.tryN])
+	return s.tryN, err != nil || s.tryN == 0
 }
 
-func (s *sender) trier() func(fd uintptr) {
+func (s *sender) newWriteOnce() func(fd uintptr) {
 	return func(fd uintptr) {
-		n, err := syscall.Write(int(fd), s.tryRest)
+		n, err := syscall.Write(int(fd), s.tryBuf)
 		for err == syscall.EINTR {
-			n, err = syscall.Write(int(fd), s.tryRest)
+			n, err = syscall.Write(int(fd), s.tryBuf)
 		}
-		s.tryDone = max(n, 0)
+		s.tryN = max(n, 0)
 	}
 }

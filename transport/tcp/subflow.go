@@ -6,67 +6,66 @@ import (
 	"time"
 )
 
-// A subflow is one direction of a TCP connection that carries bytes of a pipe. A pipe
-// begins on the one of its channel. When that makes no progress, as packets are lost,
-// the pipe moves to another one.
+// A subflow is one direction of a TCP connection that carries a part of the stream of a
+// pipe. The first one of a pipe is half of its pipeSocket. When it stalls, the pipe
+// migrates to another one.
 type subflow struct {
 	sock socket
 	raw  syscall.RawConn
-	ch   *channel // that it is a half of; nil if the socket carries only this pipe
+	ps   *pipeSocket // of the first subflow; otherwise nil
 
-	// Of subflows that a pipe has moved to:
-	serial uint32      // counts the moves of the pipe
-	after  uint32      // the serial of the subflow with the bytes before start
-	start  uint64      // the offset of the first byte in the stream of the pipe
-	prover *prover     // signs the header
-	unsure atomic.Bool // the receiver has not said yet that it has the socket
-	failed atomic.Bool // and will not
-	ended  bool        // the sender has shut the direction down; FIN takes a sequence number, as a byte does
+	// Set for subflows after the first:
+	serial      uint32      // number of the migration
+	after       uint32      // serial of the subflow with the bytes before start
+	start       uint64      // offset of the first byte in the stream of the pipe
+	prover      *prover     // authenticates the header
+	unconfirmed atomic.Bool // the receiver has not confirmed that it has the socket
+	failed      atomic.Bool // it never will
+	finSent     bool        // the kernel counts the FIN as an unacknowledged byte
 }
 
-// half is the subflow of a pipe on its channel.
-func (ch *channel) half() *subflow { return &subflow{sock: ch.socket, raw: ch.raw, ch: ch} }
+// newSubflow returns the first subflow of a pipe.
+func (ps *pipeSocket) newSubflow() *subflow { return &subflow{sock: ps.socket, raw: ps.raw, ps: ps} }
 
 func (f *subflow) setReadDeadline(t time.Time) error {
-	if f.ch != nil {
-		return f.ch.SetReadDeadline(t)
+	if f.ps != nil {
+		return f.ps.SetReadDeadline(t)
 	}
 	return f.sock.SetReadDeadline(t)
 }
 
 func (f *subflow) setWriteDeadline(t time.Time) error {
-	if f.ch != nil {
-		return f.ch.SetWriteDeadline(t)
+	if f.ps != nil {
+		return f.ps.SetWriteDeadline(t)
 	}
 	return f.sock.SetWriteDeadline(t)
 }
 
-// endRead interrupts a read, and ends the socket unless another pipe uses it.
+// endRead interrupts reads. It closes the socket unless another pipe uses it.
 func (f *subflow) endRead() {
-	if f.ch != nil {
-		f.ch.endRead()
+	if f.ps != nil {
+		f.ps.endRead()
 		return
 	}
 	f.sock.Close()
 }
 
-// endWrite is endRead for writes.
+// endWrite interrupts writes. It closes the socket unless another pipe uses it.
 func (f *subflow) endWrite() {
-	if f.ch != nil {
-		f.ch.endWrite()
+	if f.ps != nil {
+		f.ps.endWrite()
 		return
 	}
 	f.sock.Close()
 }
 
-// closeWrite tells the peer that nothing follows.
+// closeWrite sends a FIN.
 func (f *subflow) closeWrite() {
-	f.ended = true
+	f.finSent = true
 	f.sock.CloseWrite()
 }
 
-// An unacker is a socket that knows itself how many bytes are unacknowledged, and how far
-// they have come: one of a test.
+// An unacker is a socket of a test that simulates its own state.
 type unacker interface {
 	unacked() int
 	sample() sample
@@ -80,15 +79,16 @@ func (f *subflow) sample() (sample, bool) {
 	return sampleSocket(f.raw)
 }
 
-// unacked is how many of the last bytes written the peer's kernel may not have; at most
-// most. Acknowledged bytes it keeps until its process has read them.
+// unacked returns how many of the last bytes written the kernel of the peer may not have,
+// at most the given number. The peer's kernel keeps acknowledged bytes until its process
+// has read them.
 func (f *subflow) unacked(most int) int {
 	n := most
 	if u, ok := f.sock.(unacker); ok {
 		n = u.unacked()
 	} else if queued, ok := queuedBytes(f.raw); ok {
 		n = queued
-		if f.ended {
+		if f.finSent {
 			n = max(0, n-1)
 		}
 	}

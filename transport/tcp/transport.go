@@ -1,34 +1,32 @@
-// Package tcp is the transport over TCP: bulk between hosts.
+// Package tcp implements [transport.Transport] over TCP. nexar uses it for bulk data
+// between hosts.
 //
-// Most programs call one thing. Listen opens a port, or takes the one that a
-// quic.Endpoint shares, and returns a transport.Transport: what is promised
-// there is kept here.
+// [Listen] opens a port, or uses the one that a quic.Endpoint shares.
 //
-// A Conn is one socket for control, and one for each pipe, so a pipe that
-// nobody reads never delays another. The control socket is TLS 1.3 with
-// certificates on both sides, always. It proves who the two are, says when a
-// pipe or the Conn has been closed in good order, and shows that the peer
-// lives: when a process dies its kernel closes the socket, and the Conn ends
-// at once. All sockets are dialed by the side that dialed the Conn, so the
-// other one need not be able to reach it.
+// A conn has a control socket and a socket for each pipe, so a pipe that is not read
+// never delays another one. The control socket always uses TLS 1.3 with certificates on
+// both sides. It authenticates both sides, announces the end of pipes and of the conn,
+// and shows that the peer is alive: when a process dies, its kernel closes the socket and
+// the conn ends at once. The side that dialed the conn dials all its sockets, so the
+// other side does not need to reach it.
 //
-// The socket of a pipe is TLS 1.3 of its own, again with certificates on both
-// sides. With Config.Plain it is not protected: who is on the way between the
-// two can read and change what passes. In both cases the two ends first prove,
-// each to the other, that they hold a key from the TLS session of the control
-// socket (RFC 8446, section 7.5), so nobody else can put a pipe into a Conn.
+// The socket of a pipe has a TLS session of its own, again with certificates on both
+// sides. With Config.Plain it is not encrypted, and anyone on the path can read and
+// change the data. In both cases the two ends first prove to each other that they hold a
+// key exported from the TLS session of the control socket (RFC 8446, section 7.5), so
+// nobody else can add a pipe to a conn.
 //
-// A pipe says with its end how many bytes it had. So a pipe whose process was
-// killed, or that was cut on the way, is never taken for one that has ended; a
-// socket that breaks without a word ends its Conn with transport.ErrPeerGone.
+// The end of a pipe states its length. A pipe that was cut short, because its process was
+// killed or its path was cut, is therefore never mistaken for one that has ended: a
+// socket that breaks without an announced end ends the conn with [transport.ErrPeerGone].
 //
-// The peer's host counts as gone when its kernel has not answered for
-// Config.IdleTimeout. A process that stands still is alive.
+// The host of the peer counts as gone when its kernel has not answered for
+// Config.IdleTimeout. A stopped process is alive.
 //
-// All methods may be called by several goroutines, save those of a single
-// pipe, for which package transport sets the rule. Senders have the capabilities
-// TryWriter and VectorWriter, and on Linux also PartWriter and TryVectorWriter;
-// there receivers have the capabilities Poller and Locator.
+// Methods may be called concurrently, except those of a single pipe, for which package
+// transport defines the rule. Senders have the capabilities TryWriter and VectorWriter,
+// and on Linux also PartWriter and TryVectorWriter. On Linux receivers have the
+// capabilities Poller and Locator.
 package tcp
 
 import (
@@ -45,70 +43,69 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Credentials are how a node proves who it is, and checks who its peers are.
-// They are those of transport/quic.
+// Credentials authenticate a node to its peers, and its peers to it. transport/quic uses
+// the same.
 type Credentials interface {
-	// Server is the configuration for clients. It must demand and verify a
+	// Server returns the configuration for clients. It must require and verify a
 	// certificate.
 	Server() *tls.Config
 
-	// Client is the configuration for dialing peer. It must fail the
-	// handshake with any server that is not peer, or that is no member of
-	// the cluster if peer is empty.
+	// Client returns the configuration for dialing peer. It must fail the handshake with
+	// any server other than peer, or, if peer is empty, with any server that is not a
+	// member of the cluster.
 	Client(peer string) *tls.Config
 
-	// Peer reads the identity from a completed handshake. A client without
-	// one, "", is refused.
+	// Peer returns the identity from a completed handshake. A client with the identity ""
+	// is refused, unless Config.Anonymous is set.
 	Peer(state tls.ConnectionState) (string, error)
 }
 
-// Config says how a Transport works. The zero value listens at any port of all
-// addresses, IPv4 and IPv6, and protects everything.
+// Config configures a [Transport]. The zero value listens at any port of all addresses,
+// IPv4 and IPv6, and encrypts everything.
 type Config struct {
-	// Addr is the address to listen at, "host:port". An empty host is every
-	// address, an empty or zero port any free one.
+	// Addr is the address to listen at, "host:port". An empty host means all addresses,
+	// an empty or zero port any free port.
 	Addr string
 
-	// Listener is used in place of a port at Addr, and closed by Close. Its
-	// connections must be TCP; quic.Endpoint.Listener has them.
+	// Listener replaces the port at Addr. Close closes it. Its connections must be TCP,
+	// such as those of quic.Endpoint.Listener.
 	Listener net.Listener
 
-	// Plain leaves what pipes carry unprotected. It must be set on both
-	// sides, or neither: a Dial between the two kinds fails.
+	// Plain leaves pipes unencrypted. Dial fails between two sides that differ in it.
 	Plain bool
 
-	// MaxPipes is how many pipes a peer may have open on a Conn. A further
-	// OpenPipe waits. Default 64.
+	// MaxPipes is the number of pipes that a peer may have open on a conn. Its next
+	// OpenPipe blocks. Default 64.
 	MaxPipes int
 
-	// IdleTimeout is how long the kernel of a peer may leave unanswered what
-	// it is asked before the peer counts as gone. It is counted in whole
-	// seconds, fifteen at least. Default 15 s. Negative: never.
+	// IdleTimeout is the time without an answer from the kernel of a peer after which the
+	// peer counts as gone, in whole seconds, at least 15. Default 15 s. Negative: no
+	// timeout.
 	IdleTimeout time.Duration
 
-	// HandshakeTimeout is how long a new socket has to prove what it is.
-	// One of a pipe that stands still for a fifth of that is given up for another one.
-	// Default 10 s.
+	// HandshakeTimeout is the time that a new socket has to authenticate itself. A socket
+	// of a pipe that does not advance for a fifth of it is replaced by a new one. Default
+	// 10 s.
 	HandshakeTimeout time.Duration
 
-	// MaxHandshakes is how many accepted sockets may be about to do so. Beyond it the
-	// address with the most of them loses its oldest one (internal/admission). If
-	// Listener is that of a quic.Endpoint, its limit holds for both instead. Default 256.
+	// MaxHandshakes is the number of accepted sockets that may be unauthenticated at a
+	// time. Above it the address with the most of them loses its oldest one
+	// (internal/admission). If Listener belongs to a quic.Endpoint, the limit of the
+	// Endpoint applies to both instead. Default 256.
 	MaxHandshakes int
 
-	// Anonymous accepts peers that have no identity: processes that join a cluster,
-	// and the seed for them. Conn.Peer is their address then. Until MarkAuthenticated is
-	// called an accepted Conn counts as one of MaxHandshakes, and can be closed to
-	// make room.
+	// Anonymous accepts peers without an identity: processes that join a cluster, and the
+	// seed that they dial. Conn.Peer returns their address then. An accepted conn counts
+	// towards MaxHandshakes and can be evicted until MarkAuthenticated is called.
 	Anonymous bool
 
-	// DialOnly opens no port: Accept fails at once, and Addr is empty.
+	// DialOnly opens no port. Accept fails at once, and Addr is empty.
 	DialOnly bool
 
-	// Log gets what an operator should know. Nil discards it.
+	// Log receives messages for operators. Nil discards them.
 	Log *slog.Logger
 
-	minAge time.Duration // of a socket that is evicted; 0 is the default
+	minAge time.Duration // minimum age of a socket before it is evicted; 0 selects the default
 }
 
 func (cfg Config) withDefaults() Config {
@@ -130,55 +127,54 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// backlogMax is how many Conns wait for Accept before more are closed.
+// backlogMax is the number of conns that wait for Accept. Further ones are closed.
 const backlogMax = 1024
 
-// A Transport accepts Conns at its port and dials peers by their identity. It
-// implements transport.Transport.
+// A Transport accepts conns at its port and dials peers by identity. It implements
+// [transport.Transport].
 type Transport struct {
-	cfg      Config
-	creds    Credentials
-	listener net.Listener
-	server   *tls.Config
-	local    net.Addr // what to dial from; nil leaves it to the system
-	gate     gate
-	files    transport.FileShortage
-	views    sync.Pool // *[viewBytes]byte, held only while they hold something
-	sealed   sync.Pool // *[]byte, held only while something is written
-	backlog  chan transport.Conn
-	deaf     chan struct{} // closed when the listener has been closed
-	life     context.Context
-	cancel   context.CancelCauseFunc
+	cfg        Config
+	creds      Credentials
+	listener   net.Listener
+	server     *tls.Config
+	local      net.Addr // the address to dial from; nil lets the kernel choose
+	pending    pendingSockets
+	files      transport.FileShortage
+	views      sync.Pool // *[viewBytes]byte, held only while they contain data
+	records    sync.Pool // *[]byte, held only while data is being written
+	backlog    chan transport.Conn
+	acceptDone chan struct{} // closed when the listener is closed
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
 
-	// verdictMax is how long the control socket may take to say why the
-	// socket of a pipe has ended: as long as it takes to find out that it
-	// says nothing any more.
-	verdictMax time.Duration
+	// causeTimeout is the time that the control socket has to explain the end of the
+	// socket of a pipe: long enough to detect that the control socket is dead too.
+	causeTimeout time.Duration
 
-	// understate, set by tests only, makes senders take more bytes for unacknowledged
-	// than are.
-	understate func(unacked, most int) int
-	// drop, set by tests only, reports whether a socket that a pipe of the peer has
-	// moved to is to be lost before it is used.
-	drop func() bool
+	// overstateUnacked, set only by tests, makes senders resend bytes that the peer has
+	// acknowledged.
+	overstateUnacked func(unacked, most int) int
+	// dropMigrated, set only by tests, reports whether to lose a socket that a pipe of
+	// the peer has migrated to, before it is used.
+	dropMigrated func() bool
 
-	tasks sync.WaitGroup
-	shut  sync.Once
+	tasks     sync.WaitGroup
+	closeOnce sync.Once
 
 	mu     sync.Mutex
 	closed bool
 	conns  map[*conn]struct{}
-	byID   map[connID]*conn // those that were accepted
+	byID   map[connID]*conn // accepted conns
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
-// Listen starts to accept Conns.
+// Listen opens the port and starts to accept conns.
 func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	cfg = cfg.withDefaults()
 	listener := cfg.Listener
 	if cfg.DialOnly {
-		listener = nowhere{}
+		listener = noListener{}
 	}
 	if listener == nil {
 		var err error
@@ -187,15 +183,15 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 		}
 	}
 	t := &Transport{
-		cfg:      cfg,
-		creds:    creds,
-		listener: listener,
-		backlog:  make(chan transport.Conn, backlogMax),
-		deaf:     make(chan struct{}),
-		conns:    make(map[*conn]struct{}),
-		byID:     make(map[connID]*conn),
+		cfg:        cfg,
+		creds:      creds,
+		listener:   listener,
+		backlog:    make(chan transport.Conn, backlogMax),
+		acceptDone: make(chan struct{}),
+		conns:      make(map[*conn]struct{}),
+		byID:       make(map[connID]*conn),
 
-		verdictMax: max(cfg.IdleTimeout, 5*time.Second),
+		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
 	if conf := creds.Server(); conf != nil {
 		t.server = prepare(conf)
@@ -203,26 +199,26 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
-	t.gate.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
+	t.pending.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
 	t.views.New = func() any { return new([viewBytes]byte) }
-	t.sealed.New = func() any { b := make([]byte, 0, sealedBytes); return &b }
-	t.life, t.cancel = context.WithCancelCause(context.Background())
+	t.records.New = func() any { b := make([]byte, 0, batchBufferBytes); return &b }
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.tasks.Go(t.acceptLoop)
 	t.tasks.Go(t.monitor)
 	return t, nil
 }
 
-// A nowhere is the listener of a transport that only dials.
-type nowhere struct{}
+// A noListener is the listener of a [Transport] with Config.DialOnly.
+type noListener struct{}
 
-func (nowhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
-func (nowhere) Close() error              { return nil }
-func (nowhere) Addr() net.Addr            { return &net.UnixAddr{} }
+func (noListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (noListener) Close() error              { return nil }
+func (noListener) Addr() net.Addr            { return &net.UnixAddr{} }
 
-// Name is "tcp".
+// Name returns "tcp".
 func (t *Transport) Name() string { return "tcp" }
 
-// Addr is the address of the port. Its host may be unspecified.
+// Addr returns the address of the port. Its host may be unspecified.
 func (t *Transport) Addr() string { return plainAddr(t.listener.Addr()) }
 
 // Capabilities implements [transport.Capable].
@@ -239,31 +235,30 @@ func (t *Transport) class() transport.Capabilities {
 	return transport.Capabilities{Class: transport.ClassTLS}
 }
 
-// OutOfFiles says that there were no sockets to be had of late: see
-// transport.FileUser.
+// OutOfFiles implements [transport.FileUser].
 func (t *Transport) OutOfFiles() error { return t.files.OutOfFiles() }
 
-// Accept returns the next Conn whose peer has proved its identity.
+// Accept returns the next conn whose peer is authenticated.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
-	if t.life.Err() != nil {
+	if t.ctx.Err() != nil {
 		return nil, errTransportClosed
 	}
 	select {
 	case c := <-t.backlog:
 		return c, nil
-	case <-t.life.Done():
+	case <-t.ctx.Done():
 		return nil, errTransportClosed
-	case <-t.deaf:
+	case <-t.acceptDone:
 		return nil, errListenerClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Close stops accepting, ends all Conns, tells their peers, and waits for the
-// goroutines of the Transport: a second at most for peers that do not answer.
+// Close stops accepting, closes all conns, and waits for the goroutines of t. It waits at
+// most a second for peers that do not answer.
 func (t *Transport) Close() error {
-	t.shut.Do(func() {
+	t.closeOnce.Do(func() {
 		t.mu.Lock()
 		t.closed = true
 		var closing sync.WaitGroup
@@ -274,14 +269,14 @@ func (t *Transport) Close() error {
 
 		t.cancel(errTransportClosed)
 		t.listener.Close()
-		t.gate.close()
+		t.pending.close()
 		closing.Wait()
 	})
 	t.tasks.Wait()
 	return nil
 }
 
-// adopt makes t the owner of a Conn.
+// adopt adds a conn to t and starts its goroutines.
 func (t *Transport) adopt(c *conn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -292,12 +287,12 @@ func (t *Transport) adopt(c *conn) error {
 	if !c.dialed {
 		t.byID[c.keys.id] = c
 	}
-	t.tasks.Go(c.listen)
-	t.tasks.Go(c.speak)
+	t.tasks.Go(c.readMessages)
+	t.tasks.Go(c.writeMessages)
 	return nil
 }
 
-func (t *Transport) forget(c *conn) {
+func (t *Transport) remove(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.conns, c)
@@ -306,14 +301,14 @@ func (t *Transport) forget(c *conn) {
 	}
 }
 
-func (t *Transport) find(id connID) *conn {
+func (t *Transport) connByID(id connID) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]
 }
 
-// addrPort is an address in its plain form: IPv4 addresses that a dual-stack
-// socket shows as IPv6 become IPv4 again.
+// addrPort converts addr. IPv4 addresses that a dual-stack socket shows as IPv6 become
+// IPv4 again.
 func addrPort(addr net.Addr) netip.AddrPort {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestAddresses: a name, IPv4 and IPv6 reach a node that listens everywhere,
-// and addresses are in plain form.
+// TestAddresses checks that a node that listens at all addresses is reached by name, IPv4
+// and IPv6, and that addresses are in plain form.
 func TestAddresses(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{Addr: ":0"}, ca.node(t, "server"))
@@ -61,7 +61,7 @@ func TestListenFails(t *testing.T) {
 	}
 }
 
-// TestSelf: a node may connect to itself, and each end knows which it is.
+// TestSelf checks that a node can connect to itself.
 func TestSelf(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		node := newTestNodes(t, 1, cfg)[0]
@@ -73,8 +73,8 @@ func TestSelf(t *testing.T) {
 	})
 }
 
-// TestSharedPortCloses: when the port goes, Accept says so, and what exists
-// goes on.
+// TestSharedPortCloses checks that Accept fails when the port is closed, and that conns
+// continue.
 func TestSharedPortCloses(t *testing.T) {
 	ca := newTestCA(t)
 	end, l := sharedPort(t)
@@ -100,9 +100,9 @@ func TestSharedPortCloses(t *testing.T) {
 	}
 }
 
-// TestNobodyAsked: at an endpoint that shares its port with nobody, a Dial
-// fails at once, and says what may be wrong.
-func TestNobodyAsked(t *testing.T) {
+// TestDialUnsharedEndpoint checks that Dial fails at once, with the likely reason, at an
+// endpoint that does not share its port.
+func TestDialUnsharedEndpoint(t *testing.T) {
 	client := newTestNodes(t, 1, Config{})[0]
 	end, l := sharedPort(t)
 	l.Close()
@@ -116,8 +116,8 @@ func TestNobodyAsked(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a server that never answers costs no more than the
-// timeout, and Close ends even that.
+// TestSilentServer checks that Dial to a server that never answers ends at the timeout or
+// with Close.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,7 +135,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// handshake is a client that knows how a control socket begins.
+// handshake returns a client that has sent the start of a control socket.
 func handshake(t *testing.T, server *testNode, creds Credentials) *tls.Conn {
 	t.Helper()
 	c := tls.Client(dialRaw(t, server, magicControl), creds.Client("server"))
@@ -148,13 +148,14 @@ func handshake(t *testing.T, server *testNode, creds Credentials) *tls.Conn {
 	return c
 }
 
-// TestClosingToTheDeaf: Conn.Close does not wait for a peer that reads nothing, Close of
-// the transport waits for it a second at most, and the peer still receives the goodbye.
-func TestClosingToTheDeaf(t *testing.T) {
+// TestCloseUnresponsivePeer checks that Conn.Close does not wait for a peer that reads
+// nothing, that Close of the transport waits at most a second, and that the peer still
+// receives the close message.
+func TestCloseUnresponsivePeer(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
 	creds := ca.node(t, "client")
-	// If Conn.Close waited every try would take lingerMax. On a busy machine some tries
+	// If Conn.Close waited, every try would take lingerMax. On a busy machine some tries
 	// are slow anyway.
 	const tries = 10
 	var client *tls.Conn
@@ -186,14 +187,14 @@ func TestClosingToTheDeaf(t *testing.T) {
 	}
 }
 
-// TestNonsense: a peer that does not keep to the protocol is let go.
-func TestNonsense(t *testing.T) {
+// TestProtocolViolations checks that a peer that violates the protocol is disconnected.
+func TestProtocolViolations(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
 	creds := ca.node(t, "client")
 	for name, messages := range map[string][]message{
 		"no such message": {{kind: '?'}},
-		"wants a dial":    {{kind: msgWant, pipe: 1}},
+		"requests a dial": {{kind: msgWant, pipe: 1}},
 		"takes nothing":   {{kind: msgTake, pipe: pairedBit}},
 		"shares no pair":  {{kind: msgShare, pipe: 2}},
 		"is ready twice":  {{kind: msgReady}, {kind: msgReady}},
@@ -212,7 +213,7 @@ func TestNonsense(t *testing.T) {
 		awaitEnd(t, c, transport.ErrPeerGone)
 		t.Logf("%s: %v", name, c.Err())
 	}
-	// What concerns pipes that are not known is late, and no nonsense.
+	// Messages about unknown pipes are late, but valid.
 	client := handshake(t, server, creds)
 	c, err := server.Accept(t.Context())
 	if err != nil {
@@ -225,8 +226,8 @@ func TestNonsense(t *testing.T) {
 	awaitEnd(t, c, transport.ErrPeerClosed)
 }
 
-// TestDeafControl: messages for a peer that does not read them do not pile up.
-func TestDeafControl(t *testing.T) {
+// TestControlQueueLimit checks that messages for a peer that does not read are limited.
+func TestControlQueueLimit(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
 	handshake(t, server, ca.node(t, "client"))
@@ -237,7 +238,7 @@ func TestDeafControl(t *testing.T) {
 	c := accepted.(*conn)
 	eventually(t, "the end of the conn", func() bool {
 		for range queueMax / messageBytes / 4 {
-			c.say(message{kind: msgDrop})
+			c.send(message{kind: msgDrop})
 		}
 		return c.Err() != nil
 	})

@@ -2,43 +2,42 @@ package tcp
 
 import "os"
 
-// WriteVectored implements transport.VectorWriter.
+// WriteVectored implements [transport.VectorWriter].
 func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 	want := 0
 	for _, p := range pieces {
 		want += len(p)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.beginWrite(); err != nil {
 		return 0, err
 	}
-	err = s.sendRest()
+	err = s.sendUnsent()
 	switch {
 	case err != nil:
-	case s.ch.tls != nil:
-		n, err = s.sendSealed(pieces)
+	case s.ps.tls != nil:
+		n, err = s.sendTLS(pieces)
 	default:
 		n, err = s.writeVector(pieces)
 	}
-	return n, s.finish(n, want, err)
+	return n, s.endWrite(n, want, err)
 }
 
-// writeVector writes the pieces as they are. Where copies are kept it writes one after
-// the other.
+// writeVector writes pieces by writev, or one by one if they must be copied.
 func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
-	if !s.keepsCopies() {
+	if !s.mustCopy() {
 		s.vector = pieces
-		sent, err := s.vector.WriteTo(s.out.sock)
+		sent, err := s.vector.WriteTo(s.flow.sock)
 		pieces, s.vector = s.vector, nil
-		s.forget(int(sent))
-		if n = int(sent); err == nil || !s.goesOn(err) {
+		s.recordUncopied(int(sent))
+		if n = int(sent); err == nil || !s.continueAfter(err) {
 			return n, err
 		}
-		if err := s.sendRest(); err != nil {
+		if err := s.sendUnsent(); err != nil {
 			return n, err
 		}
 	}
 	for _, p := range pieces {
-		m, err := s.write(p)
+		m, err := s.writePlain(p)
 		if n += m; err != nil {
 			return n, err
 		}
@@ -46,8 +45,8 @@ func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// advance is what is left of the pieces after n bytes. It does not begin with
-// an empty one.
+// advance returns the pieces without their first n bytes. The result does not begin with
+// an empty piece. It modifies pieces.
 func advance(pieces [][]byte, n int) [][]byte {
 	for len(pieces) > 0 && n >= len(pieces[0]) {
 		n -= len(pieces[0])
@@ -60,47 +59,47 @@ func advance(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// Limits on what is encrypted before it is sent: a few records, so that one
-// system call carries several, and they still lie in the processor's cache.
+// Data is encrypted in batches of a few records, so that one system call writes several,
+// and they are still in the processor's cache.
 const (
 	recordBytes = 16 << 10
-	sealBytes   = 4 * recordBytes
+	batchBytes  = 4 * recordBytes
 
-	// headBytes is how long a first piece may be to come on top of sealBytes.
-	// Otherwise the header of a large piece would leave a small remainder of
+	// headBytes is the maximum length of a first piece that does not count towards
+	// batchBytes. Otherwise the header of a large piece would leave a short remainder of
 	// it, which costs a system call of its own.
 	headBytes = 512
 
-	// batchMax is how many pieces are encrypted at most.
-	batchMax = 8
+	// batchPieces is the maximum number of pieces in a batch.
+	batchPieces = 8
 
-	// sealedBytes has room for the records: their header, type and tag too.
-	sealedBytes = sealBytes + headBytes + (sealBytes/recordBytes+batchMax)*(5+1+16)
+	// batchBufferBytes has room for a batch with the header, type and tag of its records.
+	batchBufferBytes = batchBytes + headBytes + (batchBytes/recordBytes+batchPieces)*(5+1+16)
 )
 
-// sendSealed encrypts and sends one batch after the other. What was encrypted
-// counts as sent: what could not be sent of it stays in rest.
-func (s *sender) sendSealed(pieces [][]byte) (n int, err error) {
+// sendTLS encrypts and sends pieces in batches. Encrypted bytes count as accepted. Those
+// that were not sent are in unsent.
+func (s *sender) sendTLS(pieces [][]byte) (n int, err error) {
 	pieces = advance(pieces, 0)
 	for len(pieces) > 0 && err == nil {
-		if s.late() {
+		if s.deadlinePassed() {
 			return n, os.ErrDeadlineExceeded
 		}
-		m, failed := s.batch(pieces)
+		m, failed := s.encryptBatch(pieces)
 		n += m
 		if failed != nil {
 			return n, failed
 		}
 		pieces = advance(pieces, m)
-		err = s.sendRest()
+		err = s.sendUnsent()
 	}
 	return n, err
 }
 
-// batch encrypts as much of the pieces as is sent at a time.
-func (s *sender) batch(pieces [][]byte) (n int, err error) {
-	room := sealBytes
-	for i, p := range pieces[:min(len(pieces), batchMax)] {
+// encryptBatch encrypts one batch and returns its length.
+func (s *sender) encryptBatch(pieces [][]byte) (n int, err error) {
+	room := batchBytes
+	for i, p := range pieces[:min(len(pieces), batchPieces)] {
 		p = p[:min(len(p), room)]
 		if err := s.encrypt(p); err != nil {
 			return n, err
@@ -113,27 +112,26 @@ func (s *sender) batch(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// encrypt makes records of p, which is at most sealBytes long, and puts them
-// behind what is in rest already.
+// encrypt appends the records of p, at most batchBytes long, to unsent.
 func (s *sender) encrypt(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	out := s.rest
-	if len(s.rest) == 0 {
+	out := s.unsent
+	if len(s.unsent) == 0 {
 		out = s.buffer()
 	}
-	s.ch.held.hold(out)
-	_, err := s.ch.tls.Write(p)
-	s.rest = s.ch.held.letGo()
-	*s.buf = s.rest
+	s.ps.records.collect(out)
+	_, err := s.ps.tls.Write(p)
+	s.unsent = s.ps.records.collected()
+	*s.buf = s.unsent
 	return err
 }
 
-// buffer is an empty buffer for the rest.
+// buffer returns an empty buffer for unsent.
 func (s *sender) buffer() []byte {
 	if s.buf == nil {
-		s.buf = s.conn.t.sealed.Get().(*[]byte)
+		s.buf = s.conn.t.records.Get().(*[]byte)
 	}
 	return (*s.buf)[:0]
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestWriteVectored: all pieces arrive one after the other, whatever their
-// lengths and their number.
+// TestWriteVectored checks that all pieces arrive in order, whatever their lengths and
+// number.
 func TestWriteVectored(t *testing.T) {
-	many := make([]int, 3000) // more than the kernel takes at a time
+	many := make([]int, 3000) // more than a single writev takes
 	for i := range many {
 		many[i] = i % 7
 	}
@@ -24,8 +24,8 @@ func TestWriteVectored(t *testing.T) {
 		s, r := pipeBetween(t, dialed, accepted)
 		next, expect := counting(), counting()
 		for _, lengths := range [][]int{
-			{}, {0}, {0, 0, 0}, {1}, {0, 1, 0}, {25, 8}, {25, 256 << 10}, {headBytes, sealBytes}, {headBytes + 1, sealBytes},
-			{sealBytes, 1}, {sealBytes + 1, 1, sealBytes}, {0, 1 << 20, 0, 1 << 20, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+			{}, {0}, {0, 0, 0}, {1}, {0, 1, 0}, {25, 8}, {25, 256 << 10}, {headBytes, batchBytes}, {headBytes + 1, batchBytes},
+			{batchBytes, 1}, {batchBytes + 1, 1, batchBytes}, {0, 1 << 20, 0, 1 << 20, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
 			many,
 		} {
 			pieces, want := [][]byte{}, 0
@@ -59,8 +59,8 @@ func TestWriteVectored(t *testing.T) {
 	})
 }
 
-// TestBatch: a header goes with all that is sent at a time of what follows, and
-// there is room for the records in the buffer.
+// TestBatch checks that a header is sent with the batch after it, and that the buffer has
+// room for the records.
 func TestBatch(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -69,31 +69,31 @@ func TestBatch(t *testing.T) {
 		lengths []int
 		want    int
 	}{
-		{[]int{1 << 20}, sealBytes},
-		{[]int{25, 1 << 20}, 25 + sealBytes},
-		{[]int{headBytes, 1 << 20}, headBytes + sealBytes},
-		{[]int{headBytes + 1, 1 << 20}, sealBytes},
-		{[]int{25, 25, 0, 1 << 20}, 25 + sealBytes},
-		{[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, batchMax},
-		{[]int{headBytes, 1, 1, 1, 1, 1, 1, 1 << 20}, headBytes + sealBytes},
+		{[]int{1 << 20}, batchBytes},
+		{[]int{25, 1 << 20}, 25 + batchBytes},
+		{[]int{headBytes, 1 << 20}, headBytes + batchBytes},
+		{[]int{headBytes + 1, 1 << 20}, batchBytes},
+		{[]int{25, 25, 0, 1 << 20}, 25 + batchBytes},
+		{[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, batchPieces},
+		{[]int{headBytes, 1, 1, 1, 1, 1, 1, 1 << 20}, headBytes + batchBytes},
 	} {
 		var pieces [][]byte
 		for _, n := range test.lengths {
 			pieces = append(pieces, make([]byte, n))
 		}
-		n, err := s.batch(pieces)
+		n, err := s.encryptBatch(pieces)
 		if n != test.want || err != nil {
 			t.Errorf("%d: sends %d, %v, want %d", test.lengths, n, err, test.want)
 		}
-		if cap(s.rest) != sealedBytes {
-			t.Errorf("%d: the buffer has grown to %d bytes for %d, want %d", test.lengths, cap(s.rest), len(s.rest), sealedBytes)
+		if cap(s.unsent) != batchBufferBytes {
+			t.Errorf("%d: the buffer has grown to %d bytes for %d, want %d", test.lengths, cap(s.unsent), len(s.unsent), batchBufferBytes)
 		}
-		s.rest = nil
+		s.unsent = nil
 	}
 }
 
-// TestWriteVectoredInterrupted: a deadline stops WriteVectored at a byte that
-// it names, wherever that lies.
+// TestWriteVectoredInterrupted checks that a deadline stops WriteVectored at the byte
+// that it reports.
 func TestWriteVectoredInterrupted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -141,7 +141,7 @@ func TestWriteVectoredInterrupted(t *testing.T) {
 	})
 }
 
-// TestWriteVectoredAllocs: a header and its data cost no memory.
+// TestWriteVectoredAllocs checks that a header and its data are sent without allocations.
 func TestWriteVectoredAllocs(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -157,7 +157,7 @@ func TestWriteVectoredAllocs(t *testing.T) {
 			}
 			r.ReadFunc(len(head)+len(data), view)
 		})
-		limit := 4.0 // of crypto/tls, which reads two records
+		limit := 4.0 // by crypto/tls, for two records
 		if cfg.Plain {
 			limit = 0
 		}

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// TestStrangers: clients that say nothing, something else, or only the
-// beginning of the right thing, do not keep others from being accepted.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedClients checks that clients that send nothing, garbage, or a part of
+// a handshake do not keep others from being accepted.
+func TestUnauthenticatedClients(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		ca := newTestCA(t)
 		cfg.MaxHandshakes, cfg.HandshakeTimeout, cfg.minAge = 8, time.Hour, 50*time.Millisecond
 		server := newTestNode(t, cfg, ca.node(t, "server"))
 		client := newTestNode(t, cfg, ca.node(t, "client"))
 		for _, text := range []string{
-			"", "GET / HTTP/1.1\r\n\r\n", "tnex", magicControl, magicSealed, magicPlain,
-			magicControl + "\x16\x03\x01", magicSealed + strings.Repeat("x", 100), "\x16\x03\x01",
+			"", "GET / HTTP/1.1\r\n\r\n", "tnex", magicControl, magicTLS, magicPlain,
+			magicControl + "\x16\x03\x01", magicTLS + strings.Repeat("x", 100), "\x16\x03\x01",
 		} {
 			for range 2 * cfg.MaxHandshakes {
 				dialRaw(t, server, text)
@@ -25,27 +25,27 @@ func TestStrangers(t *testing.T) {
 			dialed, accepted := connect(t, client, server)
 			pipeBetween(t, dialed, accepted)
 		}
-		if inside := server.gate.own.Len(); inside > cfg.MaxHandshakes {
-			t.Errorf("%d strangers are inside, want %d at most", inside, cfg.MaxHandshakes)
+		if inside := server.pending.limiter.Len(); inside > cfg.MaxHandshakes {
+			t.Errorf("%d unauthenticated sockets, want at most %d", inside, cfg.MaxHandshakes)
 		}
 	})
 }
 
-// TestHurriedStranger: what fails in the middle of a handshake leaves nothing.
-func TestHurriedStranger(t *testing.T) {
+// TestAbortedHandshake checks that an aborted handshake leaves nothing behind.
+func TestAbortedHandshake(t *testing.T) {
 	server := newTestNodes(t, 1, Config{})[0]
-	for _, text := range []string{"", "tn", magicControl, magicSealed, magicControl + "\x16\x03\x01\x02"} {
+	for _, text := range []string{"", "tn", magicControl, magicTLS, magicControl + "\x16\x03\x01\x02"} {
 		dialRaw(t, server, text).Close()
 	}
-	eventually(t, "the end of the strangers", func() bool {
-		server.gate.mu.Lock()
-		defer server.gate.mu.Unlock()
-		return len(server.gate.inside) == 0
+	eventually(t, "the end of the unauthenticated sockets", func() bool {
+		server.pending.mu.Lock()
+		defer server.pending.mu.Unlock()
+		return len(server.pending.tickets) == 0
 	})
 	wantNothingAccepted(t, server)
 }
 
-// TestNotTCP: a listener of something else is of no use, and does no harm.
+// TestNotTCP checks that connections other than TCP are closed.
 func TestNotTCP(t *testing.T) {
 	l := &pipeListener{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	server := newTestNode(t, Config{Listener: l}, newTestCA(t).node(t, "server"))
@@ -60,7 +60,7 @@ func TestNotTCP(t *testing.T) {
 	}
 }
 
-// A pipeListener accepts what is put into conns.
+// A pipeListener accepts the conns of a channel.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTune: all sockets have short timeouts, as far as the kernel has options for
-// that, and the kernel goes on for as long as IdleTimeout says.
-func TestTune(t *testing.T) {
+// TestRetransmissionTimeouts checks that all sockets have short timeouts, as far as the
+// kernel supports them, and that the kernel keeps a socket for IdleTimeout.
+func TestRetransmissionTimeouts(t *testing.T) {
 	for name, test := range map[string]struct {
 		idle time.Duration
-		most int // ms
+		most int // milliseconds
 	}{
 		"default": {0, 1154},
 		"short":   {time.Second, 1000},
@@ -23,7 +23,7 @@ func TestTune(t *testing.T) {
 			nodes := newTestNodes(t, 2, Config{IdleTimeout: test.idle})
 			dialed, accepted := connect(t, nodes[0], nodes[1])
 			s, r := pipeBetween(t, dialed, accepted)
-			for _, sock := range []socket{dialed.sock, accepted.sock, s.ch.socket, r.ch.socket} {
+			for _, sock := range []socket{dialed.sock, accepted.sock, s.ps.socket, r.ps.socket} {
 				wantOption(t, "TCP_THIN_LINEAR_TIMEOUTS", sock, unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
 				wantAbout(t, "TCP_RTO_MAX_MS", sock, optRTOMax, test.most, 10)
 				wantAbout(t, "TCP_RTO_MIN_US", sock, optRTOMin, int(rtoMin.Microseconds()), 10_000)
@@ -33,8 +33,8 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// wantAbout wants an option of TCP to have a value, which the kernel rounds up to its
-// ticks, if the kernel has it: these are new in Linux 6.15.
+// wantAbout checks the value of a TCP option of Linux 6.15, if the kernel has it. The
+// kernel rounds it up to its ticks.
 func wantAbout(t *testing.T, name string, sock socket, option, want, more int) {
 	t.Helper()
 	raw, err := sock.SyscallConn()

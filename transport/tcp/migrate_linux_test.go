@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// TestWaitReadableAfterMove: when all bytes of a socket have been read, WaitReadable returns for those on
-// the next one. Readers do not look for more before they await the pipe.
-func TestWaitReadableAfterMove(t *testing.T) {
+// TestWaitReadableAfterMigration checks that WaitReadable returns for bytes of the next
+// socket when those of the current one were read. Readers do not read again before they
+// wait.
+func TestWaitReadableAfterMigration(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		from, to := connect(t, nodes[0], nodes[1])
@@ -30,10 +31,10 @@ func TestWaitReadableAfterMove(t *testing.T) {
 			return n > 0
 		}
 		write()
-		old := s.wroteTo()
+		old := s.currentFlow()
 		eventually(t, "an acknowledgement of all bytes", func() bool { return old.unacked(size) == 0 })
-		from.startMove(s)
-		eventually(t, "a move", func() bool { return s.wroteTo() != old && r.moving.Load() })
+		from.migrate(s)
+		eventually(t, "a migration", func() bool { return s.currentFlow() != old && r.hasNext.Load() })
 		write()
 		eventually(t, "the bytes of the old socket", read)
 		awaited := make(chan struct{})

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// limitUnanswered ends a connection when what was sent on it has not been
-// acknowledged for so long (RFC 5482).
-func limitUnanswered(sock socket, limit time.Duration) {
+// setUserTimeout makes the kernel end a connection when sent data was not acknowledged
+// for limit (RFC 5482).
+func setUserTimeout(sock socket, limit time.Duration) {
 	const userTimeout = 18 // TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds
 	raw, err := sock.SyscallConn()
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// TestLostEnd: when the packet with the end of a pipe is lost, and nothing else is under way,
-// the pipe moves to a socket that carries the end.
+// TestLostEnd checks that a pipe migrates when its FIN is lost and nothing else is in
+// flight.
 func TestLostEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		from, to := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, from, to)
 		s.blackhole(t, math.MaxInt32)
-		old := s.wroteTo()
+		old := s.currentFlow()
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
@@ -33,30 +33,31 @@ func TestLostEnd(t *testing.T) {
 		if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("at the end: read %d bytes, %v", n, err)
 		}
-		if s.wroteTo() == old {
-			t.Error("the pipe has not moved")
+		if s.currentFlow() == old {
+			t.Error("the pipe has not migrated")
 		}
 	})
 }
 
-// TestNeedlessMove: a side that cannot dial does not ask for a socket that its pipe cannot use.
-func TestNeedlessMove(t *testing.T) {
-	c := &conn{wake: make(chan struct{}, 1)}
+// TestNeedlessMigration checks that a side that cannot dial does not request a socket
+// that its pipe cannot use.
+func TestNeedlessMigration(t *testing.T) {
+	c := &conn{queued: make(chan struct{}, 1)}
 	for name, test := range map[string]struct {
-		state moved
+		state senderMigration
 		asks  bool
 	}{
-		"a pipe on its first socket":           {moved{}, true},
-		"a pipe that waits for another socket": {moved{wants: true}, true},
-		"a pipe with a spare":                  {moved{spare: new(subflow)}, false},
-		"a pipe with many old sockets":         {moved{olds: make([]*subflow, oldsMax)}, false},
+		"a pipe on its first socket":           {senderMigration{}, true},
+		"a pipe that waits for another socket": {senderMigration{wantsSpare: true}, true},
+		"a pipe with a spare":                  {senderMigration{spare: new(subflow)}, false},
+		"a pipe with many old sockets":         {senderMigration{oldFlows: make([]*subflow, oldFlowsMax)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i := range test.state.olds {
-				test.state.olds[i] = new(subflow)
+			for i := range test.state.oldFlows {
+				test.state.oldFlows[i] = new(subflow)
 			}
 			c.queue = nil
-			c.startMove(&sender{conn: c, out: new(subflow), moved: test.state})
+			c.migrate(&sender{conn: c, flow: new(subflow), senderMigration: test.state})
 			if asks := len(c.queue) > 0; asks != test.asks {
 				t.Errorf("it asks for a socket: %t, want %t", asks, test.asks)
 			}
@@ -64,12 +65,12 @@ func TestNeedlessMove(t *testing.T) {
 	}
 }
 
-// TestSocketAfterTheEnd: when the current socket has ended, a read goes on with another one
-// that comes later.
+// TestSocketAfterTheEnd checks that a read continues on a later socket when the current
+// one has ended.
 func TestSocketAfterTheEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
-		nodes[1].verdictMax = time.Hour // no other way out
+		nodes[1].causeTimeout = time.Hour // only the new socket can end the read
 		from, to := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, from, to)
 		read := make(chan error, 1)
@@ -78,12 +79,12 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			_, err := r.ReadFunc(5, func([]byte) {})
 			read <- err
 		}()
-		old := s.wroteTo()
-		old.sock.CloseWrite()              // as something between the two might do
-		time.Sleep(100 * time.Millisecond) // most likely the reader has seen it by now
-		eventually(t, "a move", func() bool {
-			from.startMove(s)
-			return s.wroteTo() != old
+		old := s.currentFlow()
+		old.sock.CloseWrite()              // as a middlebox might
+		time.Sleep(100 * time.Millisecond) // let the reader see it, most likely
+		eventually(t, "a migration", func() bool {
+			from.migrate(s)
+			return s.currentFlow() != old
 		})
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
@@ -94,16 +95,16 @@ func TestSocketAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestAwaitSpare: a write that waits for a spare subflow goes on as soon as there is one, and
-// returns as soon as the pipe has ended, was closed, or is late.
-func TestAwaitSpare(t *testing.T) {
+// TestWaitSpare checks that a write that waits for a spare subflow returns when there is
+// one, and when the pipe fails, is closed or passes its deadline.
+func TestWaitSpare(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *sender, spare *subflow)
 		want   bool
 		after  time.Duration
 	}{
-		"a spare":         {func(s *sender, spare *subflow) { s.wants = true; s.takeOver(spare) }, true, 0},
-		"the end":         {func(s *sender, _ *subflow) { s.shut(errPipeAbandoned) }, false, 0},
+		"a spare":         {func(s *sender, spare *subflow) { s.wantsSpare = true; s.setSpare(spare) }, true, 0},
+		"the end":         {func(s *sender, _ *subflow) { s.fail(errPipeAbandoned) }, false, 0},
 		"Close":           {func(s *sender, _ *subflow) { s.Close() }, false, 0},
 		"a past deadline": {func(s *sender, _ *subflow) { s.SetWriteDeadline(past()) }, false, 0},
 		"a deadline":      {func(s *sender, _ *subflow) { s.SetWriteDeadline(time.Now().Add(time.Second)) }, false, time.Second},
@@ -111,14 +112,14 @@ func TestAwaitSpare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				flow := func() *subflow {
-					f := &subflow{sock: heard{}, prover: new(prover)}
-					f.unsure.Store(true)
+					f := &subflow{sock: readOnly{}, prover: new(prover)}
+					f.unconfirmed.Store(true)
 					return f
 				}
-				s := &sender{conn: &conn{t: nodeless()}, out: flow(), gone: make(chan struct{}), writing: true}
+				s := &sender{conn: &conn{t: newIdleTransport()}, flow: flow(), done: make(chan struct{}), writing: true}
 				s.changed, s.copying = make(chan struct{}, 1), true
 				moved := make(chan bool, 1)
-				go func() { moved <- s.awaitSpare(false) }()
+				go func() { moved <- s.waitSpare(false) }()
 				synctest.Wait()
 				began := time.Now()
 				test.change(s, flow())
@@ -130,5 +131,5 @@ func TestAwaitSpare(t *testing.T) {
 	}
 }
 
-// nodeless is a Transport without sockets.
-func nodeless() *Transport { return &Transport{cfg: Config{}.withDefaults()} }
+// newIdleTransport returns a Transport without sockets.
+func newIdleTransport() *Transport { return &Transport{cfg: Config{}.withDefaults()} }

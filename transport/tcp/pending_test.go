@@ -17,7 +17,7 @@ type closableSock struct {
 func (s *closableSock) Close() error         { s.closed = true; return nil }
 func (s *closableSock) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 
-// A ticketedSock has been admitted by its listener.
+// A ticketedSock was admitted by its listener.
 type ticketedSock struct {
 	closableSock
 	ticket *admission.Ticket
@@ -25,19 +25,20 @@ type ticketedSock struct {
 
 func (s *ticketedSock) Ticket() *admission.Ticket { return s.ticket }
 
-// TestGate: a socket has a place until it is authenticated, given up or evicted.
-func TestGate(t *testing.T) {
-	var g gate
+// TestPendingSockets checks that a socket counts until it is authenticated, discarded or
+// evicted.
+func TestPendingSockets(t *testing.T) {
+	var g pendingSockets
 	g.init(admission.Limits{Max: 3})
 	enter := func(sock net.Conn) {
 		t.Helper()
-		if err := g.enter(sock, nil); err != nil {
+		if err := g.admit(sock, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := func(places int) {
 		t.Helper()
-		if n := g.own.Len(); n != places {
+		if n := g.limiter.Len(); n != places {
 			t.Errorf("%d places are taken, want %d", n, places)
 		}
 	}
@@ -49,20 +50,20 @@ func TestGate(t *testing.T) {
 	enter(socks[1])
 	enter(socks[2])
 	want(3)
-	if !g.leave(socks[0]) || g.leave(socks[0]) {
+	if !g.release(socks[0]) || g.release(socks[0]) {
 		t.Error("leave does not tell which socket was inside")
 	}
-	if g.drop(socks[1]); g.leave(socks[1]) {
+	if g.discard(socks[1]); g.release(socks[1]) {
 		t.Error("a socket that was given up is known")
 	}
-	if !g.knows(socks[2]) || g.knows(socks[2]) || !g.leave(socks[2]) {
+	if !g.authenticate(socks[2]) || g.authenticate(socks[2]) || !g.release(socks[2]) {
 		t.Error("an authenticated socket is not known, or twice")
 	}
 	want(0)
 
 	enter(socks[3])
-	g.inside[socks[3]].Leave() // as if evicted
-	if g.knows(socks[3]) || g.leave(socks[3]) {
+	g.tickets[socks[3]].Leave() // as if evicted
+	if g.authenticate(socks[3]) || g.release(socks[3]) {
 		t.Error("an evicted socket is known")
 	}
 
@@ -74,17 +75,17 @@ func TestGate(t *testing.T) {
 	sock := &ticketedSock{ticket: ticket}
 	enter(sock)
 	want(0)
-	if !g.leave(sock) || shared.Len() != 0 {
-		t.Error("a place of another gate is not given back")
+	if !g.release(sock) || shared.Len() != 0 {
+		t.Error("a ticket of another gate is not returned")
 	}
 
 	enter(socks[4])
 	if g.close(); !socks[4].closed || socks[2].closed {
 		t.Error("close closes all that are inside, and only those")
 	}
-	if err := g.enter(socks[5], nil); !errors.Is(err, errTransportClosed) {
-		t.Errorf("a closed gate says %v", err)
+	if err := g.admit(socks[5], nil); !errors.Is(err, errTransportClosed) {
+		t.Errorf("admit after close: %v", err)
 	}
-	g.drop(socks[4])
+	g.discard(socks[4])
 	want(0)
 }

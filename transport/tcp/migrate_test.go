@@ -19,16 +19,16 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// A blackhole is a socket that takes all bytes and passes on only so many of them, as if
-// the packets with the others were lost.
+// A blackhole is a socket that accepts all bytes, sends the first ones, and loses the
+// rest.
 type blackhole struct {
 	socket
 	raw    syscall.RawConn
-	passes int // bytes
+	passes int // bytes still to be sent
 
 	mu        sync.Mutex
 	swallowed int
-	endLost   bool // CloseWrite was called, and nothing was sent
+	endLost   bool // CloseWrite was called
 }
 
 func (h *blackhole) Write(p []byte) (int, error) {
@@ -70,7 +70,7 @@ func (h *blackhole) sample() sample {
 	return sample{inFlight: lost, timedOut: lost}
 }
 
-// A noRaw is the raw connection of a blackhole: nothing goes past its Write.
+// A noRaw makes all writes of a blackhole use its Write.
 type noRaw struct{}
 
 var errNoRaw = errors.New("a blackhole has no file descriptor")
@@ -81,34 +81,34 @@ func (noRaw) Write(func(uintptr) bool) error { return errNoRaw }
 
 var _ syscall.RawConn = noRaw{}
 
-// blackhole makes the socket of a pipe a blackhole, when nothing is being sent on it.
+// blackhole replaces the socket of a pipe by a blackhole when it is idle.
 func (s *sender) blackhole(t *testing.T, passes int) {
 	t.Helper()
 	eventually(t, "the end of the flusher", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		f := s.out
-		if s.flusher != nil || f.unsure.Load() {
+		f := s.flow
+		if s.flushDone != nil || f.unconfirmed.Load() {
 			return false
 		}
-		s.out = &subflow{
+		s.flow = &subflow{
 			sock: &blackhole{socket: f.sock, raw: f.raw, passes: passes}, raw: noRaw{},
-			ch: f.ch, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
+			ps: f.ps, serial: f.serial, after: f.after, start: f.start, prover: f.prover,
 		}
 		return true
 	})
 }
 
-// TestMoveFromBlackhole: the bytes that a socket has swallowed come out of the next one, once and
-// in order, whichever side has dialed and whether or not pipes share a socket.
-func TestMoveFromBlackhole(t *testing.T) {
+// TestMigrateFromBlackhole checks that lost bytes arrive on the next socket, once and in
+// order, whichever side dials and whether or not pipes are paired.
+func TestMigrateFromBlackhole(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		for _, dialer := range []bool{true, false} {
 			for _, paired := range []bool{true, false} {
 				t.Run(fmt.Sprintf("opened by the dialer: %t, paired: %t", dialer, paired), func(t *testing.T) {
 					nodes := newTestNodes(t, 2, cfg)
 					for _, n := range nodes {
-						n.drop = func() bool { return rand.N(4) == 0 }
+						n.dropMigrated = func() bool { return rand.N(4) == 0 }
 					}
 					from, to := connect(t, nodes[0], nodes[1])
 					if !dialer {
@@ -159,22 +159,22 @@ func testBlackholes(t *testing.T, c *conn, s *sender, r *receiver) {
 		if m, err := s.Write(next(n)); m != n || err != nil {
 			t.Fatalf("wrote %d bytes of %d, %v", m, n, err)
 		}
-		before := s.wroteTo()
-		eventually(t, "a move", func() bool {
-			c.startMove(s)
-			return s.wroteTo() != before
+		before := s.currentFlow()
+		eventually(t, "a migration", func() bool {
+			c.migrate(s)
+			return s.currentFlow() != before
 		})
 	}
 	reading.Wait()
 	if err := c.Err(); err != nil {
 		t.Fatalf("the conn has ended: %v", err)
 	}
-	before := s.wroteTo()
+	before := s.currentFlow()
 	s.blackhole(t, 0)
-	s.Close() // also the end has to get through
-	eventually(t, "a move", func() bool {
-		c.startMove(s)
-		return s.wroteTo() != before
+	s.Close() // the end must arrive too
+	eventually(t, "a migration", func() bool {
+		c.migrate(s)
+		return s.currentFlow() != before
 	})
 	r.SetReadDeadline(time.Now().Add(soon))
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -182,17 +182,17 @@ func testBlackholes(t *testing.T, c *conn, s *sender, r *receiver) {
 	}
 }
 
-// wroteTo is the subflow that the pipe is on.
-func (s *sender) wroteTo() *subflow {
+// currentFlow returns the current subflow.
+func (s *sender) currentFlow() *subflow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.out
+	return s.flow
 }
 
-// moveConstantly moves the pipes of a node all the time, and makes more bytes count as lost
-// than are.
-func moveConstantly(t testing.TB, node *testNode) {
-	node.understate = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
+// migrateConstantly migrates the pipes of a node all the time, and resends more bytes
+// than are unacknowledged.
+func migrateConstantly(t testing.TB, node *testNode) {
+	node.overstateUnacked = func(unacked, most int) int { return unacked + rand.N(most-min(unacked, most)+1) }
 	done := make(chan struct{})
 	var all sync.WaitGroup
 	t.Cleanup(func() {
@@ -215,15 +215,15 @@ func moveConstantly(t testing.TB, node *testNode) {
 				senders := slices.Collect(maps.Values(c.outgoing))
 				c.mu.Unlock()
 				if len(senders) > 0 {
-					c.startMove(senders[rand.N(len(senders))])
+					c.migrate(senders[rand.N(len(senders))])
 				}
 			}
 		}
 	})
 }
 
-// TestConformanceOnTheMove: pipes that move all the time keep all promises of a transport.
-func TestConformanceOnTheMove(t *testing.T) {
+// TestConformanceMigrating checks that pipes that migrate all the time keep the contract.
+func TestConformanceMigrating(t *testing.T) {
 	for name, cfg := range variants() {
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
@@ -236,7 +236,7 @@ func TestConformanceOnTheMove(t *testing.T) {
 					}
 					cfg.Listener = smallBuffers{l}
 					nodes[i] = newTestNode(tb, cfg, ca.node(tb, fmt.Sprintf("n%d", i)))
-					moveConstantly(tb, nodes[i])
+					migrateConstantly(tb, nodes[i])
 				}
 				made := conforming(nodes)
 				if !cfg.Plain {
@@ -250,13 +250,13 @@ func TestConformanceOnTheMove(t *testing.T) {
 	}
 }
 
-// TestMoveImpostor: a process that has seen a claim cannot move a pipe, and a header
-// that was changed on the way is refused.
-func TestMoveImpostor(t *testing.T) {
+// TestMigrateImpostor checks that a process that has seen a claim cannot migrate a pipe,
+// and that a modified header is refused.
+func TestMigrateImpostor(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	magicAnd := func(c claim) []byte { return c.append([]byte(magicMove)) }
+	magicAnd := func(c claim) []byte { return c.append([]byte(magicMigrate)) }
 	for name, said := range map[string]claim{
 		"unknown conn": {pipe: s.id},
 		"no proof":     {conn: from.keys.id, pipe: s.id},
@@ -266,7 +266,7 @@ func TestMoveImpostor(t *testing.T) {
 			t.Fatal(err)
 		}
 		sock.SetDeadline(time.Now().Add(soon))
-		sock.Write(append(magicAnd(said), make([]byte, 1000)...)) // more than a proof
+		sock.Write(append(magicAnd(said), make([]byte, 1000)...)) // longer than a proof
 		if _, err := io.Copy(io.Discard, sock); isTimeout(err) {
 			t.Errorf("%s: the socket stays open", name)
 		}
@@ -276,12 +276,12 @@ func TestMoveImpostor(t *testing.T) {
 	for i := range headerBytes {
 		b := f.header()
 		b[i] ^= 1
-		got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(b)}}
+		got := &subflow{prover: f.prover, sock: readOnly{bytes: bytes.NewReader(b)}}
 		if err := got.readHeader(); err == nil {
 			t.Errorf("a header with byte %d changed is accepted", i)
 		}
 	}
-	got := &subflow{prover: f.prover, sock: heard{bytes: bytes.NewReader(f.header())}}
+	got := &subflow{prover: f.prover, sock: readOnly{bytes: bytes.NewReader(f.header())}}
 	if err := got.readHeader(); err != nil || got.serial != 2 || got.after != 1 || got.start != 5 {
 		t.Errorf("the header is read as %+v, %v", got, err)
 	}
@@ -293,20 +293,20 @@ func TestMoveImpostor(t *testing.T) {
 	}
 }
 
-// A heard is a socket with bytes to be read.
-type heard struct {
+// A readOnly socket returns prepared bytes.
+type readOnly struct {
 	socket
 	bytes *bytes.Reader
 }
 
-func (s heard) Read(p []byte) (int, error)       { return s.bytes.Read(p) }
-func (heard) Write(p []byte) (int, error)        { return len(p), nil }
-func (heard) Close() error                       { return nil }
-func (heard) SetWriteDeadline(t time.Time) error { return nil }
+func (s readOnly) Read(p []byte) (int, error)       { return s.bytes.Read(p) }
+func (readOnly) Write(p []byte) (int, error)        { return len(p), nil }
+func (readOnly) Close() error                       { return nil }
+func (readOnly) SetWriteDeadline(t time.Time) error { return nil }
 
-// TestPatrol: a socket without progress counts as stalled when its timer has run out
-// again, or after a while. A closed window does not count.
-func TestPatrol(t *testing.T) {
+// TestMonitorStalls checks when a socket without progress counts as stalled. A closed
+// window does not.
+func TestMonitorStalls(t *testing.T) {
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 	fly := func(acked uint64, timedOut bool) sample {
@@ -315,7 +315,7 @@ func TestPatrol(t *testing.T) {
 	far := fly(1, true)
 	far.minRTT = 200 * time.Millisecond
 	for name, test := range map[string]struct {
-		seen []sample // every 250 ms
+		seen []sample // one per monitorInterval
 		want []bool
 	}{
 		"nothing under way": {[]sample{{}, {}, {}, {}, {}}, []bool{false, false, false, false, false}},
@@ -355,12 +355,11 @@ func TestPatrol(t *testing.T) {
 	}
 }
 
-// TestPatrolAfterIdleTime: the time in which a socket was not in use does not count when
-// bytes are under way again.
-func TestPatrolAfterIdleTime(t *testing.T) {
-	s := &sender{out: new(subflow)}
+// TestMonitorIdle checks that idle time does not count towards a stall.
+func TestMonitorIdle(t *testing.T) {
+	s := &sender{flow: new(subflow)}
 	began := time.Now()
-	s.path.flow = s.out
+	s.path.flow = s.flow
 	s.path.observe(sample{acked: 1}, began)
 	for now := began; now.Sub(began) < time.Minute; now = now.Add(monitorInterval) {
 		if _, stalled := s.sample(now); stalled {
@@ -372,9 +371,9 @@ func TestPatrolAfterIdleTime(t *testing.T) {
 	}
 }
 
-// TestDeadlineDuringMove: a deadline that is set before a read has noticed that another
-// socket follows does not keep it on the old one.
-func TestDeadlineDuringMove(t *testing.T) {
+// TestDeadlineDuringMigration checks that a deadline set before a read has noticed the
+// next socket does not keep it on the current one.
+func TestDeadlineDuringMigration(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	_, r := pipeBetween(t, from, to)
@@ -392,7 +391,7 @@ func TestDeadlineDuringMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &subflow{sock: sock.(socket), serial: 1, start: 1} // behind the byte of pipeBetween
+	f := &subflow{sock: sock.(socket), serial: 1, start: 1} // after the byte of pipeBetween
 	if f.raw, err = f.sock.SyscallConn(); err != nil {
 		t.Fatal(err)
 	}
@@ -401,10 +400,10 @@ func TestDeadlineDuringMove(t *testing.T) {
 		_, err := r.ReadFunc(5, func([]byte) {})
 		read <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // most likely it waits by now
+	time.Sleep(50 * time.Millisecond) // until it waits, most likely
 	r.mu.Lock()
 	r.next = append(r.next, f)
-	r.moving.Store(true) // and interrupt, of which nothing is left after this:
+	r.hasNext.Store(true) // The effect of interrupt is lost by this:
 	r.mu.Unlock()
 	r.SetReadDeadline(time.Now().Add(soon))
 	if _, err := other.Write([]byte("hello")); err != nil {
@@ -415,18 +414,18 @@ func TestDeadlineDuringMove(t *testing.T) {
 	}
 }
 
-// TestManyLostSockets: however many sockets are lost before the peer has them, the pipe
-// moves to the next one.
+// TestManyLostSockets checks that a pipe migrates however many sockets are lost before
+// the peer has them.
 func TestManyLostSockets(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	var lost atomic.Int64
-	nodes[1].drop = func() bool { return lost.Add(1) <= 2*oldsMax }
+	nodes[1].dropMigrated = func() bool { return lost.Add(1) <= 2*oldFlowsMax }
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
 	eventually(t, "a socket that the peer has", func() bool {
-		from.startMove(s)
-		f := s.wroteTo()
-		return f.serial > 0 && !f.unsure.Load()
+		from.migrate(s)
+		f := s.currentFlow()
+		return f.serial > 0 && !f.unconfirmed.Load()
 	})
 	if _, err := s.Write([]byte("hello")); err != nil {
 		t.Fatal(err)

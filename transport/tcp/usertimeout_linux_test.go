@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// TestGuard: on the control socket, and only there, the kernel is told how
-// long to wait for a host that does not answer.
-func TestGuard(t *testing.T) {
+// TestUserTimeout checks that the control socket, and no other, has a user timeout.
+func TestUserTimeout(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit                              time.Duration
 		keep, idle, interval, count, after int
@@ -31,9 +30,9 @@ func TestGuard(t *testing.T) {
 				}
 			}
 			s, r := pipeBetween(t, dialed, accepted)
-			for _, ch := range []*channel{s.ch, r.ch} {
-				wantOption(t, "TCP_USER_TIMEOUT of a pipe", ch.socket, syscall.IPPROTO_TCP, 18, 0)
-				wantOption(t, "TCP_NODELAY of a pipe", ch.socket, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+			for _, ps := range []*pipeSocket{s.ps, r.ps} {
+				wantOption(t, "TCP_USER_TIMEOUT of a pipe", ps.socket, syscall.IPPROTO_TCP, 18, 0)
+				wantOption(t, "TCP_NODELAY of a pipe", ps.socket, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 			}
 		})
 	}

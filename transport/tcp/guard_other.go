@@ -1,9 +1,0 @@
-//go:build !linux
-
-package tcp
-
-import "time"
-
-// limitUnanswered leaves it to the system how often it repeats what is not
-// acknowledged.
-func limitUnanswered(socket, time.Duration) {}

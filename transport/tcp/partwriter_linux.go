@@ -1,0 +1,115 @@
+package tcp
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// addPartCapabilities adds the capabilities that need partial writes.
+func (s *sender) addPartCapabilities(can *transport.Capabilities) {
+	can.PartWriter, can.TryVectorWriter = s, s
+}
+
+// A partWriter is the state of nonblocking vectored writes.
+type partWriter struct {
+	once   func(fd uintptr) // writes pieces without blocking; sets done
+	pieces [][]byte
+	done   int
+	sealed [][]byte // reused by tryTLSParts
+}
+
+func (k *partWriter) init() {
+	k.once = func(fd uintptr) {
+		n, err := unix.Writev(int(fd), k.pieces)
+		for err == unix.EINTR {
+			n, err = unix.Writev(int(fd), k.pieces)
+		}
+		k.done = max(n, 0)
+	}
+}
+
+// tryWritev writes as much of the pieces as the socket accepts.
+func (s *sender) tryWritev(pieces [][]byte) int {
+	k := &s.parts
+	k.pieces, k.done = pieces, 0
+	s.flow.raw.Control(k.once)
+	s.recordWrittenPieces(pieces, k.done)
+	k.pieces = nil
+	return k.done
+}
+
+// TryWritePart implements [transport.PartWriter]. With TLS it encrypts at most one batch
+// that the socket does not accept.
+func (s *sender) TryWritePart(pieces [][]byte) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.canTryLocked() {
+		return 0
+	}
+	if s.ps.tls != nil {
+		n = s.tryTLSParts(pieces)
+	} else {
+		n = s.tryWritev(pieces)
+	}
+	s.sent += uint64(n)
+	s.releaseLocked()
+	return n
+}
+
+// TryWriteVectored implements [transport.TryVectorWriter].
+func (s *sender) TryWriteVectored(pieces [][]byte) bool {
+	want := 0
+	for _, p := range pieces {
+		want += len(p)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
+		return false
+	}
+	if s.ps.tls != nil {
+		for _, p := range pieces {
+			if s.encrypt(p) != nil {
+				return false
+			}
+		}
+		n, _ := s.tryWrite(s.unsent)
+		s.unsent = s.unsent[n:]
+	} else {
+		n := s.tryWritev(pieces)
+		if n == 0 && want > 0 {
+			return false
+		}
+		if n < want {
+			s.unsent = s.buffer()
+			for _, p := range pieces {
+				k := min(n, len(p))
+				s.unsent = append(s.unsent, p[k:]...)
+				n -= k
+			}
+			*s.buf = s.unsent
+		}
+	}
+	s.sent += uint64(want)
+	s.releaseLocked()
+	return true
+}
+
+// tryTLSParts encrypts and writes batches until the socket accepts no more.
+func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
+	left := append(s.parts.sealed[:0], pieces...)
+	s.parts.sealed = left
+	defer clear(s.parts.sealed)
+	for left = advance(left, 0); len(left) > 0 && len(s.unsent) == 0; {
+		m, err := s.encryptBatch(left)
+		n += m
+		if err != nil {
+			break
+		}
+		left = advance(left, m)
+		sent, _ := s.tryWrite(s.unsent)
+		s.unsent = s.unsent[sent:]
+	}
+	return n
+}

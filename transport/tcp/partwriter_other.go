@@ -1,0 +1,13 @@
+//go:build !linux
+
+package tcp
+
+import "github.com/nexar-go/nexar/transport"
+
+// addPartCapabilities adds nothing: partial writes are only implemented on Linux.
+func (s *sender) addPartCapabilities(*transport.Capabilities) {}
+
+// A partWriter is only used on Linux.
+type partWriter struct{}
+
+func (*partWriter) init() {}

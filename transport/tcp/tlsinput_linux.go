@@ -1,0 +1,95 @@
+package tcp
+
+// decrypt reads at least one byte from the tls.Conn.
+func (r *receiver) decrypt(p []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = r.ps.tls.Read(p)
+	}
+	r.poll.setTLSPending(0 < n && n < len(p), isTimeout(err))
+	r.updateBuffered()
+	return n, err
+}
+
+// tryDecrypt reads from the tls.Conn without blocking. It returns 0 and nil if there is
+// no data.
+func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
+	k := &r.poll
+	if !k.tlsPending {
+		if some, err := k.tlsIn.prefetch(); !some {
+			return 0, err
+		}
+	}
+	k.tlsIn.nonblocking = true
+	for n == 0 && err == nil {
+		n, err = r.ps.tls.Read(p)
+	}
+	k.tlsIn.nonblocking = false
+	k.setTLSPending(0 < n && n < len(p), err == wouldBlock{})
+	if err == (wouldBlock{}) {
+		err = nil
+	}
+	return n, err
+}
+
+// setTLSPending updates tlsPending: whether the tls.Conn may have data besides a partial
+// record. It has none if it asked for more and got none, or if it has returned all of the
+// only record it was given.
+func (k *poller) setTLSPending(all, none bool) {
+	given := &k.r.ps.records.in
+	k.tlsPending = !none && !(all && given.complete == 1)
+	if !k.tlsPending {
+		given.complete = 0
+	}
+}
+
+// prefetchBytes has room for a short message. The buffer is kept, so it is small.
+const prefetchBytes = 512
+
+// A tlsInput is the source of a tls.Conn. It can read the first bytes before the tls.Conn
+// does, which allocates memory even if there are none.
+type tlsInput struct {
+	*poller
+	nonblocking bool // Read must not block
+	buf         *[prefetchBytes]byte
+	unread      []byte
+	err         error // of prefetch
+}
+
+// prefetch reports whether Read would return data or an error without blocking.
+func (t *tlsInput) prefetch() (some bool, err error) {
+	if len(t.unread) > 0 || t.err != nil {
+		return true, nil
+	}
+	if t.buf == nil {
+		t.buf = new([prefetchBytes]byte)
+	}
+	n, err := t.tryRead(t.buf[:])
+	t.unread, t.err = t.buf[:n], err
+	return n > 0 || err != nil, nil
+}
+
+func (t *tlsInput) Read(p []byte) (n int, err error) {
+	switch {
+	case len(t.unread) > 0:
+		n = copy(p, t.unread)
+		t.unread = t.unread[n:]
+		return n, nil
+	case t.err != nil:
+		return 0, t.err
+	case !t.nonblocking:
+		return t.r.readFlow(p)
+	}
+	n, err = t.tryRead(p)
+	if n == 0 && err == nil {
+		err = wouldBlock{}
+	}
+	return n, err
+}
+
+// A wouldBlock means that there is no data. It is a temporary net.Error, after which a
+// tls.Conn can continue.
+type wouldBlock struct{}
+
+func (wouldBlock) Error() string   { return "there is nothing to read" }
+func (wouldBlock) Timeout() bool   { return true }
+func (wouldBlock) Temporary() bool { return true }

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package tcp
-
-// tune does nothing: the options that it sets are those of Linux.
-func (*Transport) tune(socket) {}
