@@ -22,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/report"
 )
 
-// A benchFlags is what nexar bench is told.
+// benchFlags are the flags of nexar bench.
 type benchFlags struct {
 	count     int
 	ops       []string
@@ -40,7 +40,7 @@ func newBench(s streams) *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
-		Short: "Measure all operations, and check their results",
+		Short: "Measure operations, and verify their results",
 		Long:  benchLong(),
 		Example: `  nexar bench -n 4
   nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
@@ -51,37 +51,41 @@ func newBench(s streams) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
-			// Otherwise nexar run has done so, or the guard of this process.
+			// nexar run, or the guard of this process, has warned already.
 			if os.Getenv("NEXAR_LOCAL_RANK") == "" && !launch.IsGuarded() {
 				warnOfEnv(s.err, cmd.CommandPath())
 			}
-			return f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
+			err := f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
+			if err != nil && ctx.Err() != nil {
+				return statusError(signalStatus(os.Interrupt))
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVarP(&f.count, "processes", "n", 4, "number of ranks")
-	flags.StringSliceVar(&f.ops, "op", []string{"all"}, "what to measure: `operations` separated by commas, or all")
+	flags.StringSliceVar(&f.ops, "op", []string{"all"}, "`operations` to measure, separated by commas, or all")
 	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
 	flags.StringVar(&f.max, "max", "64MiB", "largest `size`")
-	flags.BoolVar(&f.algorithms, "algorithms", false, "compare all algorithms for each operation: predicted beside measured")
-	flags.Int64Var(&f.factor, "factor", 0, "from one size to the next (default 2, or 8 with --algorithms)")
+	flags.BoolVar(&f.algorithms, "algorithms", false, "compare all algorithms of each operation: predicted and measured times")
+	flags.Int64Var(&f.factor, "factor", 0, "factor between sizes (default 2, or 8 with --algorithms)")
 	flags.StringVar(&f.transport, "transport", "auto", strings.Join(benchTransports(), ", "))
-	flags.StringVar(&f.json, "json", "", "write results to this `file`; - is standard output, without the table")
-	flags.StringVar(&f.svg, "svg", "", "draw time over size to this `file`")
-	flags.IntVar(&f.iters, "iters", 0, "runs of every size, or with --algorithms in every turn (default: as many as --duration allows)")
-	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "time for all together; every size is run three times at least, every algorithm seven times")
+	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
+	flags.StringVar(&f.svg, "svg", "", "write a chart of time over size to this `file`")
+	flags.IntVar(&f.iters, "iters", 0, "runs of each size, or with --algorithms of each turn (default: as many as --duration allows)")
+	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "total time; every size is run at least three times, every algorithm at least seven times")
 	return cmd
 }
 
-// compareFactor is how far sizes are apart at which all algorithms are measured:
-// that takes its time.
+// compareFactor is the default factor between sizes with --algorithms, larger since each size takes long.
 const compareFactor = 8
 
-// benchTransports is what --transport may say.
+// benchTransports returns the values of --transport.
 func benchTransports() []string { return []string{"auto", "mem", "shm", "tcp", "quic"} }
 
-// run decides who the ranks are. given says that their number was.
+// run measures as a rank of a cluster, with all ranks in this process, or with new processes. given says
+// that the number of ranks was given.
 func (f *benchFlags) run(ctx context.Context, s streams, title string, given bool) error {
 	cfg, err := f.config()
 	if err != nil {
@@ -90,11 +94,11 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	partOfCluster := os.Getenv("NEXAR_SEEDS") != ""
 	switch {
 	case f.count < 1:
-		return usagef("-n %d: at least one rank is needed", f.count)
+		return usagef("-n %d: must be at least 1", f.count)
 	case !slices.Contains(benchTransports(), f.transport):
-		return usagef("--transport %q: not one of %s", f.transport, strings.Join(benchTransports(), ", "))
+		return usagef("--transport %q: want one of %s", f.transport, strings.Join(benchTransports(), ", "))
 	case partOfCluster && f.transport == "mem":
-		return usagef("--transport mem: the ranks of a cluster (NEXAR_SEEDS=%q) are not in one process", os.Getenv("NEXAR_SEEDS"))
+		return usagef("--transport mem: cannot be used in a cluster of several processes (NEXAR_SEEDS=%q)", os.Getenv("NEXAR_SEEDS"))
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}
@@ -116,7 +120,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	})
 }
 
-// config is what to measure.
+// config returns the measurements to make.
 func (f *benchFlags) config() (bench.Config, error) {
 	cfg := bench.Config{Factor: f.factor, Runs: f.iters, Duration: f.duration}
 	all := bench.Ops()
@@ -130,9 +134,9 @@ func (f *benchFlags) config() (bench.Config, error) {
 		case slices.Contains(all, name):
 			cfg.Ops = append(cfg.Ops, name)
 		case slices.Contains(bench.Ops(), name):
-			return cfg, usagef("--algorithms --op %s: there is but one way to carry it out", name)
+			return cfg, usagef("--algorithms --op %s: it has only one algorithm", name)
 		default:
-			return cfg, usagef("--op %q: not one of all, %s", name, strings.Join(bench.Ops(), ", "))
+			return cfg, usagef("--op %q: want one of all, %s", name, strings.Join(bench.Ops(), ", "))
 		}
 	}
 	var err error
@@ -144,28 +148,27 @@ func (f *benchFlags) config() (bench.Config, error) {
 	}
 	switch {
 	case cfg.MaxBytes < cfg.MinBytes:
-		return cfg, usagef("--max %s is less than --min %s", f.max, f.min)
+		return cfg, usagef("--max %s: must be at least --min (%s)", f.max, f.min)
 	case f.factor != 0 && f.factor < 2:
-		return cfg, usagef("--factor %d: the next size must be larger", f.factor)
+		return cfg, usagef("--factor %d: must be at least 2", f.factor)
 	case f.iters < 0:
-		return cfg, usagef("--iters %d: negative", f.iters)
+		return cfg, usagef("--iters %d: must not be negative", f.iters)
 	case f.duration <= 0:
-		return cfg, usagef("--duration %v: not more than no time", f.duration)
+		return cfg, usagef("--duration %v: must be positive", f.duration)
 	}
 	return cfg, nil
 }
 
-// parseSize parses a size as people write it.
+// parseSize parses a size such as 64KiB.
 func parseSize(flag, text string) (int64, error) {
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n == 0 || n > math.MaxInt64 {
-		return 0, usagef("%s %q: not a size such as 8, 64KiB or 1MB", flag, text)
+		return 0, usagef("%s %q: want a size such as 8, 64KiB or 1MB", flag, text)
 	}
 	return int64(n), nil
 }
 
-// tryFiles finds out before anything is measured whether the results can be
-// written.
+// tryFiles creates the output files, so that errors show before the measurement.
 func (f *benchFlags) tryFiles() error {
 	for _, name := range []string{f.json, f.svg} {
 		if name == "" || name == "-" {
@@ -182,11 +185,10 @@ func (f *benchFlags) tryFiles() error {
 	return nil
 }
 
-// patience is how long an operation may take: far longer than a program would
-// wait, since the vectors may be as large as memory.
+// patience is the timeout of operations, long because vectors may be as large as memory.
 const patience = 10 * time.Minute
 
-// join measures as one rank of a cluster.
+// join joins the cluster of NEXAR_SEEDS and measures as one of its ranks.
 func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, given bool) error {
 	env, err := nexar.ConfigFromEnv()
 	if err != nil {
@@ -198,7 +200,7 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 	if f.transport != "auto" {
 		join.Transports = []string{f.transport}
 		if f.transport == "tcp" {
-			join.Transports = append(join.Transports, "quic") // for the control lanes
+			join.Transports = append(join.Transports, "quic") // for control lanes
 		}
 	}
 	node, err := nexar.Join(ctx, join)
@@ -207,7 +209,7 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 	}
 	defer node.Close()
 	if n := node.World().Size(); given && n != f.count {
-		return usagef("-n %d: the cluster has %s", f.count, report.Count(n, "rank"))
+		return usagef("-n %d: the cluster has %s; leave -n out", f.count, report.Count(n, "rank"))
 	}
 	return f.measure(ctx, s, cfg, node.World())
 }
@@ -226,11 +228,11 @@ func (f *benchFlags) local(ctx context.Context, s streams, cfg bench.Config) err
 		})
 	}
 	all.Wait()
-	// The first one has caused the others, or is as good as any.
+	// The first error has caused the others, or is as good as they are.
 	return cmp.Or(errs...)
 }
 
-// measure measures on one rank, and writes the results on rank 0.
+// measure measures on one rank; rank 0 writes the results.
 func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c *nexar.Comm) error {
 	run, written := bench.Run, (*show).results
 	if f.algorithms {

@@ -15,26 +15,24 @@ func newDoctor(s streams) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--json]",
-		Short: "Say what is wrong with this machine, and how to mend it",
-		Long: `Doctor says what this machine offers to nexar and what is wrong with it:
-whether UDP and TCP ports can be opened, at which addresses other hosts would
-look for it, whether UDP buffers are large enough, which variables NEXAR_* are
-set, malformed or misspelt. Then it forms a cluster of two ranks on the
-loopback interface, checks some results and measures how long they take.
+		Short: "Check this machine and its settings, and explain how to fix problems",
+		Long: `Check what nexar needs on this machine: UDP and TCP ports, the addresses that other
+hosts would use, UDP buffers, and NEXAR_* variables that are malformed or misspelt.
+Then form a cluster of two ranks on the loopback interface, verify results and
+measure their time.
 
-Run it with the environment that your program has, in its container if it has
-one.
+Run it in the environment of your program, and in its container.
 
-A finding is ok; note, which is worth knowing; warn, with which nexar works
-less well than it could; or fail. How to mend it stands below.
+A finding is ok; note, information; warn, nexar works with restrictions; or fail. The
+line below a finding tells how to fix it.
 
-JSON is one object: healthy (false if anything fails), and findings, each with
-about, status, what, and mend if there is something to mend.
+JSON is one object: healthy (false if a finding is fail), and findings, each with
+about, status, what, and mend if there is a fix.
 
 EXIT STATUS
-  0  nexar works here
-  1  something keeps it from working
-  2  nexar doctor was called wrongly`,
+  0  no finding is fail
+  1  a finding is fail
+  2  wrong usage`,
 		Example: `  nexar doctor
   docker run --rm my-training-image nexar doctor --json`,
 		Args: noArgs,

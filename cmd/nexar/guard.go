@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 )
 
-// guarded has f start ranks, in a process that [launch.Guard] watches over,
-// which is this one if it was started for that.
+// guarded calls f, which starts ranks, in a process that [launch.Guard] guards. That is this process if
+// the guard started it; otherwise guarded starts the guarded process and waits for it.
 func guarded(s streams, title string, grace time.Duration, f func(abandoned <-chan struct{}) error) error {
 	stdout, outIsFile := s.out.(*os.File)
 	stderr, errIsFile := s.err.(*os.File)

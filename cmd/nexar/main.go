@@ -2,15 +2,14 @@
 //
 //	nexar run      starts a program as several ranks on this host
 //	nexar seed     admits the nodes of a cluster of several hosts
-//	nexar status   says where all nodes of a cluster are, and who is late
-//	nexar token    makes the secret of a cluster
-//	nexar bench    measures all operations, and checks their results
-//	nexar doctor   says what is wrong with this machine, and how to mend it
-//	nexar version  says what this binary is
+//	nexar status   shows the current operation of every rank
+//	nexar token    prints a new cluster token
+//	nexar bench    measures operations, and verifies their results
+//	nexar doctor   checks this machine and its settings
+//	nexar version  prints the version
 //
-// Every command explains itself: nexar run --help. The exit status is 0 if all
-// went well, 1 if what was asked for failed, 2 if it was asked for wrongly;
-// nexar run passes on that of the program.
+// Every command has help: nexar run --help. The exit status is 0 on success, 1 on failure and 2 on
+// wrong usage; nexar run returns the status of the program.
 package main
 
 import (
@@ -24,34 +23,35 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// Exit statuses that are not those of a program.
+// Exit statuses of the command itself.
 const (
 	statusOK     = 0
 	statusFailed = 1
 	statusUsage  = 2
 )
 
-// A usageError says that a command was called wrongly.
+// A usageError reports wrong usage of a command.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// usagef makes a usageError.
+// usagef returns a usageError.
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// A statusError ends the command with a status; everything has been said.
+// A statusError ends the command with a status and without a message.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// A streams is where a command reads and writes.
+// streams are the standard streams of a command.
 type streams struct {
 	in       *os.File
 	out, err io.Writer
@@ -65,8 +65,7 @@ func execute(args []string, in *os.File, out, err io.Writer) int {
 	return conclude(err, called, failure)
 }
 
-// conclude writes an error, unless that has been done, and returns the exit
-// status for it.
+// conclude prints err, unless it was printed, and returns the exit status.
 func conclude(w io.Writer, called *cobra.Command, err error) int {
 	if err == nil {
 		return statusOK
@@ -77,8 +76,11 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 	if failure, ok := errors.AsType[*launch.Failure](err); ok {
 		return failure.Code()
 	}
-	// What the API says of itself is said already.
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nexar: "), called.Name()+": ")
+	// Do not repeat the prefix of errors of the API.
+	text := err.Error()
+	for _, prefix := range []string{"nexar: ", called.Name() + ": ", "query cluster: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
 	fmt.Fprintf(w, "%s: %s\n", called.CommandPath(), printable(text))
 	if missing, ok := errors.AsType[*launch.StartError](err); ok {
 		return missing.Code()
@@ -90,8 +92,8 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 	return statusFailed
 }
 
-// printable replaces the characters of an error that are commands to a
-// terminal. Errors that are joined have a line each.
+// printable escapes characters that a terminal would interpret. Line breaks separate joined errors and
+// stay.
 func printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -108,28 +110,27 @@ func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nexar",
 		Short: "Start, measure and examine clusters of nexar programs",
-		Long: `Nexar starts, measures and examines clusters of programs that use
+		Long: `Start, measure and examine clusters of programs that use
 github.com/nexar-go/nexar.
 
-On one host, "nexar run" is all there is to know: it starts a program as
-several ranks. On several hosts, start "nexar seed" on one of them; it says
-what to run on the others.
+On one host, "nexar run" starts a program as several ranks. On several hosts, start
+"nexar seed" on one of them; it prints the commands for the others.
 
 SETTINGS
-  What programs do not set themselves they take from variables NEXAR_*, such as
-  NEXAR_TRANSPORTS=tcp,quic. docs/config.md lists all of them. "nexar doctor"
-  says which are set, and which are malformed or misspelt.
+  Programs read settings from NEXAR_* variables, such as NEXAR_TRANSPORTS=tcp,quic;
+  docs/config.md lists them. "nexar doctor" shows those that are set, and
+  whether they are malformed or misspelt.
 
 EXIT STATUS
-  0  all went well
-  1  what was asked for has failed; the reason is on standard error
-  2  the command was called wrongly
+  0  success
+  1  failure; the reason is on standard error
+  2  wrong usage
   "nexar run" exits with the status of the program.`,
 		Example: `  nexar run -n 4 -- ./train          a cluster of four ranks on this host
   nexar seed --world 8               a cluster of eight ranks on several hosts
-  nexar status --seed 10.0.0.1:7000  where its nodes are, and who is late
-  nexar bench -n 4                   how fast it is here
-  nexar doctor                       what could be better`,
+  nexar status --seed 10.0.0.1:7000  the operations of its ranks
+  nexar bench -n 4                   measure this host
+  nexar doctor                       check this host`,
 		Args:          noArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -140,7 +141,7 @@ EXIT STATUS
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{flagError(err)} })
 	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
 	for _, cmd := range append(root.Commands(), root) {
@@ -149,7 +150,30 @@ EXIT STATUS
 	return root
 }
 
-// noArgs refuses arguments.
+// flagError replaces errors of strconv and time by one that says what the flag wants.
+func flagError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	flag := invalid.GetFlag()
+	want := "want a " + flag.Value.Type()
+	switch flag.Value.Type() {
+	case "int", "int64":
+		want = "want a whole number"
+	case "duration":
+		want = "want a duration such as 30s or 1m30s"
+	case "bool":
+		want = "want true or false"
+	}
+	name := "--" + flag.Name
+	if flag.Shorthand != "" {
+		name = "-" + flag.Shorthand + ", " + name
+	}
+	return fmt.Errorf("%s %q: %s", name, invalid.GetValue(), want)
+}
+
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -12,31 +12,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// peerFlags are what a seed is told that may be one of several.
+// peerFlags are the flags of a seed that may be one of several.
 type peerFlags struct {
 	listen    string
 	stateDir  string
 	forget    bool
 	peers     []string
 	advertise string
-	tokenFile string // of the token of the seeds
+	tokenFile string // with the token that seeds prove to each other
 }
 
-// peerToken is what the seeds prove to each other, empty if there is none.
+// peerToken returns the token that the seeds prove to each other, or "" for that of the cluster.
 func (f *peerFlags) peerToken() (string, error) {
 	if f.tokenFile == "" {
 		return "", nil
 	}
 	if len(f.peers) == 0 {
-		return "", usagef("--peer-token-file is for several seeds: it needs --peers")
+		return "", usagef("--peer-token-file needs --peers: it is for several seeds")
 	}
 	info, err := os.Stat(f.tokenFile)
 	if err != nil {
-		return "", fmt.Errorf("--peer-token-file: %w: 'nexar token' makes a token, the same file belongs on the host of every seed", err)
+		return "", fmt.Errorf("--peer-token-file: %w: every seed needs the same token in such a file; 'nexar token' makes one", err)
 	}
-	// Windows keeps permissions elsewhere and reports every file as open.
+	// On Windows the mode bits do not tell which users have access.
 	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
-		return "", usagef("--peer-token-file: other users can read or change %q (mode %04o): chmod 600 makes it safe", f.tokenFile, mode)
+		return "", usagef("--peer-token-file: %q has mode %04o, so that other users can read or change it: run chmod 600 on it", f.tokenFile, mode)
 	}
 	b, err := os.ReadFile(f.tokenFile)
 	if err != nil {
@@ -50,23 +50,23 @@ func (f *peerFlags) peerToken() (string, error) {
 
 func (f *peerFlags) definePeers(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.peers, "peers", nil, "`addresses` of all seeds of the cluster, this one among them, separated by commas (default: there is one)")
-	flags.StringVar(&f.advertise, "advertise", "", "which `address` of --peers is that of this seed (default: the one that leads here)")
-	flags.StringVar(&f.tokenFile, "peer-token-file", "", "`file` with a token that seeds prove to each other, and no node has (default: that of the cluster)")
-	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers after it has lost its state, or with a damaged one: it learns the state from the others before it votes")
-	flags.StringVar(&f.stateDir, "state-dir", "", "keep what has to outlive the seed in this `directory` (default: in memory)")
+	flags.StringSliceVar(&f.peers, "peers", nil, "`addresses` of all seeds, this one included, separated by commas (default: a single seed)")
+	flags.StringVar(&f.advertise, "advertise", "", "`address` of this seed among --peers (default: the one that belongs to this host and --listen)")
+	flags.StringVar(&f.tokenFile, "peer-token-file", "", "`file` with a token that only seeds have and prove to each other (default: the token of the cluster)")
+	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers whose state was lost or damaged: it learns the state from the others before it votes")
+	flags.StringVar(&f.stateDir, "state-dir", "", "`directory` for the state that survives a restart (default: in memory)")
 }
 
-// checkPeers refuses what are no peers, and says where to listen by them.
+// checkPeers checks the flags, and derives the address to listen on from --peers.
 func (f *peerFlags) checkPeers() error {
 	if len(f.peers) == 0 && f.advertise != "" {
-		return usagef("--advertise says which of --peers this seed is, and there are none")
+		return usagef("--advertise needs --peers: it names one of them")
 	}
 	if len(f.peers) == 0 && f.forget {
-		return usagef("--forget-state needs --peers: a seed that has no others starts a new world in an empty directory (--state-dir)")
+		return usagef("--forget-state needs --peers: a single seed has nobody to learn from; start a new world in an empty --state-dir")
 	}
 	if len(f.peers) > 0 && f.stateDir == "" {
-		return usagef("--peers needs --state-dir: a seed that others count on must not forget what it has agreed to")
+		return usagef("--peers needs --state-dir: a seed must not forget its votes")
 	}
 	ports := make(map[string]bool)
 	for i, p := range f.peers {
@@ -74,7 +74,7 @@ func (f *peerFlags) checkPeers() error {
 		f.peers[i] = p
 		_, port, err := net.SplitHostPort(p)
 		if err != nil || port == "" || port == "0" {
-			return usagef("--peers: %q is not an address of the form host:port", p)
+			return usagef("--peers %q: want host:port", p)
 		}
 		ports[port] = true
 	}
@@ -83,21 +83,21 @@ func (f *peerFlags) checkPeers() error {
 		if host, port, err := net.SplitHostPort(f.advertise); err == nil {
 			f.listen = ":" + port
 			if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
-				f.listen = f.advertise // and not where others can try
+				f.listen = f.advertise // not reachable from other hosts
 			}
 		} else if len(ports) == 1 {
 			f.listen = ":" + slices.Collect(maps.Keys(ports))[0]
 		} else if len(ports) > 1 {
-			return usagef("--peers have different ports: say with --listen or --advertise which one this seed is")
+			return usagef("--peers have different ports: name the one of this seed with --listen or --advertise")
 		}
 	}
 	return nil
 }
 
-// checkToken wants a token that the other seeds have as well.
+// checkToken requires a token that the other seeds can have as well.
 func checkToken() error {
 	if os.Getenv("NEXAR_CLUSTER_TOKEN") == "" {
-		return usagef("several seeds need the same token: set NEXAR_CLUSTER_TOKEN, on all of them; 'nexar token' makes one")
+		return usagef("NEXAR_CLUSTER_TOKEN is not set: several seeds need the same token; 'nexar token' makes one")
 	}
 	return nil
 }

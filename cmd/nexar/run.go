@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
 )
 
-// A runFlags is what nexar run is told.
+// runFlags are the flags of nexar run.
 type runFlags struct {
 	peerFlags
 	count    int
@@ -50,29 +50,28 @@ func newRun(s streams) *cobra.Command {
 	return cmd
 }
 
-// define makes the flags of the command.
+// define adds the flags to the command.
 func (f *runFlags) define(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.SortFlags = false
-	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes to start on this host")
-	flags.StringVar(&f.seed, "seed", "", "address of the seed of a larger cluster (its token is in NEXAR_CLUSTER_TOKEN)")
-	flags.IntVar(&f.world, "world", 0, "ranks of the larger cluster, for NEXAR_WORLD")
-	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (the seed chooses if it is not given)")
+	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes on this host")
+	flags.StringVar(&f.seed, "seed", "", "`address` of the seed of a larger cluster, or several separated by commas; its token is in NEXAR_CLUSTER_TOKEN (default NEXAR_SEEDS)")
+	flags.IntVar(&f.world, "world", 0, "number of ranks of the larger cluster")
+	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (default: chosen by the seed)")
 	f.definePeers(cmd)
-	flags.StringArrayVar(&f.env, "env", nil, "set a variable in the environment of the program, `NAME=VALUE`; may be repeated")
-	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not begin lines of output with the rank")
-	flags.BoolVar(&f.elastic, "elastic", false, "let the others go on when a process fails, and more join")
-	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
-	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
-	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "how long the others may run after the first failure, and processes that ranks have left after a SIGTERM")
+	flags.StringArrayVar(&f.env, "env", nil, "set a variable of the program, `NAME=VALUE`; may be repeated")
+	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
+	flags.BoolVar(&f.elastic, "elastic", false, "continue when a process fails, and let more join")
+	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
+	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
+	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "time for the other processes to end after the first failure, and for descendants after SIGTERM")
 }
 
-// config checks the flags; given reports whether one was given.
-// processesMax is far above what a host has processors for, and below what
-// would use up its process numbers.
+// processesMax is far more than a host has processors, and fewer than its process IDs.
 const processesMax = 4096
 
+// config checks the flags and returns the settings of the run. given reports whether a flag was given.
 func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
 	cfg := ranks.Config{
 		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
@@ -80,24 +79,28 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 	}
 	switch {
 	case len(program) == 0:
-		return cfg, usagef("no program given: nexar run -n %d -- PROGRAM", f.count)
+		return cfg, usagef("PROGRAM is missing: nexar run -n %d -- PROGRAM", f.count)
 	case f.count < 1:
-		return cfg, usagef("-n %d: at least one process is needed", f.count)
+		return cfg, usagef("-n %d: must be at least 1", f.count)
 	case f.count > processesMax:
-		return cfg, usagef("-n %d: at most %d processes are started on one host", f.count, processesMax)
+		return cfg, usagef("-n %d: must be at most %d", f.count, processesMax)
 	case f.grace <= 0:
-		return cfg, usagef("--grace %v: not more than no time", f.grace)
+		return cfg, usagef("--grace %v: must be positive", f.grace)
 	}
 	for _, pair := range f.env {
 		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {
-			return cfg, usagef("--env %q: not of the form NAME=VALUE", pair)
+			return cfg, usagef("--env %q: want NAME=VALUE", pair)
 		}
 	}
+	if err := f.seedFromEnv(); err != nil {
+		return cfg, err
+	}
+	cfg.Seeds = f.seed
 	if len(f.peers) > 0 {
 		return f.among(cfg, given)
 	}
 	if f.stateDir != "" || f.advertise != "" || f.forget {
-		return cfg, usagef("--state-dir, --advertise and --forget-state are for one of several seeds: they need --peers")
+		return cfg, usagef("--state-dir, --advertise and --forget-state need --peers: they are for one of several seeds")
 	}
 	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
 		return cfg, err
@@ -111,13 +114,31 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 	return cfg, f.checkPart(given)
 }
 
-// among checks the flags of a part of a larger cluster that has one of its seeds.
+// seedFromEnv makes NEXAR_SEEDS the default of --seed. Ranks that ignored it would form a world of
+// their own beside the one that the user meant.
+func (f *runFlags) seedFromEnv() error {
+	env := os.Getenv("NEXAR_SEEDS")
+	given, flag := f.seed, "--seed"
+	if len(f.peers) > 0 {
+		given, flag = strings.Join(f.peers, ","), "--peers"
+	}
+	switch {
+	case env == "" || env == given:
+	case given != "":
+		return usagef("%s %s contradicts NEXAR_SEEDS=%s: unset the variable, or leave the flag out", flag, given, env)
+	default:
+		f.seed = env
+	}
+	return nil
+}
+
+// among checks the flags of a part of a larger cluster that runs one of its seeds.
 func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Config, error) {
 	switch {
 	case f.seed != "":
-		return cfg, usagef("--peers are the seeds: leave --seed out")
+		return cfg, usagef("--seed and --peers: give one of them; --peers are the seeds")
 	case f.world < 1:
-		return cfg, usagef("--peers needs --world: the number of ranks of all hosts together")
+		return cfg, usagef("--peers needs --world, the number of ranks of all hosts together")
 	}
 	if err := f.checkPeers(); err != nil {
 		return cfg, err
@@ -141,30 +162,30 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	return cfg, f.checkPart(given)
 }
 
-// checkElastic checks the flags of an elastic world of a size, which is that of a
-// seed of this command, if it has one.
-func checkElastic(elastic, whole bool, least, most, size int) error {
+// checkElastic checks the flags of an elastic world that forms with size nodes. ownSeed says that
+// this command runs its seed.
+func checkElastic(elastic, ownSeed bool, least, most, size int) error {
 	switch {
 	case least == 0 && most == 0:
 	case !elastic:
-		return usagef("--min and --max are for an elastic world: add --elastic")
-	case !whole:
-		return usagef("--min and --max are for the seed: give them to 'nexar seed'")
+		return usagef("--min and --max need --elastic")
+	case !ownSeed:
+		return usagef("--min and --max are for the seed: pass them to 'nexar seed'")
 	case least < 0 || least > size:
-		return usagef("--min %d: a world that forms with %d nodes has between 1 and %d at least", least, size, size)
+		return usagef("--min %d: must be between 1 and the initial world size (%d)", least, size)
 	case most < 0 || most > 0 && most < size:
-		return usagef("--max %d: a world that forms with %d nodes has no fewer at most", most, size)
+		return usagef("--max %d: must be at least the initial world size (%d)", most, size)
 	}
 	return nil
 }
 
-// checkWhole checks the flags of a cluster within this host.
+// checkWhole checks the flags of a cluster on this host alone.
 func (f *runFlags) checkWhole(given func(string) bool) error {
 	switch {
 	case given("first-rank"):
-		return usagef("--first-rank is for a part of a larger cluster: it needs --seed")
+		return usagef("--first-rank needs --seed: it is for a part of a larger cluster")
 	case given("world") && f.world != f.count:
-		return usagef("--world %d with -n %d: for a cluster of several hosts start 'nexar seed --world %d' on one of them, and give its address as --seed", f.world, f.count, f.world)
+		return usagef("--world %d with -n %d: for a cluster of several hosts, start 'nexar seed --world %d' on one of them and pass its address as --seed", f.world, f.count, f.world)
 	}
 	return nil
 }
@@ -176,14 +197,14 @@ func (f *runFlags) checkPart(given func(string) bool) error {
 	}
 	switch {
 	case os.Getenv("NEXAR_CLUSTER_TOKEN") == "":
-		return usagef("--seed needs the token of its cluster: set NEXAR_CLUSTER_TOKEN to what 'nexar seed' was started with, or has printed")
+		return usagef("NEXAR_CLUSTER_TOKEN is not set: --seed needs the token that 'nexar seed' was started with or printed")
 	case f.first < 0:
-		return usagef("--first-rank %d: a rank is not negative", f.first)
+		return usagef("--first-rank %d: must not be negative", f.first)
 	case given("world") && f.world < f.first+f.count:
-		return usagef("--world %d has no room for %d processes from rank %d on", f.world, f.count, f.first)
+		return usagef("--world %d: must be at least --first-rank plus the number of processes (%d)", f.world, f.first+f.count)
 	}
 	if _, port, err := net.SplitHostPort(os.Getenv("NEXAR_LISTEN")); err == nil && port != "0" && port != "" && f.count > 1 {
-		return usagef("NEXAR_LISTEN=%q: %d processes cannot listen at one port; use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
+		return usagef("NEXAR_LISTEN=%q: %d processes cannot use one port: use port 0", os.Getenv("NEXAR_LISTEN"), f.count)
 	}
 	return nil
 }

@@ -1,78 +1,76 @@
 package main
 
-const runHelp = `Run starts COUNT processes of PROGRAM on this host and ends when they have
-ended. By themselves they are a cluster, with a seed inside of nexar run that
-nobody outside of this host can reach, and the token in NEXAR_CLUSTER_TOKEN, or
-a new one. With --seed or --peers they are a part of a larger cluster.
+const runHelp = `Start COUNT processes of PROGRAM on this host, as ranks of a cluster, and end when
+they have ended.
 
-PROGRAM calls nexar.Join with an empty Config; everything that it needs is in
-its environment:
+Without --seed and --peers the processes are a cluster of their own, with a seed
+inside nexar run that only this host can reach. With --seed or --peers they are
+part of a larger cluster.
 
-  NEXAR_SEEDS          the address of the seed
-  NEXAR_CLUSTER_TOKEN  the secret that admits it
-  NEXAR_RANK           the rank (with --seed only if --first-rank is given)
-  NEXAR_WORLD          the number of ranks (with --seed only if --world is)
-  NEXAR_LOCAL_RANK     the number among the processes of this host, from 0
-  NEXAR_LISTEN         127.0.0.1:0 (with --seed it is left alone)
-  NEXAR_DUMP_ON_QUIT   1, unless it is set: before a SIGQUIT ends a process, it
-                       shows what it was in and whom it waited for
+PROGRAM calls nexar.Join with an empty Config. Its settings are in its
+environment:
+
+  NEXAR_SEEDS          address of the seed
+  NEXAR_CLUSTER_TOKEN  token of the cluster; a new one if it is not set
+  NEXAR_RANK           rank (with --seed only if --first-rank is given)
+  NEXAR_WORLD          number of ranks (with --seed only if --world is given)
+  NEXAR_LOCAL_RANK     number among the processes of this host, from 0
+  NEXAR_LISTEN         127.0.0.1:0 (unchanged with --seed)
+  NEXAR_DUMP_ON_QUIT   1 unless set: SIGQUIT prints the operations of each rank
+                       and the ranks they wait for, before it ends them
   NEXAR_LEAVE_ON_SIGTERM
-                       1 with --elastic, unless it is set: a process that calls
-                       Node.Reconfigure leaves there after a SIGTERM
+                       1 with --elastic unless set: a process that calls
+                       Node.Reconfigure leaves there after SIGTERM
 
-With --peers and --world, each nexar run is one of the seeds of a cluster of
-several hosts, three or five, so that none has to be started and fewer than half
-of these hosts may fail: see nexar seed --help. Hosts beyond that use --seed.
+Other NEXAR_* variables are passed on; docs/config.md lists them.
 
-Other variables NEXAR_* are passed on as they are; docs/config.md lists them.
+OUTPUT
+  Every line begins with the rank, "[2] ", in color on a terminal unless
+  NO_COLOR is set. Lines of different ranks are not mixed. Standard input goes
+  to the first process.
 
-If NEXAR_CLUSTER_TOKEN is set, run prints how to ask where its ranks are: with
-"nexar status", by whoever has that token.
+SIGNALS AND FAILURES
+  SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third
+  request to end kills them. When a process fails, the others, which get an
+  error that names it, have the grace time to end, and the same time again
+  after SIGTERM; then they are killed.
 
-Every line of output begins with the rank, "[2] ", in a colour of its own on a
-terminal unless NO_COLOR is set. Lines stay whole. Standard input goes to the
-first process.
+SEVERAL SEEDS
+  With --peers and --world, each nexar run of several hosts runs one of three
+  or five seeds, and fewer than half of these hosts may fail (nexar seed
+  --help). Further hosts use --seed.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes; the third
-one that asks them to end kills them. When a process fails, the others, whom
-nexar tells of it, have the grace time to end by themselves, then again as
-long after a SIGTERM; then they are killed.
+ELASTIC WORLDS
+  With --elastic the other ranks continue when a process fails after the world
+  has formed, and more may join; nexar run prints the command. The world has at
+  least --min and at most --max nodes. The program follows Node.Epochs and, to
+  admit nodes, calls Node.Reconfigure, as examples/elastic does.
 
-With --elastic the others go on when a process fails after the world has
-formed, and more may join: run prints the command for that. Such a world has
---min nodes at least, without which it waits, and --max at most; in a larger
-cluster the seed is told so, with flags of the same names. This is for programs
-that follow Node.Epochs, and for joining also call Node.Reconfigure, as
-examples/elastic does.
+DESCENDANTS
+  Processes that ranks start do not outlive nexar run. When a rank has ended,
+  its process group gets SIGTERM, and SIGKILL after the grace time; when all
+  ranks have ended, so does every other descendant:
 
-PROCESSES THAT THE PROGRAM STARTS
-  They do not outlive nexar run. When a rank has ended, the rest of its process
-  group gets a SIGTERM, and after the grace time a SIGKILL; when all ranks have
-  ended, so does every other process that they have left. How far this reaches
-  depends on the system:
+  Linux    all descendants, daemons in their own sessions included. nexar run
+           is two processes: if one is killed, the other ends all ranks and
+           descendants. If both are killed at once, ranks end, but descendants
+           in other process groups do not.
+  Windows  all descendants, without a grace time, also if nexar run is killed
+  others   the process group of each rank; a process that leaves the group is
+           not ended. If nexar run is killed, its second process ends the groups.
 
-  Linux    all descendants, daemons in sessions of their own included. nexar run
-           is two processes: if either is killed, the other one ends all ranks
-           and descendants. If both are killed at the same instant, ranks end,
-           and descendants in other process groups go on.
-  Windows  all descendants, also if nexar run is killed; without a grace time
-  others   the process group of each rank; a process that leaves it goes on. If
-           nexar run is killed, FreeBSD ends the ranks, and on all of them the
-           second process of nexar run ends their groups.
-
-  Ranks have no controlling terminal, and Ctrl-Z does not stop them.
-
-  A process that is to outlive the run has to be started by a service, whose
-  processes are not descendants: systemd-run, at, a container runtime. Processes
-  of another user (sudo) cannot be killed; run names them and ends.
+  Ranks have no controlling terminal, and Ctrl-Z does not stop them. To start a
+  process that outlives the run, use a service: systemd-run, at, a container
+  runtime. Processes of other users (sudo) cannot be killed; nexar run names
+  them.
 
 EXIT STATUS
-  0      all processes exited with status 0; with --elastic, at least one did
-  N      the process that failed first exited with status N
-  128+N  the process that failed first was killed by signal N, or one of the two
-         processes of nexar run was
+  0      all processes exited with 0; with --elastic, at least one did
+  N      the first process that failed exited with N
+  128+N  the first process that failed, or nexar run itself, was killed by
+         signal N
   1      a process ended before the world had formed, while others waited
-  2      nexar run was called wrongly
+  2      wrong usage
   126    PROGRAM cannot be executed
   127    PROGRAM was not found`
 
@@ -80,11 +78,11 @@ const runExamples = `  Four ranks on this host:
     nexar run -n 4 -- ./train --epochs 10
     nexar run -n 4 -- go run ./examples/allreduce
 
-  Four ranks, of which others on this host can see where they are:
+  Four ranks that nexar status can query:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
     nexar run -n 4 -- ./train
 
-  Ranks 4 to 7 of a cluster of eight, whose seed runs on 10.0.0.1:
+  Ranks 4 to 7 of a cluster of eight, with its seed on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...
     nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train
 
@@ -93,6 +91,6 @@ const runExamples = `  Four ranks on this host:
     nexar run -n 2 --world 6 --elastic --state-dir /var/lib/nexar \
       --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 -- ./train
 
-  Two more ranks for an elastic cluster that works, and a spare for it:
+  Two more ranks for a running elastic cluster, and a spare:
     nexar run -n 2 --elastic --seed 10.0.0.1:7000 -- ./train
     nexar run --elastic --seed 10.0.0.1:7000 --env NEXAR_SPARE=1 -- ./train`

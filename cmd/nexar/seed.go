@@ -22,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 )
 
-// A seedFlags is what nexar seed is told.
+// seedFlags are the flags of nexar seed.
 type seedFlags struct {
 	peerFlags
 	world       int
@@ -41,8 +41,7 @@ func newSeed(s streams) *cobra.Command {
 		Example: seedExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Ctrl-C and a service manager's request both end the seed in
-			// good order.
+			// Ctrl-C and the SIGTERM of a service manager end the seed in an orderly way.
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(signals)
@@ -51,18 +50,18 @@ func newSeed(s streams) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.listen, "listen", "", "`host:port` at which nodes reach the seed; port 0 is any (default \":0\", or the port of this seed in --peers)")
-	flags.IntVar(&f.world, "world", 0, "number of nodes to admit")
+	flags.StringVar(&f.listen, "listen", "", "`host:port` to listen on; port 0 is any free port (default \":0\", or the address of this seed in --peers)")
+	flags.IntVar(&f.world, "world", 0, "number of nodes of the world (required)")
 	flags.BoolVar(&f.elastic, "elastic", false, "let nodes join after the world has formed")
-	flags.IntVar(&f.min, "min", 0, "fewest nodes of an elastic world (default 1)")
-	flags.IntVar(&f.max, "max", 0, "most nodes of an elastic world (default: no limit)")
+	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
+	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
 	f.definePeers(cmd)
-	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "how long the nodes may take to come together; less than 0 is for ever")
-	flags.StringVar(&f.logLevel, "log-level", "warn", "what to write to standard error: debug, info, warn or error")
+	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "time for the world to form; negative for no limit")
+	flags.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` to log to standard error: debug, info, warn or error")
 	return cmd
 }
 
-// run serves until all nodes have gone, or a signal comes.
+// run serves until all nodes have gone or a signal arrives.
 func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal) error {
 	level, err := f.check()
 	if err != nil {
@@ -82,7 +81,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 		}
 	}
 	warnOfEnv(s.err, "nexar seed")
-	// Lines are written by this goroutine alone, so that they stay in order.
+	// Only this goroutine writes lines, so that they stay in order.
 	ctx, stop := context.WithCancel(ctx)
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
@@ -114,27 +113,27 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 func (f *seedFlags) check() (level slog.Level, err error) {
 	switch {
 	case f.world == 0:
-		return level, usagef("--world is missing: say how many nodes the cluster has, for example: nexar seed --world 4")
+		return level, usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
 	case f.world < 0:
-		return level, usagef("--world %d: a cluster has one node at least", f.world)
+		return level, usagef("--world %d: must be at least 1", f.world)
 	}
 	if err := f.checkPeers(); err != nil {
 		return level, err
 	}
 	if f.stateDir != "" && strings.HasSuffix(f.listen, ":0") {
-		return level, usagef("--state-dir needs --listen with a port: nodes look for a seed that is started again where it was")
+		return level, usagef("--state-dir needs --listen with a fixed port: nodes reconnect to a restarted seed at its old address")
 	}
 	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
 		return level, err
 	}
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return level, usagef("--log-level %q: not one of debug, info, warn, error", f.logLevel)
+		return level, usagef("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
 	return level, nil
 }
 
-// token is that of the cluster, and whether this command has made it. A seed that is
-// started again finds the one that it has made in its directory.
+// token returns the token of the cluster, and whether this command made it, now or before a restart:
+// it keeps a token that it made in --state-dir.
 func (f *seedFlags) token() (token string, made bool, err error) {
 	if token = os.Getenv("NEXAR_CLUSTER_TOKEN"); token != "" || f.stateDir == "" {
 		return cmp.Or(token, nexar.NewToken()), token == "", nil
@@ -142,7 +141,7 @@ func (f *seedFlags) token() (token string, made bool, err error) {
 	path := filepath.Join(f.stateDir, "token")
 	if b, err := os.ReadFile(path); err == nil {
 		if token = strings.TrimSpace(string(b)); token == "" {
-			return "", false, fmt.Errorf("%s is empty: put the token of the cluster there, or remove the file for a new one", path)
+			return "", false, fmt.Errorf("%s is empty: write the token of the cluster to it, or remove it to get a new token", path)
 		}
 		return token, true, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -154,12 +153,12 @@ func (f *seedFlags) token() (token string, made bool, err error) {
 		err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600)
 	}
 	if err == nil {
-		err = os.Rename(path+".new", path) // never half of it
+		err = os.Rename(path+".new", path) // atomic
 	}
 	return token, true, err
 }
 
-// printInstructions says what to run on the other hosts.
+// printInstructions prints the variables and the command for the other hosts.
 func printInstructions(s streams, addr, addrs string, world int, token string, made bool) {
 	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addrs)
 	if made {
@@ -170,7 +169,7 @@ func printInstructions(s streams, addr, addrs string, world int, token string, m
 	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addrs)
 }
 
-// follow prints how the world forms and ends.
+// follow prints events until the world has ended or a signal arrives.
 func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, events <-chan nexar.SeedEvent, signals <-chan os.Signal) error {
 	waiting, stop := context.WithCancel(ctx)
 	verdict := make(chan error, 1)
@@ -179,7 +178,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	defer waiter.Wait()
 	defer stop()
 
-	// A seed that reads from its directory that a world has formed tells of no joins.
+	// A restarted seed whose world has formed reports no joins.
 	formed, full := false, f.stateDir != ""
 	print := func(e nexar.SeedEvent) {
 		full = full || e.Joined == f.world
@@ -187,7 +186,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	}
 	hasFormed := func() {
 		for !full {
-			print(<-events) // The seed tells of a join a moment later.
+			print(<-events) // The event of the last join may come after the verdict.
 		}
 		formed = true
 		fmt.Fprintf(out, "the world of %s has formed\n", nodes(f.world))
@@ -220,33 +219,32 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	}
 }
 
-// describe says who has joined or gone, in a line.
+// describe returns the line for an event.
 func describe(e nexar.SeedEvent) string {
 	if e.Leader != "" {
 		return fmt.Sprintf("the seed at %s leads", e.Leader)
 	}
-	who := fmt.Sprintf("%s at %s", e.Name, e.Addr)
+	node := fmt.Sprintf("%s at %s", e.Name, e.Addr)
 	if e.Rank >= 0 {
-		who = fmt.Sprintf("rank %d, %s,", e.Rank, who)
+		node = fmt.Sprintf("rank %d, %s,", e.Rank, node)
 	}
-	there := fmt.Sprintf("%d of %s", e.Joined, nodes(e.World))
+	present := fmt.Sprintf("%d of %s", e.Joined, nodes(e.World))
 	if e.Joined > e.World {
-		there = fmt.Sprintf("%d, %d of them beyond the world of %s", e.Joined, e.Joined-e.World, nodes(e.World))
+		present = fmt.Sprintf("%d nodes, %d more than the world formed with", e.Joined, e.Joined-e.World)
 	}
 	switch {
 	case e.Left:
-		return fmt.Sprintf("%s has left (%s still there)", who, there)
+		return fmt.Sprintf("%s has left (%s remain)", node, present)
 	case e.Gone:
-		return fmt.Sprintf("%s is gone: %s (%s still there)", who, e.Reason, there)
+		return fmt.Sprintf("%s is gone: %s (%s remain)", node, e.Reason, present)
 	}
 	if e.Back {
-		return fmt.Sprintf("%s is back (%s)", who, there)
+		return fmt.Sprintf("%s is back (%s)", node, present)
 	}
-	return fmt.Sprintf("%s has joined (%s)", who, there)
+	return fmt.Sprintf("%s has joined (%s)", node, present)
 }
 
-// signalStatus is the exit status of a program that a signal has ended, as
-// shells have it.
+// signalStatus returns the exit status that a shell reports for a program ended by sig.
 func signalStatus(sig os.Signal) int {
 	if n, ok := sig.(syscall.Signal); ok {
 		return 128 + int(n)
@@ -254,7 +252,7 @@ func signalStatus(sig os.Signal) int {
 	return statusFailed
 }
 
-// warnOfEnv tells of variables that are misspelt.
+// warnOfEnv warns of NEXAR_ variables that mean nothing.
 func warnOfEnv(w io.Writer, title string) {
 	for _, p := range nexar.CheckEnviron(os.Environ()) {
 		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.Text, p.Fix)

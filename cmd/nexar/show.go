@@ -15,13 +15,12 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/report"
 )
 
-// A show is all that a benchmark writes: the table, the files, and a bar on a
-// terminal while it runs. Errors are kept until the end, since ranks that
-// have begun to measure must go on together.
+// A show writes the output of a benchmark: the table, the files, and a progress bar on a terminal.
+// It keeps errors until the end, since the ranks must complete the measurement together.
 type show struct {
-	out    io.Writer // of the table; nil if the JSON takes its place
-	json   io.Writer // nil: none is wanted
-	file   *os.File  // what json writes to, if it is a file
+	out    io.Writer // for the table; nil if JSON goes to standard output
+	json   io.Writer // nil for none
+	file   *os.File  // behind json, if that is a file
 	svg    string
 	bar    *progressbar.ProgressBar // nil without a terminal
 	errors io.Writer
@@ -45,7 +44,7 @@ func newShow(s streams, f *benchFlags) (*show, error) {
 	return w, nil
 }
 
-// progress moves the bar.
+// progress updates the bar.
 func (w *show) progress(done, all int, op string, size int64) {
 	if w.bar == nil {
 		if f, ok := w.errors.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
@@ -55,26 +54,26 @@ func (w *show) progress(done, all int, op string, size int64) {
 			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
 	}
 	w.bar.Describe(fmt.Sprintf("%s %s", op, report.Size(size)))
-	// A bar that cannot be drawn is no reason to stop measuring.
+	// A bar that cannot be drawn must not stop the measurement.
 	_ = w.bar.Set(done)
 }
 
-// clear makes room for results where the bar is.
+// clear removes the bar, to make room for results.
 func (w *show) clear() {
 	if w.bar != nil {
 		_ = w.bar.Clear()
 	}
 }
 
-// An ending is what comes when all is measured.
+// An ending is the output after all measurements.
 type ending struct {
-	text  string // below the table
-	wrong int64  // elements
+	text  string // printed below the table
+	wrong int64  // number of wrong elements
 	draw  func(w io.Writer) error
 }
 
-// end writes what comes last. The error says what kept results from being
-// measured or written, or that some are wrong.
+// end writes the ending. It returns an error if results could not be measured or written, or if some
+// are wrong.
 func (w *show) end(measured error, last func(took time.Duration) ending) error {
 	w.clear()
 	if w.file != nil {
@@ -102,7 +101,7 @@ func (w *show) end(measured error, last func(took time.Duration) ending) error {
 	return w.err
 }
 
-// results shows those of bench.Run, which is done by f.
+// results shows the results of f, which calls bench.Run.
 func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
 	var list []bench.Result
 	table := report.NewTable(w.out)
@@ -126,7 +125,7 @@ func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
 	})
 }
 
-// comparisons shows those of bench.Compare, which is done by f.
+// comparisons shows the results of f, which calls bench.Compare.
 func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
 	var list []bench.Comparison
 	tables := report.NewAlgorithms(w.out)

@@ -17,57 +17,54 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// A statusFlags is what nexar status is told.
+// statusFlags are the flags of nexar status.
 type statusFlags struct {
 	seed  string
 	json  bool
 	watch time.Duration
 }
 
-const statusHelp = `Status asks the seed of a cluster where all its nodes are: in which operation
-each is and since when, which ranks it waits for, and who is late, for which
-others wait. It is for a cluster that hangs, or seems to: nothing in it is
-disturbed, and no node needs to have been started in a certain way.
+const statusHelp = `Ask the seed of a cluster for the current operation of every node: how long it
+has been running, the ranks it waits for, and the ranks that are late. Use it when
+a cluster hangs or seems to. It disturbs nothing, and nodes need no preparation.
 
-The token of the cluster is in NEXAR_CLUSTER_TOKEN, as for its nodes. "nexar
-seed" prints it, unless it was given one. "nexar run" makes one that nobody
-else has, unless NEXAR_CLUSTER_TOKEN is set: then it says how to ask for the
-status of its ranks.
+The token of the cluster is in NEXAR_CLUSTER_TOKEN, as for its nodes. "nexar seed"
+prints it if it made it. "nexar run" uses a private token unless
+NEXAR_CLUSTER_TOKEN is set; if it is set, it prints the command to query its ranks.
 
-The table has a line for each operation that a rank is in:
+The table has a line for each operation in progress:
 
-  IN         the operation, the how many-th of its communicator, and its vector
-  COMM       the communicator; 1 is the first world
-  FOR        how long it has been under way
-  ROUND      the first part that has not ended, and how many there are
-  WAITS FOR  the ranks from which something is missing
+  IN         operation, its sequence number in the communicator, and its vector
+  COMM       communicator; 1 is the first world
+  FOR        time since its start
+  ROUND      first incomplete round, and number of rounds
+  WAITS FOR  ranks whose data is missing
 
-Below it stands who is late: a rank that others wait for, be it through others,
-and that itself waits for nobody; and which ranks have called different
-operations, or wait for each other in a circle. If a rank waits for data that
-another one has sent and that has not arrived, the link is named in place of a
-circle, with the bytes sent and received. Nodes without a
-snapshot come last, with the reason: such as one that does not answer the seed
-within 2 seconds, as its process was stopped, or its host is gone.
+Below the table stand the ranks that are late: others wait for them, directly or
+indirectly, and they wait for none; ranks that called different operations; and
+circles of ranks that wait for each other. If a rank waits for data that another has
+sent and that has not arrived, the link is named, with the bytes sent and received. Nodes
+without a snapshot come last, with the reason, such as no answer within 2 seconds
+because the process is stopped or the host is down.
 
-JSON is one object: formed, epoch (0 as long as nodes are missing), world (nodes
-with which the world forms), joined, waiting (nodes that wait for a place), time,
-and nodes. Each has rank (-1: none), node, name, addr, and either snapshot, as
-Node.Trace has it, or missing, which says why there is none. With --watch there
-is an object a line.
+JSON is one object: formed, epoch (0 before the world has formed), world (number of
+nodes it forms with), joined, waiting (nodes that wait to be admitted), time, and
+nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, as
+Node.Trace returns it, or missing, the reason why there is none. With --watch there is one
+object per line.
 
 EXIT STATUS
-  0    the seed has answered
-  1    no seed could be reached, or it has refused: wrong token, the world did
-       not form
-  2    nexar status was called wrongly
-  130  Ctrl-C has ended it`
+  0    the seed answered
+  1    no seed could be reached, or it refused: wrong token, the world did not
+       form
+  2    wrong usage
+  130  ended by Ctrl-C`
 
 func newStatus(s streams) *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
-		Short: "Say where all nodes of a cluster are, and who is late",
+		Short: "Show the current operation of every rank, and the ranks that others wait for",
 		Long:  statusHelp,
 		Example: `  A cluster of several hosts, with the token of its seed:
     export NEXAR_CLUSTER_TOKEN=...
@@ -101,7 +98,7 @@ func newStatus(s streams) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&f.seed, "seed", "", "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)")
 	flags.BoolVar(&f.json, "json", false, "write JSON")
-	flags.DurationVar(&f.watch, "watch", 0, "ask again at this `interval`, until Ctrl-C")
+	flags.DurationVar(&f.watch, "watch", 0, "repeat at this `interval`, until Ctrl-C")
 	return cmd
 }
 
@@ -110,7 +107,7 @@ func (f *statusFlags) check() error {
 	case f.seed == "" && os.Getenv("NEXAR_SEEDS") == "":
 		return usagef("--seed is missing: give the address of the seed, or set NEXAR_SEEDS")
 	case f.watch < 0:
-		return usagef("--watch %v: less than no time", f.watch)
+		return usagef("--watch %v: must not be negative", f.watch)
 	case f.seed != "":
 		return checkAddrs(f.seed)
 	}
@@ -121,13 +118,13 @@ func (f *statusFlags) check() error {
 func checkAddrs(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
 		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return usagef("--seed %q: not an address of the form host:port", addr)
+			return usagef("--seed %q: want host:port", addr)
 		}
 	}
 	return nil
 }
 
-// run asks once, or until ctx ends.
+// run queries once, or until ctx ends.
 func (f *statusFlags) run(ctx context.Context, w io.Writer) error {
 	var cfg nexar.Config
 	if f.seed != "" {

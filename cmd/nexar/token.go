@@ -12,13 +12,12 @@ func newToken(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "token",
 		Short: "Print a new cluster token",
-		Long: `Token prints a new cluster token of 256 random bits: the secret that admits
-nodes to a cluster. All of its nodes and seeds have the same one, in the
-environment variable NEXAR_CLUSTER_TOKEN. It never crosses the network.
+		Long: `Print a new cluster token of 256 random bits. All nodes and seeds of a cluster have
+the same token, in the environment variable NEXAR_CLUSTER_TOKEN. It never crosses
+the network.
 
-Whoever has it can join the cluster, so treat it as a password: hand it out
-by a secret of your scheduler or a file that only you can read, not on a
-command line.`,
+A process with the token can join the cluster. Treat it as a password: distribute it
+as a secret of your scheduler or in a file with mode 0600, not on a command line.`,
 		Example: `  export NEXAR_CLUSTER_TOKEN=$(nexar token)
 
   nexar token | kubectl create secret generic cluster --from-file=token=/dev/stdin`,

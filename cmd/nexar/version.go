@@ -11,10 +11,9 @@ import (
 func newVersion(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print what this binary is",
-		Long: `Version prints the version of nexar that this binary was built from, the
-revision if it is known, and the version of Go and the system it was built
-for.`,
+		Short: "Print the version",
+		Long: `Print the version of nexar, the revision if it is known, and the version of Go and
+the platform that the binary was built for.`,
 		Example: `  nexar version`,
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -24,7 +23,7 @@ for.`,
 	}
 }
 
-// version describes a binary.
+// version describes the binary.
 func version(info *debug.BuildInfo, ok bool) string {
 	number, revision, modified := "(unknown version)", "", ""
 	if ok {
