@@ -5,317 +5,318 @@ import (
 	"time"
 )
 
-// settle is the quiet time before a decision: nodes that die together are to go
-// together.
+// settle is the quiet time before a decision, so that nodes that die together are
+// removed together.
 const settle = 10 * time.Millisecond
 
-// A Decision is what an Arbiter has decided.
+// A Decision is the result of [Arbiter.Tick].
 type Decision struct {
-	// Entries are for the log, in this order. The caller applies them, and calls
-	// Adopt with the view that they make.
+	// Entries are changes for the log, in this order. The caller has them committed,
+	// applies them and calls Adopt with the resulting view.
 	Entries []Entry
-	// Reasons say why each node goes that is in them, and Left which have left in
-	// good order.
+	// Reasons maps each node that these entries remove to the reason, and Left the
+	// nodes that have left in good order.
 	Reasons map[NodeID]string
 	Left    map[NodeID]bool
-	// Invitation, if not nil, is for a candidate, and for all others of its
-	// circle, who are to expect it.
+	// Invitation, if not nil, is for a candidate, and announces it to the other nodes
+	// that it names.
 	Invitation *Invitation
-	// Dismissed are candidates who go, and why.
+	// Dismissed maps candidates that are removed to the reason.
 	Dismissed map[NodeID]string
-	// Forgotten are candidates that others were told to expect, and that will not enter.
+	// Forgotten are announced candidates that will not enter.
 	Forgotten []NodeID
-	// Call asks all nodes to come to rest, so that candidates can enter.
-	Call bool
-	// Held, if not 0, says that the next view would have too few nodes: so many.
-	Held int
+	// Quiesce asks all nodes to quiesce, so that candidates can enter.
+	Quiesce bool
+	// TooFew, if not 0, is the number of nodes of the next view, which is below the
+	// minimum.
+	TooFew int
 }
 
-// An Arbiter decides who is in the next view of a world that has formed: which
-// nodes go, by what the nodes say about their links to each other and by which
-// of them it can reach itself, and which candidates of its PendingJoins enter.
+// An Arbiter decides which nodes are in the next view of a formed world: which nodes
+// are removed, by the nodes' reports about their links and by its own connections to
+// them, and which candidates of its PendingJoins enter.
 //
-// A link that is lost means that its two nodes can no longer be in one world.
-// Those that the Arbiter has lost too go when it has heard nothing new for a
-// moment: then all who have gone together are in one decision (Suresh et al.,
-// "Stable and Consistent Membership at Scale with Rapid", USENIX ATC 2018). If it
-// has lost neither of the two, it waits a while; then one that has not answered it
-// since goes, and otherwise as few nodes as possible, so that all that stay are
-// linked to each other: nodes that have only just entered before those that have the
-// state of the program; and of two that live, the accused and not the accuser, because
-// the accuser may have waited in vain. That works once for each accuser: the next
-// time a tie decides against it (see cut).
+// The two nodes of a lost link cannot stay in one world. If the Arbiter has lost one of
+// them too, that node is removed after a quiet time, so that nodes that fail together
+// are removed by one decision (Suresh et al., "Stable and Consistent Membership at
+// Scale with Rapid", USENIX ATC 2018). If it has lost neither, it waits longer. Then a
+// node that has not answered since is removed, and otherwise the smallest set of nodes
+// such that all others are linked to each other. Newcomers are removed before nodes
+// that have the state of the program. Of two live nodes the accused is removed and not
+// the accuser, which may have waited in vain. An unconfirmed accusation is a strike:
+// the next tie is decided against the accuser (see cut).
 //
-// A node that only the Arbiter has lost stays until there is another reason for
-// a new view, of which it would not hear.
+// A node that only the Arbiter has lost stays until there is another reason for a new
+// view.
 //
-// Candidates enter with the next view, whatever its reason. If there is none but
-// that they wait, all nodes are asked to come to rest: to a point at which none of
-// them has work for the others under way. There, nodes may also leave.
+// Candidates enter with the next view, whatever its reason. If they are the only
+// reason, all nodes are asked to quiesce: to reach a point at which none has
+// outstanding work for the others. There, nodes may also leave.
 type Arbiter struct {
 	view    View
 	pending *PendingJoins
 	lost    map[[2]NodeID]loss // by the reporter and the node that it has lost
 	gone    map[NodeID]departure
-	alive   map[NodeID]time.Time // when nodes were last alive for sure
-	news    time.Time            // when something new was last heard
+	alive   map[NodeID]time.Time // time at which each node was last known to be alive
+	news    time.Time            // time of the last news
 
-	fresh   map[NodeID]newcomer // nodes that have entered with this view, or lately
-	strikes map[NodeID]int      // unconfirmed accusations that had another node removed
-	rest    map[NodeID]bool     // nodes that are at rest, and whether they leave
-	due     time.Time           // when all nodes have to be, if one is
-	called  bool                // nodes were asked to
-	held    bool                // there are too few for a view
+	fresh    map[NodeID]newcomer // nodes on probation
+	strikes  map[NodeID]int      // unconfirmed accusations that have removed another node
+	quiesced map[NodeID]bool     // quiesced nodes, and whether they leave
+	due      time.Time           // time by which all nodes have to quiesce, once one has
+	called   bool                // nodes were asked to quiesce
+	held     bool                // the next view has too few nodes
 }
 
-// A loss is that of a link.
+// A loss is a report of a lost link.
 type loss struct {
 	at     time.Time
 	reason string
 }
 
-// A newcomer is a node that has entered lately.
+// A newcomer is a node on probation.
 type newcomer struct {
-	at    time.Time           // when
+	at    time.Time           // time of entry
 	links map[NodeID]struct{} // nodes that had confirmed their links to it
 }
 
-// A departure is how a node ended its connection to the Arbiter.
+// A departure describes the end of a node's connection to the Arbiter.
 type departure struct {
 	left   bool // in good order
 	reason string
 }
 
-// NewArbiter returns an Arbiter for a world that has formed. From then on the
-// PendingJoins is its own, save for Admit, after which it is time for Tick.
+// NewArbiter returns an Arbiter for a formed world. It owns the PendingJoins from then
+// on: the caller uses only Admit, and then calls Tick.
 func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	return &Arbiter{
 		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
-		rest: make(map[NodeID]bool), strikes: make(map[NodeID]int), fresh: make(map[NodeID]newcomer),
+		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), fresh: make(map[NodeID]newcomer),
 	}
 }
 
-// Lost says that a node has lost its link to another. It reports whether that is
-// news: then it is time to ask both for a sign of life.
-func (c *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
-	if _, gone := c.gone[to]; !gone && c.pending.unlink(now, c.view, by, to, reason) {
-		c.held = false
+// Lost reports that a node has lost its link to another. It returns whether that is
+// news; the caller then asks both for an answer.
+func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
+	if _, gone := a.gone[to]; !gone && a.pending.unlink(now, a.view, by, to, reason) {
+		a.held = false
 		return true
 	}
 	link := [2]NodeID{by, to}
-	if _, known := c.lost[link]; known || by == to || !c.has(by) || !c.has(to) {
+	if _, known := a.lost[link]; known || by == to || !a.has(by) || !a.has(to) {
 		return false
 	}
-	c.lost[link] = loss{now, reason}
-	c.news, c.held = now, false
+	a.lost[link] = loss{now, reason}
+	a.news, a.held = now, false
 	return true
 }
 
-// Gone says that a node has ended its connection to the Arbiter, if left in good
-// order: then it has left the world.
-func (c *Arbiter) Gone(now time.Time, id NodeID, left bool, reason string) {
-	c.held = false
-	if _, known := c.gone[id]; c.pending.Gone(id) || known || !c.has(id) {
+// Gone reports that the connection of a node to the Arbiter has ended. If that was in
+// good order, the node has left the world.
+func (a *Arbiter) Gone(now time.Time, id NodeID, left bool, reason string) {
+	a.held = false
+	if _, known := a.gone[id]; a.pending.Gone(id) || known || !a.has(id) {
 		return
 	}
-	c.gone[id] = departure{left, reason}
-	c.news = now
+	a.gone[id] = departure{left, reason}
+	a.news = now
 }
 
-// Back says that a node whose connection to the Arbiter had ended has another one. It
-// is too late if it has left in good order.
-func (c *Arbiter) Back(now time.Time, id NodeID) {
-	if d, gone := c.gone[id]; gone && !d.left {
-		delete(c.gone, id)
+// Reconnected reports that a node has a new connection to the Arbiter. It has no effect
+// if the node has left in good order.
+func (a *Arbiter) Reconnected(now time.Time, id NodeID) {
+	if d, gone := a.gone[id]; gone && !d.left {
+		delete(a.gone, id)
 	}
-	c.held = false
-	c.Heard(now, id)
+	a.held = false
+	a.Heard(now, id)
 }
 
-// Missed is what a node may not have heard that had no connection for a while: which
-// candidates are at linking themselves to the world, or have done so, and whether all
-// nodes were called to rest.
-func (c *Arbiter) Missed() (expect []Node, called bool) {
-	for _, candidate := range c.pending.list {
-		if candidate.circle != nil {
+// Missed returns the news for a node that had no connection for a while: the announced
+// candidates, and whether all nodes were asked to quiesce.
+func (a *Arbiter) Missed() (expect []Node, called bool) {
+	for _, candidate := range a.pending.list {
+		if candidate.peers != nil {
 			expect = append(expect, candidate.node.clone())
 		}
 	}
-	return expect, c.called
+	return expect, a.called
 }
 
-// Link says that a node has a link to a candidate, or a candidate to another, or that it
-// has lost it. It reports whether that counts for anything.
-func (c *Arbiter) Link(by, to NodeID, up bool) bool {
-	if by == to || !c.pending.report(by, to, up) {
+// Link reports that a node has or has lost a link to a candidate, or a candidate to
+// another. It returns whether the report counts.
+func (a *Arbiter) Link(by, to NodeID, up bool) bool {
+	if by == to || !a.pending.report(by, to, up) {
 		return false
 	}
-	c.held = false
+	a.held = false
 	return true
 }
 
-// Linked says that a candidate has linked itself to all nodes of the world that an
-// invitation named, and reports whether that is the invitation that counts.
-func (c *Arbiter) Linked(id NodeID, number uint64) bool {
-	linked := c.pending.link(id, number)
+// Linked reports that a candidate is linked to all nodes of the world that invitation
+// number names. It returns whether that is the latest invitation.
+func (a *Arbiter) Linked(id NodeID, number uint64) bool {
+	linked := a.pending.link(id, number)
 	if linked {
-		c.held = false
+		a.held = false
 	}
 	return linked
 }
 
-// Rest says that a node of the view with an epoch is at rest, and whether it leaves
-// there. Nodes that are not within a time go, if that is more than 0; or, if these are
-// most of them, those that are.
-func (c *Arbiter) Rest(now time.Time, id NodeID, epoch uint64, leaves bool, within time.Duration) {
-	if epoch != c.view.Epoch || !c.has(id) {
+// Quiesced reports that a node of the view with an epoch has quiesced, and whether it
+// leaves. If within is positive, the nodes that have not quiesced by then are removed,
+// or those that have if these are the minority.
+func (a *Arbiter) Quiesced(now time.Time, id NodeID, epoch uint64, leaves bool, within time.Duration) {
+	if epoch != a.view.Epoch || !a.has(id) {
 		return
 	}
-	c.held = false
-	if len(c.rest) == 0 && within > 0 {
-		c.due = now.Add(within)
+	a.held = false
+	if len(a.quiesced) == 0 && within > 0 {
+		a.due = now.Add(within)
 	}
-	c.rest[id] = leaves
+	a.quiesced[id] = leaves
 }
 
-// Heard says that a node has answered what it was asked then.
-func (c *Arbiter) Heard(asked time.Time, id NodeID) {
-	if c.has(id) && asked.After(c.alive[id]) {
-		c.alive[id] = asked
+// Heard reports that a node has answered a question that was sent at a given time.
+func (a *Arbiter) Heard(asked time.Time, id NodeID) {
+	if a.has(id) && asked.After(a.alive[id]) {
+		a.alive[id] = asked
 	}
 }
 
-func (c *Arbiter) has(id NodeID) bool {
-	_, ok := c.view.Rank(id)
+func (a *Arbiter) has(id NodeID) bool {
+	_, ok := a.view.Rank(id)
 	return ok
 }
 
-// Deadline is when Tick is due, and false if there is nothing to decide.
-func (c *Arbiter) Deadline() (due time.Time, ok bool) {
-	due, ok = c.pending.deadline()
-	if at, soon := c.deadline(); soon && !c.held && (!ok || at.Before(due)) {
+// Deadline returns when Tick is due, and false if there is nothing to decide.
+func (a *Arbiter) Deadline() (due time.Time, ok bool) {
+	due, ok = a.pending.deadline()
+	if at, soon := a.deadline(); soon && !a.held && (!ok || at.Before(due)) {
 		return at, true
 	}
 	return due, ok
 }
 
-// deadline is when a new view is due.
-func (c *Arbiter) deadline() (due time.Time, ok bool) {
+// deadline returns when a new view is due.
+func (a *Arbiter) deadline() (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
 			due, ok = t, true
 		}
 	}
-	settled := c.news.Add(settle)
-	for _, d := range c.gone {
+	settled := a.news.Add(settle)
+	for _, d := range a.gone {
 		if d.left {
 			sooner(settled)
 		}
 	}
-	for link, l := range c.lost {
-		late := c.matures(link, l)
-		if c.isGone(link) || late.Before(settled) {
+	for link, l := range a.lost {
+		late := a.matures(link, l)
+		if a.isGone(link) || late.Before(settled) {
 			late = settled
 		}
 		sooner(late)
 	}
-	if c.isAtRest() {
+	if a.isQuiesced() {
 		sooner(time.Time{})
 	}
-	if !c.due.IsZero() {
-		sooner(c.due)
+	if !a.due.IsZero() {
+		sooner(a.due)
 	}
 	return due, ok
 }
 
-// isAtRest reports whether all nodes are that are not gone, and one at least.
-func (c *Arbiter) isAtRest() bool {
-	for _, n := range c.view.Nodes {
-		_, gone := c.gone[n.ID]
-		if _, rests := c.rest[n.ID]; !rests && !gone {
+// isQuiesced reports whether all nodes that are not gone have quiesced, and there is
+// one.
+func (a *Arbiter) isQuiesced() bool {
+	for _, n := range a.view.Nodes {
+		_, gone := a.gone[n.ID]
+		if _, rests := a.quiesced[n.ID]; !rests && !gone {
 			return false
 		}
 	}
-	return len(c.rest) > 0
+	return len(a.quiesced) > 0
 }
 
-// isGone reports whether one of the two nodes of a link is gone.
-func (c *Arbiter) isGone(link [2]NodeID) bool {
-	_, a := c.gone[link[0]]
-	_, b := c.gone[link[1]]
-	return a || b
+// isGone reports whether a node of a link is gone.
+func (a *Arbiter) isGone(link [2]NodeID) bool {
+	_, first := a.gone[link[0]]
+	_, second := a.gone[link[1]]
+	return first || second
 }
 
-// Tick decides, as far as it is time to. It is called again after a decision.
-func (c *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
-	c.pending.confirm(now, c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone }))
-	r.Dismissed = c.pending.dismiss(now, c.view)
-	r.Forgotten, c.pending.forgotten = c.pending.forgotten, nil
-	if due, ok := c.deadline(); ok && !now.Before(due) {
-		c.change(now, &r)
+// Tick returns the decision that is due, if any. The caller calls it again after a
+// decision.
+func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
+	a.pending.confirm(now, a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone }))
+	r.Dismissed = a.pending.dismiss(now, a.view)
+	r.Forgotten, a.pending.forgotten = a.pending.forgotten, nil
+	if due, ok := a.deadline(); ok && !now.Before(due) {
+		a.change(now, &r)
 		if len(r.Entries) > 0 {
 			return r, true
 		}
 	}
-	stay := c.view.without(func(id NodeID) bool { _, gone := c.gone[id]; return gone || r.Reasons[id] != "" })
+	stay := a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone || r.Reasons[id] != "" })
 	r.Reasons, r.Left = nil, nil
 	if stay.Size() == 0 {
-		c.pending.close(r.Dismissed)
+		a.pending.close(r.Dismissed)
 		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
 	}
-	if enter := c.pending.ready(stay); len(enter) > 0 && !c.called {
-		c.called, r.Call = true, true
+	if enter := a.pending.ready(stay); len(enter) > 0 && !a.called {
+		a.called, r.Quiesce = true, true
 	}
-	r.Invitation = c.pending.invite(now, stay)
-	return r, r.Invitation != nil || r.Call || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.Held > 0
+	r.Invitation = a.pending.invite(now, stay)
+	return r, r.Invitation != nil || r.Quiesce || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.TooFew > 0
 }
 
-// change makes the next view, unless that would be too small. Then there are
-// reasons, but no entries.
-func (c *Arbiter) change(now time.Time, r *Decision) {
-	r.Reasons, r.Left = c.cut(now), make(map[NodeID]bool)
-	for id, d := range c.gone {
+// change fills in the entries of the next view. If that would have too few nodes, it
+// fills in the reasons alone.
+func (a *Arbiter) change(now time.Time, r *Decision) {
+	r.Reasons, r.Left = a.cut(now), make(map[NodeID]bool)
+	for id, d := range a.gone {
 		r.Reasons[id], r.Left[id] = d.reason, d.left
 	}
-	if !c.due.IsZero() && !now.Before(c.due) {
-		c.removeLate(r)
+	if !a.due.IsZero() && !now.Before(a.due) {
+		a.removeLate(r)
 	}
-	if c.room(r) > 0 { // Otherwise those that want to leave stay until others come.
-		c.letLeave(r)
+	if a.room(r) > 0 { // Otherwise the nodes that want to leave wait for others.
+		a.letLeave(r)
 	}
 	for id := range r.Reasons {
-		c.pending.Gone(id)
+		a.pending.Gone(id)
 	}
-	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
+	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	size := stay.Size()
 	var enter []Node
-	if size > 0 { // Otherwise nobody is left who knows what the world has done.
-		enter = c.pending.ready(stay)
+	if size > 0 { // Otherwise no node that has the state of the world is left.
+		enter = a.pending.ready(stay)
 	}
-	if held := size > 0 && size+len(enter) < c.pending.policy.Min; held {
-		if !c.held {
-			r.Held = size + len(enter)
+	if held := size > 0 && size+len(enter) < a.pending.policy.Min; held {
+		if !a.held {
+			r.TooFew = size + len(enter)
 		}
-		c.held = true
+		a.held = true
 		return
 	}
-	c.held = false
-	r.Entries = c.entries(r, enter)
+	a.held = false
+	r.Entries = a.entries(r, enter)
 }
 
-// removeLate has those go that are not at rest, for whom others wait; or, if only a
-// few rest, these.
-func (c *Arbiter) removeLate(r *Decision) {
-	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
+// removeLate removes the nodes that have not quiesced, or those that have if these are
+// the minority.
+func (a *Arbiter) removeLate(r *Decision) {
+	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	resting := 0
 	for _, n := range stay.Nodes {
-		if _, rests := c.rest[n.ID]; rests {
+		if _, rests := a.quiesced[n.ID]; rests {
 			resting++
 		}
 	}
 	most := 2*resting >= stay.Size()
 	for _, n := range stay.Nodes {
-		_, rests := c.rest[n.ID]
+		_, rests := a.quiesced[n.ID]
 		if rests == most {
 			continue
 		}
@@ -326,29 +327,29 @@ func (c *Arbiter) removeLate(r *Decision) {
 	}
 }
 
-// letLeave has those go that leave at rest.
-func (c *Arbiter) letLeave(r *Decision) {
-	for _, n := range c.view.Nodes {
-		if _, goes := r.Reasons[n.ID]; !goes && c.rest[n.ID] {
+// letLeave removes the quiesced nodes that leave.
+func (a *Arbiter) letLeave(r *Decision) {
+	for _, n := range a.view.Nodes {
+		if _, goes := r.Reasons[n.ID]; !goes && a.quiesced[n.ID] {
 			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
 		}
 	}
 }
 
-// room is how many nodes the next view would have beyond the least, if those left
-// that want to; or 1 if nobody would stay.
-func (c *Arbiter) room(r *Decision) int {
-	stay := c.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes || c.rest[id] })
+// room returns by how many nodes the next view exceeds the minimum if all nodes leave
+// that want to, or 1 if no node would stay.
+func (a *Arbiter) room(r *Decision) int {
+	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes || a.quiesced[id] })
 	if stay.Size() == 0 {
 		return 1
 	}
-	return stay.Size() + len(c.pending.ready(stay)) - c.pending.policy.Min + 1
+	return stay.Size() + len(a.pending.ready(stay)) - a.pending.policy.Min + 1
 }
 
-// entries are those of a decision.
-func (c *Arbiter) entries(r *Decision, enter []Node) (entries []Entry) {
+// entries returns the entries of a decision.
+func (a *Arbiter) entries(r *Decision, enter []Node) (entries []Entry) {
 	fail, leave := Entry{Kind: Fail}, Entry{Kind: Leave}
-	for _, n := range c.view.Nodes {
+	for _, n := range a.view.Nodes {
 		if _, goes := r.Reasons[n.ID]; goes && r.Left[n.ID] {
 			leave.IDs = append(leave.IDs, n.ID)
 		} else if goes {
@@ -369,20 +370,20 @@ func (c *Arbiter) entries(r *Decision, enter []Node) (entries []Entry) {
 	return entries
 }
 
-// Adopt goes on with the next view.
-func (c *Arbiter) Adopt(v View) {
-	c.strike(v)
-	now := c.pending.ticked // when this view was decided, or later
-	maps.DeleteFunc(c.fresh, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
-	for _, rank := range v.Without(c.view) {
+// Adopt continues with the next view.
+func (a *Arbiter) Adopt(v View) {
+	a.strike(v)
+	now := a.pending.ticked // when this view was decided, or later
+	maps.DeleteFunc(a.fresh, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
+	for _, rank := range v.Without(a.view) {
 		id := v.Nodes[rank].ID
-		c.fresh[id] = newcomer{at: now, links: c.pending.reports(id)}
+		a.fresh[id] = newcomer{at: now, links: a.pending.reports(id)}
 	}
-	c.view = v.clone()
-	c.pending.enter(v, func(id NodeID) bool { _, gone := c.gone[id]; return gone || c.rest[id] })
-	c.rest, c.due, c.called, c.held = make(map[NodeID]bool), time.Time{}, false, false
-	maps.DeleteFunc(c.strikes, func(id NodeID, _ int) bool { return !c.has(id) })
-	maps.DeleteFunc(c.alive, func(id NodeID, _ time.Time) bool { return !c.has(id) })
-	maps.DeleteFunc(c.gone, func(id NodeID, _ departure) bool { return !c.has(id) })
-	maps.DeleteFunc(c.lost, func(link [2]NodeID, _ loss) bool { return !c.has(link[0]) || !c.has(link[1]) })
+	a.view = v.clone()
+	a.pending.enter(v, func(id NodeID) bool { _, gone := a.gone[id]; return gone || a.quiesced[id] })
+	a.quiesced, a.due, a.called, a.held = make(map[NodeID]bool), time.Time{}, false, false
+	maps.DeleteFunc(a.strikes, func(id NodeID, _ int) bool { return !a.has(id) })
+	maps.DeleteFunc(a.alive, func(id NodeID, _ time.Time) bool { return !a.has(id) })
+	maps.DeleteFunc(a.gone, func(id NodeID, _ departure) bool { return !a.has(id) })
+	maps.DeleteFunc(a.lost, func(link [2]NodeID, _ loss) bool { return !a.has(link[0]) || !a.has(link[1]) })
 }

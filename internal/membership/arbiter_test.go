@@ -11,17 +11,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A hearing is what an Arbiter hears: that a link is lost, or, if to is -1, that a
-// node is gone, or, if it is -2, that it lives.
-type hearing struct {
-	after  time.Duration // since the one before
+// An input is a report to an Arbiter: that by has lost its link to to; that by is gone,
+// if to is -1; that by is alive, if to is -2.
+type input struct {
+	after  time.Duration // the input before
 	by, to int
 	left   bool
 }
 
-// rule tells an Arbiter of n nodes all this, and returns what it decides, and how
-// long after the first report.
-func rule(t *testing.T, n int, all ...hearing) (r Decision, took time.Duration) {
+// decideOn passes inputs to an Arbiter of n nodes. It returns the decision, and its
+// time since the first input.
+func decideOn(t *testing.T, n int, all ...input) (r Decision, took time.Duration) {
 	t.Helper()
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, NewPendingJoins(Policy{World: n}, 0))
 	now := start
@@ -35,7 +35,7 @@ func rule(t *testing.T, n int, all ...hearing) (r Decision, took time.Duration) 
 			c.Lost(now, node(h.by).ID, node(h.to).ID, "no answer")
 		}
 		if _, ok := c.Tick(now); ok && h.after < settle {
-			t.Error("a decision while something new is heard")
+			t.Error("decision during new reports")
 		}
 	}
 	due, ok := c.Deadline()
@@ -43,16 +43,16 @@ func rule(t *testing.T, n int, all ...hearing) (r Decision, took time.Duration) 
 		return r, 0
 	}
 	if _, ok := c.Tick(due.Add(-1)); ok {
-		t.Error("a decision before it is due")
+		t.Error("decision before it is due")
 	}
 	if r, ok = c.Tick(due); !ok {
-		t.Error("no decision when it is due")
+		t.Error("no decision when one is due")
 	}
 	return r, due.Sub(start)
 }
 
-// sum is who goes by a decision, in the order of their ids, and the kind of its
-// first entry.
+// sum returns the kind of the first entry, and all removed nodes in the order of their
+// ids.
 func sum(r Decision) (kind Kind, goes []NodeID) {
 	for i, e := range r.Entries {
 		if i == 0 {
@@ -64,43 +64,43 @@ func sum(r Decision) (kind Kind, goes []NodeID) {
 	return kind, goes
 }
 
-// TestArbiter: who goes, and when that is decided.
+// The right nodes are removed, at the right time.
 func TestArbiter(t *testing.T) {
-	gone := func(i int) hearing { return hearing{by: i, to: -1} }
-	lost := func(by, to int) hearing { return hearing{by: by, to: to} }
-	lives := func(i int) hearing { return hearing{by: i, to: -2} }
+	gone := func(i int) input { return input{by: i, to: -1} }
+	lost := func(by, to int) input { return input{by: by, to: to} }
+	lives := func(i int) input { return input{by: i, to: -2} }
 	for name, test := range map[string]struct {
 		n     int
-		heard []hearing
+		heard []input
 		kind  Kind
 		goes  []int
 		took  time.Duration
 	}{
-		"a process dies":              {4, []hearing{lost(0, 2), gone(2)}, Fail, []int{2}, settle},
-		"the arbiter hears it first":  {4, []hearing{gone(2), lost(0, 2)}, Fail, []int{2}, settle},
-		"two die":                     {5, []hearing{lost(0, 2), gone(2), lost(0, 1), gone(1)}, Fail, []int{1, 2}, settle},
-		"the dead accuse each other":  {5, []hearing{lost(1, 2), lost(2, 1), gone(1), gone(2)}, Fail, []int{1, 2}, settle},
-		"a dead one accuses a living": {5, []hearing{lost(1, 2), lost(0, 1), gone(1)}, Fail, []int{1}, settle},
-		"a host falls silent":         {5, []hearing{lost(0, 2), lost(1, 2), lost(3, 2)}, Fail, []int{2}, patience},
-		"a silent one accuses all":    {5, []hearing{lost(2, 0), lost(2, 1), lost(2, 3), lost(0, 2)}, Fail, []int{2}, patience},
-		"a link is cut":               {4, []hearing{lost(1, 2), lost(2, 1)}, Fail, []int{2}, patience},
-		"both ends live":              {4, []hearing{lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
-		"only the higher end lives":   {4, []hearing{lost(2, 1), lives(2)}, Fail, []int{1}, patience},
-		"the higher end accuses":      {4, []hearing{lost(2, 1), lives(1), lives(2)}, Fail, []int{1}, cutPatience},
-		"each end accuses the other":  {4, []hearing{lost(2, 1), lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
-		"a late one, and a cut":       {5, []hearing{lost(3, 1), lost(4, 2), lost(2, 4)}, Fail, []int{1, 4}, patience},
-		"a liar is not more alive":    {5, []hearing{lost(2, 1), lost(2, 3), lives(1), lives(2), lives(3)}, Fail, []int{2}, cutPatience},
-		"new death beside an old cut": {6, []hearing{lost(1, 2), {after: patience - settle/2, by: 5, to: 0}}, Fail, []int{2}, patience + settle/2},
-		"two links of one are cut":    {5, []hearing{lost(0, 3), lost(0, 4)}, Fail, []int{0}, patience},
-		"two pairs are cut":           {6, []hearing{lost(0, 1), lost(3, 4)}, Fail, []int{1, 4}, patience},
-		"one leaves":                  {3, []hearing{{by: 1, to: -1, left: true}}, Leave, []int{1}, settle},
-		"one leaves and one dies":     {4, []hearing{{by: 1, to: -1, left: true}, lost(0, 2), gone(2)}, Fail, []int{1, 2}, settle},
-		"only the arbiter lost it":    {4, []hearing{gone(3)}, 0, nil, 0},
-		"and then another dies":       {4, []hearing{gone(3), lost(0, 1), gone(1)}, Fail, []int{1, 3}, settle},
-		"nonsense":                    {2, []hearing{lost(0, 0), lost(7, 0), lost(0, 7), gone(9)}, 0, nil, 0},
+		"a process dies":              {4, []input{lost(0, 2), gone(2)}, Fail, []int{2}, settle},
+		"the arbiter hears it first":  {4, []input{gone(2), lost(0, 2)}, Fail, []int{2}, settle},
+		"two die":                     {5, []input{lost(0, 2), gone(2), lost(0, 1), gone(1)}, Fail, []int{1, 2}, settle},
+		"the dead accuse each other":  {5, []input{lost(1, 2), lost(2, 1), gone(1), gone(2)}, Fail, []int{1, 2}, settle},
+		"a dead one accuses a living": {5, []input{lost(1, 2), lost(0, 1), gone(1)}, Fail, []int{1}, settle},
+		"a host falls silent":         {5, []input{lost(0, 2), lost(1, 2), lost(3, 2)}, Fail, []int{2}, patience},
+		"a silent one accuses all":    {5, []input{lost(2, 0), lost(2, 1), lost(2, 3), lost(0, 2)}, Fail, []int{2}, patience},
+		"a link is cut":               {4, []input{lost(1, 2), lost(2, 1)}, Fail, []int{2}, patience},
+		"both ends live":              {4, []input{lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
+		"only the higher end lives":   {4, []input{lost(2, 1), lives(2)}, Fail, []int{1}, patience},
+		"the higher end accuses":      {4, []input{lost(2, 1), lives(1), lives(2)}, Fail, []int{1}, cutPatience},
+		"each end accuses the other":  {4, []input{lost(2, 1), lost(1, 2), lives(1), lives(2)}, Fail, []int{2}, cutPatience},
+		"a late one, and a cut":       {5, []input{lost(3, 1), lost(4, 2), lost(2, 4)}, Fail, []int{1, 4}, patience},
+		"a liar is not more alive":    {5, []input{lost(2, 1), lost(2, 3), lives(1), lives(2), lives(3)}, Fail, []int{2}, cutPatience},
+		"new death beside an old cut": {6, []input{lost(1, 2), {after: patience - settle/2, by: 5, to: 0}}, Fail, []int{2}, patience + settle/2},
+		"two links of one are cut":    {5, []input{lost(0, 3), lost(0, 4)}, Fail, []int{0}, patience},
+		"two pairs are cut":           {6, []input{lost(0, 1), lost(3, 4)}, Fail, []int{1, 4}, patience},
+		"one leaves":                  {3, []input{{by: 1, to: -1, left: true}}, Leave, []int{1}, settle},
+		"one leaves and one dies":     {4, []input{{by: 1, to: -1, left: true}, lost(0, 2), gone(2)}, Fail, []int{1, 2}, settle},
+		"only the arbiter lost it":    {4, []input{gone(3)}, 0, nil, 0},
+		"and then another dies":       {4, []input{gone(3), lost(0, 1), gone(1)}, Fail, []int{1, 3}, settle},
+		"nonsense":                    {2, []input{lost(0, 0), lost(7, 0), lost(0, 7), gone(9)}, 0, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, took := rule(t, test.n, test.heard...)
+			r, took := decideOn(t, test.n, test.heard...)
 			var want []NodeID
 			for _, i := range test.goes {
 				want = append(want, node(i).ID)
@@ -110,16 +110,16 @@ func TestArbiter(t *testing.T) {
 			}
 			for _, id := range want {
 				if !strings.Contains(r.Reasons[id], "gone") && !strings.Contains(r.Reasons[id], "no answer") {
-					t.Errorf("node %v goes for this reason: %q", id, r.Reasons[id])
+					t.Errorf("node %v is removed for the reason %q", id, r.Reasons[id])
 				}
 			}
 		})
 	}
 }
 
-// After a removal the arbiter forgets reports about the removed nodes and keeps those about
+// After a removal, the arbiter forgets reports about the removed nodes and keeps all
 // others.
-func TestArbiterGoesOn(t *testing.T) {
+func TestArbiterAdopts(t *testing.T) {
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(5)}, NewPendingJoins(Policy{World: 5}, 0))
 	var state State
 	view, err := state.Apply(Entry{Kind: Form, Nodes: nodes(5)})
@@ -140,16 +140,16 @@ func TestArbiterGoesOn(t *testing.T) {
 		}
 		c.Adopt(view)
 		if _, ok := c.Deadline(); ok {
-			t.Error("there is something left to decide")
+			t.Error("a decision is due")
 		}
 	}
 	if want := []NodeID{node(2).ID, node(4).ID}; !slices.Equal(ids(view), want) {
-		t.Errorf("%v are left, want %v", ids(view), want)
+		t.Errorf("%v stay, want %v", ids(view), want)
 	}
 }
 
-// After random reports the nodes that stay have lost no link to each other, and no node is
-// removed that no report names.
+// After random reports, no two of the nodes that stay have lost their link, and no node
+// is removed that no report names.
 func TestArbiterAtRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "nodes")
@@ -174,24 +174,25 @@ func TestArbiterAtRandom(t *testing.T) {
 			default:
 				now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
 			}
-			ruleAtRandom(t, c, &state, now, heard)
+			decideAtRandom(t, c, &state, now, heard)
 		}
 		for due, ok := c.Deadline(); ok; due, ok = c.Deadline() {
-			ruleAtRandom(t, c, &state, due, heard)
+			decideAtRandom(t, c, &state, due, heard)
 		}
 		view := state.View()
 		for link := range lost {
 			_, a := view.Rank(node(link[0]).ID)
 			_, b := view.Rank(node(link[1]).ID)
 			if a && b {
-				t.Fatalf("%s stay, and are not linked", fmt.Sprint(link))
+				t.Fatalf("%s stay without a link", fmt.Sprint(link))
 			}
 		}
 	})
 }
 
-// ruleAtRandom has an arbiter decide. Nobody goes of whom nothing was heard.
-func ruleAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard map[NodeID]bool) {
+// decideAtRandom applies the decisions of an arbiter. Only nodes in reports are
+// removed.
+func decideAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard map[NodeID]bool) {
 	r, ok := c.Tick(now)
 	if !ok {
 		return
@@ -199,12 +200,12 @@ func ruleAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard map
 	_, goes := sum(r)
 	for _, id := range goes {
 		if !heard[id] {
-			t.Fatalf("%v goes, of which nothing was heard", id)
+			t.Fatalf("%v is removed without a report", id)
 		}
 	}
 	view, err := state.ApplyAll(r.Entries)
 	if err != nil {
-		t.Fatalf("a decision that makes no sense: %v", err)
+		t.Fatalf("invalid decision: %v", err)
 	}
 	c.Adopt(view)
 }

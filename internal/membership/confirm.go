@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// report notes that a node has a link to another, or has lost it. At least one of them
-// has to be a candidate.
+// report records that a node has or has lost a link to another, one of which has to be
+// a candidate.
 func (p *PendingJoins) report(by, to NodeID, up bool) (known bool) {
 	set := func(m map[NodeID]struct{}, id NodeID) {
 		if known = true; up {
@@ -17,10 +17,10 @@ func (p *PendingJoins) report(by, to NodeID, up bool) (known bool) {
 			delete(m, id)
 		}
 	}
-	if c := p.find(to); c != nil && c.circle != nil {
+	if c := p.find(to); c != nil && c.peers != nil {
 		set(c.reports, by)
 	}
-	if c := p.find(by); c != nil && c.circle != nil {
+	if c := p.find(by); c != nil && c.peers != nil {
 		set(c.claims, to)
 	}
 	return known
@@ -34,40 +34,40 @@ func (p *PendingJoins) reports(id NodeID) map[NodeID]struct{} {
 	return nil
 }
 
-// isPaired reports whether both ends of the link between a candidate and another node say
-// that it stands.
+// isPaired reports whether both a candidate and another node have reported the link
+// between them.
 func (c *candidate) isPaired(id NodeID) bool {
 	_, reported := c.reports[id]
 	_, claimed := c.claims[id]
 	return reported && claimed
 }
 
-// isLinkedTo reports whether a candidate that is linked to its circle is linked to a node:
-// one of the circle, or one that was a candidate beside it and has entered since.
+// isLinkedTo reports whether a linked candidate is linked to a node: one of its peers,
+// or a former candidate beside it that has entered since.
 func (c *candidate) isLinkedTo(id NodeID) bool {
-	return slices.Contains(c.circle, id) || c.isPaired(id)
+	return slices.Contains(c.peers, id) || c.isPaired(id)
 }
 
-// unconfirmed returns the ranks of the nodes of a world that would watch a candidate and
-// have not confirmed their links to it. The candidate would have the given rank in a view
-// of the given size, behind the world.
+// unconfirmed returns the ranks of the nodes of a world that would watch a candidate
+// and have not confirmed their links to it. The candidate would have the given rank in
+// a view of the given size, after all nodes of the world.
 func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 	for _, r := range neighbours(size, rank, 0, -1) {
 		if r >= world.Size() {
-			continue // A newcomer; isPaired counts for these.
+			continue // It is a newcomer, for which isPaired counts.
 		}
-		// It was not invited to link itself to nodes outside its circle, and is invited
+		// The candidate was not invited to link itself to other nodes, and is invited
 		// again before it enters a view with them.
 		id := world.Nodes[r].ID
-		if _, ok := c.reports[id]; !ok && slices.Contains(c.circle, id) {
+		if _, ok := c.reports[id]; !ok && slices.Contains(c.peers, id) {
 			ranks = append(ranks, r)
 		}
 	}
 	return ranks
 }
 
-// confirm updates which linked candidates have their links confirmed: each by the nodes
-// that would watch it if it entered a view alone.
+// confirm updates which linked candidates are confirmed: those whose links are
+// confirmed by all nodes that would watch them if they entered a view alone.
 func (p *PendingJoins) confirm(now time.Time, v View) {
 	p.ticked = now
 	for _, c := range p.list {
@@ -89,9 +89,9 @@ func (p *PendingJoins) confirm(now time.Time, v View) {
 	}
 }
 
-// confirmedOf returns which of some candidates can enter a view together, with all nodes
-// that stay: those that their watchers there confirm. If one cannot, the others may have
-// other watchers without it.
+// confirmedOf returns the candidates that can enter a view together, with all nodes
+// that stay: their watchers in that view confirm them. If one cannot enter, the others
+// have other watchers without it.
 func confirmedOf(stay View, enter []*candidate) []*candidate {
 	for {
 		size, rank := stay.Size()+len(enter), stay.Size()
@@ -108,15 +108,15 @@ func confirmedOf(stay View, enter []*candidate) []*candidate {
 	}
 }
 
-// namesMax is how many nodes an error names.
+// namesMax bounds the nodes that an error names.
 const namesMax = 6
 
-// why says which nodes of a view a candidate has lost, the first by rank, or which have
-// not confirmed their links to it.
+// why describes why a candidate cannot enter: the first node, by rank, that it has
+// lost, or the nodes that have not confirmed their links to it.
 func (p *PendingJoins) why(c *candidate, v View) string {
 	for rank, n := range v.Nodes {
 		if lost, ok := c.lost[n.ID]; ok {
-			return fmt.Sprintf("it cannot reach rank %d %v: %s", rank, n, lost.reason)
+			return fmt.Sprintf("cannot reach rank %d %v: %s", rank, n, lost.reason)
 		}
 	}
 	var names []string
@@ -133,7 +133,7 @@ func (p *PendingJoins) why(c *candidate, v View) string {
 		lack = "; no link to it is confirmed by " + strings.Join(names, ", ")
 	}
 	if !c.linked {
-		return fmt.Sprintf("it has not linked itself to all nodes of the world within %v%s", linkTimeout, lack)
+		return fmt.Sprintf("not linked to all nodes of the world within %v%s", linkTimeout, lack)
 	}
-	return fmt.Sprintf("it says that it is linked to all nodes of the world, which was not confirmed within %v%s", confirmTimeout, lack)
+	return fmt.Sprintf("its links to the nodes of the world were not confirmed within %v%s", confirmTimeout, lack)
 }

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// coverWork bounds the search for the cheapest removals in a graph with more than
-// exactMax nodes, in words of bit sets that are read: a few tenths of a second of CPU. The
-// count, and not the clock, bounds it, so that the result depends on the graph alone.
+// coverWork bounds the search in a graph with more than exactMax nodes, in words of bit
+// sets that are read: some tenths of a second of CPU. Since no clock bounds it, the
+// result depends on the graph alone.
 const coverWork = 1 << 23
 
-// exactMax is the largest number of nodes with a search that always runs to its end.
+// exactMax is the largest number of nodes for which the search always completes.
 const exactMax = 16
 
-// A cost is the price of removing a node. Costs add up component by component and
-// compare lexicographically.
+// A cost is the price of removing a node. Costs are added component by component and
+// compared lexicographically.
 type cost [7]int
 
 func (c cost) plus(d cost) cost {
@@ -26,11 +26,11 @@ func (c cost) plus(d cost) cost {
 
 func (c cost) less(d cost) bool { return slices.Compare(c[:], d[:]) < 0 }
 
-// cheapestRemovals returns nodes that touch all edges, at the lowest total
-// cost, in rising order: a minimum weighted vertex cover. The nodes that stay are
-// pairwise linked if the edges are the lost links. It is exact if the search ends within
-// coverWork, which is certain up to exactMax nodes with edges per connected component,
-// and otherwise the best that was found. No component of a cost may be negative.
+// cheapestRemovals returns the nodes of a minimum weighted vertex cover, in ascending
+// order: if the edges are lost links, the other nodes are pairwise linked. The cover is
+// exact if the search completes within coverWork, which is certain up to exactMax nodes
+// with edges per connected component, and otherwise the best one found. No component of
+// a cost may be negative.
 func cheapestRemovals(costs []cost, edges [][2]int) (removed []int) {
 	for _, nodes := range components(len(costs), edges) {
 		c := newCover(nodes, costs, edges)
@@ -45,7 +45,7 @@ func cheapestRemovals(costs []cost, edges [][2]int) (removed []int) {
 	return removed
 }
 
-// components returns the connected components that have edges, each in rising order.
+// components returns the connected components that have edges, each in ascending order.
 func components(n int, edges [][2]int) (list [][]int) {
 	parent := make([]int, n)
 	for i := range parent {
@@ -80,23 +80,23 @@ func components(n int, edges [][2]int) (list [][]int) {
 	return list
 }
 
-// A set is a set of nodes, one bit for each.
+// A set is a bit set of nodes.
 type set []uint64
 
 func (s set) has(i int) bool { return s[i/64]>>(i%64)&1 != 0 }
 func (s set) add(i int)      { s[i/64] |= 1 << (i % 64) }
 func (s set) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 
-// A cover is the search for the cheapest removals in one component: branch and bound
-// on a node of the highest degree, which either goes or has all its neighbours go.
+// A cover is a search in one component: branch and bound on a node of the highest
+// degree, which is removed or has all its neighbours removed.
 type cover struct {
 	costs     []cost
 	near      []set // neighbours of each node
-	work      int64 // that is left
+	work      int64 // remaining
 	removed   []bool
-	best      []bool // the cheapest so far, nil: none yet
+	best      []bool // the cheapest cover so far, or nil
 	bestCost  cost
-	undecided []set // for each depth, to be used again
+	undecided []set // for each depth, reused
 }
 
 func newCover(nodes []int, costs []cost, edges [][2]int) *cover {
@@ -136,11 +136,11 @@ func (c *cover) set(depth int) set {
 	return c.undecided[depth]
 }
 
-// search decides the nodes of a set, given the cost of the removals before. The first
-// descent takes the node of the highest degree each time and always ends, so that a
+// search decides the nodes of a set, given the cost of the removals so far. The first
+// descent removes the node of the highest degree each time and always completes, so a
 // solution exists however little work is left.
 func (c *cover) search(depth int, sofar cost, open set) {
-	var gone []int // nodes that reduce removes, to be restored on return
+	var gone []int // nodes removed by reduce, restored on return
 	defer func() {
 		for _, i := range gone {
 			c.removed[i] = false
@@ -190,9 +190,10 @@ func (c *cover) search(depth int, sofar cost, open set) {
 	}
 }
 
-// reduce decides the nodes that need no search: nodes without neighbours stay, and the only
-// neighbour of a node goes if it costs no more than that. It returns the node with the
-// most neighbours, the cheapest of these, or -1 if none is left.
+// reduce decides the nodes that need no search: a node without neighbours stays, and
+// the only neighbour of a node is removed if it costs no more than that node. It
+// returns the node with the most neighbours, the cheapest of these, or -1 if none is
+// left.
 func (c *cover) reduce(open set, remove func(i int)) (worst int) {
 	for again := true; again; {
 		again, worst = false, -1
@@ -229,8 +230,8 @@ func (c *cover) degree(open set, i int) (n, last int) {
 	return n, last
 }
 
-// bound returns a lower bound of the cost of the removals in a set: the cheaper end of each edge
-// of a matching.
+// bound returns a lower bound of the cost of the removals in a set: the cheaper ends of
+// the edges of a matching.
 func (c *cover) bound(open set) (least cost) {
 	free := slices.Clone(open)
 	c.work -= int64(len(c.costs))

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// isCover reports whether no edge is left without the removed nodes.
+// isCover reports whether the removed nodes touch all edges.
 func isCover(edges [][2]int, removed []int) bool {
 	return !slices.ContainsFunc(edges, func(e [2]int) bool {
 		return !slices.Contains(removed, e[0]) && !slices.Contains(removed, e[1])
 	})
 }
 
-// totalOf is the cost of removing nodes.
+// totalOf returns the cost of removing nodes.
 func totalOf(costs []cost, removed []int) (sum cost) {
 	for _, i := range removed {
 		sum = sum.plus(costs[i])
@@ -61,7 +61,7 @@ func randomGraph(rng *rand.Rand, n int, p float64) (edges [][2]int) {
 	return edges
 }
 
-// TestCoverIsExact: up to 16 nodes no cheaper removals exist, for random graphs and costs.
+// Up to 16 nodes, the removals are the cheapest ones, for random graphs and costs.
 func TestCoverIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for trial := range 400 {
@@ -78,13 +78,13 @@ func TestCoverIsExact(t *testing.T) {
 		edges := randomGraph(rng, n, []float64{0.1, 0.2, 0.4, 0.8}[trial%4])
 		removed := cheapestRemovals(costs, edges)
 		if got, want := totalOf(costs, removed), exhaustive(costs, edges); !isCover(edges, removed) || got != want {
-			t.Fatalf("trial %d, %d nodes, edges %v: %v go at cost %v, want cost %v", trial, n, edges, removed, got, want)
+			t.Fatalf("trial %d, %d nodes, edges %v: %v are removed at cost %v, want cost %v", trial, n, edges, removed, got, want)
 		}
 	}
 }
 
-// largest returns how many of the nodes in a mask are pairwise without an edge, by
-// another algorithm than the one that is tested.
+// largest returns the size of the largest independent set of the nodes in a mask, by
+// another algorithm than the tested one.
 func largest(near []uint64, mask uint64) int {
 	if mask == 0 {
 		return 0
@@ -98,13 +98,13 @@ func largest(near []uint64, mask uint64) int {
 	}
 	with := 1 + largest(near, mask&^(near[pick]|1<<pick))
 	if most <= 1 {
-		return with // One of a pair, or a node by itself, stays in some largest set.
+		return with // One node of a pair, or a single node, is in some largest set.
 	}
 	return max(with, largest(near, mask&^(1<<pick)))
 }
 
-// TestCoverOf24: of 24 nodes at least 95 in 100 of the largest possible number stay, in
-// each of 1,000 random graphs.
+// Of 24 nodes, at least 95 % of the largest possible number stay, in each of 1,000
+// random graphs.
 func TestCoverOf24(t *testing.T) {
 	const n = 24
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -132,8 +132,8 @@ func TestCoverOf24(t *testing.T) {
 	t.Logf("the largest set in %d of 1000 graphs", optimal)
 }
 
-// TestCoverIsBounded: hundreds of nodes with losses made to be hard take less than a
-// second of work, and give the same result again.
+// Hard graphs of hundreds of nodes take less than a second of work, and give the same
+// result twice.
 func TestCoverIsBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	const n = 400
@@ -152,14 +152,15 @@ func TestCoverIsBounded(t *testing.T) {
 		removed := cheapestRemovals(costs, edges)
 		took := time.Since(began)
 		if !isCover(edges, removed) {
-			t.Errorf("%s: an edge is left", name)
+			t.Errorf("%s: an edge stays", name)
 		}
-		// The work is bounded by a count; the clock has a wide margin for a loaded machine.
+		// The work is bounded by a count. This limit has a wide margin for a loaded
+		// machine.
 		if took > time.Minute {
 			t.Errorf("%s: %v", name, took)
 		}
 		if !slices.Equal(removed, cheapestRemovals(costs, edges)) {
-			t.Errorf("%s: another result the second time", name)
+			t.Errorf("%s: the second result differs", name)
 		}
 		t.Logf("%s: %d of %d stay, %v", name, n-len(removed), n, took)
 	}

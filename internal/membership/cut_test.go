@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A trial is an Arbiter of nodes that answer at once.
-type trial struct {
+// A cutTest is an Arbiter of nodes that answer at once.
+type cutTest struct {
 	*testing.T
 	arbiter *Arbiter
 	state   State
 	now     time.Time
-	views   int // since the first
+	views   int // adopted since the first
 }
 
-func newTrial(t *testing.T, n int) *trial {
-	tr := &trial{T: t, now: start}
+func newCutTest(t *testing.T, n int) *cutTest {
+	tr := &cutTest{T: t, now: start}
 	v, err := tr.state.Apply(Entry{Kind: Form, Nodes: nodes(n)})
 	if err != nil {
 		t.Fatal(err)
@@ -26,8 +26,8 @@ func newTrial(t *testing.T, n int) *trial {
 	return tr
 }
 
-// lose reports a loss, and has both nodes answer.
-func (tr *trial) lose(by, to int) {
+// lose reports a loss, and both nodes answer.
+func (tr *cutTest) lose(by, to int) {
 	tr.tick()
 	tr.arbiter.Lost(tr.now, node(by).ID, node(to).ID, "no answer")
 	for _, i := range []int{by, to} {
@@ -36,7 +36,7 @@ func (tr *trial) lose(by, to int) {
 }
 
 // tick adopts the views that are due.
-func (tr *trial) tick() (gone []NodeID) {
+func (tr *cutTest) tick() (gone []NodeID) {
 	tr.Helper()
 	for {
 		r, ok := tr.arbiter.Tick(tr.now)
@@ -54,8 +54,8 @@ func (tr *trial) tick() (gone []NodeID) {
 	}
 }
 
-// settle lets time pass until nothing is due.
-func (tr *trial) settle() (gone []NodeID) {
+// settle advances the time until nothing is due.
+func (tr *cutTest) settle() (gone []NodeID) {
 	tr.Helper()
 	for {
 		due, ok := tr.arbiter.Deadline()
@@ -69,12 +69,12 @@ func (tr *trial) settle() (gone []NodeID) {
 	}
 }
 
-// TestOneWayRing: six nodes do not hear their predecessors, and report that over one
-// heartbeat interval in any order. Three stay.
+// Six nodes do not hear their predecessors, and report that within one heartbeat
+// interval in any order. Three stay.
 func TestOneWayRing(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 6))
-		tr := newTrial(t, 6)
+		tr := newCutTest(t, 6)
 		type report struct {
 			at     time.Duration
 			by, to int
@@ -84,7 +84,7 @@ func TestOneWayRing(t *testing.T) {
 			at := time.Duration(rng.IntN(980)) * time.Millisecond
 			next := (i + 1) % 6
 			reports = append(reports, report{at, next, i})
-			if rng.IntN(2) == 0 { // The other end sees that the link was closed.
+			if rng.IntN(2) == 0 { // The other end reports that the link was closed.
 				reports = append(reports, report{at + time.Duration(rng.IntN(20))*time.Millisecond, i, next})
 			}
 		}
@@ -104,13 +104,13 @@ func TestOneWayRing(t *testing.T) {
 	}
 }
 
-// TestOneWayRingAroundTheSeed: the seed that leads shares the host of one of the six
-// nodes, so that neither neighbour of that node hears it or is heard. They go, and three
-// of six stay.
+// The leading seed shares the host of one of the six nodes, so neither neighbour of
+// that node hears the seed or is heard. The neighbours are removed, and three of six
+// nodes stay.
 func TestOneWayRingAroundTheSeed(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		tr := newTrial(t, 6)
+		tr := newCutTest(t, 6)
 		for _, i := range rng.Perm(6) {
 			next := (i + 1) % 6
 			tr.now = tr.now.Add(time.Duration(rng.IntN(150)) * time.Millisecond)
@@ -133,82 +133,82 @@ func TestOneWayRingAroundTheSeed(t *testing.T) {
 	}
 }
 
-// TestAccuserGoes: a node accuses one other after the next. The first goes; nothing
-// confirms that, so the second time the accuser does, however many views have passed.
-func TestAccuserGoes(t *testing.T) {
-	tr := newTrial(t, 5)
+// A node accuses one node after the other. The first is removed without a confirmation,
+// so the second time the accuser is removed, however many views have passed.
+func TestAccuserIsRemoved(t *testing.T) {
+	tr := newCutTest(t, 5)
 	tr.lose(3, 0)
 	if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(0).ID}) {
-		t.Fatalf("first %v go, want the accused", gone)
+		t.Fatalf("first %v are removed, want the accused", gone)
 	}
 	tr.now = tr.now.Add(time.Hour)
-	tr.arbiter.Gone(tr.now, node(4).ID, true, "it left") // Another view.
+	tr.arbiter.Gone(tr.now, node(4).ID, true, "it left") // This makes another view.
 	tr.settle()
 	tr.lose(3, 1)
 	if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(3).ID}) {
-		t.Fatalf("then %v go, want the accuser", gone)
+		t.Fatalf("then %v are removed, want the accuser", gone)
 	}
 }
 
-// TestBothAccuse: a node that breaks one link after another, so that both ends report
-// the loss, has one other removed at most.
+// A node that breaks one link after another, so that both ends report the loss, has at
+// most one other node removed.
 func TestBothAccuse(t *testing.T) {
-	tr := newTrial(t, 5)
+	tr := newCutTest(t, 5)
 	for i, want := range []int{4, 0} {
 		victim := 4 - i
 		tr.lose(0, victim)
 		tr.lose(victim, 0)
 		if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
-			t.Fatalf("loss %d: %v go, want node %d", i, gone, want)
+			t.Fatalf("loss %d: %v are removed, want node %d", i, gone, want)
 		}
 		tr.now = tr.now.Add(time.Minute)
 	}
 }
 
-// TestConfirmedAccusations: an accuser is not held to account if a third node has lost the
-// accused as well, or if the accused does not answer.
+// An accuser gets no strike if a third node has lost the accused as well, or if the
+// accused does not answer.
 func TestConfirmedAccusations(t *testing.T) {
-	for name, first := range map[string]func(tr *trial){
-		"a third node": func(tr *trial) {
+	for name, first := range map[string]func(tr *cutTest){
+		"a third node": func(tr *cutTest) {
 			tr.lose(1, 4)
 			tr.lose(2, 4)
 		},
-		"silence": func(tr *trial) {
+		"silence": func(tr *cutTest) {
 			tr.arbiter.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
 			tr.arbiter.Heard(tr.now, node(1).ID)
 		},
-		"it is gone": func(tr *trial) {
+		"it is gone": func(tr *cutTest) {
 			tr.arbiter.Lost(tr.now, node(1).ID, node(4).ID, "no answer")
 			tr.arbiter.Gone(tr.now, node(4).ID, false, "it is gone")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTrial(t, 5)
+			tr := newCutTest(t, 5)
 			first(tr)
 			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(4).ID}) {
-				t.Fatalf("first %v go, want node 4", gone)
+				t.Fatalf("first %v are removed, want node 4", gone)
 			}
 			tr.lose(1, 0)
 			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(0).ID}) {
-				t.Errorf("then %v go, want the accused, node 0", gone)
+				t.Errorf("then %v are removed, want the accused, node 0", gone)
 			}
 		})
 	}
 }
 
-// TestQuickAccusations: a node that accuses others before the first has gone goes itself.
+// A node that accuses others before the first is removed is removed itself.
 func TestQuickAccusations(t *testing.T) {
-	tr := newTrial(t, 5)
+	tr := newCutTest(t, 5)
 	tr.lose(3, 0)
 	tr.now = tr.now.Add(cutPatience - time.Millisecond)
 	tr.lose(3, 1)
 	if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(3).ID}) {
-		t.Errorf("%v go, want the accuser", gone)
+		t.Errorf("%v are removed, want the accuser", gone)
 	}
 }
 
-// TestManyLosses: each of 300 nodes has lost a third of the others. The decision
-// takes less than a second of CPU; the limit here leaves room for a loaded machine.
+// Each of 300 nodes has lost a third of the others. The decision takes less than a
+// second of CPU; the limit has a margin for a loaded machine.
 func TestManyLosses(t *testing.T) {
 	const n = 300
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -231,11 +231,11 @@ func TestManyLosses(t *testing.T) {
 	t.Logf("%d of %d stay, %v", n-len(goes), n, took)
 }
 
-// TestNewcomersAreAccused: a node of the world that had links to newcomers has one of them
-// removed, but not another. A node that never had the links is not to blame.
+// A node that had links to newcomers has one of them removed, but not another. A node
+// that never had the links gets no strike.
 func TestNewcomersAreAccused(t *testing.T) {
 	for linked, want := range map[bool][]int{true: {4, 1}, false: {4, 3}} {
-		tr := newTrial(t, 5)
+		tr := newCutTest(t, 5)
 		for _, want := range want {
 			n := newcomer{at: tr.now}
 			if linked {
@@ -244,7 +244,7 @@ func TestNewcomersAreAccused(t *testing.T) {
 			tr.arbiter.fresh = map[NodeID]newcomer{node(4 - tr.views).ID: n}
 			tr.lose(1, 4-tr.views)
 			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
-				t.Fatalf("linked before %v: %v go, want node %d", linked, gone, want)
+				t.Fatalf("linked before %v: %v are removed, want node %d", linked, gone, want)
 			}
 		}
 	}

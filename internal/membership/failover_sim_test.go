@@ -2,12 +2,12 @@ package membership
 
 import "time"
 
-// propose has a decision agreed on, which takes a while, if there are others to ask.
+// propose commits a decision, which takes a while if there are other seeds.
 func (w *simWorld) propose(r Decision) {
 	if w.fault == actsTooEarly {
 		before := w.state
 		w.change(r)
-		if w.rng.IntN(8) == 0 { // The others have not agreed, and this seed is none any more.
+		if w.rng.IntN(8) == 0 { // The others have not agreed, and this seed leads no longer.
 			w.state = before
 			w.replaceSeed()
 		}
@@ -22,13 +22,13 @@ func (w *simWorld) propose(r Decision) {
 			w.decide()
 			return
 		}
-		// Another seed leads by now. What the one before has proposed was agreed on before
-		// that one began, or never will be.
+		// Another seed leads. The proposal was committed before its term began, or
+		// never will be.
 	})
 }
 
-// replaceSeed has the seed die that leads, and another one lead a while later. What the
-// first has proposed is agreed on, of which nobody hears but the next, or it is not.
+// replaceSeed ends the leading seed. Another one leads after a while. A pending
+// proposal is committed, which only the next seed learns, or it is lost.
 func (w *simWorld) replaceSeed() {
 	if w.arbiter == nil {
 		return
@@ -39,11 +39,11 @@ func (w *simWorld) replaceSeed() {
 	w.term++
 	w.arbiter, w.inFlight = nil, false
 	w.after(w.ms(1000), func() {
-		w.pending = NewPendingJoins(w.lobbyTerms(), uint64(w.term)<<32)
+		w.pending = NewPendingJoins(w.makePolicy(), uint64(w.term)<<32)
 		w.arbiter = NewArbiter(w.view, w.pending)
 		for i, s := range w.nodes {
 			if s.attached {
-				w.after(w.ms(500), func() { w.comeBack(i) })
+				w.after(w.ms(500), func() { w.reconnect(i) })
 			}
 		}
 		w.decide()
@@ -52,7 +52,7 @@ func (w *simWorld) replaceSeed() {
 	})
 }
 
-// missAbsent tells the arbiter who has not come to the seed that leads.
+// missAbsent tells the arbiter which nodes have not connected to the leading seed.
 func (w *simWorld) missAbsent(term int) {
 	if w.term != term || w.arbiter == nil {
 		return
@@ -64,45 +64,45 @@ func (w *simWorld) missAbsent(term int) {
 	}
 }
 
-// missEntered tells the arbiter which nodes of a view have gone while it was agreed on.
+// missEntered tells the arbiter which nodes of a view have gone while it was committed.
 func (w *simWorld) missEntered(v View) {
 	for _, n := range v.Nodes {
-		if s := w.nodes[w.index(n.ID)]; !s.entered && s.gone && w.fault != missesNobody {
+		if s := w.nodes[w.index(n.ID)]; !s.entered && s.gone && w.fault != ignoresGone {
 			w.arbiter.Gone(w.now, n.ID, s.left, "it has gone when it had just been let in")
 		}
 	}
 }
 
-// orphan makes the view of which nobody has heard yet.
+// orphan adopts the view that no node has received yet.
 func (w *simWorld) orphan() {
 	if w.fault == neverAdopts || w.fault == reusesEpoch {
 		return
 	}
 	r := w.proposed
-	trial, err := RestoreState(w.state.View(), w.state.Used())
+	cutTest, err := RestoreState(w.state.View(), w.state.Used())
 	if err != nil {
 		w.failf("the state cannot be restored: %v", err)
 		return
 	}
-	v, err := trial.ApplyAll(r.Entries)
+	v, err := cutTest.ApplyAll(r.Entries)
 	if err != nil {
 		w.failf("a decision that makes no sense: %v", err)
 		return
 	}
-	w.checkRuling(r, v)
-	w.state, w.view = trial, v
+	w.checkDecision(r, v)
+	w.state, w.view = cutTest, v
 }
 
-// comeBack has a node find the seed that leads, tell it what it knows, and hear what it
-// has missed.
-func (w *simWorld) comeBack(i int) {
+// reconnect connects a node to the leading seed. The node repeats its reports and
+// receives the news that it has missed.
+func (w *simWorld) reconnect(i int) {
 	s := w.nodes[i]
 	if !s.alive || !s.attached || s.removed || w.arbiter == nil || s.term == w.term {
 		return
 	}
 	s.term = w.term
 	if !has(w.view, s.id) {
-		if s.entered || w.state.Knows(s.id) { // It was in a view, perhaps without a word.
+		if s.entered || w.state.Knows(s.id) { // It was in a view, possibly without having received it.
 			s.removed, s.entered = true, true
 			return
 		}
@@ -112,7 +112,7 @@ func (w *simWorld) comeBack(i int) {
 		return
 	}
 	s.entered = true
-	w.tell(i, func() { w.hear(func() { w.arbiter.Back(w.now, s.id) }) })
+	w.tell(i, func() { w.hear(func() { w.arbiter.Reconnected(w.now, s.id) }) })
 	view := w.view
 	w.after(w.ms(30), func() {
 		if w.term == s.term {
@@ -121,14 +121,14 @@ func (w *simWorld) comeBack(i int) {
 	})
 	_, called := w.arbiter.Missed()
 	if called = called && w.fault != forgetsMissed; called || w.resting == view.Epoch {
-		w.after(w.ms(50), func() { w.rest(i, view.Epoch) })
+		w.after(w.ms(50), func() { w.quiesce(i, view.Epoch) })
 	}
 	if w.fault == forgetsReports {
 		return
 	}
 	for j, other := range w.nodes {
 		if w.linked[[2]int{i, j}] && !other.entered {
-			w.tell(i, func() { w.say(i, j, true) })
+			w.tell(i, func() { w.reportLink(i, j, true) })
 		}
 	}
 	for _, j := range s.noticed {
@@ -136,7 +136,7 @@ func (w *simWorld) comeBack(i int) {
 	}
 	if s.rested == view.Epoch {
 		w.tell(i, func() {
-			w.hear(func() { w.arbiter.Rest(w.now, s.id, view.Epoch, s.leaving, 10*time.Second) })
+			w.hear(func() { w.arbiter.Quiesced(w.now, s.id, view.Epoch, s.leaving, 10*time.Second) })
 		})
 	}
 }

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// AnyRank as a wanted rank leaves the choice to the Formation.
+// AnyRank is the wanted rank of a candidate that takes any.
 const AnyRank = -1
 
 // Errors for which a candidate is refused, besides ErrAddress and ErrReused.
 var (
-	ErrRank = errors.New("rank cannot be given")
+	ErrRank = errors.New("rank not available")
 	ErrFull = errors.New("world is full")
 	ErrOver = errors.New("formation is over")
 )
 
-// A Phase is how far a Formation has come.
+// A Phase is the progress of a Formation.
 type Phase uint8
 
 const (
 	Gathering  Phase = iota // waits for candidates
-	Connecting              // the world is full, its members connect to each other
+	Connecting              // all ranks are given, and the members connect to each other
 	Formed                  // every member is connected to all others
 	Failed                  // the world will not form
 )
@@ -36,41 +36,40 @@ func (p Phase) String() string {
 	return names[p]
 }
 
-// A Step is what an input to a Formation has changed.
+// A Step is the effect of an input to a Formation.
 type Step struct {
-	Form   *Entry // the world is full: apply this and hand the view out
+	Form   *Entry // the world is full: apply this entry and distribute the view
 	Formed bool   // the world has formed
-	Err    error  // the world will not form, and whose fault that is
+	Err    error  // why the world will not form
 }
 
-// A Formation brings a world together: it admits candidates until there are as
-// many as the world has places, gives them ranks, and waits until each has
-// reached all others. A candidate that goes away while others are still
-// awaited frees its place, and may come again; later, when ranks have been given,
-// the world fails with it.
+// A Formation brings a world together: it admits candidates until the world is full,
+// gives them ranks, and waits until each is connected to all others. A candidate that
+// goes away while others are awaited frees its place and may come again; once ranks are
+// given, the formation fails.
 //
-// After a Step with Formed or Err no input changes anything.
+// After a Step with Formed or Err, no input changes anything.
 type Formation struct {
 	world    int
 	started  time.Time
 	deadline time.Time // zero: none
 	phase    Phase
 	err      error
-	places   []place // Gathering: in order of arrival; later: in that of the ranks
+	places   []place // in order of arrival while Gathering, and of the ranks afterwards
 }
 
-// A place is one that has been given to a candidate.
+// A place is a candidate that was admitted.
 type place struct {
 	node   Node
 	wanted int
 	ready  bool
 }
 
-// NewFormation returns a Formation of the given number of nodes that starts
-// now and fails when it takes longer than timeout. Zero means no limit.
+// NewFormation returns a Formation of the given number of nodes that starts now and
+// fails after timeout. 0 means no limit.
 func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, error) {
 	if world < 1 {
-		return nil, fmt.Errorf("a world has at least one node, not %d", world)
+		return nil, fmt.Errorf("world of %d nodes: must be at least 1", world)
 	}
 	f := &Formation{world: world, started: now}
 	if timeout > 0 {
@@ -79,9 +78,8 @@ func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, 
 	return f, nil
 }
 
-// ResumeFormation returns the Formation of a world whose first view another one has
-// made, and which has formed or not: then the nodes have to say anew that they are
-// ready.
+// ResumeFormation returns the Formation of a world whose first view was made by another
+// seed. Unless it has formed, its nodes have to report Ready again.
 func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) *Formation {
 	f := &Formation{world: v.Size(), started: now, phase: Connecting}
 	if timeout > 0 {
@@ -96,8 +94,7 @@ func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) 
 	return f
 }
 
-// Admit gives a candidate a place. The error, if any, is for this candidate
-// alone; it says why it is refused.
+// Admit gives a candidate a place. An error refuses this candidate alone.
 func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	if s := f.Tick(now); s.Err != nil {
 		return s, f.refuse(n, wanted)
@@ -121,7 +118,7 @@ func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	return Step{Form: entry}, nil
 }
 
-// Gone says that a candidate or member has gone away.
+// Gone reports that a candidate or member has gone away.
 func (f *Formation) Gone(now time.Time, id NodeID, reason string) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
@@ -141,7 +138,7 @@ func (f *Formation) Gone(now time.Time, id NodeID, reason string) Step {
 	}
 }
 
-// Ready says that a member is connected to all others.
+// Ready reports that a member is connected to all others.
 func (f *Formation) Ready(now time.Time, id NodeID) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
@@ -160,7 +157,7 @@ func (f *Formation) Ready(now time.Time, id NodeID) Step {
 	return Step{Formed: true}
 }
 
-// Unable says that a member cannot reach peer, and why.
+// Unable reports that a member cannot reach peer.
 func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
@@ -176,7 +173,7 @@ func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
 	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(i), whom, reason))
 }
 
-// Abort ends a formation that nobody waits for any longer.
+// Abort ends the formation.
 func (f *Formation) Abort(reason error) Step {
 	if f.phase >= Formed {
 		return Step{}
@@ -184,7 +181,7 @@ func (f *Formation) Abort(reason error) Step {
 	return f.fail(reason)
 }
 
-// Tick says that time has passed.
+// Tick advances the time.
 func (f *Formation) Tick(now time.Time) Step {
 	if f.phase >= Formed || f.deadline.IsZero() || now.Before(f.deadline) {
 		return Step{}
@@ -201,16 +198,16 @@ func (f *Formation) Tick(now time.Time) Step {
 		len(f.places), f.world, within, f.list(func(place) bool { return true }), f.missing()))
 }
 
-// Phase is how far the formation has come.
+// Phase returns the progress of the formation.
 func (f *Formation) Phase() Phase { return f.phase }
 
-// Err is why the formation failed, nil unless it did.
+// Err returns why the formation has failed, or nil.
 func (f *Formation) Err() error { return f.err }
 
-// Joined is the number of places that are taken.
+// Joined returns the number of places taken.
 func (f *Formation) Joined() int { return len(f.places) }
 
-// Deadline is when Tick is due, and false if it never is.
+// Deadline returns when Tick is due, and false if it never is.
 func (f *Formation) Deadline() (time.Time, bool) {
 	return f.deadline, !f.deadline.IsZero() && f.phase < Formed
 }
@@ -224,12 +221,12 @@ func (f *Formation) index(id NodeID) int {
 	return slices.IndexFunc(f.places, func(p place) bool { return p.node.ID == id })
 }
 
-// describe names the member at index i, whose rank is i once all have one.
+// describe names the member at index i, whose rank is i once all ranks are given.
 func (f *Formation) describe(i int) string {
 	return fmt.Sprintf("rank %d %v", i, f.places[i].node)
 }
 
-// refuse returns why a candidate gets no place, nil if it does.
+// refuse returns why a candidate is refused, or nil.
 func (f *Formation) refuse(n Node, wanted int) error {
 	switch {
 	case f.phase == Failed:
@@ -251,8 +248,8 @@ func (f *Formation) refuse(n Node, wanted int) error {
 	return checkNode(n)
 }
 
-// checkHosts finds a node that those on other hosts could not reach, however
-// long they tried: one that has only loopback addresses.
+// checkHosts returns an error if a node has only loopback addresses while another is on
+// another host.
 func (f *Formation) checkHosts() error {
 	for i, p := range f.places {
 		if slices.ContainsFunc(p.node.Addrs, func(a string) bool { return !isLoopback(a) }) {
@@ -268,9 +265,8 @@ func (f *Formation) checkHosts() error {
 	return nil
 }
 
-// assign puts places in the order of their ranks. Wanted ranks are kept, the
-// others get what is free in the order in which they came; places that are
-// not taken are left out.
+// assign orders places by rank. Wanted ranks are kept, and the other candidates get the
+// free ranks in order of arrival. Ranks that no candidate gets are left out.
 func assign(places []place, world int) []place {
 	at := make([]*place, world)
 	for i := range places {
@@ -297,10 +293,10 @@ func assign(places []place, world int) []place {
 	return out
 }
 
-// listMax is how many nodes an error names before it only counts them.
+// listMax bounds the nodes that an error names.
 const listMax = 16
 
-// list names the places that are chosen.
+// list names the chosen places.
 func (f *Formation) list(chosen func(place) bool) string {
 	var names []string
 	more := 0
@@ -327,8 +323,8 @@ func (f *Formation) list(chosen func(place) bool) string {
 	return strings.Join(names, ", ")
 }
 
-// missing says how many places are free and, if all who came wanted a certain
-// rank, which.
+// missing returns the number of free places and, if all candidates wanted a certain
+// rank, these ranks.
 func (f *Formation) missing() string {
 	n := f.world - len(f.places)
 	taken := make(map[int]bool)

@@ -21,7 +21,7 @@ func newFormation(t testing.TB, world int) *Formation {
 	return f
 }
 
-// admit wants the i-th node to be admitted.
+// admit admits the i-th node.
 func admit(t testing.TB, f *Formation, i, wanted int) Step {
 	t.Helper()
 	s, err := f.Admit(start, node(i), wanted)
@@ -35,7 +35,7 @@ func contains(t testing.TB, err error, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q, want one that says %q", err, p)
+			t.Errorf("error %q, want one that contains %q", err, p)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestFormation(t *testing.T) {
 	}
 	for i := range 3 {
 		s := f.Ready(start, node(i).ID)
-		f.Ready(start, node(i).ID) // twice is once
+		f.Ready(start, node(i).ID) // The second report has no effect.
 		if s.Formed != (i == 2) || s.Err != nil {
 			t.Errorf("after %d are ready: %v", i+1, s)
 		}
@@ -66,7 +66,7 @@ func TestFormation(t *testing.T) {
 	if f.Phase() != Formed {
 		t.Errorf("phase %v", f.Phase())
 	}
-	// From now on it is done, whatever comes.
+	// From now on no input has an effect.
 	if s := f.Tick(start.Add(time.Hour)); s != (Step{}) {
 		t.Errorf("a deadline after the world has formed: %v", s)
 	}
@@ -75,11 +75,11 @@ func TestFormation(t *testing.T) {
 	}
 	_, err = f.Admit(start, node(9), AnyRank)
 	if !errors.Is(err, ErrOver) {
-		t.Errorf("a late one: error %v, want %v", err, ErrOver)
+		t.Errorf("late candidate: error %v, want %v", err, ErrOver)
 	}
 }
 
-// Ranks that are wanted are given, the others in the order of arrival.
+// Wanted ranks are given, and the other candidates get ranks in order of arrival.
 func TestFormationRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 20).Draw(t, "world")
@@ -145,7 +145,7 @@ func TestFormationRefuses(t *testing.T) {
 	refused(node(3), AnyRank, ErrFull, "all 3 places are taken")
 	refused(node(3), 7, ErrRank)
 	if f.Phase() != Connecting {
-		t.Errorf("phase %v: those who were refused disturbed the others", f.Phase())
+		t.Errorf("phase %v: refused candidates have changed the formation", f.Phase())
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCandidateIsReplaced(t *testing.T) {
 		t.Fatalf("step %v, %d joined", s, f.Joined())
 	}
 	f.Gone(start, node(0).ID, "again")
-	admit(t, f, 0, 1) // It is back, and the rank was free.
+	admit(t, f, 0, 1) // It is back, and its rank is still free.
 	f.Gone(start, node(0).ID, "for good")
 	admit(t, f, 1, 1)
 	if s := admit(t, f, 2, AnyRank); s.Form == nil || s.Form.Nodes[1].ID != node(1).ID {
@@ -191,7 +191,7 @@ func TestUnableNamesBoth(t *testing.T) {
 	contains(t, f.Unable(start, node(0).ID, node(7).ID, "x").Err, "not in the world")
 }
 
-func TestInputsOfStrangersAndTooEarly(t *testing.T) {
+func TestUnexpectedInputs(t *testing.T) {
 	f := newFormation(t, 2)
 	admit(t, f, 0, AnyRank)
 	for _, id := range []NodeID{node(0).ID, node(7).ID} {
@@ -204,7 +204,7 @@ func TestInputsOfStrangersAndTooEarly(t *testing.T) {
 	}
 	admit(t, f, 1, AnyRank)
 	if s := f.Ready(start, node(0).ID); s.Formed {
-		t.Error("one was ready before there was a view, and that counted")
+		t.Error("a report before the first view had an effect")
 	}
 }
 
@@ -220,7 +220,7 @@ func TestDeadline(t *testing.T) {
 		}
 		contains(t, f.Tick(late).Err, "0 of 4 nodes joined within 30s")
 		if _, ok := f.Deadline(); ok {
-			t.Error("there is still a deadline")
+			t.Error("a deadline is left")
 		}
 	})
 	t.Run("some", func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestDeadline(t *testing.T) {
 		err := f.Tick(late).Err
 		contains(t, err, "rank 0", "rank 2 10.0.0.2:7000 (host2:1002)")
 		if strings.Contains(err.Error(), "rank 1") {
-			t.Errorf("error %q names one that was ready", err)
+			t.Errorf("error %q names a node that was ready", err)
 		}
 	})
 	t.Run("many", func(t *testing.T) {
@@ -289,8 +289,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A node that only its own host can reach is fine alone, and named as soon as
-// there is another host.
+// A node with only loopback addresses is accepted alone, and named when a node on
+// another host joins.
 func TestLoopbackOnlyAcrossHosts(t *testing.T) {
 	local := func(i int, host string) Node {
 		n := node(i)
@@ -311,7 +311,7 @@ func TestLoopbackOnlyAcrossHosts(t *testing.T) {
 	contains(t, s.Err, "rank 1 127.0.0.1:7001 (host1:1001) has only loopback addresses", "rank 0 10.0.0.0:7000")
 }
 
-func TestWorldOfNone(t *testing.T) {
+func TestEmptyWorld(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		if _, err := NewFormation(n, 0, start); err == nil {
 			t.Errorf("a world of %d", n)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// makePending makes the pending of a world that forms with n nodes.
+// makePending makes the PendingJoins of a world that forms with n nodes.
 func (w *simWorld) makePending(n int) {
 	w.policy = Policy{World: n, Elastic: w.rng.IntN(4) > 0}
 	if w.rng.IntN(3) == 0 {
@@ -15,11 +15,11 @@ func (w *simWorld) makePending(n int) {
 	if w.rng.IntN(3) == 0 {
 		w.policy.Min = 1 + w.rng.IntN(n)
 	}
-	w.pending = NewPendingJoins(w.lobbyTerms(), 0)
+	w.pending = NewPendingJoins(w.makePolicy(), 0)
 }
 
-// lobbyTerms are those that the seed knows.
-func (w *simWorld) lobbyTerms() Policy {
+// makePolicy returns the policy of the seed, which may have a planted fault.
+func (w *simWorld) makePolicy() Policy {
 	t := w.policy
 	switch w.fault {
 	case isTooBig:
@@ -30,7 +30,7 @@ func (w *simWorld) lobbyTerms() Policy {
 	return t
 }
 
-// arrive has a candidate come.
+// arrive adds a candidate.
 func (w *simWorld) arrive() {
 	i := len(w.nodes)
 	n := node(i)
@@ -40,11 +40,11 @@ func (w *simWorld) arrive() {
 	w.expectProgress(i)
 }
 
-// apply has a candidate ask for a place.
+// apply sends the join request of a candidate.
 func (w *simWorld) apply(i int) {
 	n, s := node(i), w.nodes[i]
 	if w.arbiter == nil {
-		s.term = -1 // There is nobody to ask; it tries again when there is.
+		s.term = -1 // No seed leads. The candidate tries again later.
 		return
 	}
 	w.tell(i, func() {
@@ -59,50 +59,50 @@ func (w *simWorld) apply(i int) {
 	})
 }
 
-// leaveAtRest has a node that has a view leave with the next one.
-func (w *simWorld) leaveAtRest() {
+// leaveQuiesced lets a node of the view leave at the next checkpoint.
+func (w *simWorld) leaveQuiesced() {
 	i := w.rng.IntN(len(w.nodes))
 	if s := w.nodes[i]; s.alive && s.attached && len(s.views) > 0 {
 		s.leaving = true
-		w.restAll(s.views[len(s.views)-1].Epoch)
+		w.quiesceAll(s.views[len(s.views)-1].Epoch)
 	}
 }
 
-// restAll has all nodes of a view come to rest, as soon as they have it, and
-// unless they have another one by then.
-func (w *simWorld) restAll(epoch uint64) {
+// quiesceAll quiesces all nodes of a view once they have it, unless they have a later
+// one by then.
+func (w *simWorld) quiesceAll(epoch uint64) {
 	for i := range w.nodes {
-		w.after(w.ms(50), func() { w.rest(i, epoch) })
+		w.after(w.ms(50), func() { w.quiesce(i, epoch) })
 	}
 }
 
-func (w *simWorld) rest(i int, epoch uint64) {
+func (w *simWorld) quiesce(i int, epoch uint64) {
 	s := w.nodes[i]
 	switch {
 	case !s.alive || !s.entered || s.removed || w.view.Epoch > epoch || s.rested == epoch:
 		return
 	case len(s.views) == 0 || s.views[len(s.views)-1].Epoch != epoch:
 		if !s.attached || !has(w.view, s.id) {
-			return // It never has that view.
+			return // It never gets that view.
 		}
-		w.after(10*time.Millisecond, func() { w.rest(i, epoch) })
+		w.after(10*time.Millisecond, func() { w.quiesce(i, epoch) })
 		return
 	}
 	if w.resting != epoch {
 		w.resting = epoch
-		w.restAll(epoch) // Who comes to a checkpoint does so with all others.
+		w.quiesceAll(epoch) // All nodes reach a checkpoint together.
 	}
 	leaves := s.leaving
 	s.rested = epoch
 	w.tell(i, func() {
-		if w.view.Epoch == epoch && !(w.fault == forgetsRest && i == 0) {
-			w.hear(func() { w.arbiter.Rest(w.now, s.id, epoch, leaves, 10*time.Second) })
+		if w.view.Epoch == epoch && !(w.fault == forgetsQuiesced && i == 0) {
+			w.hear(func() { w.arbiter.Quiesced(w.now, s.id, epoch, leaves, 10*time.Second) })
 		}
 	})
 }
 
-// welcome does what a decision says of candidates.
-func (w *simWorld) welcome(r Decision) {
+// announce carries out the part of a decision that concerns candidates.
+func (w *simWorld) announce(r Decision) {
 	if w.fault != neverForgets {
 		for _, id := range r.Forgotten {
 			for _, s := range w.nodes {
@@ -113,16 +113,16 @@ func (w *simWorld) welcome(r Decision) {
 	for id := range r.Dismissed {
 		s := w.nodes[w.index(id)]
 		s.refused, s.attached = true, false
-		w.comeAgain(w.index(id))
+		w.rejoin(w.index(id))
 		if !w.harmed[w.index(id)] && !w.isCutOff(id) && w.isPopulated() {
 			w.failf("node %d is dismissed, and nothing was wrong with it: %s", w.index(id), r.Dismissed[id])
 		}
 	}
-	if r.Call && w.fault != forgetsCall {
+	if r.Quiesce && w.fault != forgetsQuiesce {
 		epoch := w.view.Epoch
 		for i, s := range w.nodes {
-			if s.term == w.term { // Others hear of it when they are back.
-				w.after(w.ms(80), func() { w.rest(i, epoch) })
+			if s.term == w.term { // Other nodes receive it when they reconnect.
+				w.after(w.ms(80), func() { w.quiesce(i, epoch) })
 			}
 		}
 	}
@@ -163,15 +163,15 @@ func (w *simWorld) isCutOff(id NodeID) bool {
 	return false
 }
 
-// receiveInvitation has a candidate give up the links that it has, and make others. The
-// other ends tell the seed.
+// receiveInvitation makes a candidate close its links and make new ones, which the
+// other ends report.
 func (w *simWorld) receiveInvitation(v *Invitation) {
 	i := w.index(v.Node.ID)
 	if w.nodes[i].term != w.term {
-		return // It has no connection any more.
+		return // It has lost its connection.
 	}
 	if w.nodes[i].invited > v.Number {
-		return // An older one has been overtaken.
+		return // A newer invitation was received before.
 	}
 	w.nodes[i].invited = v.Number
 	for j := range w.nodes {
@@ -187,35 +187,35 @@ func (w *simWorld) receiveInvitation(v *Invitation) {
 	w.link(v, w.now.Add(30*time.Second))
 }
 
-// endLink has the end of a link be lost at one node, which tells the seed if the other one
-// is a candidate.
+// endLink ends one end of a link. Its node reports that if the other one is a
+// candidate.
 func (w *simWorld) endLink(at, other int) {
 	link := [2]int{at, other}
 	delete(w.linked, link)
 	w.unlinked[link] = w.now
 	if s := w.nodes[at]; s.alive && s.attached && !w.nodes[other].entered {
-		w.tell(at, func() { w.say(at, other, false) })
+		w.tell(at, func() { w.reportLink(at, other, false) })
 	}
 }
 
-// makeLink has one end of a link stand.
+// makeLink establishes one end of a link.
 func (w *simWorld) makeLink(at, other int) {
 	w.linked[[2]int{at, other}] = true
 	if s := w.nodes[at]; s.alive && s.attached {
-		w.tell(at, func() { w.say(at, other, true) })
+		w.tell(at, func() { w.reportLink(at, other, true) })
 	}
 }
 
-// say tells the seed of one end of a link to a candidate.
-func (w *simWorld) say(at, other int, up bool) {
+// reportLink reports one end of a link to a candidate.
+func (w *simWorld) reportLink(at, other int, up bool) {
 	if w.fault == ignoresEnds && !up {
 		return
 	}
 	w.hear(func() { w.arbiter.Link(w.nodes[at].id, w.nodes[other].id, up) })
 }
 
-// link has a candidate link itself to a circle, again and again until that works
-// or is too late. It need not reach other candidates.
+// link links a candidate to its peers, and retries until it succeeds or the time is
+// over. Links to other candidates are optional.
 func (w *simWorld) link(v *Invitation, end time.Time) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
@@ -247,8 +247,8 @@ func (w *simWorld) link(v *Invitation, end time.Time) {
 	w.tell(i, func() { w.hear(func() { w.arbiter.Linked(s.id, v.Number) }) })
 }
 
-// checkRuling looks at a change of the world.
-func (w *simWorld) checkRuling(r Decision, v View) {
+// checkDecision checks a change of the world.
+func (w *simWorld) checkDecision(r Decision, v View) {
 	if v.Size() < w.policy.Min && v.Size() > 0 {
 		w.failf("view %d has %d nodes, at least %d", v.Epoch, v.Size(), w.policy.Min)
 	}
@@ -269,10 +269,10 @@ func (w *simWorld) checkRuling(r Decision, v View) {
 	}
 }
 
-// checkLinks looks at the links of a newcomer: those that watch it have their ends, and it
-// has its own, or had them a moment ago.
+// checkLinks checks the links of a newcomer: its watchers have their ends, and it has
+// its own, or had them a moment ago.
 func (w *simWorld) checkLinks(v View, rank int) {
-	const moment = 200 * time.Millisecond // for messages and agreement on their way
+	const moment = 200 * time.Millisecond // for messages and commits in flight
 	stands := func(at, other int) bool {
 		link := [2]int{at, other}
 		ended, ok := w.unlinked[link]
@@ -291,7 +291,7 @@ func (w *simWorld) checkLinks(v View, rank int) {
 	}
 }
 
-// checkCandidate looks at one who has not entered a world that has become calm.
+// checkCandidate checks a candidate that has not entered a calm world.
 func (w *simWorld) checkCandidate(i int) {
 	s := w.nodes[i]
 	room := w.policy.Elastic && !s.spare && (w.policy.Max == 0 || w.view.Size() < w.policy.Max) || s.spare && w.view.Size() < w.policy.World
@@ -300,8 +300,8 @@ func (w *simWorld) checkCandidate(i int) {
 	}
 	for _, n := range w.view.Nodes {
 		j := w.index(n.ID)
-		// What has died for the seed alone, or has gone while the world is too
-		// small, holds the others up.
+		// A node that has died for the seed alone, or has gone while the world is too
+		// small, delays the others.
 		if !w.nodes[j].alive || !w.nodes[j].attached || w.lost[[2]int{min(i, j), max(i, j)}] {
 			return
 		}

@@ -3,19 +3,19 @@ package membership
 import "time"
 
 const (
-	// holdoffFirst and holdoffMax bound the delay before a candidate is invited that has
-	// failed before: it doubles with each failure.
+	// holdoffFirst and holdoffMax bound the delay before a failed candidate is invited
+	// again, which doubles with each failure.
 	holdoffFirst = time.Second
 	holdoffMax   = 5 * time.Minute
-	// holdoffKeep is how long a failure counts after the last one.
+	// holdoffKeep is how long failures count after the last one.
 	holdoffKeep = 2 * holdoffMax
-	// holdoffEntries bounds how many nodes and origins a holdoff remembers.
+	// holdoffEntries bounds the nodes and origins that a holdoff remembers.
 	holdoffEntries = 1024
 )
 
-// A holdoff remembers candidates that did not come through, by node and by origin, so
-// that they try again after growing delays. A new key makes a new node, but not a new
-// origin. Other nodes may share an origin, so its first failure is forgiven.
+// A holdoff delays candidates that have failed, by node and by origin. A new key makes
+// a new node, but not a new origin. Other nodes may share an origin, so its first
+// failure is ignored.
 type holdoff struct {
 	entries map[string]*failures
 }
@@ -58,7 +58,7 @@ func (h *holdoff) count(now time.Time, key string) {
 	f.last = now
 }
 
-// get returns the failures under a key that still count, or nil.
+// get returns the failures of a key that still count, or nil.
 func (h *holdoff) get(now time.Time, key string) *failures {
 	f := h.entries[key]
 	if f != nil && now.Sub(f.last) > holdoffKeep {
@@ -78,8 +78,8 @@ func (h *holdoff) dropOldest() {
 	delete(h.entries, oldest)
 }
 
-// succeed says that a node has come through. Its origin is trusted half as much as before
-// the failures, since another node there may have caused them.
+// succeed records that a node has entered. Half of the failures of its origin stay,
+// since another node there may have caused them.
 func (h *holdoff) succeed(id NodeID, origin string) {
 	delete(h.entries, nodeKey(id))
 	if f := h.entries[originKey(origin)]; f != nil {
@@ -89,7 +89,7 @@ func (h *holdoff) succeed(id NodeID, origin string) {
 	}
 }
 
-// until returns when a node may be invited, the zero time if at once.
+// until returns when a node may be invited; the zero time means at once.
 func (h *holdoff) until(now time.Time, id NodeID, origin string) (at time.Time) {
 	if f := h.get(now, nodeKey(id)); f != nil {
 		at = f.last.Add(backoff(f.count))
@@ -102,7 +102,7 @@ func (h *holdoff) until(now time.Time, id NodeID, origin string) (at time.Time) 
 	return at
 }
 
-// isSuspect reports whether several candidates of an origin have failed lately.
+// isSuspect reports whether several candidates of an origin have failed recently.
 func (h *holdoff) isSuspect(now time.Time, origin string) bool {
 	f := h.get(now, originKey(origin))
 	return f != nil && f.count > 1

@@ -9,29 +9,28 @@ type lie int
 
 const (
 	honest        lie = iota
-	claimsLinks       // it says that it is linked, and has no links
-	linksToSome       // it has links to some, and says that it has all
-	saysNothing       // it takes its invitation, and does not answer
-	quits             // it takes its invitation, goes, and comes again as another node
-	accuses           // it enters, and accuses one node after the other
-	breaksLinks       // it enters, and ends one link after the other
-	accusesBeside     // it accuses nodes of the world and other candidates before it enters
+	claimsLinks       // reports that it is linked, and has no links
+	linksToSome       // has links to some nodes, and reports links to all
+	saysNothing       // accepts its invitation, and does not answer
+	quits             // accepts its invitation, goes, and joins again as another node
+	accuses           // enters, and accuses one node after the other
+	breaksLinks       // enters, and ends one link after the other
+	accusesBeside     // accuses nodes of the world and other candidates before it enters
 	lies
 )
 
 const (
-	// simSettle is how long a node of a simulated world waits for the link to a newcomer.
+	// simSettle is how long a node waits for the link to a newcomer.
 	simSettle = 2 * time.Second
-	// liesEnd is when all lies end, so that the world becomes calm.
+	// liesEnd is the end of all lies, after which the world becomes calm.
 	liesEnd = 40 * time.Second
-	// progressMax is how long an honest candidate may have to wait until its links are
-	// confirmed.
+	// progressMax bounds the time until the links of an honest candidate are confirmed.
 	progressMax = 20 * time.Second
-	// quitsMax is how many invitations one origin gets for candidates that quit.
+	// quitsMax bounds the invitations of one origin to candidates that quit.
 	quitsMax = 20
 )
 
-// plantInArbiter plants the faults that are inside of the Arbiter and its PendingJoins.
+// plantInArbiter plants the faults of the Arbiter and its PendingJoins.
 func (w *simWorld) plantInArbiter() {
 	switch w.fault {
 	case trustsCandidates:
@@ -49,7 +48,7 @@ func (w *simWorld) plantInArbiter() {
 	}
 }
 
-// arriveLying has a candidate come that lies.
+// arriveLying adds a hostile candidate.
 func (w *simWorld) arriveLying() {
 	i := len(w.nodes)
 	w.nodes = append(w.nodes, &simNode{
@@ -60,9 +59,9 @@ func (w *simWorld) arriveLying() {
 	w.apply(i)
 }
 
-// comeAgain has a candidate that lies, and has gone, come again as another node from the
-// same place.
-func (w *simWorld) comeAgain(i int) {
+// rejoin adds a hostile candidate that has gone again, as another node of the same
+// origin.
+func (w *simWorld) rejoin(i int) {
 	s := w.nodes[i]
 	if s.lie == honest || s.tries > 60 || w.now.After(start.Add(liesEnd)) {
 		return
@@ -75,7 +74,7 @@ func (w *simWorld) comeAgain(i int) {
 	w.after(w.ms(100), func() { w.apply(again) })
 }
 
-// lieAboutLinks handles an invitation of a candidate that lies.
+// lieAboutLinks handles an invitation of a hostile candidate.
 func (w *simWorld) lieAboutLinks(v *Invitation) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
@@ -92,7 +91,7 @@ func (w *simWorld) lieAboutLinks(v *Invitation) {
 		}
 		s.alive = false
 		w.end(i, false)
-		w.comeAgain(i)
+		w.rejoin(i)
 		return
 	case claimsLinks:
 		linked()
@@ -115,7 +114,7 @@ func (w *simWorld) lieAboutLinks(v *Invitation) {
 	w.after(w.ms(1000), func() { w.accuse(i) })
 }
 
-// accuse has a node that lies do harm, again and again.
+// accuse repeats the accusations of a hostile node.
 func (w *simWorld) accuse(i int) {
 	s := w.nodes[i]
 	if !s.alive || !s.attached || s.removed || w.now.After(start.Add(liesEnd)) || w.err != nil {
@@ -140,7 +139,7 @@ func (w *simWorld) accuse(i int) {
 	}
 }
 
-// suspect notes that a node lies about another.
+// suspect records that a node lies about another.
 func (w *simWorld) suspect(liar, victim int) {
 	if w.accusers[victim] == nil {
 		w.accusers[victim] = make(map[int]bool)
@@ -148,17 +147,17 @@ func (w *simWorld) suspect(liar, victim int) {
 	w.accusers[victim][liar] = true
 }
 
-// blame notes, before a view is made, which nodes go because one that lies has accused
-// them. Each has one removed at most, while the same seed leads and nothing else happens
-// to the node.
-func (w *simWorld) blame(r Decision) {
+// checkRemovals records, before a view is made, the nodes that are removed because of a
+// lie. Each liar has at most one node removed while the same seed leads and no other
+// fault concerns the node.
+func (w *simWorld) checkRemovals(r Decision) {
 	if w.term > 0 {
-		return // Nodes that have not turned to the next seed yet do not answer it.
+		return // Nodes that have not connected to the next seed yet do not answer it.
 	}
 	for id := range r.Reasons {
 		i := w.index(id)
 		if w.harmed[i] || w.nodes[i].leaving || len(w.accusers[i]) != 1 || w.arbiter.strikes[id] > 0 {
-			continue // If it has a strike, another node that lies has sacrificed itself before.
+			continue // If it has a strike, another hostile node has been removed for it before.
 		}
 		for liar := range w.accusers[i] {
 			if !w.arbiter.hadLink(w.nodes[liar].id, id) {
@@ -171,7 +170,7 @@ func (w *simWorld) blame(r Decision) {
 	}
 }
 
-// halfOpenLink adds an honest candidate with a link that never stands at the other end, or
+// halfOpenLink adds an honest candidate with a link that the other end never has, or
 // only for a moment.
 func (w *simWorld) halfOpenLink() {
 	j := w.rng.IntN(len(w.nodes))
@@ -190,8 +189,8 @@ func (w *simWorld) halfOpenLink() {
 	})
 }
 
-// missLinks has a node that gets a view wait for the links to newcomers that it lacks, and
-// report them in the end. Then there is another view soon.
+// missLinks makes a node wait for the links to newcomers that it lacks in a view, and
+// report them in the end, which leads to another view.
 func (w *simWorld) missLinks(i int, v View) {
 	s := w.nodes[i]
 	for _, n := range v.Nodes {
@@ -219,7 +218,7 @@ func (w *simWorld) missLinks(i int, v View) {
 	}
 }
 
-// expect has nodes expect a candidate.
+// expect makes nodes expect a candidate.
 func (w *simWorld) expect(v *Invitation) {
 	for _, n := range v.Circle[:len(v.Circle)-1] {
 		s := w.nodes[w.index(n.ID)]
@@ -230,11 +229,11 @@ func (w *simWorld) expect(v *Invitation) {
 	}
 }
 
-// checkExpected looks for candidates that nodes of a calm world expect, and that will not
-// come.
+// checkExpected finds candidates that nodes of a calm world expect and that will not
+// enter.
 func (w *simWorld) checkExpected() {
 	if w.term > 0 || !w.isPopulated() {
-		return // A seed that takes the place of another says all anew.
+		return // A seed that replaces another announces all candidates again.
 	}
 	for i, s := range w.nodes {
 		for j := range s.expected {
@@ -246,8 +245,7 @@ func (w *simWorld) checkExpected() {
 	}
 }
 
-// expectProgress has an honest candidate get through to where its links are confirmed, in
-// time.
+// expectProgress checks that the links of an honest candidate are confirmed in time.
 func (w *simWorld) expectProgress(i int) {
 	s := w.nodes[i]
 	w.after(progressMax, func() {

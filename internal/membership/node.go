@@ -1,16 +1,15 @@
 // Package membership decides which nodes are in the world, and their ranks.
 //
-// Most callers use View: an epoch and its nodes, whose places are their
-// ranks. A View comes from State.Apply, which carries one log entry after
-// another out, or, for a world that starts, from Formation, which collects
-// candidates until they are enough and says so with a Form entry.
+// A [View] is an epoch and its nodes, ordered by rank. [State.Apply] computes the next
+// View from an [Entry] of the log. A [Formation] makes the first entry: it collects
+// candidates until the world is full. Afterwards an [Arbiter] decides which nodes are
+// removed and which candidates of its [PendingJoins] enter. [PeerState] is the table by
+// which each node reacts to failures.
 //
-// Everything in this package is a pure state machine: time arrives as a
-// parameter, inputs are method calls, outputs are their results. The same
-// calls give the same results on every node, so a log of entries can be
-// replicated and replayed. Values have no lock: one goroutine at a time uses a
-// State or a Formation. Views are never changed once handed out, and may be
-// shared.
+// Everything in this package is a pure state machine: the time is a parameter, inputs
+// are method calls and outputs are their results. The same calls give the same results
+// everywhere, so a log of entries can be replicated and replayed. Values have no locks,
+// and are used by one goroutine at a time. Views are immutable and may be shared.
 package membership
 
 import (
@@ -19,21 +18,21 @@ import (
 	"strings"
 )
 
-// A NodeID is the identity of a node. It is derived from the node's public
-// key, so no two nodes have the same and no node can take that of another.
+// A NodeID is the identity of a node: 16 bytes of the hash of its public key. It is
+// never reused, and no node can take that of another.
 type NodeID [16]byte
 
-// String is the form in which a NodeID is written: 32 hexadecimal digits.
+// String returns the NodeID as 32 hexadecimal digits.
 func (id NodeID) String() string { return hex.EncodeToString(id[:]) }
 
-// ParseNodeID is the inverse of NodeID.String.
+// ParseNodeID parses the result of NodeID.String.
 func ParseNodeID(s string) (NodeID, error) {
 	var id NodeID
 	if len(s) != 2*len(id) || strings.ToLower(s) != s {
-		return NodeID{}, fmt.Errorf("%q is not a node id of %d lower-case hexadecimal digits", s, 2*len(id))
+		return NodeID{}, fmt.Errorf("node id %q: must be %d lower-case hexadecimal digits", s, 2*len(id))
 	}
 	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
-		return NodeID{}, fmt.Errorf("%q is not a node id: %w", s, err)
+		return NodeID{}, fmt.Errorf("node id %q: %w", s, err)
 	}
 	return id, nil
 }
@@ -50,24 +49,24 @@ func (id *NodeID) UnmarshalText(text []byte) (err error) {
 // A Node is one process in the cluster.
 type Node struct {
 	ID    NodeID
-	Addrs []string // host:port, in the order in which others try them
-	Host  string   // the same for all nodes of one host, and only for them
+	Addrs []string // host:port, in the order in which other nodes dial them
+	Host  string   // the same for all nodes of one host, and different between hosts
 	Name  string   // for people: hostname:pid
-	// Endpoints are where the transports of the node listen, one each. None says
-	// that they are not known.
+	// Endpoints are the addresses of the node's transports, one each. None means that
+	// they are unknown.
 	Endpoints []Endpoint `json:",omitempty"`
 }
 
-// An Endpoint is where a transport of a node listens.
+// An Endpoint is the address of a transport of a node.
 type Endpoint struct {
 	Transport string
-	// Addr is in the form of the transport. If it is empty, a transport between
+	// Addr has the form that the transport takes. If it is empty, a transport between
 	// hosts listens at the Addrs of the node, and one within a host at its ID.
 	Addr string `json:",omitempty"`
 }
 
-// Endpoint returns where a transport of the node listens, and whether the node
-// has that transport. A node whose endpoints are not known may have any.
+// Endpoint returns the endpoint of a transport, and whether the node has that
+// transport. A node with unknown endpoints may have any.
 func (n Node) Endpoint(transport string) (e Endpoint, ok bool) {
 	for _, e := range n.Endpoints {
 		if e.Transport == transport {
@@ -77,7 +76,7 @@ func (n Node) Endpoint(transport string) (e Endpoint, ok bool) {
 	return Endpoint{Transport: transport}, len(n.Endpoints) == 0
 }
 
-// String names a node in messages to people: where it is and what it is.
+// String names a node for people: its address, name and ID.
 func (n Node) String() string {
 	name := n.Name
 	if name == "" {
@@ -86,7 +85,7 @@ func (n Node) String() string {
 	return n.Addr() + " (" + name + ")"
 }
 
-// Addr is where others look for the node first, for people.
+// Addr returns the first address of the node, for people.
 func (n Node) Addr() string {
 	if len(n.Addrs) == 0 {
 		return "no address"
@@ -94,9 +93,9 @@ func (n Node) Addr() string {
 	return n.Addrs[0]
 }
 
-// AddrsFrom returns the addresses of n that make sense on the given host. A
-// loopback address leads everywhere else to a different process: it comes
-// first on n's own host, and is left out on all others.
+// AddrsFrom returns the addresses at which the given host can dial n. A loopback
+// address comes first on n's own host and is left out elsewhere, where it leads to
+// another process.
 func (n Node) AddrsFrom(host string) []string {
 	var loop, rest []string
 	for _, a := range n.Addrs {
@@ -112,7 +111,7 @@ func (n Node) AddrsFrom(host string) []string {
 	return rest
 }
 
-// isLoopback knows the forms in which the seed writes loopback addresses.
+// isLoopback covers the forms in which the seed writes loopback addresses.
 func isLoopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(addr, "[::1]") || strings.HasPrefix(addr, "localhost:")
 }

@@ -32,7 +32,7 @@ func TestParseNodeIDRefuses(t *testing.T) {
 	good := NodeID{0xab}.String()
 	for _, s := range []string{"", "0", good[1:], good + "0", strings.ToUpper(good), strings.Repeat("x", 32), " " + good[1:]} {
 		if id, err := ParseNodeID(s); err == nil {
-			t.Errorf("%q is read as %v", s, id)
+			t.Errorf("%q parsed as %v", s, id)
 		}
 	}
 	var id NodeID
@@ -56,7 +56,7 @@ func TestNodeString(t *testing.T) {
 	}
 }
 
-// A node on another host is never sent to its own loopback.
+// A node on another host gets no loopback address.
 func TestAddrsFrom(t *testing.T) {
 	n := Node{Host: "a", Addrs: []string{"10.0.0.1:7", "127.0.0.1:7", "[::1]:7", "[fd00::1]:7", "localhost:7", "node.example:7"}}
 	if got, want := n.AddrsFrom("b"), []string{"10.0.0.1:7", "[fd00::1]:7", "node.example:7"}; !reflect.DeepEqual(got, want) {

@@ -8,13 +8,13 @@ import (
 // modelRanks is the largest number of ranks of a modelled world.
 const modelRanks = 4
 
-// A grid is a set of pairs of ranks.
-type grid uint16
+// A pairSet is a set of pairs of ranks.
+type pairSet uint16
 
-func (g grid) has(a, b int) bool { return g>>(a*modelRanks+b)&1 == 1 }
-func (g *grid) add(a, b int)     { *g |= 1 << (a*modelRanks + b) }
-func (g *grid) remove(a, b int)  { *g &^= 1 << (a*modelRanks + b) }
-func (g grid) column(b, n int) (c int) {
+func (g pairSet) has(a, b int) bool { return g>>(a*modelRanks+b)&1 == 1 }
+func (g *pairSet) add(a, b int)     { *g |= 1 << (a*modelRanks + b) }
+func (g *pairSet) remove(a, b int)  { *g &^= 1 << (a*modelRanks + b) }
+func (g pairSet) column(b, n int) (c int) {
 	for a := range n {
 		if g.has(a, b) {
 			c++
@@ -23,13 +23,13 @@ func (g grid) column(b, n int) (c int) {
 	return c
 }
 
-// A rumor is a report on its way: from one rank to another, that by has lost peer.
-type rumor struct {
+// A notice is a report in flight, from one rank to another: by has lost peer.
+type notice struct {
 	from, to, peer, by int
 	closed             bool
 }
 
-func (r rumor) index() int {
+func (r notice) index() int {
 	i := r.from | r.to<<2 | r.peer<<4 | r.by<<6
 	if r.closed {
 		i |= 1 << 8
@@ -37,74 +37,74 @@ func (r rumor) index() int {
 	return i
 }
 
-func rumorAt(i int) rumor {
-	return rumor{i & 3, i >> 2 & 3, i >> 4 & 3, i >> 6 & 3, i>>8 == 1}
+func noticeAt(i int) notice {
+	return notice{i & 3, i >> 2 & 3, i >> 4 & 3, i >> 6 & 3, i>>8 == 1}
 }
 
-// A modelState is the joint state of all ranks and of the messages between
-// them. Rows of grids are the ranks that know or do something, columns the ranks that
-// it is about.
+// A modelState is the joint state of all ranks and of the messages between them. In a
+// pairSet, rows are the ranks that know or do something, and columns the ranks that it
+// concerns.
 type modelState struct {
-	next   uint8 // how many of the scenario's fates have been met
+	next   uint8 // number of the scenario's incidents that have happened
 	gone   [modelRanks]bool
 	killed [modelRanks]bool
 	moved  [modelRanks]bool // to the next view
 	states [modelRanks][modelRanks]PeerState
-	down   grid // link ends that the rank has noticed
+	down   pairSet // link ends whose loss the rank has noticed
 
-	// On their way:
-	lost, closed, bye grid
-	rumors            [8]uint64
+	// In flight:
+	lost, closed, bye pairSet
+	notices           [8]uint64
 
 	// Done:
-	comms, ops, refused           grid
-	revoked                       [modelRanks]grid // at each rank: communicators of two others
-	reportedLost, reportedLeft    grid
-	notified                      grid
-	toldOwn, toldLost, toldClosed grid
-	sawLost, sawClosed, sawBye    grid
+	comms, ops, refused           pairSet
+	revoked                       [modelRanks]pairSet // at each rank: communicators of two others
+	reportedLost, reportedLeft    pairSet
+	notified                      pairSet
+	toldOwn, toldLost, toldClosed pairSet
+	sawLost, sawClosed, sawBye    pairSet
 
 	losses, copies, moves uint8 // that may still happen
 }
 
-func (s *modelState) push(r rumor) { i := r.index(); s.rumors[i/64] |= 1 << (i % 64) }
-func (s *modelState) pull(r rumor) { i := r.index(); s.rumors[i/64] &^= 1 << (i % 64) }
+func (s *modelState) push(r notice) { i := r.index(); s.notices[i/64] |= 1 << (i % 64) }
+func (s *modelState) pull(r notice) { i := r.index(); s.notices[i/64] &^= 1 << (i % 64) }
 
-// each calls f for every report on its way.
-func (s *modelState) each(f func(r rumor)) {
-	for w, word := range s.rumors {
+// each calls f for every report in flight.
+func (s *modelState) each(f func(r notice)) {
+	for w, word := range s.notices {
 		for ; word != 0; word &= word - 1 {
-			f(rumorAt(w*64 + bits.TrailingZeros64(word)))
+			f(noticeAt(w*64 + bits.TrailingZeros64(word)))
 		}
 	}
 }
 
-// purge loses all that is on its way between two ranks.
+// purge drops all messages in flight between two ranks.
 func (s *modelState) purge(a, b int) {
-	s.each(func(r rumor) {
+	s.each(func(r notice) {
 		if r.from == a && r.to == b || r.from == b && r.to == a {
 			s.pull(r)
 		}
 	})
 }
 
-// A fate is an event in the life of a rank: it leaves, it dies, or it and another rank lose
-// their link.
-type fate struct {
-	kind  fateKind
+// An incident is an event in the life of a rank: it leaves, it dies, or it and another
+// rank lose their link.
+type incident struct {
+	kind  incidentKind
 	rank  int
-	other int // of a cut
+	other int // second rank of a cut
 }
 
-type fateKind uint8
+type incidentKind uint8
 
 const (
-	leaves fateKind = iota
+	leaves incidentKind = iota
 	dies
 	isCut
 )
 
-func (f fate) String() string {
+func (f incident) String() string {
 	switch f.kind {
 	case leaves:
 		return fmt.Sprintf("rank %d leaves", f.rank)
@@ -123,16 +123,15 @@ type table struct {
 
 func soundTable() table { return table{PeerState.Next, PeerReport.Event} }
 
-// A scenario is a number of ranks, their fates, in any order, and the faults of the
-// network: it may lose a single report on a link that stands, or deliver one twice.
-// Adopters may go on with the next view before the others have heard of
-// the end of this one.
+// A scenario is a number of ranks, their incidents, in any order, and the faults of the
+// network, which may lose a single report on a working link or deliver one twice.
+// Adopters may adopt the next view before the others know of the end of this one.
 type scenario struct {
 	ranks                    int
-	fates                    []fate
+	incidents                []incident
 	losses, copies, adopters uint8
 }
 
 func (c scenario) String() string {
-	return fmt.Sprintf("%d ranks, %v, %d losses, %d copies, %d early adopters", c.ranks, c.fates, c.losses, c.copies, c.adopters)
+	return fmt.Sprintf("%d ranks, %v, %d losses, %d copies, %d early adopters", c.ranks, c.incidents, c.losses, c.copies, c.adopters)
 }

@@ -35,8 +35,8 @@ func (c scenario) run(t table) (states int, err error) {
 	return len(s.seen), s.err
 }
 
-// explore puts a state on the stack that was not there before. States are told apart by a
-// hash of 64 bits: among a million, two are the same once in thirty million searches.
+// explore puts a new state on the stack. States are compared by a hash of 64 bits:
+// among a million states, two collide once in thirty million searches.
 func (s *search) explore(m modelState) {
 	key := maphash.Comparable(s.seed, m)
 	if _, known := s.seen[key]; !known {
@@ -54,14 +54,14 @@ func (s *search) failf(m *modelState, format string, args ...any) {
 // step explores all successors of a state, and reports whether the state is terminal.
 func (s *search) step(from modelState) (calm bool) {
 	calm = true
-	if int(from.next) < len(s.fates) {
+	if int(from.next) < len(s.incidents) {
 		calm = false
-		s.meet(from, s.fates[from.next])
+		s.meet(from, s.incidents[from.next])
 	}
 	for at := range s.ranks {
 		for peer := range s.ranks {
 			for _, p := range []struct {
-				pending grid
+				pending pairSet
 				event   PeerEvent
 			}{{from.lost, LinkLost}, {from.closed, LinkClosed}, {from.bye, Goodbye}} {
 				if p.pending.has(at, peer) && s.endLink(from, at, peer, p.event) {
@@ -69,14 +69,14 @@ func (s *search) step(from modelState) (calm bool) {
 				}
 			}
 		}
-		if from.moves > 0 && !from.gone[at] && !from.moved[at] && int(from.next) == len(s.fates) && s.hasEnded(&from, at) {
+		if from.moves > 0 && !from.gone[at] && !from.moved[at] && int(from.next) == len(s.incidents) && s.hasEnded(&from, at) {
 			m := from
 			m.moves--
 			s.move(&m, at)
 			s.explore(m)
 		}
 	}
-	from.each(func(r rumor) {
+	from.each(func(r notice) {
 		calm = false
 		m := from
 		m.pull(r)
@@ -98,8 +98,8 @@ func (s *search) step(from modelState) (calm bool) {
 	return calm
 }
 
-// meet explores all states that a fate leads to.
-func (s *search) meet(from modelState, f fate) {
+// meet explores all states that an incident leads to.
+func (s *search) meet(from modelState, f incident) {
 	from.next++
 	switch f.kind {
 	case isCut:
@@ -131,7 +131,7 @@ func (s *search) meet(from modelState, f fate) {
 	}
 }
 
-// leave has a rank leave the peers from at on. Each of them reads its goodbye, or
+// leave makes a rank leave the peers from at on. Each of them reads its goodbye, or
 // finds its link silent or closed.
 func (s *search) leave(from modelState, rank, at int) {
 	if at == s.ranks {
@@ -164,22 +164,23 @@ func (s *search) leave(from modelState, rank, at int) {
 	}
 }
 
-// clear drops the messages to a rank that is gone, and the events of its link to a peer.
+// clear drops the messages to a rank that is gone, and the events of its link to a
+// peer.
 func (s *search) clear(m *modelState, rank, peer int) {
 	m.lost.remove(rank, peer)
 	m.closed.remove(rank, peer)
 	m.bye.remove(rank, peer)
-	m.each(func(r rumor) {
+	m.each(func(r notice) {
 		if r.to == rank {
 			m.pull(r)
 		}
 	})
 }
 
-// endLink ends a link at one end. A goodbye comes behind all reports.
+// endLink ends a link at one end. A goodbye follows all reports.
 func (s *search) endLink(from modelState, at, peer int, e PeerEvent) (done bool) {
 	waits := false
-	from.each(func(r rumor) { waits = waits || e == Goodbye && r.from == peer && r.to == at })
+	from.each(func(r notice) { waits = waits || e == Goodbye && r.from == peer && r.to == at })
 	if waits {
 		return false
 	}
@@ -199,14 +200,14 @@ func (s *search) endLink(from modelState, at, peer int, e PeerEvent) (done bool)
 		default:
 			from.sawBye.add(at, peer)
 		}
-		s.apply(&from, at, peer, e, rumor{from: peer, to: at, peer: peer, by: at})
+		s.apply(&from, at, peer, e, notice{from: peer, to: at, peer: peer, by: at})
 	}
 	s.explore(from)
 	return true
 }
 
 // hear delivers a report.
-func (s *search) hear(m *modelState, r rumor) {
+func (s *search) hear(m *modelState, r notice) {
 	if r.by == r.to || m.gone[r.to] {
 		return
 	}
@@ -221,8 +222,8 @@ func (s *search) hear(m *modelState, r rumor) {
 	s.apply(m, r.to, about, s.event(PeerReport{Epoch: 1, Closed: r.closed, Self: r.peer == r.to}, epoch), r)
 }
 
-// apply has a rank learn something about a peer, and carries out the effects of the table.
-func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news rumor) {
+// apply applies an event of a peer at a rank, and carries out the effects of the table.
+func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news notice) {
 	before := m.states[at][peer]
 	after, effects := s.next(before, e)
 	m.states[at][peer] = after
@@ -257,7 +258,7 @@ func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news rumor) {
 		m.comms.add(at, peer)
 		m.refused.add(at, peer)
 		for to := range s.ranks {
-			if !m.down.has(at, to) { // Otherwise the other end hears that the link has ended.
+			if !m.down.has(at, to) { // Otherwise the other end notices the end of the link.
 				m.revoked[to].add(at, peer)
 			}
 		}
@@ -280,12 +281,12 @@ func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news rumor) {
 	}
 }
 
-// tellOf has a rank tell others about a peer: once of its own loss, and once of each kind
-// of report that it repeats.
-func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news rumor) {
+// tellOf makes a rank report a peer to others: once for its own loss, and once for each
+// kind of report that it repeats.
+func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news notice) {
 	for _, t := range []struct {
 		effect PeerEffects
-		heard  *grid
+		heard  *pairSet
 	}{{TellLost, &m.toldLost}, {TellClosed, &m.toldClosed}} {
 		if !effects.Has(t.effect) {
 			continue
@@ -302,21 +303,21 @@ func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news r
 		s.tell(m, at, peer, news)
 	}
 	if effects.Has(TellPeer) && !m.down.has(at, peer) && !m.gone[peer] {
-		m.push(rumor{from: at, to: peer, peer: peer, by: news.by})
+		m.push(notice{from: at, to: peer, peer: peer, by: news.by})
 	}
 }
 
 // tell sends a report over all links of a rank.
-func (s *search) tell(m *modelState, at, peer int, news rumor) {
+func (s *search) tell(m *modelState, at, peer int, news notice) {
 	for to := range s.ranks {
 		if to != at && to != peer && to != news.from && !m.down.has(at, to) && !m.gone[to] {
-			m.push(rumor{from: at, to: to, peer: peer, by: news.by, closed: news.closed})
+			m.push(notice{from: at, to: to, peer: peer, by: news.by, closed: news.closed})
 		}
 	}
 }
 
-// move has a rank adopt the next view, without the ranks that are gone. Of two ranks
-// that have lost each other the view has only the first.
+// move makes a rank adopt the next view, without the ranks that are gone. Of two ranks
+// that have lost each other, the view has only the first.
 func (s *search) move(m *modelState, at int) {
 	if slices.Contains(s.removed(m), at) {
 		return
@@ -326,21 +327,21 @@ func (s *search) move(m *modelState, at int) {
 		switch {
 		case peer == at:
 		case slices.Contains(s.removed(m), peer):
-			s.apply(m, at, peer, AdoptedOut, rumor{from: at, by: at})
+			s.apply(m, at, peer, AdoptedOut, notice{from: at, by: at})
 		default:
-			s.apply(m, at, peer, AdoptedIn, rumor{from: at, by: at})
+			s.apply(m, at, peer, AdoptedIn, notice{from: at, by: at})
 		}
 	}
 }
 
-// removed are the ranks that are not in the next view.
+// removed returns the ranks that are not in the next view.
 func (s *search) removed(m *modelState) (ranks []int) {
 	for rank := range s.ranks {
 		if m.gone[rank] {
 			ranks = append(ranks, rank)
 		}
 	}
-	for _, f := range s.fates {
+	for _, f := range s.incidents {
 		if f.kind == isCut && !m.gone[f.rank] && !m.gone[f.other] {
 			ranks = append(ranks, f.other)
 		}
@@ -366,7 +367,8 @@ func (s *search) ended(m *modelState, at, set int) bool {
 	return false
 }
 
-// hasEnded reports whether a rank has ended a communicator: only then does it go on.
+// hasEnded reports whether a rank has ended a communicator, as it does before it
+// adopts.
 func (s *search) hasEnded(m *modelState, at int) bool {
 	for peer := range s.ranks {
 		if m.comms.has(at, peer) {
@@ -376,7 +378,7 @@ func (s *search) hasEnded(m *modelState, at int) bool {
 	return false
 }
 
-// weight orders states as they may follow each other within a view.
+// weight orders states by their possible sequence within a view.
 func weight(s PeerState) int {
 	switch s {
 	case PeerLinked:

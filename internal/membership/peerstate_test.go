@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// check checks a terminal state: nothing is on its way any more.
+// check checks a terminal state, in which nothing is in flight.
 func (s *search) check(m modelState) {
 	for set := range 1 << s.ranks {
 		s.checkComm(&m, set)
@@ -21,8 +21,8 @@ func (s *search) check(m modelState) {
 	s.checkAdoption(m)
 }
 
-// checkComm checks the communicator of a set of ranks: each rank that lives waits for
-// each of the others.
+// checkComm checks the communicator of a set of ranks, in which each live rank waits
+// for each of the others.
 func (s *search) checkComm(m *modelState, set int) {
 	for at := range s.ranks {
 		if set>>at&1 == 0 || m.gone[at] || m.moved[at] || s.ended(m, at, set) {
@@ -40,7 +40,7 @@ func (s *search) checkComm(m *modelState, set int) {
 	}
 }
 
-// checkPair checks the effects on a rank that lives of the end of another one.
+// checkPair checks the effects of the end of a rank on a live one.
 func (s *search) checkPair(m *modelState, at, peer int) {
 	if m.gone[at] || m.moved[at] {
 		return
@@ -62,7 +62,7 @@ func (s *search) checkPair(m *modelState, at, peer int) {
 	if !m.gone[peer] && !lost && m.sawLost.column(peer, s.ranks) == 0 && m.notified.has(at, peer) {
 		s.failf(m, "rank %d takes rank %d for failed, which lives and has closed its link to another", at, peer)
 	}
-	if len(s.fates) == 1 && (m.killed[peer] || m.gone[peer] && lostBy > 0) && !m.notified.has(at, peer) {
+	if len(s.incidents) == 1 && (m.killed[peer] || m.gone[peer] && lostBy > 0) && !m.notified.has(at, peer) {
 		s.failf(m, "rank %d does not say that rank %d has failed", at, peer)
 	}
 	if m.comms.has(at, peer) != m.refused.has(at, peer) {
@@ -96,36 +96,36 @@ func (s *search) checkAdoption(m modelState) {
 	}
 }
 
-// scenarios are those that are searched always, and with all further ones.
+// scenarios returns the scenarios that are always searched, or all of them.
 func scenarios(all bool) (list []scenario) {
 	for n := 2; n <= modelRanks; n++ {
 		last := n - 1
-		single := []fate{{kind: leaves, rank: last}, {kind: dies, rank: last}, {kind: isCut, rank: 0, other: last}}
+		single := []incident{{kind: leaves, rank: last}, {kind: dies, rank: last}, {kind: isCut, rank: 0, other: last}}
 		for _, f := range single {
-			list = append(list, scenario{ranks: n, fates: []fate{f}, copies: 1, adopters: 1})
+			list = append(list, scenario{ranks: n, incidents: []incident{f}, copies: 1, adopters: 1})
 			if n == modelRanks && f.kind != isCut { // A lost report needs a third rank to repeat it.
-				list = append(list, scenario{ranks: n, fates: []fate{f}, losses: 1, copies: 1})
+				list = append(list, scenario{ranks: n, incidents: []incident{f}, losses: 1, copies: 1})
 			}
 		}
-		pairs := [][]fate{
+		pairs := [][]incident{
 			{{kind: isCut, rank: 0, other: last}, {kind: dies, rank: last}},
 			{{kind: isCut, rank: 0, other: last}, {kind: leaves, rank: last}},
 		}
 		if n > 2 {
-			for _, a := range []fateKind{dies, leaves} {
-				pairs = append(pairs, []fate{{kind: a, rank: last}, {kind: isCut, rank: 0, other: 1}})
-				pairs = append(pairs, []fate{{kind: a, rank: last}, {kind: dies, rank: last - 1}})
-				pairs = append(pairs, []fate{{kind: a, rank: last}, {kind: leaves, rank: last - 1}})
+			for _, a := range []incidentKind{dies, leaves} {
+				pairs = append(pairs, []incident{{kind: a, rank: last}, {kind: isCut, rank: 0, other: 1}})
+				pairs = append(pairs, []incident{{kind: a, rank: last}, {kind: dies, rank: last - 1}})
+				pairs = append(pairs, []incident{{kind: a, rank: last}, {kind: leaves, rank: last - 1}})
 				if all || n < modelRanks || a == dies {
-					pairs = append(pairs, []fate{{kind: isCut, rank: 0, other: last}, {kind: a, rank: 1}})
+					pairs = append(pairs, []incident{{kind: isCut, rank: 0, other: last}, {kind: a, rank: 1}})
 				}
 			}
 		}
 		if all || n < modelRanks {
-			pairs = append(pairs, []fate{{kind: isCut, rank: last, other: 0}, {kind: leaves, rank: last}})
+			pairs = append(pairs, []incident{{kind: isCut, rank: last, other: 0}, {kind: leaves, rank: last}})
 		}
 		for _, p := range pairs {
-			c := scenario{ranks: n, fates: p}
+			c := scenario{ranks: n, incidents: p}
 			if all || n < modelRanks {
 				c.copies, c.adopters = 1, 1
 			} else if p[0].kind == dies {
@@ -137,8 +137,8 @@ func scenarios(all bool) (list []scenario) {
 	return list
 }
 
-// TestPeerStates searches every order of events of every scenario. PEERSTATES=all
-// searches larger ones, for two minutes.
+// All orders of events of all scenarios end in a good state. PEERSTATES=all searches
+// larger scenarios, for two minutes.
 func TestPeerStates(t *testing.T) {
 	type step struct {
 		state PeerState
@@ -162,7 +162,7 @@ func TestPeerStates(t *testing.T) {
 	for s := range peerStates {
 		for e := LinkLost; e <= DoubtsSelf; e++ {
 			if s == PeerDoubting && e == Goodbye {
-				continue // A peer that doubts this node leaves it without one, or in a later view.
+				continue // A peer that doubts this node leaves without a goodbye, or in a later view.
 			}
 			if next, effects := s.Next(e); (next != s || effects != 0) && !taken[step{s, e}] {
 				t.Errorf("no scenario has event %d for a peer that is %v", e, s)
@@ -177,7 +177,7 @@ type mutant struct {
 	table
 }
 
-// mutants are tables with one mistake each, most of them a missing effect.
+// mutants returns tables with one planted fault each, most of them a missing effect.
 func mutants() (list []mutant) {
 	add := func(name string, change func(s PeerState, e PeerEvent, next PeerState, effects PeerEffects) (PeerState, PeerEffects)) {
 		m := mutant{name, soundTable()}
@@ -232,7 +232,7 @@ func mutants() (list []mutant) {
 	return append(list, stale, closed)
 }
 
-// TestPeerStateMutants: each planted fault is found in some scenario.
+// Each planted fault is found in some scenario.
 func TestPeerStateMutants(t *testing.T) {
 	for _, m := range mutants() {
 		var found error

@@ -8,52 +8,51 @@ import (
 )
 
 const (
-	// linkTimeout is how long a candidate may take to link itself to the world.
+	// linkTimeout bounds the time in which a candidate links itself to the world.
 	linkTimeout = 45 * time.Second
-	// confirmTimeout is how long the nodes that would watch a candidate may take to
-	// confirm its links, when it says that they stand.
+	// confirmTimeout bounds the time in which the nodes that would watch a linked
+	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
-	// unlinkedTimeout is how long a candidate may have lost a node that the world
-	// has not.
+	// unlinkedTimeout bounds the time for which a candidate may have lost a node that
+	// the world has not lost.
 	unlinkedTimeout = time.Second
-	// stallTimeout is how long an invited candidate holds up the next one.
+	// stallTimeout is how long an invited candidate delays the next one.
 	stallTimeout = time.Second
-	// waitingMax is how many candidates may wait.
+	// waitingMax bounds the candidates.
 	waitingMax = 1024
 )
 
-// A Policy says which nodes a formed world admits.
+// A Policy is the set of rules for nodes that a formed world admits.
 type Policy struct {
-	// World is the size with which it forms, up to which spares replace nodes that
-	// have gone.
+	// World is the size with which the world forms. Spares replace gone nodes up to it.
 	World int
-	// Elastic lets other candidates in, until there are Max nodes; 0 is without
-	// limit.
+	// Elastic admits other candidates, up to Max nodes; 0 means no limit.
 	Elastic bool
 	Max     int
-	// Min is how many nodes a view has at least: the Arbiter waits for candidates
+	// Min is the least number of nodes of a view. The Arbiter waits for candidates
 	// rather than make a smaller one.
 	Min int
 }
 
-// PendingJoins keeps the candidates for a world that has formed. Each is invited to link
-// itself to all nodes of the world. It may enter when it says that it has, and when the
-// nodes that would watch it confirm their ends of the links: its own word is not enough.
-// Two candidates may enter together only if both confirm the link between them.
+// PendingJoins holds the candidates for a formed world. Each is invited to link itself
+// to all nodes of the world. It may enter when it reports that it is linked, and the
+// nodes that would watch it confirm their ends of the links: its own report is not
+// enough. Two candidates enter together only if both confirm the link between them.
 //
 // Candidates are invited one after the other, so that each links itself to those before
-// it. One that takes longer than stallTimeout is overtaken: as many may then be at it,
-// plus one, as have been overtaken, so that candidates that never come through hold up
-// others only for moments. They are dismissed in the end, and held off.
+// it. A candidate that takes longer than stallTimeout is overtaken. The number of
+// candidates that link themselves at the same time is one more than the number of those
+// overtaken, so candidates that never succeed delay others only for moments. They are
+// dismissed in the end, and held off.
 type PendingJoins struct {
 	policy    Policy
-	list      []*candidate // in the order of their arrival
-	number    uint64       // of the last invitation
+	list      []*candidate // in order of arrival
+	number    uint64       // of the latest invitation
 	stall     time.Duration
 	failures  *holdoff
-	ticked    time.Time         // the last time that is known
+	ticked    time.Time         // the latest known time
 	entered   map[NodeID]string // origins of the nodes that entered with the newest view
-	displaced map[NodeID]string // removed by Admit, and why
+	displaced map[NodeID]string // candidates removed by Admit, and why
 	forgotten []NodeID          // invited candidates that do not enter
 }
 
@@ -62,32 +61,33 @@ type candidate struct {
 	node    Node
 	spare   bool
 	origin  string
-	circle  []NodeID  // nodes of the world that it was invited to link itself to; nil: it was not
+	peers   []NodeID  // nodes of the world that it was invited to link itself to; nil before the invitation
 	number  uint64    // of the invitation
-	invited time.Time // when
-	linked  bool      // as it says itself
-	// confirmed is set by PendingJoins.confirm. It lists in lacks the nodes that have not confirmed
-	// the links, and keeps in missing since when a linked candidate lacks some.
+	invited time.Time // time of the invitation
+	linked  bool      // as it reports itself
+	// confirmed, lacks and missing are set by PendingJoins.confirm: lacks lists the
+	// nodes that have not confirmed the links, and missing is the time since which a
+	// linked candidate lacks some.
 	confirmed bool
 	lacks     []NodeID
 	missing   time.Time
 	proven    bool                // it was confirmed before
 	lost      map[NodeID]loss     // lost links, by the other node
-	reports   map[NodeID]struct{} // nodes that have a link to it, as these say
-	claims    map[NodeID]struct{} // nodes that it has a link to, as it says, besides circle
+	reports   map[NodeID]struct{} // nodes that report a link to it
+	claims    map[NodeID]struct{} // nodes that it reports a link to, besides peers
 }
 
-// An Invitation asks a candidate to link itself to the nodes of a circle, the last
-// of which it is. It takes the place of one before.
+// An Invitation asks a candidate, the last of Nodes, to link itself to the nodes before
+// it. It replaces earlier invitations.
 type Invitation struct {
-	Number uint64 // higher than those before
+	Number uint64 // higher than that of earlier invitations
 	Node   Node
-	World  int // how many of the circle are in the world, the first ones
+	World  int // the number of Nodes in the world, which come first
 	Circle []Node
 }
 
-// NewPendingJoins returns PendingJoins without candidates. Its invitations have numbers above
-// after.
+// NewPendingJoins returns PendingJoins without candidates. The numbers of its
+// invitations are above after.
 func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 	return &PendingJoins{
 		policy: t, number: after, stall: stallTimeout, failures: newHoldoff(),
@@ -95,15 +95,15 @@ func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 	}
 }
 
-// Admit lets a candidate wait. Origin says where it comes from, for nodes that cannot
-// choose it: an address without a port; empty if that is unknown. The error says why it
-// may not wait. If too many wait, one from the origin with the most of them has to go.
+// Admit adds a candidate. Origin is an address, without a port, that nodes cannot
+// choose; empty if unknown. An error refuses the candidate. If too many wait, one from
+// the origin with the most candidates is removed.
 func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) error {
 	switch {
 	case !spare && !p.policy.Elastic:
-		return fmt.Errorf("%w: the world of %d has formed, and is not elastic: it takes nobody else in", ErrOver, p.policy.World)
+		return fmt.Errorf("%w: the world of %d has formed and is not elastic", ErrOver, p.policy.World)
 	case wanted != AnyRank:
-		return fmt.Errorf("%w: %d; who comes to a world that has formed gets the next one", ErrRank, wanted)
+		return fmt.Errorf("%w: %d: a node that joins a formed world gets the next free rank", ErrRank, wanted)
 	case p.find(n.ID) != nil:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
@@ -111,7 +111,7 @@ func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) erro
 		return err
 	}
 	if len(p.list) == waitingMax && !p.displace(origin) {
-		return fmt.Errorf("%w: %d nodes wait for a place in it already", ErrFull, waitingMax)
+		return fmt.Errorf("%w: %d nodes wait already", ErrFull, waitingMax)
 	}
 	p.list = append(p.list, &candidate{
 		node: n.clone(), spare: spare, origin: origin,
@@ -120,8 +120,9 @@ func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) erro
 	return nil
 }
 
-// displace removes the last unconfirmed candidate of the origin that has the most, if
-// that has more than the given one would have. It reports whether it has.
+// displace removes the last unconfirmed candidate of the origin with the most
+// candidates, if it has more than the given origin would have. It reports whether it
+// has removed one.
 func (p *PendingJoins) displace(origin string) bool {
 	count := make(map[string]int)
 	for _, c := range p.list {
@@ -129,7 +130,7 @@ func (p *PendingJoins) displace(origin string) bool {
 	}
 	for _, c := range slices.Backward(p.list) {
 		if !c.confirmed && count[c.origin] > count[origin]+1 && !slices.ContainsFunc(p.list, func(o *candidate) bool { return count[o.origin] > count[c.origin] }) {
-			p.displaced[c.node.ID] = fmt.Sprintf("%d nodes wait, %d of them from the same address as this one, and others have to have a place", waitingMax, count[c.origin])
+			p.displaced[c.node.ID] = fmt.Sprintf("%d nodes wait, %d of them from the address of this one, which makes room for a node from another address", waitingMax, count[c.origin])
 			p.remove(c)
 			return true
 		}
@@ -137,7 +138,7 @@ func (p *PendingJoins) displace(origin string) bool {
 	return false
 }
 
-// Waiting is the number of candidates.
+// Waiting returns the number of candidates.
 func (p *PendingJoins) Waiting() int { return len(p.list) }
 
 func (p *PendingJoins) find(id NodeID) *candidate {
@@ -147,7 +148,7 @@ func (p *PendingJoins) find(id NodeID) *candidate {
 	return nil
 }
 
-// remove takes a candidate out that does not enter.
+// remove removes a candidate that does not enter.
 func (p *PendingJoins) remove(c *candidate) {
 	if c.number > 0 {
 		p.forgotten = append(p.forgotten, c.node.ID)
@@ -155,18 +156,17 @@ func (p *PendingJoins) remove(c *candidate) {
 	p.list = slices.DeleteFunc(p.list, func(other *candidate) bool { return other == c })
 }
 
-// fail is remove for a candidate that has not come through. It returns when the node
-// may try again.
+// fail removes a candidate that has failed, and returns when the node may try again.
 func (p *PendingJoins) fail(c *candidate) time.Time {
 	p.remove(c)
 	return p.failures.fail(p.ticked, c.node.ID, c.origin)
 }
 
-// Gone says that a node is gone, be it a candidate or one of the world. A candidate that
-// was invited to link itself to a node of the world that is gone is invited again.
+// Gone reports that a candidate, or a node of the world, is gone. Candidates that were
+// invited to link themselves to that node are invited again.
 func (p *PendingJoins) Gone(id NodeID) (waited bool) {
 	if c := p.find(id); c != nil {
-		if c.circle == nil || c.spare && c.confirmed {
+		if c.peers == nil || c.spare && c.confirmed {
 			p.remove(c)
 		} else {
 			p.fail(c)
@@ -175,43 +175,43 @@ func (p *PendingJoins) Gone(id NodeID) (waited bool) {
 	}
 	for _, c := range p.list {
 		delete(c.lost, id)
-		if waited { // A node of the world may yet stay, if the view would be too small.
+		if waited { // A node of the world may yet stay if the view would be too small.
 			delete(c.reports, id)
 			delete(c.claims, id)
 		}
-		if !c.linked && slices.Contains(c.circle, id) {
-			c.circle = nil
+		if !c.linked && slices.Contains(c.peers, id) {
+			c.peers = nil
 		}
 	}
 	return waited
 }
 
-// invite invites the next candidate to a view, if it is its turn.
+// invite returns the invitation of the next candidate to a view, if one is due.
 func (p *PendingJoins) invite(now time.Time, v View) *Invitation {
 	next := p.next(now)
 	if next == nil {
 		return nil
 	}
 	p.again(next)
-	circle := slices.Clone(v.Nodes)
+	peers := slices.Clone(v.Nodes)
 	for _, c := range p.list {
 		if c.confirmed {
-			circle = append(circle, c.node)
+			peers = append(peers, c.node)
 		}
 	}
-	circle = append(circle, next.node)
+	peers = append(peers, next.node)
 	p.number++
-	next.circle, next.number, next.invited = idsOf(v.Nodes), p.number, now
-	return &Invitation{Number: p.number, Node: next.node.clone(), World: v.Size(), Circle: View{Nodes: circle}.clone().Nodes}
+	next.peers, next.number, next.invited = idsOf(v.Nodes), p.number, now
+	return &Invitation{Number: p.number, Node: next.node.clone(), World: v.Size(), Circle: View{Nodes: peers}.clone().Nodes}
 }
 
-// next returns the candidate that is to be invited now, if any.
+// next returns the candidate to invite now, or nil.
 func (p *PendingJoins) next(now time.Time) *candidate {
 	busy, stalled, proven := 0, 0, false
 	trying := make(map[string]bool)
 	for _, c := range p.list {
 		switch {
-		case c.circle == nil || c.confirmed:
+		case c.peers == nil || c.confirmed:
 			continue
 		case now.Before(c.invited.Add(p.stall)):
 			busy++
@@ -226,7 +226,7 @@ func (p *PendingJoins) next(now time.Time) *candidate {
 	}
 	for _, c := range p.list {
 		switch {
-		case c.circle != nil:
+		case c.peers != nil:
 		case now.Before(p.failures.until(now, c.node.ID, c.origin)):
 		case trying[c.origin] && p.failures.isSuspect(now, c.origin):
 		case c.proven && proven: // One after the other, so that they are linked to each other.
@@ -245,25 +245,25 @@ func idsOf(nodes []Node) []NodeID {
 	return ids
 }
 
-// link says that a candidate has linked itself to the nodes of the world that an
-// invitation named.
+// link records that a candidate is linked to all nodes of the world that an invitation
+// names.
 func (p *PendingJoins) link(id NodeID, number uint64) bool {
 	c := p.find(id)
-	if c == nil || c.linked || c.circle == nil || c.number != number {
+	if c == nil || c.linked || c.peers == nil || c.number != number {
 		return false
 	}
 	c.linked = true
-	clear(c.lost) // It was said of the links that it had before.
+	clear(c.lost) // These were reports about its earlier links.
 	return true
 }
 
-// unlink says that a candidate has lost a node of a view or another candidate, or
-// cannot reach it. One that is not linked to the world yet has not been lost: it gives
-// up the links that it had when it is invited again. Two candidates that have lost each
-// other do not enter together, and that is all: neither is believed more than the other.
+// unlink records that a candidate has lost a node of a view or another candidate, or
+// cannot reach it. A candidate that is not linked yet has lost nothing: it gives up its
+// links when it is invited again. Two candidates that have lost each other do not enter
+// together, and neither is removed.
 func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason string) bool {
 	c := p.find(id)
-	if c == nil || c.circle == nil {
+	if c == nil || c.peers == nil {
 		return false
 	}
 	if _, in := v.Rank(to); !in {
@@ -277,7 +277,7 @@ func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason strin
 	return true
 }
 
-// deadline is when dismiss is due, or the next invitation.
+// deadline returns when dismiss or the next invitation is due.
 func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
@@ -289,7 +289,7 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 		if at, late := c.deadline(); late {
 			sooner(at)
 		}
-		if c.circle == nil {
+		if c.peers == nil {
 			waits = true
 			if at := p.failures.until(p.ticked, c.node.ID, c.origin); at.After(p.ticked) {
 				sooner(at)
@@ -297,7 +297,7 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 		}
 	}
 	for _, c := range p.list {
-		if at := c.invited.Add(p.stall); waits && c.circle != nil && !c.confirmed && at.After(p.ticked) {
+		if at := c.invited.Add(p.stall); waits && c.peers != nil && !c.confirmed && at.After(p.ticked) {
 			sooner(at)
 		}
 	}
@@ -309,7 +309,7 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 
 func (c *candidate) deadline() (due time.Time, ok bool) {
 	switch {
-	case c.circle != nil && !c.linked:
+	case c.peers != nil && !c.linked:
 		due, ok = c.invited.Add(linkTimeout), true
 	case c.linked && !c.confirmed:
 		due, ok = c.missing.Add(confirmTimeout), true
@@ -322,9 +322,9 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 	return due, ok
 }
 
-// dismiss takes out candidates that have not linked themselves to the world in time, or
-// not so that others confirm it, or that have lost a node of a view that is still there.
-// It says why, and when they may try again.
+// dismiss removes candidates that are not linked or not confirmed in time, or that have
+// lost a node of a view that is still there. It returns the reasons, and when they may
+// try again.
 func (p *PendingJoins) dismiss(now time.Time, v View) map[NodeID]string {
 	out := p.displaced
 	p.displaced = make(map[NodeID]string)
@@ -335,14 +335,14 @@ func (p *PendingJoins) dismiss(now time.Time, v View) map[NodeID]string {
 		}
 		why := p.why(c, v)
 		if wait := p.fail(c).Sub(now); wait > 0 {
-			why += fmt.Sprintf("; the next attempt is held off for %v", wait)
+			why += fmt.Sprintf("; held off for %v", wait)
 		}
 		out[c.node.ID] = why
 	}
 	return out
 }
 
-// close takes all candidates out.
+// close removes all candidates.
 func (p *PendingJoins) close(out map[NodeID]string) {
 	for _, c := range p.list {
 		out[c.node.ID] = "all nodes of the world are gone"
@@ -350,9 +350,9 @@ func (p *PendingJoins) close(out map[NodeID]string) {
 	p.list, p.forgotten = nil, nil
 }
 
-// ready returns the candidates that would enter a world besides the nodes that stay in
-// it, in the order of their arrival. A candidate that is linked, but not to all of these,
-// is invited again: some were about to enter or go when it was invited.
+// ready returns the candidates that would enter a world beside the nodes that stay, in
+// order of arrival. A candidate that is not linked to all of these is invited again:
+// some were about to enter or go when it was invited.
 func (p *PendingJoins) ready(stay View) (nodes []Node) {
 	var enter []*candidate
 	for _, c := range p.list {
@@ -372,9 +372,9 @@ func (p *PendingJoins) ready(stay View) (nodes []Node) {
 	return nodes
 }
 
-// again has a candidate invited again.
+// again lets a candidate be invited again.
 func (p *PendingJoins) again(c *candidate) {
-	c.linked, c.confirmed, c.missing, c.circle = false, false, time.Time{}, nil
+	c.linked, c.confirmed, c.missing, c.peers = false, false, time.Time{}, nil
 	clear(c.lost)
 	clear(c.reports)
 	clear(c.claims)
@@ -384,9 +384,9 @@ func (p *PendingJoins) again(c *candidate) {
 	}
 }
 
-// enter removes the candidates that have entered the world. gone reports whether a node has
-// left or has ended its connection: one that did neither, and was in the world for one view
-// only, was removed and counts as a failure.
+// enter removes the candidates that have entered the world. gone reports whether a node
+// has left or lost its connection: a node that was removed for another reason after a
+// single view counts as a failure.
 func (p *PendingJoins) enter(v View, gone func(id NodeID) bool) {
 	in := func(id NodeID) bool { _, ok := v.Rank(id); return ok }
 	for id, origin := range p.entered {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A pendingTrial is an Arbiter and the candidates that wait for its world.
-type pendingTrial struct {
+// A pendingTest is an Arbiter and the candidates for its world.
+type pendingTest struct {
 	*testing.T
 	arbiter *Arbiter
 	pending *PendingJoins
 	now     time.Time
 	world   int
-	// Numbers of the invitations, by candidate, and why some were dismissed.
+	// Numbers of the invitations, by candidate, and reasons of dismissals.
 	index     map[NodeID]int
 	invited   map[int]uint64
 	dismissed map[int]string
@@ -22,15 +22,15 @@ type pendingTrial struct {
 	called    bool
 }
 
-func newPendingTrial(t *testing.T, n int) *pendingTrial {
+func newPendingTest(t *testing.T, n int) *pendingTest {
 	l := NewPendingJoins(Policy{World: n, Elastic: true}, 0)
-	return &pendingTrial{
+	return &pendingTest{
 		T: t, pending: l, arbiter: NewArbiter(View{Epoch: 1, Nodes: nodes(n)}, l), now: start, world: n,
 		index: make(map[NodeID]int), invited: make(map[int]uint64), dismissed: make(map[int]string),
 	}
 }
 
-func (tr *pendingTrial) admit(i int, origin string) {
+func (tr *pendingTest) admit(i int, origin string) {
 	tr.Helper()
 	tr.index[node(i).ID] = i
 	if err := tr.pending.Admit(node(i), AnyRank, false, origin); err != nil {
@@ -40,14 +40,14 @@ func (tr *pendingTrial) admit(i int, origin string) {
 }
 
 // tick applies the decisions that are due.
-func (tr *pendingTrial) tick() {
+func (tr *pendingTest) tick() {
 	for range 10_000 {
 		r, ok := tr.arbiter.Tick(tr.now)
 		if !ok {
 			return
 		}
 		tr.forgotten += len(r.Forgotten)
-		tr.called = tr.called || r.Call
+		tr.called = tr.called || r.Quiesce
 		for id, why := range r.Dismissed {
 			tr.dismissed[tr.index[id]] = why
 			delete(tr.invited, tr.index[id])
@@ -56,11 +56,11 @@ func (tr *pendingTrial) tick() {
 			tr.invited[tr.index[v.Node.ID]] = v.Number
 		}
 	}
-	tr.Fatal("the arbiter rules for ever")
+	tr.Fatal("the arbiter does not stop deciding")
 }
 
-// pass lets time pass, and applies decisions when they are due.
-func (tr *pendingTrial) pass(d time.Duration) {
+// pass advances the time, and applies decisions when they are due.
+func (tr *pendingTest) pass(d time.Duration) {
 	tr.Helper()
 	end := tr.now.Add(d)
 	for range 10_000 {
@@ -74,11 +74,11 @@ func (tr *pendingTrial) pass(d time.Duration) {
 		}
 		tr.tick()
 	}
-	tr.Fatalf("something is due again and again at %v", tr.now.Sub(start))
+	tr.Fatalf("a decision stays due at %v", tr.now.Sub(start))
 }
 
-// linked has a candidate say that it is linked, and some nodes confirm it.
-func (tr *pendingTrial) linked(i int, by ...int) {
+// linked makes a candidate report that it is linked, and some nodes confirm it.
+func (tr *pendingTest) linked(i int, by ...int) {
 	tr.arbiter.Linked(node(i).ID, tr.invited[i])
 	for _, j := range by {
 		tr.arbiter.Link(node(j).ID, node(i).ID, true)
@@ -86,10 +86,10 @@ func (tr *pendingTrial) linked(i int, by ...int) {
 	tr.tick()
 }
 
-// TestWatchersConfirm: of 20 nodes the six that would watch the candidate have to confirm
-// its links, and no others.
+// Of 20 nodes, the six that would watch the candidate have to confirm its links, and no
+// others.
 func TestWatchersConfirm(t *testing.T) {
-	tr := newPendingTrial(t, 20)
+	tr := newPendingTest(t, 20)
 	tr.admit(20, "")
 	watchers := Watchers(View{Nodes: nodes(21)}, 20, 0)
 	if len(watchers) != watchersDefault {
@@ -97,25 +97,25 @@ func TestWatchersConfirm(t *testing.T) {
 	}
 	tr.linked(20, watchers[1:]...)
 	if tr.called {
-		t.Fatal("the nodes are called before all watchers have confirmed")
+		t.Fatal("the nodes are asked to quiesce before all watchers have confirmed")
 	}
 	tr.arbiter.Link(node(watchers[0]).ID, node(20).ID, true)
 	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, false)
 	tr.tick()
 	if tr.called {
-		t.Fatal("the nodes are called although a watcher has lost its end of the link")
+		t.Fatal("the nodes are asked to quiesce although a watcher has lost its end of the link")
 	}
 	tr.arbiter.Link(node(watchers[2]).ID, node(20).ID, true)
 	tr.tick()
 	if !tr.called {
-		t.Error("the nodes are not called when all watchers have confirmed")
+		t.Error("the nodes are not asked to quiesce when all watchers have confirmed")
 	}
 }
 
-// TestUnconfirmedIsDismissed: one that says that it is linked is dismissed, with the names
-// of the nodes that have not confirmed that, and the others are told to forget it.
+// A candidate whose links are not confirmed is dismissed, with the names of the nodes
+// that have not confirmed them, and the other nodes are told to forget it.
 func TestUnconfirmedIsDismissed(t *testing.T) {
-	tr := newPendingTrial(t, 3)
+	tr := newPendingTest(t, 3)
 	tr.admit(3, "")
 	tr.linked(3, 1)
 	tr.pass(confirmTimeout - time.Millisecond)
@@ -132,12 +132,12 @@ func TestUnconfirmedIsDismissed(t *testing.T) {
 	}
 }
 
-// TestStalledIsOvertaken: candidates that never come through do not keep an honest one from
-// its turn for more than some seconds, however many there are.
+// Candidates that never succeed delay an honest one by seconds at most, however many
+// they are.
 func TestStalledIsOvertaken(t *testing.T) {
 	for _, liars := range []int{1, 10, 500} {
 		t.Run(fmt.Sprint(liars), func(t *testing.T) {
-			tr := newPendingTrial(t, 3)
+			tr := newPendingTest(t, 3)
 			for i := range liars {
 				tr.admit(3+i, fmt.Sprint("liar ", i))
 			}
@@ -154,23 +154,23 @@ func TestStalledIsOvertaken(t *testing.T) {
 			}
 			tr.linked(honest, 0, 1, 2)
 			if !tr.called {
-				t.Error("the nodes are not called for the honest candidate")
+				t.Error("the nodes are not asked to quiesce for the honest candidate")
 			}
 		})
 	}
 }
 
-// TestApartAreInvitedAgain: two candidates that were invited beside each other are not linked to
-// each other. One enters, and the other links itself to it before it does.
-func TestApartAreInvitedAgain(t *testing.T) {
-	tr := newPendingTrial(t, 2)
+// Two candidates that were invited at the same time are not linked to each other. One
+// enters, and the other links itself to it before it enters.
+func TestUnlinkedAreInvitedAgain(t *testing.T) {
+	tr := newPendingTest(t, 2)
 	tr.admit(2, "a")
 	tr.pass(stallTimeout)
 	tr.admit(3, "b")
 	tr.linked(3, 0, 1)
 	tr.linked(2, 0, 1)
 	for i := range 2 {
-		tr.arbiter.Rest(tr.now, node(i).ID, 1, false, 0)
+		tr.arbiter.Quiesced(tr.now, node(i).ID, 1, false, 0)
 	}
 	var s State
 	if _, err := s.Apply(Entry{Kind: Form, Nodes: nodes(2)}); err != nil {
@@ -193,10 +193,9 @@ func TestApartAreInvitedAgain(t *testing.T) {
 	}
 }
 
-// TestCandidatesLoseEachOther: neither is dismissed because the other says so, and each
-// enters.
+// Neither of two candidates that have lost each other is dismissed, and each enters.
 func TestCandidatesLoseEachOther(t *testing.T) {
-	tr := newPendingTrial(t, 2)
+	tr := newPendingTest(t, 2)
 	tr.admit(2, "a")
 	tr.linked(2, 0, 1)
 	tr.admit(3, "b")
@@ -209,10 +208,10 @@ func TestCandidatesLoseEachOther(t *testing.T) {
 	}
 }
 
-// TestHoldoff: one that fails again and again waits longer each time, also with another
-// key from the same place; from elsewhere others do not.
+// A candidate that fails again and again waits longer each time, also with another key
+// from the same origin. Candidates of other origins do not wait.
 func TestHoldoff(t *testing.T) {
-	tr := newPendingTrial(t, 1)
+	tr := newPendingTest(t, 1)
 	var gaps []time.Duration
 	for i := 1; i < 12; i++ {
 		tr.admit(i, "liar")
@@ -233,16 +232,16 @@ func TestHoldoff(t *testing.T) {
 		}
 	}
 	if gaps[0] > 0 || gaps[1] > 0 {
-		t.Errorf("the first attempts from one place are held off for %v and %v", gaps[0], gaps[1])
+		t.Errorf("the first attempts of one origin are held off for %v and %v", gaps[0], gaps[1])
 	}
 	tr.admit(20, "liar")
 	tr.admit(21, "elsewhere")
 	if tr.invited[20] != 0 || tr.invited[21] == 0 {
-		t.Errorf("invited: %v, want the one from elsewhere", tr.invited)
+		t.Errorf("invited: %v, want the one of another origin", tr.invited)
 	}
 }
 
-// TestHoldoffIsBounded: it remembers the last failures of so many, for so long.
+// A holdoff remembers a bounded number of failures for a bounded time.
 func TestHoldoffIsBounded(t *testing.T) {
 	h := newHoldoff()
 	for i := range 3 * holdoffEntries {
@@ -267,13 +266,13 @@ func TestHoldoffIsBounded(t *testing.T) {
 	}
 	h.succeed(last, "x")
 	if h.isSuspect(start, "x") || !h.until(start, last, "").IsZero() {
-		t.Error("a node that has come through is held off")
+		t.Error("a node that has entered is held off")
 	}
 }
 
-// TestFullOfOneOrigin: candidates from one place cannot keep others from waiting.
+// Candidates of one origin cannot keep others from waiting.
 func TestFullOfOneOrigin(t *testing.T) {
-	tr := newPendingTrial(t, 1)
+	tr := newPendingTest(t, 1)
 	for i := range waitingMax {
 		tr.index[node(1+i).ID] = 1 + i
 		if err := tr.pending.Admit(node(1+i), AnyRank, false, "liar"); err != nil {
@@ -281,19 +280,19 @@ func TestFullOfOneOrigin(t *testing.T) {
 		}
 	}
 	if err := tr.pending.Admit(node(1+waitingMax), AnyRank, false, "liar"); err == nil {
-		t.Error("one more from the same place is let in")
+		t.Error("one more of the same origin is admitted")
 	}
 	tr.admit(2+waitingMax, "elsewhere")
 	if n := tr.pending.Waiting(); n != waitingMax {
 		t.Errorf("%d wait, want %d", n, waitingMax)
 	}
-	if why := tr.dismissed[waitingMax]; !strings.Contains(why, "from the same address") {
-		t.Errorf("dismissed: %v, want the last one that came", tr.dismissed)
+	if why := tr.dismissed[waitingMax]; !strings.Contains(why, "from the address of this one") {
+		t.Errorf("dismissed: %v, want the latest one", tr.dismissed)
 	}
 }
 
-// TestLeaversAreNotHeldOff: nodes of one address that enter and leave again in good order
-// have come through, however many they are.
+// Nodes of one origin that enter and leave in good order count as successful, however
+// many they are.
 func TestLeaversAreNotHeldOff(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
 	var s State
@@ -305,7 +304,7 @@ func TestLeaversAreNotHeldOff(t *testing.T) {
 	next := func(leaver NodeID) {
 		t.Helper()
 		for _, n := range v.Nodes {
-			c.Rest(start, n.ID, v.Epoch, n.ID == leaver, time.Minute)
+			c.Quiesced(start, n.ID, v.Epoch, n.ID == leaver, time.Minute)
 		}
 		r, ok := c.Tick(start)
 		if v, err = s.ApplyAll(r.Entries); !ok || err != nil {
@@ -323,7 +322,7 @@ func TestLeaversAreNotHeldOff(t *testing.T) {
 		}
 		c.Linked(node(i).ID, r.Invitation.Number)
 		confirmAll(c, 2, i)
-		c.Tick(start) // calls all nodes to rest
+		c.Tick(start) // asks all nodes to quiesce
 		next(NodeID{})
 		next(node(i).ID)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestPendingAdmits: who may wait.
+// Admit accepts and refuses the right candidates.
 func TestPendingAdmits(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy Policy
@@ -47,7 +47,7 @@ func TestPendingAdmits(t *testing.T) {
 	}
 }
 
-// enters tells an arbiter of three nodes of a candidate that links itself to them.
+// enters makes an arbiter of three nodes with a candidate that is linked to them.
 func enters(t *testing.T, policy Policy) (c *Arbiter, l *PendingJoins) {
 	t.Helper()
 	l = NewPendingJoins(policy, 0)
@@ -56,36 +56,36 @@ func enters(t *testing.T, policy Policy) (c *Arbiter, l *PendingJoins) {
 		t.Fatal(err)
 	}
 	r, ok := c.Tick(start)
-	if !ok || r.Invitation == nil || len(r.Invitation.Circle) != 4 || r.Call {
-		t.Fatalf("got decision %+v, want an invitation to a circle of four", r)
+	if !ok || r.Invitation == nil || len(r.Invitation.Circle) != 4 || r.Quiesce {
+		t.Fatalf("got decision %+v, want an invitation of four nodes", r)
 	}
 	c.Linked(node(3).ID, r.Invitation.Number)
 	confirmAll(c, 3, 3)
 	return c, l
 }
 
-// confirmAll has the first n nodes confirm their links to a candidate.
+// confirmAll makes the first n nodes confirm their links to a candidate.
 func confirmAll(c *Arbiter, n, candidate int) {
 	for i := range n {
 		c.Link(node(i).ID, node(candidate).ID, true)
 	}
 }
 
-// TestCandidateEnters: one links itself to all nodes, these are asked to come to
-// rest, and when all have it has the next rank.
+// A candidate is linked to all nodes. They are asked to quiesce, and when all have, the
+// candidate gets the next rank.
 func TestCandidateEnters(t *testing.T) {
 	c, l := enters(t, Policy{World: 3, Elastic: true})
-	if r, ok := c.Tick(start); !ok || !r.Call || len(r.Entries) > 0 {
-		t.Fatalf("got decision %+v, want a call", r)
+	if r, ok := c.Tick(start); !ok || !r.Quiesce || len(r.Entries) > 0 {
+		t.Fatalf("got decision %+v, want Quiesce", r)
 	}
 	if r, ok := c.Tick(start); ok {
 		t.Fatalf("got another decision %+v", r)
 	}
 	for i := range 3 {
 		if r, ok := c.Tick(start); ok {
-			t.Fatalf("a decision when %d nodes are at rest: %+v", i, r)
+			t.Fatalf("decision when %d nodes have quiesced: %+v", i, r)
 		}
-		c.Rest(start, node(i).ID, 1, i == 1, time.Minute)
+		c.Quiesced(start, node(i).ID, 1, i == 1, time.Minute)
 	}
 	r, ok := c.Tick(start)
 	if !ok || len(r.Entries) != 2 || !r.Left[node(1).ID] {
@@ -105,27 +105,27 @@ func TestCandidateEnters(t *testing.T) {
 	}
 }
 
-// TestRestInVain: the candidate is gone before all are at rest. They get a new view
-// all the same.
-func TestRestInVain(t *testing.T) {
+// The candidate is gone before all nodes have quiesced. They get a new view
+// nevertheless.
+func TestQuiesceWithoutEntry(t *testing.T) {
 	c, _ := enters(t, Policy{World: 3, Elastic: true})
 	c.Tick(start)
 	c.Gone(start, node(3).ID, false, "it is gone")
 	for i := range 3 {
-		c.Rest(start, node(i).ID, 1, false, 0)
+		c.Quiesced(start, node(i).ID, 1, false, 0)
 	}
 	if r, ok := c.Tick(start); !ok || len(r.Entries) != 1 || r.Entries[0].Kind != Renew {
-		t.Errorf("got decision %+v, want that the view is made anew", r)
+		t.Errorf("got decision %+v, want a Renew entry", r)
 	}
 }
 
-// TestLateForRest: a node that does not come to rest goes, so that the others do
-// not wait for ever.
-func TestLateForRest(t *testing.T) {
+// A node that does not quiesce in time is removed, so that the others do not wait for
+// ever.
+func TestLateToQuiesce(t *testing.T) {
 	c, _ := enters(t, Policy{World: 3, Elastic: true})
 	c.Tick(start)
-	c.Rest(start, node(0).ID, 1, false, time.Minute)
-	c.Rest(start.Add(time.Second), node(2).ID, 1, false, time.Minute)
+	c.Quiesced(start, node(0).ID, 1, false, time.Minute)
+	c.Quiesced(start.Add(time.Second), node(2).ID, 1, false, time.Minute)
 	due, ok := c.Deadline()
 	if !ok || !due.Equal(start.Add(time.Minute)) {
 		t.Fatalf("it is due at %v (%v), want after a minute", due, ok)
@@ -136,8 +136,8 @@ func TestLateForRest(t *testing.T) {
 	}
 }
 
-// TestSpareIsOvertaken: a spare waits, and another node enters the world before it. It is
-// not invited again, and takes the place of one that fails.
+// A spare waits, and another node enters the world before it. The spare is invited
+// again only to the new node, and replaces one that fails.
 func TestSpareIsOvertaken(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 3, Elastic: true}, 0)
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(3)}, l)
@@ -156,12 +156,12 @@ func TestSpareIsOvertaken(t *testing.T) {
 		c.Linked(node(3+i).ID, r.Invitation.Number)
 		confirmAll(c, 3+i, 3+i)
 		if i == 1 {
-			c.Link(node(4).ID, node(3).ID, true) // Both ends say so.
+			c.Link(node(4).ID, node(3).ID, true) // Both ends report the link.
 		}
 	}
 	c.Tick(start)
 	for i := range 3 {
-		c.Rest(start, node(i).ID, 1, false, 0)
+		c.Quiesced(start, node(i).ID, 1, false, 0)
 	}
 	for _, want := range [][]int{{0, 1, 2, 4}, {0, 4, 3}} {
 		r, ok := c.Tick(start)
@@ -183,15 +183,15 @@ func TestSpareIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestTooFew: a world that would be too small waits for a candidate.
+// A world that would be too small waits for a candidate.
 func TestTooFew(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 3, Min: 3}, 0)
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(3)}, l)
 	c.Lost(start, node(0).ID, node(2).ID, "no answer")
 	c.Gone(start, node(2).ID, false, "it is gone")
 	late := start.Add(time.Minute)
-	if r, ok := c.Tick(late); !ok || r.Held != 2 || len(r.Entries) > 0 {
-		t.Fatalf("got decision %+v, want that two are held", r)
+	if r, ok := c.Tick(late); !ok || r.TooFew != 2 || len(r.Entries) > 0 {
+		t.Fatalf("got decision %+v, want TooFew of 2", r)
 	}
 	if r, ok := c.Tick(late); ok {
 		t.Fatalf("got another decision %+v", r)
@@ -213,9 +213,8 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// TestFreshGoes: of two nodes that have lost each other it is not the one that was
-// in the world before the other.
-func TestFreshGoes(t *testing.T) {
+// Of two nodes that have lost each other, the newcomer is removed.
+func TestNewcomerIsRemoved(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 1, Elastic: true}, 0)
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(1)}, l)
 	c.Adopt(View{Epoch: 2, Nodes: nodes(3)})
@@ -228,43 +227,42 @@ func TestFreshGoes(t *testing.T) {
 	}
 	r, ok := c.Tick(due)
 	if _, goes := sum(r); !ok || len(goes) != 2 || goes[0] != node(1).ID {
-		t.Errorf("%v go, want both that have only just entered", goes)
+		t.Errorf("%v are removed, want both newcomers", goes)
 	}
 }
 
-// TestLeaversWaitToo: nodes that want to leave at rest stay as long as there would be
-// too few without them.
+// Quiesced nodes that want to leave stay while there would be too few without them.
 func TestLeaversWaitToo(t *testing.T) {
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(3)}, NewPendingJoins(Policy{World: 3, Min: 3}, 0))
 	for i := range 3 {
-		c.Rest(start, node(i).ID, 1, i == 2, time.Minute)
+		c.Quiesced(start, node(i).ID, 1, i == 2, time.Minute)
 	}
 	if r, ok := c.Tick(start); !ok || len(r.Entries) != 1 || r.Entries[0].Kind != Renew {
 		t.Errorf("got decision %+v, want that all stay", r)
 	}
 }
 
-// TestRestOfAnotherView: that a node rests in a view that is over means nothing.
-func TestRestOfAnotherView(t *testing.T) {
+// A report that a node has quiesced in an earlier view has no effect.
+func TestQuiescedInAnotherView(t *testing.T) {
 	c := NewArbiter(View{Epoch: 2, Nodes: nodes(1)}, NewPendingJoins(Policy{World: 1}, 0))
-	c.Rest(start, node(0).ID, 1, true, time.Minute)
+	c.Quiesced(start, node(0).ID, 1, true, time.Minute)
 	if due, ok := c.Deadline(); ok {
 		t.Errorf("something is due at %v", due)
 	}
 }
 
-// TestFewAtRest: if only a few come to rest it is not the others that go.
-func TestFewAtRest(t *testing.T) {
+// If only a few nodes have quiesced in time, these are removed and not the others.
+func TestFewQuiesced(t *testing.T) {
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(5)}, NewPendingJoins(Policy{World: 5}, 0))
-	c.Rest(start, node(3).ID, 1, false, time.Millisecond)
+	c.Quiesced(start, node(3).ID, 1, false, time.Millisecond)
 	r, ok := c.Tick(start.Add(time.Millisecond))
 	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(3).ID {
-		t.Errorf("%v go, want the one that rests", goes)
+		t.Errorf("%v are removed, want the quiesced one", goes)
 	}
 }
 
-// What a candidate has lost before it is invited, as by a seed that takes the place of
-// another, are links that it makes anew.
+// Losses that a candidate has reported before its invitation, as to a seed that
+// replaces another, have no effect: it makes new links.
 func TestLostBeforeInvitation(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 1, Elastic: true}, 0)
 	for i := 1; i < 3; i++ {
@@ -274,7 +272,7 @@ func TestLostBeforeInvitation(t *testing.T) {
 	}
 	world := View{Epoch: 1, Nodes: nodes(1)}
 	if l.unlink(start, world, node(2).ID, node(0).ID, "it is silent") {
-		t.Error("it counts")
+		t.Error("the loss counts")
 	}
 	if out := l.dismiss(start.Add(time.Minute), world); len(out) > 0 {
 		t.Errorf("dismissed: %v", out)

@@ -2,5 +2,5 @@
 
 package membership
 
-// worldsAlways is how many simulated worlds there are without WORLDS.
+// worldsAlways is the number of simulated worlds without WORLDS.
 const worldsAlways = 20_000

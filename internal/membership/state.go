@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// A Kind says what an Entry does.
+// A Kind is the kind of an Entry.
 type Kind uint8
 
 const (
-	Form  Kind = iota + 1 // Nodes are the world, in the order of their ranks; there is nobody in it
+	Form  Kind = iota + 1 // Nodes are the world, ordered by rank; the view before is empty
 	Join                  // Nodes get the next ranks, in this order
-	Leave                 // IDs go, in good order
-	Fail                  // IDs are gone
-	Renew                 // nobody comes or goes
+	Leave                 // IDs leave in good order
+	Fail                  // IDs have failed
+	Renew                 // the epoch grows, and the nodes stay
 )
 
 func (k Kind) String() string {
@@ -27,32 +27,30 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// An Entry is one change of the membership, as the log holds it.
+// An Entry is one change of the membership in the log.
 type Entry struct {
 	Kind  Kind
 	Nodes []Node   // of Form and Join
 	IDs   []NodeID // of Leave and Fail
 }
 
-// Errors of State.Apply, to be tested with errors.Is.
+// Errors of State.Apply. Test for them with errors.Is.
 var (
-	ErrNotFormed = errors.New("the world has not formed yet")
+	ErrNotFormed = errors.New("the world has not formed")
 	ErrFormed    = errors.New("the world has formed already")
-	ErrReused    = errors.New("a node id is never used twice")
+	ErrReused    = errors.New("node id was used before")
 	ErrUnknown   = errors.New("no such node in the view")
-	ErrAddress   = errors.New("no address under which others can reach the node")
+	ErrAddress   = errors.New("no address at which others can dial the node")
 )
 
-// A State is the membership after some entries of the log. The zero State is
-// that before the first. Entries applied in the same order give the same
-// views everywhere.
+// A State is the membership after some entries of the log. The zero State is empty.
+// Entries applied in the same order give the same views everywhere.
 type State struct {
 	view View
-	used map[NodeID]bool // every node that has ever been in a view
+	used map[NodeID]bool // all nodes that have ever been in a view
 }
 
-// RestoreState is the State with a view in which some nodes have ever been, and those
-// of the view: what View and Used have returned.
+// RestoreState returns the State with the given results of View and Used.
 func RestoreState(v View, used []NodeID) (s State, err error) {
 	if err := v.Check(); err != nil {
 		return s, err
@@ -67,8 +65,7 @@ func RestoreState(v View, used []NodeID) (s State, err error) {
 	return s, nil
 }
 
-// Used are all nodes that have ever been in a view, in some order that depends on
-// nothing else.
+// Used returns all nodes that have ever been in a view, in a deterministic order.
 func (s *State) Used() []NodeID {
 	return slices.SortedFunc(maps.Keys(s.used), func(a, b NodeID) int { return bytes.Compare(a[:], b[:]) })
 }
@@ -76,12 +73,11 @@ func (s *State) Used() []NodeID {
 // Knows reports whether a node has ever been in a view.
 func (s *State) Knows(id NodeID) bool { return s.used[id] }
 
-// View is the newest view. Before the Form entry it is empty, with epoch 0.
+// View returns the newest view. Before the Form entry it is empty, with epoch 0.
 func (s *State) View() View { return s.view.clone() }
 
-// Apply carries an entry out and returns the view it makes, whose epoch is one
-// above that of the view before. Survivors keep their order. An entry that
-// makes no sense here is an error, and changes nothing.
+// Apply applies an entry and returns the resulting view, whose epoch is one higher. The
+// nodes that stay keep their order. An invalid entry is an error, and changes nothing.
 func (s *State) Apply(e Entry) (View, error) {
 	if err := s.check(e); err != nil {
 		return View{}, fmt.Errorf("%v: %w", e.Kind, err)
@@ -107,8 +103,8 @@ func (s *State) Apply(e Entry) (View, error) {
 	return s.view.clone(), nil
 }
 
-// ApplyAll is Apply for several entries. It returns the view that the last one
-// makes; those before are in the world of nobody.
+// ApplyAll applies several entries, and returns the view after the last one. The views
+// in between are never distributed.
 func (s *State) ApplyAll(entries []Entry) (v View, err error) {
 	for _, e := range entries {
 		if v, err = s.Apply(e); err != nil {
@@ -138,7 +134,7 @@ func (s *State) check(e Entry) error {
 			return ErrNotFormed
 		}
 		if len(e.Nodes) != 0 || len(e.IDs) != 0 {
-			return errors.New("wants nothing")
+			return errors.New("must have neither nodes nor ids")
 		}
 		return nil
 	default:
@@ -148,7 +144,7 @@ func (s *State) check(e Entry) error {
 
 func (s *State) checkNew(e Entry) error {
 	if len(e.Nodes) == 0 || len(e.IDs) != 0 {
-		return errors.New("wants nodes and nothing else")
+		return errors.New("must have nodes and no ids")
 	}
 	seen := make(map[NodeID]bool, len(e.Nodes))
 	for _, n := range e.Nodes {
@@ -165,7 +161,7 @@ func (s *State) checkNew(e Entry) error {
 
 func (s *State) checkGone(e Entry) error {
 	if len(e.IDs) == 0 || len(e.Nodes) != 0 {
-		return errors.New("wants node ids and nothing else")
+		return errors.New("must have node ids and no nodes")
 	}
 	seen := make(map[NodeID]bool, len(e.IDs))
 	for _, id := range e.IDs {
@@ -177,7 +173,7 @@ func (s *State) checkGone(e Entry) error {
 	return nil
 }
 
-// checkNode refuses a node that nobody could reach.
+// checkNode returns an error for a node without a usable address.
 func checkNode(n Node) error {
 	if len(n.Addrs) == 0 {
 		return fmt.Errorf("%v: %w", n, ErrAddress)

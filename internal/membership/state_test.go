@@ -17,9 +17,8 @@ func ids(v View) []NodeID {
 	return out
 }
 
-// TestState applies random entries and compares with what the package says of
-// them: epochs rise by one, survivors keep their order, joiners come last, and
-// a second replica that replays the log agrees.
+// Random entries have the documented effects: epochs rise by one, nodes that stay keep
+// their order, new ones come last, and a replica that replays the log agrees.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s, replica State
@@ -80,7 +79,7 @@ func TestStateRefuses(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		log  []Entry // all but the last are good
+		log  []Entry // all but the last are valid
 		want error   // nil: any
 	}{
 		{"join before form", []Entry{join(1)}, ErrNotFormed},
@@ -117,7 +116,7 @@ func TestStateRefuses(t *testing.T) {
 	}
 }
 
-// Nobody can change a view by changing what went into it or came with it.
+// A view does not change with the values that it was made from or returned with.
 func TestViewsShareNoMemory(t *testing.T) {
 	var s State
 	in := nodes(2)

@@ -2,18 +2,17 @@ package membership
 
 import "fmt"
 
-// A View is who is in the world from one change to the next. No two views of
-// a cluster have the same epoch. It is never changed: who needs another order
-// or other nodes makes a new one.
+// A View is an epoch and its nodes, ordered by rank. No two views of a cluster have the
+// same epoch. Views are immutable.
 type View struct {
 	Epoch uint64
-	Nodes []Node // the place of a node is its rank
+	Nodes []Node // ordered by rank
 }
 
-// Size is the number of nodes.
+// Size returns the number of nodes.
 func (v View) Size() int { return len(v.Nodes) }
 
-// Rank is the place of id in the view.
+// Rank returns the rank of a node.
 func (v View) Rank(id NodeID) (rank int, ok bool) {
 	for i := range v.Nodes {
 		if v.Nodes[i].ID == id {
@@ -29,7 +28,7 @@ func (v View) has(id NodeID) bool {
 	return in
 }
 
-// Describe names a rank in messages to people.
+// Describe names a rank for people.
 func (v View) Describe(rank int) string {
 	if rank < 0 || rank >= len(v.Nodes) {
 		return fmt.Sprintf("rank %d (not in the view)", rank)
@@ -37,8 +36,8 @@ func (v View) Describe(rank int) string {
 	return fmt.Sprintf("rank %d %v", rank, v.Nodes[rank])
 }
 
-// Check reports the first thing that no view may have: a node twice, or one
-// without an address. Views that came over a network are checked before use.
+// Check returns an error if a node is in the view twice or lacks an address. Views from
+// the network are checked before use.
 func (v View) Check() error {
 	seen := make(map[NodeID]bool, len(v.Nodes))
 	for i, n := range v.Nodes {
@@ -53,7 +52,7 @@ func (v View) Check() error {
 	return nil
 }
 
-// Without are the ranks of nodes that another view does not have.
+// Without returns the ranks of nodes that are not in another view.
 func (v View) Without(other View) (ranks []int) {
 	for rank, n := range v.Nodes {
 		if _, in := other.Rank(n.ID); !in {
@@ -63,7 +62,7 @@ func (v View) Without(other View) (ranks []int) {
 	return ranks
 }
 
-// without is v but for some nodes.
+// without returns v without the nodes that are gone.
 func (v View) without(gone func(id NodeID) bool) View {
 	w := View{Epoch: v.Epoch}
 	for _, n := range v.Nodes {
@@ -74,7 +73,7 @@ func (v View) without(gone func(id NodeID) bool) View {
 	return w
 }
 
-// clone shares no memory with v.
+// clone returns a copy that shares no memory with v.
 func (v View) clone() View {
 	nodes := make([]Node, len(v.Nodes))
 	for i, n := range v.Nodes {

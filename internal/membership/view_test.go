@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// node is the i-th of some nodes that are all different.
+// node returns the i-th of a set of different nodes.
 func node(i int) Node {
 	return Node{
 		ID:    NodeID{byte(i >> 8), byte(i), 1},
@@ -33,7 +33,7 @@ func TestViewRank(t *testing.T) {
 		}
 	}
 	if got, ok := v.Rank(node(5).ID); ok {
-		t.Errorf("a stranger has rank %d", got)
+		t.Errorf("an unknown node has rank %d", got)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestViewCheck(t *testing.T) {
 		t.Error(err)
 	}
 	if err := (View{Nodes: append(nodes(2), node(0))}).Check(); err == nil {
-		t.Error("a view that has a node twice is accepted")
+		t.Error("a view with a node twice is accepted")
 	}
 	for _, addrs := range [][]string{nil, {""}, {"10.0.0.1:1", ""}} {
 		if err := (View{Nodes: []Node{{Addrs: addrs}}}).Check(); !errors.Is(err, ErrAddress) {

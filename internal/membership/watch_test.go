@@ -43,7 +43,7 @@ func checkWatched(t *testing.T, v View, k int) {
 	}
 }
 
-// A report travels along the graph: within a few hops from anyone to anyone.
+// A report spreads along the graph from any rank to any other within a few hops.
 func TestWatchedDiameter(t *testing.T) {
 	for _, test := range []struct{ n, hops int }{{2, 1}, {7, 1}, {8, 2}, {64, 6}, {1000, 12}, {4096, 18}} {
 		v := View{Nodes: make([]Node, test.n)}
@@ -53,26 +53,26 @@ func TestWatchedDiameter(t *testing.T) {
 	}
 }
 
-// However any five nodes fail at once, those who are left still reach each
-// other, and every failed one is watched by someone who is left.
+// If any five nodes fail at once, the remaining graph is connected, and each failed
+// node has a live watcher.
 func TestWatchedSurvivesFiveFailures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(7, 200).Draw(t, "n")
 		dead := rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 5, 5, rapid.ID[int]).Draw(t, "dead")
 		v := View{Nodes: make([]Node, n)}
 		if eccentricity(v, dead) < 0 {
-			t.Fatalf("n=%d: without %v the others fall apart", n, dead)
+			t.Fatalf("n=%d: the graph without %v is not connected", n, dead)
 		}
 		for _, d := range dead {
 			if !slices.ContainsFunc(Watchers(v, d, 0), func(w int) bool { return !slices.Contains(dead, w) }) {
-				t.Fatalf("n=%d: nobody who is left watches %d", n, d)
+				t.Fatalf("n=%d: no live node watches %d", n, d)
 			}
 		}
 	})
 }
 
-// eccentricity is how many hops a report of the first live rank takes to all
-// others, or -1 if it does not get everywhere.
+// eccentricity returns the number of hops of a report from the first live rank to all
+// others, or -1 if it does not reach all.
 func eccentricity(v View, dead []int) int {
 	hops := make([]int, v.Size())
 	start := 0
@@ -98,7 +98,7 @@ func eccentricity(v View, dead []int) int {
 	return far
 }
 
-func TestWatchedOfNobody(t *testing.T) {
+func TestWatchedOutsideView(t *testing.T) {
 	v := View{Nodes: make([]Node, 3)}
 	for _, r := range []int{-1, 3} {
 		if w := Watched(v, r, 0); w != nil {

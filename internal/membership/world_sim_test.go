@@ -11,95 +11,95 @@ import (
 	"time"
 )
 
-// A fault is one that is planted in the seed of a simulated world.
+// A fault is planted in the seed of a simulated world.
 type fault int
 
 const (
 	sound             fault = iota
-	neverAdopts             // the arbiter goes on with the first view
+	neverAdopts             // the arbiter keeps the first view
 	reusesEpoch             // the log forgets that a view was made
-	deafToEnds              // nodes that are gone are not reported to the arbiter
-	deafToLinks             // lost links are not
-	hearsBackwards          // who has lost whom is mistaken
+	dropsEnds               // nodes that are gone are not reported to the arbiter
+	dropsLosses             // lost links are not reported to the arbiter
+	swapsReports            // reporter and lost node are swapped
 	tellsRemoved            // later views go to nodes that are not in them
-	forgetsOne              // the last survivor is not told
-	reversesRanks           // survivors do not keep their order
-	missesDeadline          // what is due is not decided
-	rulesAtOnce             // the first report decides, whoever is gone by then
-	asksNobody              // nodes that others have lost are not asked for a sign of life
-	forgetsCall             // nodes are not asked to come to rest
-	forgetsRest             // that a node is at rest is not told
+	forgetsOne              // the last node is not told
+	reversesRanks           // nodes that stay do not keep their order
+	missesDeadline          // due decisions are not made
+	decidesAtOnce           // the first report decides, without a quiet time
+	neverAsks               // nodes that others have lost are not asked for an answer
+	forgetsQuiesce          // nodes are not asked to quiesce
+	forgetsQuiesced         // reports of quiesced nodes are dropped
 	forgetsInvitation       // invitations after the first are not sent
 	trustsAnyone            // candidates count as linked as soon as they are invited
-	isTooBig                // more nodes are let in than there is room for
-	isTooSmall              // views are made of too few
-	actsTooEarly            // a view is handed out before it is agreed on
-	forgetsReports          // nodes do not say again to the next seed what they have said
-	forgetsMissed           // nodes that are back do not hear what the others have
-	missesNobody            // that who enters has gone by then is not told to the arbiter
-	decidesMeanwhile        // the arbiter goes on before it is known what was agreed on
-	trustsCandidates        // links count as confirmed as soon as a candidate says that they stand
-	ignoresEnds             // that an end of a link is lost is not told
-	forgetsStrikes          // accusations without confirmation are forgotten with the next view
+	isTooBig                // too many nodes are admitted
+	isTooSmall              // views have too few nodes
+	actsTooEarly            // a view is distributed before it is committed
+	forgetsReports          // nodes do not repeat their reports to the next seed
+	forgetsMissed           // nodes that reconnect do not receive the news
+	ignoresGone             // the arbiter is not told which entering nodes have gone
+	decidesMeanwhile        // the arbiter continues before a proposal is committed or lost
+	trustsCandidates        // links count as confirmed as soon as a candidate reports them
+	ignoresEnds             // the loss of an end of a link is not reported
+	forgetsStrikes          // unconfirmed accusations are forgotten with the next view
 	invitesInTurn           // a candidate is not overtaken
 	forgetsFailures         // candidates that have failed may try again at once
-	neverForgets            // nodes are not told of candidates that do not come
+	neverForgets            // nodes are not told of candidates that do not enter
 	faults
 )
 
-// A simNode is a node of a simulated world, and what the seed has of it.
+// A simNode is a node of a simulated world, and the state that the seed has of it.
 type simNode struct {
 	id       NodeID
 	alive    bool // its process runs, and has not left
 	attached bool // it has a connection to the seed
 	views    []View
-	said     time.Time // when the last thing that it has said to the seed arrives
-	removed  bool      // the seed has told it so
-	left     bool      // it has told the seed so
+	said     time.Time // arrival of its last message at the seed
+	removed  bool      // the seed has told it that it is removed
+	left     bool      // it has told the seed that it leaves
 	spare    bool
-	leaving  bool // at the next rest
+	leaving  bool // at the next checkpoint
 	entered  bool // it has a view
 	invited  uint64
 	refused  bool
-	// What it says again to a seed that takes the place of another:
-	term    int // the seed that it has a connection to
+	// Repeated to a seed that replaces another:
+	term    int // the term of the seed that it is connected to
 	noticed []int
 	rested  uint64
-	gone    bool // the seed has heard of its end
+	gone    bool // the seed knows of its end
 	// Of candidates, and of nodes that expect them:
 	lie      lie
 	origin   string
-	tries    int              // how often it has come again
-	expected map[int]struct{} // candidates, as the seed has told it
+	tries    int              // number of its joins
+	expected map[int]struct{} // candidates announced by the seed
 }
 
-// A simWorld is nodes and their seed, in virtual time.
+// A simWorld is a set of nodes and their seed, in virtual time.
 type simWorld struct {
-	fault    fault
-	rng      *rand.Rand
-	now      time.Time
-	agenda   agenda
-	turn     int
-	nodes    []*simNode
-	lost     map[[2]int]bool // links, whoever has noticed
-	harmed   map[int]bool    // nodes that have crashed, left, or lost a link or the seed
-	state    State
-	view     View
-	arbiter  *Arbiter
-	pending  *PendingJoins
-	policy   Policy
-	linked   map[[2]int]bool      // ends of links to newcomers, the node at the end first
-	unlinked map[[2]int]time.Time // when such an end was lost
-	halfOpen map[[2]int]bool      // ends that never stand
-	accusers map[int]map[int]bool // of each node: those that lie about it
-	victims  map[int]int          // how many nodes each that lies has had removed
-	tried    map[string]int       // invitations of candidates that quit, by origin
-	invited  int
-	resting  uint64 // the epoch in which nodes came to rest last
-	term     int    // of the seed that leads
-	inFlight bool   // a change is to be agreed on: this one
-	proposed Decision
-	err      error
+	fault      fault
+	rng        *rand.Rand
+	now        time.Time
+	eventQueue eventQueue
+	turn       int
+	nodes      []*simNode
+	lost       map[[2]int]bool // links, whether or not noticed
+	harmed     map[int]bool    // nodes that have crashed, left, or lost a link or the seed
+	state      State
+	view       View
+	arbiter    *Arbiter
+	pending    *PendingJoins
+	policy     Policy
+	linked     map[[2]int]bool      // ends of links to newcomers, the node of the end first
+	unlinked   map[[2]int]time.Time // when such an end was lost
+	halfOpen   map[[2]int]bool      // ends that are never established
+	accusers   map[int]map[int]bool // of each node: the nodes that lie about it
+	victims    map[int]int          // by hostile node: number of nodes that were removed because of it
+	tried      map[string]int       // invitations of candidates that quit, by origin
+	invited    int
+	resting    uint64 // the epoch in which nodes last quiesced
+	term       int    // of the leading seed
+	inFlight   bool   // a proposal is to be committed
+	proposed   Decision
+	err        error
 }
 
 func newSimWorld(seed uint64, f fault) *simWorld {
@@ -125,10 +125,10 @@ func newSimWorld(seed uint64, f fault) *simWorld {
 	return w
 }
 
-// after has something happen later.
+// after schedules an event.
 func (w *simWorld) after(d time.Duration, do func()) {
 	w.turn++
-	heap.Push(&w.agenda, event{w.now.Add(d), w.turn, do})
+	heap.Push(&w.eventQueue, event{w.now.Add(d), w.turn, do})
 }
 
 func (w *simWorld) ms(most int) time.Duration {
@@ -141,7 +141,7 @@ func (w *simWorld) failf(format string, args ...any) {
 	}
 }
 
-// tell has a node say something to the seed, in order with what it said before.
+// tell sends a message from a node to the seed, in order.
 func (w *simWorld) tell(i int, do func()) {
 	s := w.nodes[i]
 	at := w.now.Add(w.ms(30))
@@ -157,7 +157,7 @@ func (w *simWorld) tell(i int, do func()) {
 	})
 }
 
-// lose ends the link of two nodes. Those that live notice, sooner or later.
+// lose ends the link of two nodes. Live nodes notice after a while.
 func (w *simWorld) lose(a, b int, within int) {
 	w.lost[[2]int{min(a, b), max(a, b)}] = true
 	for _, end := range [][2]int{{a, b}, {b, a}} {
@@ -173,12 +173,12 @@ func (w *simWorld) lose(a, b int, within int) {
 
 func (w *simWorld) report(by, to int) {
 	switch w.fault {
-	case deafToLinks:
+	case dropsLosses:
 		return
-	case hearsBackwards:
+	case swapsReports:
 		by, to = (by+1)%len(w.nodes), by
 	}
-	if !w.arbiter.Lost(w.now, w.nodes[by].id, w.nodes[to].id, "it is silent") || w.fault == asksNobody {
+	if !w.arbiter.Lost(w.now, w.nodes[by].id, w.nodes[to].id, "it is silent") || w.fault == neverAsks {
 		return
 	}
 	asked := w.now
@@ -197,25 +197,25 @@ func (w *simWorld) end(i int, left bool) {
 	w.tell(i, func() {
 		w.nodes[i].left, w.nodes[i].gone = left, true
 		w.hear(func() {
-			if w.fault != deafToEnds {
+			if w.fault != dropsEnds {
 				w.arbiter.Gone(w.now, w.nodes[i].id, left, "it is gone")
 			}
 		})
 	})
 }
 
-// hear is what the seed does with whatever it hears.
+// hear passes an input to the seed, which then decides.
 func (w *simWorld) hear(input func()) {
 	input()
 	w.decide()
 }
 
-// decide has the arbiter decide, now and when it is due.
+// decide lets the arbiter decide, now and when a decision is due.
 func (w *simWorld) decide() {
 	if w.arbiter == nil || w.inFlight && w.fault != decidesMeanwhile {
 		return
 	}
-	w.rule()
+	w.decideDue()
 	if w.arbiter == nil {
 		return
 	}
@@ -224,10 +224,10 @@ func (w *simWorld) decide() {
 	}
 }
 
-func (w *simWorld) rule() {
+func (w *simWorld) decideDue() {
 	now := w.now
 	w.plantInArbiter()
-	if w.fault == rulesAtOnce {
+	if w.fault == decidesAtOnce {
 		now = now.Add(time.Hour)
 	}
 	for range 100 {
@@ -235,7 +235,7 @@ func (w *simWorld) rule() {
 		if !ok {
 			return
 		}
-		w.welcome(r)
+		w.announce(r)
 		if len(r.Entries) > 0 {
 			w.propose(r)
 		}
@@ -246,25 +246,25 @@ func (w *simWorld) rule() {
 			return
 		}
 	}
-	w.failf("the arbiter rules for ever")
+	w.failf("the arbiter does not stop deciding")
 }
 
-// change makes the next view, and tells all nodes.
+// change makes the next view, and sends it to all nodes.
 func (w *simWorld) change(r Decision) {
 	before := w.state
 	view, err := w.state.ApplyAll(r.Entries)
 	if err != nil {
-		w.failf("a decision that makes no sense: %v", err)
+		w.failf("invalid decision: %v", err)
 		return
 	}
 	if w.fault == reusesEpoch {
 		w.state = before
 	}
-	w.checkRuling(r, view)
+	w.checkDecision(r, view)
 	if w.fault == reversesRanks {
 		slices.Reverse(view.Nodes)
 	}
-	w.blame(r)
+	w.checkRemovals(r)
 	w.view = view
 	if w.fault != neverAdopts {
 		w.arbiter.Adopt(view)
@@ -275,7 +275,7 @@ func (w *simWorld) change(r Decision) {
 		switch {
 		case !s.attached, s.removed && w.fault != tellsRemoved, !stays && !s.entered:
 		case stays && w.fault == forgetsOne && rank == view.Size()-1:
-		case s.term != w.term: // It hears of it when it is back.
+		case s.term != w.term: // It receives the view when it reconnects.
 		case stays || w.fault == tellsRemoved && len(s.views) > 0 && s.removed:
 			s.entered = true
 			w.after(w.ms(30), func() { w.receive(i, view) })
@@ -285,8 +285,8 @@ func (w *simWorld) change(r Decision) {
 	}
 }
 
-// receive checks a view that a node gets: it follows the one it has. The node finds
-// out who in it is not linked to it.
+// receive checks that a view follows the one that the node has. The node then finds the
+// nodes that it has no link to.
 func (w *simWorld) receive(i int, v View) {
 	s := w.nodes[i]
 	if !s.alive || !s.attached {
@@ -311,7 +311,7 @@ func (w *simWorld) receive(i int, v View) {
 		if slices.IndexFunc(s.views, func(x View) bool { return x.Epoch == v.Epoch && slices.Equal(ids(x), ids(v)) }) < 0 && v.Epoch == last.Epoch {
 			w.failf("node %d gets two views with epoch %d", i, v.Epoch)
 		}
-		return // An older one has been overtaken.
+		return // A later view was received before.
 	case !has(v, s.id):
 		w.failf("node %d gets view %d, in which it is not", i, v.Epoch)
 	}
@@ -331,15 +331,15 @@ func has(v View, id NodeID) bool {
 	return ok
 }
 
-// harm is a random misfortune.
-func (w *simWorld) harm() {
+// injectFault causes a random fault.
+func (w *simWorld) injectFault() {
 	i := w.rng.IntN(len(w.nodes))
 	s := w.nodes[i]
 	if !s.alive {
 		return
 	}
 	switch w.rng.IntN(6) {
-	case 5: // Its host falls silent: some notice sooner than others, and the seed last.
+	case 5: // Its host falls silent. Nodes notice at different times, and the seed last.
 		s.alive, w.harmed[i] = false, true
 		for j := range w.nodes {
 			if j != i {
@@ -349,7 +349,7 @@ func (w *simWorld) harm() {
 		if s.attached {
 			w.after(5*time.Second, func() { w.end(i, false) })
 		}
-	case 0, 1: // The process dies: the kernel says so to all.
+	case 0, 1: // The process dies, and the kernel tells all peers.
 		s.alive, w.harmed[i] = false, true
 		for j := range w.nodes {
 			if j != i {
@@ -379,16 +379,16 @@ func (w *simWorld) harm() {
 	}
 }
 
-// run lets some things happen, and then waits until all is calm.
+// run causes faults, and then waits until the world is calm.
 func (w *simWorld) run() error {
 	for range 1 + w.rng.IntN(6) {
-		w.after(w.ms(1+w.rng.IntN(800)), w.harm)
+		w.after(w.ms(1+w.rng.IntN(800)), w.injectFault)
 	}
 	for range w.rng.IntN(5) {
 		w.after(w.ms(1+w.rng.IntN(800)), w.arrive)
 	}
 	if w.rng.IntN(3) == 0 {
-		w.after(w.ms(800), w.leaveAtRest)
+		w.after(w.ms(800), w.leaveQuiesced)
 	}
 	for range w.rng.IntN(3) {
 		w.after(w.ms(1500), w.replaceSeed)
@@ -401,12 +401,12 @@ func (w *simWorld) run() error {
 	if w.rng.IntN(6) == 0 {
 		w.after(w.ms(1500), w.halfOpenLink)
 	}
-	for steps := 0; len(w.agenda) > 0 && w.err == nil; steps++ {
-		e := heap.Pop(&w.agenda).(event)
+	for steps := 0; len(w.eventQueue) > 0 && w.err == nil; steps++ {
+		e := heap.Pop(&w.eventQueue).(event)
 		w.now = e.at
 		e.do()
 		if steps > 100_000 {
-			return fmt.Errorf("it does not become calm")
+			return fmt.Errorf("the world does not become calm")
 		}
 	}
 	if w.err == nil {
@@ -415,7 +415,7 @@ func (w *simWorld) run() error {
 	return w.err
 }
 
-// check looks at a world that has become calm.
+// check checks a calm world.
 func (w *simWorld) check() {
 	for i, s := range w.nodes {
 		in := has(w.view, s.id)
@@ -439,7 +439,7 @@ func (w *simWorld) check() {
 	w.checkExpected()
 	for link := range w.lost {
 		a, b := w.nodes[link[0]], w.nodes[link[1]]
-		// Who has no connection to the seed cannot say so.
+		// A node without a connection to the seed cannot report.
 		heard := a.attached && a.alive || b.attached && b.alive
 		if heard && has(w.view, a.id) && has(w.view, b.id) && !w.arbiter.held {
 			w.failf("nodes %d and %d are in view %d, and not linked", link[0], link[1], w.view.Epoch)
@@ -447,10 +447,10 @@ func (w *simWorld) check() {
 	}
 }
 
-// TestSimulatedWorlds: whatever happens to nodes and links, in thousands of
-// worlds, there is one chain of views, those who stay are linked to each other,
-// nobody goes without a reason, and all who stay hear of it. A seed that fails
-// gives the same world again.
+// Whatever happens to nodes and links, in thousands of worlds, there is one chain of
+// views, the nodes that stay are linked to each other, no node is removed without a
+// reason, and all nodes that stay receive the views. The seed of a failed world
+// reproduces it.
 func TestSimulatedWorlds(t *testing.T) {
 	worlds := uint64(worldsAlways)
 	if n, err := strconv.ParseUint(os.Getenv("WORLDS"), 10, 64); err == nil {
@@ -463,10 +463,10 @@ func TestSimulatedWorlds(t *testing.T) {
 	}
 }
 
-// TestPlantedFaults: each is found in some world. It takes many to find some of them,
-// for which the search begins close to where it was found.
+// Each planted fault is found in some world. The search begins close to the seed that
+// finds it, since some are found in few worlds.
 func TestPlantedFaults(t *testing.T) {
-	rare := map[fault]uint64{missesNobody: 11_000, forgetsMissed: 42_000}
+	rare := map[fault]uint64{ignoresGone: 11_000, forgetsMissed: 42_000}
 	for f := sound + 1; f < faults; f++ {
 		found, first := error(nil), rare[f]
 		for seed := first; found == nil && seed < first+20_000; seed++ {
@@ -478,7 +478,7 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
-// TestSimulationIsRepeatable: the same seed is the same world.
+// The same seed gives the same world.
 func TestSimulationIsRepeatable(t *testing.T) {
 	for seed := range uint64(100) {
 		a, b := newSimWorld(seed, sound), newSimWorld(seed, sound)

@@ -185,7 +185,7 @@ func (s *Server) takeBack(c *nodeConn, epoch uint64) {
 	if called {
 		c.out.Post(handshake.Frame(wire.JoinQuiesce{Epoch: r.view.Epoch}))
 	}
-	l.arbiter.Back(time.Now(), id)
+	l.arbiter.Reconnected(time.Now(), id)
 	s.decide()
 }
 

@@ -46,12 +46,12 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 		}
 		s.propose(change{Kind: changeView, Entries: d.Entries, Reasons: d.Reasons, Left: d.Left})
 	}
-	if d.Held > 0 {
-		s.log.Warn("world has too few nodes, and waits for others", "nodes", d.Held, "least", s.cfg.Min)
-		s.broadcast(wire.JoinProgress{Joined: uint32(d.Held), World: uint32(s.cfg.Min)})
+	if d.TooFew > 0 {
+		s.log.Warn("world has too few nodes, and waits for others", "nodes", d.TooFew, "least", s.cfg.Min)
+		s.broadcast(wire.JoinProgress{Joined: uint32(d.TooFew), World: uint32(s.cfg.Min)})
 	}
-	if d.Call {
-		s.log.Info("nodes are called to rest, so that others can join", "epoch", s.state.cluster.view.Epoch)
+	if d.Quiesce {
+		s.log.Info("nodes are asked to quiesce, so that others can join", "epoch", s.state.cluster.view.Epoch)
 		s.broadcast(wire.JoinQuiesce{Epoch: s.state.cluster.view.Epoch})
 	}
 	if d.Invitation != nil {

@@ -124,7 +124,7 @@ func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessag
 	case wire.JoinLink:
 		l.arbiter.Link(c.node.ID, m.Peer, m.Up)
 	case wire.JoinQuiesced:
-		l.arbiter.Rest(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Timeout)*time.Millisecond)
+		l.arbiter.Quiesced(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Timeout)*time.Millisecond)
 	}
 }
 
