@@ -438,7 +438,7 @@ const logVariable = envPrefix + "LOG"
 func CheckEnviron(environ []string) []Problem {
 	var list []Problem
 	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
-		list = append(list, Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Mend})
+		list = append(list, Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Fix})
 	}
 	return list
 }

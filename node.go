@@ -214,8 +214,8 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Link, BulkTransport: i.Bulk, Encrypted: i.Encrypted, Reason: i.Why,
 		}
-		if i.Locality == transport.AnyHost && len(n.node.Lacks) > 0 {
-			p.Reason = strings.Join(append(slices.Clone(n.node.Lacks), p.Reason), "; ")
+		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
+			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")
 		}
 		peers = append(peers, p)
 	}

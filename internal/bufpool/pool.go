@@ -1,23 +1,19 @@
 // Package bufpool keeps byte buffers for reuse, in tiers by size.
 //
-// Most callers make one Pool, and for each piece of work call Get and later
-// Put:
+// Most callers make one [Pool], and call Get and later Put for each piece of work:
 //
 //	b := pool.Get(n)
 //	defer pool.Put(b)
 //	fill(b.B)
 //
-// Nothing is allocated until it is asked for, and idle buffers are kept up to
-// the number that the tier states; Trim lets them all go. The memory of a
-// buffer begins at a multiple of 64 bytes. It is not zeroed: it holds whatever
-// its last user left there.
+// Get allocates if the tier has no idle buffer. Each tier keeps up to Tier.Keep idle buffers;
+// Trim drops them all. The memory of a buffer begins at a multiple of 64 bytes and is not
+// zeroed.
 //
-// A buffer that is never put back is collected as garbage like anything else.
-// Putting one back twice, or into another pool, is a broken invariant and
-// panics, except when somebody else has got the buffer in between.
+// A buffer that is never put back is garbage-collected. Putting a buffer back twice, or into
+// another pool, panics, unless another Get has returned the buffer in between.
 //
-// A Pool may be used by several goroutines; a Buffer belongs to the one that
-// got it.
+// A Pool may be used concurrently; a Buffer belongs to the caller of Get.
 package bufpool
 
 import (
@@ -33,9 +29,9 @@ type Tier struct {
 	Keep int // idle buffers kept for reuse; more are dropped
 }
 
-// A Config says which buffers a Pool keeps. The zero value is that of Training.
+// A Config configures a Pool. The zero value is the configuration of [Training].
 type Config struct {
-	Tiers []Tier // by ascending size; empty means those of Training
+	Tiers []Tier // by ascending size; empty means the tiers of Training
 }
 
 const (
@@ -43,34 +39,33 @@ const (
 	mib = 1 << 20
 )
 
-// Training suits jobs that exchange large vectors all the time. At rest it
-// keeps at most 2.3 GiB, if the job has ever used that much.
+// Training suits jobs that exchange large vectors all the time. An idle pool keeps at most
+// 2.3 GiB.
 func Training() Config {
 	return Config{Tiers: []Tier{{64 * kib, 256}, {8 * mib, 32}, {64 * mib, 16}, {256 * mib, 4}}}
 }
 
-// Inference suits servers, which exchange less and need memory for other
-// things. At rest it keeps at most 400 MiB.
+// Inference suits servers that exchange less and need memory for other purposes. An idle pool
+// keeps at most 400 MiB.
 func Inference() Config {
 	return Config{Tiers: []Tier{{64 * kib, 256}, {8 * mib, 16}, {64 * mib, 4}, {256 * mib, 0}}}
 }
 
-// growthMax is how many times the size of its tier a buffer may have grown
-// and still be kept.
+// growthMax is the largest capacity of a buffer that Put keeps, in sizes of its tier.
 const growthMax = 4
 
-// align is what the address of a buffer is a multiple of: a cache line, and
-// the width of the widest vector instructions.
+// align is the alignment of buffers: a cache line, and the width of the widest vector
+// instructions.
 const align = 64
 
 // A Buffer is memory from a Pool.
 type Buffer struct {
-	// B has the length asked for and at least the capacity of its tier. It may
-	// be resliced and appended to, but not replaced by the memory of something
-	// else, which Put would take for that of a grown buffer.
+	// B has the requested length and at least the capacity of its tier. It may be
+	// resliced and appended to. It must not be set to other memory, which Put would
+	// take for a grown buffer.
 	B []byte
 
-	mem  []byte // what B was at first, at its full capacity
+	mem  []byte // the initial B, at its full capacity
 	tier *tier
 	idle bool // in the pool, or dropped by it; guarded by tier.mu
 }
@@ -78,20 +73,20 @@ type Buffer struct {
 // A Pool lends buffers.
 type Pool struct {
 	tiers    []tier // by ascending size
-	oversize tier   // lends what is larger, and keeps none
+	oversize tier   // for larger buffers; keeps none
 }
 
-// A tier has its own lock, so that large buffers never wait for small ones.
+// A tier has a lock of its own, so that large buffers never wait for small ones.
 type tier struct {
 	mu   sync.Mutex
 	pool *Pool
 	Tier
-	idle  []*Buffer // the one used last is taken first: its memory is in the cache
+	idle  []*Buffer // a stack: the memory of the last buffer is in the cache
 	stats TierStats
 }
 
-// New returns an empty pool. The sizes of cfg must be positive and ascending,
-// and no number to keep negative.
+// New returns an empty pool. The sizes in cfg must be positive and ascending, and Keep must
+// not be negative.
 func New(cfg Config) (*Pool, error) {
 	if len(cfg.Tiers) == 0 {
 		cfg = Training()
@@ -113,12 +108,12 @@ func New(cfg Config) (*Pool, error) {
 }
 
 var (
-	errRange = errors.New("a size is positive and a number to keep is not negative")
+	errRange = errors.New("the size must be positive and keep must not be negative")
 	errOrder = errors.New("sizes must ascend")
 )
 
-// Get returns a buffer of length n, with the capacity of the smallest tier
-// that fits, or just n if none does. Its contents are arbitrary.
+// Get returns a buffer of length n with arbitrary content. Its capacity is the size of the
+// smallest tier that fits, or n if none does.
 func (p *Pool) Get(n int) *Buffer {
 	if n < 0 {
 		panic("bufpool: negative length")
@@ -137,7 +132,7 @@ func (p *Pool) Get(n int) *Buffer {
 		b.B = b.mem[:n]
 		return b
 	}
-	t.mu.Unlock() // allocating may take long
+	t.mu.Unlock() // The allocation may take long.
 	mem := alignedBytes(size)
 	return &Buffer{B: mem[:n], mem: mem, tier: t}
 }
@@ -152,9 +147,9 @@ func (p *Pool) tierFor(n int) (*tier, int) {
 	return &p.oversize, n
 }
 
-// Put gives b back. It is kept unless its tier has enough idle buffers or it
-// has grown beyond four times the size of its tier. Neither b nor its memory
-// may be used afterwards.
+// Put returns b to the pool, which drops it if its tier has Keep idle buffers or if it has grown
+// beyond growthMax times the size of its tier. Neither b nor its memory may be used
+// afterwards.
 func (p *Pool) Put(b *Buffer) {
 	t := b.tier
 	if t.pool != p {
@@ -168,7 +163,7 @@ func (p *Pool) Put(b *Buffer) {
 	b.idle = true
 	t.stats.Puts++
 	grown := b.B
-	b.B = nil // whoever goes on using it finds out
+	b.B = nil // A later use fails.
 	if cap(grown) > cap(b.mem) && isAligned(grown) {
 		b.mem = grown[:cap(grown)]
 	}
@@ -181,9 +176,8 @@ func (p *Pool) Put(b *Buffer) {
 	t.stats.BytesIdle += int64(cap(b.mem))
 }
 
-// Trim drops all idle buffers and returns how many bytes that were. They go
-// back to the system when the garbage collector has found them; to have that
-// at once, call runtime/debug.FreeOSMemory.
+// Trim drops all idle buffers and returns their size in bytes. The garbage collector returns
+// the memory to the system later; runtime/debug.FreeOSMemory does so immediately.
 func (p *Pool) Trim() int64 {
 	var freed int64
 	for i := range p.tiers {
@@ -193,7 +187,7 @@ func (p *Pool) Trim() int64 {
 		t.stats.Trims += uint64(len(t.idle))
 		t.stats.BytesIdle = 0
 		for _, b := range t.idle {
-			b.mem = nil // even if somebody still holds the Buffer
+			b.mem = nil // even if a caller still holds the Buffer
 		}
 		t.idle = nil
 		t.mu.Unlock()
@@ -201,8 +195,8 @@ func (p *Pool) Trim() int64 {
 	return freed
 }
 
-// alignedBytes allocates n bytes. The allocator aligns large ones by itself;
-// only small ones, if at all, take a second try with room to spare.
+// alignedBytes allocates n aligned bytes. The allocator of Go aligns large slices; a small one may
+// need a second, larger allocation.
 func alignedBytes(n int) []byte {
 	p := make([]byte, n)
 	if isAligned(p) {

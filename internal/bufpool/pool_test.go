@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// small is a configuration whose behaviour can be seen without much memory.
+// small is a configuration for tests with little memory.
 var small = Config{Tiers: []Tier{{Size: 100, Keep: 2}, {Size: 1000, Keep: 1}, {Size: 5000, Keep: 0}}}
 
 func newPool(t testing.TB, cfg Config) *Pool {
@@ -211,8 +211,8 @@ func panics(f func()) (did bool) {
 	return false
 }
 
-// Whatever is done in whatever order, the numbers add up, and no memory is
-// lent to two users.
+// After any sequence of calls the statistics are consistent, and no memory is in two buffers in
+// use.
 func TestAccounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := New(small)

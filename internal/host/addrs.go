@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Reachable is an address under which a socket that listens at addr can be reached:
-// the first of Addrs if it listens at all.
+// Reachable returns an address that leads to a socket that listens at addr: addr itself, or the
+// first of [Addrs] if addr has no specified host.
 func Reachable(addr string) string {
 	name, port, err := net.SplitHostPort(addr)
 	if ip, bad := netip.ParseAddr(name); err != nil || bad == nil && !ip.IsUnspecified() {
@@ -21,8 +21,7 @@ func Reachable(addr string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// Addrs are the addresses under which a socket that listens at addr can
-// be reached from other hosts, as far as this one knows.
+// Addrs returns the addresses at which other hosts may reach a socket that listens at addr.
 func Addrs(addr string) []string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -45,9 +44,8 @@ func Addrs(addr string) []string {
 	return list
 }
 
-// IsAddr reports whether addr is host:port in printable ASCII, as names of hosts
-// are, so that it can be shown as it is; zero allows an empty host and the
-// port 0.
+// IsAddr reports whether addr is host:port in printable ASCII, which can be shown
+// unescaped. zero allows an empty host and the port 0.
 func IsAddr(addr string, zero bool) bool {
 	host, port, err := net.SplitHostPort(addr)
 	n, bad := strconv.ParseUint(port, 10, 16)
@@ -59,8 +57,8 @@ func IsAddr(addr string, zero bool) bool {
 	})
 }
 
-// Leads reports whether an address leads to a socket of this host that listens at
-// another one.
+// Leads reports whether addr leads to a socket of this host that listens at listen. It may
+// resolve the host name of addr.
 func Leads(addr, listen string) bool {
 	name, port, err := net.SplitHostPort(addr)
 	at, own, bad := net.SplitHostPort(listen)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A socket at one address is reached there, and one at all addresses at those
-// that others can reach.
+// TestAddrs: a specified host is the only address; otherwise the result has routable
+// addresses with the same port.
 func TestAddrs(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:7", "[fd00::1]:7", "a.example:7"} {
 		if got := Addrs(addr); !slices.Equal(got, []string{addr}) {
@@ -41,7 +41,7 @@ func TestIsAddr(t *testing.T) {
 	}
 }
 
-// TestReachable: an address that leads somewhere stays as it is.
+// TestReachable: an address with a specified host is returned unchanged.
 func TestReachable(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:7000", "[::1]:7000", "10.0.0.1:7000", "a.example:7000", "nonsense"} {
 		if got := Reachable(addr); got != addr {

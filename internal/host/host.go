@@ -1,7 +1,7 @@
-// Package host tells hosts apart, and knows where they can be reached.
+// Package host identifies hosts and lists their addresses.
 //
-// A node calls ID and Addrs once, when it joins. Neither fails: what a system
-// does not tell is left out. They may be called by several goroutines.
+// A node calls [ID] and [Addrs] once, when it joins. Neither fails: they omit
+// information that the system does not have. They may be called concurrently.
 package host
 
 import (
@@ -13,32 +13,31 @@ import (
 	"strings"
 )
 
-// ID is the same for all processes that share this one's loopback
-// interface, and for no others, as far as a system tells:
+// ID returns an identifier that is the same for all processes that share the loopback
+// interface of this process, and different for all others:
 //
-//   - on Linux it is the boot of the machine and the network namespace, which
-//     is exact;
-//   - on macOS it is the boot, on FreeBSD the UUID and name of the host or
-//     jail, on Windows the id of the installation and the name of the host,
-//     which are exact unless a jail or container shares the interface of its
-//     host, or two copies of a machine share id and name;
-//   - elsewhere it is the name of the host and the hardware addresses of its
-//     interfaces, which differ when an interface has been added meanwhile.
+//   - on Linux the boot ID of the machine and the network namespace: exact;
+//   - on macOS the boot ID, on FreeBSD the UUID and name of the host or jail, on
+//     Windows the ID of the installation and the name of the host: exact unless a
+//     jail or container shares the interface of its host, or two copies of a
+//     machine have the same ID and name;
+//   - elsewhere the name of the host and the hardware addresses of its
+//     interfaces, which change when an interface is added.
 //
-// Nodes of one host try the loopback addresses of each other first. If that is
-// wrong they find another NodeID there, or nobody, and go on; nodes that are
-// wrongly on two hosts reach each other unless they listen on loopback alone.
+// Nodes of one host dial the loopback addresses of each other first. With a wrong match
+// they find another NodeID there, or no listener, and try the next address. With a wrong
+// mismatch they still reach each other, unless they listen on loopback alone.
 func ID() string {
 	if id := systemHost(); id != "" {
 		return id
 	}
-	host, _ := os.Hostname() // Addresses alone tell hosts apart, too.
+	host, _ := os.Hostname() // The hardware addresses suffice without it.
 	interfaces, _ := net.Interfaces()
 	return hostOf(host, interfaces)
 }
 
-// Machine is what the ids of all hosts of a machine have in common that have a
-// network each, as containers have: on Linux its boot, elsewhere the id.
+// Machine returns the part of an ID that all containers of a machine have in common: on Linux
+// the boot ID, elsewhere the whole ID.
 func Machine(id string) string {
 	if machine, _, ok := strings.Cut(id, "/net:["); ok {
 		return machine
@@ -46,8 +45,8 @@ func Machine(id string) string {
 	return id
 }
 
-// hostOf names a host by what every system tells. It is empty if that is
-// nothing; then the seed takes the address that it sees.
+// hostOf returns an ID made of the name and the hardware addresses of a host. It is empty
+// without both; the seed then uses the source address of the node.
 func hostOf(name string, interfaces []net.Interface) string {
 	var addrs []string
 	for _, i := range interfaces {

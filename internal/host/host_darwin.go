@@ -2,7 +2,7 @@ package host
 
 import "syscall"
 
-// systemHost is what macOS calls this boot.
+// systemHost returns the ID of this boot.
 func systemHost() string {
 	id, err := syscall.Sysctl("kern.bootsessionuuid")
 	if err != nil {

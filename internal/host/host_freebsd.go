@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// systemHost is what FreeBSD calls this host or jail.
+// systemHost returns the UUID and the name of this host or jail.
 func systemHost() string {
 	id, err := syscall.Sysctl("kern.hostuuid")
 	name, err2 := os.Hostname()

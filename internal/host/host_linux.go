@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// systemHost is what Linux calls this boot and this network namespace.
+// systemHost returns the ID of this boot and the network namespace.
 func systemHost() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	namespace, err2 := os.Readlink("/proc/self/ns/net")

@@ -2,5 +2,5 @@
 
 package host
 
-// systemHost is empty: what this system calls a host is not known here.
+// systemHost returns "": this package knows no host ID of this system.
 func systemHost() string { return "" }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A host is the same each time it is asked for.
+// TestID: the ID does not change between calls.
 func TestID(t *testing.T) {
 	id := ID()
 	if id == "" {
@@ -13,13 +13,13 @@ func TestID(t *testing.T) {
 	}
 	for range 3 {
 		if again := ID(); again != id {
-			t.Errorf("the host is %q, and then %q", id, again)
+			t.Errorf("ID() = %q, then %q", id, again)
 		}
 	}
 }
 
-// Where the system has no name for a host, its own name and its interfaces
-// make one, in whatever order they come.
+// TestHostOf: the ID depends on the name and the interfaces of the host, not on the order of the
+// interfaces.
 func TestHostOf(t *testing.T) {
 	card := func(last byte) net.Interface {
 		return net.Interface{HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, last}}
@@ -27,7 +27,7 @@ func TestHostOf(t *testing.T) {
 	loopback := net.Interface{Name: "lo"}
 	id := hostOf("a", []net.Interface{loopback, card(1), card(2)})
 	if same := hostOf("a", []net.Interface{card(2), card(1)}); same != id {
-		t.Errorf("%q, and in another order %q", id, same)
+		t.Errorf("ID %q, with interfaces in another order %q", id, same)
 	}
 	for what, other := range map[string]string{
 		"another name": hostOf("b", []net.Interface{card(1), card(2)}),
@@ -35,15 +35,15 @@ func TestHostOf(t *testing.T) {
 		"no name":      hostOf("", []net.Interface{card(1), card(2)}),
 	} {
 		if other == id || other == "" {
-			t.Errorf("%s: %q, which is %q", what, other, id)
+			t.Errorf("%s: ID %q, want neither \"\" nor %q", what, other, id)
 		}
 	}
 	if id := hostOf("", []net.Interface{loopback}); id != "" {
-		t.Errorf("a host of which nothing is known is %q", id)
+		t.Errorf("without name and hardware address: ID %q, want \"\"", id)
 	}
 }
 
-// TestMachine: containers with networks of their own are on one machine.
+// TestMachine: containers with different network namespaces are on the same machine.
 func TestMachine(t *testing.T) {
 	boot := "3a0f5e6c-5e9c-4b0c-8f6e-0d6a1c9b7e11"
 	if got := Machine(boot + "/net:[4026531840]"); got != boot {

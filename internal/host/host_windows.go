@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// systemHost is the id of this installation of Windows, and the name of the
-// host.
+// systemHost returns the ID of this installation of Windows and the name of the host.
 func systemHost() string {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SOFTWARE\Microsoft\Cryptography`, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {

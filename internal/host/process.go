@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Process names this process to people.
+// Process returns the host name and the ID of this process, for log lines and tables.
 func Process() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 )
 
 // announce starts the transports of factories for an attempt to join, and returns the
-// endpoints of all transports. Their handshakes wait for the certificate that the
-// seed is about to issue.
+// endpoints of all transports. The handshakes wait until the seed has issued the certificate.
 func (n *Node) announce(ctx context.Context, cluster string, id membership.NodeID) (list []membership.Endpoint, err error) {
-	n.closeExtra()
+	n.closeStarted()
 	n.creds = newPendingCredentials()
 	for _, f := range n.cfg.Transports.factories() {
 		t, err := n.sockets.start(ctx, f, n.sockets.env(n.cfg.Listen, cluster, id.String(), n.creds))
 		if err != nil {
-			n.sockets.lack(f.Name, err)
+			n.sockets.noteUnavailable(f.Name, err)
 			continue
 		}
-		n.extra = append(n.extra, t)
+		n.started = append(n.started, t)
 		list = append(list, membership.Endpoint{Transport: f.Name, Addr: t.Addr()})
 	}
 	for _, name := range BuiltIn() {
@@ -36,53 +35,51 @@ func (n *Node) announce(ctx context.Context, cluster string, id membership.NodeI
 		}
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no transport can be used (NEXAR_TRANSPORTS)")
+		return nil, errNoTransport
 	}
 	return list, nil
 }
 
-// closeExtra closes the transports of factories.
-func (n *Node) closeExtra() {
-	for _, t := range n.extra {
+var errNoTransport = errors.New("no transport can be used (NEXAR_TRANSPORTS)")
+
+// closeStarted closes the transports of factories that are in no path.
+func (n *Node) closeStarted() {
+	for _, t := range n.started {
 		t.Close()
 	}
-	n.extra = nil
+	n.started = nil
 }
 
-// listen makes the paths to other nodes, the best first: through memory, by the
-// transports of factories, and by TCP and QUIC. QUIC is last: a node that has
-// answered there also listens on the others.
+// listen makes the paths to other nodes, the best first: within the host, by the transports
+// of factories, by TCP and by QUIC. QUIC is last: a node that has answered there also
+// listens on the others.
 func (n *Node) listen() error {
-	var near, far []mesh.Path
-	for _, t := range n.extra {
-		can := transport.CapabilitiesOf(t)
-		p := mesh.Path{Transport: t, Alone: true, Encrypted: can.Locality == transport.AnyHost}
-		if can.Locality == transport.AnyHost {
-			far = append(far, p)
+	var remote []mesh.Path
+	for _, t := range n.started {
+		if transport.CapabilitiesOf(t).Locality == transport.AnyHost {
+			remote = append(remote, mesh.Path{Transport: t, Alone: true, Encrypted: true})
 		} else {
-			near = append(near, p)
+			n.paths = append(n.paths, mesh.Path{Transport: t, Alone: true})
 		}
 	}
-	n.extra = nil
-	n.paths = near
-	if n.cfg.Transports.may(shmName) {
+	n.started = nil
+	if n.cfg.Transports.allows(shmName) {
 		n.listenShm()
 	}
-	n.paths = append(n.paths, far...)
+	n.paths = append(n.paths, remote...)
 	if n.sockets.listensTo(tcpName) {
 		n.listenTCP()
 	}
-	if !n.sockets.listensTo(quicName) {
-		if len(n.paths) == 0 {
-			return errors.New("no transport can be used (NEXAR_TRANSPORTS)")
+	if n.sockets.listensTo(quicName) {
+		t, err := n.sockets.endpoint.Transport(n.Session.Identity)
+		if err != nil {
+			return err
 		}
-		return nil
+		n.paths = append(n.paths, mesh.Path{Transport: t, Encrypted: true})
 	}
-	t, err := n.sockets.endpoint.Transport(n.Session.Identity)
-	if err != nil {
-		return err
+	if len(n.paths) == 0 {
+		return errNoTransport
 	}
-	n.paths = append(n.paths, mesh.Path{Transport: t, Encrypted: true})
 	return nil
 }
 
@@ -92,28 +89,28 @@ func (n *Node) listenShm() {
 		Stream: kernel.Streamer(), Log: n.cfg.Log,
 	})
 	if err != nil {
-		n.sockets.lack(shmName, err)
+		n.sockets.noteUnavailable(shmName, err)
 		return
 	}
 	n.paths = append(n.paths, mesh.Path{Transport: t})
 }
 
-// listenTCP makes the path over TCP. It carries payloads beside QUIC, and whole links
-// with nodes that do without QUIC.
+// listenTCP makes the path over TCP. It carries the payloads of links whose control lane is on
+// QUIC, and whole links with nodes without QUIC.
 func (n *Node) listenTCP() {
 	l, err := n.sockets.listenTCP()
 	if err != nil {
-		n.sockets.lack(tcpName, err)
+		n.sockets.noteUnavailable(tcpName, err)
 		return
 	}
-	idle := n.cfg.HeartbeatTimeout // The same silence means the same on both connections.
+	idle := n.cfg.HeartbeatTimeout // the same limit on both connections of a link
 	if n.cfg.HeartbeatInterval < 0 {
 		idle = -1
 	}
 	t, err := tcp.Listen(tcp.Config{Listener: l, Plain: n.cfg.PlainBulk, IdleTimeout: idle, Log: n.cfg.Log}, n.Session.Identity)
 	if err != nil {
 		l.Close()
-		n.sockets.lack(tcpName, err)
+		n.sockets.noteUnavailable(tcpName, err)
 		return
 	}
 	p := mesh.Path{Transport: t, Name: "tcp+tls", Encrypted: true}
@@ -126,8 +123,8 @@ func (n *Node) listenTCP() {
 	n.paths = append(n.paths, p)
 }
 
-// pendingCredentials are those of a node that is about to be admitted. Handshakes
-// wait until it is, since its peers may hear of it first.
+// pendingCredentials are the credentials of a node that is about to be admitted. Handshakes of
+// peers wait until then, since peers may have the view before the node.
 type pendingCredentials struct {
 	once     sync.Once
 	admitted chan struct{}
@@ -138,7 +135,7 @@ func newPendingCredentials() *pendingCredentials {
 	return &pendingCredentials{admitted: make(chan struct{})}
 }
 
-// admit sets the identity.
+// admit sets the identity and lets handshakes continue.
 func (p *pendingCredentials) admit(i *pki.Identity) {
 	p.once.Do(func() {
 		p.identity = i

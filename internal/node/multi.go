@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-// A multi accepts the conns of several transports. It dials nobody.
-type multi struct {
+// A multiListener is a transport that accepts the conns of several transports. It cannot dial.
+type multiListener struct {
 	transports []transport.Transport
 	addr       string
 	conns      chan transport.Conn
@@ -21,52 +21,53 @@ type multi struct {
 	acceptors  sync.WaitGroup
 }
 
-// accept starts to accept processes that join, on all transports of a seed.
-func (s *sockets) accept(listen string, joining pki.Joining) (m *multi, err error) {
-	m = &multi{addr: s.addr, conns: make(chan transport.Conn)}
+// acceptJoins starts to accept joining processes on all transports of a seed. If it fails, the
+// caller still has to close the result.
+func (s *sockets) acceptJoins(listen string, joining pki.Joining) (*multiListener, error) {
+	m := &multiListener{addr: s.addr, conns: make(chan transport.Conn)}
 	m.life, m.cancel = context.WithCancel(context.Background())
-	add := func(t transport.Transport, e error) {
-		if e != nil {
-			err = errors.Join(err, e)
-			return
-		}
-		m.transports = append(m.transports, t)
-		m.acceptors.Go(func() { m.acceptFrom(t) })
-	}
 	if s.endpoint != nil {
-		add(s.endpoint.Transport(joining))
+		t, err := s.endpoint.Transport(joining)
+		if err != nil {
+			return m, err
+		}
+		m.add(t)
 	}
 	if s.listensTo(tcpName) {
-		l, e := s.listenTCP()
-		if e == nil {
-			var t *tcp.Transport
-			if t, e = tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, joining); e == nil {
-				add(t, nil)
-			}
+		l, err := s.listenTCP()
+		if err != nil {
+			return m, err
 		}
-		if e != nil {
-			err = errors.Join(err, e)
+		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, joining)
+		if err != nil {
+			return m, errors.Join(err, l.Close())
 		}
+		m.add(t)
 	}
 	for _, f := range s.use.factories() {
-		t, e := s.start(m.life, f, s.env(listen, "", "", joining))
-		if e != nil {
-			s.lack(f.Name, e)
+		t, err := s.start(m.life, f, s.env(listen, "", "", joining))
+		if err != nil {
+			s.noteUnavailable(f.Name, err)
 			continue
 		}
-		add(t, nil)
+		m.add(t)
 		if m.addr == "" {
 			m.addr = f.Name + "=" + t.Addr()
 			s.addr = m.addr
 		}
 	}
-	if err == nil && len(m.transports) == 0 {
-		err = errors.New("no transport can be used (NEXAR_TRANSPORTS)")
+	if len(m.transports) == 0 {
+		return m, errNoTransport
 	}
-	return m, err
+	return m, nil
 }
 
-func (m *multi) acceptFrom(t transport.Transport) {
+func (m *multiListener) add(t transport.Transport) {
+	m.transports = append(m.transports, t)
+	m.acceptors.Go(func() { m.acceptFrom(t) })
+}
+
+func (m *multiListener) acceptFrom(t transport.Transport) {
 	for {
 		c, err := t.Accept(m.life)
 		if err != nil {
@@ -81,14 +82,14 @@ func (m *multi) acceptFrom(t transport.Transport) {
 	}
 }
 
-func (m *multi) Name() string { return "several" }
-func (m *multi) Addr() string { return m.addr }
+func (m *multiListener) Name() string { return "several" }
+func (m *multiListener) Addr() string { return m.addr }
 
-func (m *multi) Dial(_ context.Context, addr, _ string) (transport.Conn, error) {
-	return nil, fmt.Errorf("a seed dials nobody, and not %q", addr)
+func (m *multiListener) Dial(_ context.Context, addr, _ string) (transport.Conn, error) {
+	return nil, fmt.Errorf("a seed does not dial nodes: %q", addr)
 }
 
-func (m *multi) Accept(ctx context.Context) (transport.Conn, error) {
+func (m *multiListener) Accept(ctx context.Context) (transport.Conn, error) {
 	select {
 	case c := <-m.conns:
 		return c, nil
@@ -99,7 +100,7 @@ func (m *multi) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-func (m *multi) Close() (err error) {
+func (m *multiListener) Close() (err error) {
 	m.cancel()
 	for _, t := range m.transports {
 		err = errors.Join(err, t.Close())

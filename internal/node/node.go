@@ -1,12 +1,11 @@
 // Package node makes this process a node of a cluster, or its seed.
 //
-// Most callers call Join: it asks a seed for a place, listens on the ways on which
-// others reach this node, and links it to all other nodes, be it with those that
-// form a world together or to one that has formed without it. What the nodes do with
-// their links is the affair of others.
+// [Join] registers at a seed, listens on all transports, and links the node to all other
+// nodes: of a world that forms with it, or of one that has formed without it. If ctx
+// ends first, Join fails and releases everything. The methods of a [Node] may be called
+// concurrently.
 //
-// Join gives up when its ctx ends, and leaves nothing behind then. A Node may be
-// used by several goroutines.
+// [StartSeed] runs a seed in this process.
 package node
 
 import (
@@ -33,29 +32,29 @@ import (
 // closeTimeout is how long Close waits for peers to read what was sent.
 const closeTimeout = 5 * time.Second
 
-// Config is what a node needs to join a cluster.
+// Config configures a Node.
 type Config struct {
-	// Seeds are the addresses of the seeds, and Timeout how long one is looked for;
-	// 0 is a minute, less than 0 without limit.
+	// Seeds are the addresses of the seeds. Join looks for a seed for Timeout: a minute
+	// if it is 0, without limit if it is negative.
 	Seeds   []string
 	Timeout time.Duration
-	// Request is what is asked of the seed, save for candidates for addresses.
+	// Request is the request to the seed. Join sets the candidates for addresses.
 	Request client.Request
-	// Listen is where the node listens. Packets, if not nil, takes the place of a
-	// UDP socket there; over it there is QUIC alone.
+	// Listen is the address at which the node listens. Packets, if not nil, replaces the
+	// UDP socket; QUIC is then the only built-in transport between hosts.
 	Listen  string
 	Packets net.PacketConn
-	// Transports are those that it may use.
+	// Transports are the transports that the node may use.
 	Transports Transports
-	// Areas is how many areas of memory it shares with others of its host, and
-	// AreaSize the length of each in bytes.
+	// Areas is the number of memory areas that the node shares with others of its host,
+	// and AreaSize the length of each in bytes.
 	Areas, AreaSize int
-	// PlainBulk leaves unprotected what goes over TCP.
+	// PlainBulk turns off encryption on TCP.
 	PlainBulk bool
-	// HeartbeatInterval and HeartbeatTimeout are those of the mesh.
+	// HeartbeatInterval and HeartbeatTimeout configure the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// RecoveryTimeout and CollectiveTimeout are for how long others wait for this node
-	// before they take it for the one that is late; 0 or less is for ever.
+	// RecoveryTimeout and CollectiveTimeout are how long other nodes wait for this node
+	// before they report it as late. 0 or less means without limit.
 	RecoveryTimeout, CollectiveTimeout time.Duration
 	Log                                *slog.Logger
 }
@@ -64,36 +63,36 @@ type Config struct {
 type Node struct {
 	Session *client.Session
 	Mesh    *mesh.Mesh
-	// View is the first with this node. If Late, the world has formed without it.
+	// View is the first view with this node. If Late, the world has formed without it.
 	View membership.View
 	Late bool
-	// Lacks are the transports that cannot be used, and why.
-	Lacks []string
+	// Unavailable lists the transports that cannot be used, each with the reason.
+	Unavailable []string
 
 	cfg     Config
-	broken  error // what is wrong with the links of a node that joins
+	linkErr error // the fault of the links to a world that has formed
 	sockets *sockets
 	creds   *pendingCredentials
-	extra   []transport.Transport // from factories, until they are in paths
-	paths   []mesh.Path           // to other nodes
-	others  atomic.Pointer[membership.View]
+	started []transport.Transport           // by factories, until they are in paths
+	paths   []mesh.Path                     // to other nodes
+	view    atomic.Pointer[membership.View] // of the nodes that this node links itself to
 
 	mu       sync.Mutex
-	mesh     *mesh.Mesh        // that is to expect others
-	expected []membership.Node // as long as this node is in no view
-	inside   bool              // it is in one
+	mesh     *mesh.Mesh        // gets the expected nodes
+	expected []membership.Node // until joined
+	joined   bool              // this node is in a view
 	failures []Failure
-	failed   chan struct{} // closed when there is another one
+	failed   chan struct{} // closed and replaced when a failure is added
 }
 
-// A Failure is that of another node.
+// A Failure is the failure of another node.
 type Failure struct {
-	Rank int // that it had
+	Rank int // its last rank
 	Node membership.Node
 	Err  error
 }
 
-// A PeerError is a failure of another node while a world forms.
+// A PeerError is the failure of another node while a world forms.
 type PeerError struct {
 	Rank int
 	Node membership.Node
@@ -103,8 +102,8 @@ type PeerError struct {
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d %v: %v", e.Rank, e.Node, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// Join joins a cluster. It returns when this node is linked to all others of a view
-// that it is in.
+// Join joins a cluster. It returns when this node is in a view and linked to all other nodes
+// of the view.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, failed: make(chan struct{})}
 	if err := n.join(ctx); err != nil {
@@ -113,20 +112,20 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.inside, n.expected = true, nil
+	n.joined, n.expected = true, nil
 	return n, nil
 }
 
-// ID is the identity of the node.
+// ID returns the identity of the node.
 func (n *Node) ID() membership.NodeID { return n.Session.ID }
 
-// join does the work of Join. What it has made when it fails is in n.
+// join is Join, but leaves its resources in n if it fails.
 func (n *Node) join(ctx context.Context) (err error) {
 	n.sockets, err = openSockets(ctx, n.cfg.Listen, n.cfg.Packets, n.cfg.Transports, quic.Config{
 		Log:       n.cfg.Log,
-		Heartbeat: -1, // The mesh has its own, for the peers that it watches.
+		Heartbeat: -1, // The mesh sends heartbeats to the peers that it watches.
 		Watch: func(peer string) bool {
-			v := n.others.Load()
+			v := n.view.Load()
 			return v == nil || membership.Watches(v, n.ID(), peer, mesh.WatchedMax)
 		},
 	})
@@ -140,13 +139,13 @@ func (n *Node) join(ctx context.Context) (err error) {
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err
 	}
-	// Others dial this node as soon as they have the view, which they can
-	// have before it.
+	// Other nodes dial this node as soon as they have the view, possibly before this node
+	// has it.
 	n.creds.admit(n.Session.Identity)
 	if err := n.listen(); err != nil {
 		return err
 	}
-	n.Lacks = slices.Clone(n.sockets.lacks)
+	n.Unavailable = slices.Clone(n.sockets.unavailable)
 	v, invitation, err := n.Session.Begin(ctx, 0)
 	if err != nil {
 		return err
@@ -157,7 +156,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 	return n.form(ctx, v)
 }
 
-// form links this node to the others of the first view.
+// form links this node to all others of the first view.
 func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	linking, cancel := n.Session.While(ctx)
 	defer cancel()
@@ -165,9 +164,9 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	n.Mesh, err = n.link(linking, v, v.Size())
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return late(ctx, v, err)
+		return timedOut(ctx, v, err)
 	case err != nil:
-		peer, err := n.blame(err)
+		peer, err := n.culprit(err)
 		return n.Session.Unreachable(ctx, peer, err)
 	}
 	if err := n.Session.Ready(ctx); err != nil {
@@ -179,8 +178,8 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	return nil
 }
 
-// enter links this node to a world that has formed, and waits until it is in its
-// view. Invitations may follow each other, as nodes of the world fail.
+// enter links this node to a world that has formed, and waits until it is in a view. When
+// nodes of the world fail meanwhile, there is another invitation.
 func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 	n.Late = true
 	for {
@@ -192,8 +191,8 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 			return err
 		}
 		if i.Number == 0 {
-			n.others.Store(&n.View)
-			return n.broken // In the view, and of no use there: it had lost a link by then.
+			n.view.Store(&n.View)
+			return n.linkErr // The node is in the view but had lost a link before.
 		}
 		if n.Mesh != nil {
 			n.Mesh.Abort()
@@ -202,41 +201,41 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 	}
 }
 
-// tryToEnter links this node to the nodes of the world that an invitation names, and to
-// those that join beside it as far as they can be reached, and tells the seed whether that
-// has worked, unless there is another invitation by then.
+// tryToEnter links this node to the nodes of the world in an invitation and, if it can reach
+// them, to the other joining nodes, and tells the seed the result. A newer invitation ends the
+// attempt.
 func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
 	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
-		n.Mesh = m // It is known whom to close.
+		n.Mesh = m
 		for _, id := range m.JoiningPeers() {
 			n.Session.Link(id, true)
 		}
-		// What is said of links after that is of these, and not of those before.
+		// Later reports about links are about the links of this invitation.
 		n.Session.Linked(i.Number)
 		err = m.Formed()
-		n.broken = err
+		n.linkErr = err
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return late(ctx, i.View, err)
+		return timedOut(ctx, i.View, err)
 	case err != nil && linking.Err() == nil:
-		peer, err := n.blame(err)
+		peer, err := n.culprit(err)
 		n.Session.Lost(peer, err)
 	}
 	return nil
 }
 
-// link makes all links to others, of whom so many are in the world.
+// link makes the links to the nodes of a view. The first world nodes are in the world.
 func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Mesh, error) {
-	n.others.Store(&v)
+	n.view.Store(&v)
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.note, Newest: n.Session.Newest,
+		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {
 		return nil, err
@@ -248,12 +247,12 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 	return m, nil
 }
 
-// expect lets other nodes link themselves to this one.
+// expect accepts links from nodes that may be in the next view.
 func (n *Node) expect(nodes []membership.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, m := range nodes {
-		if _, known := (membership.View{Nodes: n.expected}).Rank(m.ID); !known && !n.inside {
+		if _, known := (membership.View{Nodes: n.expected}).Rank(m.ID); !known && !n.joined {
 			n.expected = append(n.expected, m)
 		}
 	}
@@ -262,7 +261,7 @@ func (n *Node) expect(nodes []membership.Node) {
 	}
 }
 
-// forget does not expect another node any more.
+// forget undoes expect for a node.
 func (n *Node) forget(id membership.NodeID) {
 	n.mu.Lock()
 	n.expected = slices.DeleteFunc(n.expected, func(m membership.Node) bool { return m.ID == id })
@@ -273,8 +272,8 @@ func (n *Node) forget(id membership.NodeID) {
 	}
 }
 
-// note keeps a failure for those who ask.
-func (n *Node) note(rank int, failed membership.Node, err error) {
+// addFailure adds to the list of Failures.
+func (n *Node) addFailure(rank int, failed membership.Node, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failures = append(n.failures, Failure{rank, failed, err})
@@ -282,48 +281,48 @@ func (n *Node) note(rank int, failed membership.Node, err error) {
 	n.failed = make(chan struct{})
 }
 
-// Failures are those of others after the first few, and a channel that is closed when
-// there is another one.
-func (n *Node) Failures(after int) (list []Failure, more <-chan struct{}) {
+// Failures returns the failures of other nodes without the first seen of them, and a
+// channel that is closed when there is another failure.
+func (n *Node) Failures(seen int) (list []Failure, more <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.failures[after:], n.failed
+	return n.failures[seen:], n.failed
 }
 
-// late is the error of a node whose time is up while it links itself to the others of
-// a view. It says whom it lacks, and blames nobody.
-func late(ctx context.Context, v membership.View, err error) error {
-	lacks := fmt.Sprintf("%d nodes", v.Size())
+// timedOut returns the error of a node whose ctx has ended while it links itself to the nodes
+// of a view. It names a node without a link, but as no culprit.
+func timedOut(ctx context.Context, v membership.View, err error) error {
+	missing := fmt.Sprintf("%d nodes", v.Size())
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		if rank, ok := v.Rank(u.Node); ok {
-			lacks = fmt.Sprintf("rank %d %v", rank, v.Nodes[rank])
+			missing = fmt.Sprintf("rank %d %v", rank, v.Nodes[rank])
 		}
 	}
-	return fmt.Errorf("%w: this node was still linking itself to %s", context.Cause(ctx), lacks)
+	return fmt.Errorf("%w: this node was still linking itself to %s", context.Cause(ctx), missing)
 }
 
-// blame is the node that an error is about.
-func (n *Node) blame(err error) (membership.NodeID, error) {
+// culprit returns the node that an error is about.
+func (n *Node) culprit(err error) (membership.NodeID, error) {
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		return u.Node, u.Reason()
 	}
 	return n.ID(), err
 }
 
-// Close leaves the cluster in good order.
+// Close leaves the cluster in good order. It tells the seed before it ends links, so that no
+// node takes their end for a failure.
 func (n *Node) Close() error {
-	// The seed hears first that this is no failure.
 	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
 }
 
-// CloseMesh ends all links in good order.
+// CloseMesh ends all links in good order, within closeTimeout.
 func CloseMesh(m *mesh.Mesh) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return m.Close(ctx)
 }
 
-// abandon drops what a failed join has made.
+// abandon releases the resources of a failed join.
 func (n *Node) abandon() {
 	if n.Mesh != nil {
 		CloseMesh(n.Mesh)
@@ -335,15 +334,14 @@ func (n *Node) abandon() {
 	if n.Session != nil {
 		n.Session.Close()
 	}
-	n.closeExtra()
+	n.closeStarted()
 	if n.sockets != nil {
 		n.sockets.close()
 	}
 }
 
-// settleTimeout is how long the links of a node that has just entered may be missing: as
-// long as a peer may be silent, and at most half of the time that others wait for this
-// node. 0 leaves it to the mesh.
+// settleTimeout returns how long this node waits for the links of a new node: HeartbeatTimeout,
+// and at most half of the time that others wait for this node. 0 means the default of the mesh.
 func (cfg *Config) settleTimeout() (least time.Duration) {
 	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
 		if d > 0 && (least == 0 || d < least) {
@@ -353,7 +351,7 @@ func (cfg *Config) settleTimeout() (least time.Duration) {
 	return least
 }
 
-// portOf is the port of an address, 0 if it has none.
+// portOf returns the port of an address, or 0 if it has none.
 func portOf(addr string) int {
 	_, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.ParseUint(port, 10, 16)

@@ -18,36 +18,35 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// SeedConfig is what a Seed needs. Its fields are as those of server.Config where
-// they have the same names.
+// SeedConfig configures a Seed. Fields that server.Config has too have the same meaning.
 type SeedConfig struct {
-	Listen     string // where nodes reach it
+	Listen     string // the address that nodes dial
 	Transports Transports
-	StateDir   string   // where it keeps what has to outlive it; empty: in memory
-	Peers      []string // addresses of all seeds of the cluster; empty: there is this one
+	StateDir   string   // the directory for durable state; empty: in memory
+	Peers      []string // addresses of all seeds of the cluster; empty: a single seed
 	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
 	// learns from the others before it votes.
 	ForgetState bool
-	// Open opens the log by which seeds agree. Without it there is one seed, which keeps
-	// its certificate authority alone.
+	// Open opens the replicated log of the seeds. Without it there is a single seed, and
+	// only its certificate authority is durable.
 	Open        consensus.OpenFunc
-	PeerToken   pki.Token // what seeds prove to each other; none: Token
-	Advertise   string    // which of them is this one; empty: it finds out
+	PeerToken   pki.Token // authenticates seeds to each other; default: Token
+	Advertise   string    // the address of this seed in Peers; empty: derived from Listen
 	Token       pki.Token
 	World       int
 	Elastic     bool
 	Min, Max    int
 	FormTimeout time.Duration
-	Progress    func(server.Event) // called for each node that joins or goes; nil ignores
+	Progress    func(server.Event) // called when a node joins or leaves; may be nil
 	Log         *slog.Logger
 }
 
-// A Seed is a seed that nodes reach over each of its transports.
+// A Seed is a running seed. Nodes reach it over each of its transports.
 type Seed struct {
 	server  *server.Server
 	sockets *sockets
-	arrival *multi // of nodes
-	addr    string // among those of its peers
+	joins   *multiListener
+	addr    string // in SeedConfig.Peers; empty for a single seed
 	done    chan struct{}
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -60,7 +59,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	dir := cfg.StateDir
 	if len(cfg.Peers) > 0 {
-		dir = "" // The seeds agree on one.
+		dir = "" // The log has the authority.
 	}
 	authority, err := openAuthority(dir)
 	if err != nil {
@@ -75,14 +74,14 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.arrival, err = s.sockets.accept(cfg.Listen, joining)
+	s.joins, err = s.sockets.acceptJoins(cfg.Listen, joining)
 	var quorum *server.Quorum
 	if err == nil {
 		quorum, err = s.quorum(cfg)
 	}
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
-			Transport: s.arrival, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
+			Transport: s.joins, Authority: authority, Quorum: quorum, Token: cfg.Token, World: cfg.World,
 			Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}
@@ -98,8 +97,8 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	return s, nil
 }
 
-// quorum is with whom the seed keeps what it decides: with itself alone if it has a
-// directory and no peers.
+// quorum returns the configuration of the log: of several seeds, of one with a directory, or
+// nil for a seed without durable decisions.
 func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
 	q := &server.Quorum{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
@@ -118,15 +117,14 @@ func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
 	return q, nil
 }
 
-// alone is the name of a seed that has no others, at whatever address it is started
-// again.
+// alone is the name of a single seed in its log. It does not depend on the address.
 const alone = "alone"
 
-// selfOf is which of the seeds is the one that listens at an address.
+// selfOf returns the address in seeds of the seed that listens at an address.
 func selfOf(seeds []string, advertise, listen string) (string, error) {
 	if advertise != "" {
 		if !slices.Contains(seeds, advertise) {
-			return "", fmt.Errorf("the seed is to be reached at %q, which is none of its peers %s; it is one of them itself", advertise, strings.Join(seeds, ", "))
+			return "", fmt.Errorf("advertised address %q: not in the list of peers %s, which must contain this seed", advertise, strings.Join(seeds, ", "))
 		}
 		return advertise, nil
 	}
@@ -134,15 +132,14 @@ func selfOf(seeds []string, advertise, listen string) (string, error) {
 	if len(here) == 1 {
 		return here[0], nil
 	}
-	which := "none of the peers " + strings.Join(seeds, ", ") + " leads"
+	found := "none of the peers " + strings.Join(seeds, ", ") + " is"
 	if len(here) > 1 {
-		which = "several peers, " + strings.Join(here, ", ") + ", lead"
+		found = "several peers, " + strings.Join(here, ", ") + ", are"
 	}
-	return "", fmt.Errorf("%s to the seed that listens at %s: say which one it is, by its address", which, listen)
+	return "", fmt.Errorf("%s an address of this seed, which listens at %s: name its address among the peers (--advertise)", found, listen)
 }
 
-// checkAddrs finds addresses that cannot be meant, before other errors contain
-// them.
+// checkAddrs checks the syntax of addresses, before other errors contain them.
 func (cfg *SeedConfig) checkAddrs() error {
 	if !host.IsAddr(cfg.Listen, true) {
 		return fmt.Errorf("listen address %q: not of the form host:port, :port or host:0", cfg.Listen)
@@ -162,27 +159,27 @@ func openAuthority(dir string) (*pki.Authority, error) {
 	return pki.OpenAuthority(dir)
 }
 
-// Addr is an address at which nodes, perhaps of other hosts, look for the seed.
+// Addr returns an address at which nodes, possibly of other hosts, reach the seed.
 func (s *Seed) Addr() string { return cmp.Or(s.addr, host.Reachable(s.sockets.addr)) }
 
-// Wait is that of the Server.
+// Wait is [server.Server.Wait].
 func (s *Seed) Wait(ctx context.Context) error { return s.server.Wait(ctx) }
 
-// Err is why the seed cannot go on; nil: it can, or there is nothing more to do.
+// Err returns the reason why the seed cannot continue, or nil.
 func (s *Seed) Err() error { return s.server.Broken() }
 
-// Done is closed when the world did not form, or when all its nodes have gone.
+// Done returns a channel that is closed when the world has failed to form, or has no nodes left.
 func (s *Seed) Done() <-chan struct{} { return s.done }
 
 func (s *Seed) closeSockets() error {
 	var err error
-	if s.arrival != nil {
-		err = s.arrival.Close()
+	if s.joins != nil {
+		err = s.joins.Close()
 	}
 	return errors.Join(err, s.sockets.close())
 }
 
-// Close ends the seed, and waits for Progress to return.
+// Close ends the seed. It waits for a call of SeedConfig.Progress to return.
 func (s *Seed) Close() error {
 	s.stop()
 	s.wg.Wait()

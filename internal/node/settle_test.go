@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestSettleTimeout: a node waits for the links of newcomers no longer than for a silent
-// peer, and others must not take it for the one that is late.
+// TestSettleTimeout checks that a node waits for the links of new nodes no longer than for a
+// silent peer, and not so long that other nodes report this node as late.
 func TestSettleTimeout(t *testing.T) {
 	for _, test := range []struct{ heartbeat, recovery, collective, want time.Duration }{
 		{5 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Second},

@@ -32,56 +32,54 @@ const (
 // BuiltIn returns the names of the built-in transports.
 func BuiltIn() []string { return []string{shmName, tcpName, quicName} }
 
-// Transports says which transports a process may use.
+// Transports selects the transports of a process.
 type Transports struct {
-	Names     []string            // of BuiltIn and of Factories
-	Factories []transport.Factory // in the order of preference
+	Names     []string            // names from BuiltIn and Factories
+	Factories []transport.Factory // in order of preference
 	// Silence is how long a call of a transport from a factory may take before it
 	// is abandoned.
 	Silence time.Duration
 }
 
-func (t Transports) may(name string) bool { return slices.Contains(t.Names, name) }
+func (t Transports) allows(name string) bool { return slices.Contains(t.Names, name) }
 
-// factories are those that may be used.
+// factories returns the factories that may be used.
 func (t Transports) factories() (list []transport.Factory) {
 	for _, f := range t.Factories {
-		if t.may(f.Name) {
+		if t.allows(f.Name) {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-// quic reports whether QUIC is used: if it may be, or where nothing else crosses hosts.
+// quic reports whether QUIC is used: if it is allowed, or if no other transport crosses hosts.
 func (t Transports) quic() bool {
-	return t.may(quicName) || !t.may(tcpName) && len(t.factories()) == 0
+	return t.allows(quicName) || !t.allows(tcpName) && len(t.factories()) == 0
 }
 
-// sockets are what a node or a seed reaches others by, and is reached at: a UDP
-// socket and a TCP port with the same number, or one of them alone, or neither
-// where all transports come from factories.
+// sockets are the sockets of a node or a seed: a UDP socket and a TCP port with the same
+// number, or one of them, or neither if all transports are from factories.
 type sockets struct {
 	use      Transports
 	log      *slog.Logger
 	endpoint *quic.Endpoint // nil without UDP
 	port     net.Listener   // TCP; nil if the endpoint has it, or without TCP
-	addr     string         // of the socket or the port; empty without both
-	joiners  []joiner       // for dialing seeds, in the order of preference
-	lacks    []string       // transports that cannot be used, and why
+	addr     string         // of the UDP socket or the TCP port; empty without both
+	dialers  []seedDialer   // in order of preference
 
-	filtered atomic.Bool // UDP does not reach a seed that TCP reaches
+	unavailable []string    // transports that cannot be used, each with the reason
+	filtered    atomic.Bool // UDP does not reach a seed that TCP reaches
 }
 
-// A joiner dials seeds with one transport.
-type joiner struct {
+// A seedDialer dials seeds with one transport.
+type seedDialer struct {
 	name  string
 	dial  func(ctx context.Context, addr string) (transport.Conn, error)
 	close func() error
 }
 
-// openSockets opens the sockets at an address, or takes packets in place of a UDP
-// socket.
+// openSockets opens the sockets at an address. packets, if not nil, replaces the UDP socket.
 func openSockets(ctx context.Context, listen string, packets net.PacketConn, use Transports, conf quic.Config) (s *sockets, err error) {
 	s = &sockets{use: use, log: conf.Log}
 	defer func() {
@@ -95,17 +93,17 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 	if use.quic() {
 		conf.Addr, conf.PacketConn = listen, packets
 		s.endpoint, err = quic.Listen(conf)
-		if err != nil && (!use.may(tcpName) || errors.Is(err, syscall.EADDRINUSE)) {
+		if err != nil && (!use.allows(tcpName) || errors.Is(err, syscall.EADDRINUSE)) {
 			return s, err
 		}
 		if err != nil {
-			s.lack(quicName, err)
+			s.noteUnavailable(quicName, err)
 		} else {
 			s.addr = s.endpoint.Addr()
-			s.joiners = append(s.joiners, joiner{name: quicName, dial: s.dialQUIC})
+			s.dialers = append(s.dialers, seedDialer{name: quicName, dial: s.dialQUIC})
 		}
 	}
-	if use.may(tcpName) && packets == nil {
+	if use.allows(tcpName) && packets == nil {
 		if s.endpoint == nil {
 			if s.port, err = net.Listen("tcp", cmp.Or(listen, ":0")); err != nil {
 				return s, fmt.Errorf("tcp: %w", err)
@@ -116,20 +114,20 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 		if err != nil {
 			return s, err
 		}
-		s.joiners = append(s.joiners, joiner{tcpName, dialWith(t), t.Close})
+		s.dialers = append(s.dialers, seedDialer{tcpName, dialWith(t), t.Close})
 	}
 	for _, f := range use.factories() {
 		t, err := s.start(ctx, f, s.env(listen, "", "", pki.Joining{}))
 		if err != nil {
-			s.lack(f.Name, err)
+			s.noteUnavailable(f.Name, err)
 			continue
 		}
-		s.joiners = append(s.joiners, joiner{f.Name, dialWith(t), t.Close})
+		s.dialers = append(s.dialers, seedDialer{f.Name, dialWith(t), t.Close})
 	}
 	return s, nil
 }
 
-// joinPipesMax is how many pipes a peer has on a conn by which it joins.
+// joinPipesMax is the number of pipes of a peer on a conn for joining.
 const joinPipesMax = 2
 
 func dialWith(t transport.Transport) func(context.Context, string) (transport.Conn, error) {
@@ -144,21 +142,21 @@ func (s *sockets) dialQUIC(ctx context.Context, addr string) (transport.Conn, er
 	return c, nil
 }
 
-// credentials are those of the built-in transports.
+// credentials are the TLS configurations of a transport.
 type credentials interface {
 	Server() *tls.Config
 	Client(peer string) *tls.Config
 	Peer(state tls.ConnectionState) (string, error)
 }
 
-// env is what a factory is told.
+// env returns the parameters of a factory.
 func (s *sockets) env(listen, cluster, node string, c credentials) transport.Env {
 	return transport.Env{
 		Cluster: cluster, Node: node, Listen: listen, Log: s.log, Server: c.Server(), Client: c.Client, Peer: c.Peer,
 	}
 }
 
-// start starts the transport of a factory, whose faults are contained.
+// start starts the transport of a factory and contains its faults.
 func (s *sockets) start(ctx context.Context, f transport.Factory, env transport.Env) (transport.Transport, error) {
 	return contain.Listen(ctx, f, env, contain.Config{Limit: s.use.Silence, Log: s.log})
 }
@@ -173,25 +171,25 @@ func (s *sockets) listenTCP() (net.Listener, error) {
 	return l, nil
 }
 
-// lack notes that a transport cannot be used.
-func (s *sockets) lack(name string, err error) {
+// noteUnavailable notes that a transport cannot be used.
+func (s *sockets) noteUnavailable(name string, err error) {
 	s.log.Warn("a transport cannot be used", "transport", name, "reason", err)
-	s.lacks = append(s.lacks, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
+	s.unavailable = append(s.unavailable, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
 }
 
-// listensTo reports whether this process is reached over QUIC and over TCP.
+// listensTo reports whether peers can reach this process over a built-in transport.
 func (s *sockets) listensTo(name string) bool {
 	switch name {
 	case quicName:
 		return s.endpoint != nil && !s.filtered.Load()
 	case tcpName:
-		return s.use.may(tcpName) && (s.endpoint == nil || s.endpoint.Socket().Watched)
+		return s.use.allows(tcpName) && (s.endpoint == nil || s.endpoint.Socket().Watched)
 	}
-	return s.use.may(name)
+	return s.use.allows(name)
 }
 
 func (s *sockets) close() (err error) {
-	for _, j := range s.joiners {
+	for _, j := range s.dialers {
 		if j.close != nil {
 			err = errors.Join(err, j.close())
 		}
@@ -205,57 +203,55 @@ func (s *sockets) close() (err error) {
 	return err
 }
 
-// fallbackDelay is how long a seed may take to answer over one transport before the
-// next is dialed as well. Its conn is used only if the first transport fails.
+// fallbackDelay is how long a seed may take to answer over one transport before the next
+// one is dialed as well. The second conn is used only if the first dial fails.
 const fallbackDelay = 2 * time.Second
 
 // dialSeed connects to a seed by the first transport that reaches it. An address
-// may name its transport, as "unix=ADDR".
+// may name its transport, as in "unix=ADDR".
 func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, error) {
-	joiners := s.joiners
-	if name, rest, named := strings.Cut(addr, "="); named {
+	name, rest, named := strings.Cut(addr, "=")
+	if named {
 		addr = rest
-		joiners = slices.DeleteFunc(slices.Clone(joiners), func(j joiner) bool { return j.name != name })
 	}
-	if s.filtered.Load() {
-		joiners = slices.DeleteFunc(slices.Clone(joiners), func(j joiner) bool { return j.name == quicName })
-	}
-	if len(joiners) == 0 {
+	dialers := slices.DeleteFunc(slices.Clone(s.dialers), func(d seedDialer) bool {
+		return named && d.name != name || d.name == quicName && s.filtered.Load()
+	})
+	if len(dialers) == 0 {
 		return nil, fmt.Errorf("no transport for the seed %q: this process has %s", addr, strings.Join(s.use.Names, ", "))
 	}
-	c, used, err := race(ctx, joiners, addr)
-	if err == nil && joiners[0].name == quicName && used > 0 {
-		return s.checkFiltered(ctx, joiners, addr, c)
+	c, used, err := race(ctx, dialers, addr)
+	if err == nil && dialers[0].name == quicName && used > 0 {
+		return s.checkFiltered(ctx, dialers[0], addr, c)
 	}
 	return c, err
 }
 
-// checkFiltered decides whether UDP is filtered on the way to a seed that has
-// answered over another transport only. It tries QUIC again, as the seed may have
+// checkFiltered decides whether UDP is filtered between this process and a seed that has
+// answered over another transport only. It tries QUIC again, since the seed may have
 // just started.
-func (s *sockets) checkFiltered(ctx context.Context, joiners []joiner, addr string, c transport.Conn) (transport.Conn, error) {
+func (s *sockets) checkFiltered(ctx context.Context, quic seedDialer, addr string, c transport.Conn) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, fallbackDelay)
 	defer cancel()
-	again, err := joiners[0].dial(ctx, addr)
+	again, err := quic.dial(ctx, addr)
 	if err == nil {
 		c.Close()
 		return again, nil
 	}
 	if !s.filtered.Swap(true) {
-		s.log.Warn("a seed answers over another transport, but not over QUIC: UDP seems to be filtered, and this process goes on without it",
+		s.log.Warn("a seed answers over another transport, but not over QUIC: UDP seems to be filtered; this process continues without QUIC",
 			"seed", addr, "over", c.RemoteAddr(), "reason", err)
-		s.lacks = append(s.lacks, "quic: UDP seems to be filtered")
+		s.unavailable = append(s.unavailable, "quic: UDP seems to be filtered")
 	}
 	return c, nil
 }
 
-// race dials an address with the transports in turn, each fallbackDelay after the one
-// before or when that has failed, and returns the conn of the first one that
-// succeeds before those in front of it have. Errors that only the peer can have
-// caused end the race.
-func race(ctx context.Context, joiners []joiner, addr string) (c transport.Conn, used int, err error) {
-	if len(joiners) == 1 {
-		c, err = joiners[0].dial(ctx, addr)
+// race dials an address with several transports, each fallbackDelay after the one before or
+// when that one has failed. It returns a conn, and the index of its transport: the first that
+// has not failed. ErrBusy and ErrIdentity, which only the peer can cause, end the race.
+func race(ctx context.Context, dialers []seedDialer, addr string) (c transport.Conn, used int, err error) {
+	if len(dialers) == 1 {
+		c, err = dialers[0].dial(ctx, addr)
 		return c, 0, err
 	}
 	first, cancelFirst := context.WithCancel(ctx)
@@ -277,11 +273,11 @@ func race(ctx context.Context, joiners []joiner, addr string) (c transport.Conn,
 			backup <- result{err: rest.Err()}
 			return
 		}
-		c, used, err := race(rest, joiners[1:], addr)
+		c, used, err := race(rest, dialers[1:], addr)
 		backup <- result{c, used + 1, err}
 	})
 	defer others.Wait()
-	c, err = joiners[0].dial(first, addr)
+	c, err = dialers[0].dial(first, addr)
 	if err == nil || ctx.Err() != nil || errors.Is(err, transport.ErrBusy) || errors.Is(err, transport.ErrIdentity) {
 		cancelRest()
 		if b := <-backup; b.err == nil {
@@ -293,7 +289,7 @@ func race(ctx context.Context, joiners []joiner, addr string) (c transport.Conn,
 	defer cancelRest()
 	b := <-backup
 	if b.err != nil {
-		return nil, 0, err // That of the transport which is preferred says most.
+		return nil, 0, err // The error of the preferred transport says most.
 	}
 	return b.c, b.used, nil
 }

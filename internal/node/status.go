@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// statusTimeout is how long Status takes at the most.
+	// statusTimeout bounds Status.
 	statusTimeout = 20 * time.Second
-	// statusAttempt is how long it waits for one seed.
+	// statusAttempt is how long Status waits for one seed.
 	statusAttempt = 8 * time.Second
 )
 
-// Status asks the first of some seeds that answers where all nodes of its cluster
-// are. This process is no node of it.
+// Status returns the state of a cluster and of all its nodes, from the first seed that answers.
+// This process does not join.
 func Status(ctx context.Context, seeds []string, token pki.Token, use Transports, log *slog.Logger) (c trace.Cluster, err error) {
 	s, err := openSockets(ctx, ":0", nil, use, quic.Config{Log: log, Heartbeat: -1})
 	if err != nil {
@@ -39,7 +39,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, use Transports
 	c = trace.Cluster{
 		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
 		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
-		Nodes: []trace.Node{}, // In JSON, too, it is a list.
+		Nodes: []trace.Node{}, // an empty list in JSON, not null
 	}
 	for _, n := range r.Nodes {
 		recorder.AddNode(&c, trace.Node{

@@ -2,5 +2,5 @@
 
 package node
 
-// OnTerm does nothing: there is no SIGTERM.
+// OnTerm does nothing: this system has no SIGTERM.
 func OnTerm(f func()) (stop func()) { return func() {} }

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// OnTerm calls f when the process gets a SIGTERM, the first time; a second one ends
-// it, unless it has a handler of its own. It goes on until stop.
+// OnTerm calls f when the process gets its first SIGTERM, until stop is called. A second one
+// ends the process, unless the program handles it.
 func OnTerm(f func()) (stop func()) {
 	got := make(chan os.Signal, 1)
-	over := make(chan struct{})
+	stopped := make(chan struct{})
 	signal.Notify(got, syscall.SIGTERM)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -21,11 +21,11 @@ func OnTerm(f func()) (stop func()) {
 		select {
 		case <-got:
 			f()
-		case <-over:
+		case <-stopped:
 		}
 	})
 	return sync.OnceFunc(func() {
-		close(over)
+		close(stopped)
 		waiting.Wait()
 	})
 }

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// TestOnTerm: a SIGTERM is heard once, and not after stop.
+// TestOnTerm checks that OnTerm calls f for a SIGTERM, and not after stop.
 func TestOnTerm(t *testing.T) {
-	heard := make(chan struct{}, 2)
-	stop := OnTerm(func() { heard <- struct{}{} })
+	called := make(chan struct{}, 2)
+	stop := OnTerm(func() { called <- struct{}{} })
 	defer stop()
-	deaf := OnTerm(func() { t.Error("one that was stopped hears it") })
-	deaf()
+	stopped := OnTerm(func() { t.Error("f was called after stop") })
+	stopped()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-heard:
+	case <-called:
 	case <-time.After(time.Minute):
-		t.Fatal("it is not heard")
+		t.Fatal("f was not called within a minute")
 	}
 	stop()
 	stop()

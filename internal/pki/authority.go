@@ -1,17 +1,16 @@
-// Package pki is how nodes prove who they are.
+// Package pki authenticates nodes and seeds.
 //
-// A seed holds an Authority, the cluster's certificate authority. A node makes
-// its own Key, whose hash is its NodeID, sends the seed a signing request and
+// A seed has an [Authority], the certificate authority of the cluster. A node makes
+// a [Key], whose hash is its NodeID, sends a signing request to the seed and
 // gets a certificate that binds the key to the cluster. Key and certificate
-// make an Identity, from which every transport takes its TLS configuration;
-// that is all that most callers use. No private key ever travels.
+// make an [Identity], which provides the TLS configuration of every transport; most callers
+// use nothing else. Private keys are never sent.
 //
-// A Token is what a node must know to be admitted. Neither side sends it: each
-// proves that it holds it by a MAC over keying material of the very TLS
-// connection that they share, so whoever sits between them can neither pass
-// as one of them nor relay between two connections of its own.
+// A [Token] is the secret that admits nodes. It is never sent either: each side
+// proves it by a MAC over keying material of the TLS session, so that an
+// interceptor can neither pose as one of them nor relay between two sessions.
 //
-// An Authority and an Identity may be used by several goroutines.
+// An Authority and an Identity may be used concurrently.
 package pki
 
 import (
@@ -30,12 +29,11 @@ import (
 )
 
 const (
-	// skew is how far the clocks of two nodes may differ: certificates are
-	// valid from so long before they are signed.
+	// skew is the largest difference between the clocks of two nodes. Certificates are
+	// valid from this long before they are signed.
 	skew = 10 * time.Minute
 
-	// CertificateLife is how long a node's certificate is valid if nothing
-	// else is asked for.
+	// CertificateLife is how long the certificate of a node is valid by default.
 	CertificateLife = 24 * time.Hour
 
 	authorityLife = 20 * 365 * 24 * time.Hour
@@ -84,17 +82,16 @@ func selfSign(key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
 	return x509.ParseCertificate(der)
 }
 
-// Cluster is the name of the cluster: a hash of the CA's public key, so that
-// two clusters never share one and a CA kept on disk keeps its own.
+// Cluster returns the name of the cluster, which is a hash of the public key of its CA.
 func (a *Authority) Cluster() string { return clusterOf(a.cert) }
 
-// Certificate is the CA's certificate, DER.
+// Certificate returns the certificate of the CA (DER).
 func (a *Authority) Certificate() []byte { return a.cert.Raw }
 
-// Sign makes the certificate of the node that made a signing request. It is
-// valid for life, or for CertificateLife if life is zero. Of the request only
-// the public key counts, which must have signed it: whatever else a node asks
-// for, it gets the identity that belongs to its key, and no more.
+// Sign makes the certificate of a node from its signing request. It is valid for life, or for
+// CertificateLife if life is 0. Sign uses only the public key of the request and verifies its
+// signature. The node gets the identity of its key, without regard to the other fields of the
+// request.
 func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id membership.NodeID, err error) {
 	if life <= 0 {
 		life = CertificateLife
@@ -148,7 +145,7 @@ func (a *Authority) sign(template *x509.Certificate, pub *ecdsa.PublicKey) ([]by
 	return x509.CreateCertificate(rand.Reader, template, a.cert, pub, a.key)
 }
 
-// clusterOf is the name of the cluster that ca is the CA of.
+// clusterOf returns the name of the cluster of a CA.
 func clusterOf(ca *x509.Certificate) string { return hashID(ca.RawSubjectPublicKeyInfo).String() }
 
 func serial() *big.Int {

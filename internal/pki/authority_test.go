@@ -80,7 +80,7 @@ func TestSignDefaultLife(t *testing.T) {
 	}
 }
 
-// A node that asks to be another, or a CA, gets its own name and no more.
+// A request for another name, or for a CA, gets a certificate for the identity of its key alone.
 func TestSignIgnoresWhatTheRequestSays(t *testing.T) {
 	a, k, victim := newAuthority(t), newKey(t), newKey(t)
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{

@@ -19,16 +19,14 @@ import (
 const (
 	authorityFile = "ca.pem"
 
-	// authorityBytesMax is many times what a CA needs, and keeps a wrong
-	// file from being read whole.
+	// authorityBytesMax bounds the size of the file. A CA needs far less.
 	authorityBytesMax = 64 << 10
 )
 
-// OpenAuthority returns the cluster CA that is kept in a directory, and makes
-// one if there is none. Certificate and key lie in one file, so that they
-// appear together or not at all; if several seeds make one at the same time,
-// all get the same. A file that is damaged, or that other users could read,
-// is an error: to replace it would cut off every node that it has signed.
+// OpenAuthority returns the cluster CA of a directory. If the directory has none, it makes one.
+// Certificate and key are in one file, so that both exist or neither. If several seeds make a
+// CA concurrently, all get the same one. A file that is damaged, or that other users can
+// read, is an error: a new CA would exclude every node with a certificate of the old one.
 func OpenAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of the cluster CA: %w", err)
@@ -47,9 +45,9 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// createAuthority makes a new CA and puts it at path unless there is one. The
-// file is complete before it gets its name, and a link, unlike a rename, never
-// replaces what another seed has put there meanwhile.
+// createAuthority makes a new CA and writes it to path unless the file exists. The file is
+// complete before it gets its name. A link, unlike a rename, does not replace a file that
+// another seed has made meanwhile.
 func createAuthority(path string) error {
 	a, err := NewAuthority()
 	if err != nil {
@@ -90,7 +88,7 @@ func loadAuthority(path string) (*Authority, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a file")
 	}
-	// Windows keeps permissions elsewhere and reports every file as open.
+	// On Windows the mode does not show the permissions.
 	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
 		return nil, fmt.Errorf("other users can read or change it (mode %04o): chmod 600 makes it safe", mode)
 	}
@@ -109,8 +107,7 @@ const (
 	keyBlock         = "PRIVATE KEY"
 )
 
-// Marshal writes an authority, with its key, as PEM. Whoever reads it can sign for the
-// cluster.
+// Marshal encodes an authority with its private key as PEM.
 func (a *Authority) Marshal() ([]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -120,7 +117,7 @@ func (a *Authority) Marshal() ([]byte, error) {
 	return append(text, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: key})...), nil
 }
 
-// ParseAuthority reads what Marshal has written.
+// ParseAuthority decodes the result of [Authority.Marshal].
 func ParseAuthority(text []byte) (*Authority, error) { return parseAuthority(text, time.Now()) }
 
 func parseAuthority(text []byte, now time.Time) (*Authority, error) {
@@ -156,7 +153,7 @@ func parseAuthority(text []byte, now time.Time) (*Authority, error) {
 	return &Authority{key, cert}, nil
 }
 
-// checkAuthority reports why cert is not that of a cluster CA.
+// checkAuthority returns an error if cert is not the certificate of a cluster CA.
 func checkAuthority(cert *x509.Certificate, now time.Time) error {
 	if !cert.IsCA || !cert.BasicConstraintsValid || cert.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return errors.New("the certificate is not that of a CA")

@@ -27,7 +27,7 @@ func TestOpenAuthorityKeepsTheCA(t *testing.T) {
 	if first.Cluster() != second.Cluster() || !bytes.Equal(first.Certificate(), second.Certificate()) {
 		t.Error("opened again, the directory holds another CA")
 	}
-	// What one signs, those who know the other accept.
+	// Both are the same CA: each accepts the certificates of the other.
 	key := newKey(t)
 	cert, _, err := second.Sign(request(t, key), 0)
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 // NodeProtocol is the protocol (ALPN) of conns between nodes.
 const NodeProtocol = "nexar/1"
 
-// An Identity is what a node needs to prove who it is and to check who others
-// are: its key, its certificate and the certificate of the cluster's CA. It is
-// the credentials of every transport that is secured by TLS.
+// An Identity has the key of a node, its certificate and the certificate of the cluster's CA. It
+// is the credentials of every transport that is secured by TLS.
 //
-// Both sides of a conn show a certificate. Each checks that the other's was
-// signed by the CA of its own cluster, is valid now, names that cluster, and
-// names the node that the key belongs to; the side that dials also checks that
-// this is the node it asked for. Names and addresses of hosts play no part.
-// Errors wrap transport.ErrIdentity.
+// Both sides of a conn present a certificate. Each side checks that the CA of its cluster has
+// signed the certificate of the other side, and that the certificate is valid now, names the
+// cluster, and names the node of its key. The side that dials also checks that the node is
+// the requested one. Names and addresses of hosts are not checked. Errors wrap
+// transport.ErrIdentity.
 type Identity struct {
 	key     *Key
 	peers   *verifier
@@ -30,9 +29,8 @@ type Identity struct {
 	now     func() time.Time
 }
 
-// NewIdentity puts an identity together from a node's key and what the seed
-// has sent: the node's certificate and that of the CA, DER. It checks that
-// they belong together.
+// NewIdentity makes an identity of a node's key and the certificates of the node and of the
+// CA (DER), which the seed has sent. It checks that they match.
 func NewIdentity(key *Key, cert, ca []byte) (*Identity, error) {
 	root, err := x509.ParseCertificate(ca)
 	if err != nil {
@@ -48,8 +46,8 @@ func NewIdentity(key *Key, cert, ca []byte) (*Identity, error) {
 	return i, nil
 }
 
-// Replace puts a newer certificate of the same node in the place of the one in
-// use. Conns that exist go on, handshakes that begin from now on show it.
+// Replace replaces the certificate by a newer one of the same node. Existing conns stay;
+// later handshakes use it.
 func (i *Identity) Replace(cert []byte) error {
 	parsed, err := x509.ParseCertificate(cert)
 	if err != nil {
@@ -59,7 +57,7 @@ func (i *Identity) Replace(cert []byte) error {
 		return errors.New("certificate of this node: it is for another key")
 	}
 	if now := i.now(); checkTime(parsed.NotBefore, parsed.NotAfter, now) != nil {
-		// The seed has just made it, so its clock or this one is wrong.
+		// The certificate is new, so the clock of the seed or of this host is wrong.
 		return untrusted(fmt.Errorf("certificate of this node: it is valid from %s to %s, by this clock it is %s: "+
 			"the clocks of this host and of the seed must not differ by more than %v, set both by NTP",
 			parsed.NotBefore.Format(time.RFC3339), parsed.NotAfter.Format(time.RFC3339), now.Format(time.RFC3339), skew))
@@ -75,26 +73,24 @@ func (i *Identity) Replace(cert []byte) error {
 	return nil
 }
 
-// ID is the node that this is the identity of.
+// ID returns the ID of the node.
 func (i *Identity) ID() membership.NodeID { return i.key.id }
 
-// Cluster is the name of the cluster.
+// Cluster returns the name of the cluster.
 func (i *Identity) Cluster() string { return i.peers.cluster }
 
-// Request is a signing request for the next certificate of the same node.
+// Request returns a signing request for the next certificate of the same node.
 func (i *Identity) Request() ([]byte, error) { return i.key.Request() }
 
-// NotAfter is when the certificate in use expires.
+// NotAfter returns the time at which the current certificate expires.
 func (i *Identity) NotAfter() time.Time { return i.current.Load().Leaf.NotAfter }
 
-// Server is the TLS configuration for accepting conns of any node of the
-// cluster.
+// Server returns the TLS configuration for accepting conns of any node of the cluster.
 func (i *Identity) Server() *tls.Config {
 	c := i.config(NodeProtocol)
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.current.Load(), nil }
-	// VerifyConnection checks the certificate, here as on the other side;
-	// this line makes the handshake fail unless there is one, and unless the
-	// peer holds its key.
+	// The handshake fails without a certificate, or if the peer does not have its
+	// key. VerifyConnection checks the certificate itself.
 	c.ClientAuth = tls.RequireAnyClientCert
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
 		_, err := i.peers.connection(cs, i.now())
@@ -103,14 +99,13 @@ func (i *Identity) Server() *tls.Config {
 	return c
 }
 
-// Client is the TLS configuration for dialing the node whose NodeID, as text,
-// is peer. The empty string stands for any node of the cluster.
+// Client returns the TLS configuration for dialing the node with the NodeID peer, as text, or any
+// node of the cluster if peer is empty.
 func (i *Identity) Client(peer string) *tls.Config {
 	c := i.config(NodeProtocol)
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.current.Load(), nil }
-	// This turns off the check of names of hosts, which nodes do not have.
-	// Everything else that it turns off is done by VerifyConnection, which
-	// runs in every handshake, before any data.
+	// Nodes have no host names to check. VerifyConnection, which runs in every
+	// handshake before any data, makes all other checks.
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
 		id, err := i.peers.connection(cs, i.now())
@@ -125,7 +120,7 @@ func (i *Identity) Client(peer string) *tls.Config {
 	return c
 }
 
-// Peer is the NodeID, as text, that the other side of a conn has proved.
+// Peer returns the authenticated NodeID of the other side of a conn, as text.
 func (i *Identity) Peer(cs tls.ConnectionState) (string, error) {
 	id, err := i.peers.connection(cs, i.now())
 	if err != nil {
@@ -140,18 +135,18 @@ func (i *Identity) config(protocol string) *tls.Config {
 	return c
 }
 
-// baseConfig is what all TLS configurations of nexar share.
+// baseConfig returns the common part of all TLS configurations of nexar.
 func baseConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{protocol},
-		// A full mesh makes n(n-1)/2 handshakes at once. X25519 is the
-		// fastest exchange there is; the hybrid with ML-KEM that Go offers
-		// by default makes the first message too long for one packet, and
-		// guards against recordings being broken decades from now, which is
-		// not a danger to intermediate results of a computation.
+		// A full mesh makes n(n-1)/2 handshakes concurrently. X25519 is the
+		// fastest exchange. With the hybrid with ML-KEM, the default of Go, the first
+		// message does not fit into a packet. It would protect against an attacker that
+		// records the traffic and breaks it decades later, which is no
+		// threat to intermediate results of a computation.
 		CurvePreferences: []tls.CurveID{tls.X25519},
-		// Nodes keep their conns, so a ticket would only cost its sending.
+		// Nodes keep their conns and never resume a session.
 		SessionTicketsDisabled: true,
 	}
 }

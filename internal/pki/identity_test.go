@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A side is how a handshake ended for one of the two.
+// A side is the result of a handshake for one of the two sides.
 type side struct {
 	state tls.ConnectionState
 	err   error

@@ -11,28 +11,26 @@ import (
 	"time"
 )
 
-// JoinProtocol is the protocol (ALPN) of conns between a node that joins and
-// the seed.
+// JoinProtocol is the protocol (ALPN) of conns between a joining node and the seed.
 const JoinProtocol = "nexar-join/1"
 
-// Joining is the credentials of conns over which nodes join. A node that joins
-// knows no CA yet and has no certificate, so neither side can know the other
-// by TLS: they have a private channel to someone. Who that is both learn from
-// the proofs of the token, which hold for this channel only (Proof), and
-// neither says anything else before.
+// Joining are the credentials of conns for joining. A joining node has no certificate and does
+// not know the CA, so TLS authenticates neither side. Both sides authenticate each other by
+// proofs of the token that are bound to the TLS session ([Token.Proof]), before they exchange
+// anything else.
 //
 // The zero Joining can only dial.
 type Joining struct {
 	cert *tls.Certificate
 }
 
-// Joining returns the credentials with which a seed accepts nodes that join.
+// Joining returns the credentials with which a seed accepts joining nodes.
 func (a *Authority) Joining() (Joining, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Joining{}, fmt.Errorf("making the key of the seed: %w", err)
 	}
-	// It names no node, and serves neither side of a conn between nodes.
+	// It names no node and is not valid for conns between nodes.
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "nexar seed of " + a.Cluster()},
@@ -48,7 +46,7 @@ func (a *Authority) Joining() (Joining, error) {
 	return Joining{&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
 }
 
-// Server is the TLS configuration of a seed, nil for the zero Joining.
+// Server returns the TLS configuration of a seed, or nil for the zero Joining.
 func (j Joining) Server() *tls.Config {
 	if j.cert == nil {
 		return nil
@@ -59,19 +57,18 @@ func (j Joining) Server() *tls.Config {
 	return c
 }
 
-// Client is the TLS configuration of a node that joins. Seeds have no names
-// that a node could ask for, so it ignores peer.
+// Client returns the TLS configuration of a joining node. It ignores peer, since seeds have no
+// names.
 func (j Joining) Client(peer string) *tls.Config {
 	c := baseConfig(JoinProtocol)
-	// Whoever answers has to prove the token over this channel before the
-	// node tells it anything; a certificate would add nothing to that.
+	// The server has to prove the token over this session before the node sends
+	// anything; a certificate would not add to that.
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = checkJoin
 	return c
 }
 
-// Peer is always empty: TLS tells neither side of a joining conn who the other
-// is.
+// Peer returns "": TLS does not authenticate the sides of a conn for joining.
 func (j Joining) Peer(cs tls.ConnectionState) (string, error) { return "", checkJoin(cs) }
 
 func checkJoin(cs tls.ConnectionState) error {

@@ -22,7 +22,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// Conns of nodes and conns of joining nodes cannot be taken for each other.
+// A conn for joining is not accepted as a conn between nodes, and the reverse.
 func TestJoiningIsNotForNodes(t *testing.T) {
 	a := newAuthority(t)
 	node := newIdentity(t, a)

@@ -34,13 +34,13 @@ func NewKey() (*Key, error) {
 	return &Key{private, id}, nil
 }
 
-// ID is the identity of the node: the first 16 bytes of the SHA-256 of its
-// public key, in the form that certificates hold (SubjectPublicKeyInfo). To
-// take another node's identity one would need a key with the same hash.
+// ID returns the identity of the node: the first 16 bytes of the SHA-256 of its public key, encoded
+// as SubjectPublicKeyInfo. To take the identity of another node, an attacker would need a
+// key with the same hash.
 func (k *Key) ID() membership.NodeID { return k.id }
 
-// Request is a certificate signing request (PKCS #10, DER). It proves to the
-// CA that this node holds the key, and asks for nothing else.
+// Request returns a certificate signing request (PKCS #10, DER). It proves to the CA that this
+// node has the key, and has no other content.
 func (k *Key) Request() ([]byte, error) { return k.request(k.id.String()) }
 
 func (k *Key) request(name string) ([]byte, error) {
@@ -52,8 +52,7 @@ func (k *Key) request(name string) ([]byte, error) {
 	return der, nil
 }
 
-// RequestOver is Request for a TLS session alone: to who has it from there it is of no
-// use over another one (Bound).
+// RequestOver is Request bound to a TLS session: the seed refuses it in another session ([Bound]).
 func (k *Key) RequestOver(cs tls.ConnectionState) ([]byte, error) {
 	session, err := requestSession(cs)
 	if err != nil {
@@ -72,7 +71,7 @@ func Bound(request []byte, cs tls.ConnectionState) bool {
 	return err == nil && csr.CheckSignature() == nil && strings.HasSuffix(csr.Subject.CommonName, " "+session)
 }
 
-// requestSession is what names a TLS session, to both its sides and nobody else.
+// requestSession returns an identifier of a TLS session that only its two sides can compute.
 func requestSession(cs tls.ConnectionState) (string, error) {
 	material, err := cs.ExportKeyingMaterial("EXPORTER-nexar-request", nil, 16)
 	if err != nil {

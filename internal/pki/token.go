@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Token is the secret that admits nodes to a cluster. The zero Token is
-// none. It does not print: use Reveal to show it to its owner.
+// A Token is the secret that admits nodes to a cluster. The zero Token means no token. Its
+// text does not appear in formatted output; use Reveal to show it to its owner.
 type Token struct{ text string }
 
 const (
@@ -24,9 +24,9 @@ const (
 	tokenGroup    = 4 // characters between hyphens in a new token
 	tokenBytesMax = 1024
 
-	// tokenBitsMin is the least strength of a token that travels farther
-	// than loopback. Whoever can pose as a seed gets a proof to try guesses
-	// on, as fast as they can compute SHA-256.
+	// tokenBitsMin is the least strength of the token of a cluster that is not on
+	// loopback alone. An attacker that poses as a seed gets a proof, and can test guesses
+	// against it at the speed of SHA-256.
 	tokenBitsMin = 128
 
 	alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -46,8 +46,8 @@ func NewToken() Token {
 	return Token{strings.Join(groups, "-")}
 }
 
-// ParseToken reads a token from a flag, a variable or a file. White space
-// around it does not count, every other character does.
+// ParseToken parses the content of a flag, a variable or a file. It ignores white space around the
+// token.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -58,14 +58,14 @@ func ParseToken(text string) (Token, error) {
 	}
 	for _, r := range text {
 		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || r == utf8.RuneError {
-			return Token{}, errors.New("the cluster token contains white space or what is no text")
+			return Token{}, errors.New("the cluster token contains white space or characters that are not printable")
 		}
 	}
 	return Token{text}, nil
 }
 
-// ParsePeerToken reads the token that seeds prove to each other, which must not be the
-// one of the cluster. Empty text is no token.
+// ParsePeerToken parses the token by which seeds authenticate each other. It must differ from the
+// token of the cluster. Empty text means no token.
 func ParsePeerToken(text string, cluster Token) (t Token, err error) {
 	const name = "the token of the seeds (PeerToken, --peer-token-file)"
 	if text == "" {
@@ -83,7 +83,7 @@ func ParsePeerToken(text string, cluster Token) (t Token, err error) {
 // IsZero reports whether there is no token.
 func (t Token) IsZero() bool { return t.text == "" }
 
-// Reveal is the text of the token.
+// Reveal returns the text of the token.
 func (t Token) Reveal() string { return t.text }
 
 // String keeps the token out of logs and errors.
@@ -94,11 +94,11 @@ func (t Token) String() string {
 	return "token (not shown)"
 }
 
-// GoString keeps it out of %#v, too.
+// GoString keeps the token out of %#v.
 func (t Token) GoString() string { return t.String() }
 
-// Check reports why t is too weak for a cluster that is reached at addrs. On
-// loopback, where only this host can try, every token does, and none at all.
+// Check returns an error if t is too weak for a cluster at addrs. On loopback, which only this
+// host reaches, any token will do, and so will none.
 func (t Token) Check(addrs ...string) error {
 	far := ""
 	for _, a := range addrs {
@@ -116,7 +116,7 @@ func (t Token) Check(addrs ...string) error {
 	}
 }
 
-// bits is the most that a token of this length and alphabet can hold.
+// bits returns an upper bound of the entropy of a token of this length and alphabet.
 func (t Token) bits() int {
 	distinct := make(map[rune]bool)
 	var count int
@@ -147,7 +147,7 @@ func (t Token) bits() int {
 	}
 }
 
-// isLoopback reports whether addr, a host:port, leads nowhere but to this host.
+// isLoopback reports whether addr, a host:port, is a loopback address.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -159,14 +159,14 @@ func isLoopback(addr string) bool {
 	return host == "localhost"
 }
 
-// A Role is a side of a joining conn. Each proves in its own role, so that
-// neither can return the proof it was sent.
+// A Role is a side of a conn for joining. Each side proves the token in its own role, so that
+// it cannot return the proof that it has received.
 type Role string
 
 const (
 	NodeRole Role = "node"
 	SeedRole Role = "seed"
-	// Those of seeds of one cluster to each other, who calls and who answers.
+	// The roles of two seeds of one cluster: the client and the server of the conn.
 	CallingPeerRole   Role = "calling peer"
 	AnsweringPeerRole Role = "answering peer"
 )
@@ -176,10 +176,9 @@ const (
 	exporterBytes = 32
 )
 
-// Proof shows to the other side of a TLS session that role holds the token. It
-// is a MAC over keying material of this very session (channel binding as in
-// RFC 9266): of no use over any other, so an interceptor that ends one session
-// and begins another has nothing to pass on.
+// Proof returns a proof for the other side of a TLS session that role has the token. It is a MAC
+// over keying material of the session (channel binding as in RFC 9266) and invalid in any
+// other session, so that an interceptor between two sessions cannot forward it.
 func (t Token) Proof(role Role, cs tls.ConnectionState) ([]byte, error) {
 	if t.IsZero() {
 		return nil, errors.New("no token to prove")
@@ -198,9 +197,8 @@ func (t Token) Proof(role Role, cs tls.ConnectionState) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// Verify reports whether proof is the one that role, on the other side of the
-// same session, makes of the same token. It takes the same time whatever the
-// proof.
+// Verify reports whether proof is the Proof of role, on the other side of the same session, for
+// the same token. It takes constant time.
 func (t Token) Verify(proof []byte, role Role, cs tls.ConnectionState) (bool, error) {
 	want, err := t.Proof(role, cs)
 	if err != nil {

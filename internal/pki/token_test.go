@@ -118,7 +118,7 @@ func TestProof(t *testing.T) {
 		bad[i] ^= 0x80
 		check("a proof that is almost right", tok, bad, NodeRole, server, false)
 	}
-	// Between a node and the seed sits someone with a session to each.
+	// An interceptor has a session with the node and one with the seed.
 	elsewhere, _ := joinHandshake(t)
 	check("a relayed proof", tok, proof, NodeRole, elsewhere, false)
 }
@@ -136,8 +136,8 @@ func TestProofNeedsTokenAndSession(t *testing.T) {
 	}
 }
 
-// TestParsePeerToken: seeds need a token that nodes do not have, and an error
-// explains why another one is refused.
+// TestParsePeerToken: the token of the seeds must differ from the token of the nodes; the error
+// says why a token is refused.
 func TestParsePeerToken(t *testing.T) {
 	cluster := NewToken()
 	for name, test := range map[string]struct{ text, want string }{

@@ -15,9 +15,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A verifier tells whether a certificate is that of a node of one cluster.
-// Every conn of every transport goes through node, on both sides: nothing else
-// in nexar decides whom to trust.
+// A verifier checks that a certificate belongs to a node of one cluster. Both sides of every
+// conn of every transport call node; trust is decided nowhere else.
 type verifier struct {
 	cluster string
 	roots   *x509.CertPool
@@ -26,16 +25,15 @@ type verifier struct {
 	seen map[[sha256.Size]byte]leaf
 }
 
-// A leaf is a certificate that has been verified. Whether a certificate is
-// signed by the CA and says the right things depends on nothing but its bytes;
-// only whether it is valid now does not, so that is checked every time. That
-// the peer holds the key is proved in each handshake, by crypto/tls.
+// A leaf is the result of the verification of a certificate. It depends on the bytes of the
+// certificate alone, except for the time, which is checked again at every use. In each
+// handshake crypto/tls checks that the peer has the key.
 type leaf struct {
 	id       membership.NodeID
 	from, to time.Time
 }
 
-// seenMax bounds the memory of a verifier. When it is full it starts again.
+// seenMax is the capacity of the cache of a verifier. A full cache is cleared.
 const seenMax = 4096
 
 func newVerifier(ca *x509.Certificate) *verifier {
@@ -44,7 +42,7 @@ func newVerifier(ca *x509.Certificate) *verifier {
 	return &verifier{cluster: clusterOf(ca), roots: roots, seen: make(map[[sha256.Size]byte]leaf)}
 }
 
-// connection is the identity that the peer of a TLS session has proved.
+// connection returns the authenticated identity of the peer of a TLS session.
 func (v *verifier) connection(cs tls.ConnectionState, now time.Time) (membership.NodeID, error) {
 	if cs.Version < tls.VersionTLS13 {
 		return membership.NodeID{}, untrusted(errors.New("peer does not speak TLS 1.3"))
@@ -58,7 +56,7 @@ func (v *verifier) connection(cs tls.ConnectionState, now time.Time) (membership
 	return v.node(cs.PeerCertificates[0], now)
 }
 
-// node is the identity that cert stands for.
+// node returns the identity in a certificate, after verifying it.
 func (v *verifier) node(cert *x509.Certificate, now time.Time) (membership.NodeID, error) {
 	key := sha256.Sum256(cert.Raw)
 	v.mu.Lock()
@@ -83,7 +81,7 @@ func (v *verifier) node(cert *x509.Certificate, now time.Time) (membership.NodeI
 	return l.id, nil
 }
 
-// verify checks all that a certificate must be, and is not cached.
+// verify checks a certificate, without the cache.
 func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id membership.NodeID, err error) {
 	if err := checkTime(cert.NotBefore, cert.NotAfter, now); err != nil {
 		return id, err
@@ -131,5 +129,5 @@ func checkTime(from, to, now time.Time) error {
 	}
 }
 
-// untrusted marks err as one of identity for every transport.
+// untrusted wraps err in transport.ErrIdentity.
 func untrusted(err error) error { return fmt.Errorf("%w: %w", transport.ErrIdentity, err) }

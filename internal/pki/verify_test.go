@@ -39,8 +39,7 @@ func newIdentity(t testing.TB, a *Authority) *Identity {
 	return id
 }
 
-// forge makes a certificate as the CA of a would, if it could be talked into
-// it, for a new key.
+// forge makes a certificate of the CA of a with any content, for a new key.
 func forge(t testing.TB, a *Authority, change func(c *x509.Certificate, id membership.NodeID)) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
@@ -53,8 +52,7 @@ func forge(t testing.TB, a *Authority, change func(c *x509.Certificate, id membe
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key.private}
 }
 
-// impostors are certificates that no node may accept, with a part of the
-// error that it must give.
+// impostors are certificates that a node must refuse, each with a part of the expected error.
 func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 	other := newAuthority(t)
 	victim := newIdentity(t, a)
@@ -76,7 +74,7 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 		}
 		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	}
-	// A node that plays CA, and sends its own certificate as intermediate.
+	// A node that acts as a CA and sends its own certificate as an intermediate one.
 	signedByNode := func() tls.Certificate {
 		key := newKey(t)
 		c := nodeTemplate(a.Cluster(), key.ID(), time.Now(), time.Hour)
@@ -116,7 +114,7 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 	}
 }
 
-// TestImpostors lets each impostor call a node, and lets a node call each.
+// TestImpostors makes handshakes with each impostor as client and as server.
 func TestImpostors(t *testing.T) {
 	a := newAuthority(t)
 	node := newIdentity(t, a)
@@ -125,8 +123,8 @@ func TestImpostors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			caller := baseConfig(NodeProtocol)
 			caller.InsecureSkipVerify = true
-			// GetClientCertificate, as the library would not send a
-			// certificate that does not fit by itself.
+			// GetClientCertificate, because crypto/tls would not send an
+			// unsuitable certificate otherwise.
 			caller.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 			server, _ := handshake(t, node.Server(), caller)
 			checkRefused(t, "as client", server.err, want)
@@ -145,13 +143,13 @@ func checkRefused(t *testing.T, as string, err error, want string) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: error %v, want one about %q", as, err, want)
 	}
-	// A bad signature is found by crypto/tls itself.
+	// crypto/tls detects a bad signature itself.
 	if want != "invalid signature" && !errors.Is(err, transport.ErrIdentity) {
 		t.Errorf("%s: error %v, want a transport.ErrIdentity", as, err)
 	}
 }
 
-// A certificate that was good once is not good for ever.
+// A certificate in the cache is refused once it has expired.
 func TestCacheKnowsTheTime(t *testing.T) {
 	a := newAuthority(t)
 	v := newVerifier(a.cert)
@@ -181,7 +179,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// What was refused is not remembered as good.
+// A refused certificate is not in the cache.
 func TestCacheHoldsNoImpostors(t *testing.T) {
 	a := newAuthority(t)
 	v := newVerifier(a.cert)

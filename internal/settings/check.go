@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Check finds the first field that is beyond its bounds, not one of the
-// values that it may have, or not above another one as it has to be. A text that is empty and a pointer that is nil are
-// not set, and pass.
+// Check returns an error for the first field that is out of its bounds, has a value that is not
+// allowed, or is not greater than the field in its "above" tag. An empty text and a nil pointer
+// are not set and pass.
 func Check[T any](s T) error {
 	v := reflect.ValueOf(s)
 	for i, f := range Fields[T]() {
@@ -19,7 +19,7 @@ func Check[T any](s T) error {
 		if !value.IsValid() {
 			continue
 		}
-		if why := f.refuses(value); why != "" {
+		if why := f.fault(value); why != "" {
 			return fmt.Errorf("%s=%s: %s", f.Variable, text(value), why)
 		}
 		if f.Above != "" {
@@ -31,13 +31,12 @@ func Check[T any](s T) error {
 	return nil
 }
 
-// checkAbove compares the field of a struct with the one that has to be less. If
-// one of the two has its default the other one is to blame, which somebody has
-// set.
+// checkAbove compares a field with the field that must be less. If one of them has its default, the
+// error is about the other one.
 func (f Field) checkAbove(s reflect.Value) error {
 	tagged, ok := s.Type().FieldByName(f.Above)
 	if !ok {
-		panic(fmt.Sprintf("settings: there is no field %s for %s to be above", f.Above, f.Name))
+		panic(fmt.Sprintf("settings: the tag of %s names %s, which is not a field", f.Name, f.Above))
 	}
 	less := Describe(tagged.Name, tagged.Tag)
 	high, low := s.FieldByName(f.Name), s.FieldByName(f.Above)
@@ -45,29 +44,29 @@ func (f Field) checkAbove(s reflect.Value) error {
 	case low.Int() <= 0 || high.Int() <= 0 || high.Int() > low.Int():
 		return nil
 	case f.isDefault(high) && !less.isDefault(low):
-		return fmt.Errorf("%s=%s: not less than %s, which is %s", less.Variable, text(low), f.Variable, f.said(high))
+		return fmt.Errorf("%s=%s: not less than %s, which is %s", less.Variable, text(low), f.Variable, f.describe(high))
 	}
-	return fmt.Errorf("%s=%s: not more than %s, which is %s", f.Variable, text(high), less.Variable, less.said(low))
+	return fmt.Errorf("%s=%s: not more than %s, which is %s", f.Variable, text(high), less.Variable, less.describe(low))
 }
 
-// isDefault reports whether a number or a time is what it is if nobody sets it.
+// isDefault reports whether a number or a time is the default of the field.
 func (f Field) isDefault(v reflect.Value) bool {
 	return f.Default != "" && v.Int() == bound(f.Default, v.Type())
 }
 
-// said is a value and whether it is the default.
-func (f Field) said(v reflect.Value) string {
+// describe returns a value, and whether it is the default.
+func (f Field) describe(v reflect.Value) string {
 	if f.isDefault(v) {
 		return text(v) + " by default"
 	}
 	return text(v)
 }
 
-// refuses says why a value cannot be.
-func (f Field) refuses(v reflect.Value) string {
+// fault returns why a value is not allowed, or "".
+func (f Field) fault(v reflect.Value) string {
 	switch {
 	case f.Min != "" && v.Int() < bound(f.Min, v.Type()), f.Max != "" && v.Int() > bound(f.Max, v.Type()):
-		return f.beyond()
+		return f.bounds()
 	case f.One == nil:
 		return ""
 	case v.Kind() == reflect.String && v.Len() > 0 && !slices.Contains(f.One, v.String()):
@@ -82,8 +81,8 @@ func (f Field) refuses(v reflect.Value) string {
 	return ""
 }
 
-// beyond says what the bounds are.
-func (f Field) beyond() string {
+// bounds describes the bounds.
+func (f Field) bounds() string {
 	switch {
 	case f.Min == "":
 		return "more than " + f.Max
@@ -95,7 +94,7 @@ func (f Field) beyond() string {
 	return "less than " + f.Min
 }
 
-// bound is a bound as a value of a type.
+// bound parses a bound of a field of type t.
 func bound(text string, t reflect.Type) int64 {
 	parse := func(text string) (int64, error) {
 		n, err := whole(text)
@@ -109,13 +108,12 @@ func bound(text string, t reflect.Type) int64 {
 	}
 	n, err := parse(text)
 	if err != nil {
-		panic(fmt.Sprintf("settings: %q is no bound of a %v: %v", text, t, err))
+		panic(fmt.Sprintf("settings: bound %q of a %v: %v", text, t, err))
 	}
 	return n
 }
 
-// text is a value much as its variable would have it, quoted if it is one that
-// could contain anything.
+// text formats a value in about the syntax of its variable. Texts and lists are quoted.
 func text(v reflect.Value) string {
 	if list, ok := v.Interface().([]string); ok {
 		return strconv.Quote(strings.Join(list, ","))

@@ -6,8 +6,7 @@ import (
 	"os"
 )
 
-// Log is a Logger to standard error from the level on that a variable has, or nil
-// if it has none.
+// Log returns a Logger to standard error for the level in a variable, or nil if level is empty.
 func Log(variable, level string) (*slog.Logger, error) {
 	if level == "" {
 		return nil, nil

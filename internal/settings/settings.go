@@ -1,25 +1,24 @@
 // Package settings reads the settings of a program, the fields of a struct,
-// from its environment. What there is to know of a field is in its tag:
+// from its environment. The tag of a field describes it:
 //
-//	env      the variable that sets it
-//	also     a further variable, which the package of the struct reads itself
-//	default  what a field that is zero becomes, as the variable would say it
-//	idle     the same for a field that has no effect yet, and that stays zero
+//	env      its environment variable
+//	also     another variable, which the package of the struct reads itself
+//	default  the default, in the syntax of the variable
+//	idle     the default of a field that has no effect yet; the field stays zero
 //	min, max the bounds of a number or a time
-//	above    the field than which this one, a number or a time, has to be more,
-//	         where both are more than 0
-//	one      the values that a text, or each part of a list, may have
+//	above    the name of a field; if both are positive, this one, a number or a time,
+//	         must be greater
+//	one      the allowed values of a text, or of each element of a list
 //
-// Most callers Read a struct from the environment, Complete with it what a
-// program has set itself, then Complete both with the Defaults, and Check the
-// result. Numbers are whole numbers, truth values 0 or 1 or as
-// strconv.ParseBool takes them, lists are separated by commas. Times are
-// numbers of seconds, or as time.ParseDuration takes them ("250ms"), and not so
-// short that they become 0. A variable that is empty is not set.
+// Most callers [Read] a struct from the environment, [Complete] the fields that the
+// program has set with it, then Complete the result with the [Defaults], and [Check] it.
+// Numbers are integers. Booleans are 0 or 1, or another value that strconv.ParseBool
+// accepts. Lists are separated by commas. Times are numbers of seconds or values for
+// time.ParseDuration ("250ms"), and not so short that they become 0. An empty variable is
+// not set.
 //
-// Errors name the variable and its value. A tag that contradicts the type of its
-// field is a mistake in the program and panics. All functions may be called at
-// the same time; none keeps anything.
+// Errors name the variable and its value. A tag that does not fit the type of its field panics.
+// All functions may be called concurrently; none keeps state.
 package settings
 
 import (
@@ -33,19 +32,19 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// A Field is what the tag of a field says.
+// A Field describes a field of a struct, from its tag.
 type Field struct {
 	Name     string // in the struct
-	Variable string // that sets it, or ""
-	Also     string // a further one, or ""
-	Default  string // what a zero field becomes, or ""
+	Variable string // or ""
+	Also     string // another variable, or ""
+	Default  string // or ""
 	Idle     bool   // the field has no effect yet
 	Min, Max string // the bounds, or ""
-	Above    string // the name of the field that is less, or ""
+	Above    string // the name of the field that must be less, or ""
 	One      []string
 }
 
-// Describe reads a tag.
+// Describe parses the tag of the field name.
 func Describe(name string, tag reflect.StructTag) Field {
 	idle, isIdle := tag.Lookup("idle")
 	f := Field{
@@ -56,13 +55,13 @@ func Describe(name string, tag reflect.StructTag) Field {
 	if one := tag.Get("one"); one != "" {
 		f.One = strings.Split(one, ",")
 	}
-	if f.Variable == "-" { // As package env has it.
+	if f.Variable == "-" { // the syntax of package env for no variable
 		f.Variable = ""
 	}
 	return f
 }
 
-// Variables are those that set the field.
+// Variables returns the variables of the field.
 func (f Field) Variables() []string {
 	return slices.DeleteFunc([]string{f.Variable, f.Also}, func(name string) bool { return name == "" })
 }
@@ -77,19 +76,17 @@ func Fields[T any]() []Field {
 	return list
 }
 
-// Variable is the variable of a field of a struct. It panics if there is no such
-// field.
+// Variable returns the variable of a field of a struct. It panics if the struct has no such field.
 func Variable[T any](field string) string {
 	f, ok := reflect.TypeFor[T]().FieldByName(field)
 	if !ok {
-		panic("settings: there is no field " + field)
+		panic("settings: no field " + field)
 	}
 	return Describe(f.Name, f.Tag).Variable
 }
 
-// Read makes a struct of the variables in an environment, as os.Environ has it,
-// and returns those that are set. Fields are those whose variables count; none
-// are all.
+// Read reads a struct from an environment in the form of os.Environ, and returns the variables that
+// are set. It reads only the given fields, or all if there are none.
 func Read[T any](environ []string, fields ...string) (s T, set map[string]string, err error) {
 	set = make(map[string]string)
 	all := env.ToMap(environ)
@@ -112,8 +109,7 @@ func Read[T any](environ []string, fields ...string) (s T, set map[string]string
 	return s, set, err
 }
 
-// Defaults is a struct whose fields are as they are if nobody sets them. Those
-// that have no effect yet are zero.
+// Defaults returns a struct with the defaults of all fields. Fields that have no effect yet are zero.
 func Defaults[T any]() (s T) {
 	none := map[string]string{}
 	if err := env.ParseWithOptions(&s, env.Options{Environment: none, DefaultValueTagName: "default", FuncMap: parsers()}); err != nil {
@@ -122,8 +118,7 @@ func Defaults[T any]() (s T) {
 	return s
 }
 
-// Complete gives the fields of s that are zero, or lists without elements, the
-// values that they have in other.
+// Complete sets the fields of s that are zero, or empty lists, to their values in other.
 func Complete[T any](s *T, other T) {
 	dst, src := reflect.ValueOf(s).Elem(), reflect.ValueOf(other)
 	for i := range dst.NumField() {
@@ -133,8 +128,7 @@ func Complete[T any](s *T, other T) {
 	}
 }
 
-// Idle are the variables of those fields that are not zero and have no effect
-// yet.
+// Idle returns the variables of fields that are set and have no effect yet.
 func Idle[T any](s T) (names []string) {
 	v := reflect.ValueOf(s)
 	for i, f := range Fields[T]() {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A colour is a text with a type of its own.
+// A colour is a string with a named type.
 type colour string
 
 // A sample has a field of every kind.
@@ -53,8 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A struct of which only some fields are read knows nothing of the others, not
-// even that they are malformed.
+// Read ignores the variables of fields that it does not read, even if they are malformed.
 func TestReadSomeFields(t *testing.T) {
 	got, set, err := Read[sample]([]string{"S_COUNT=many", "S_NAME=n", "S_NO_ROADS=1", "S_PLACE=x"}, "Name", "Roads")
 	if err != nil || !reflect.DeepEqual(got, sample{Name: "n"}) {
@@ -98,8 +97,7 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// What somebody has set goes first, then the other struct; a list without
-// elements is not set.
+// Complete keeps fields that are set. An empty list is not set.
 func TestComplete(t *testing.T) {
 	own, other := 1, 2
 	s := sample{Name: "own", Roads: []string{}, Free: []string{"own"}, Place: &own}
@@ -116,7 +114,7 @@ func TestDefaults(t *testing.T) {
 	if got := Defaults[sample](); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	// One that changes its list changes nobody else's.
+	// A change of the list of one result does not change the next result.
 	Defaults[sample]().Roads[0] = "air"
 	if got := Defaults[sample](); got.Roads[0] != "land" {
 		t.Errorf("the defaults have changed to %q", got.Roads)

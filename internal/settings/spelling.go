@@ -8,46 +8,45 @@ import (
 	"strings"
 )
 
-// An UnknownVariable is one that nobody reads, and what can be done about it.
-type UnknownVariable struct{ Name, Mend string }
+// An UnknownVariable is a variable that is not known. Fix is advice for the user.
+type UnknownVariable struct{ Name, Fix string }
 
-// Unknown finds the variables of an environment, as os.Environ has it, that begin
-// with prefix and are none of the known ones, by their names.
+// Unknown returns the variables of an environment, in the form of os.Environ, that begin with prefix
+// and are not known, ordered by name.
 func Unknown(environ []string, prefix string, known []string) (list []UnknownVariable) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, prefix) || value == "" || slices.Contains(known, name) {
 			continue
 		}
-		mend := "nobody reads it: unset it"
+		fix := "nobody reads it: unset it"
 		if near := Nearest(name, prefix, known); near != "" {
-			mend = fmt.Sprintf("did you mean %s?", near)
+			fix = fmt.Sprintf("did you mean %s?", near)
 		}
-		list = append(list, UnknownVariable{name, mend})
+		list = append(list, UnknownVariable{name, fix})
 	}
 	slices.SortFunc(list, func(a, b UnknownVariable) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
-// Nearest is the name that differs least from what was written, or "" if none
-// can have been meant: each differs much, and does not hold it either. All of
-// them begin with prefix, which does not count.
+// Nearest returns the name that differs least from written. It returns "" if every name differs
+// too much and does not contain written. All begin with prefix, which it ignores.
 func Nearest(written, prefix string, names []string) string {
 	written = strings.TrimPrefix(written, prefix)
 	best, least := "", math.MaxInt
 	for _, name := range names {
 		bare := strings.TrimPrefix(name, prefix)
 		d := distance(written, bare)
-		meant := d <= 1+len(written)/3 || strings.Contains(bare, written)
-		if meant && d < least {
+		similar := d <= 1+len(written)/3 || strings.Contains(bare, written)
+		if similar && d < least {
 			best, least = name, d
 		}
 	}
 	return best
 }
 
-// distance is the number of characters to insert, delete or replace that make
-// a into b.
+// distance returns the number of insertions, deletions and replacements of characters that turn a
+// into b.
 //
 // Wagner and Fischer, "The String-to-String Correction Problem", JACM 21(1),
 // 1974.

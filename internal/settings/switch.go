@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// switchedOn reads a variable that is 0 or 1, or empty, which is 1.
+// switchedOn parses a variable that is 0 or 1. Empty means 1.
 func switchedOn(name, value string) (bool, error) {
 	if value == "" {
 		return true, nil
@@ -17,8 +17,8 @@ func switchedOn(name, value string) (bool, error) {
 	return on, nil
 }
 
-// Switch takes an item out of a list if a variable says so, which is 1 by default.
-// An empty list stands for all items. If nothing is left, it is rest.
+// Switch removes item from a list if the variable name is 0; it is 1 by default. An empty list
+// means all items. If no item is left, the result is rest alone.
 func Switch(list, all []string, item, rest, name string, set map[string]string) ([]string, error) {
 	on, err := switchedOn(name, set[name])
 	if on || err != nil {
@@ -34,8 +34,8 @@ func Switch(list, all []string, item, rest, name string, set map[string]string) 
 	return list, nil
 }
 
-// Opposite is what two variables of opposite meaning say together: value is what the
-// first makes of its field. The second one is 1 by default.
+// Opposite combines two variables of opposite meaning, and returns an error if they contradict each
+// other. value is the field of the first one. The second one is 1 by default.
 func Opposite(value bool, name, opposite string, set map[string]string) (bool, error) {
 	on, err := switchedOn(opposite, set[opposite])
 	if set[opposite] == "" || err != nil {
@@ -47,8 +47,8 @@ func Opposite(value bool, name, opposite string, set map[string]string) (bool, e
 	return !on, nil
 }
 
-// Overruled finds a program that has set a field of such variables where the
-// environment asks for the contrary.
+// Overruled returns an error if the program has set a field of such variables and the
+// environment sets the contrary.
 func Overruled(program, environment bool, field, name, opposite string, set map[string]string) error {
 	for _, v := range []string{name, opposite} {
 		if set[v] != "" && program && !environment {

@@ -11,8 +11,8 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// parsers are for the types whose values people write in their own way, or for
-// which the errors of package strconv would say too little.
+// parsers returns the parsers of types with a syntax of their own, or with better errors than
+// those of package strconv.
 func parsers() map[reflect.Type]env.ParserFunc {
 	return map[reflect.Type]env.ParserFunc{
 		reflect.TypeFor[time.Duration](): anyOf(Seconds),
@@ -21,7 +21,7 @@ func parsers() map[reflect.Type]env.ParserFunc {
 	}
 }
 
-// anyOf is a parser as package env wants it.
+// anyOf converts a parser to the type that package env expects.
 func anyOf[T any](parse func(string) (T, error)) env.ParserFunc {
 	return func(value string) (any, error) { return parse(value) }
 }
@@ -41,17 +41,17 @@ func Seconds(value string) (time.Duration, error) {
 	return atLeast(d, value)
 }
 
-// atLeast is d, unless that is 0 for a value that is not: a time of 0 is one that
-// nobody has set.
+// atLeast returns d, or an error if a value other than 0 has become 0, which would mean that the
+// field is not set.
 func atLeast(d time.Duration, value string) (time.Duration, error) {
-	digits, _, _ := strings.Cut(strings.ToLower(value), "e") // of the number, not of its exponent
+	digits, _, _ := strings.Cut(strings.ToLower(value), "e") // without the exponent
 	if d == 0 && strings.ContainsAny(digits, "123456789") {
 		return 0, errors.New("shorter than a nanosecond")
 	}
 	return d, nil
 }
 
-// Truth parses 0 or 1, or another word for them.
+// Truth parses 0 or 1, or another value that strconv.ParseBool accepts.
 func Truth(value string) (bool, error) {
 	b, err := strconv.ParseBool(value)
 	if err != nil {

@@ -1,13 +1,12 @@
-// Package testpeer makes peers for the tests of transports: with certificates
-// of a cluster, and in processes of their own.
+// Package testpeer makes peers for the tests of transports: certificates of a cluster, and peers
+// in processes of their own.
 //
-// Most tests call NewCA, and Node for each peer. Those that kill a peer call
-// StartChild; the main function of the test binary, started again as that child,
-// then calls ReadOrders and Serve.
+// Most tests call [NewCA], and [CA.Node] for each peer. Tests that kill a peer call
+// [StartChild], which runs the test binary again; TestMain of the child calls [ReadOrders]
+// and [Serve].
 //
-// Whatever fails fails the test, or ends the child with an exit code of 1. All
-// functions may be called by several goroutines, save those that take a
-// testing.TB, which are for the goroutine of the test.
+// An error fails the test, or ends the child with exit code 1. Functions may be called
+// concurrently, except that those with a testing.TB must run on the goroutine of the test.
 package testpeer
 
 import (
@@ -26,8 +25,8 @@ import (
 )
 
 const (
-	// ALPN is the protocol of peers, and JoinALPN that of clients without a
-	// certificate.
+	// ALPN is the protocol of peers, and JoinALPN the protocol of clients without
+	// certificates.
 	ALPN     = "nexar-test"
 	JoinALPN = "nexar-test-join"
 )
@@ -39,7 +38,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewCA makes a cluster that shares nothing with others.
+// NewCA returns the CA of a new cluster.
 func NewCA(tb testing.TB) *CA {
 	tb.Helper()
 	ca := &CA{key: NewKey(tb), Pool: x509.NewCertPool()}
@@ -53,7 +52,7 @@ func NewCA(tb testing.TB) *CA {
 	return ca
 }
 
-// NewKey makes a key of the kind that nodes have.
+// NewKey makes an ECDSA key on P-256, like the keys of nodes.
 func NewKey(tb testing.TB) *ecdsa.PrivateKey {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -88,7 +87,7 @@ func (ca *CA) Node(tb testing.TB, name string) *Creds {
 	return ca.Certify(tb, name, NewKey(tb))
 }
 
-// Certify makes the credentials of a node that has a key.
+// Certify makes the credentials of a node with the given name and key.
 func (ca *CA) Certify(tb testing.TB, name string, key *ecdsa.PrivateKey) *Creds {
 	tb.Helper()
 	leaf := ca.sign(tb, &x509.Certificate{
@@ -100,10 +99,10 @@ func (ca *CA) Certify(tb testing.TB, name string, key *ecdsa.PrivateKey) *Creds 
 	return newCreds(ca.Pool, leaf, key)
 }
 
-// Creds are the Credentials of package transport/quic. The identity of a node
-// is the common name of its certificate.
+// Creds implement quic.Credentials. The identity of a node is the common name of its
+// certificate.
 type Creds struct {
-	Pool *x509.CertPool // whom it trusts
+	Pool *x509.CertPool // trusted CAs
 	Cert tls.Certificate
 }
 
@@ -111,10 +110,10 @@ func newCreds(pool *x509.CertPool, leaf *x509.Certificate, key *ecdsa.PrivateKey
 	return &Creds{Pool: pool, Cert: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}
 }
 
-// Name is the identity.
+// Name returns the identity.
 func (c *Creds) Name() string { return c.Cert.Leaf.Subject.CommonName }
 
-// Base is a configuration that checks nobody.
+// Base returns a configuration that does not verify the peer.
 func (c *Creds) Base() *tls.Config {
 	return &tls.Config{
 		MinVersion:       tls.VersionTLS13,
@@ -124,7 +123,8 @@ func (c *Creds) Base() *tls.Config {
 	}
 }
 
-// Server lets in members, who have a certificate, and joiners, who have none.
+// Server returns the configuration of a server: clients with ALPN need a certificate of the
+// cluster, clients with JoinALPN need none.
 func (c *Creds) Server() *tls.Config {
 	member := c.Base()
 	member.ClientAuth = tls.RequireAndVerifyClientCert
@@ -140,10 +140,11 @@ func (c *Creds) Server() *tls.Config {
 	return member
 }
 
-// Client wants a member of the cluster: peer, or any if that is empty.
+// Client returns the configuration of a client of the node peer, or of any node of the cluster if
+// peer is empty.
 func (c *Creds) Client(peer string) *tls.Config {
 	conf := c.Base()
-	// The chain is verified here, as the name is no host's.
+	// VerifyConnection verifies the chain: the common name is not a host name.
 	conf.InsecureSkipVerify = true
 	conf.VerifyConnection = func(state tls.ConnectionState) error {
 		got, err := c.Peer(state)
@@ -159,7 +160,7 @@ func (c *Creds) Client(peer string) *tls.Config {
 	return conf
 }
 
-// Peer reads the identity of the other side; a joiner has none.
+// Peer returns the identity of the other side, or "" for a client without a certificate.
 func (c *Creds) Peer(state tls.ConnectionState) (string, error) {
 	if state.NegotiatedProtocol == JoinALPN {
 		return "", nil

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shake lets two nodes meet, and returns what each of them says to that.
+// shake performs a TLS handshake and returns the state of the server and the error of each side.
 func shake(t *testing.T, client, server *tls.Config) (state tls.ConnectionState, clientErr, serverErr error) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
@@ -40,19 +40,19 @@ func TestCreds(t *testing.T) {
 	server, client := ca.Node(t, "server"), ca.Node(t, "client")
 	joiner := &tls.Config{RootCAs: ca.Pool, ServerName: "server", NextProtos: []string{JoinALPN}}
 	trusting := &Creds{Pool: ca.Pool, Cert: other.Node(t, "client").Cert}
-	again := PapersOf(t, ca, client).Creds()
+	again := EncodeCreds(t, ca, client).Creds()
 	for name, test := range map[string]struct {
 		conf               *tls.Config
 		clientOK, serverOK bool
 		peer               string
 	}{
-		"the node that was asked for":  {client.Client("server"), true, true, "client"},
-		"any node":                     {client.Client(""), true, true, "client"},
-		"credentials that have moved":  {again.Client("server"), true, true, "client"},
-		"another node":                 {client.Client("somebody"), false, false, ""},
-		"another cluster's server":     {other.Node(t, "client").Client("server"), false, false, ""},
-		"another cluster's client":     {trusting.Client("server"), true, false, ""},
-		"a client with no certificate": {joiner, true, true, ""},
+		"the node that was asked for":    {client.Client("server"), true, true, "client"},
+		"any node":                       {client.Client(""), true, true, "client"},
+		"decoded credentials":            {again.Client("server"), true, true, "client"},
+		"another node":                   {client.Client("somebody"), false, false, ""},
+		"the server of another cluster":  {other.Node(t, "client").Client("server"), false, false, ""},
+		"the client of another cluster":  {trusting.Client("server"), true, false, ""},
+		"a client without a certificate": {joiner, true, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, clientErr, serverErr := shake(t, test.conf, server.Server())
@@ -63,7 +63,7 @@ func TestCreds(t *testing.T) {
 				return
 			}
 			if peer, err := server.Peer(state); peer != test.peer || err != nil {
-				t.Errorf("the server sees %q, %v, want %q", peer, err, test.peer)
+				t.Errorf("Peer on the server = %q, %v, want %q", peer, err, test.peer)
 			}
 		})
 	}

@@ -17,21 +17,21 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Papers are Creds as they travel to a child, as JSON: in DER.
-type Papers struct{ CA, Cert, Key []byte }
+// EncodedCreds are Creds in DER, for the JSON orders of a child.
+type EncodedCreds struct{ CA, Cert, Key []byte }
 
-// PapersOf puts credentials of a cluster on paper.
-func PapersOf(tb testing.TB, ca *CA, c *Creds) Papers {
+// EncodeCreds encodes credentials of a cluster.
+func EncodeCreds(tb testing.TB, ca *CA, c *Creds) EncodedCreds {
 	tb.Helper()
 	key, err := x509.MarshalECPrivateKey(c.Cert.PrivateKey.(*ecdsa.PrivateKey))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Papers{CA: ca.Cert.Raw, Cert: c.Cert.Certificate[0], Key: key}
+	return EncodedCreds{CA: ca.Cert.Raw, Cert: c.Cert.Certificate[0], Key: key}
 }
 
-// Creds reads them, in a child.
-func (p Papers) Creds() *Creds {
+// Creds decodes the credentials, in a child.
+func (p EncodedCreds) Creds() *Creds {
 	ca, err := x509.ParseCertificate(p.CA)
 	Check(err)
 	leaf, err := x509.ParseCertificate(p.Cert)
@@ -45,13 +45,13 @@ func (p Papers) Creds() *Creds {
 
 // A Child is a peer in another process.
 type Child struct {
-	Addr  string // where it listens
+	Addr  string // at which it listens
 	Cmd   *exec.Cmd
 	Stdin io.Closer // ends the child in good order
 }
 
-// StartChild starts the test binary again, with orders in an environment
-// variable, and returns when it listens. It is killed with the test.
+// StartChild starts the test binary again, with orders as JSON in an environment
+// variable, and returns when the child listens. The child is killed at the end of the test.
 func StartChild(tb testing.TB, variable string, orders any) *Child {
 	tb.Helper()
 	text, err := json.Marshal(orders)
@@ -77,18 +77,18 @@ func StartChild(tb testing.TB, variable string, orders any) *Child {
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		tb.Fatalf("the child says nothing: %v", err)
+		tb.Fatalf("reading the address of the child: %v", err)
 	}
 	ch.Addr = strings.TrimSpace(line)
 	return ch
 }
 
-// ReadOrders is called by the child.
+// ReadOrders reads the orders of StartChild, in the child.
 func ReadOrders(variable string, orders any) {
 	Check(json.Unmarshal([]byte(os.Getenv(variable)), orders))
 }
 
-// Check ends a child that cannot go on.
+// Check ends a child with exit code 1 if err is not nil.
 func Check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -96,9 +96,9 @@ func Check(err error) {
 	}
 }
 
-// Serve is what a child does: it says where it listens, and echoes all that
-// comes on pipes, until its standard input ends. Then it closes the transport
-// with the given function. It first dials a peer, if dial is not empty.
+// Serve is the main loop of a child: it prints the address of the transport and echoes every
+// pipe until standard input ends. Then it closes the transport by closeAll. If dial is not empty,
+// it first dials that peer.
 func Serve(tr transport.Transport, dial string, closeAll func() error) {
 	var all sync.WaitGroup
 	if dial != "" {
@@ -121,7 +121,7 @@ func Serve(tr transport.Transport, dial string, closeAll func() error) {
 	all.Wait()
 }
 
-// echo answers each pipe with one that says the same.
+// echo answers each pipe with a pipe of the same content.
 func echo(c transport.Conn, all *sync.WaitGroup) {
 	for {
 		r, err := c.AcceptPipe(context.Background())

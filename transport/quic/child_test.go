@@ -11,7 +11,7 @@ import (
 const childEnv = "NEXAR_QUIC_TEST_CHILD"
 
 type childOrders struct {
-	testpeer.Papers
+	testpeer.EncodedCreds
 	Dial string // the address to dial, or "" to listen
 }
 

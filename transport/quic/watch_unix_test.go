@@ -157,5 +157,5 @@ func readByte(t *testing.T, r transport.Receiver, want byte) {
 
 func startChild(t *testing.T, ca *testpeer.CA, name, dial string) *testpeer.Child {
 	t.Helper()
-	return testpeer.StartChild(t, childEnv, childOrders{Papers: testpeer.PapersOf(t, ca, ca.Node(t, name)), Dial: dial})
+	return testpeer.StartChild(t, childEnv, childOrders{EncodedCreds: testpeer.EncodeCreds(t, ca, ca.Node(t, name)), Dial: dial})
 }

@@ -7,15 +7,15 @@ import "github.com/nexar-go/nexar/internal/testpeer"
 const childEnv = "NEXAR_TCP_TEST_CHILD"
 
 type childOrders struct {
-	Papers testpeer.Papers
-	Plain  bool
-	Dial   string // address to dial, or "" to listen
+	Creds testpeer.EncodedCreds
+	Plain bool
+	Dial  string // address to dial, or "" to listen
 }
 
 func childMain() {
 	var orders childOrders
 	testpeer.ReadOrders(childEnv, &orders)
-	tr, err := Listen(Config{Addr: "127.0.0.1:0", Plain: orders.Plain}, orders.Papers.Creds())
+	tr, err := Listen(Config{Addr: "127.0.0.1:0", Plain: orders.Plain}, orders.Creds.Creds())
 	testpeer.Check(err)
 	testpeer.Serve(tr, orders.Dial, tr.Close)
 }

@@ -109,6 +109,6 @@ func openEcho(t *testing.T, c transport.Conn) (transport.Sender, transport.Recei
 
 func startChild(t *testing.T, ca *testCA, cfg Config, dial string) *testpeer.Child {
 	t.Helper()
-	papers := testpeer.PapersOf(t, ca.CA, ca.Node(t, "child"))
-	return testpeer.StartChild(t, childEnv, childOrders{Papers: papers, Plain: cfg.Plain, Dial: dial})
+	creds := testpeer.EncodeCreds(t, ca.CA, ca.Node(t, "child"))
+	return testpeer.StartChild(t, childEnv, childOrders{Creds: creds, Plain: cfg.Plain, Dial: dial})
 }

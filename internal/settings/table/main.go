@@ -2,13 +2,12 @@
 //
 //	go run ./internal/settings/table config.go docs/config.md
 //
-// reads the struct Config in the first file and puts tables of its fields into
-// the second one, between two marks; what people have written around them stays.
-// "go generate" calls it. A comment of the struct that is none of a field and
-// begins with "# " begins a table.
+// reads the struct Config in the first file and writes tables of its fields into the second
+// one, between two marks; the text outside the marks stays. "go generate" calls it. A
+// comment in the struct that begins with "# " and belongs to no field begins a table.
 //
-// It fails, and leaves the page as it is, if a field has no table, no comment or
-// no variable, or if the page has no marks.
+// It fails, and leaves the page unchanged, if a field has no table, no comment or no
+// variable, or if the page has no marks.
 package main
 
 import (
@@ -28,7 +27,7 @@ func main() {
 	}
 }
 
-// run brings a page up to date.
+// run updates a page.
 func run(source, page string) error {
 	before, err := os.ReadFile(page)
 	if err != nil {
@@ -45,13 +44,13 @@ func run(source, page string) error {
 	return os.WriteFile(page, after, 0o644)
 }
 
-// The marks between which the tables are.
+// The marks before and after the tables.
 const (
 	begin = "<!-- The tables are made of config.go by \"go generate\". -->\n"
 	end   = "<!-- Here they end. -->\n"
 )
 
-// update is a page with the tables of a source.
+// update returns a page with the tables of a source.
 func update(source, page []byte) ([]byte, error) {
 	themes, err := parse(source)
 	if err != nil {

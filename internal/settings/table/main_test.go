@@ -64,7 +64,7 @@ const tables = `
 
 `
 
-// What people have written stays, and a second time changes nothing.
+// The text outside the marks stays, and a second update changes nothing.
 func TestUpdate(t *testing.T) {
 	const head, tail = "# Settings\n\nWords.\n\n", "\nMore words.\n"
 	page := head + begin + "whatever was there\n" + end + tail
@@ -90,12 +90,12 @@ func TestUpdateRefuses(t *testing.T) {
 		"no struct":           {"package p\n", marks, "no struct Config"},
 		"no marks":            {source, "# Settings\n", "no marks"},
 		"marks turned around": {source, end + begin, "no marks"},
-		"no heading":          {config("// A is.\nA int " + tag), marks, "config.go:5:1: it stands under no heading"},
+		"no heading":          {config("// A is.\nA int " + tag), marks, "config.go:5:1: a field without a heading"},
 		"no comment":          {config("// # T\n\nA int " + tag), marks, "A has no comment"},
-		"no tag":              {config("// # T\n\n// A is.\nA int"), marks, "not one field with a tag"},
-		"two fields at once":  {config("// # T\n\n// A is.\nA, B int " + tag), marks, "not one field with a tag"},
+		"no tag":              {config("// # T\n\n// A is.\nA int"), marks, "not a single field with a tag"},
+		"two fields at once":  {config("// # T\n\n// A is.\nA, B int " + tag), marks, "not a single field with a tag"},
 		"no variable":         {config("// # T\n\n// A is.\nA int `env:\"-\"`"), marks, "A has no variable"},
-		"a lost comment":      {config("// # T\n\n// Lost.\n\n// A is.\nA int " + tag), marks, "neither of a field nor a heading"},
+		"a lost comment":      {config("// # T\n\n// Lost.\n\n// A is.\nA int " + tag), marks, "neither a heading nor belongs to a field"},
 	} {
 		if _, err := update([]byte(test.source), []byte(test.page)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, test.want)
@@ -103,7 +103,7 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
-// A page that cannot be made stays as it is.
+// A page that cannot be updated stays unchanged.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	src, page := filepath.Join(dir, "config.go"), filepath.Join(dir, "config.md")
@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 	expect(begin + tables + end)
 }
 
-// docs/config.md is what go generate would make of it.
+// docs/config.md is up to date with go generate.
 func TestPageIsCurrent(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	src, err := os.ReadFile(filepath.Join(root, "config.go"))

@@ -22,7 +22,7 @@ type theme struct {
 // A field is a row.
 type field struct {
 	settings.Field
-	typ     string // as Go has it
+	typ     string // in Go syntax
 	comment string
 }
 
@@ -35,7 +35,7 @@ func parse(source []byte) ([]theme, error) {
 	}
 	config := configOf(f)
 	if config == nil {
-		return nil, fmt.Errorf("there is no struct Config")
+		return nil, fmt.Errorf("no struct Config")
 	}
 	var themes []theme
 	headings := headings(f, config)
@@ -43,14 +43,14 @@ func parse(source []byte) ([]theme, error) {
 		for len(headings) > 0 && headings[0].Pos() < member.Pos() {
 			title, ok := strings.CutPrefix(plain(headings[0]), "# ")
 			if !ok {
-				return nil, fmt.Errorf("%v: a comment that is neither of a field nor a heading", fset.Position(headings[0].Pos()))
+				return nil, fmt.Errorf("%v: a comment that is neither a heading nor belongs to a field", fset.Position(headings[0].Pos()))
 			}
 			themes = append(themes, theme{title: title})
 			headings = headings[1:]
 		}
 		row, err := rowOf(member)
 		if err == nil && len(themes) == 0 {
-			err = fmt.Errorf("it stands under no heading")
+			err = fmt.Errorf("a field without a heading")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", fset.Position(member.Pos()), err)
@@ -61,7 +61,7 @@ func parse(source []byte) ([]theme, error) {
 	return themes, nil
 }
 
-// configOf finds the struct.
+// configOf returns the type of Config, or nil.
 func configOf(f *ast.File) (found *ast.StructType) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if t, ok := n.(*ast.TypeSpec); ok && t.Name.Name == "Config" {
@@ -72,7 +72,7 @@ func configOf(f *ast.File) (found *ast.StructType) {
 	return found
 }
 
-// headings are the comments in a struct that are not those of its fields.
+// headings returns the comments in a struct that belong to no field.
 func headings(f *ast.File, s *ast.StructType) (list []*ast.CommentGroup) {
 	of := make(map[*ast.CommentGroup]bool)
 	for _, member := range s.Fields.List {
@@ -86,10 +86,10 @@ func headings(f *ast.File, s *ast.StructType) (list []*ast.CommentGroup) {
 	return list
 }
 
-// rowOf reads a field.
+// rowOf returns the row of a field.
 func rowOf(member *ast.Field) (field, error) {
 	if len(member.Names) != 1 || member.Tag == nil {
-		return field{}, fmt.Errorf("it is not one field with a tag")
+		return field{}, fmt.Errorf("not a single field with a tag")
 	}
 	tag, err := strconv.Unquote(member.Tag.Value)
 	if err != nil {
@@ -108,7 +108,7 @@ func rowOf(member *ast.Field) (field, error) {
 	return row, nil
 }
 
-// plain is a comment in one line.
+// plain returns the text of a comment as one line.
 func plain(c *ast.CommentGroup) string {
 	var lines []string
 	if c != nil {

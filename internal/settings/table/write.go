@@ -16,7 +16,7 @@ func (t theme) write(w io.Writer) {
 	}
 }
 
-// variables are in one cell, each on a line.
+// variables returns the cell with the variables, one on each line.
 func (f field) variables() string {
 	if len(f.Variables()) == 0 {
 		return "none: set by the program"
@@ -24,7 +24,7 @@ func (f field) variables() string {
 	return "`" + strings.Join(f.Variables(), "`<br>`") + "`"
 }
 
-// value says what the variable may be.
+// value describes the values of the variable.
 func (f field) value() string {
 	switch {
 	case len(f.Variables()) == 0:
@@ -47,13 +47,13 @@ func (f field) value() string {
 	return "text"
 }
 
-// either joins the values that there are.
+// either joins values, the last one with a word.
 func either(list []string, word string) string {
 	last := len(list) - 1
 	return "`" + strings.Join(list[:last], "`, `") + "` " + word + " `" + list[last] + "`"
 }
 
-// standard is the default, as the variable would say it.
+// standard returns the default, in the syntax of the variable.
 func (f field) standard() string {
 	switch {
 	case f.Default == "" && f.typ == "bool":
@@ -64,7 +64,7 @@ func (f field) standard() string {
 	return "`" + f.Default + "`" + f.large()
 }
 
-// large is a large default for people, in brackets.
+// large returns a large number of bytes with a unit, in parentheses.
 func (f field) large() string {
 	n, err := strconv.Atoi(f.Default)
 	switch {
@@ -77,7 +77,7 @@ func (f field) large() string {
 	return ""
 }
 
-// text is the comment as Markdown, without what the other cells say.
+// text returns the comment as Markdown, without the content of other cells.
 func (f field) text() string {
 	text := f.comment
 	for _, end := range []string{".", ", separated by commas.", "=1."} {
