@@ -116,7 +116,7 @@ type Call struct {
 	Seq    uint64 // sequence number in the communicator, from 1; 0: no collective
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank, or of all blocks together if their lengths differ
-	Counts uint32 // a digest of the lengths of blocks
+	Counts uint32 // digest of the lengths of blocks, or of the layout of structs
 	Ranks  []int  // the list of a Sub that differs from that of another rank; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
@@ -148,6 +148,8 @@ func (e *MismatchError) Error() string {
 	case a.String() != b.String():
 	case a.Counts != b.Counts && a.Op == bucketsName:
 		how = ", but the lengths of their vectors, or how many there are, differ"
+	case a.Counts != b.Counts && a.Reduce == customName:
+		how = ", but the layouts of their structs differ"
 	case a.Counts != b.Counts:
 		how = ", but their counts differ"
 	default:

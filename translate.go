@@ -173,6 +173,8 @@ func describe(c wire.Call) Call {
 	length, digest, uneven := c.Elements()
 	d.Length = int(length)
 	switch {
+	case uneven && c.Op == customOp:
+		d.Counts = digest // of the layout of structs
 	case uneven && kind == plan.AllReduce:
 		d.Op, d.Counts = bucketsName, digest
 	case uneven:
@@ -184,7 +186,10 @@ func describe(c wire.Call) Call {
 	switch c.Op {
 	case 0:
 	case customOp:
-		d.Op, d.Reduce = d.Op+"_func", "a function"
+		d.Op, d.Reduce = d.Op+"_func", customName
+		if c.Type == opaque {
+			d.Type = "structs"
+		}
 	case minLocOp:
 		d.Op = minLocName
 	case maxLocOp:
@@ -208,6 +213,9 @@ func describe(c wire.Call) Call {
 	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
 	return d
 }
+
+// customName stands in Call.Reduce for a function of the caller.
+const customName = "a function"
 
 // typeName is the name of the type of elements.
 func typeName(typ uint8) string {

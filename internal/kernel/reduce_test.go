@@ -197,13 +197,13 @@ func stagedReducer(typ Type, op Op) func(dst, a, b []byte) {
 func TestReducerDefined(t *testing.T) {
 	for typ := range Type(20) {
 		for op := range Op(20) {
-			isType, isOp := typ >= Int8 && typ <= BFloat16, op >= Sum && op <= BitXor
-			want := isType && isOp && (typ < Float32 || op < BitAnd)
+			isType, isOp := typ >= Int8 && typ <= Complex128, op >= Sum && op <= BitXor
+			want := isType && isOp && (typ < Float32 || op < BitAnd) && (typ <= BFloat16 || op < Min || op == Avg)
 			if got := Reducer(typ, op) != nil; got != want {
 				t.Errorf("Reducer(%v, %v) defined: %v, want %v", typ, op, got, want)
 			}
 		}
-		if got, want := Divider(typ) != nil, typ >= Int8 && typ <= BFloat16; got != want {
+		if got, want := Divider(typ) != nil, typ >= Int8 && typ <= Complex128; got != want {
 			t.Errorf("Divider(%v) defined: %v, want %v", typ, got, want)
 		}
 	}
