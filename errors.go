@@ -43,6 +43,17 @@ var (
 	//		}
 	//	}
 	ErrNoQuorum = errors.New("no agreement on who is in the world")
+	// ErrToken says that this process and the seed do not have the same cluster token.
+	ErrToken = errors.New("cluster token")
+	// ErrVersion says that this process and the seed speak different versions of the
+	// protocol: all programs of a cluster are built with compatible versions of nexar.
+	ErrVersion = errors.New("another version of the protocol")
+	// ErrRankTaken says that another node has the rank that Config.Rank asks for, or that
+	// the world has no such rank.
+	ErrRankTaken = errors.New("rank not available")
+	// ErrNotFormed says that the world did not form in time, or that a node failed before
+	// it had formed. The text says how many nodes have joined, and from where.
+	ErrNotFormed = errors.New("the world did not form")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
 	ErrInvalidRank = errors.New("invalid rank")
 	// ErrInvalidTag says that a tag is negative.
@@ -74,6 +85,8 @@ var (
 	// ErrTypeMismatch says that a message has elements of another type than
 	// the receiver's buffer, or is of no whole number of such elements.
 	ErrTypeMismatch = errors.New("message of another type than the receiver's buffer")
+	// ErrReceived says that a Message has been received before.
+	ErrReceived = errors.New("the message has been received already")
 	// ErrConfig says that a setting is missing or malformed.
 	ErrConfig = errors.New("invalid configuration")
 )

@@ -263,14 +263,14 @@ func TestReduceDoesNotAllocate(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	names := ""
-	for typ := range BFloat16 + 2 {
+	for typ := range Complex128 + 2 {
 		names += fmt.Sprint(typ, "=", typ.Size(), " ")
 	}
 	for op := range BitXor + 2 {
 		names += fmt.Sprint(op, " ")
 	}
 	want := "unknown=0 int8=1 int16=2 int32=4 int64=8 uint8=1 uint16=2 uint32=4 uint64=8 " +
-		"float32=4 float64=8 float16=2 bfloat16=2 unknown=0 " +
+		"float32=4 float64=8 float16=2 bfloat16=2 complex64=8 complex128=16 unknown=0 " +
 		"unknown sum prod min max avg bit_and bit_or bit_xor unknown "
 	if names != want {
 		t.Errorf("got  %s\nwant %s", names, want)
