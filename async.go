@@ -89,21 +89,21 @@ func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Ha
 
 // StartReduce starts a Reduce; see Handle.
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
-	return c.start(ctx, new(task).reduction(c, elementsOf(data), op, root))
+	return c.start(ctx, new(task).reduction(c, numbersOf(data), op, root))
 }
 
 // StartReduceFunc starts a ReduceFunc; see Handle.
-func StartReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
+func StartReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
 	return c.start(ctx, reduceFunc(new(task), c, data, combine, root))
 }
 
 // StartAllReduce starts an AllReduce; see Handle.
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).allReduce(c, elementsOf(data), op))
+	return c.start(ctx, new(task).allReduce(c, numbersOf(data), op))
 }
 
 // StartAllReduceFunc starts an AllReduceFunc; see Handle.
-func StartAllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
+func StartAllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
 	return c.start(ctx, allReduceFunc(new(task), c, data, combine))
 }
 
@@ -124,7 +124,7 @@ func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *
 
 // StartReduceScatter starts a ReduceScatter; see Handle.
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
-	return c.start(ctx, new(task).reduceScatter(c, elementsOf(dst), elementsOf(src), op))
+	return c.start(ctx, new(task).reduceScatter(c, numbersOf(dst), numbersOf(src), op))
 }
 
 // StartAllToAll starts an AllToAll; see Handle.
@@ -134,21 +134,31 @@ func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
 
 // StartScan starts a Scan; see Handle.
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).scan(c, elementsOf(data), op))
+	return c.start(ctx, new(task).scan(c, numbersOf(data), op))
 }
 
 // StartExclusiveScan starts an ExclusiveScan; see Handle.
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).exclusiveScan(c, elementsOf(data), op))
+	return c.start(ctx, new(task).exclusiveScan(c, numbersOf(data), op))
+}
+
+// StartScanFunc starts a [ScanFunc]; see [Handle].
+func StartScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
+	return c.start(ctx, scanFunc(new(task), c, data, combine))
+}
+
+// StartExclusiveScanFunc starts an [ExclusiveScanFunc]; see [Handle].
+func StartExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
+	return c.start(ctx, exclusiveScanFunc(new(task), c, data, combine))
 }
 
 // StartMinLoc starts a MinLoc; see Handle.
-func StartMinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
+func StartMinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
 	return startLocate(ctx, c, Min, data, ranks)
 }
 
 // StartMaxLoc starts a MaxLoc; see Handle.
-func StartMaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
+func StartMaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
 	return startLocate(ctx, c, Max, data, ranks)
 }
 
@@ -173,7 +183,7 @@ func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []i
 // StartReduceScatterV starts a ReduceScatterV; see Handle. counts may be used again at
 // once.
 func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
-	return c.start(ctx, new(task).reduceScatterV(c, elementsOf(dst), elementsOf(src), counts, op))
+	return c.start(ctx, new(task).reduceScatterV(c, numbersOf(dst), numbersOf(src), counts, op))
 }
 
 // StartAllToAllV starts an AllToAllV; see Handle. It returns when all ranks have

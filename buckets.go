@@ -40,7 +40,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
 		lengths[i] = len(v)
-		if err := new(task).allReduce(c, elementsOf(v), op).err; err != nil {
+		if err := new(task).allReduce(c, numbersOf(v), op).err; err != nil {
 			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
@@ -57,7 +57,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	digest := engine.Digest(lengths)
 	p := bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool, Blocks: blocks}
 	p.Begin = func(number int, v []T) bucket.Waiter {
-		t := new(task).allReduce(c, elementsOf(v), op)
+		t := new(task).allReduce(c, numbersOf(v), op)
 		t.label, t.Digest = bucketsName, digest+uint32(number)
 		begun, err := c.begin(ctx, t) // The memory of all vectors has been registered at once.
 		if err != nil {

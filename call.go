@@ -46,6 +46,7 @@ type task struct {
 	reads   bool            // data is not written
 	ranks   int             // divisor of the result, for Avg
 	guard   *callback.Guard // of a function of the caller
+	before  func()          // is called when the task starts
 	after   func()          // is called when the collective has succeeded
 	err     error           // of the parameters
 }
@@ -74,16 +75,35 @@ func elementsOf[T any](s []T) elements {
 	return e
 }
 
-// elementOf is T as tasks have it.
+// numbersOf is elementsOf for vectors that an Op reduces.
+func numbersOf[T Number](s []T) elements {
+	e := elementsOf(s)
+	if e.of.typ == opaque {
+		t := reflect.TypeFor[T]()
+		err := fmt.Errorf("%w: %v has %d bits on this platform: use int64 or uint64", ErrInvalidType, t, t.Bits())
+		if t.Bits() == 16 {
+			err = fmt.Errorf("%w: %v may be an integer or a float: convert the vector by nexar.View[nexar.BFloat16], nexar.View[nexar.Float16] or nexar.View[%v]",
+				ErrInvalidType, t, t.Kind())
+		}
+		e.bad = &err
+	}
+	return e
+}
+
+// elementOf describes the elements of type T.
 func elementOf[T any]() (element, error) {
 	if t, ok := numberOf[T](); ok {
 		return element{uint8(t), uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
-	return opaqueOf(reflect.TypeFor[T]())
+	return namedElement(reflect.TypeOf((*T)(nil)).Elem()) // TypeFor would box a T.
 }
 
-func opaqueOf(t reflect.Type) (element, error) {
+// namedElement describes the elements of a type that numberOf does not know.
+func namedElement(t reflect.Type) (element, error) {
+	number, ok := numberOfKind(t.Kind())
 	switch {
+	case ok:
+		return element{uint8(number), uint32(t.Size())}, nil
 	case !kernel.Plain(t):
 		return element{}, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
 	case t.Size() > math.MaxUint32:
@@ -176,8 +196,9 @@ func (t *task) setOp(op Op, ranks int) *task {
 	return t
 }
 
-// setFunc is for a function of the caller, which is applied in the order of the
-// ranks.
+// setFunc is for a function of the caller, which is applied in the order of the ranks. The
+// elements may be structs: then all ranks must have the same layout of them, and padding is
+// zero, so that results have the same bits.
 func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) *task {
 	t.label, t.Op, t.Ordered = label, customOp, true
 	if combine == nil {
@@ -185,7 +206,19 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	}
 	g := &callback.Guard{Label: label, Failed: c.comm.Cancel}
 	t.guard = g
-	t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
+	if t.err != nil || t.Type != opaque {
+		t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
+		return t
+	}
+	// Whole structs are counted, so that no move divides one.
+	layout := kernel.LayoutOf(reflect.TypeFor[T]())
+	t.Elem = int(unsafe.Sizeof(*new(T)))
+	t.Count, t.Digest = len(t.data)/t.Elem, engine.Digest(layout.Fields)|1<<31
+	t.reduce = kernel.Custom(func(dst, src []T) {
+		g.Call(func() { combine(dst, src) })
+		layout.ClearPadding(bytesOf(dst))
+	})
+	t.before = func() { layout.ClearPadding(t.data) }
 	return t
 }
 
@@ -212,6 +245,9 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 	if err := c.over(ctx); err != nil {
 		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
 		return nil, opError(t.name(), err)
+	}
+	if t.before != nil {
+		t.before()
 	}
 	t.Canonical = c.canonical(t.Kind) && t.Op != 0
 	work := exec.Work{Recipe: c.selector.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}

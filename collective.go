@@ -24,11 +24,11 @@ func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
 // Reduce combines data of all ranks, element by element, and stores the result
 // in data of root. On other ranks data is unchanged. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	return c.run(ctx, new(task).reduction(c, elementsOf(data), op, root))
+	return c.run(ctx, new(task).reduction(c, numbersOf(data), op, root))
 }
 
 // ReduceFunc is Reduce with a function of the caller, as in AllReduceFunc.
-func ReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
+func ReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
 	return c.run(ctx, reduceFunc(new(task), c, data, combine, root))
 }
 
@@ -36,23 +36,24 @@ func ReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(d
 // result in data of every rank, with the same bits everywhere. All have the same
 // length. After an error the content of data is undefined.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).allReduce(c, elementsOf(data), op))
+	return c.run(ctx, new(task).allReduce(c, numbersOf(data), op))
 }
 
-// AllReduceFunc is AllReduce with a function of the caller, which sets
-// dst[i] = dst[i] ∘ src[i] for all i. ∘ is associative but need not be
-// commutative: it is applied in the order of the ranks. All ranks use the same
-// function.
+// AllReduceFunc is [AllReduce] with a function of the caller, which sets
+// dst[i] = dst[i] ∘ src[i] for all i. ∘ is associative but need not be commutative: it is
+// applied in the order of the ranks. All ranks use the same function.
 //
-// combine is called for parts of the vector, by this goroutine or by others, also
-// by several at once. It changes dst alone and keeps neither slice. It must not
-// block, call this package or panic, as other ranks wait for it. A call that is
-// cancelled returns only when combine has returned. If combine panics, so does
-// AllReduceFunc, and the communicator is revoked. If combine ends its goroutine,
-// as runtime.Goexit and testing.T.FailNow do, that counts as a panic where ranks
-// share memory, and otherwise ends the process with a panic, as the goroutine may
-// serve all communicators.
-func AllReduceFunc[T Number](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
+// T is a number or any type without pointers, such as a struct. All ranks must have the
+// same layout of it: the kinds, offsets and sizes of its fields. Padding is set to zero.
+//
+// combine is called for parts of the vector, by this goroutine or by others, also by
+// several at once. It changes dst alone and keeps neither slice. It must not block, call
+// this package or panic, as other ranks wait for it. A cancelled call returns only when
+// combine has returned. If combine panics, so does AllReduceFunc, and the communicator is
+// revoked. If combine ends its goroutine, as [runtime.Goexit] and testing.T.FailNow do, that
+// counts as a panic where ranks share memory; elsewhere it ends the process with a panic,
+// as the goroutine may serve all communicators.
+func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
 	return c.run(ctx, allReduceFunc(new(task), c, data, combine))
 }
 
@@ -89,7 +90,7 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // src[Rank*len(dst):(Rank+1)*len(dst)], independently of other ranks; any other
 // overlap is an ErrOverlap. Except for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	return c.run(ctx, new(task).reduceScatter(c, elementsOf(dst), elementsOf(src), op))
+	return c.run(ctx, new(task).reduceScatter(c, numbersOf(dst), numbersOf(src), op))
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
@@ -103,14 +104,25 @@ func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // order, and stores the result in data: the inclusive prefix. All have the same
 // length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).scan(c, elementsOf(data), op))
+	return c.run(ctx, new(task).scan(c, numbersOf(data), op))
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
 // and in their order, and stores the result in data. On rank 0 data is
 // unchanged. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).exclusiveScan(c, elementsOf(data), op))
+	return c.run(ctx, new(task).exclusiveScan(c, numbersOf(data), op))
+}
+
+// ScanFunc is [Scan] with a function of the caller, as in [AllReduceFunc].
+func ScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
+	return c.run(ctx, scanFunc(new(task), c, data, combine))
+}
+
+// ExclusiveScanFunc is [ExclusiveScan] with a function of the caller, as in
+// [AllReduceFunc].
+func ExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
+	return c.run(ctx, exclusiveScanFunc(new(task), c, data, combine))
 }
 
 // MinLoc stores in data of every rank the smallest of all ranks' elements, for
@@ -118,13 +130,13 @@ func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) erro
 // counts as smaller than all numbers. All data have the same length, and ranks
 // the same as data; the previous content of ranks does not matter. The result has
 // the same bits on all ranks.
-func MinLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
+func MinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error {
 	return c.run(ctx, minMaxLoc(new(task), c, Min, data, ranks))
 }
 
 // MaxLoc is MinLoc for the largest element. A NaN counts as larger than all
 // numbers.
-func MaxLoc[T Number](ctx context.Context, c *Comm, data []T, ranks []int32) error {
+func MaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error {
 	return c.run(ctx, minMaxLoc(new(task), c, Max, data, ranks))
 }
 
@@ -151,7 +163,7 @@ func (t *task) reduction(c *Comm, data elements, op Op, root int) *task {
 	return t
 }
 
-func reduceFunc[T Number](t *task, c *Comm, data []T, combine func(dst, src []T), root int) *task {
+func reduceFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T), root int) *task {
 	t.vector(plan.Reduction, elementsOf(data))
 	t.Root, t.reads = root, c.impl.Rank != root
 	return setFunc(t.require(c.checkRoot(root)), c, "reduce_func", combine)
@@ -161,8 +173,16 @@ func (t *task) allReduce(c *Comm, data elements, op Op) *task {
 	return t.vector(plan.AllReduce, data).setOp(op, c.Size())
 }
 
-func allReduceFunc[T Number](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
+func allReduceFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
 	return setFunc(t.vector(plan.AllReduce, elementsOf(data)), c, "all_reduce_func", combine)
+}
+
+func scanFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
+	return setFunc(t.vector(plan.Scan, elementsOf(data)), c, "scan_func", combine)
+}
+
+func exclusiveScanFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
+	return setFunc(t.vector(plan.ExclusiveScan, elementsOf(data)), c, "exclusive_scan_func", combine)
 }
 
 func (t *task) gather(c *Comm, dst, src elements, root int) *task {
@@ -231,7 +251,7 @@ const (
 )
 
 // minMaxLoc is an all-reduce of pairs of an element and a rank.
-func minMaxLoc[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) *task {
+func minMaxLoc[T Real](t *task, c *Comm, op Op, data []T, ranks []int32) *task {
 	pairs := make([]kernel.Located[T], len(data))
 	for i, v := range data {
 		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.impl.Rank)}
@@ -241,14 +261,14 @@ func minMaxLoc[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) *task
 			Kind: plan.AllReduce, Op: minLocOp,
 			// Whole pairs are counted, so that none is divided. The type is that of
 			// data, so that calls with data of different types do not match.
-			Type: elementsOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
+			Type: numbersOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
 		},
 		label: minLocName, data: bytesOf(pairs),
 	}
 	if op == Max {
 		t.label, t.Op = maxLocName, maxLocOp
 	}
-	t.require(checkLength("ranks", len(ranks), len(data)))
+	t.require(numbersOf(data).err()).require(checkLength("ranks", len(ranks), len(data)))
 	if overlap.Two(bytesOf(data), bytesOf(ranks)) {
 		t.require(fmt.Errorf("%w: data and ranks share memory", ErrOverlap))
 	}
@@ -263,7 +283,7 @@ func minMaxLoc[T Number](t *task, c *Comm, op Op, data []T, ranks []int32) *task
 
 // startLocate starts a MinLoc or MaxLoc. The task reduces a copy of data, so data and ranks
 // are registered as being in use.
-func startLocate[T Number](ctx context.Context, c *Comm, op Op, data []T, ranks []int32) *Handle {
+func startLocate[T Real](ctx context.Context, c *Comm, op Op, data []T, ranks []int32) *Handle {
 	t := minMaxLoc(new(task), c, op, data, ranks)
 	release, busy := c.hold(t.label, bytesOf(data), bytesOf(ranks))
 	t.err = cmp.Or(t.err, busy)

@@ -35,7 +35,7 @@ func ScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, r
 // ReduceScatterV is ReduceScatter for blocks of different lengths: dst of rank r
 // has counts[r] elements, and src of every rank as many as all together.
 func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) error {
-	return c.run(ctx, new(task).reduceScatterV(c, elementsOf(dst), elementsOf(src), counts, op))
+	return c.run(ctx, new(task).reduceScatterV(c, numbersOf(dst), numbersOf(src), counts, op))
 }
 
 // AllToAllV is AllToAll for blocks of different lengths: this rank sends

@@ -9,34 +9,34 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/compress"
+	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// Float is the element types of vectors that can be compressed.
-type Float interface {
-	float32 | float64 | Float16 | BFloat16
-}
-
-// AllReduceCompressed is AllReduce with lossy compression: each rank compresses its
-// vector, receives the encodings of all ranks, and adds them in the order of the
-// ranks, in float32, so that every rank has the same bits. Compressors are in package
-// compress; all ranks use the same kind. op is Sum or Avg.
+// AllReduceCompressed is [AllReduce] with lossy compression: each rank compresses its
+// vector, receives the encodings of all ranks, and combines them in the order of the ranks,
+// so that every rank has the same bits. Compressors are in package compress; all ranks use
+// the same kind.
 //
-// Elements of other types are converted to float32 before compression, and the result
-// back. On each rank the call takes memory for the encodings of all ranks, of
-// Compressor.MaxBytes each. If this exceeds Config.CompressedMaxBytes on a rank, it is an
-// ErrTooLarge before any of it is allocated there.
+// Every [compress.Compressor] takes sums and averages of floating-point vectors, which are
+// rounded to float32 and added in float32. A [compress.TypedCompressor] keeps the types that
+// it allows, such as float64, and takes the operations that it allows on them. Other types
+// and operations are an [ErrInvalidOp].
 //
-// All ranks get a CompressError if a rank differs from rank 0 in the length or type
-// of its vector, in op or in the kind of its compressor, if its vector is too large or
-// cannot be compressed, or if its encoding is not valid. The communicator can still be
-// used. After every error data is unchanged. If comp panics, so does
-// AllReduceCompressed, on that rank alone: the others get a CompressError if the panic
-// was before the exchange of the encodings, and otherwise their result.
-func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
+// On each rank the call takes memory for the encodings of all ranks, of
+// Compressor.MaxBytes each. If this exceeds [Config].CompressedMaxBytes on a rank, it is an
+// [ErrTooLarge] before any of it is allocated there.
+//
+// All ranks get a [CompressError] if a rank differs from rank 0 in the length or type of its
+// vector, in op or in the kind of its compressor, if its vector is too large or cannot be
+// compressed, or if its encoding is not valid. The communicator can still be used. After
+// every error data is unchanged. If comp panics, so does AllReduceCompressed, on that rank
+// alone: the others get a CompressError if the panic was before the exchange of the
+// encodings, and otherwise their result.
+func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
 	t, err := compressedTask(ctx, c, data, op, comp)
 	if err != nil {
 		return err
@@ -53,14 +53,14 @@ func AllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op,
 // another vector, if its own documentation allows that. If comp panics later, so does
 // Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a CompressError
 // that names this rank.
-func StartAllReduceCompressed[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
+func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
 	release, err := c.hold(compressedName, bytesOf(data))
 	if err != nil {
 		return ended(opError(compressedName, err))
 	}
 	begun := false
 	defer func() {
-		if !begun { // Be it that comp has panicked.
+		if !begun { // also if comp has panicked
 			release()
 		}
 	}()
@@ -95,13 +95,17 @@ var errGoexit = errors.New("its compressor has ended the goroutine")
 // A compressed is a task that gathers encodings.
 type compressed struct {
 	task
-	comm   *Comm
-	comp   compress.Compressor
-	values []float32 // of the vector, and then of the result
-	own    []byte    // the encoding
-	all    []byte    // those of all ranks
-	counts []int     // their lengths
-	kind   string    // of the compressor, if it says so
+	comm    *Comm
+	comp    compress.Compressor
+	typed   compress.TypedCompressor // nil if vectors are float32 for comp
+	element kernel.Type              // of the vector
+	values  []float32                // unless typed: the vector, and then the result
+	result  []byte                   // if typed
+	decoded []byte                   // if typed: the vector of a rank
+	own     []byte                   // encoding of this rank
+	all     []byte                   // encodings of all ranks
+	counts  []int                    // their lengths
+	kind    string                   // of the compressor, if it says so
 
 	buffers []*bufpool.Buffer
 }
@@ -121,7 +125,7 @@ func (t *compressed) free() {
 
 // compressedTask compresses data, and has all ranks tell each other of their
 // encodings. Its error has the name of the call.
-func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) (t *compressed, err error) {
+func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) (t *compressed, err error) {
 	t = &compressed{comm: c, comp: comp}
 	ready := false
 	defer func() {
@@ -129,16 +133,13 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 			t.free()
 		}
 	}()
-	switch {
-	case comp == nil:
-		err = fmt.Errorf("%w: the compressor is nil", ErrInvalidOp)
-	case op != Sum && op != Avg:
-		err = fmt.Errorf("%w: %v of compressed vectors, which is neither %v nor %v", ErrInvalidOp, op, Sum, Avg)
+	if comp == nil {
+		return t, opError(compressedName, fmt.Errorf("%w: the compressor is nil", ErrInvalidOp))
 	}
-	if err != nil {
+	if err = t.choose(numbersOf(data), op); err != nil {
 		return t, opError(compressedName, err)
 	}
-	own := notice{Elements: len(data), Type: elementsOf(data).of.typ, Op: uint8(op)}
+	own := notice{Elements: len(data), Type: uint8(t.element), Op: uint8(op)}
 	own.Room, err = encode(t, data)
 	copy(own.Kind[:], t.kind)
 	own.Bytes, own.State = len(t.own), stateOf(err)
@@ -153,9 +154,40 @@ func compressedTask[T Float](ctx context.Context, c *Comm, data []T, op Op, comp
 	return t, opError(compressedName, err)
 }
 
+// choose decides whether the compressor gets vectors of their own type, or of float32.
+func (t *compressed) choose(data elements, op Op) error {
+	if err := data.err(); err != nil {
+		return err
+	}
+	t.element = kernel.Type(data.of.typ)
+	combine := op
+	if op == Avg {
+		combine = Sum
+	}
+	typed, ok := t.comp.(compress.TypedCompressor)
+	isSum := combine == Sum && t.element.Float()
+	if ok && (!isSum || t.element == kernel.Float64) && typed.Allows(t.element, device.Op(combine)) && kernel.Reducer(t.element, kernel.Op(op)) != nil {
+		t.typed = typed
+		return nil
+	}
+	if !isSum {
+		return fmt.Errorf("%w: %v of %v is not allowed by the compressor %v: want %v or %v of floating-point numbers, or a compress.TypedCompressor that allows it",
+			ErrInvalidOp, op, t.element, compressorName(t.comp), Sum, Avg)
+	}
+	return nil
+}
+
+// compressorName describes a compressor in errors.
+func compressorName(comp compress.Compressor) string {
+	if s, ok := comp.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", comp)
+}
+
 // encode compresses data, and says how long the encoding might have been. An
 // error may be a panic.
-func encode[T Float](t *compressed, data []T) (room int, err error) {
+func encode[T Number](t *compressed, data []T) (room int, err error) {
 	returned := false
 	defer func() {
 		switch v := recover(); {
@@ -168,11 +200,20 @@ func encode[T Float](t *compressed, data []T) (room int, err error) {
 	if s, ok := t.comp.(fmt.Stringer); ok {
 		t.kind = s.String()
 	}
-	if room = t.comp.MaxBytes(len(data)); room < 0 {
+	if t.typed != nil {
+		room = t.typed.MaxTypedBytes(t.element, len(data))
+	} else {
+		room = t.comp.MaxBytes(len(data))
+	}
+	if room < 0 {
 		err = fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
-	} else if err = t.comm.fitsAll(room); err == nil {
+	} else if err = t.comm.fitsAll(room); err != nil {
+	} else if t.typed != nil {
+		t.result, t.decoded = t.get(len(bytesOf(data))), t.get(len(bytesOf(data)))
+		t.own, err = t.typed.AppendTyped(t.get(room)[:0], t.element, bytesOf(data))
+	} else {
 		t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
-		kernel.ToFloats(t.values, kernel.Type(elementsOf(data).of.typ), bytesOf(data))
+		kernel.ToFloats(t.values, t.element, bytesOf(data))
 		t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	}
 	returned = true
@@ -188,8 +229,34 @@ func (c *Comm) fitsAll(room int) error {
 	return nil
 }
 
-// finish makes the sum of all encodings, the same bits on every rank.
-func finish[T Float](t *compressed, data []T, op Op) error {
+// finishTyped combines the vectors of all encodings.
+func (t *compressed) finishTyped(data []byte, op Op) error {
+	reduce, all := kernel.Reducer(t.element, kernel.Op(op)), t.all
+	for r, n := range t.counts {
+		into := t.decoded
+		if r == 0 {
+			into = t.result
+		}
+		if err := t.typed.DecodeTyped(into, t.element, all[:n:n]); err != nil {
+			return opError(compressedName, &CompressError{Rank: r, Err: err})
+		}
+		if r > 0 {
+			reduce(t.result, t.result, t.decoded)
+		}
+		all = all[n:]
+	}
+	if op == Avg {
+		kernel.Divider(t.element)(t.result, t.comm.Size())
+	}
+	copy(data, t.result)
+	return nil
+}
+
+// finish combines all encodings, with the same bits on every rank.
+func finish[T Number](t *compressed, data []T, op Op) error {
+	if t.typed != nil {
+		return t.finishTyped(bytesOf(data), op)
+	}
 	clear(t.values)
 	all := t.all
 	for r, n := range t.counts {
@@ -203,7 +270,7 @@ func finish[T Float](t *compressed, data []T, op Op) error {
 			t.values[i] /= float32(t.comm.Size())
 		}
 	}
-	kernel.FromFloats(bytesOf(data), kernel.Type(elementsOf(data).of.typ), t.values)
+	kernel.FromFloats(bytesOf(data), t.element, t.values)
 	return nil
 }
 

@@ -1,20 +1,41 @@
 package nexar
 
 import (
+	"reflect"
 	"strconv"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// Number is the element types of vectors.
-type Number interface {
-	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 |
-		float32 | float64 | Float16 | BFloat16
+// Real is the types of elements that have an order. It includes named types, such as
+// "type Weight float32", which are reduced as their underlying type; int and uint have 64
+// bits on the wire, and cannot be reduced on platforms where they have 32.
+//
+// A named type of 16 bits other than [Float16] and [BFloat16] may be an integer or a
+// floating-point format of another package, so reductions of it fail with
+// [ErrInvalidType]. [View] says which it is.
+type Real interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
+		~float32 | ~float64
 }
 
-// Float16 is a number in the IEEE 754 half-precision format: 1 bit of sign, 5
-// of exponent, 10 of fraction. Its value is the bit pattern.
+// Number is the types of elements that collectives reduce. Complex numbers have [Sum],
+// [Prod] and [Avg] only.
+type Number interface {
+	Real | ~complex64 | ~complex128
+}
+
+// View returns the same memory as a slice of another type of 16 bits. It makes a vector of
+// another package's 16-bit floats one that can be reduced:
+//
+//	err := nexar.AllReduce(ctx, c, nexar.View[nexar.BFloat16](gradient), nexar.Sum)
+func View[To, From ~int16 | ~uint16](s []From) []To {
+	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+// Float16 is an IEEE 754 half-precision number: 1 bit of sign, 5 of exponent, 10 of
+// fraction. Its integer value is the bit pattern; see [ToFloat16].
 type Float16 uint16
 
 // ToFloat16 rounds f to the nearest Float16, ties to even. Values that are too large
@@ -27,8 +48,8 @@ func (f Float16) Float32() float32 { return kernel.F16ToF32(uint16(f)) }
 // String formats the value of f.
 func (f Float16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
 
-// BFloat16 is a number in the bfloat16 format: 1 bit of sign, 8 of exponent, 7
-// of fraction. Its value is the bit pattern.
+// BFloat16 is a bfloat16 number: 1 bit of sign, 8 of exponent, 7 of fraction. Its integer
+// value is the bit pattern; see [ToBFloat16].
 type BFloat16 uint16
 
 // ToBFloat16 rounds f to the nearest BFloat16, ties to even.
@@ -40,10 +61,19 @@ func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
 // String formats the value of f.
 func (f BFloat16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
 
-// numberOf is the kernel's name for T, if T is a Number.
+// numberOf returns the type of elements that are reduced as T is, unless T is a named type;
+// ok is false for others.
 func numberOf[T any]() (t kernel.Type, ok bool) {
 	var p *T
 	switch any(p).(type) {
+	case *float32:
+		return kernel.Float32, true
+	case *float64:
+		return kernel.Float64, true
+	case *Float16:
+		return kernel.Float16, true
+	case *BFloat16:
+		return kernel.BFloat16, true
 	case *int8:
 		return kernel.Int8, true
 	case *int16:
@@ -60,19 +90,51 @@ func numberOf[T any]() (t kernel.Type, ok bool) {
 		return kernel.Uint32, true
 	case *uint64:
 		return kernel.Uint64, true
-	case *float32:
-		return kernel.Float32, true
-	case *float64:
-		return kernel.Float64, true
-	case *Float16:
-		return kernel.Float16, true
-	case *BFloat16:
-		return kernel.BFloat16, true
+	case *int:
+		return kernel.Int64, strconv.IntSize == 64
+	case *uint:
+		return kernel.Uint64, strconv.IntSize == 64
+	case *complex64:
+		return kernel.Complex64, true
+	case *complex128:
+		return kernel.Complex128, true
 	}
 	return 0, false
 }
 
-// bytesOf is the memory of s.
+// numberOfKind is numberOf for named types. Those of 16 bits are no numbers: they may be
+// integers or floating-point numbers.
+func numberOfKind(k reflect.Kind) (t kernel.Type, ok bool) {
+	switch k {
+	case reflect.Float32:
+		return kernel.Float32, true
+	case reflect.Float64:
+		return kernel.Float64, true
+	case reflect.Int8:
+		return kernel.Int8, true
+	case reflect.Int32:
+		return kernel.Int32, true
+	case reflect.Int64:
+		return kernel.Int64, true
+	case reflect.Uint8:
+		return kernel.Uint8, true
+	case reflect.Uint32:
+		return kernel.Uint32, true
+	case reflect.Uint64:
+		return kernel.Uint64, true
+	case reflect.Int:
+		return kernel.Int64, strconv.IntSize == 64
+	case reflect.Uint:
+		return kernel.Uint64, strconv.IntSize == 64
+	case reflect.Complex64:
+		return kernel.Complex64, true
+	case reflect.Complex128:
+		return kernel.Complex128, true
+	}
+	return 0, false
+}
+
+// bytesOf returns the memory of s.
 func bytesOf[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))

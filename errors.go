@@ -43,6 +43,17 @@ var (
 	//		}
 	//	}
 	ErrNoQuorum = errors.New("no agreement on who is in the world")
+	// ErrToken says that this process and the seed do not have the same cluster token.
+	ErrToken = errors.New("cluster token")
+	// ErrVersion says that this process and the seed speak different versions of the
+	// protocol: all programs of a cluster are built with compatible versions of nexar.
+	ErrVersion = errors.New("another version of the protocol")
+	// ErrRankTaken says that another node has the rank that Config.Rank asks for, or that
+	// the world has no such rank.
+	ErrRankTaken = errors.New("rank not available")
+	// ErrNotFormed says that the world did not form in time, or that a node failed before
+	// it had formed. The text says how many nodes have joined, and from where.
+	ErrNotFormed = errors.New("the world did not form")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
 	ErrInvalidRank = errors.New("invalid rank")
 	// ErrInvalidTag says that a tag is negative.
@@ -74,6 +85,8 @@ var (
 	// ErrTypeMismatch says that a message has elements of another type than
 	// the receiver's buffer, or is of no whole number of such elements.
 	ErrTypeMismatch = errors.New("message of another type than the receiver's buffer")
+	// ErrReceived says that a Message has been received before.
+	ErrReceived = errors.New("the message has been received already")
 	// ErrConfig says that a setting is missing or malformed.
 	ErrConfig = errors.New("invalid configuration")
 )
@@ -116,7 +129,7 @@ type Call struct {
 	Seq    uint64 // sequence number in the communicator, from 1; 0: no collective
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank, or of all blocks together if their lengths differ
-	Counts uint32 // a digest of the lengths of blocks
+	Counts uint32 // digest of the lengths of blocks, or of the layout of structs
 	Ranks  []int  // the list of a Sub that differs from that of another rank; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
@@ -148,6 +161,8 @@ func (e *MismatchError) Error() string {
 	case a.String() != b.String():
 	case a.Counts != b.Counts && a.Op == bucketsName:
 		how = ", but the lengths of their vectors, or how many there are, differ"
+	case a.Counts != b.Counts && a.Reduce == customName:
+		how = ", but the layouts of their structs differ"
 	case a.Counts != b.Counts:
 		how = ", but their counts differ"
 	default:

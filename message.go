@@ -192,6 +192,89 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.size)}, err
 }
 
+// A Message is a message that [Comm.MatchedProbe] has taken. It belongs to the caller:
+// [RecvMatched] receives it, once, and no other receive gets it.
+type Message struct {
+	comm    *Comm
+	matched *p2p.Matched
+}
+
+// Source returns the rank that has sent the message.
+func (m *Message) Source() int { return m.matched.Received().Source }
+
+// Tag returns the tag of the message.
+func (m *Message) Tag() Tag { return Tag(m.matched.Received().Tag) }
+
+// Bytes returns the length of the message in bytes.
+func (m *Message) Bytes() int { return m.matched.Received().Bytes }
+
+// MatchedProbe waits for a message from rank from with tag, which may be [AnyRank] and
+// [AnyTag], and takes it, as MPI_Mprobe does: several goroutines that receive messages of
+// unknown length do not take each other's. The message has to be received by [RecvMatched];
+// until then it counts for its sender as unreceived. If ctx ends before a message has
+// arrived, nothing has happened.
+func (c *Comm) MatchedProbe(ctx context.Context, from int, tag Tag) (*Message, error) {
+	const name = "matched_probe"
+	if err := c.checkSource(ctx, from, tag); err != nil {
+		return nil, opError(name, err)
+	}
+	m, err := c.comm.Messages().MatchedProbe(ctx, from, int64(tag))
+	if err != nil {
+		return nil, c.explain(ctx, name, err)
+	}
+	return &Message{c, m}, nil
+}
+
+// RecvMatched receives m into data, which may be longer than the message, as [Recv] does. A
+// message can be received once; a second call fails with [ErrReceived].
+func RecvMatched[T any](ctx context.Context, m *Message, data []T) (Status, error) {
+	return recvMatched(ctx, m, "recv_matched", data)
+}
+
+// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it
+// allocates.
+func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Status, error) {
+	const name = "recv_alloc"
+	of, err := elementOf[T]()
+	if err == nil {
+		err = c.checkSource(ctx, from, tag)
+	}
+	if err != nil {
+		return nil, Status{}, opError(name, err)
+	}
+	m, err := c.comm.Messages().MatchedProbe(ctx, from, int64(tag))
+	if err != nil {
+		return nil, Status{}, c.explain(ctx, name, err)
+	}
+	size := int(of.size)
+	data := make([]T, (m.Received().Bytes+size-1)/size) // A part of an element is an error below.
+	status, err := recvMatched(ctx, &Message{c, m}, name, data)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	return data, status, nil
+}
+
+func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) (Status, error) {
+	of, err := elementOf[T]()
+	if err == nil {
+		err = m.comm.over(ctx)
+	}
+	if err != nil {
+		return Status{}, opError(name, err)
+	}
+	into := p2p.Bytes(bytesOf(data))
+	into.Elem = int(of.size)
+	r, ok, err := m.matched.StartRecv(into, of.typ)
+	switch {
+	case err != nil:
+		return Status{}, m.comm.explain(ctx, name, err)
+	case !ok:
+		return Status{}, opError(name, ErrReceived)
+	}
+	return received[T](ctx, m.comm, name, r)
+}
+
 // regionsOf are regions as the engine takes them. If they are written they must
 // not overlap.
 func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {

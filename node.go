@@ -39,17 +39,18 @@ type Node struct {
 	heed    func() func() // makes SIGTERM a wish to leave, until it is stopped
 }
 
-// Join joins the cluster whose seeds cfg names, and returns when its world has
-// formed: when all its nodes are there and connected to each other. Fields of
-// cfg that are zero are taken from the environment; see ConfigFromEnv.
+// Join joins the cluster of the seeds in cfg, and returns when its world has formed: all its
+// nodes have joined and are connected to each other. Zero fields of cfg are taken from the
+// environment; see [ConfigFromEnv].
 //
-// The error of a world that does not form names the nodes that are missing, or two
-// nodes that could not reach each other. If ctx ends, Join leaves nothing behind.
+// Errors of joining are [ErrToken], [ErrVersion], [ErrRankTaken] and [ErrNotFormed]; the last
+// one names the nodes that have joined and how many are missing, or two nodes that could
+// not reach each other. If ctx ends, Join leaves nothing behind.
 //
 // Nodes do not return from Join at the same moment. If a node returns and is closed at
 // once, Join succeeds on the others, and their first operation that needs the node
-// gets a PeerError with Left. If its process ends instead, the others get a PeerError
-// from Join, or from their first operation.
+// fails with a [PeerError] with Left. If its process ends instead, the others get a
+// PeerError from Join, or from their first operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
 	hints := ""
@@ -68,11 +69,11 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg.warnIdle()
 	if cfg.FormTimeout > 0 && !cfg.Spare {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("no world within %v", cfg.FormTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("%w within %v", ErrNotFormed, cfg.FormTimeout))
 		defer cancel()
 	}
 	n, err := join(ctx, cfg)
-	return n, opError("join", err)
+	return n, opError("join", explainJoin(err))
 }
 
 // join does the work of Join.

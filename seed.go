@@ -171,7 +171,7 @@ func (s *Seed) Addr() string { return s.seed.Addr() }
 
 // Wait returns nil when the world has formed, or the reason why it has not. A
 // ctx that has ended does not keep it from saying what is known.
-func (s *Seed) Wait(ctx context.Context) error { return opError("seed", s.seed.Wait(ctx)) }
+func (s *Seed) Wait(ctx context.Context) error { return opError("seed", explainJoin(s.seed.Wait(ctx))) }
 
 // Err is why the seed cannot go on, as when its StateDir cannot be written; nil if it
 // can, or has nothing more to do.

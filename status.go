@@ -22,7 +22,7 @@ import (
 // returns within 20 seconds, and fails at once if no seed is configured.
 func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
 	s, err := queryCluster(ctx, cfg)
-	return s, opError("query cluster", err)
+	return s, opError("query cluster", explainJoin(err))
 }
 
 func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) {

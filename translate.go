@@ -10,9 +10,13 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/rendezvous/server"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -25,6 +29,34 @@ func opError(op string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("nexar: %s: %w", op, err)
+}
+
+// A joinError is an error of joining that is also one of the sentinels of this package.
+type joinError struct {
+	error
+	kind error
+}
+
+func (e *joinError) Unwrap() []error { return []error{e.kind, e.error} }
+
+// explainJoin adds the sentinel of this package to an error of joining. The text stays.
+func explainJoin(err error) error {
+	_, isFailed := errors.AsType[*client.FailedError](err)
+	_, isVersion := errors.AsType[*wire.VersionError](err)
+	kind := error(nil)
+	switch {
+	case errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed):
+		kind = ErrToken
+	case errors.Is(err, handshake.ErrVersion) || isVersion:
+		kind = ErrVersion
+	case errors.Is(err, membership.ErrRank):
+		kind = ErrRankTaken
+	case isFailed || errors.Is(err, server.ErrNotFormed):
+		kind = ErrNotFormed
+	default:
+		return err
+	}
+	return &joinError{err, kind}
 }
 
 // explain turns an error of the engine, of a call with ctx, into an error of this
@@ -173,6 +205,8 @@ func describe(c wire.Call) Call {
 	length, digest, uneven := c.Elements()
 	d.Length = int(length)
 	switch {
+	case uneven && c.Op == customOp:
+		d.Counts = digest // of the layout of structs
 	case uneven && kind == plan.AllReduce:
 		d.Op, d.Counts = bucketsName, digest
 	case uneven:
@@ -184,7 +218,10 @@ func describe(c wire.Call) Call {
 	switch c.Op {
 	case 0:
 	case customOp:
-		d.Op, d.Reduce = d.Op+"_func", "a function"
+		d.Op, d.Reduce = d.Op+"_func", customName
+		if c.Type == opaque {
+			d.Type = "structs"
+		}
 	case minLocOp:
 		d.Op = minLocName
 	case maxLocOp:
@@ -208,6 +245,9 @@ func describe(c wire.Call) Call {
 	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
 	return d
 }
+
+// customName stands in Call.Reduce for a function of the caller.
+const customName = "a function"
 
 // typeName is the name of the type of elements.
 func typeName(typ uint8) string {

@@ -3,8 +3,10 @@ package compress
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 
+	"github.com/nexar-go/nexar/device"
 	"pgregory.net/rapid"
 )
 
@@ -28,4 +30,33 @@ func TestNoneIsExact(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Elements of any type come back bit for bit, and other bytes are refused.
+func TestNoneTyped(t *testing.T) {
+	src := []byte("0123456789abcdef0123456789ABCDEF")
+	for typ := device.Int8; typ.Size() > 0; typ++ {
+		encoded, err := None{}.AppendTyped([]byte("x"), typ, src)
+		if err != nil || len(encoded) != 1+(None{}).MaxTypedBytes(typ, len(src)/typ.Size()) {
+			t.Fatalf("%v: %d bytes, %v", typ, len(encoded), err)
+		}
+		encoded = encoded[1:]
+		got := make([]byte, len(src))
+		if err := (None{}).DecodeTyped(got, typ, encoded); err != nil || !bytes.Equal(got, src) {
+			t.Errorf("%v: decoded %q, %v", typ, got, err)
+		}
+		clear(got)
+		for _, bad := range [][]byte{nil, encoded[:len(encoded)-1], append(bytes.Clone(encoded), 0), encoded[:5]} {
+			if err := (None{}).DecodeTyped(got, typ, bad); !errors.Is(err, ErrFormat) {
+				t.Errorf("%v: %x is decoded, %v", typ, bad, err)
+			}
+		}
+		other := typ%12 + 1
+		if err := (None{}).DecodeTyped(got[:len(src)/typ.Size()*other.Size()%33], other, encoded); !errors.Is(err, ErrFormat) {
+			t.Errorf("an encoding of %v is decoded as %v, %v", typ, other, err)
+		}
+		if !bytes.Equal(got, make([]byte, len(src))) {
+			t.Errorf("%v: an invalid encoding has changed dst", typ)
+		}
+	}
 }

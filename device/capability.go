@@ -27,6 +27,8 @@ type Reducer interface {
 	//
 	//   - Sums and products of integers wrap around. Those of floats are
 	//     rounded once, to nearest even, and subnormals are kept.
+	//   - Complex numbers are pairs of floats. In a product (a+bi)(c+di), the four
+	//     products, ac-bd and ad+bc are each rounded.
 	//   - Min and Max order -0 before +0, and are NaN if either element is.
 	//   - A result that is NaN is the positive quiet NaN without payload.
 	Reduce(dst, src Region, t Type, op Op) error
@@ -50,20 +52,23 @@ const (
 	Float64
 	Float16  // IEEE 754 binary16
 	BFloat16 // the upper half of a float32
+	Complex64
+	Complex128
 )
 
 var typeSizes = [...]int{
 	Int8: 1, Int16: 2, Int32: 4, Int64: 8, Uint8: 1, Uint16: 2, Uint32: 4, Uint64: 8,
-	Float32: 4, Float64: 8, Float16: 2, BFloat16: 2,
+	Float32: 4, Float64: 8, Float16: 2, BFloat16: 2, Complex64: 8, Complex128: 16,
 }
 
 var typeNames = [...]string{
 	Int8: "int8", Int16: "int16", Int32: "int32", Int64: "int64",
 	Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64",
 	Float32: "float32", Float64: "float64", Float16: "float16", BFloat16: "bfloat16",
+	Complex64: "complex64", Complex128: "complex128",
 }
 
-// Size is the size of an element in bytes, and 0 for what is not a Type.
+// Size returns the size of an element in bytes, or 0 for a value that is not a Type.
 func (t Type) Size() int {
 	if int(t) < len(typeSizes) {
 		return typeSizes[t]
@@ -79,8 +84,11 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// Float reports whether the elements are floating-point numbers.
+// Float reports whether the elements are real floating-point numbers.
 func (t Type) Float() bool { return t >= Float32 && t <= BFloat16 }
+
+// Complex reports whether the elements are complex numbers.
+func (t Type) Complex() bool { return t == Complex64 || t == Complex128 }
 
 // An Op combines two elements to one.
 type Op uint8
@@ -110,14 +118,16 @@ func (o Op) String() string {
 	return "unknown"
 }
 
-// Defined reports whether o combines elements of type t: bits are combined of
-// integers alone.
+// Defined reports whether o combines elements of type t. Complex numbers have no order, and
+// only integers have bit operations.
 func (o Op) Defined(t Type) bool {
 	switch o {
-	case Sum, Prod, Min, Max:
+	case Sum, Prod:
 		return t.Size() > 0
+	case Min, Max:
+		return t.Size() > 0 && !t.Complex()
 	case BitAnd, BitOr, BitXor:
-		return t.Size() > 0 && !t.Float()
+		return t >= Int8 && t <= Uint64
 	}
 	return false
 }

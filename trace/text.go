@@ -70,7 +70,7 @@ func (o *Operation) Call() string {
 		parts = append(parts, fmt.Sprintf("%d × %s", o.Length, o.Type))
 	}
 	if o.Counts != 0 {
-		parts = append(parts, fmt.Sprintf("counts with digest %06x", o.Counts))
+		parts = append(parts, fmt.Sprintf("digest %06x", o.Counts))
 	}
 	if o.Reduce != "" {
 		parts = append(parts, o.Reduce)

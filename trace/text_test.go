@@ -21,7 +21,7 @@ func TestOperationString(t *testing.T) {
 		{crowd, "all_reduce #7 (2 × float32, sum) by ring, running for 3s, in round 1 of 2, waits for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"},
 		{ended(reduction(7, 0), OK), "all_reduce #7 (2 × float32, sum) by ring, took 1s"},
 		{ended(late(reduction(7, 0), 2), Timeout), "all_reduce #7 (2 × float32, sum) by ring, failed after 1s: timeout, in round 2 of 2, waited for rank 2"},
-		{ended(rooted, OK), "gather_v #9 (2 × float32, counts with digest 000abc, root 3) by direct in shared memory, took 1s"},
+		{ended(rooted, OK), "gather_v #9 (2 × float32, digest 000abc, root 3) by direct in shared memory, took 1s"},
 		{ended(message, OK), "send to rank 2, tag 5, 80 × float32, took 1s"},
 		{anything, "recv from any rank, any tag, running for 1.5s, waits for any rank"},
 		{call(1, "f\n"), `call of "f\n" at rank 1, running for less than 20ms`},

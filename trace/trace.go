@@ -45,7 +45,7 @@ type Operation struct {
 	Seq      uint64        `json:"seq"`                // sequence number of a collective in its communicator, from 1; 0 for others
 	Type     string        `json:"type,omitempty"`     // of the elements
 	Length   int           `json:"length"`             // elements per rank, or of all blocks
-	Counts   uint32        `json:"counts,omitzero"`    // digest of the lengths of blocks that differ
+	Counts   uint32        `json:"counts,omitzero"`    // digest of the lengths of blocks that differ, or of the layout of structs
 	Reduce   string        `json:"reduce,omitempty"`   // "sum"
 	Plan     string        `json:"plan,omitempty"`     // algorithm and executor
 	Function string        `json:"function,omitempty"` // that is called

@@ -36,8 +36,26 @@ func reduced(t device.Type, op device.Op, a, b []byte) []byte {
 		each(dst, a, b, half(op, format{exponent: 5, mantissa: 10}))
 	case device.BFloat16:
 		each(dst, a, b, half(op, format{exponent: 8, mantissa: 7}))
+	case device.Complex64:
+		each(dst, a, b, func(x, y complex64) complex64 {
+			re, im := parts(op, real(x), imag(x), real(y), imag(y))
+			return complex(re, im)
+		})
+	case device.Complex128:
+		each(dst, a, b, func(x, y complex128) complex128 {
+			re, im := parts(op, real(x), imag(x), real(y), imag(y))
+			return complex(re, im)
+		})
 	}
 	return dst
+}
+
+// parts computes a sum or product of finite complex numbers, with every step rounded.
+func parts[T float32 | float64](op device.Op, a, b, c, d T) (re, im T) {
+	if op == device.Sum {
+		return a + c, b + d
+	}
+	return T(a*c) - T(b*d), T(a*d) + T(b*c)
 }
 
 // each applies f to all elements.

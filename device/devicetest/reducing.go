@@ -36,6 +36,49 @@ func testReducer(x *check) {
 			x.reducesRows(s, t, op, what)
 		}
 	}
+	x.reducesComplex(s)
+}
+
+// reducesComplex checks that complex numbers are reduced in parts.
+func (x *check) reducesComplex(s device.Reducer) {
+	x.Helper()
+	a, b := []complex128{1 + 2i, -3.5i, 0x1p1000}, []complex128{1e-8 - 4i, 5, 0x1p1000 - 1i}
+	sums, products := make([]complex128, len(a)), make([]complex128, len(a))
+	for i := range a {
+		sums[i] = a[i] + b[i]
+		re1, re2 := float64(real(a[i])*real(b[i])), float64(imag(a[i])*imag(b[i]))
+		im1, im2 := float64(real(a[i])*imag(b[i])), float64(imag(a[i])*real(b[i]))
+		products[i] = complex(re1-re2, im1+im2)
+	}
+	narrow := func(list []complex128) (b []byte) {
+		for _, v := range list[:2] {
+			b, _ = binary.Append(b, binary.NativeEndian, complex64(v))
+		}
+		return b
+	}
+	wide := func(list []complex128) []byte {
+		b, _ := binary.Append(nil, binary.NativeEndian, list)
+		return b
+	}
+	for _, test := range []struct {
+		t            device.Type
+		op           device.Op
+		a, b, result []byte
+	}{
+		{device.Complex128, device.Sum, wide(a), wide(b), wide(sums)},
+		{device.Complex128, device.Prod, wide(a), wide(b), wide(products)},
+		{device.Complex64, device.Sum, narrow(a), narrow([]complex128{4, 0.5i}), narrow([]complex128{5 + 2i, -3i})},
+		{device.Complex64, device.Prod, narrow(a), narrow([]complex128{4, 0.5i}), narrow([]complex128{4 + 8i, 1.75})},
+	} {
+		dst, src := device.Whole(x.alloc(len(test.a))), device.Whole(x.alloc(len(test.b)))
+		x.copyIn(dst, test.a)
+		x.copyIn(src, test.b)
+		what := fmt.Sprintf("%v of %v", test.op, test.t)
+		x.must(s.Reduce(dst, src, test.t, test.op), what)
+		x.wait(s)
+		x.want(dst.Buffer, test.result, what)
+		x.must(errors.Join(dst.Buffer.Free(), src.Buffer.Free()), "free")
+	}
 }
 
 // reduces checks one pair of vectors, at odd multiples of the elements.
@@ -141,7 +184,7 @@ func testReducerMisuse(x *check) {
 	s := x.stream().(device.Reducer)
 	a, data := x.filled(96)
 	b, _ := x.filled(96)
-	for _, t := range []device.Type{0, device.Float32, device.BFloat16, device.BFloat16 + 1, 255} {
+	for _, t := range []device.Type{0, device.Float32, device.BFloat16, device.Complex64, device.Complex128 + 1, 255} {
 		for _, op := range []device.Op{0, device.Sum, device.Max + 1, device.BitAnd, device.BitOr, device.BitXor, device.BitXor + 1, 255} {
 			if op.Defined(t) {
 				continue

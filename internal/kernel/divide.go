@@ -11,6 +11,9 @@ import "math/bits"
 // positive and at most 2^24, up to where a float32 holds every integer;
 // anything else panics.
 func Divider(t Type) func(dst []byte, n int) {
+	if part, ok := partOf(t); ok {
+		return Divider(part)
+	}
 	if int(t) >= len(dividers) {
 		return nil
 	}

@@ -15,11 +15,16 @@ func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	if reduce == nil {
 		return nil
 	}
-	if f := vectorFolder(t, op); f != nil {
-		return f
+	if part, ok := partOf(t); ok && op != Prod {
+		return Fold(part, Sum)
 	}
-	if f := folders[t][op]; f != nil {
-		return f
+	if int(t) < len(folders) {
+		if f := vectorFolder(t, op); f != nil {
+			return f
+		}
+		if f := folders[t][op]; f != nil {
+			return f
+		}
 	}
 	return func(dst []byte, srcs [][]byte) {
 		if checkFold(dst, srcs, t.Size()) {

@@ -12,7 +12,8 @@
 // or b. Every operation is commutative bit for bit, and machines of different
 // kinds agree. To that end a floating-point result that is not a number is
 // always the same one, the positive quiet NaN without payload. Float16 and
-// BFloat16 results are rounded correctly, once, to nearest even.
+// BFloat16 results are rounded correctly, once, to nearest even. Complex elements are
+// reduced as pairs of floats, and every step of a product is rounded.
 //
 // Fold does the same for any number of vectors at once, and Divider turns a sum
 // into an average.
@@ -46,6 +47,9 @@ const (
 	Float64  = device.Float64
 	Float16  = device.Float16
 	BFloat16 = device.BFloat16
+
+	Complex64  = device.Complex64
+	Complex128 = device.Complex128
 )
 
 // An Op is a reduction of two elements to one, as device.Op, or Avg.

@@ -6,9 +6,9 @@ type Located[T any] struct {
 	Rank  int32
 }
 
-// number is the memory types of elements. Those of Float16 and BFloat16 are uint16.
+// number is the types of elements that have an order. Float16 and BFloat16 are uint16.
 type number interface {
-	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
 // Locate is the reduction of Located elements of type t to the smallest value, or to

@@ -1,12 +1,16 @@
 package kernel
 
 // Reducer returns the function that sets dst to a op b, element by element, or
-// nil if op is not defined for t: there are no bit operations on floats. The
+// nil if op is not defined for t: there are no bit operations on floats, and only sums,
+// products and averages of complex elements. The
 // slices are of one length, a multiple of the size of t; dst may be a or b.
 //
 // The choice between a function in assembly and its twin in Go is made here,
 // once, and not on every call of the function.
 func Reducer(t Type, op Op) func(dst, a, b []byte) {
+	if part, ok := partOf(t); ok {
+		return complexReducer(part, op)
+	}
 	if int(t) >= len(reducers) || int(op) >= len(reducers[t]) {
 		return nil
 	}

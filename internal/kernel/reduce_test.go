@@ -197,13 +197,13 @@ func stagedReducer(typ Type, op Op) func(dst, a, b []byte) {
 func TestReducerDefined(t *testing.T) {
 	for typ := range Type(20) {
 		for op := range Op(20) {
-			isType, isOp := typ >= Int8 && typ <= BFloat16, op >= Sum && op <= BitXor
-			want := isType && isOp && (typ < Float32 || op < BitAnd)
+			isType, isOp := typ >= Int8 && typ <= Complex128, op >= Sum && op <= BitXor
+			want := isType && isOp && (typ < Float32 || op < BitAnd) && (typ <= BFloat16 || op < Min || op == Avg)
 			if got := Reducer(typ, op) != nil; got != want {
 				t.Errorf("Reducer(%v, %v) defined: %v, want %v", typ, op, got, want)
 			}
 		}
-		if got, want := Divider(typ) != nil, typ >= Int8 && typ <= BFloat16; got != want {
+		if got, want := Divider(typ) != nil, typ >= Int8 && typ <= Complex128; got != want {
 			t.Errorf("Divider(%v) defined: %v, want %v", typ, got, want)
 		}
 	}
@@ -263,14 +263,14 @@ func TestReduceDoesNotAllocate(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	names := ""
-	for typ := range BFloat16 + 2 {
+	for typ := range Complex128 + 2 {
 		names += fmt.Sprint(typ, "=", typ.Size(), " ")
 	}
 	for op := range BitXor + 2 {
 		names += fmt.Sprint(op, " ")
 	}
 	want := "unknown=0 int8=1 int16=2 int32=4 int64=8 uint8=1 uint16=2 uint32=4 uint64=8 " +
-		"float32=4 float64=8 float16=2 bfloat16=2 unknown=0 " +
+		"float32=4 float64=8 float16=2 bfloat16=2 complex64=8 complex128=16 unknown=0 " +
 		"unknown sum prod min max avg bit_and bit_or bit_xor unknown "
 	if names != want {
 		t.Errorf("got  %s\nwant %s", names, want)

@@ -70,8 +70,9 @@ type Messages struct {
 	unopened  []arrival               // arrived before Open
 	refused   map[*link.Link]struct{} // see Refuse
 	probes    []*probe
-	receiving []*Receive       // with a payload in transfer; see Receive.index
-	sends     map[uint64]*Send // that wait for a grant, or have one
+	matched   map[*Matched]struct{} // not received yet
+	receiving []*Receive            // with a payload in transfer; see Receive.index
+	sends     map[uint64]*Send      // that wait for a grant, or have one
 	lastSend  uint64
 	recording bool
 	past      recorder.Ring[Record]
@@ -135,7 +136,7 @@ func (m *Messages) OnMessage(f func()) { m.received.Store(&f) }
 func (m *Messages) Waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.matcher.Queued() + len(m.unopened)
+	return m.matcher.Queued() + len(m.unopened) + len(m.matched)
 }
 
 // CloseIdle makes calls fail with err from now on and returns true, unless a granted payload
@@ -163,6 +164,10 @@ func (m *Messages) Fail(fx *Effects, err, later error) {
 	m.failReceivingLocked(fx, err, func(*Receive) bool { return true })
 	m.failSendsLocked(fx, err, func(*Send) bool { return true })
 	early := append(m.matcher.ClearMessages(), m.unopened...)
+	for t := range m.matched {
+		early = append(early, t.arrival)
+	}
+	m.matched = nil
 	m.unopened = nil
 	for i := range early {
 		fx.addDrop(&early[i])

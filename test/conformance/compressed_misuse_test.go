@@ -58,9 +58,10 @@ func TestInvalidCompressed(t *testing.T) {
 		text string
 	}{
 		{"no compressor", nexar.AllReduceCompressed(ctx, c, floats, nexar.Sum, nil), "the compressor is nil"},
-		{"max", nexar.AllReduceCompressed(ctx, c, floats, nexar.Max, compress.None{}), "max of compressed vectors, which is neither sum nor avg"},
-		{"prod", nexar.StartAllReduceCompressed(ctx, c, floats, nexar.Prod, compress.None{}).Wait(), "prod of compressed vectors"},
-		{"no op", nexar.AllReduceCompressed(ctx, c, make([]nexar.BFloat16, 2), 0, compress.None{}), "of compressed vectors"},
+		{"max", nexar.AllReduceCompressed(ctx, c, floats, nexar.Max, &compress.TopK{}), "max of float32 is not allowed by the compressor top-k"},
+		{"prod", nexar.StartAllReduceCompressed(ctx, c, floats, nexar.Prod, compress.Cast16{}).Wait(), "prod of float32 is not allowed by the compressor cast-16"},
+		{"integers", nexar.AllReduceCompressed(ctx, c, []int32{1}, nexar.Sum, compress.Cast16{}), "sum of int32 is not allowed by the compressor cast-16"},
+		{"no op", nexar.AllReduceCompressed(ctx, c, make([]nexar.BFloat16, 2), 0, compress.None{}), "of bfloat16 is not allowed"},
 	} {
 		if !errors.Is(test.err, nexar.ErrInvalidOp) || !strings.HasPrefix(test.err.Error(), "nexar: all_reduce_compressed: ") || !strings.Contains(test.err.Error(), test.text) {
 			t.Errorf("%s: %v, want ErrInvalidOp and the text %q", test.name, test.err, test.text)

@@ -88,7 +88,7 @@ func pressers() [4]func(w *worldtest.World, p pressing) error {
 // pressSteps are enough steps for the residue of one step to arrive in another.
 const pressSteps = 3
 
-func press[T nexar.Float](w *worldtest.World, p pressing) error {
+func press[T nexar.Number](w *worldtest.World, p pressing) error {
 	comms := w.Comms
 	want := pressed[T](len(comms), p)
 	got := make([][][]byte, pressSteps)
@@ -128,7 +128,7 @@ func press[T nexar.Float](w *worldtest.World, p pressing) error {
 
 // gradient is the vector of a rank in a step, with a few numbers among the others
 // that are not finite.
-func gradient[T nexar.Float](rank, step, n int) []T {
+func gradient[T nexar.Number](rank, step, n int) []T {
 	v := make([]T, n)
 	for i := range v {
 		h := worldtest.Mix(uint64(step)<<48 + uint64(rank)<<40 + uint64(i))
@@ -142,7 +142,7 @@ func gradient[T nexar.Float](rank, step, n int) []T {
 }
 
 // floatOf rounds to T by way of float32, as compressed vectors are.
-func floatOf[T nexar.Float](f float64) T {
+func floatOf[T nexar.Number](f float64) T {
 	switch typeOf[T]() {
 	case kernel.Float64:
 		return fromBits[T](math.Float64bits(f))
@@ -155,7 +155,7 @@ func floatOf[T nexar.Float](f float64) T {
 }
 
 // valueOf is the inverse of floatOf.
-func valueOf[T nexar.Float](x T) float32 {
+func valueOf[T nexar.Number](x T) float32 {
 	bits := toBits(x)
 	switch typeOf[T]() {
 	case kernel.Float64:
@@ -168,12 +168,44 @@ func valueOf[T nexar.Float](x T) float32 {
 	return nexar.BFloat16(bits).Float32()
 }
 
+// exactly returns the result of each step for a compressor that keeps float64: the sum in
+// float64, in the order of the ranks.
+func exactly[T nexar.Number](n int, p pressing) (steps [][]T) {
+	for step := range pressSteps {
+		total := make([]float64, p.count)
+		for rank := range n {
+			for i, x := range gradient[T](rank, step, p.count) {
+				if v := math.Float64frombits(toBits(x)); rank == 0 {
+					total[i] = v
+				} else {
+					total[i] += v
+				}
+			}
+		}
+		result := make([]T, p.count)
+		for i, x := range total {
+			if p.op == nexar.Avg {
+				x /= float64(n)
+			}
+			if x != x && n > 1 {
+				x = math.Float64frombits(0x7ff8000000000000)
+			}
+			result[i] = fromBits[T](math.Float64bits(x))
+		}
+		steps = append(steps, result)
+	}
+	return steps
+}
+
 // pressed returns the right result of each step: the decoded vectors of all ranks, added in
 // their order.
-func pressed[T nexar.Float](n int, p pressing) (steps [][]T) {
+func pressed[T nexar.Number](n int, p pressing) (steps [][]T) {
 	comps := make([]compress.Compressor, n)
 	for rank := range comps {
 		comps[rank] = p.compressor()
+	}
+	if _, ok := comps[0].(compress.TypedCompressor); ok && typeOf[T]() == kernel.Float64 {
+		return exactly[T](n, p)
 	}
 	for step := range pressSteps {
 		total := make([]float32, p.count)

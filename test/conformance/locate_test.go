@@ -167,7 +167,7 @@ func (l locator) wins(a, b uint64, op nexar.Op) bool {
 
 // locate has the results of a MinLoc and a MaxLoc, which those of rank 0 stand
 // for.
-func locate[T nexar.Number](ctx context.Context, c *nexar.Comm, l locator, count int, begin bool) (result []byte, err error) {
+func locate[T nexar.Real](ctx context.Context, c *nexar.Comm, l locator, count int, begin bool) (result []byte, err error) {
 	marks := l.marks()
 	for _, op := range []nexar.Op{nexar.Min, nexar.Max} {
 		data, ranks := newGuarded[T](count), newGuarded[int32](count)
@@ -267,7 +267,7 @@ func TestLocateInFlight(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-func minLocOf[T nexar.Number](count int) call {
+func minLocOf[T nexar.Real](count int) call {
 	return call{fmt.Sprintf("min_loc #2 (%d × %v)", count, typeOf[T]()), func(ctx context.Context, c *nexar.Comm) error {
 		return nexar.MinLoc(ctx, c, make([]T, count), make([]int32, count))
 	}}

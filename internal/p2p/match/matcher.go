@@ -90,6 +90,16 @@ func (m *Matcher[R, M]) Peek(source int, tag int64) (msg M, ok bool) {
 	return q.first().value, true
 }
 
+// TakeMessage removes and returns the message that Post would take.
+func (m *Matcher[R, M]) TakeMessage(source int, tag int64) (msg M, ok bool) {
+	q := m.find(key{source, tag})
+	if q == nil {
+		return msg, false
+	}
+	m.queued--
+	return m.early.pop(q), true
+}
+
 // Take removes and returns the receive that a message from source with tag
 // goes to, if one waits.
 func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {

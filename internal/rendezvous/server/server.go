@@ -321,8 +321,11 @@ func (s *Server) stopTimers() {
 	}
 }
 
-// Wait returns nil when the world has formed, or the reason why it has not. A ctx that has
-// ended does not hide a known result.
+// ErrNotFormed says that the world of a seed did not form.
+var ErrNotFormed = errors.New("the world did not form")
+
+// Wait returns nil when the world has formed, and an [ErrNotFormed] with the reason if it has
+// not. A ctx that has ended does not hide a known result.
 func (s *Server) Wait(ctx context.Context) (err error) {
 	if !s.await(ctx, func() bool { return s.state.decided }) {
 		return context.Cause(ctx)
@@ -332,7 +335,7 @@ func (s *Server) Wait(ctx context.Context) (err error) {
 		case s.state.broken != nil:
 			err = s.state.broken
 		case s.state.err != nil:
-			err = fmt.Errorf("the world did not form: %w", s.state.err)
+			err = fmt.Errorf("%w: %w", ErrNotFormed, s.state.err)
 		}
 	})
 	return err

@@ -1,0 +1,244 @@
+package nexar
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// Named types and types that have no name in the wire format.
+type (
+	weight  float32
+	counter int64
+	index   int
+	half    uint16 // of another package: an integer or a float
+	short   int16
+)
+
+// reducesTo checks the all-reduce of two ranks' vectors.
+func reducesTo[T Number](t *testing.T, op Op, a, b, want T) {
+	t.Helper()
+	comms := localCluster(t, 2, Config{})
+	onAll(t, comms, func(rank int, c *Comm) error {
+		x := []T{[]T{a, b}[rank]}
+		if err := AllReduce(t.Context(), c, x, op); err != nil {
+			return err
+		}
+		if x[0] != want {
+			t.Errorf("rank %d: %v of %T is %v, want %v", rank, op, a, x[0], want)
+		}
+		return nil
+	})
+}
+
+// Every type of Number is reduced as its underlying type.
+func TestNumberTypes(t *testing.T) {
+	reducesTo(t, Sum, weight(1.5), 2, 3.5)
+	reducesTo(t, Max, counter(1<<40), 2, 1<<40)
+	reducesTo(t, Sum, time.Second, time.Minute, 61*time.Second)
+	reducesTo(t, Prod, complex64(1+2i), 3i, -6+3i)
+	reducesTo(t, Sum, complex128(1+2i), 3i, 1+5i)
+	reducesTo(t, Avg, complex128(1+2i), 3, 2+1i)
+	reducesTo(t, Sum, Float16(0x3c00), 0x3c00, 0x4000)
+	reducesTo[int16](t, Min, -1, 2, -1)
+	if unsafe.Sizeof(0) == 8 {
+		reducesTo(t, Min, -1<<40, 7, -1<<40)
+		reducesTo[uint](t, BitOr, 1<<40, 7, 1<<40+7)
+		reducesTo(t, Sum, index(1), 2, 3)
+	}
+}
+
+// A named type and its underlying type match, on the ranks of one collective and in
+// messages; int is int64.
+func TestNamedTypesMatch(t *testing.T) {
+	comms := localCluster(t, 2, Config{})
+	onAll(t, comms, func(rank int, c *Comm) error {
+		ctx := t.Context()
+		if rank == 0 {
+			return errors.Join(AllReduce(ctx, c, []weight{1}, Sum), Send(ctx, c, []int{1}, 1, 0))
+		}
+		if err := AllReduce(ctx, c, []float32{1}, Sum); err != nil {
+			return err
+		}
+		_, err := Recv(ctx, c, []int64{0}, 0, 0)
+		return err
+	})
+}
+
+// A named type of 16 bits is not reduced: it may be a float or an integer.
+func TestNamed16BitTypes(t *testing.T) {
+	comms := localCluster(t, 1, Config{})
+	ctx, c := t.Context(), comms[0]
+	x := []half{0x3f80}
+	for name, err := range map[string]error{
+		"all_reduce":     AllReduce(ctx, c, x, Sum),
+		"reduce":         Reduce(ctx, c, []short{1}, Max, 0),
+		"scan":           Scan(ctx, c, x, Sum),
+		"exclusive_scan": ExclusiveScan(ctx, c, x, Sum),
+		"reduce_scatter": ReduceScatter(ctx, c, x, []half{1}, Sum),
+		"min_loc":        MinLoc(ctx, c, x, []int32{0}),
+		"buckets":        AllReduceBuckets(ctx, c, [][]half{x}, Sum),
+		"start":          StartAllReduce(ctx, c, x, Sum).Wait(),
+	} {
+		if !errors.Is(err, ErrInvalidType) || !strings.Contains(err.Error(), "nexar.View[nexar.BFloat16]") {
+			t.Errorf("%s: error %v, want an ErrInvalidType that names View", name, err)
+		}
+	}
+	if err := c.Err(); err != nil {
+		t.Errorf("the communicator has ended: %v", err)
+	}
+	if err := errors.Join(AllReduce(ctx, c, View[BFloat16](x), Sum), Broadcast(ctx, c, x, 0)); err != nil {
+		t.Error(err)
+	}
+	both := localCluster(t, 2, Config{})
+	onAll(t, both, func(_ int, c *Comm) error {
+		x := []half{0x3f80} // 1
+		err := AllReduce(ctx, c, View[BFloat16](x), Sum)
+		if x[0] != 0x4000 { // 2
+			t.Errorf("1 + 1 of bfloat16 has the bits %#x, want 0x4000", uint16(x[0]))
+		}
+		return err
+	})
+}
+
+// Complex numbers have no order and no bit operations.
+func TestComplexOps(t *testing.T) {
+	c := localCluster(t, 1, Config{})[0]
+	for _, op := range []Op{Min, Max, BitAnd, BitXor} {
+		if err := AllReduce(t.Context(), c, []complex64{1}, op); !errors.Is(err, ErrInvalidOp) {
+			t.Errorf("%v of complex64: error %v, want an ErrInvalidOp", op, err)
+		}
+	}
+}
+
+// A moments accumulates mean and variance. It has padding.
+type moments struct {
+	Valid    bool
+	N        float64
+	Mean, M2 float64
+	Last     int8
+}
+
+// merge combines moments, in their order.
+func merge(dst, src []moments) {
+	for i, b := range src {
+		a := &dst[i]
+		if !b.Valid {
+			continue
+		}
+		if !a.Valid {
+			*a = b
+			continue
+		}
+		n, d := a.N+b.N, b.Mean-a.Mean
+		*a = moments{true, n, a.Mean + d*b.N/n, a.M2 + b.M2 + d*d*a.N*b.N/n, b.Last}
+	}
+}
+
+// Structs are reduced and scanned by a function: results have the same bits on all ranks,
+// padding included.
+func TestFuncOfStructs(t *testing.T) {
+	const n = 5
+	value := func(rank int) []moments {
+		x := make([]moments, 300)
+		for i := range bytesOf(x) {
+			bytesOf(x)[i] = byte(rank) + 1 // garbage in the padding
+		}
+		for i := range x {
+			x[i] = moments{true, 1, float64(rank * i), 0, int8(rank)}
+		}
+		return x
+	}
+	want := value(0)
+	prefixes := [][]moments{slices.Clone(want)}
+	for rank := 1; rank < n; rank++ {
+		merge(want, value(rank))
+		prefixes = append(prefixes, slices.Clone(want))
+	}
+	for _, algorithm := range []string{"all_reduce=ring", "all_reduce=direct", ""} {
+		comms := localCluster(t, n, Config{Algorithms: slices.DeleteFunc([]string{algorithm}, func(s string) bool { return s == "" })})
+		all := make([][]moments, n)
+		onAll(t, comms, func(rank int, c *Comm) error {
+			all[rank] = value(rank)
+			scan, exclusive, root := value(rank), value(rank), value(rank)
+			err := errors.Join(
+				AllReduceFunc(t.Context(), c, all[rank], merge),
+				ScanFunc(t.Context(), c, scan, merge),
+				StartExclusiveScanFunc(t.Context(), c, exclusive, merge).Wait(),
+				ReduceFunc(t.Context(), c, root, merge, 1),
+			)
+			if !slices.Equal(scan, prefixes[rank]) || rank > 0 && !slices.Equal(exclusive, prefixes[rank-1]) {
+				t.Errorf("rank %d: the prefixes are wrong", rank)
+			}
+			if rank == 1 && !slices.Equal(root, want) {
+				t.Error("the result of ReduceFunc is wrong")
+			}
+			return err
+		})
+		for rank := range n {
+			if !slices.Equal(all[rank], want) {
+				t.Errorf("%s: the result of rank %d is wrong", algorithm, rank)
+			}
+			if !slices.Equal(bytesOf(all[rank]), bytesOf(all[0])) {
+				t.Errorf("%s: rank %d has other bits in the padding than rank 0", algorithm, rank)
+			}
+		}
+	}
+}
+
+// Structs of different layouts do not match, also where their sizes are equal.
+func TestFuncOfStructsMismatch(t *testing.T) {
+	type a struct{ X, Y int32 }
+	type b struct{ X, Y float32 }
+	comms := localCluster(t, 2, Config{CollectiveTimeout: time.Minute})
+	errs := make([]error, 2)
+	onAll(t, comms, func(rank int, c *Comm) error {
+		if rank == 0 {
+			errs[0] = AllReduceFunc(t.Context(), c, make([]a, 3), func(dst, src []a) {})
+		} else {
+			errs[1] = AllReduceFunc(t.Context(), c, make([]b, 3), func(dst, src []b) {})
+		}
+		return nil
+	})
+	for rank, err := range errs {
+		e, ok := errors.AsType[*MismatchError](err)
+		if !ok || !strings.Contains(e.Error(), "all_reduce_func #1 (3 × structs, a function)") || !strings.Contains(e.Error(), "layouts of their structs differ") {
+			t.Errorf("rank %d: error %v, want a MismatchError about the layouts", rank, err)
+		}
+	}
+}
+
+// Types with pointers are refused.
+func TestFuncOfPointers(t *testing.T) {
+	c := localCluster(t, 1, Config{})[0]
+	if err := AllReduceFunc(t.Context(), c, []string{""}, func(dst, src []string) {}); !errors.Is(err, ErrInvalidType) {
+		t.Errorf("error %v, want an ErrInvalidType", err)
+	}
+}
+
+// Looking a type up does not allocate.
+func TestElementAllocations(t *testing.T) {
+	x, y, z := make([]float32, 2), make([]weight, 2), make([]complex128, 2)
+	if n := testing.AllocsPerRun(100, func() { sink = elementsOf(x).n + elementsOf(y).n + elementsOf(z).n }); n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+var sink int
+
+// BenchmarkElement measures the type lookup of a call.
+func BenchmarkElement(b *testing.B) {
+	b.Run("float32", func(b *testing.B) { benchElement[float32](b) })
+	b.Run("complex128", func(b *testing.B) { benchElement[complex128](b) })
+	b.Run("named float32", func(b *testing.B) { benchElement[weight](b) })
+}
+
+func benchElement[T Number](b *testing.B) {
+	x := make([]T, 2)
+	for b.Loop() {
+		sink = numbersOf(x).n
+	}
+}

@@ -1,0 +1,113 @@
+package nexar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// oneSeed starts a seed of a world of two nodes, and returns the Config of a node.
+func oneSeed(t *testing.T, change func(cfg *SeedConfig)) (*Seed, Config) {
+	t.Helper()
+	noEnv(t)
+	cfg := SeedConfig{Listen: "127.0.0.1:0", World: 2, Token: NewToken(), FormTimeout: patience}
+	change(&cfg)
+	seed, err := StartSeed(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seed.Close() })
+	return seed, Config{Seeds: []string{seed.Addr()}, Token: cfg.Token, Listen: "127.0.0.1:0", FormTimeout: patience}
+}
+
+// joinFails joins with cfg and returns the error.
+func joinFails(t *testing.T, cfg Config) error {
+	t.Helper()
+	n, err := Join(t.Context(), cfg)
+	if err == nil {
+		n.Close()
+		t.Fatal("a node has joined, want an error")
+	}
+	return err
+}
+
+func TestJoinErrorToken(t *testing.T) {
+	_, cfg := oneSeed(t, func(*SeedConfig) {})
+	for _, token := range []string{"", NewToken()} {
+		cfg.Token = token
+		if err := joinFails(t, cfg); !errors.Is(err, ErrToken) || errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "token") {
+			t.Errorf("error %v, want an ErrToken", err)
+		}
+		if _, err := QueryCluster(t.Context(), cfg); !errors.Is(err, ErrToken) {
+			t.Errorf("QueryCluster: error %v, want an ErrToken", err)
+		}
+	}
+}
+
+func TestJoinErrorRankTaken(t *testing.T) {
+	_, cfg := oneSeed(t, func(*SeedConfig) {})
+	rank := 7
+	cfg.Rank = &rank
+	if err := joinFails(t, cfg); !errors.Is(err, ErrRankTaken) {
+		t.Errorf("rank 7 of 2: error %v, want an ErrRankTaken", err)
+	}
+	rank = 0
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() {
+			n, err := Join(t.Context(), cfg)
+			if err == nil {
+				defer n.Close()
+			}
+			errs <- err
+		}()
+	}
+	if err := <-errs; !errors.Is(err, ErrRankTaken) || !strings.Contains(err.Error(), "0") {
+		t.Errorf("rank 0 twice: error %v, want an ErrRankTaken", err)
+	}
+	rank1 := 1
+	cfg.Rank = &rank1
+	n, err := Join(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	if err := <-errs; err != nil {
+		t.Error(err)
+	}
+}
+
+// The errors of the node and of the seed say how many nodes have joined, and from where.
+func TestJoinErrorNotFormed(t *testing.T) {
+	seed, cfg := oneSeed(t, func(cfg *SeedConfig) { cfg.FormTimeout = 500 * time.Millisecond })
+	for name, err := range map[string]error{"join": joinFails(t, cfg), "seed": seed.Wait(t.Context())} {
+		if !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form: 1 of 2 nodes joined") || !strings.Contains(err.Error(), "127.0.0.1:") {
+			t.Errorf("%s: error %v, want an ErrNotFormed that names the node", name, err)
+		}
+	}
+	_, cfg = oneSeed(t, func(*SeedConfig) {})
+	cfg.FormTimeout = 300 * time.Millisecond
+	if err := joinFails(t, cfg); !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form within 300ms") {
+		t.Errorf("error %v, want an ErrNotFormed after the timeout of the node", err)
+	}
+}
+
+// A node of another version is told so by the seed, or finds out by itself.
+func TestJoinErrorVersion(t *testing.T) {
+	for _, err := range []error{
+		&handshake.RefusedError{Seed: "a:1", Code: wire.RefusedVersion, Text: "version 1"},
+		fmt.Errorf("no answer: %w", &wire.VersionError{Ours: 2, Theirs: 1}),
+	} {
+		if got := explainJoin(err); !errors.Is(got, ErrVersion) || got.Error() != err.Error() {
+			t.Errorf("%v is explained as %v, want an ErrVersion of the same text", err, got)
+		}
+	}
+	if explainJoin(nil) != nil {
+		t.Error("no error is explained as one")
+	}
+}
