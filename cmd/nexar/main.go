@@ -150,7 +150,7 @@ EXIT STATUS
 	return root
 }
 
-// flagError replaces errors of strconv and time by one that says what the flag wants.
+// flagError replaces errors of strconv and time by one that describes valid values.
 func flagError(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

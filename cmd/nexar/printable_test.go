@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever is wrong with flags, arguments or variables, the error does not control
-// the terminal.
+// Errors about flags, arguments and variables contain no control characters.
 func TestErrorsArePrintable(t *testing.T) {
 	const hostile = "\x1b[31mred\xff\u009b1m"
 	for _, test := range []struct {

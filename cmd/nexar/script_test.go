@@ -70,7 +70,7 @@ func (scriptTest) Parallel()                              {}
 func (scriptTest) Verbose() bool                          { return testing.Verbose() }
 func (s scriptTest) Run(_ string, f func(t testscript.T)) { f(s) }
 
-// patienceForScripts is how long a script waits for what should come at once.
+// patienceForScripts limits the waits of scripts for events that normally come at once.
 const patienceForScripts = time.Minute
 
 // waitFor waits until files exist: "waitfor FILE...".
@@ -155,7 +155,7 @@ func shows(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// gone waits until the process whose number is in a file has ended:
+// gone waits until the process with its ID in a file has ended:
 // "gone FILE...".
 func gone(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {

@@ -30,8 +30,8 @@ func (r *scriptRecorder) FailNow() {
 	runtime.Goexit()
 }
 
-// TestScriptTimeout: a script whose commands hang fails in time, and shows where they
-// hang, in the foreground and in the background.
+// TestScriptTimeout: a script with commands that hang, in the foreground or background, fails in
+// time and prints their goroutines.
 func TestScriptTimeout(t *testing.T) {
 	for name, script := range map[string]string{
 		"foreground": "exec nexar seed --listen 127.0.0.1:0 --world 1\n",

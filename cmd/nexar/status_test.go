@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// A stopAfter keeps what is written, and ends a context with the n-th line that has
-// some text.
+// A stopAfter keeps its input, and cancels a context at the n-th line that contains a text.
 type stopAfter struct {
 	bytes.Buffer
 	text string

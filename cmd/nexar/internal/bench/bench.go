@@ -1,15 +1,15 @@
-// Package bench measures the operations of a communicator, and checks every
-// result that it gets.
+// Package bench measures the operations of a communicator and verifies every
+// result.
 //
 // Call Run on every rank with the same Config, or Compare to measure all
-// algorithms for each operation, and what the model predicts of them. Rank 0
-// decides how often an operation is repeated and gets the results.
+// algorithms of each operation beside the predictions of the cost model. Rank 0
+// decides the number of repetitions and gets the results.
 //
-// Every run of an operation begins with a barrier, and each rank measures its
-// own time from there. Reported is what the slowest rank says: the largest of
-// the ranks' medians, and of their 99th percentiles. The vectors hold numbers
-// that depend on position and rank, small enough for sums of float32 to be
-// exact in any order, so that every element has one right value.
+// Every run of an operation begins with a barrier, from which each rank measures
+// its time. The slowest rank counts: results are the maximum of the ranks' medians
+// and of their 99th percentiles. The elements of vectors depend on position and rank,
+// and are small enough for sums of float32 to be exact in any order, so that every
+// element has one right value.
 package bench
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Config says what to measure. It is the same on every rank.
+// Config selects the measurements. It is the same on every rank.
 type Config struct {
 	Ops      []string      // names from Ops; nil is all
 	MinBytes int64         // size of the smallest vector: 8 by default
@@ -31,8 +31,8 @@ type Config struct {
 	Runs     int           // of every size, or in every turn of an algorithm; 0 is as many as Duration allows
 	Duration time.Duration // of all together: 90 seconds by default. Every size is run, however long that takes
 
-	// Progress, if not nil, is told on rank 0 how many of all sizes are done
-	// and what comes next.
+	// Progress, if not nil, is called on rank 0 before each size, with the number of
+	// completed and of all sizes.
 	Progress func(done, all int, op string, bytes int64)
 	// Result, if not nil, is given the results of Run on rank 0 as they come,
 	// and Compared those of Compare.
@@ -53,8 +53,8 @@ const elem = 4
 // settling is how many barriers are run before anything is measured.
 const settling = 10
 
-// Run measures on one rank. The error says what kept it from being measured;
-// wrong results are no error, but in the results.
+// Run measures on one rank. It returns an error if an operation fails. Wrong elements are
+// no error; results count them.
 func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	cells, err := cfg.cells(c.Size())
 	if err != nil {
@@ -98,7 +98,7 @@ type cell struct {
 	bytes int64
 }
 
-// cells are what cfg asks for, in order, and the same on every rank.
+// cells returns the measurements of cfg, in the same order on every rank.
 func (cfg Config) cells(ranks int) ([]cell, error) {
 	names := cfg.Ops
 	if len(names) == 0 {

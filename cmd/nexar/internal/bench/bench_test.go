@@ -63,7 +63,7 @@ func TestEveryOperationIsRight(t *testing.T) {
 	}
 }
 
-// Every way in which a result can be wrong has to be seen for what it is.
+// Every kind of wrong element is counted.
 func TestWrongResultsAreCounted(t *testing.T) {
 	const n, count = 4, 100_000
 	tests := []struct {
@@ -114,7 +114,7 @@ func TestWrongResultsAreCounted(t *testing.T) {
 	}
 }
 
-// What ranks hold differs so much that no block can be taken for another.
+// Blocks of different ranks and positions differ, so that none can be taken for another.
 func TestOracleTellsPlacesApart(t *testing.T) {
 	o := newOracle()
 	const count = 1000
@@ -181,7 +181,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// A cell whose every run takes the same time is run as often as fits.
+// A cell with runs of equal length is run as often as its share of the time allows.
 func TestPace(t *testing.T) {
 	tests := []struct {
 		name       string

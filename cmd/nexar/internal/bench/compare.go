@@ -9,20 +9,19 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A Comparison is what was measured of a collective at one size, carried out by
-// one algorithm after the other.
+// A Comparison is the result of one collective at one size, with each algorithm in turn.
 type Comparison struct {
 	Op        string
 	Ranks     int
 	Bytes     int64
 	Transport string
 	Encrypted bool
-	Rounds    int // in which every way has its turn
-	Runs      int // in a turn, of which those count that are behind the first, if there are several
+	Rounds    int // every algorithm has one turn in each
+	Runs      int // in a turn; if there are several, the first does not count
 	// Ways are the chosen one, and the others as the model ranks them.
 	Ways []Way
-	// Left are those that were left out, as the model predicts more than
-	// SlowerMax times what it does of the fastest.
+	// Left are the algorithms that were not measured, because their predicted time is
+	// more than SlowerMax times the shortest.
 	Left []nexar.Algorithm
 }
 
@@ -40,7 +39,7 @@ type Way struct {
 	P50       float64 `json:"p50_us"`       // median over the rounds, of the slowest rank's medians
 	Q1        float64 `json:"q1_us"`        // and their quartiles
 	Q3        float64 `json:"q3_us"`
-	Chosen    bool    `json:"chosen"`  // what a call takes if nothing else is pinned
+	Chosen    bool    `json:"chosen"`  // a call uses it unless another is set
 	Fastest   bool    `json:"fastest"` // the smallest median
 	Wrong     int64   `json:"wrong"`   // elements with a wrong value, on all ranks and in all runs
 }
@@ -55,10 +54,9 @@ func Collectives() []string {
 	return slices.DeleteFunc(Ops(), func(name string) bool { return name == "send_recv" })
 }
 
-// Compare measures all algorithms on one rank, of collectives, in rounds in
-// which each of them has its turn, so that whatever disturbs the machine
-// disturbs all. What the communicator has pinned is what counts as chosen;
-// afterwards nothing is pinned.
+// Compare measures all algorithms of collectives on one rank, in rounds of one turn each, so
+// that a disturbance of the machine affects all alike. An algorithm that was set on the
+// communicator counts as chosen. Compare leaves the communicator with no algorithm set.
 func Compare(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	if len(cfg.Ops) == 0 {
 		cfg.Ops = Collectives()
@@ -98,8 +96,7 @@ func (r *rank) compare(ctx context.Context, c cell, list []nexar.Algorithm, pace
 	began := time.Now()
 	kept, left := worthwhile(list)
 	t := &contest{rank: r, cell: c, v: c.op.vectors(r.place(c)), list: kept, wrong: make([]int64, len(kept))}
-	// In its first run an algorithm makes what it needs, the second tells how
-	// long it takes.
+	// The first run of an algorithm compiles its plan. The second one is timed.
 	var sweep time.Duration
 	for range 2 {
 		start := time.Now()
@@ -174,7 +171,7 @@ func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration,
 	return medians, t.comm.SetAlgorithms()
 }
 
-// pin is what pins an algorithm.
+// pin returns the argument of Comm.SetAlgorithms for an algorithm.
 func pin(op string, a nexar.Algorithm) string {
 	if a.Shared {
 		return op + "=" + a.Name

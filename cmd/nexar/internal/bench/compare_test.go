@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// compareAll compares on n ranks in this process, and returns what rank 0 gets.
+// compareAll compares on n ranks in this process, and returns the results of rank 0.
 func compareAll(t *testing.T, n int, cfg Config) (list []Comparison) {
 	t.Helper()
 	world(t, n, func(c *nexar.Comm) error {
@@ -56,7 +56,7 @@ func TestCompareEveryCollective(t *testing.T) {
 	}
 }
 
-// wrongWays says what is wrong with the ways of a comparison.
+// wrongWays describes an error in the ways of a comparison, or returns "".
 func wrongWays(c Comparison) string {
 	fastest, best := 0, c.Ways[0].P50
 	for i, w := range c.Ways {

@@ -59,7 +59,7 @@ func (r *rank) measure(ctx context.Context, c cell, pace pace, share time.Durati
 	return r.combine(ctx, c, times, wrong)
 }
 
-// once runs a cell once, and counts what is wrong afterwards.
+// once runs a cell once, and counts wrong elements.
 func (r *rank) once(ctx context.Context, c cell, v vectors) (time.Duration, int, error) {
 	dst, src := r.dst[:v.dstCount()], r.src[:total(v.src)]
 	fill(src, v.src)

@@ -25,7 +25,7 @@ type op struct {
 	// much of the vector the busiest link must carry, at the least.
 	bus func(n float64) float64
 
-	// vectors says what a rank has before and after a run.
+	// vectors returns the vectors of a rank before and after a run.
 	vectors func(p place) vectors
 	run     func(ctx context.Context, c *nexar.Comm, dst, src []float32) error
 }
@@ -40,7 +40,7 @@ type place struct {
 // block is the elements of each rank if the vector is cut by ranks.
 func (p place) block() int { return p.count / p.ranks }
 
-// own is count elements of what this rank contributes, from element at on.
+// own returns count elements of this rank's contribution, from element at on.
 func (p place) own(at, count int) []piece { return []piece{p.oracle.of(p.rank, at, count)} }
 
 // vectors are the pieces that make up a rank's buffers.
@@ -61,7 +61,7 @@ func single(float64) float64    { return 1 }
 func others(n float64) float64  { return (n - 1) / n }
 func twoWays(n float64) float64 { return 2 * (n - 1) / n }
 
-// ops are all operations in the order in which they are measured.
+// ops returns all operations, in the order of their measurement.
 func ops() []op {
 	return []op{
 		{name: "all_reduce", bus: twoWays, vectors: allReduceVectors, run: runAllReduce},
@@ -195,7 +195,7 @@ func runScan(ctx context.Context, c *nexar.Comm, dst, _ []float32) error {
 	return nexar.Scan(ctx, c, dst, nexar.Sum)
 }
 
-// exclusiveScanVectors: rank 0 keeps what it has.
+// exclusiveScanVectors: the vector of rank 0 does not change.
 func exclusiveScanVectors(p place) vectors {
 	v := vectors{dst: p.own(0, p.count)}
 	v.want = v.dst
@@ -213,7 +213,7 @@ func noVectors(place) vectors { return vectors{} }
 
 func runBarrier(ctx context.Context, c *nexar.Comm, _, _ []float32) error { return c.Barrier(ctx) }
 
-// pingPongVectors: the first and the last rank send each other what they have.
+// pingPongVectors: the first and the last rank exchange their vectors.
 func pingPongVectors(p place) vectors {
 	first, last := 0, p.ranks-1
 	if p.rank != first && p.rank != last {

@@ -7,9 +7,9 @@ const period = 65521
 // stride is how far into the pattern the vector of each next rank begins.
 const stride = 7919
 
-// An oracle knows what every rank contributes, and every sum of that. The
-// numbers are from 1 to 255: never 0, which stands for "not written", and so
-// small that a float32 holds the sum over 65,793 ranks exactly.
+// An oracle knows the contribution of every rank, and all sums of contributions. Elements
+// are from 1 to 255: never 0, which means "not written", and small enough that a float32
+// holds the sum over 65,793 ranks exactly.
 type oracle struct {
 	pattern []float32
 	sums    map[[2]int][]float32 // by the ranks [from, to) that are summed
@@ -32,12 +32,12 @@ type piece struct {
 	count int
 }
 
-// of is count elements of what a rank contributes, from element at on.
+// of returns count elements of the contribution of a rank, from element at on.
 func (o *oracle) of(rank, at, count int) piece {
 	return piece{o.pattern, (at + rank*stride) % period, count}
 }
 
-// sum is count elements of the sum of what the ranks [from, to) contribute.
+// sum returns count elements of the sum of the contributions of ranks [from, to).
 func (o *oracle) sum(from, to, at, count int) piece {
 	key := [2]int{from, to}
 	table := o.sums[key]

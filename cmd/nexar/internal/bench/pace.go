@@ -32,10 +32,9 @@ func (p pace) share(now time.Time, left int) time.Duration {
 	return p.end.Sub(now) / time.Duration(left)
 }
 
-// more is how many more runs a cell should have that has had done runs, which
-// took that long, when its share of the time is share. It is 0 in the end. One
-// run says little about the next ones, so that there are never more than there
-// were already.
+// more returns the number of further runs of a cell after done runs that took took, if its
+// share of the time is share; 0 ends the cell. It returns at most done, since a few runs say
+// little about the next ones.
 func (p pace) more(done int, took, share time.Duration) int {
 	switch {
 	case p.fixed > 0:

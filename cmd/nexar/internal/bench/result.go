@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Result is what was measured of an operation at one size.
+// A Result is the measurement of one operation at one size.
 type Result struct {
 	Op        string  `json:"op"`
 	Ranks     int     `json:"ranks"`
@@ -17,7 +17,7 @@ type Result struct {
 	P50       float64 `json:"p50_us"` // median of the slowest rank, in microseconds
 	P99       float64 `json:"p99_us"`
 	Alg       float64 `json:"algbw_GBps"` // bytes by median, in 10⁹ bytes each second
-	Bus       float64 `json:"busbw_GBps"` // what the busiest link carries
+	Bus       float64 `json:"busbw_GBps"` // load of the busiest link
 	Wrong     int64   `json:"wrong"`      // elements with a wrong value, on all ranks and in all runs
 }
 

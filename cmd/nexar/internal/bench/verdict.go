@@ -1,7 +1,7 @@
 package bench
 
-// NearBest is up to which ratio of its time to that of the fastest a choice
-// counts as near to it.
+// NearBest is the largest ratio of the time of the chosen algorithm to that of the fastest at
+// which the choice counts as near.
 const NearBest = 1.15
 
 // A Verdict says how good the choices of algorithms for an operation were.

@@ -1,10 +1,8 @@
-// Package doctor examines the machine and the environment that nexar would
-// run in.
+// Package doctor checks a machine and an environment for nexar.
 //
-// Call Examine, once and before anything else of the process uses nexar: it
-// changes the environment of the process. It returns what it found, good or
-// bad, and how to mend what is bad. It cannot fail; what it cannot find out is
-// a finding, too.
+// Call Examine once, before any other use of nexar in the process, since it changes the
+// environment of the process. It returns findings, good and bad, with fixes. It cannot
+// fail; a check that cannot be made is a finding.
 package doctor
 
 import (
@@ -36,7 +34,7 @@ type Finding struct {
 	What   string `json:"what"`
 	Mend   string `json:"mend,omitempty"`
 
-	variable string // what it is about, if that is malformed
+	variable string // the malformed variable, if the finding is about one
 }
 
 // Examine looks at everything.
@@ -64,7 +62,7 @@ func Healthy(list []Finding) bool {
 	return true
 }
 
-// examineMachine looks at what Join would find.
+// examineMachine checks the sockets and settings that Join would use.
 func examineMachine() []Finding {
 	report, err := nexar.Diagnose(nexar.Config{})
 	if err != nil {

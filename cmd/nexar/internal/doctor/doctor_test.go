@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// find returns the first finding whose text contains what.
+// find returns the first finding that contains a text.
 func find(t *testing.T, list []Finding, what string) Finding {
 	t.Helper()
 	i := slices.IndexFunc(list, func(f Finding) bool { return strings.Contains(f.What, what) })

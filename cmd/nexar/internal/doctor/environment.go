@@ -14,7 +14,7 @@ import (
 
 const prefix = "NEXAR_"
 
-// secret is the variable whose value is not shown.
+// secret is the variable with the token, which is not shown.
 const secret = "NEXAR_CLUSTER_TOKEN"
 
 // examineEnvironment looks at the variables of nexar: whether there are such,
@@ -70,7 +70,7 @@ func from(name string, err error) string {
 	return text[max(0, strings.Index(text, name)):]
 }
 
-// understandToken says what a seed would find wrong with a token.
+// understandToken returns the error of a seed about a token.
 func understandToken(ctx context.Context, token string) error {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: token})
 	if err == nil {
@@ -82,8 +82,8 @@ func understandToken(ctx context.Context, token string) error {
 	return nil // No port, for example: that is not the fault of the token.
 }
 
-// understand says what Join would find wrong with variables. It leaves the
-// environment of the process as it was.
+// understand returns the error of Join about variables. It does not change the environment of
+// the process.
 func understand(values map[string]string) error {
 	before := os.Environ()
 	for _, name := range nexarNames(before) {

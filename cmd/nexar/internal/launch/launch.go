@@ -23,7 +23,7 @@ import (
 // DefaultGrace is the Grace of a Config that has none.
 const DefaultGrace = 5 * time.Second
 
-// Config says what to run.
+// Config describes the processes to run.
 type Config struct {
 	Children []Child
 

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// roles are what children do. A role is a process of its own, so it may sleep
-// for long: whoever ends it has passed the test.
+// roles are the programs of children. A role may sleep for long, since the test ends its
+// process.
 var roles = map[string]func() int{
 	"hello": func() int {
 		fmt.Println("hello from", os.Getenv("N"))

@@ -31,8 +31,8 @@ func marked(pair string) []process {
 	return found
 }
 
-// script is a Child that runs a shell script, in which $0 is the script, and the
-// variable that marks its descendants.
+// script returns a Child that runs a shell script, with the script as its $0, and the variable
+// that marks its descendants.
 func script(t *testing.T, text string) (c Child, mark string) {
 	t.Helper()
 	setsid, err := exec.LookPath("setsid")

@@ -12,10 +12,10 @@ import (
 // However late the register comes to look, it tells the order of the deaths.
 func TestRegisterKeepsTheOrder(t *testing.T) {
 	const n = 8
-	// The kernel wakes those who look at a process last to first, so what the
-	// witness knows the register's queue has got.
-	witness, r := newRegister(), newRegister()
-	defer witness.close()
+	// The kernel wakes the registers of a process from the last to the first, so an event
+	// of the first is in the queue of the second.
+	first, r := newRegister(), newRegister()
+	defer first.close()
 	defer r.close()
 	var cmds []*exec.Cmd
 	var seen, died []<-chan time.Time
@@ -33,7 +33,7 @@ func TestRegisterKeepsTheOrder(t *testing.T) {
 		}()
 		require.Have(t, "pidfd", *pidfd >= 0, "the kernel knows no pidfd")
 		cmds = append(cmds, cmd)
-		seen = append(seen, witness.add(*pidfd))
+		seen = append(seen, first.add(*pidfd))
 		died = append(died, r.add(*pidfd))
 	}
 	r.mu.Lock() // The register cannot tell of anybody before all are dead.

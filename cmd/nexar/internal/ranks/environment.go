@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// environment is the environment of process i: that of this process, where it
-// stands in the cluster, and what the user wants over both.
+// environment returns the environment of process i: that of this process, the variables of
+// its rank and cluster, and the variables of the user, which override both.
 func (cfg Config) environment(base []string, i int, w *world) []string {
 	e := environment(slices.Clone(base))
 	e.set("NEXAR_LOCAL_RANK", strconv.Itoa(i))
@@ -25,7 +25,7 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 		e.set("NEXAR_SEEDS", w.addr)
 		e.set("NEXAR_CLUSTER_TOKEN", w.token)
 		e.set("NEXAR_WORLD", strconv.Itoa(cfg.Count))
-		// Nothing outside of this host is to reach it.
+		// Other hosts must not reach it.
 		e.set("NEXAR_LISTEN", "127.0.0.1:0")
 		e.unset("NEXAR_ADVERTISE")
 	} else {
@@ -42,10 +42,10 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 	return e
 }
 
-// dumpVariable has a process show what it is in, before it ends by a SIGQUIT.
+// dumpVariable makes a process print its operations before it ends by SIGQUIT.
 const dumpVariable = "NEXAR_DUMP_ON_QUIT"
 
-// leaveVariable has a node that gets a SIGTERM leave at its next checkpoint.
+// leaveVariable makes a node leave at its next Node.Reconfigure after SIGTERM.
 const leaveVariable = "NEXAR_LEAVE_ON_SIGTERM"
 
 // An environment is a list of "name=value".

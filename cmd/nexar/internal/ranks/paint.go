@@ -8,9 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// paintFor returns what makes the prefix of process i for lines on w: in a
-// colour of its own if w is a terminal and the user does not object
-// (https://no-color.org).
+// paintFor returns a function that makes the prefix of process i for lines on w. The prefix
+// is colored if w is a terminal, unless NO_COLOR is set (https://no-color.org).
 func paintFor(w io.Writer) func(i int, label string) string {
 	f := fileOf(w)
 	coloured := f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -23,7 +22,7 @@ func paintFor(w io.Writer) func(i int, label string) string {
 	}
 }
 
-// paint colours text as that of process i.
+// paint colors text in the color of process i.
 func paint(i int, text string) string {
 	colours := [...]color.Attribute{
 		color.FgCyan, color.FgYellow, color.FgGreen, color.FgMagenta, color.FgBlue, color.FgRed,

@@ -1,10 +1,10 @@
 // Package ranks starts a program as ranks of a cluster on this host: a whole
-// world with a seed of its own, or a part of a larger one.
+// world with its own seed, or a part of a larger one.
 //
 // Call Run. It returns nil when all processes have exited with status 0,
-// otherwise what package launch says of the first one that did not, or why
-// the seed could not be started. What has happened is already on Stderr when
-// the error is a *launch.Failure.
+// otherwise the error of package launch for the first other one, or the reason why
+// the seed could not be started. If the error is a *launch.Failure, Run has printed
+// it to Stderr.
 package ranks
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 )
 
-// Config says what to run.
+// Config describes the ranks to run.
 type Config struct {
 	Program []string // and its arguments
 	Count   int      // processes of this host

@@ -101,7 +101,7 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// A cluster whose seed is elsewhere can be asked everything.
+// All methods work for a cluster with its seed elsewhere.
 func TestNoWorld(t *testing.T) {
 	var w *world
 	w.abandon()

@@ -10,9 +10,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A world is a seed of this process for a cluster within this host. All its
-// methods may be called on nil, a cluster whose seed is elsewhere: nothing is
-// known of it then.
+// A world is a seed in this process for a cluster of this host. The nil *world is a cluster
+// with its seed elsewhere; its methods report nothing.
 type world struct {
 	seed   *nexar.Seed
 	addr   string
@@ -45,8 +44,8 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 	return w, nil
 }
 
-// printCommands says what others on this host can do with the cluster, if they are
-// to know of it. A token of the user is not shown.
+// printCommands prints the commands to add ranks and to query the cluster, if it is elastic or
+// its token was given. It does not print a token of the user.
 func (w *world) printCommands(cfg Config) {
 	token := ""
 	if w.made {

@@ -41,7 +41,7 @@ func (t *Algorithms) Add(c bench.Comparison) error {
 	return err
 }
 
-// atSize says what was compared: "all_reduce of 64 KiB".
+// atSize names a comparison: "all_reduce of 64 KiB".
 func atSize(c bench.Comparison) string {
 	if c.Bytes == 0 {
 		return c.Op
@@ -49,7 +49,7 @@ func atSize(c bench.Comparison) string {
 	return c.Op + " of " + Size(c.Bytes)
 }
 
-// carrier is what carries an algorithm out.
+// carrier names the path of an algorithm: memory, or a number of channels.
 func carrier(shared bool, channels int) string {
 	if shared {
 		return "memory"
@@ -64,7 +64,7 @@ func predicted(w bench.Way) string {
 	return Micros(w.Predicted)
 }
 
-// ratio is that of what was measured to what was predicted.
+// ratio returns the measured time divided by the predicted one.
 func ratio(w bench.Way) string {
 	if w.Predicted == 0 {
 		return "-"
@@ -72,7 +72,7 @@ func ratio(w bench.Way) string {
 	return fmt.Sprintf("%.2f", w.P50/w.Predicted)
 }
 
-// marks say what is special about a way.
+// marks returns the marks of a way: chosen, fastest, wrong elements.
 func marks(w bench.Way) string {
 	var list []string
 	if w.Chosen {

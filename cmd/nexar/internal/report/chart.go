@@ -169,7 +169,7 @@ type tick struct {
 	label string
 }
 
-// sizeTicks returns the powers of two from lo to hi, of which at most ten are labelled.
+// sizeTicks returns the powers of two from lo to hi, with at most ten labels.
 func sizeTicks(lo, hi float64) []tick {
 	first, last := int(math.Ceil(math.Log2(lo))), int(math.Floor(math.Log2(hi)))
 	step := max(1, (last-first)/9+1)

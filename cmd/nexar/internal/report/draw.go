@@ -19,7 +19,7 @@ func Draw(w io.Writer, results []bench.Result) error {
 	return c.write(w)
 }
 
-// opsOf returns the operations in the order in which they first appear.
+// opsOf returns the operations in the order of their first result.
 func opsOf(results []bench.Result) []string {
 	var ops []string
 	for i, r := range results {

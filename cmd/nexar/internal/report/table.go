@@ -26,7 +26,7 @@ type Table struct {
 // NewTable makes a table that writes to w.
 func NewTable(w io.Writer) *Table { return &Table{w: w} }
 
-// Add writes the row of r, and before it what heads it.
+// Add writes the row of r, preceded by a heading if r begins an operation.
 func (t *Table) Add(r bench.Result) error {
 	if r.Op != t.op {
 		if t.op == "" {
@@ -51,7 +51,7 @@ func (t *Table) Add(r bench.Result) error {
 	return err
 }
 
-// conditions says in one line what all results have in common.
+// conditions returns a line about the conditions of all results.
 func conditions(ranks int, transport string, encrypted bool) string {
 	secrecy := "not encrypted"
 	if encrypted {
@@ -60,7 +60,7 @@ func conditions(ranks int, transport string, encrypted bool) string {
 	return fmt.Sprintf("%s, %s (%s), float32", Count(ranks, "rank"), transport, secrecy)
 }
 
-// bandwidths says what those of all results mean.
+// bandwidths returns a line that explains the bandwidths.
 func bandwidths(r bench.Result) string {
 	if r.Ranks == 1 {
 		return "one rank sends nothing, so there are no bandwidths"
@@ -68,8 +68,8 @@ func bandwidths(r bench.Result) string {
 	return "bandwidths as in nccl-tests"
 }
 
-// Size writes a number of bytes in the largest unit in which it is whole, or
-// in bytes with separators: "64 KiB", "25,000,000 B".
+// Size formats a number of bytes in its largest unit without a fraction, or in
+// bytes with separators: "64 KiB", "25,000,000 B".
 func Size(bytes int64) string {
 	unit := 0
 	for n := bytes; n > 0 && n%1024 == 0 && unit < len(units)-1; unit++ {
