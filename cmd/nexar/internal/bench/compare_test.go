@@ -218,11 +218,11 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-func TestCompareOfWhatHasNoAlgorithms(t *testing.T) {
+func TestCompareMessages(t *testing.T) {
 	world(t, 1, func(c *nexar.Comm) error {
 		err := Compare(t.Context(), c, Config{Ops: []string{"send_recv"}})
-		if err == nil || !strings.Contains(err.Error(), `no collective "send_recv"`) {
-			t.Errorf("got error %v, want that it is no collective", err)
+		if err == nil || !strings.Contains(err.Error(), `unknown collective "send_recv"`) {
+			t.Errorf("got error %v, want one that names the unknown collective", err)
 		}
 		return nil
 	})
