@@ -3,13 +3,12 @@
 //	send_recv    messages from rank to rank, around a ring
 //	allreduce    the mean of a gradient over all ranks
 //	broadcast    the same weights on all ranks
-//	barrier      nobody goes on before the last has come
-//	overlap      communication beside computation, and what that saves
+//	barrier      no rank continues before the last one has arrived
+//	overlap      communication beside computation, and the time that it saves
 //	rpc          a key-value store that is divided among the ranks
 //	train        data-parallel training of a network on real data
 //	seed_worker  a seed and its workers as on several hosts
 //
-// There is nothing to call. Run one with the command in its comment, and copy
-// what you need. All that fails ends the program with a message; the ranks
-// that are left learn of it from nexar.
+// Run each with the command in its comment, and copy from it. A failure ends the program with
+// a message, and nexar tells the other ranks.
 package examples

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestElastic kills a rank of four, adds one, and has one leave. The others learn
-// what the first four would have.
+// TestElastic kills one of four ranks, adds one, and lets one leave. The training has the result
+// of the first four.
 func TestElastic(t *testing.T) {
 	dir := build(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
@@ -58,7 +58,7 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// invitation reads how to add a rank, and then copies what follows.
+// invitation reads the command to add a rank, and copies the rest of the output.
 func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
 	t.Helper()
 	r := bufio.NewReader(stderr)
@@ -76,8 +76,8 @@ func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
 	return m[1], m[2]
 }
 
-// A stage is a world of a size that is to begin on so many ranks whose output is
-// read, and what to do then, with the process of rank 1.
+// A stage is a world of a size, the number of its ranks with output that the test reads, and the
+// action to take when they have begun, on the process of rank 1.
 type stage struct {
 	size, begin int
 	then        func(rank1 *os.Process) error

@@ -34,7 +34,7 @@ func build(t *testing.T) string {
 	return dir
 }
 
-// program is the path of what build has built.
+// program returns the path of a program that build has built.
 func program(dir, name string) string {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -110,7 +110,7 @@ func TestExamples(t *testing.T) {
 	t.Run("seed_worker usage", func(t *testing.T) { testUsage(t, program(dir, "seed_worker")) })
 }
 
-// checks are what must hold of the lines of examples besides their form.
+// checks returns the checks of the output of examples besides its form.
 func checks() map[string]func(t *testing.T, lines []string) {
 	return map[string]func(*testing.T, []string){
 		"broadcast": func(t *testing.T, lines []string) {
@@ -149,8 +149,8 @@ func testUsage(t *testing.T, path string) {
 	}
 }
 
-// testSeedWorker starts a seed, reads what it prints, and starts two workers
-// with that.
+// testSeedWorker starts a seed, reads the variables that it prints, and starts two workers with
+// them.
 func testSeedWorker(t *testing.T, path string) {
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
 	defer cancel()

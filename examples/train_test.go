@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A training is what a run of train has printed.
+// A training is the output of a run of train.
 type training struct {
 	losses, held []float64 // of each epoch
 	accuracy     float64   // of the last one, in percent
@@ -62,8 +62,7 @@ func number(t *testing.T, text string) float64 {
 	return v
 }
 
-// testTrain holds the program to what it says of itself: whole trainings reach
-// what they should, whatever the number of ranks.
+// testTrain: trainings reach the expected accuracy with any number of ranks.
 func testTrain(t *testing.T, dir string) {
 	const accuracy = 95 // percent, of images that were held back
 	alone := train(t, dir, nil, 0)
@@ -87,8 +86,8 @@ func testTrain(t *testing.T, dir string) {
 		for _, name := range []string{"topk", "randomk", "quantize8", "cast16"} {
 			got := train(t, dir, nil, 0, "--local", "4", "--compress", name)
 			if name == "topk" {
-				// What is compressed is added in the order of the ranks: the
-				// bits never depend on what connects them.
+				// Compressed gradients are added in the order of the ranks, so that the bits do
+				// not depend on the transport.
 				if same := train(t, dir, nil, 4, "--compress", name); same.weights != got.weights {
 					t.Errorf("%s: the weights of four processes are %s, and of four ranks in one %s", name, same.weights, got.weights)
 				}
@@ -115,15 +114,15 @@ func sameCurve(t *testing.T, got, want training) {
 		t.Fatalf("got %d epochs, want %d", len(got.losses), len(want.losses))
 	}
 	for i := range want.losses {
-		// Of what is printed the last of four digits may differ.
+		// The last of the four printed digits may differ.
 		if math.Abs(got.losses[i]-want.losses[i]) > 5e-4 || math.Abs(got.held[i]-want.held[i]) > 5e-4 {
 			t.Errorf("epoch %d: the losses are %v and %v, and alone %v and %v", i+1, got.losses[i], got.held[i], want.losses[i], want.held[i])
 		}
 	}
 }
 
-// testDeterministic: with NEXAR_DETERMINISTIC the bits of the weights depend on
-// the number of ranks alone, not on what connects them.
+// testDeterministic: with NEXAR_DETERMINISTIC the bits of the weights depend on the number of ranks,
+// not on the transport.
 func testDeterministic(t *testing.T, dir string) {
 	const ranks = 3
 	env := []string{"NEXAR_DETERMINISTIC=1"}

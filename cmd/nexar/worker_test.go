@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// worker is the program that scripts start under nexar run. Its arguments say
-// what it does:
+// worker is the program that scripts start under nexar run. Its first argument selects the
+// behavior:
 //
 //	sum             joins, and sums the ranks
 //	env NAME...     prints variables
@@ -24,7 +24,7 @@ import (
 //	line            prints the first line of its standard input
 //	chatter         prints without end
 //	forget          ends without having joined
-//	late RANK       joins, and sums the ranks, RANK not before there is a file "go"
+//	late RANK       joins, and sums the ranks, RANK when a file "go" exists
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
@@ -78,7 +78,7 @@ func work(mode string, args []string) int {
 	return member(node.World(), mode, args)
 }
 
-// member is what a worker does that has joined.
+// member is the work of a worker after joining.
 func member(c *nexar.Comm, mode string, args []string) int {
 	if mode == "late" && args[0] == strconv.Itoa(c.Rank()) {
 		for _, err := os.Stat("go"); err != nil; _, err = os.Stat("go") {
@@ -131,8 +131,8 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		err = c.Barrier(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)
-	// On a machine with more work than processors, whoever learns of a death
-	// may be dead before it. A program that cleans up leaves no doubt.
+	// On a busy machine a rank that reacts to a death could end before nexar run has noticed
+	// the first one. A pause, as by a program that cleans up, keeps the order.
 	time.Sleep(300 * time.Millisecond)
 	return 1
 }

@@ -3,11 +3,10 @@
 //
 //	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic --pause 20ms
 //
-// Kill one of the processes whose numbers it prints with kill -9: the others go on
-// from the step that they had come to. Start another one, with the command that
-// nexar run prints: it gets the weights, and takes part from the next step on. One
-// that gets a SIGTERM leaves after its step. As batches do not depend on the number
-// of ranks, they learn what the first four would have learnt.
+// It prints process IDs. Kill a process with kill -9: the others continue from their last
+// step. Start another with the command that nexar run prints: it gets the weights and takes
+// part from the next step on. A process that gets SIGTERM leaves after its step. Batches do not
+// depend on the number of ranks, so the training has the same result as with the first four.
 package main
 
 import (

@@ -1,13 +1,12 @@
 // Command overlap computes and communicates, first one after the other and then
-// side by side, and prints what that takes:
+// concurrently, and prints both times:
 //
 //	go run ./cmd/nexar run -n 2 -- go run ./examples/overlap
 //
-// It does so twice: with computing that keeps a processor busy, and with as much
-// of it elsewhere, as on an accelerator, for which a processor only waits. What
-// is side by side takes less where something would otherwise have nothing to do:
-// a processor, a network, an accelerator. Where the computing of all ranks keeps
-// all processors of a host busy there is nothing to be gained.
+// It does so twice: with computation on the processor, and with as much computation
+// elsewhere, as on an accelerator, for which the processor only waits. Overlap saves time
+// if a processor, network or accelerator would otherwise be idle. If the computation of all
+// ranks keeps all processors of a host busy, it saves nothing.
 package main
 
 import (
@@ -65,7 +64,7 @@ func run(ctx context.Context, layers, size int) error {
 	return nil
 }
 
-// write writes what steps have taken as a table.
+// write writes the times of the steps as a table.
 func write(w io.Writer, here, elsewhere map[part]time.Duration) {
 	fmt.Fprintf(w, "%-20s %12s %12s\n", "computing is", "here", "elsewhere")
 	for _, p := range parts() {

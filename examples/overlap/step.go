@@ -12,7 +12,7 @@ import (
 // rounds are how often each part is measured.
 const rounds = 9
 
-// A part is something of which the time is measured.
+// A part is a part of a step that is timed.
 type part string
 
 const (
@@ -62,8 +62,8 @@ func (s *step) do(ctx context.Context, p part, compute func()) error {
 	return nil
 }
 
-// measure is the median of what each part takes on the slowest rank. The parts
-// take turns, so that what else the machine does meets all of them.
+// measure returns the median time of each part on the slowest rank. The parts take turns, so that
+// other load of the machine affects all alike.
 func (s *step) measure(ctx context.Context, compute func()) (map[part]time.Duration, error) {
 	took := make(map[part][]time.Duration)
 	for round := range 1 + rounds {
@@ -85,7 +85,7 @@ func (s *step) measure(ctx context.Context, compute func()) (map[part]time.Durat
 	return medians, nil
 }
 
-// time is what a part takes on the slowest rank, once.
+// time runs a part once and returns its time on the slowest rank.
 func (s *step) time(ctx context.Context, p part, compute func()) (time.Duration, error) {
 	if err := s.comm.Barrier(ctx); err != nil {
 		return 0, err

@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each part does what its name says: it computes all gradients or none, and all
-// of them are averaged or none.
+// Each part computes all gradients or none, and averages all of them or none.
 func TestDo(t *testing.T) {
 	const layers, ranks = 5, 3
 	for p, want := range map[part]struct {
@@ -52,7 +51,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// What takes time on one rank is time for all of them.
+// All ranks return the time of the slowest one.
 func TestMeasure(t *testing.T) {
 	const slow = 2 * time.Millisecond
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {

@@ -3,8 +3,7 @@
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/rpc
 //
-// It also shows what becomes of calls for which there is no answer, or none in
-// time.
+// It also shows the errors of calls without an answer, or without one in time.
 package main
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// patience is how long rank 0 waits for what nobody puts into the store.
+// patience is the time that rank 0 waits for a key that no rank puts into the store.
 const patience = 100 * time.Millisecond
 
 func main() {
@@ -50,14 +49,14 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("rank %d finds %s at rank %d: %s\n", rank, key, s.Keeper(key), value)
+	fmt.Printf("rank %d finds %s at rank %d: %s\n", rank, key, s.Owner(key), value)
 
 	if rank == 0 {
 		if err := ask(ctx, s, "farewell/0"); err != nil {
 			return err
 		}
 	}
-	// Whoever leaves takes its keys away: first all are done.
+	// A rank that leaves takes its keys along, so all leave together.
 	return world.Barrier(ctx)
 }
 
@@ -71,7 +70,7 @@ func ask(ctx context.Context, s *store, key string) error {
 	if !ok {
 		return fmt.Errorf("get %s: got error %v, want one of who keeps it", key, err)
 	}
-	fmt.Printf("rank %d says: %s\n", s.Keeper(key), refusal.Text)
+	fmt.Printf("rank %d says: %s\n", s.Owner(key), refusal.Text)
 
 	short, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

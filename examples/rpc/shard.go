@@ -53,8 +53,8 @@ func (s *shard) await(ctx context.Context, _ int, key string) (string, error) {
 	}
 }
 
-// look returns the value of a key if it has one, and what is closed when there
-// may be another.
+// look returns the value of a key, if it has one, and a channel that is closed when the value
+// may have changed.
 func (s *shard) look(key string) (value string, ok bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

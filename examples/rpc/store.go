@@ -18,8 +18,8 @@ type store struct {
 // An entry is a key and its value.
 type entry struct{ Key, Value string }
 
-// open makes the store, and this rank the keeper of some of the keys. It returns
-// when all ranks have called it.
+// open makes the store, and this rank the owner of some of the keys. It returns when all ranks
+// have called it.
 func open(ctx context.Context, c *nexar.Comm) (*store, error) {
 	s := &store{
 		comm:  c,
@@ -35,8 +35,8 @@ func open(ctx context.Context, c *nexar.Comm) (*store, error) {
 	return s, c.Barrier(ctx)
 }
 
-// Keeper is the rank that keeps a key, the same for all who ask.
-func (s *store) Keeper(key string) int {
+// Owner returns the rank that stores a key. All ranks compute the same one.
+func (s *store) Owner(key string) int {
 	hash := fnv.New32a()
 	hash.Write([]byte(key))
 	return int(hash.Sum32() % uint32(s.comm.Size()))
@@ -44,16 +44,16 @@ func (s *store) Keeper(key string) int {
 
 // Put gives a key a value.
 func (s *store) Put(ctx context.Context, key, value string) error {
-	_, err := s.put.Call(ctx, s.comm, s.Keeper(key), entry{key, value})
+	_, err := s.put.Call(ctx, s.comm, s.Owner(key), entry{key, value})
 	return err
 }
 
 // Get returns the value of a key. If it has none that is a nexar.HandlerError.
 func (s *store) Get(ctx context.Context, key string) (string, error) {
-	return s.get.Call(ctx, s.comm, s.Keeper(key), key)
+	return s.get.Call(ctx, s.comm, s.Owner(key), key)
 }
 
 // Await returns the value of a key as soon as it has one.
 func (s *store) Await(ctx context.Context, key string) (string, error) {
-	return s.await.Call(ctx, s.comm, s.Keeper(key), key)
+	return s.await.Call(ctx, s.comm, s.Owner(key), key)
 }

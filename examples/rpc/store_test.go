@@ -33,8 +33,8 @@ func together(t *testing.T, c *nexar.Comm) {
 	}
 }
 
-// What a rank puts all others get, also what has replaced an older value, and
-// every rank keeps some of the keys.
+// All ranks get the value that a rank has put, also if it replaced an older one, and every rank owns
+// some of the keys.
 func TestStore(t *testing.T) {
 	const keys = 50
 	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
@@ -52,7 +52,7 @@ func TestStore(t *testing.T) {
 			kept := make([]int, c.Size())
 			for i := range keys {
 				key := fmt.Sprint("key ", i)
-				kept[s.Keeper(key)]++
+				kept[s.Owner(key)]++
 				if got, err := s.Get(t.Context(), key); err != nil || got != fmt.Sprint("value ", i*(round+1)) {
 					t.Errorf("%s is %q, with error %v", key, got, err)
 				}
@@ -67,7 +67,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A value comes to those who were waiting for it before it was put.
+// Ranks that wait for a key get its value when it is put.
 func TestAwait(t *testing.T) {
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		s := opened(t, c)
@@ -92,8 +92,8 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// A key without a value is an error of who keeps it, or one of the deadline of
-// who waits for it; the store goes on.
+// Getting a key without a value is an error of its owner, or of the deadline of the caller; the
+// store continues to work.
 func TestNoValue(t *testing.T) {
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		s := opened(t, c)
@@ -108,8 +108,8 @@ func TestNoValue(t *testing.T) {
 			_, err = s.Await(short, key)
 			cancel()
 			call, ok := errors.AsType[*nexar.CallError](err)
-			if !ok || call.Rank != s.Keeper(key) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got error %v, want that rank %d has not answered in time", err, s.Keeper(key))
+			if !ok || call.Rank != s.Owner(key) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got error %v, want that rank %d has not answered in time", err, s.Owner(key))
 			}
 		}
 		if err := s.Put(t.Context(), "something", "1"); err != nil {

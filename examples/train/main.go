@@ -8,8 +8,8 @@
 //
 //	go run ./examples/train --local 4 --compress topk --plot loss.svg
 //
-// With NEXAR_DETERMINISTIC=1 the number that it prints for the bits of all
-// weights is the same for each run with as many ranks, whatever connects them.
+// With NEXAR_DETERMINISTIC=1 all runs with the same number of ranks print the same digest of
+// the weights, over every transport.
 package main
 
 import (
@@ -61,8 +61,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return errors.Join(append(errs, leave())...)
 }
 
-// join makes the ranks of this process, and what is to be done when they have
-// ended.
+// join returns the communicators of the ranks of this process, and a function to call when they
+// have ended.
 func (o options) join(ctx context.Context) (comms []*nexar.Comm, leave func() error, err error) {
 	cfg, err := nexar.ConfigFromEnv()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/examples/train/sgd"
 )
 
-// options are what the flags say, the same on all ranks.
+// options are the flags, the same on all ranks.
 type options struct {
 	epochs   int
 	batch    int

@@ -23,7 +23,7 @@ const (
 	decay = 1e-3
 )
 
-// train is the work of one rank. What there is to say rank 0 says.
+// train is the work of one rank. Rank 0 prints.
 func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Writer) (err error) {
 	if c.Rank() != 0 {
 		out, o.plot = io.Discard, ""
@@ -92,7 +92,7 @@ func sends(net *mlp.Network, compressor func(layer int) compress.Compressor) str
 	return fmt.Sprintf("%d bytes of each rank in each step, made at most %d", whole, most)
 }
 
-// create makes the file for the drawing, or what takes one that nobody wants.
+// create creates the file for the drawing, or returns a writer that discards it.
 func (o options) create() (io.WriteCloser, error) {
 	if o.plot == "" {
 		return nowhere{io.Discard}, nil
@@ -100,7 +100,7 @@ func (o options) create() (io.WriteCloser, error) {
 	return os.Create(o.plot)
 }
 
-// nowhere is a file whose content nobody reads.
+// nowhere is a writer with a Close method that does nothing.
 type nowhere struct{ io.Writer }
 
 func (nowhere) Close() error { return nil }

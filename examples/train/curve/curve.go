@@ -59,8 +59,8 @@ func Draw(w io.Writer, title string, lines ...Line) error {
 // drawn reports whether a value has a place in the drawing.
 func drawn(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
-// stepOf is the distance of the marks of an axis that reaches to high: 1, 2 or 5
-// times a power of ten, of which there are between two and five.
+// stepOf returns the distance of the marks of an axis that ends at high: 1, 2 or 5 times a power
+// of ten, for two to five marks.
 func stepOf(high float64) float64 {
 	if high <= 0 {
 		return 1
@@ -85,7 +85,7 @@ type drawing struct {
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, format, args...) }
 
-// text writes a text whose anchor is at a place.
+// text writes a text with its anchor at (x, y).
 func (d *drawing) text(x, y float64, anchor, text string) {
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)
 	xml.EscapeText(&d.svg, []byte(text)) // a Buffer takes all
@@ -116,14 +116,14 @@ func (d *drawing) axes(step float64) {
 	d.text((left+right)/2, bottom+38, "middle", "epoch")
 }
 
-// colours are told apart by people who do not see all of them (Okabe and Ito,
-// "Color Universal Design", 2008).
-var colours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
+// The colors of Okabe and Ito, "Color Universal Design" (2008), can be told apart with every kind
+// of color vision.
+var colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 
 // line draws the i-th line, and its name.
 func (d *drawing) line(i int, l Line) {
-	colour := colours[i%len(colours)]
-	d.printf(`<polyline fill="none" stroke="%s" stroke-width="2" points="`, colour)
+	color := colors[i%len(colors)]
+	d.printf(`<polyline fill="none" stroke="%s" stroke-width="2" points="`, color)
 	for epoch, v := range l.Values {
 		if drawn(v) {
 			d.printf("%.1f,%.1f ", d.x(float64(epoch+1)), d.y(v))
@@ -131,6 +131,6 @@ func (d *drawing) line(i int, l Line) {
 	}
 	d.printf(`"/>` + "\n")
 	y := float64(top + 20*(i+1))
-	d.printf(`<path d="M%d %.1fh24" stroke="%s" stroke-width="2"/>`+"\n", right-140, y-4, colour)
+	d.printf(`<path d="M%d %.1fh24" stroke="%s" stroke-width="2"/>`+"\n", right-140, y-4, color)
 	d.text(right-108, y, "start", l.Name)
 }

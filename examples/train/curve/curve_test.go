@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// An svg is what a drawing consists of.
+// An svg has the elements of a drawing.
 type svg struct {
 	Texts []string `xml:"text"`
 	Lines []struct {
@@ -46,7 +46,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// Whatever the values are, what is drawn lies between the axes.
+// All points lie between the axes, for any values.
 func TestDrawOddValues(t *testing.T) {
 	for name, values := range map[string][]float64{
 		"none":           nil,

@@ -49,8 +49,7 @@ type Set struct {
 func Load() (*Set, error) { return Read(bytes.NewReader(packed)) }
 
 // Read reads a set from a gzipped CSV file. Each line has the pixels of an
-// image, from 0 to 16, and then the digit. What is not of this form is an
-// ErrFormat.
+// image, from 0 to 16, and then the digit. Any other form is an ErrFormat.
 func Read(r io.Reader) (*Set, error) {
 	unzipped, err := gzip.NewReader(r)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// zip is what Read reads.
+// zip returns lines as a gzipped file for Read.
 func zip(t *testing.T, lines ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -67,7 +67,7 @@ func TestReadMalformed(t *testing.T) {
 	}
 }
 
-// numbered is a set whose i-th image has i in all pixels.
+// numbered returns a set of n images; all pixels of the i-th are i.
 func numbered(n int) *Set {
 	s := new(Set)
 	for i := range n {

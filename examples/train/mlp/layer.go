@@ -49,9 +49,8 @@ func (l *Layer) forward(inputs []float32, samples int) []float32 {
 	return l.outputs
 }
 
-// lossErrors sets the errors of the last layer, whose outputs are probabilities:
-// those of softmax and cross-entropy together are the differences from what
-// would be right.
+// lossErrors sets the errors of the last layer. Its outputs are probabilities; the derivative of
+// cross-entropy after softmax is their difference from the labels.
 func (l *Layer) lossErrors(labels []uint8, scale float32) {
 	l.errors = resize(l.errors, len(labels)*l.Out)
 	for s, label := range labels {
@@ -102,7 +101,7 @@ func (l *Layer) propagate(below *Layer, samples int) {
 	}
 }
 
-// resize makes a slice n elements long, whatever they are then.
+// resize returns a slice of n elements with undefined contents.
 func resize(s []float32, n int) []float32 {
 	return slices.Grow(s[:0], n)[:n]
 }

@@ -1,5 +1,5 @@
-// Package mlp is a multilayer perceptron in plain Go: dense layers with ReLUs
-// between them and a softmax at the end, whose loss is the cross-entropy.
+// Package mlp is a multilayer perceptron in plain Go: dense layers with ReLUs between them, a
+// softmax at the end, and cross-entropy as the loss.
 //
 // A step of training calls Forward, and then goes over Backward, which has the
 // gradients layer by layer from the last to the first: while that of a layer is
@@ -22,7 +22,7 @@ import (
 	"slices"
 )
 
-// A Network is layers, of which each takes what the one before it gives.
+// A Network is a sequence of layers; the output of each is the input of the next.
 type Network struct {
 	Layers []*Layer
 
@@ -81,11 +81,9 @@ func (n *Network) Forward(inputs []float32, labels []uint8) (loss float64, right
 	return loss, right
 }
 
-// Backward computes the gradient of scale times the loss that Forward has
-// returned, from the last layer to the first, and gives the number of each layer,
-// and the layer, as soon as its Gradient is complete. Then it goes on with the
-// layer below, for which it reads the parameters of this one: they must not
-// change before the loop has ended.
+// Backward computes the gradient of scale times the loss of the last Forward, from the last
+// layer to the first. It yields each layer and its number when its Gradient is complete. Parameters
+// must not change before the loop has ended, since lower layers are computed from them.
 func (n *Network) Backward(scale float32) iter.Seq2[int, *Layer] {
 	return func(yield func(int, *Layer) bool) {
 		top := n.Layers[len(n.Layers)-1]

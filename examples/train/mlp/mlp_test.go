@@ -19,8 +19,7 @@ func samples(seed uint64, n int, widths []int) (inputs []float32, labels []uint8
 	return inputs, labels
 }
 
-// shaken is a network whose biases are random, too: with all of them 0 some
-// mistakes in the gradients would not be seen.
+// shaken returns a network with random biases: zero biases would hide some errors of gradients.
 func shaken(seed uint64, widths []int) *Network {
 	n := New(seed, widths...)
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -68,7 +67,7 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-// What a gradient consists of may be computed in parts, by different ranks.
+// The gradients of parts of a batch add up to the gradient of the batch.
 func TestGradientIsSum(t *testing.T) {
 	widths := []int{6, 8, 5, 4}
 	n := shaken(2, widths)
@@ -93,7 +92,7 @@ func TestGradientIsSum(t *testing.T) {
 	}
 }
 
-// The loss of a network of one layer is what one computes by hand.
+// The loss of a network of one layer equals the value computed by hand.
 func TestForward(t *testing.T) {
 	n := New(1, 2, 3)
 	copy(n.Layers[0].Params, []float32{1, 0, 0, 1, -1, -1, 0, 0, 0.5})
@@ -127,7 +126,7 @@ func TestBackwardOrder(t *testing.T) {
 	for i, l := range n.Backward(1) {
 		order = append(order, i)
 		given[i] = slices.Clone(l.Gradient)
-		clear(l.Gradient) // what an all-reduce might leave there meanwhile
+		clear(l.Gradient) // as an all-reduce could
 	}
 	if want := []int{2, 1, 0}; !slices.Equal(order, want) {
 		t.Errorf("layers come as %v, want %v", order, want)

@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// NoCompression is the name of what sends gradients as they are.
+// NoCompression is the name for uncompressed gradients.
 const NoCompression = "none"
 
 // Compressions are the names that CompressorOf takes: topk and randomk keep 1% of
@@ -17,9 +17,9 @@ func Compressions() []string {
 	return []string{NoCompression, "topk", "randomk", "quantize8", "cast16"}
 }
 
-// CompressorOf makes a Config.Compressor of its name. What is lost of a gradient
-// is kept for the next one, without which 1% of it would lead elsewhere; see
-// compress.ErrorFeedback. An unknown name is an ErrConfig.
+// CompressorOf returns the Config.Compressor of a name. It adds the compression error of a
+// gradient to the next one (compress.ErrorFeedback); without that, 1% of a gradient would not
+// converge. An unknown name is an ErrConfig.
 func CompressorOf(name string, seed uint64) (func(layer int) compress.Compressor, error) {
 	if !slices.Contains(Compressions(), name) {
 		return nil, fmt.Errorf("%w: compression %q is not one of %s", ErrConfig, name, strings.Join(Compressions(), ", "))

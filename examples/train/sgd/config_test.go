@@ -101,7 +101,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// Weights move by rate times the gradient and what decay adds to it.
+// An update subtracts rate times the gradient plus decay times the weight.
 func TestUpdate(t *testing.T) {
 	net := mlp.New(1, 1, 1, 1)
 	for _, l := range net.Layers {

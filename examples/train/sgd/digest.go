@@ -13,9 +13,8 @@ import (
 // ErrDiverged says that the ranks do not have the same weights.
 var ErrDiverged = errors.New("the weights have diverged")
 
-// Digest is a number for the bits of all weights, by which one can compare those
-// of different runs. If not all ranks have the same, it is an ErrDiverged that
-// names one.
+// Digest returns a hash of the bits of all weights, to compare runs. If the ranks have
+// different weights, it returns an ErrDiverged that names one of them.
 func (t *Trainer) Digest(ctx context.Context) (uint64, error) {
 	hash := fnv.New64a()
 	for _, l := range t.net.Layers {

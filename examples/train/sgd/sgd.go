@@ -7,24 +7,20 @@
 //		score, err = trainer.Test(ctx, test)
 //	}
 //
-// In each step the ranks divide the samples of the batch among themselves, each
-// computes the gradient of its share, and the sum of all moves the weights, which
-// all ranks have. The gradient of a layer is on its way while that of the layer
-// below is computed (Li et al., "PyTorch Distributed: Experiences on Accelerating
-// Data Parallel Training", VLDB 2020).
+// In each step the ranks divide the samples of the batch, each computes the gradient of
+// its share, and all update their weights by the sum. The gradient of a layer is reduced
+// while that of the layer below is computed (Li et al., "PyTorch Distributed: Experiences
+// on Accelerating Data Parallel Training", VLDB 2020).
 //
-// Weights and scores have the same bits on all ranks, so that each can decide by
-// them alone what all do: to stop early, for example. Batches do not depend on how
-// many ranks there are: any number of them learns what a single one does, up to
-// rounding, as sums are grouped otherwise. With the same number of ranks and
-// nexar.Config.Deterministic the weights have the same bits again in every run,
-// whatever connects the ranks. Compression is another matter: what it leaves out
-// depends on the shares of the ranks.
+// Weights and scores are bit-identical on all ranks, so that each rank makes the same
+// decisions, such as stopping early. Batches do not depend on the number of ranks: the
+// result is that of a single rank up to rounding, since sums are grouped differently. With
+// nexar.Config.Deterministic, all runs with the same number of ranks have the same bits, over
+// every transport. With compression the result depends on the shares of the ranks.
 //
-// An error is one of package nexar, with which the communicator has ended, or of
-// a Compressor; the weights are then those of some step, which other ranks may
-// have passed. A Trainer is for one goroutine,
-// and while a call is under way nobody else may use its communicator.
+// Errors are those of package nexar, after which the communicator cannot be used, or of a
+// Compressor; the weights are then those of a step that other ranks may have completed. A
+// Trainer is for one goroutine, and no other code may use its communicator during a call.
 package sgd
 
 import (
@@ -47,18 +43,18 @@ var ErrConfig = errors.New("invalid configuration")
 
 // Config says how to train, the same on all ranks.
 type Config struct {
-	// Batch is how many samples a step takes, on all ranks together: 32 by
-	// default. The last step of an epoch takes what is left.
+	// Batch is the number of samples of a step, on all ranks together: 32 by default. The
+	// last step of an epoch may have fewer.
 	Batch int
 	// Decay is how much of half its square each parameter adds to the loss that
 	// the steps make smaller, which keeps weights small.
 	Decay float64
 	// Seed is that of the order of the samples.
 	Seed uint64
-	// Root is the rank whose weights all begin with.
+	// Root is the rank with the initial weights.
 	Root int
-	// Compressor makes what compresses the gradient of a layer, by its number;
-	// nil sends gradients as they are. It is called once for each layer.
+	// Compressor returns the compressor of a layer, by its number; nil for uncompressed
+	// gradients. It is called once for each layer.
 	Compressor func(layer int) compress.Compressor
 }
 
@@ -144,18 +140,16 @@ func (t *Trainer) step(ctx context.Context, set *digits.Set, batch []int, seen *
 	mine := set.Pick(batch[from:to])
 	seen.add(t.net.Forward(mine.Images, mine.Labels))
 
-	// The loss of a step is the mean over the batch. What a rank has of that
-	// may be more or less than others have, or nothing at all: so each divides
-	// by the number of samples that all ranks have, and the sum is the mean.
+	// The loss of a step is the mean over the batch. Shares of ranks differ in size and may
+	// be empty, so each rank divides by the size of the batch, and the sum is the mean.
 	for i, layer := range t.net.Backward(1 / float32(len(batch))) {
 		t.reducing[i] = t.startAllReduce(ctx, i, layer)
 	}
 	return nexar.WaitAll(t.reducing...)
 }
 
-// startAllReduce begins to add up the gradient of a layer over all ranks. That of
-// its weights and that of its biases go in one bucket; compressed they are one
-// vector, of which the largest elements are taken.
+// startAllReduce begins to sum the gradient of a layer over all ranks. Weights and biases share a
+// bucket; with compression they are one vector.
 func (t *Trainer) startAllReduce(ctx context.Context, i int, layer *mlp.Layer) *nexar.Handle {
 	if t.compressors == nil {
 		return nexar.StartAllReduceBuckets(ctx, t.comm, layer.Tensors(), nexar.Sum)
@@ -192,7 +186,7 @@ func (t *Trainer) Test(ctx context.Context, set *digits.Set) (Score, error) {
 	return seen.score(ctx, t.comm, set.Len())
 }
 
-// A tally adds up what the samples of a rank have scored.
+// A tally sums the scores of the samples of a rank.
 type tally struct {
 	loss  float64
 	right int

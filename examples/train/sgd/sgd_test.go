@@ -30,7 +30,7 @@ type trial struct {
 	train, test *digits.Set
 }
 
-// An outcome is what a trial has come to.
+// An outcome is the result of a trial.
 type outcome struct {
 	scores []Score // of each epoch
 	train  Score   // of the end
@@ -42,7 +42,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("loss %.5f and accuracy %.4f; held back %.5f and %.4f", o.train.Loss, o.train.Accuracy, o.test.Loss, o.test.Accuracy)
 }
 
-// load is the real data, or the first n digits of what is learnt from.
+// load returns the data set, or only its first n training samples.
 func load(t *testing.T, n int) (train, test *digits.Set) {
 	t.Helper()
 	set, err := digits.Load()
@@ -107,8 +107,7 @@ func (tr trial) rank(t *testing.T, c *nexar.Comm) (o outcome) {
 // near reports whether two losses are the same up to rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Max(math.Abs(a), math.Abs(b)) }
 
-// Whatever the number of ranks, and whether or not it divides a batch, the
-// network learns the same.
+// The result does not depend on the number of ranks, nor on whether it divides the batch.
 func TestSameCurve(t *testing.T) {
 	for _, test := range []struct {
 		digits, batch, epochs int
@@ -164,8 +163,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// What is compressed is learnt from all the same. That whole trainings end
-// alike is shown where they are quick, by the test of the program.
+// Training with compression lowers the loss. The test of the program compares whole trainings.
 func TestCompressed(t *testing.T) {
 	tr := trial{ranks: 3, epochs: 8, cfg: Config{Batch: 12, Decay: 1e-3, Seed: 1}}
 	tr.train, tr.test = load(t, 400)
@@ -189,7 +187,7 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// Without what ErrorFeedback keeps, 1% of the gradients lead elsewhere.
+// Without ErrorFeedback, 1% of the gradients do not converge.
 func TestErrorFeedbackIsNeeded(t *testing.T) {
 	tr := trial{ranks: 2, epochs: 5, cfg: Config{Seed: 1}}
 	tr.train, tr.test = load(t, 500)

@@ -12,10 +12,10 @@ import (
 // is colored if w is a terminal, unless NO_COLOR is set (https://no-color.org).
 func paintFor(w io.Writer) func(i int, label string) string {
 	f := fileOf(w)
-	coloured := f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	colored := f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return func(i int, label string) string {
 		prefix := "[" + label + "]"
-		if coloured {
+		if colored {
 			prefix = paint(i, prefix)
 		}
 		return prefix + " "
@@ -24,11 +24,11 @@ func paintFor(w io.Writer) func(i int, label string) string {
 
 // paint colors text in the color of process i.
 func paint(i int, text string) string {
-	colours := [...]color.Attribute{
+	colors := [...]color.Attribute{
 		color.FgCyan, color.FgYellow, color.FgGreen, color.FgMagenta, color.FgBlue, color.FgRed,
 		color.FgHiCyan, color.FgHiYellow, color.FgHiGreen, color.FgHiMagenta, color.FgHiBlue, color.FgHiRed,
 	}
-	c := color.New(colours[i%len(colours)])
+	c := color.New(colors[i%len(colors)])
 	c.EnableColor()
 	return c.Sprint(text)
 }

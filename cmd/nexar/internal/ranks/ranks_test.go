@@ -82,15 +82,15 @@ func TestPaint(t *testing.T) {
 	for i := range 12 {
 		text := paint(i, "[x]")
 		if !strings.HasPrefix(text, "\x1b[") || !strings.HasSuffix(text, "m") || !strings.Contains(text, "[x]") {
-			t.Errorf("paint(%d) = %q, want a colour and its end", i, text)
+			t.Errorf("paint(%d) = %q, want a color and its end", i, text)
 		}
 		if seen[text] {
-			t.Errorf("paint(%d) = %q, the colour of another one", i, text)
+			t.Errorf("paint(%d) = %q, the color of another one", i, text)
 		}
 		seen[text] = true
 	}
 	if paint(12, "[x]") != paint(0, "[x]") {
-		t.Error("the colours do not begin again after the last")
+		t.Error("the colors do not begin again after the last")
 	}
 }
 
