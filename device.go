@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/device"
-	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/staging"
@@ -143,7 +143,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 		return opError(name, err)
 	}
 	r, _ := regionsOf(o.Pieces(), false)
-	s, err := d.comm.comm.StartSend(r, o.of.typ, to, int64(tag))
+	s, err := d.comm.comm.Messages().StartSend(r, o.of.typ, to, int64(tag))
 	if s != nil {
 		err = s.Wait(ctx)
 	}
@@ -171,7 +171,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 		return Status{}, opError(name, err)
 	}
 	var got p2p.Received
-	r, err := d.comm.comm.StartRecv(into, o.of.typ, from, int64(tag))
+	r, err := d.comm.comm.Messages().StartRecv(into, o.of.typ, from, int64(tag))
 	if err == nil {
 		got, err = r.Wait(ctx)
 	}
@@ -268,7 +268,7 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	if err := d.comm.Err(); err != nil {
 		return err
 	}
-	until, stop := engine.Until(ctx, d.comm.Done(), d.comm.Err)
+	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
 	err := staging.Load(until, operands...)
 	if err == nil {

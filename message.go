@@ -182,7 +182,7 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if err != nil {
 		return Status{}, opError("probe", err)
 	}
-	got, err := c.comm.Probe(ctx, from, int64(tag))
+	got, err := c.comm.Messages().Probe(ctx, from, int64(tag))
 	if err != nil {
 		return Status{}, c.explain(ctx, "probe", err)
 	}
@@ -223,7 +223,7 @@ func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 	if err != nil {
 		return nil, opError(name, err)
 	}
-	s, err := c.comm.StartSend(r, of.typ, to, int64(tag))
+	s, err := c.comm.Messages().StartSend(r, of.typ, to, int64(tag))
 	return s, c.explain(ctx, name, err)
 }
 
@@ -237,7 +237,7 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 		return nil, opError(name, err)
 	}
 	r.Elem = int(of.size)
-	receive, err := c.comm.StartRecv(r, of.typ, from, int64(tag))
+	receive, err := c.comm.Messages().StartRecv(r, of.typ, from, int64(tag))
 	return receive, c.explain(ctx, name, err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 )
 
@@ -98,7 +99,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	rank := slices.Index(ranks, c.impl.Ranks[c.impl.Rank])
 	// If this communicator ends meanwhile, some rank may not build the new one.
-	making, stop := engine.Until(ctx, c.Done(), c.Err)
+	making, stop := comm.Until(ctx, c.Done(), c.Err)
 	defer stop()
 	child, err := c.impl.View.New(making, id, ranks, rank)
 	if p, ok := err.(*PeerError); ok {

@@ -56,7 +56,7 @@ type port struct{ comm *engine.Comm }
 
 // Send implements rpc.Port.
 func (p port) Send(to int, parts ...[]byte) error {
-	s, err := p.comm.StartSend(&p2p.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
+	s, err := p.comm.Messages().StartSend(&p2p.Regions{First: parts[0], More: parts[1:]}, 0, to, 0)
 	if s != nil {
 		err = s.Wait(context.Background())
 	}
@@ -68,13 +68,13 @@ func (p port) Send(to int, parts ...[]byte) error {
 
 // Poll implements rpc.Port.
 func (p port) Poll() (m rpc.Message, ok bool) {
-	got, ok, _ := p.comm.Peek(p2p.Any, p2p.Any)
+	got, ok, _ := p.comm.Messages().Peek(p2p.Any, p2p.Any)
 	return rpc.Message{Source: got.Source, Bytes: got.Bytes}, ok
 }
 
 // Take implements rpc.Port.
 func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
-	r, err := p.comm.StartRecv(p2p.Bytes(buf), 0, m.Source, p2p.Any)
+	r, err := p.comm.Messages().StartRecv(p2p.Bytes(buf), 0, m.Source, p2p.Any)
 	if err != nil {
 		done(err)
 		return

@@ -134,7 +134,7 @@ func (f *Follower) follow(ctx context.Context, old *Comm, v membership.View) (*C
 
 // await waits for the view after that of old, without limit while old works.
 func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err error) {
-	working, stop := engine.Until(ctx, old.Stopped(), old.Cause)
+	working, stop := Until(ctx, old.Stopped(), old.Cause)
 	defer stop()
 	v, err = f.Views.Next(working, old.Epoch())
 	if cause := old.Cause(); f.Abort && cause != nil && !errors.Is(cause, engine.ErrClosed) {

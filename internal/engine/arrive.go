@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -11,29 +12,23 @@ import (
 )
 
 // Step implements [link.Handler].
-func (e *Engine) Step(l *link.Link, s wire.Step, payload []byte) {
+func (e *Engine) Step(l *link.Link, s wire.Step, payload []byte) { e.arrive(l, exec.Step, s, payload) }
+
+// StepOffer implements [link.Handler].
+func (e *Engine) StepOffer(l *link.Link, s wire.Step) { e.arrive(l, exec.Offer, s, nil) }
+
+// StepGrant implements [link.Handler].
+func (e *Engine) StepGrant(l *link.Link, s wire.Step) { e.arrive(l, exec.Grant, s, nil) }
+
+// arrive takes a frame for a collective.
+func (e *Engine) arrive(l *link.Link, kind exec.FrameKind, s wire.Step, payload []byte) {
 	if c := e.comm(l, s.Call.Comm); c != nil {
-		c.arrive(l, exec.Step, s, payload)
-	} else {
+		c.arrive(l, kind, s, payload)
+	} else if kind == exec.Step {
 		l.Consumed(wire.Collectives, len(payload))
 	}
 }
 
-// StepOffer implements [link.Handler].
-func (e *Engine) StepOffer(l *link.Link, s wire.Step) {
-	if c := e.comm(l, s.Call.Comm); c != nil {
-		c.arrive(l, exec.Offer, s, nil)
-	}
-}
-
-// StepGrant implements [link.Handler].
-func (e *Engine) StepGrant(l *link.Link, s wire.Step) {
-	if c := e.comm(l, s.Call.Comm); c != nil {
-		c.arrive(l, exec.Grant, s, nil)
-	}
-}
-
-// arrive takes a frame for a collective.
 func (c *Comm) arrive(l *link.Link, kind exec.FrameKind, s wire.Step, payload []byte) {
 	c.mu.Lock()
 	f := c.frames.GetLocked(l, kind, &s, payload)
@@ -45,47 +40,43 @@ func (c *Comm) arrive(l *link.Link, kind exec.FrameKind, s wire.Step, payload []
 	c.carryOut(fx)
 }
 
+// errNoFrames is the protocol error of a frame for an executor that exchanges none.
+var errNoFrames = errors.New("a frame for a collective that needs none")
+
 // arriveLocked passes a frame to the operation that it is for, keeps it until that begins, or
 // discards it. If it returns a Receiver, its Receive has to be called next. It adds to fx.
 func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects) {
 	rank, isMember := c.rankOf[f.Link.Peer]
+	s := c.calls.get(f.Step.Call.Seq)
 	switch {
 	case c.err != nil:
 	case c.opened && !isMember:
 		fx = fx.orNew()
-		fx.unexpected = append(fx.unexpected, f.Link)
+		fx.breaksProtocol(f.Link, c.notMember())
 	case !c.opened || f.Step.Call.Seq > c.seq:
 		if c.keepLocked(f) {
 			return nil, fx
 		}
-	default:
-		ours, op := c.callLocked(f.Step.Call.Seq)
+	case s == nil: // forgotten
+	case s.call != f.Step.Call:
+		fx = fx.orNew()
+		c.mismatchLocked(fx, s.call, rank, f.Step.Call)
+	case s.op != nil && s.op.state == running && f.Kind != exec.Probe:
+		arrival, err := exec.Discard, errNoFrames
+		if s.op.receiver != nil {
+			arrival, err = s.op.receiver.ArriveLocked(rank, f)
+		}
 		switch {
-		case ours.Seq != 0 && ours != f.Step.Call:
+		case err != nil:
 			fx = fx.orNew()
-			c.mismatchLocked(fx, ours, rank, f.Step.Call)
-		case op != nil && op.state == running && f.Kind != exec.Probe:
-			arrival, err := op.arriveLocked(rank, f)
-			if arrival == exec.Receive {
-				return op.receiver, fx
-			} else if arrival == exec.Hold {
-				return nil, fx
-			}
-			if err != nil {
-				fx = fx.orNew()
-				fx.calls = append(fx.calls, breaksProtocol(f.Link, err))
-			}
+			fx.breaksProtocol(f.Link, err)
+		case arrival == exec.Receive:
+			return s.op.receiver, fx
+		case arrival == exec.Hold:
+			return nil, fx
 		}
 	}
 	return nil, c.discardLocked(f, fx)
-}
-
-// arriveLocked passes a frame to the executor.
-func (op *Op) arriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
-	if op.receiver == nil {
-		return exec.Discard, fmt.Errorf("a frame for operation %d, which needs none", op.call.Seq)
-	}
-	return op.receiver.ArriveLocked(rank, f)
 }
 
 // keepLocked keeps a frame for a collective that has not begun. It reports false if the
@@ -146,20 +137,6 @@ func (c *Comm) discardEarlyLocked(l *link.Link, fx *effects) *effects {
 		}
 	}
 	return fx
-}
-
-// callLocked returns the call of this rank with a sequence number, and the operation if
-// it has not ended. The call is zero if it is forgotten.
-func (c *Comm) callLocked(seq uint64) (wire.Call, *Op) {
-	if s := c.calls.get(seq); s != nil {
-		return s.call, s.op
-	}
-	return wire.Call{}, nil
-}
-
-// breaksProtocol returns a function that ends a link because its peer breaks the protocol.
-func breaksProtocol(l *link.Link, err error) func() {
-	return func() { l.Fail(fmt.Errorf("engine: protocol error: %w", err)) }
 }
 
 // Probe implements [link.Handler]. The peer waits for this rank, which answers with its last
@@ -223,7 +200,7 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 		used, unexpected = c.messages.Arrive(l, m, payload)
 	}
 	if unexpected {
-		c.unexpectedPeer(l)
+		l.Fail(protocolError(c.notMember()))
 	}
 	if !used {
 		l.Consumed(wire.Messages, len(payload))
@@ -241,11 +218,11 @@ func (e *Engine) Claim(l *link.Link, m wire.Message) (claim uint64, ok bool) {
 // Offer implements [link.Handler].
 func (e *Engine) Offer(l *link.Link, o wire.Offer) {
 	if o.Size > math.MaxInt {
-		breaksProtocol(l, fmt.Errorf("a message of %d bytes, want at most %d", o.Size, math.MaxInt))()
+		l.Fail(protocolError(fmt.Errorf("a message of %d bytes, want at most %d", o.Size, math.MaxInt)))
 		return
 	}
 	if c := e.comm(l, o.Comm); c != nil && c.messages.ArriveOffer(l, o) {
-		c.unexpectedPeer(l)
+		l.Fail(protocolError(c.notMember()))
 	}
 }
 

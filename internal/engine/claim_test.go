@@ -26,7 +26,7 @@ func TestClaim(t *testing.T) {
 	if _, ok := e.Claim(l, stranger); ok {
 		t.Error("a message of an unknown communicator is claimed")
 	}
-	r, err := c.StartRecv(p2p.Bytes(make([]byte, 9_999)), byteType, 1, 4)
+	r, err := c.messages.StartRecv(p2p.Bytes(make([]byte, 9_999)), byteType, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestClaim(t *testing.T) {
 	if _, err := r.Wait(t.Context()); !isType[*p2p.SizeError](err) {
 		t.Errorf("error %v, want a SizeError", err)
 	}
-	if r, err = c.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
+	if r, err = c.messages.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
 		t.Fatal(err)
 	}
 	if id, ok := e.Claim(l, m); !ok || id == 0 {
@@ -60,7 +60,7 @@ func TestClaim(t *testing.T) {
 // claim starts a receive at rank 0, and has it claim a message that does not come.
 func (w *world) claim(t *testing.T) *p2p.Receive {
 	t.Helper()
-	r, err := w.comms[0].StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4)
+	r, err := w.comms[0].messages.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

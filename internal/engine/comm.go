@@ -17,47 +17,43 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Comm is a communicator: a set of ranks that communicate.
+// A Comm is a communicator on this node.
 type Comm struct {
 	engine   *Engine
 	id       uint64
 	creator  *link.Link // over which a peer has begun it; nil once this node has made it; see Engine.mu
 	rank     int
 	linkTo   []*link.Link
-	rankOf   map[int]int // by the number of the peer
+	rankOf   map[int]int // by peer slot
 	poller   poll.Poller
 	links    *linkexec.Executor
-	messages *p2p.Messages // with a lock of its own, which is taken after mu
+	messages *p2p.Messages // has a lock of its own, which is taken after mu
 
 	mu        sync.Mutex
 	drained   sync.Cond // an operation has ended, or effects were carried out
-	opened    bool
+	opened    bool      // this node has made it
 	loose     bool
-	err       error           // why no operation may begin
-	heard     *revocation     // what another rank has told of the end
-	left      map[int]uint64  // by rank that has left: the last collective it took part in
-	refuses   *PeerError      // why no collective may begin; see RefuseCollectives
-	closedBy  map[int]uint64  // peers that closed before this rank had made it; like left
-	revokedBy []revocation    // by peers before this rank had made it, in order; one for each peer
-	seq       uint64          // of the last collective
-	executors []exec.Executor // by ID
+	err       error          // why no operation may begin
+	heard     *ending        // the revocation that has ended it
+	left      map[int]uint64 // by rank that has left: the last collective that it took part in
+	refuses   *PeerError     // why no collective may begin; see RefuseCollectives
+	endings   []ending       // told by peers before this node has made it
+	seq       uint64         // of the last collective
+	executors []exec.Executor
 	calls     calls
 	free      [][]*Op                // by executor: operations for later calls
 	early     map[uint64]*exec.Frame // for collectives that have not begun, by sequence number
 	frames    exec.FramePool
-	answers   map[int]answer // what ranks answered to probes
+	answers   map[int]answer // by rank: its answer to probes
 	watchers  []Watcher
 	unsettled int // ends whose effects are being carried out
 
-	about *recorder.Comm // nil if the operations are not recorded
+	about *recorder.Comm // nil if the communicator is not traced
 	onEnd func(err error, last []Trace)
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
-	c := &Comm{
-		engine: e, id: id, creator: creator,
-		left: make(map[int]uint64), closedBy: make(map[int]uint64), answers: make(map[int]answer),
-	}
+	c := &Comm{engine: e, id: id, creator: creator, left: make(map[int]uint64), answers: make(map[int]answer)}
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
 	c.messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
@@ -68,11 +64,9 @@ func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 	return c
 }
 
-// open makes the communicator usable. It returns the peers that have closed it by now,
-// each with its last collective, and the revocations by peers.
-func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]uint64, revoked []revocation) {
+// open makes the communicator usable, and applies what peers have told of its end.
+func (c *Comm) open(rank int, links []*link.Link, loose bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.opened {
 		panic("engine: communicator made twice")
 	}
@@ -85,21 +79,29 @@ func (c *Comm) open(rank int, links []*link.Link, loose bool) (closed map[int]ui
 	}
 	c.poller.Links = links
 	c.links.SetLinks(links)
-	closed, revoked = c.closedBy, c.revokedBy
-	c.closedBy, c.revokedBy = nil, nil
-	return closed, revoked
+	c.mu.Unlock()
+	c.messages.Open(links, c.rankOf)
+	c.update(func(fx *effects) {
+		for i := range c.endings {
+			c.endedByLocked(fx, &c.endings[i])
+		}
+		c.endings = nil
+	})
 }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return len(c.linkTo) }
 
-// Links has the link to each rank. It must not be changed.
+// Links returns the link to each rank. It must not be changed.
 func (c *Comm) Links() []*link.Link { return c.linkTo }
 
-// ID is the number of the communicator.
+// ID returns the ID of the communicator, which all ranks share.
 func (c *Comm) ID() uint64 { return c.id }
 
-// Err is nil as long as operations may begin.
+// Messages returns the messages of the communicator.
+func (c *Comm) Messages() *p2p.Messages { return c.messages }
+
+// Err returns why operations fail to begin, or nil.
 func (c *Comm) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +110,7 @@ func (c *Comm) Err() error {
 
 // UseExecutor adds the executor that recipes name by id, until the communicator is closed. All
 // ranks do so, before the first collective. newExecutor is called with the lock of the
-// communicator.
+// communicator, which guards the executor.
 func (c *Comm) UseExecutor(id exec.ID, newExecutor func(mu *sync.Mutex) exec.Executor) {
 	x := newExecutor(&c.mu)
 	c.mu.Lock()
@@ -123,19 +125,19 @@ func (c *Comm) UseExecutor(id exec.ID, newExecutor func(mu *sync.Mutex) exec.Exe
 }
 
 // SetPlace assigns this rank to a processor of its own while it waits. It is called before the
-// first collective, and takes precedence over Spread.
+// first collective, and takes precedence over [Comm.Spread].
 func (c *Comm) SetPlace(p *affinity.Place) { c.poller.Place = p }
 
 // Spread keeps this rank away from the processors that other ranks of its machine use, as far
-// as links tell them. Processors is how many this process may use. It is called when
+// as links tell them. This process may use so many processors. Spread is called when
 // something has arrived on every link, and before the first collective.
 func (c *Comm) Spread(machine []int, processors int) { c.poller.Spread(c.rank, machine, processors) }
 
-// Close ends the communicator on this node: operations that are under way and
-// later ones fail with ErrClosed. The other ranks are told, behind all that
-// was sent to them: what they have of this rank by then, and the collectives
-// that it has done its part in, are not affected. What is under way when
-// Close is called is not whole, so that it ends the communicator on all ranks.
+// Close ends the communicator on this node: operations under way and later ones fail with
+// ErrClosed. It waits until none of them uses its buffers. The other ranks are told after
+// all frames of this rank: messages that it has sent, and collectives that it has done its
+// part in, are not affected. An operation that is under way ends the communicator on all
+// ranks.
 func (c *Comm) Close() {
 	if after, orderly := c.stop(true); orderly {
 		c.tell(func(l *link.Link) { l.Closed(wire.Closed{Comm: c.id, Seq: after}) })
@@ -143,27 +145,28 @@ func (c *Comm) Close() {
 	c.engine.forget(c)
 }
 
-// closedWithin is what the others are told of a rank that closes too early.
-const closedWithin = "closed during an operation"
+// closedDuringOperation is the text of the revocation by a rank that closes too early.
+const closedDuringOperation = "closed during an operation"
 
-// stop ends the communicator on this node, and on all others if these wait for what
-// this rank has begun: a collective, a granted payload or, with sends, a message. It
-// reports whether nothing was under way, and which was the last collective.
+// stop ends the communicator on this node, and on all others if these wait for a collective or
+// a granted payload of this rank or, with sends, for a message. It reports whether nothing
+// was under way, and the last collective. A rank that has heard of a revocation repeats it
+// first: others that have not heard of it would blame this rank.
 func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
-	fx := new(effects)
-	c.mu.Lock()
-	after = c.seq
-	if c.err == nil {
-		orderly = c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed})
-		if orderly {
+	c.update(func(fx *effects) {
+		after = c.seq
+		switch {
+		case c.heard != nil:
+			fx.revoke, fx.text = c.heard.revoke, c.heard.text
+			c.heard = nil
+		case c.err != nil:
+		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
+			orderly = true
 			c.setErrLocked(fx, ErrClosed)
-		} else {
-			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
+		default:
+			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
 		}
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
-	c.forwardRevoke()
+	})
 	c.end(ErrClosed)
 	return after, orderly
 }
@@ -171,14 +174,12 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 // end fails all operations, now and later, and waits until they have released
 // their buffers.
 func (c *Comm) end(err error) {
-	fx := new(effects)
-	c.mu.Lock()
-	if c.err == nil {
-		c.setErrLocked(fx, err)
-	}
-	c.failAllLocked(fx, err)
-	c.mu.Unlock()
-	c.carryOut(fx)
+	c.update(func(fx *effects) {
+		if c.err == nil {
+			c.setErrLocked(fx, err)
+		}
+		c.failAllLocked(fx, err)
+	})
 	c.messages.Await()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +199,7 @@ func (c *Comm) failLocked(fx *effects, err error) {
 	c.failAllLocked(fx, err)
 }
 
-// failAllLocked fails everything that is under way.
+// failAllLocked fails all operations under way, and drops frames that no operation uses.
 func (c *Comm) failAllLocked(fx *effects, err error) {
 	c.calls.each(func(op *Op) {
 		if op.failLocked(err) {
@@ -210,7 +211,7 @@ func (c *Comm) failAllLocked(fx *effects, err error) {
 	c.awaitLocked(fx)
 }
 
-// awaitLocked has [Comm.end], and thereby Close, wait until fx has been carried out.
+// awaitLocked makes [Comm.end] wait until fx has been carried out.
 func (c *Comm) awaitLocked(fx *effects) {
 	if !fx.ended {
 		fx.ended = true
@@ -218,12 +219,12 @@ func (c *Comm) awaitLocked(fx *effects) {
 	}
 }
 
-// setErrLocked sets the error of later operations. The watchers are notified by fx, which
+// setErrLocked sets the error of later operations. Watchers are notified by fx, which
 // Close waits for.
 func (c *Comm) setErrLocked(fx *effects, err error) {
 	c.awaitLocked(fx)
 	if f := c.onEnd; f != nil && err != ErrClosed {
-		last := c.tracesLocked() // before anything fails
+		last := c.tracesLocked() // before any operation fails
 		fx.spawn = append(fx.spawn, func() { f(err, last) })
 	}
 	c.err = err
@@ -234,20 +235,20 @@ func (c *Comm) setErrLocked(fx *effects, err error) {
 	}
 }
 
-// A Watcher is told what happens to a communicator. Its functions may be nil,
+// A Watcher is notified of the events of a communicator. Its functions may be nil,
 // and must not block; they are called on any goroutine.
 type Watcher struct {
 	// Message is called when a message has arrived that no receive waited for, and
-	// once for those that had arrived before there was a Watcher.
+	// once by Watch, for those that arrived before.
 	Message func()
 	// Left is called when a rank has left, and Ended when no operation may begin
-	// any more, and why. After Ended, Left is not called.
+	// any more. After Ended, Left is not called.
 	Left  func(rank int, err error)
 	Ended func(err error)
 }
 
-// Watch tells w of what happens to the communicator, and of what has happened
-// by now. There may be several Watchers, one of them with Message.
+// Watch notifies w of the events of the communicator, also of those before. There may be
+// several Watchers, one of them with Message.
 func (c *Comm) Watch(w Watcher) {
 	c.mu.Lock()
 	c.watchers = append(c.watchers, w)
@@ -267,59 +268,45 @@ func (c *Comm) Watch(w Watcher) {
 	}
 }
 
-// unexpectedPeer ends the link to a peer that uses a communicator of others.
-func (c *Comm) unexpectedPeer(l *link.Link) {
-	l.Fail(fmt.Errorf("engine: protocol error: a frame for communicator %d, of which the peer is not a rank", c.id))
+// notMember is the protocol error of a peer that uses a communicator of others.
+func (c *Comm) notMember() error {
+	return fmt.Errorf("a frame for communicator %d, of which the peer is not a rank", c.id)
 }
 
-// A Blamer is the reason why a peer ends its communicators with this node, if another
-// peer is the cause. Communicators that contain that one name it in their errors.
+// A Blamer is the reason of a peer for ending its communicators with this node, if another
+// peer is the cause. Communicators that contain the other peer name it in their errors.
 type Blamer interface {
 	error
-	// Blames returns the number of the other peer.
+	// Blames returns the slot of the other peer.
 	Blames() int
 }
 
-// peerChanged ends what needs a peer that is of no use any more.
+// peerChanged ends the operations that need a peer which has failed or left.
 func (c *Comm) peerChanged(p *PeerChange) {
-	if p.Err == nil {
-		c.peerLeft(p.Peer, 0, true)
-		return
-	}
-	fx := new(effects)
-	c.mu.Lock()
-	rank, ok := c.rankOf[p.Peer]
-	switch {
-	case !ok || c.err != nil:
-	case p.Everywhere:
-		err := &PeerError{Rank: rank, Err: p.Err}
-		c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
-	default:
-		var b Blamer
-		if errors.As(p.Err, &b) {
-			if blamed, ok := c.rankOf[b.Blames()]; ok {
-				rank = blamed
+	c.update(func(fx *effects) {
+		rank, isMember := c.rankOf[p.Peer]
+		switch {
+		case !isMember || c.err != nil:
+		case p.Err == nil:
+			c.peerLeftLocked(fx, rank, 0, true)
+		case p.Everywhere:
+			err := &PeerError{Rank: rank, Err: p.Err}
+			c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
+		default:
+			var b Blamer
+			if errors.As(p.Err, &b) {
+				if blamed, ok := c.rankOf[b.Blames()]; ok {
+					rank = blamed
+				}
 			}
+			c.failLocked(fx, &PeerError{Rank: rank, Err: p.Err})
 		}
-		c.failLocked(fx, &PeerError{Rank: rank, Err: p.Err})
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
+	})
 }
 
-// peerLeft ends calls that need a peer that has left after a collective. All frames of the
-// peer have arrived. If a later collective needs it the communicator is revoked. If its link
-// stands, payloads that were granted, on either side, are still carried out.
-func (c *Comm) peerLeft(peer int, after uint64, linkEnded bool) {
-	fx := new(effects)
-	c.mu.Lock()
-	if rank, ok := c.rankOf[peer]; ok && c.err == nil {
-		c.peerLeftLocked(fx, rank, after, linkEnded)
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
-}
-
+// peerLeftLocked ends calls that need a rank that has left after a collective. All its frames
+// have arrived. If a later collective needs the rank, the communicator is revoked. Unless its
+// link has ended, granted payloads are still carried out, in both directions.
 func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded bool) {
 	err := leftError(rank)
 	c.left[rank] = after
@@ -339,4 +326,13 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 
 func leftError(rank int) *PeerError {
 	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
+}
+
+// others returns all ranks but this one, beginning with the next.
+func (c *Comm) others() []int {
+	ranks := make([]int, 0, len(c.linkTo))
+	for i := range len(c.linkTo) - 1 {
+		ranks = append(ranks, (c.rank+1+i)%len(c.linkTo))
+	}
+	return ranks
 }

@@ -1,28 +1,28 @@
 package engine
 
 import (
+	"fmt"
+
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// effects are what transitions of a communicator leave to be done without its lock.
-// The zero value is nothing.
+// effects are the actions that transitions of a communicator leave to be done without its
+// lock. The zero value has none.
 type effects struct {
-	revoke     *wire.Revoke // to tell all other ranks, with text
-	text       string
-	failed     []*Op        // operations to take the buffers of
-	messages   p2p.Effects  // of messages that fail
-	frames     *exec.Frame  // to drop
-	probes     []probe      // ranks to ask
-	unexpected []*link.Link // links to end; see unexpectedPeer
-	calls      []func()     // watchers, to be called at once
-	spawn      []func()     // watchers, each on a goroutine of its own
-	ended      bool         // counted in Comm.unsettled
+	revoke   *wire.Revoke // to tell all other ranks, with text
+	text     string
+	failed   []*Op       // operations to abandon
+	messages p2p.Effects // of messages that fail
+	frames   *exec.Frame // frames to drop
+	calls    []func()    // called at once
+	spawn    []func()    // called on a goroutine each
+	ended    bool        // counted in Comm.unsettled
 }
 
-// orNew returns fx, or new effects if it is nil: most operations have none.
+// orNew returns fx, or new effects if it is nil: most transitions have none.
 func (fx *effects) orNew() *effects {
 	if fx == nil {
 		return new(effects)
@@ -30,15 +30,25 @@ func (fx *effects) orNew() *effects {
 	return fx
 }
 
-// A probe asks a rank where it is, on behalf of an operation that waits.
-type probe struct {
-	rank int
-	call wire.Call
+// breaksProtocol ends a link because its peer breaks the protocol.
+func (fx *effects) breaksProtocol(l *link.Link, err error) {
+	fx.calls = append(fx.calls, func() { l.Fail(protocolError(err)) })
+}
+
+func protocolError(err error) error { return fmt.Errorf("engine: protocol error: %w", err) }
+
+// update makes a transition under the lock, and carries its effects out.
+func (c *Comm) update(transition func(fx *effects)) {
+	fx := new(effects)
+	c.mu.Lock()
+	transition(fx)
+	c.mu.Unlock()
+	c.carryOut(fx)
 }
 
 // carryOut carries effects out. It is the only place from which a communicator tells
 // other ranks of its end, and from which its operations and messages are failed. The
-// other ranks are told first: a caller that hears of the failure may close the node at
+// other ranks are told first: a caller that is told of the failure may close the node at
 // once, and its goodbye must not arrive before the reason.
 func (c *Comm) carryOut(fx *effects) {
 	if fx == nil {
@@ -53,12 +63,6 @@ func (c *Comm) carryOut(fx *effects) {
 	c.messages.Perform(&fx.messages)
 	if fx.frames != nil {
 		c.drop(fx.frames)
-	}
-	for _, p := range fx.probes {
-		c.linkTo[p.rank].Probe(wire.Probe{Call: p.call})
-	}
-	for _, l := range fx.unexpected {
-		c.unexpectedPeer(l)
 	}
 	for _, f := range fx.calls {
 		f()
@@ -80,12 +84,12 @@ func (c *Comm) drop(list *exec.Frame) {
 		f.ReturnCredit()
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for f := list; f != nil; {
 		next := f.Next
 		f.ReleaseLocked()
 		f = next
 	}
-	c.mu.Unlock()
 }
 
 // tell calls f for the link to each other rank.
@@ -97,7 +101,7 @@ func (c *Comm) tell(f func(l *link.Link)) {
 	}
 }
 
-// Spawn implements [p2p.Owner]: Engine.Close waits for f.
+// Spawn implements [p2p.Owner]. Engine.Close waits for f.
 func (c *Comm) Spawn(f func()) { c.engine.wg.Go(f) }
 
 // Go implements [p2p.Owner].
@@ -105,7 +109,7 @@ func (c *Comm) Go(f func()) {
 	c.mu.Lock()
 	ended := c.err != nil
 	if !ended {
-		c.Spawn(f) // before Engine.Close, which takes the lock, waits for all
+		c.Spawn(f) // under the lock: Engine.Close takes it before it waits
 	}
 	c.mu.Unlock()
 	if ended {

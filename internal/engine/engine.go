@@ -1,31 +1,27 @@
-// Package engine carries out what the ranks of a communicator do together:
-// collectives, as plans, and messages from rank to rank.
+// Package engine carries out the operations of communicators: collectives, and messages
+// between ranks.
 //
-// An Engine serves one node. It has Comms, which most callers use: Start begins
-// a collective, StartSend and StartRecv exchange messages. A collective is an Op, one state
-// machine for all of them; an [exec.Executor] moves its bytes, over links or in shared
-// memory.
+// An [Engine] serves one node. Most callers use its [Comm]s: Start begins a collective, and
+// Messages has the messages. A collective is an [Op], one state machine for all of them; an
+// [exec.Executor] moves its bytes, over links or in shared memory.
 //
-// An operation that fails ends its communicator: the other ranks are told, and all
-// operations on it end with the reason. Operations never return while anything still
-// uses their buffers.
+// A failed operation ends its communicator: the other ranks are told, and all operations on it
+// end with the reason. When an operation has returned, nothing uses its buffers.
 //
-// A transition of a communicator happens under its lock and returns effects: frames to
-// send, callers to wake, buffers to take back. They are carried out without the lock.
-// Functions that end in Locked are called with the lock held and keep it.
+// A transition of a communicator happens under its lock and returns effects, such as frames to
+// send and callers to wake, which are carried out without the lock. Functions that end in
+// Locked are called with the lock held and keep it.
 //
-// Peers may be ahead of this node: what they send for collectives it has not
-// begun and communicators it has not made is kept. How much that can be is
-// bounded for each peer: payloads by credit, offers, grants and probes by what
-// link.Keep allows, and communicators by commsAheadMax. A peer that exceeds a bound
-// loses its link, with an error that names the bound.
+// A peer may be ahead of this node. Its frames for collectives and communicators that this node
+// has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Link.Keep]
+// offers, grants and probes, and commsAheadMax communicators. A peer that exceeds a bound loses
+// its link, with an error that names the bound.
 package engine
 
 import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -35,10 +31,9 @@ import (
 // Config configures an Engine.
 type Config struct {
 	// EagerMax is the longest payload, in bytes, that is sent without a
-	// grant. All nodes have the same. 0 means wire.PayloadMax, which is also
-	// the largest value.
+	// grant. All nodes have the same. 0 means wire.PayloadMax, the largest value.
 	EagerMax int
-	// Log takes notes; nil discards them.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
@@ -50,10 +45,10 @@ type Engine struct {
 
 	mu     sync.RWMutex
 	comms  map[uint64]*Comm
-	ahead  map[*link.Link]int   // the number of communicators that a peer has begun over a link and this node has not made
-	ended  map[*link.Link]error // links that have ended; nil after a goodbye
-	doubts map[*link.Link]error // links that stand to peers with which no communicator can work
-	closed map[uint64]bool      // the last comms that were closed
+	ahead  map[*link.Link]int   // number of communicators that a peer has begun and this node has not made
+	ended  map[*link.Link]error // why links have ended; nil after a goodbye
+	doubts map[*link.Link]error // why peers whose link works are in no communicator
+	closed map[uint64]bool      // the communicators closed last
 
 	closedIDs []uint64 // of closed, in order
 	archive   recorder.Ring[Trace]
@@ -61,15 +56,15 @@ type Engine struct {
 
 	clock *recorder.Clock
 
-	active atomic.Int64  // collectives that run
-	begun  atomic.Uint64 // operations, ever
-	parked atomic.Bool   // the watchdog sleeps until it is woken
+	active atomic.Int64  // collectives under way
+	begun  atomic.Uint64 // collectives, in all
+	parked atomic.Bool   // the watchdog sleeps for longer than a tick, or until it is woken
 	wake   chan struct{}
 	stop   chan struct{}
 	wg     sync.WaitGroup
 }
 
-// New makes an Engine. Close it.
+// New returns an Engine, which has to be closed.
 func New(cfg Config) *Engine {
 	if cfg.EagerMax == 0 {
 		cfg.EagerMax = wire.PayloadMax
@@ -82,11 +77,11 @@ func New(cfg Config) *Engine {
 		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: recorder.NewClock(),
 	}
-	e.wg.Go(func() { e.watch(time.NewTicker(watchTick)) })
+	e.wg.Go(e.watch)
 	return e
 }
 
-// Close ends all operations with ErrClosed, as Comm.Close does, and waits for
+// Close ends all operations with ErrClosed, as [Comm.Close] does, and waits for
 // them.
 func (e *Engine) Close() {
 	e.mu.Lock()
@@ -97,29 +92,28 @@ func (e *Engine) Close() {
 	e.wg.Wait()
 }
 
-// A PeerChange says what has become of a peer, as the mesh has decided.
+// A PeerChange is a decision of the mesh about a peer.
 type PeerChange struct {
-	// Peer is the number of the peer's links, and Link the last of them, or nil.
+	// Peer is the slot of the peer, and Link its last link, or nil.
 	Peer int
 	Link *link.Link
-	// Err, if not nil, ends every communicator that contains the peer. While Link
-	// stands, communicators with it that are made later end at once, until Trusted,
+	// Err, if not nil, ends every communicator that contains the peer. As long as Link
+	// works, communicators with it that are made later end at once, until Trusted,
 	// even if the peer says goodbye.
 	Err error
 	// LinkEnded says that Link has ended. Without Err the peer has said goodbye: messages
 	// with it fail, and a collective that needs it revokes its communicator. Others go on,
 	// since the peer may end its part of the last collective earlier than this node does.
 	LinkEnded bool
-	// Everywhere has the other ranks of each communicator told: those that have not
+	// Everywhere ends the communicators on all ranks: those that have not
 	// adopted the same view would wait for this rank.
 	Everywhere bool
-	// Trusted allows communicators with the peer again. Those that have ended stay so.
+	// Trusted allows communicators with the peer again.
 	Trusted bool
 }
 
-// PeerChanged applies the changes of one decision of the mesh. All of them hold for
-// communicators that are made from then on. Existing communicators end in the order of the
-// changes.
+// PeerChanged applies the changes of one decision of the mesh, first to communicators that are
+// made from then on, then to existing ones, in the order of the changes.
 func (e *Engine) PeerChanged(changes ...PeerChange) {
 	e.mu.Lock()
 	for _, p := range changes {
@@ -141,8 +135,8 @@ func (e *Engine) PeerChanged(changes ...PeerChange) {
 	}
 }
 
-// linkEnd reports whether a link has ended, or is of no use, and why; nil says that the
-// peer has said goodbye.
+// linkEnd reports whether a link has ended, or its peer is in no communicator, and why; the
+// error is nil after a goodbye.
 func (e *Engine) linkEnd(l *link.Link) (err error, ended bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

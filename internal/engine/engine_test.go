@@ -358,7 +358,7 @@ func (c *Comm) start(w exec.Work) (*Op, error) { return c.Start(&w) }
 
 // sendOn sends data to a rank of c.
 func sendOn(ctx context.Context, c *Comm, data []byte, typ uint8, to int, tag int64) error {
-	s, err := c.StartSend(p2p.Bytes(data), typ, to, tag)
+	s, err := c.messages.StartSend(p2p.Bytes(data), typ, to, tag)
 	if s == nil {
 		return err
 	}
@@ -367,7 +367,7 @@ func sendOn(ctx context.Context, c *Comm, data []byte, typ uint8, to int, tag in
 
 // recvOn receives a message from a rank of c into buf.
 func recvOn(ctx context.Context, c *Comm, buf []byte, typ uint8, source int, tag int64) (p2p.Received, error) {
-	r, err := c.StartRecv(p2p.Bytes(buf), typ, source, tag)
+	r, err := c.messages.StartRecv(p2p.Bytes(buf), typ, source, tag)
 	if err != nil {
 		return p2p.Received{}, err
 	}

@@ -11,12 +11,11 @@ import (
 // The states of an operation: running → ended, or running → failing → ended.
 const (
 	running uint8 = iota
-	failing       // its buffers are being taken back
+	failing       // its executor releases the buffers
 	ended
 )
 
-// An Op is a collective under way, whichever executor carries it out. Its fields are
-// guarded by the lock of its Comm.
+// An Op is a collective under way. Its fields are guarded by the lock of its Comm.
 type Op struct {
 	comm     *Comm
 	exec     exec.Execution
@@ -28,18 +27,18 @@ type Op struct {
 	err      error
 	ended    chan struct{} // gets one value at the end
 
-	begun     int64 // by the clock of the engine
-	isTimed   bool  // the end is worth a look at the clock
-	failedAt  exec.Trace
-	blockedBy int // a rank that it was waiting for when it failed, or -1
+	begun     int64      // by the clock of the engine
+	isTimed   bool       // the end is timed exactly
+	failedAt  exec.Trace // how far it had come when it failed
+	blockedBy int        // a rank that it was waiting for when it failed, or -1
 
 	moved    time.Time // when the watchdog last saw progress
-	progress uint64    // what it measured then
+	progress uint64    // as measured then
 	search   search
 }
 
-// Start begins a collective. Its buffers belong to the engine until Wait has
-// returned.
+// Start begins a collective. Its buffers belong to the engine until [Op.Wait] has
+// returned. It does not block.
 func (c *Comm) Start(w *exec.Work) (*Op, error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -85,7 +84,7 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	return op, fx
 }
 
-// newOpLocked takes an operation of the executor from the free ones, or makes one.
+// newOpLocked returns an operation of the executor, free or new.
 func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	free := &c.free[w.Executor]
 	if n := len(*free); n > 0 {
@@ -103,11 +102,11 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	return op
 }
 
-// Number is the sequence number of the operation. It is asked before Wait.
+// Number returns the sequence number of the operation. It must be called before Wait.
 func (op *Op) Number() uint64 { return op.call.Seq }
 
-// goneLocked returns the error of an operation that needs a rank that has left, or nil.
-// What that rank had sent before it left may be all that is needed of it.
+// goneLocked returns the error of an operation that needs a rank which has left, or nil. The
+// operation does not need the rank if all its frames for it have arrived.
 func (c *Comm) goneLocked(op *Op) *PeerError {
 	for rank, after := range c.left {
 		if op.call.Seq > after && op.exec.NeedsLocked(rank) {
@@ -117,9 +116,9 @@ func (c *Comm) goneLocked(op *Op) *PeerError {
 	return nil
 }
 
-// Wait waits for the end of the operation. If ctx ends first the communicator
-// is revoked on all ranks. When Wait returns nothing uses the buffers of the
-// operation any more, and the Op must not be used again.
+// Wait blocks until the operation has ended, and returns its error. If ctx ends first, the
+// communicator is revoked on all ranks, and Wait returns the cause. When Wait has returned,
+// nothing uses the buffers of the operation, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
 	switch op.exec.Wait(ctx, op.ended) {
 	case exec.Recycled:
@@ -137,7 +136,7 @@ func (op *Op) Wait(ctx context.Context) error {
 	return err
 }
 
-// RecycleLocked implements [exec.Op]: an operation that has ended well is used again.
+// RecycleLocked implements [exec.Op].
 func (op *Op) RecycleLocked() {
 	op.work = exec.Work{}
 	free := &op.comm.free[op.executor]
@@ -150,7 +149,7 @@ func (op *Op) CompleteLocked() { op.endLocked() }
 // Wake implements [exec.Op].
 func (op *Op) Wake() { op.ended <- struct{}{} }
 
-// endLocked takes the operation off its communicator.
+// endLocked removes the operation from its communicator.
 func (op *Op) endLocked() {
 	c := op.comm
 	op.recordLocked(c.calls.end(op))
@@ -162,7 +161,7 @@ func (op *Op) endLocked() {
 }
 
 // failLocked begins to end the operation with err. It reports whether abandon has to be
-// called: otherwise the operation is failing, or has ended, already.
+// called: not if the operation is failing, or has ended.
 func (op *Op) failLocked(err error) bool {
 	if op.state != running {
 		return false
@@ -173,7 +172,7 @@ func (op *Op) failLocked(err error) bool {
 	return true
 }
 
-// abandon takes the buffers of a failing operation back and ends it.
+// abandon waits until nothing uses the buffers of a failing operation, and ends it.
 func (op *Op) abandon() {
 	op.exec.Release()
 	op.comm.mu.Lock()
@@ -182,20 +181,20 @@ func (op *Op) abandon() {
 	op.Wake()
 }
 
-// Mismatched implements [exec.Op]. The other rank will say so itself when it is asked
-// where it is, unless it has left.
+// Mismatched implements [exec.Op]. The other rank answers a probe with the mismatch, unless it has
+// left.
 func (op *Op) Mismatched(rank int) {
-	c, fx := op.comm, new(effects)
-	c.mu.Lock()
-	if op.state == running {
+	c := op.comm
+	c.update(func(fx *effects) {
+		if op.state != running {
+			return
+		}
 		if gone := c.goneLocked(op); gone != nil {
 			c.revokeLeftLocked(fx, gone)
 		} else {
-			fx.probes = append(fx.probes, probe{rank, op.call})
+			c.probe(fx, rank, op.call)
 		}
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
+	})
 }
 
 // Abort implements [exec.Op].

@@ -44,7 +44,7 @@ func TestProbeForMessages(t *testing.T) {
 			send := func() { sent <- sendOn(t.Context(), w.comms[1], payload(test.size, 1), byteType, 0, 4) }
 			if early {
 				go send()
-				until(t, "the message", func() bool { _, ok, _ := c.Peek(1, 4); return ok })
+				until(t, "the message", func() bool { _, ok, _ := c.messages.Peek(1, 4); return ok })
 			} else {
 				go func() {
 					until(t, "the probe", func() bool { return waiting(c) == 1 })
@@ -52,20 +52,20 @@ func TestProbeForMessages(t *testing.T) {
 				}()
 			}
 			for range 2 {
-				if got, err := c.Probe(t.Context(), test.source, test.tag); err != nil || got != want {
+				if got, err := c.messages.Probe(t.Context(), test.source, test.tag); err != nil || got != want {
 					t.Errorf("%s, early %v: Probe = %+v, %v; want %+v", name, early, got, err, want)
 				}
 			}
-			if got, ok, err := c.Peek(test.source, test.tag); err != nil || !ok || got != want {
+			if got, ok, err := c.messages.Peek(test.source, test.tag); err != nil || !ok || got != want {
 				t.Errorf("%s: Peek = %+v, %v, %v; want %+v", name, got, ok, err, want)
 			}
-			if got, ok, err := c.Peek(2, p2p.Any); err != nil || ok {
+			if got, ok, err := c.messages.Peek(2, p2p.Any); err != nil || ok {
 				t.Errorf("%s: Peek = %+v, %v, %v; want no message of rank 2", name, got, ok, err)
 			}
 			if got, err := recvOn(t.Context(), c, make([]byte, long), byteType, test.source, test.tag); err != nil || got != want {
 				t.Errorf("%s: Recv = %+v, %v; want %+v", name, got, err, want)
 			}
-			if _, ok, err := c.Peek(p2p.Any, p2p.Any); ok || err != nil {
+			if _, ok, err := c.messages.Peek(p2p.Any, p2p.Any); ok || err != nil {
 				t.Errorf("%s: a message lies there still; %v", name, err)
 			}
 			if err := <-sent; err != nil {
@@ -85,7 +85,7 @@ func TestProbesForOthersWait(t *testing.T) {
 	var others, its sync.WaitGroup
 	probe := func(group *sync.WaitGroup, source int, tag int64, want error) {
 		group.Go(func() {
-			if _, err := c.Probe(ctx, source, tag); err != want {
+			if _, err := c.messages.Probe(ctx, source, tag); err != want {
 				t.Errorf("Probe(%d, %d) = %v, want %v", source, tag, err, want)
 			}
 		})
@@ -144,7 +144,7 @@ func TestProbeEnds(t *testing.T) {
 			c := w.comms[0]
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.Probe(t.Context(), test.source, p2p.Any)
+				_, err := c.messages.Probe(t.Context(), test.source, p2p.Any)
 				ended <- err
 			}()
 			until(t, "the probe", func() bool { return waiting(c) == 1 })
@@ -152,10 +152,10 @@ func TestProbeEnds(t *testing.T) {
 			if err := <-ended; !test.during(err) {
 				t.Errorf("the probe under way: %v", err)
 			}
-			if _, err := c.Probe(t.Context(), test.source, p2p.Any); !test.after(err) {
+			if _, err := c.messages.Probe(t.Context(), test.source, p2p.Any); !test.after(err) {
 				t.Errorf("the next probe: %v", err)
 			}
-			if _, _, err := c.Peek(test.source, p2p.Any); (err == nil) != (c.Err() == nil) {
+			if _, _, err := c.messages.Peek(test.source, p2p.Any); (err == nil) != (c.Err() == nil) {
 				t.Errorf("Peek: %v, the communicator: %v", err, c.Err())
 			}
 		})
@@ -173,14 +173,14 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 	w.leave(1)
 	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 1) })
 	for _, source := range []int{1, p2p.Any} {
-		if got, err := c.Probe(t.Context(), source, 4); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
+		if got, err := c.messages.Probe(t.Context(), source, 4); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
 			t.Errorf("Probe of %d: %+v, %v", source, got, err)
 		}
 	}
 	if _, err := recvOn(t.Context(), c, make([]byte, 3), byteType, 1, 4); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Probe(t.Context(), p2p.Any, p2p.Any); !isType[*PeerError](err) {
+	if _, err := c.messages.Probe(t.Context(), p2p.Any, p2p.Any); !isType[*PeerError](err) {
 		t.Errorf("Probe where nothing can come: %v, want a PeerError", err)
 	}
 }
@@ -193,7 +193,7 @@ func TestProbeBeforeOpen(t *testing.T) {
 	}
 	until(t, "the message", func() bool { return w.engines[0].known(commID) != nil })
 	w.open(0)
-	if got, err := w.comms[0].Probe(t.Context(), p2p.Any, p2p.Any); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
+	if got, err := w.comms[0].messages.Probe(t.Context(), p2p.Any, p2p.Any); err != nil || got != (p2p.Received{Source: 1, Tag: 4, Bytes: 3}) {
 		t.Errorf("Probe = %+v, %v", got, err)
 	}
 }
@@ -205,7 +205,7 @@ func TestProbeCancelled(t *testing.T) {
 	for i := range 300 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
 		go sendOn(t.Context(), w.comms[1], payload(3, i), byteType, 0, int64(i))
-		got, err := w.comms[0].Probe(ctx, p2p.Any, int64(i))
+		got, err := w.comms[0].messages.Probe(ctx, p2p.Any, int64(i))
 		if err == nil && got != (p2p.Received{Source: 1, Tag: int64(i), Bytes: 3}) || err != nil && err != context.DeadlineExceeded {
 			t.Errorf("message %d: Probe = %+v, %v", i, got, err)
 		}
@@ -227,7 +227,7 @@ func TestLengthsAreNotCut(t *testing.T) {
 	c := w.engines[0].NewComm(commID, 0, w.links[0])
 	offer := wire.Offer{Comm: commID, Tag: 4, Type: byteType, ID: 77, Size: long}
 	puppets[1].link.OfferMessage(offer)
-	if got, err := c.Probe(t.Context(), 1, 4); err != nil || got.Bytes != long {
+	if got, err := c.messages.Probe(t.Context(), 1, 4); err != nil || got.Bytes != long {
 		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
 	}
 	_, err := recvOn(t.Context(), c, make([]byte, 2<<20), byteType, 1, 4)

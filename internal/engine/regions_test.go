@@ -55,7 +55,7 @@ func TestMessagesInRegions(t *testing.T) {
 			data, room := payload(sum(test.from), i), bytes.Repeat([]byte{0xEE}, sum(test.into))
 			errs := w.on(func(rank int, c *Comm) error {
 				if rank == 1 {
-					r, err := c.StartRecv(regionsIn(room, test.into), byteType, 0, 3)
+					r, err := c.messages.StartRecv(regionsIn(room, test.into), byteType, 0, 3)
 					if err != nil {
 						return err
 					}
@@ -65,7 +65,7 @@ func TestMessagesInRegions(t *testing.T) {
 					}
 					return err
 				}
-				s, err := c.StartSend(regionsIn(data, test.from), byteType, 1, 3)
+				s, err := c.messages.StartSend(regionsIn(data, test.from), byteType, 1, 3)
 				if s != nil {
 					err = s.Wait(t.Context())
 				}
@@ -86,7 +86,7 @@ func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	var waits []*p2p.Send
 	for i := range count {
-		s, err := w.comms[0].StartSend(new(p2p.Regions), byteType, 1, int64(i%7))
+		s, err := w.comms[0].messages.StartSend(new(p2p.Regions), byteType, 1, int64(i%7))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -338,7 +338,7 @@ func isToldOfEnd(e *Engine, id uint64) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.revokedBy) > 0 || c.err != nil
+	return len(c.endings) > 0 || c.err != nil
 }
 
 // TestStrangers: a peer that is no rank of a communicator has no business
@@ -372,7 +372,7 @@ func TestStrangers(t *testing.T) {
 		w, puppets, lost := onStage(t, 3)
 		w.engines[0].NewComm(commID, 0, w.links[0])
 		puppets[1].link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Peer: 3}, "x")
-		wantLost(t, lost, "an unknown rank")
+		wantLost(t, lost, "the unknown rank")
 	})
 	t.Run("before the communicator", func(t *testing.T) {
 		w, puppets, lost := onStage(t, 3)

@@ -10,15 +10,83 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A revocation is the report of a peer that the communicator has ended.
-type revocation struct {
-	link   *link.Link // to the peer
-	revoke wire.Revoke
+// An ending is the report of a peer that it has closed or revoked a communicator.
+type ending struct {
+	link   *link.Link
+	after  uint64       // the last collective of a peer that has closed
+	revoke *wire.Revoke // with text; nil if the peer has closed in good order
 	text   string
 }
 
-// revokeLocked ends the communicator on all ranks because an operation on this one has
-// failed with err, unless it has ended already.
+// Closed implements [link.Handler].
+func (e *Engine) Closed(l *link.Link, f wire.Closed) {
+	if c := e.comm(l, f.Comm); c != nil {
+		c.told(ending{link: l, after: f.Seq})
+	}
+}
+
+// Revoke implements [link.Handler].
+func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
+	if c := e.comm(l, r.Comm); c != nil {
+		c.told(ending{link: l, revoke: &r, text: text})
+	}
+}
+
+// told applies the report of a peer. A communicator that this node has not made yet ends when it
+// is made: only then its ranks are known. A revocation drops the frames of its peer at once,
+// which hold credit.
+func (c *Comm) told(h ending) {
+	c.update(func(fx *effects) {
+		isRepeated := func(other ending) bool { return other.link == h.link && (other.revoke == nil) == (h.revoke == nil) }
+		switch {
+		case c.opened:
+			c.endedByLocked(fx, &h)
+			return
+		case slices.ContainsFunc(c.endings, isRepeated):
+			return
+		}
+		c.endings = append(c.endings, h)
+		if h.revoke == nil {
+			return
+		}
+		c.discardEarlyLocked(h.link, fx)
+		if h.revoke.Cause != wire.CauseClosed { // Messages of a loose communicator are still received.
+			c.messages.Refuse(&fx.messages, h.link)
+		}
+	})
+}
+
+// isRevokedByLocked reports whether a peer has revoked a communicator that this node has not
+// made.
+func (c *Comm) isRevokedByLocked(l *link.Link) bool {
+	return slices.ContainsFunc(c.endings, func(h ending) bool { return h.link == l && h.revoke != nil })
+}
+
+// endedByLocked ends the communicator, or calls that need a peer, after the report of the peer.
+func (c *Comm) endedByLocked(fx *effects, h *ending) {
+	rank, isMember := c.rankOf[h.link.Peer]
+	r := h.revoke
+	switch {
+	case !isMember:
+		fx.breaksProtocol(h.link, c.notMember())
+	case c.err != nil:
+	case r == nil:
+		c.peerLeftLocked(fx, rank, h.after, false)
+	case c.loose && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
+		c.peerLeftLocked(fx, rank, 0, true)
+	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
+		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
+	case r.Cause == wire.CauseMismatch:
+		c.heard = h
+		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
+	default:
+		c.heard = h
+		c.failLocked(fx, &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text})
+	}
+}
+
+// revokeLocked ends the communicator on all ranks, unless it has ended, because an operation on
+// this rank has failed with err.
 func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) {
 	if c.err != nil {
 		return
@@ -31,7 +99,7 @@ func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) 
 	c.failLocked(fx, err)
 }
 
-// revokeLeftLocked ends the communicator because a rank has left that is needed.
+// revokeLeftLocked ends the communicator because it needs a rank that has left.
 func (c *Comm) revokeLeftLocked(fx *effects, err *PeerError) {
 	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
 }
@@ -44,102 +112,22 @@ func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, peer int, theirs wire
 	}, "")
 }
 
-// Revoke implements [link.Handler]. A communicator that this node has not made yet ends when it
-// is made: only then its ranks are known. What the peer has sent for it returns its credit
-// at once, since the peer does not wait for it any more.
-func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
-	c := e.comm(l, r.Comm)
-	if c == nil {
-		return
-	}
-	h, fx := revocation{l, r, text}, new(effects)
-	c.mu.Lock()
-	opened := c.opened
-	if !opened && !c.isRevokedByLocked(l) {
-		c.revokedBy = append(c.revokedBy, h)
-		c.discardEarlyLocked(l, fx)
-		if r.Cause != wire.CauseClosed { // Messages of a loose communicator still count.
-			c.messages.Refuse(&fx.messages, l)
-		}
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
-	if opened {
-		c.revoked(h)
-	}
-}
-
-// isRevokedByLocked reports whether a peer has revoked a communicator that this node has not
-// made.
-func (c *Comm) isRevokedByLocked(l *link.Link) bool {
-	return slices.ContainsFunc(c.revokedBy, func(h revocation) bool { return h.link == l })
-}
-
-// revoked ends the communicator because of the report of a peer.
-func (c *Comm) revoked(h revocation) {
-	r, fx := h.revoke, new(effects)
-	var err error = &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text}
-	if r.Cause == wire.CauseMismatch {
-		err = &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs}
-	}
-	c.mu.Lock()
-	rank, member := c.rankOf[h.link.Peer]
-	switch {
-	case c.loose && member && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
-		if c.err == nil {
-			c.peerLeftLocked(fx, rank, 0, true)
-		}
-	case !member || !namesRanks(err, len(c.linkTo)):
-		fx.calls = append(fx.calls, breaksProtocol(h.link, fmt.Errorf("communicator %d revoked by an unknown rank", c.id)))
-	case c.err == nil:
-		c.heard = &h
-		c.failLocked(fx, err)
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
-}
-
-// namesRanks reports whether the ranks that a revocation names exist.
-func namesRanks(err error, size int) bool {
-	switch e := err.(type) {
-	case *RevokedError:
-		return e.Rank < size && e.Peer < size
-	case *MismatchError:
-		return e.Rank < size && e.Peer < size
-	}
-	return true
-}
-
-// forwardRevoke repeats the word of another rank before this rank leaves: a rank that
-// has not heard it yet would take this one for the reason.
-func (c *Comm) forwardRevoke() {
-	c.mu.Lock()
-	heard := c.heard
-	c.heard = nil
-	c.mu.Unlock()
-	if heard != nil {
-		c.tell(func(l *link.Link) { l.Revoke(heard.revoke, heard.text) })
-	}
-}
-
-// RefuseCollectives lets no collective of this rank begin: the ranks were about to agree
-// how collectives are carried out, which has failed with err, and others may have agreed.
-// If the reason is that a rank has left, what needs no collective goes on, and the first
-// collective that is called ends the communicator for that reason. If a rank has given
-// up, or this node is being closed, that is about to end this communicator, too.
+// RefuseCollectives lets no collective of this rank begin: the negotiation of how collectives are
+// carried out has failed on this rank with err, and may have succeeded on others. If a rank
+// has left, messages go on, and the first collective ends the communicator for that reason.
+// Otherwise the communicator ends on this rank. The others are not told: the rank that is the
+// reason ends it for them.
 func (c *Comm) RefuseCollectives(err error) {
 	if ended, ok := errors.AsType[*EndedError](err); ok {
 		err = ended.Err
 	}
-	fx := new(effects)
-	c.mu.Lock()
-	if p := departed(err); p != nil {
-		c.refuses = p
-	} else if c.err == nil {
-		c.failLocked(fx, err)
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
+	c.update(func(fx *effects) {
+		if p := departed(err); p != nil {
+			c.refuses = p
+		} else if c.err == nil {
+			c.failLocked(fx, err)
+		}
+	})
 }
 
 // departed returns the error of a rank that has left, if that is the reason for err.
@@ -157,45 +145,42 @@ func departed(err error) *PeerError {
 	return nil
 }
 
-// Cancel ends the communicator because a collective on it, which the other
-// ranks wait for, was cancelled before it began, or because a rank has left, maybe this one.
-// If the cause is that a rank has failed, the communicator ends on this rank only: the
-// others hear of the failure itself, and a revocation would name this rank as the reason.
+// Cancel ends the communicator because a collective of this rank, which the others wait for, was
+// cancelled before it began. If the cause is that a rank has failed, the communicator ends on
+// this rank only: the others detect the failure themselves, and a revocation would blame this
+// rank.
 func (c *Comm) Cancel(cause error) {
-	fx, left := new(effects), departed(cause)
-	failed, isFailed := errors.AsType[*PeerError](cause)
-	c.mu.Lock()
-	switch {
-	case c.err != nil:
-	case isFailed && left == nil:
-		c.failLocked(fx, failed)
-	case errors.Is(cause, ErrClosed):
-		c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedWithin)
-	case left != nil:
-		c.revokeLeftLocked(fx, left)
-	default:
-		c.cancelLocked(fx, cause)
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
+	c.update(func(fx *effects) {
+		left := departed(cause)
+		failed, isFailed := errors.AsType[*PeerError](cause)
+		switch {
+		case c.err != nil:
+		case isFailed && left == nil:
+			c.failLocked(fx, failed)
+		case errors.Is(cause, ErrClosed):
+			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
+		case left != nil:
+			c.revokeLeftLocked(fx, left)
+		default:
+			c.cancelLocked(fx, cause)
+		}
+	})
 }
 
 // CancelIf implements [p2p.Owner]. It calls cancel, if not nil, with the lock held and ends
 // the communicator under the same lock.
 func (c *Comm) CancelIf(cancel func() bool, cause error) {
-	fx := new(effects)
-	c.mu.Lock()
-	if c.err == nil && (cancel == nil || cancel()) {
-		c.cancelLocked(fx, cause)
-	}
-	c.mu.Unlock()
-	c.carryOut(fx)
+	c.update(func(fx *effects) {
+		if c.err == nil && (cancel == nil || cancel()) {
+			c.cancelLocked(fx, cause)
+		}
+	})
 }
 
 func (c *Comm) cancelLocked(fx *effects, cause error) {
-	why := wire.CauseCancelled
+	r := wire.Revoke{Cause: wire.CauseCancelled}
 	if errors.Is(cause, context.DeadlineExceeded) {
-		why = wire.CauseTimeout
+		r.Cause = wire.CauseTimeout
 	}
-	c.revokeLocked(fx, cause, wire.Revoke{Cause: why}, cause.Error())
+	c.revokeLocked(fx, cause, r, cause.Error())
 }

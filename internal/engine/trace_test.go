@@ -129,14 +129,14 @@ func TestTraceMessages(t *testing.T) {
 	w := recorded(t, 2)
 	a, b := w.comms[0], w.comms[1]
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := b.StartRecv(p2p.Bytes(make([]byte, 8)), 1, p2p.Any, 5)
+	r, err := b.messages.StartRecv(p2p.Bytes(make([]byte, 8)), 1, p2p.Any, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := onlyTrace(t, w.engines[1], underWay); got.Op != "recv" || got.Peer != -1 || got.Tag != 5 || got.Waiting != nil {
 		t.Errorf("a receive is %+v", got)
 	}
-	large, err := a.StartSend(p2p.Bytes(make([]byte, 1<<20)), 2, 1, 6)
+	large, err := a.messages.StartSend(p2p.Bytes(make([]byte, 1<<20)), 2, 1, 6)
 	if err != nil || large == nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestTraceMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { b.Probe(ctx, 0, 7) })
+	running.Go(func() { b.messages.Probe(ctx, 0, 7) })
 	until(t, "the probe", func() bool {
 		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.Running() })
 	})

@@ -9,43 +9,41 @@ import (
 )
 
 const (
-	// watchTick is how often the watchdog checks operations that run.
+	// watchTick is the interval at which the watchdog checks operations that run.
 	watchTick = 20 * time.Millisecond
-	// Once all operations have stood still for dozeAfter, they are checked when one of
-	// them may time out or has to send probes, or after dozeMax: each check takes a
-	// part of a millisecond of Go's own. An operation that has moved meanwhile may time
-	// out as much later.
+	// Once all operations have made no progress for dozeAfter, they are checked when one of
+	// them may time out or has to send probes, or after dozeMax, since the runtime of Go needs
+	// a part of a millisecond for each check. An operation that has moved meanwhile may time out
+	// as much later.
 	dozeAfter = time.Second
 	dozeMax   = 250 * time.Millisecond
-	// watchIdle is after how many ticks without an operation the watchdog goes
-	// to sleep.
+	// watchIdle is the number of ticks without an operation after which the watchdog sleeps.
 	watchIdle = 50
-	// probeAfter is how long an operation makes no progress before the ranks
-	// that it waits for are probed. It doubles up to probeMax.
+	// probeAfter is the time without progress after which an operation probes the ranks
+	// that it waits for. It doubles up to probeMax.
 	probeAfter = 40 * time.Millisecond
 	probeMax   = 2 * time.Second
 	// tickCreditMax caps the time that is charged between two checks. If more has
 	// passed, this process was stopped, or its machine, perhaps with all others.
 	tickCreditMax = 2 * dozeMax
-	// muteAfter is how long a rank may owe the answer to a probe before it counts as
-	// silent.
+	// muteAfter is the time without an answer to a probe after which a rank counts as silent.
 	muteAfter = probeMax
-	// probesAtOnce is how many ranks are probed at a time. If all of many ranks
-	// probed all others at once, the probes would be what they wait for.
+	// probesAtOnce limits the ranks that are probed at a time, with probesPause between. If
+	// all of many ranks probed all others at once, the probes would delay each other.
 	probesAtOnce = 8
-	probesPause  = 2 * probeAfter // until more are probed
+	probesPause  = 2 * probeAfter
 )
 
-// A search is how far an operation that stands still has probed others: first the
-// ranks that it waits for, and from the second round on all, since those may wait for
-// others.
+// A search is the progress of the probes of an operation that makes no progress: first the
+// ranks that it waits for are probed, and from the second round on all, since those may wait
+// for others.
 type search struct {
 	stalled time.Duration // since ranks were probed, or since there was progress
-	next    time.Duration // when more are probed
-	pause   time.Duration // until the next round
-	rounds  int           // that have begun
-	all     bool          // whether all ranks have been probed
-	ask     []int         // ranks that are still to be probed in this round
+	next    time.Duration // the value of stalled at which more are probed
+	pause   time.Duration // between rounds
+	rounds  int           // begun
+	all     bool          // all ranks have been probed
+	ask     []int         // ranks to probe in this round
 }
 
 // begin counts an operation in, and wakes the watchdog if it sleeps.
@@ -66,8 +64,9 @@ func (e *Engine) wakeWatchdog() {
 }
 
 // watch checks operations that make no progress, until Close.
-func (e *Engine) watch(t *time.Ticker) {
-	defer t.Stop()
+func (e *Engine) watch() {
+	timer := time.NewTimer(watchTick)
+	defer timer.Stop()
 	idle, last := 0, time.Now()
 	for {
 		next, begun := dozeMax, e.begun.Load()
@@ -76,7 +75,10 @@ func (e *Engine) watch(t *time.Ticker) {
 			return
 		case <-e.wake:
 			next = watchTick
-		case now := <-t.C:
+			if idle >= watchIdle {
+				idle, last = 0, time.Now() // The time asleep does not count.
+			}
+		case now := <-timer.C:
 			e.clock.Now()
 			e.each(func(c *Comm) { next = min(next, c.watch(now, now.Sub(last))) })
 			last = now
@@ -84,47 +86,29 @@ func (e *Engine) watch(t *time.Ticker) {
 		if idle++; e.active.Load() > 0 {
 			idle = 0
 		}
-		if idle > 0 || next < watchTick {
+		isIdle := idle >= watchIdle
+		if idle > 0 {
 			next = watchTick
 		}
-		switch {
-		case next > watchTick:
-			e.parked.Store(true) // From now on an operation that begins wakes it.
-			if e.begun.Load() != begun {
-				next = watchTick // It may have begun since the check.
-				e.parked.Store(false)
-			}
-			t.Reset(next)
-		case e.parked.Load():
+		e.parked.Store(isIdle || next > watchTick) // From now on an operation that begins wakes it.
+		if e.begun.Load() != begun {               // It may have begun since the check.
+			isIdle, next = false, watchTick
 			e.parked.Store(false)
-			t.Reset(watchTick)
 		}
-		if idle < watchIdle {
-			continue
+		if isIdle {
+			timer.Stop()
+		} else {
+			timer.Reset(max(next, watchTick))
 		}
-		t.Stop()
-		e.parked.Store(true)
-		if e.active.Load() == 0 {
-			select {
-			case <-e.stop:
-				return
-			case <-e.wake:
-			}
-		}
-		e.parked.Store(false)
-		idle = 0
-		t.Reset(watchTick)
-		last = time.Now()
 	}
 }
 
-// watch times operations out, and probes for those that stand still. A rank
-// that has made another call answers a probe with a mismatch. It returns after how
-// long to check again, if nothing begins before. The last check was so long ago.
+// watch times operations out, and probes for those that make no progress. A rank
+// that has made another call answers a probe with a mismatch. It returns the time until the next
+// check, if no operation begins before. The last check was so long ago.
 func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
-	var fx *effects
 	c.mu.Lock()
-	next, fx = c.watchLocked(now, ago)
+	next, fx := c.watchLocked(now, ago)
 	c.mu.Unlock()
 	c.carryOut(fx)
 	return next
@@ -156,7 +140,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 			op.moved, op.progress, op.search = now, progress, search{next: probeAfter, pause: probeAfter}
 		case op.work.Timeout > 0 && now.Sub(op.moved) >= op.work.Timeout:
 			if late == nil || op.call.Seq < late.call.Seq {
-				late = op // Those after it may wait for nothing else.
+				late = op // Later operations may wait only for this one.
 			}
 		default:
 			if op.search.stalled += ago; op.search.stalled >= op.search.next {
@@ -172,7 +156,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 	return next, fx
 }
 
-// excuseLocked does not charge some time to ranks that owe an answer.
+// excuseLocked does not charge a time to ranks that owe an answer.
 func (c *Comm) excuseLocked(d time.Duration) {
 	for rank, a := range c.answers {
 		if !a.asked.IsZero() {
@@ -182,7 +166,7 @@ func (c *Comm) excuseLocked(d time.Duration) {
 	}
 }
 
-// nextCheckLocked returns for how long an operation need not be checked.
+// nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	still := now.Sub(op.moved)
 	if still < dozeAfter {
@@ -198,7 +182,7 @@ func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	return next
 }
 
-// probeLocked asks some ranks where they are.
+// probeLocked probes the next ranks.
 func (op *Op) probeLocked(fx *effects, now time.Time) {
 	c, s := op.comm, &op.search
 	if len(s.ask) == 0 {
@@ -213,7 +197,7 @@ func (op *Op) probeLocked(fx *effects, now time.Time) {
 			a.asked = now
 			c.answers[rank] = a
 		}
-		fx.probes = append(fx.probes, probe{rank, op.call})
+		c.probe(fx, rank, op.call)
 	}
 	s.ask, s.stalled, s.next = s.ask[some:], 0, probesPause
 	if len(s.ask) == 0 {
@@ -223,20 +207,16 @@ func (op *Op) probeLocked(fx *effects, now time.Time) {
 	}
 }
 
-// others returns all ranks but this one, beginning with the next.
-func (c *Comm) others() []int {
-	ranks := make([]int, 0, len(c.linkTo))
-	for i := range len(c.linkTo) - 1 {
-		ranks = append(ranks, (c.rank+1+i)%len(c.linkTo))
-	}
-	return ranks
+// probe asks a rank for its last call, on behalf of the operation with a call.
+func (c *Comm) probe(fx *effects, rank int, call wire.Call) {
+	l := c.linkTo[rank]
+	fx.calls = append(fx.calls, func() { l.Probe(wire.Probe{Call: call}) })
 }
 
-// timeoutLocked says which ranks keep op from its end: those that do not answer, or
-// have stopped to answer, and of those that are in no call the ones that have made the
-// fewest. Next come those that op waits for itself and that have not come to it, perhaps
-// since they wait for others. If there is none of all these, the error names the ranks
-// that op waits for itself.
+// timeoutLocked returns the error of a timeout, with the ranks that delay op. These are first the
+// ranks that do not answer, and of those in no call the ones that have made the fewest; then
+// the ranks that op waits for itself and that have not reached it, perhaps since they wait for
+// others. If there are none, the error names the ranks that op waits for itself.
 func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	direct := c.answersLocked(op, op.exec.WaitsForLocked(), now)
 	all := direct
@@ -249,17 +229,17 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 			fewest = min(fewest, w.Last.Seq)
 		}
 	}
-	isGuilty := func(w Waiting) bool {
+	delays := func(w Waiting) bool {
 		return !w.Known || w.Mute || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
 	}
 	var waiting []Waiting
 	for _, w := range all {
-		if isGuilty(w) {
+		if delays(w) {
 			waiting = append(waiting, w)
 		}
 	}
 	for _, w := range direct {
-		if !isGuilty(w) && w.Last.Seq < op.call.Seq {
+		if !delays(w) && w.Last.Seq < op.call.Seq {
 			waiting = append(waiting, w)
 		}
 	}
@@ -269,10 +249,9 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: waiting}
 }
 
-// answersLocked returns what ranks have told of themselves, in their order. All
-// operations that stand still send probes, and of each rank its last answer is kept: an
-// answer to a later operation was given after op had begun as well. A rank whose Last is
-// a later call has made that of op, too.
+// answersLocked returns the last answers of ranks to probes, in the order of ranks. An answer to
+// a probe of a later operation counts: op had begun by then. A rank whose last call is a later
+// one has made the call of op.
 func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
 	for _, rank := range ranks {

@@ -36,7 +36,7 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 	c := w.comms[0]
 	send := func(n int, tag int64) {
 		t.Helper()
-		s, err := w.comms[1].StartSend(p2p.Bytes(make([]byte, n)), byteType, 0, tag)
+		s, err := w.comms[1].messages.StartSend(p2p.Bytes(make([]byte, n)), byteType, 0, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 	}
 	send(3, 0)
 	send(3, 1)
-	until(t, "both messages", func() bool { _, ok, _ := c.Peek(1, 1); return ok })
+	until(t, "both messages", func() bool { _, ok, _ := c.messages.Peek(1, 1); return ok })
 	h := hear(c)
 	<-h.messages
 	for tag, size := range []int{5, 200_000, 0} {
@@ -56,7 +56,7 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 		send(size, int64(tag+2))
 		for { // A message is told of when it is there, not before.
 			<-h.messages
-			if got, ok, err := c.Peek(1, int64(tag+2)); err != nil || ok && got.Bytes != size {
+			if got, ok, err := c.messages.Peek(1, int64(tag+2)); err != nil || ok && got.Bytes != size {
 				t.Fatalf("Peek = %+v, %v", got, err)
 			} else if ok {
 				break
@@ -139,7 +139,7 @@ func TestThen(t *testing.T) {
 	}
 	results := make(chan result, 1)
 	then := func(tag int64) {
-		r, err := c.StartRecv(p2p.Bytes(buf), byteType, 1, tag)
+		r, err := c.messages.StartRecv(p2p.Bytes(buf), byteType, 1, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,12 +151,12 @@ func TestThen(t *testing.T) {
 			if !early {
 				then(4)
 			}
-			s, err := w.comms[1].StartSend(p2p.Bytes(payload(size, 3)), byteType, 0, 4)
+			s, err := w.comms[1].messages.StartSend(p2p.Bytes(payload(size, 3)), byteType, 0, 4)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if early {
-				until(t, "the message", func() bool { _, ok, _ := c.Peek(1, 4); return ok })
+				until(t, "the message", func() bool { _, ok, _ := c.messages.Peek(1, 4); return ok })
 				then(4)
 				if s == nil && len(results) == 0 {
 					t.Errorf("%d bytes: a message that has come is not told of at once", size)
@@ -177,7 +177,7 @@ func TestThen(t *testing.T) {
 	if got := <-results; got.err != ErrClosed {
 		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)
 	}
-	if _, err := c.StartRecv(p2p.Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
+	if _, err := c.messages.StartRecv(p2p.Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
 		t.Errorf("StartRecv of what is closed: %v", err)
 	}
 }
@@ -217,11 +217,11 @@ func TestLooseCommunicator(t *testing.T) {
 			w.comms[rank] = e.NewLooseComm(commID+1, rank, w.links[rank])
 		}
 		h := hear(w.comms[2])
-		s, err := w.comms[from].StartSend(p2p.Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
+		s, err := w.comms[from].messages.StartSend(p2p.Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := w.comms[1-from].StartRecv(p2p.Bytes(make([]byte, 64<<20)), byteType, from, 4)
+		r, err := w.comms[1-from].messages.StartRecv(p2p.Bytes(make([]byte, 64<<20)), byteType, from, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 			makes = (*Engine).NewLooseComm
 		}
 		w.comms[0] = makes(w.engines[0], commID+1, 0, w.links[0])
-		if _, err := w.comms[0].StartSend(p2p.Bytes(make([]byte, 1<<20)), byteType, 1, 4); err != nil {
+		if _, err := w.comms[0].messages.StartSend(p2p.Bytes(make([]byte, 1<<20)), byteType, 1, 4); err != nil {
 			t.Fatal(err)
 		}
 		if !loose {

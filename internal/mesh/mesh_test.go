@@ -343,7 +343,7 @@ func (c namedConn) Peer() string { return strings.TrimSuffix(c.Conn.Peer(), simP
 
 // sendOn sends data to a rank of c.
 func sendOn(ctx context.Context, c *engine.Comm, data []byte, typ uint8, to int, tag int64) error {
-	s, err := c.StartSend(p2p.Bytes(data), typ, to, tag)
+	s, err := c.Messages().StartSend(p2p.Bytes(data), typ, to, tag)
 	if s == nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func sendOn(ctx context.Context, c *engine.Comm, data []byte, typ uint8, to int,
 
 // recvOn receives a message from a rank of c into buf.
 func recvOn(ctx context.Context, c *engine.Comm, buf []byte, typ uint8, source int, tag int64) (p2p.Received, error) {
-	r, err := c.StartRecv(p2p.Bytes(buf), typ, source, tag)
+	r, err := c.Messages().StartRecv(p2p.Bytes(buf), typ, source, tag)
 	if err != nil {
 		return p2p.Received{}, err
 	}

@@ -1,12 +1,12 @@
-package engine
+package comm
 
 import (
 	"context"
 	"sync"
 )
 
-// Until is ctx until over is closed, for the reason that why then gives. Stop is called
-// when it is no longer needed.
+// Until returns a context that ends with ctx, or when over is closed, with the cause that why
+// returns then. Stop releases it.
 func Until(ctx context.Context, over <-chan struct{}, why func() error) (until context.Context, stop func()) {
 	until, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
