@@ -30,8 +30,8 @@ type Packer[T any] struct {
 	// Begin starts the operation on a vector with a number, from 0. Errors come from
 	// Wait.
 	Begin func(number int, v []T) Waiter
-	// Blocks says that the caller waits for the end in any case. Then Most limits
-	// vectors in place as well, which saves memory.
+	// Blocks says that the caller waits for all operations. Then Most limits vectors that are not
+	// copied as well, which saves memory.
 	Blocks bool
 
 	open    bucket[T]
@@ -41,11 +41,11 @@ type Packer[T any] struct {
 	err     error // of the first bucket that has failed
 }
 
-// A bucket is vectors that are one.
+// A bucket is a group of vectors that one operation works on.
 type bucket[T any] struct {
 	vectors [][]T
 	size    int             // of the copy, in elements
-	buffer  *bufpool.Buffer // of the copy; nil for a vector in place
+	buffer  *bufpool.Buffer // of the copy; nil for a vector that is not copied
 	begun   Waiter
 }
 
@@ -60,7 +60,7 @@ func (p *Packer[T]) AddAll(vectors [][]T) {
 	}
 }
 
-// add adds a vector, to a bucket of its own if copying it would not pay.
+// add adds a vector, to a bucket of its own if it is too long to copy.
 func (p *Packer[T]) add(v []T) {
 	switch {
 	case len(v) == 0:
@@ -118,12 +118,12 @@ func (p *Packer[T]) begin(b bucket[T], v []T) {
 	p.started = append(p.started, b)
 }
 
-// packed is the copy of all vectors of a bucket.
+// packed returns the copy of all vectors of a bucket.
 func (b *bucket[T]) packed() []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b.buffer.B))), b.size)
 }
 
-// Wait waits for all buckets, after an error for the rest all the same.
+// Wait waits for all buckets, also after an error, and returns the first error.
 func (p *Packer[T]) Wait() error {
 	for _, b := range p.started {
 		p.finish(b)

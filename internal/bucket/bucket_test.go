@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/bufpool"
 )
 
-// A doubling doubles a vector when it is waited for.
+// A doubling is an operation that doubles a vector in Wait.
 type doubling struct {
 	v   []int32
 	err error
@@ -35,8 +35,8 @@ func newPool(t testing.TB) *bufpool.Pool {
 	return pool
 }
 
-// TestPacker: whatever the lengths are, what is done to buckets is done to all vectors,
-// in few buckets, of which only so many are under way.
+// TestPacker: for any lengths, the operation applies to all vectors, in few buckets, with a
+// limited number under way.
 func TestPacker(t *testing.T) {
 	pool := newPool(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -63,7 +63,7 @@ func TestPacker(t *testing.T) {
 		}
 		p.AddAll(vectors)
 		if len(p.started) > Most || next == 0 {
-			r.Fatalf("%d buckets are under way of %d", len(p.started), next)
+			r.Fatalf("%d of %d buckets are under way", len(p.started), next)
 		}
 		if err := p.Wait(); err != nil {
 			r.Fatal(err)
@@ -77,8 +77,8 @@ func TestPacker(t *testing.T) {
 	})
 }
 
-// TestPackerFails: the first error counts, all buckets are waited for, and vectors
-// after it stay as they were.
+// TestPackerFails: Wait returns the first error and waits for all buckets. Vectors of later
+// buckets are unchanged.
 func TestPackerFails(t *testing.T) {
 	errFailed := errors.New("no")
 	var waits int

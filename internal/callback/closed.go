@@ -1,7 +1,7 @@
 package callback
 
-// Closed returns c, or a closed channel if c is nil: a method of a zero value
-// returns it, so that a caller's receive does not block for ever.
+// Closed returns c, or a closed channel if c is nil, so that receiving from the channel of a
+// zero value does not block forever.
 func Closed(c chan struct{}) <-chan struct{} {
 	if c == nil {
 		c = make(chan struct{})

@@ -1,9 +1,8 @@
-// Package callback calls functions of the user's on goroutines that must not end with
-// them.
+// Package callback calls functions of the user on goroutines that must survive a panic.
 //
-// Most callers make a Guard for a call of theirs, have it Call the function, as often
-// as it is needed and from any goroutine, and Check when the call has ended: that
-// panics as the function did, on the goroutine of whoever has made the call.
+// Most callers make a [Guard] for an operation, Call the function through it, from any
+// goroutine, and Check when the operation has ended. Check panics if the function did, on the
+// goroutine of the user.
 package callback
 
 import (
@@ -13,32 +12,32 @@ import (
 	"sync"
 )
 
-// ErrExited is what a function counts as having panicked with that has ended its
-// goroutine, most likely with t.FailNow.
+// ErrExited is the value of the panic of a function that has called runtime.Goexit, most likely
+// by t.FailNow.
 var ErrExited = errors.New("its goroutine was ended by runtime.Goexit")
 
 // A Guard keeps the first panic of a function.
 //
-// Nothing keeps a goroutine that runtime.Goexit ends: that of the caller may end,
-// but one of others must not, which ends the process with a panic of its own.
+// It cannot keep a goroutine from ending by runtime.Goexit. That is harmless on the goroutine of
+// the user; on others the caller has to end the process.
 type Guard struct {
-	Label string // of the call
-	// Failed is called when the function has panicked, with what it has panicked
-	// with: the result of the call would be wrong.
+	Label string // of the operation
+	// Failed is called after each panic, with an error that has its value. The result of the
+	// operation would be wrong.
 	Failed func(err error)
 
 	mu     sync.Mutex
 	caught *Panic
 }
 
-// A Panic is what a function has panicked with.
+// A Panic is the panic of a function.
 type Panic struct {
 	Label string
 	Value any
 	Stack []byte
 }
 
-// New is the Panic of a call with this value, at this place.
+// New returns a Panic with a value and the stack of the caller.
 func New(label string, value any) *Panic { return &Panic{label, value, debug.Stack()} }
 
 func (p *Panic) Error() string {
@@ -47,16 +46,16 @@ func (p *Panic) Error() string {
 
 func (p *Panic) String() string { return p.Error() }
 
-// Unwrap is the value, if that is an error.
+// Unwrap returns the value, if that is an error.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// Of is a Guard of a call that has panicked.
+// Of returns the Guard of an operation whose function has panicked.
 func Of(p *Panic) *Guard { return &Guard{Label: p.Label, caught: p} }
 
-// Call calls f, which may panic, or end its goroutine.
+// Call calls f and recovers from its panic.
 func (g *Guard) Call(f func()) {
 	returned := false
 	defer func() {
@@ -78,7 +77,7 @@ func (g *Guard) Call(f func()) {
 	returned = true
 }
 
-// Check panics if a call has.
+// Check panics with the first [Panic], if there is one.
 func (g *Guard) Check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

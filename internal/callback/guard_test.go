@@ -9,7 +9,7 @@ import (
 
 var errWrong = errors.New("a wrong step")
 
-// TestGuard: the first panic is kept, for whoever checks.
+// TestGuard: Check panics with the first panic of the function.
 func TestGuard(t *testing.T) {
 	for name, test := range map[string]struct {
 		f    func()
@@ -43,7 +43,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestOf: a Guard of a Panic that there was.
+// TestOf: Check of a Guard with a Panic panics with it.
 func TestOf(t *testing.T) {
 	defer func() {
 		if p, ok := recover().(*Panic); !ok || p.Value != 7 || p.Unwrap() != nil {

@@ -16,7 +16,7 @@ var ErrClosed = errors.New("closed")
 // A PeerError says that a rank has failed or left.
 type PeerError struct {
 	Rank int
-	Left bool // it closed in good order
+	Left bool // it has closed in good order
 	Err  error
 }
 
@@ -29,7 +29,7 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// A MismatchError says that two ranks made calls that do not go together.
+// A MismatchError says that two ranks made different calls in the same place.
 type MismatchError struct {
 	Rank, Peer   int
 	Ours, Theirs wire.Call // of Rank, and of Peer
@@ -44,7 +44,7 @@ func (e *MismatchError) Error() string {
 type RevokedError struct {
 	Rank  int
 	Cause wire.Cause
-	Peer  int // that has left, with CauseFailed
+	Peer  int // the rank that has left, if Cause is CauseFailed
 	Text  string
 }
 
@@ -52,38 +52,38 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Text)
 }
 
-// A TimeoutError says for which ranks a call waited in vain, be it that it
-// waited for others which waited for them.
+// A TimeoutError names the ranks that a call was waiting for, directly or since others waited
+// for them.
 type TimeoutError struct {
-	Call    wire.Call // that timed out
+	Call    wire.Call // the call that timed out
 	After   time.Duration
 	Waiting []Waiting
 }
 
-// Waiting is a rank that was waited for. Last is the call that it has told to
-// be its last, if Known, and Active whether it was still in it.
+// Waiting is a rank that a call was waiting for. If Known, the rank has answered that its last
+// call is Last, and Active tells whether it was still in that call.
 type Waiting struct {
 	Rank          int
 	Known, Active bool
 	Last          wire.Call
-	Mute          bool // it has not answered since
-	// For is how long it has been in Last, or if it was not, how long ago that ended;
-	// 0 if it has not said so. Silent is how long ago it has said all this.
+	Mute          bool // it has not answered later probes
+	// For is how long the rank has been in Last, or if it is not Active, how long ago Last
+	// ended; 0 if that is unknown. Silent is the age of the answer.
 	For, Silent time.Duration
 }
 
 func (e *TimeoutError) Error() string {
-	who := make([]string, len(e.Waiting))
+	ranks := make([]string, len(e.Waiting))
 	for i, w := range e.Waiting {
-		who[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
+		ranks[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
 	}
-	if len(who) == 0 {
+	if len(ranks) == 0 {
 		return "timed out, in its own part of the call"
 	}
-	return "timed out, waiting for " + strings.Join(who, ", ")
+	return "timed out, waiting for " + strings.Join(ranks, ", ")
 }
 
-// String says where the rank is.
+// String describes the state of the rank.
 func (w Waiting) String() string {
 	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
 	if w.Last.Seq == 0 {
@@ -92,11 +92,11 @@ func (w Waiting) String() string {
 	return w.Describe(call)
 }
 
-// silentLong is after what silence it is worth telling: a rank that lives has
-// answered again by then.
+// silentLong is the age from which an answer is reported as old: a live rank has answered again
+// by then.
 const silentLong = 3 * probeMax
 
-// Describe is String for those who call its last call something.
+// Describe is String with a name for the last call.
 func (w Waiting) Describe(call string) string {
 	text := "last called " + call
 	switch {
@@ -115,7 +115,7 @@ func (w Waiting) Describe(call string) string {
 	return text
 }
 
-// rough is a time as people tell it.
+// rough rounds a duration to two digits.
 func rough(d time.Duration) time.Duration {
 	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond} {
 		if d >= 10*unit {
@@ -126,7 +126,7 @@ func rough(d time.Duration) time.Duration {
 }
 
 // An EndedError says that an operation could not begin because its
-// communicator has ended, and why it has.
+// communicator had ended with Err.
 type EndedError struct{ Err error }
 
 func (e *EndedError) Error() string { return "the communicator has ended: " + e.Err.Error() }

@@ -13,29 +13,27 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// A Trace is an operation as it is recorded. Call has, of a collective, what it is
-// called and with which parameters, and of a message the type of its elements and,
-// as Count, their bytes.
+// A Trace is the record of an operation. Call is the fingerprint of a collective; of a message
+// it has the type of the elements and, as Count, the bytes.
 type Trace struct {
 	trace.Operation
 	Call wire.Call
 }
 
-// The clock is read for every timedEvery-th of the operations that are brief.
+// Of brief operations, the start of every timedEvery-th is timed exactly.
 const timedEvery = 64
 
-// Record has the operations of the communicator recorded from now on; as says what it
-// is. If ended is not nil it is called when no operation may begin any more, unless this
-// rank has closed it, with the reason and the operations as they were, on a goroutine of
-// its own. A nil as ends the record.
-func (c *Comm) Record(as *recorder.Comm, ended func(err error, last []Trace)) {
+// Record traces the operations of the communicator from now on, described by about; nil ends
+// that. If ended is not nil, it is called on a goroutine of its own when the communicator ends,
+// unless this rank closes it, with the reason and the operations as they were.
+func (c *Comm) Record(about *recorder.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.about, c.onEnd = as, ended
-	c.messages.SetRecording(as != nil)
+	c.about, c.onEnd = about, ended
+	c.messages.SetRecording(about != nil)
 }
 
-// Traces are the operations of all communicators that are recorded: those under way
+// Traces returns the operations of all communicators that are traced: those under way
 // and the last that have ended.
 func (e *Engine) Traces() (list []Trace) {
 	e.mu.RLock()
@@ -49,12 +47,10 @@ func (e *Engine) Traces() (list []Trace) {
 	return list
 }
 
-// archived is how many operations of a communicator are remembered when it has been
-// closed.
+// archived limits the operations of a closed communicator that are remembered.
 const archived = 32
 
-// lastTraces are those operations of a communicator that is closed, if users made
-// them.
+// lastTraces returns the last operations, unless nexar itself uses the communicator.
 func (c *Comm) lastTraces() (list []Trace) {
 	c.mu.Lock()
 	if c.about != nil && c.about.Purpose == "" {
@@ -65,8 +61,7 @@ func (c *Comm) lastTraces() (list []Trace) {
 	return list[max(0, len(list)-archived):]
 }
 
-// Stamp implements [p2p.Clock]: the time at which a message begins is not read from the
-// clock, but at most as old as a tick of the watchdog.
+// Stamp implements [p2p.Clock]. The time is that of the last tick of the watchdog.
 func (e *Engine) Stamp() int64 {
 	if e.parked.Load() {
 		e.wakeWatchdog()
@@ -75,7 +70,7 @@ func (e *Engine) Stamp() int64 {
 	return e.clock.Recent()
 }
 
-// StampEnd implements [p2p.Clock]. The clock is read if the message began a while ago.
+// StampEnd implements [p2p.Clock]. It reads the clock for messages that take longer than a tick.
 func (e *Engine) StampEnd(begun int64) int64 {
 	if e.clock.Recent() == begun && !e.parked.Load() {
 		return begun
@@ -83,7 +78,7 @@ func (e *Engine) StampEnd(begun int64) int64 {
 	return e.clock.Now()
 }
 
-// stampLocked takes the time at which the operation begins.
+// stampLocked notes the start of the operation.
 func (op *Op) stampLocked() {
 	c := op.comm
 	if c.about == nil {
@@ -116,7 +111,7 @@ func (op *Op) recordLocked(p *started) {
 	p.bytes, p.round, p.rounds = t.Bytes, uint16(t.Round), uint16(t.Rounds)
 }
 
-// traceFailureLocked notes how far an operation has come that fails now.
+// traceFailureLocked notes the progress of an operation that fails.
 func (op *Op) traceFailureLocked() {
 	if op.comm.about == nil {
 		return
@@ -154,7 +149,7 @@ func (c *Comm) tracesLocked() (list []Trace) {
 	return list
 }
 
-// newTraceLocked is what all operations of the communicator have in common.
+// newTraceLocked returns a trace with the fields that all operations of the communicator share.
 func (c *Comm) newTraceLocked(begun, ended int64) Trace {
 	return Trace{Operation: trace.Operation{
 		Comm: recorder.CommName(c.id), Epoch: c.about.Epoch, Purpose: c.about.Purpose, Root: -1, Peer: -1,
@@ -182,7 +177,7 @@ func (op *Op) traceLocked(now int64) Trace {
 	t := c.newTraceLocked(op.begun, now)
 	c.setCallLocked(&t, op.call)
 	at := op.failedAt
-	if op.state == failing { // What it had is being taken back.
+	if op.state == failing { // The executor may be releasing it.
 		t.Outcome = Outcome(op.err)
 		if op.blockedBy >= 0 {
 			recorder.SetWaiting(&t.Operation, c.worldRanksLocked(op.blockedBy))
@@ -222,7 +217,7 @@ func (c *Comm) setCallLocked(t *Trace, call wire.Call) {
 	}
 }
 
-// worldRanksLocked returns the ranks of the world that ranks of the communicator are.
+// worldRanksLocked translates ranks of the communicator to ranks of the world.
 func (c *Comm) worldRanksLocked(ranks ...int) []int {
 	list := make([]int, 0, len(ranks))
 	for _, r := range ranks {
@@ -234,8 +229,8 @@ func (c *Comm) worldRanksLocked(ranks ...int) []int {
 	return list
 }
 
-// Outcome is what is recorded of an operation that has ended with err, one of this
-// package or of a context.
+// Outcome returns the outcome in the trace of an operation that has ended with err, which is an
+// error of this package or of a context.
 func Outcome(err error) string {
 	if err == nil {
 		return trace.OK

@@ -3,12 +3,13 @@
 //
 // An operation of the engine is a state machine: it has a sequence number, a
 // fingerprint, a timeout and an outcome, and does not know how bytes move. An
-// Executor moves them. The Recipe of a call names the executor and holds the plan
-// that was compiled for it.
+// [Executor] moves them. The [Schedule] of a call names the executor and holds the plan
+// that was compiled for it. An executor that exchanges frames with other ranks implements
+// [Receiver].
 //
 // Methods that end in Locked are called with the lock of the communicator held, and
 // keep it. They change state and do no input or output. The other methods are called
-// without the lock, may take it, and may block only where that is said.
+// without the lock, may take it, and block only where their documentation says so.
 package exec
 
 import (
@@ -28,7 +29,7 @@ const (
 	Shared           // moves them through shared memory
 )
 
-// A Recipe says how collectives that are alike are carried out. Operations share
+// A Schedule says how calls with the same parameters are carried out. Operations share
 // it: it must not be changed once it is in use.
 type Recipe struct {
 	// Call is the fingerprint. The engine fills in Comm and Seq.
@@ -36,18 +37,18 @@ type Recipe struct {
 	// Executor carries the call out, and Plan was compiled for it.
 	Executor ID
 	Plan     any
-	// Channels is into how many parts the vector is cut, at least one. Over links the
-	// parts run side by side, in shared memory one after the other.
+	// Channels is the number of parts into which the vector is cut, at least one. Over links the
+	// parts run in parallel, in shared memory one after the other.
 	Channels int
 	Layout   Layout
-	// Brief says that the call takes less time than a look at the clock would add, so
-	// that its end is recorded with the time of the engine's last tick.
+	// Brief says that the call takes so little time that reading the clock would slow it down. Its
+	// end is recorded with the time of the engine's last tick.
 	Brief bool
 	// Pool lends the memory for Temp.
 	Pool *bufpool.Pool
 }
 
-// Work is one collective to carry out.
+// Work is one call of a collective.
 type Work struct {
 	*Recipe
 	// Data and Input are the buffers. Each begins with the chunk DataFirst or
@@ -60,14 +61,14 @@ type Work struct {
 	Timeout time.Duration
 }
 
-// Set copies from into w word by word: it has just been written so, and to read several
-// words at once would have to wait until they have arrived in the cache.
+// Set copies from into w word by word. The caller has just written it so, and a wider load would
+// stall until these stores have reached the cache.
 func (w *Work) Set(from *Work) {
 	w.Recipe, w.Reduce, w.Timeout = from.Recipe, from.Reduce, from.Timeout
 	w.Data, w.DataFirst, w.Input, w.InputFirst = from.Data, from.DataFirst, from.Input, from.InputFirst
 }
 
-// An Op is what an executor sees of the operation that it carries out.
+// An Op is the operation that an executor carries out.
 type Op interface {
 	// CompleteLocked ends the operation with success. The executor uses neither its
 	// buffers nor the operation any more, except for Wake or RecycleLocked, one of
@@ -78,7 +79,7 @@ type Op interface {
 	// RecycleLocked takes the place of Wake when the goroutine in Execution.Wait
 	// completes the operation itself, and then returns Recycled.
 	RecycleLocked()
-	// Mismatched says that a rank carries out another call at this place.
+	// Mismatched reports that a rank has made another call in place of this one.
 	Mismatched(rank int)
 	// Abort ends the communicator of the operation, because err keeps this rank from
 	// doing its part.
@@ -87,10 +88,10 @@ type Op interface {
 
 // An Executor carries out the operations of one communicator.
 type Executor interface {
-	// NewLocked makes an Execution for the operations that op stands for, one after
-	// the other.
+	// NewLocked returns an Execution. It carries out several operations, one after the other,
+	// each of them as op.
 	NewLocked(op Op) Execution
-	// CloseLocked gives up what the executor holds. No execution runs any more.
+	// CloseLocked releases the resources of the executor. No execution runs any more.
 	CloseLocked()
 }
 
@@ -98,7 +99,7 @@ type Executor interface {
 type Execution interface {
 	// StartLocked begins the operation. Call and w are valid until it has ended.
 	StartLocked(call *wire.Call, w *Work)
-	// Run does what can be done at once. It does not block.
+	// Run makes the progress that needs no other rank. It does not block.
 	Run()
 	// Wait is called by the goroutine that waits for the operation. It returns when
 	// the operation has completed, when ended has a value, or when ctx ends.
@@ -110,18 +111,17 @@ type Execution interface {
 	// ProgressLocked returns a number that changes as the operation makes progress,
 	// and whether this node is at work on it, so that it does not wait for others.
 	ProgressLocked() (moved uint64, working bool)
-	// InterruptLocked says that the operation fails: nothing more is begun. Release is
-	// called next.
+	// InterruptLocked stops the operation, which fails. Release is called next.
 	InterruptLocked()
 	// Release blocks until nothing uses the buffers of an interrupted operation, and
-	// takes back what was granted to others.
+	// withdraws grants.
 	Release()
-	// TraceLocked says how far the operation has come. It may be called until the
-	// operation is recycled or released; completed says that all of it is done.
+	// TraceLocked returns the progress of the operation; completed says that all of it is
+	// done. It may be called until the operation is recycled or released.
 	TraceLocked(completed bool) Trace
 }
 
-// An Outcome is why Wait returned.
+// An Outcome is the reason why Wait returned.
 type Outcome uint8
 
 // The outcomes of Wait.
@@ -131,8 +131,8 @@ const (
 	Recycled                 // the operation has completed, and belongs to later calls
 )
 
-// A Trace is how far an operation has come.
+// A Trace is the progress of an operation.
 type Trace struct {
-	Round, Rounds int   // the round that is under way, from 1 on, and how many there are
-	Bytes         int64 // that were moved
+	Round, Rounds int   // the round under way, from 1 on, and the number of rounds
+	Bytes         int64 // moved so far
 }

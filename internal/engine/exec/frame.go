@@ -107,10 +107,9 @@ const (
 type Receiver interface {
 	Execution
 	// ArriveLocked takes a frame from a rank with the call of this operation. Before Run
-	// it does not return Receive. An error says that no peer which keeps to the protocol
-	// sends such a frame, and ends the link.
+	// it does not return Receive. An error, for a frame that breaks the protocol, ends the link.
 	ArriveLocked(rank int, f *Frame) (Arrival, error)
-	// Receive uses a frame for which ArriveLocked has returned Receive, and does what can
-	// be done then. It does not block.
+	// Receive uses a frame after ArriveLocked has returned Receive, and makes the progress that
+	// the frame allows. It does not block.
 	Receive(f *Frame)
 }

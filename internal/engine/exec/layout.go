@@ -5,7 +5,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Layout says where the chunks of a plan lie in the vectors of a call. Every
+// A Layout describes the position of the chunks of a plan in the vectors of a call. Every
 // channel has a slice of its own of each chunk.
 type Layout struct {
 	// Elem is the size of an element.
@@ -20,15 +20,14 @@ type Layout struct {
 	Uneven *Uneven
 }
 
-// Long parts begin at a multiple of partAlign elements, so that they begin with a
-// cache line, whatever the elements are, if the whole does. Parts are long from
-// partLong elements on.
+// Parts of at least partLong elements begin at a multiple of partAlign elements, so that they
+// begin with a cache line if the whole does.
 const (
 	partAlign = 64
 	partLong  = 16 * partAlign
 )
 
-// part returns where the i-th of n nearly equal parts of count elements begins.
+// part returns the start of the i-th of n nearly equal parts of count elements.
 func part(count, i, n int) int {
 	q, r := count/n, count%n
 	at := i*q + i*r/n
@@ -38,7 +37,7 @@ func part(count, i, n int) int {
 	return at
 }
 
-// longest returns the largest number of elements that one of n parts has, of a whole
+// longest returns the largest number of elements of one of n parts, of a whole
 // of count elements or fewer.
 func longest(count, n int) int {
 	most := (count + n - 1) / n
@@ -52,13 +51,13 @@ func longest(count, n int) int {
 // a block hold only that block on most ranks.
 type window struct {
 	mem   []byte
-	first int // the chunk at the start of mem
+	first int // the number of the chunk at the start of mem
 }
 
 // Vectors finds the chunks of one call in its buffers.
 type Vectors struct {
 	Layout
-	Chunks   int // into which the plan cuts the vector
+	Chunks   int // of the plan
 	Channels int
 	bufs     [3]window // by plan.Buf; Temp is that of all channels
 	pool     *bufpool.Pool
@@ -67,7 +66,7 @@ type Vectors struct {
 	oneTemp  bool // all channels use the same Temp, one after the other
 }
 
-// Set begins with the buffers of a call.
+// Set sets the buffers of a call, whose plan cuts the vector into chunks.
 func (v *Vectors) Set(w *Work, chunks int) {
 	v.Layout, v.Chunks, v.Channels, v.pool, v.oneTemp = w.Layout, chunks, w.Channels, w.Pool, false
 	data, input, temp := &v.bufs[plan.Data], &v.bufs[plan.Input], &v.bufs[plan.Temp]
@@ -136,8 +135,8 @@ func (v *Vectors) Bytes(sp plan.Span, channel int) []byte {
 	return w.mem[from*v.Elem : to*v.Elem]
 }
 
-// tempAt returns where chunk i of Temp begins in a channel. Chunk i is as long as
-// chunk i mod Chunks of Data, and the chunks lie close together.
+// tempAt returns the start of chunk i of Temp in a channel. Chunk i is as long as
+// chunk i mod Chunks of Data, and there are no gaps.
 func (v *Vectors) tempAt(i, channel int) int {
 	if v.Uneven != nil {
 		return v.unevenTemp(i)
@@ -152,8 +151,7 @@ func (v *Vectors) tempAt(i, channel int) int {
 	return (i/v.Chunks*(hi-lo) + part(hi-lo, i%v.Chunks, v.Chunks)) * v.Elem
 }
 
-// tempBytes returns how much memory the chunks lo ≤ i < hi of Temp take in a channel
-// at most.
+// tempBytes returns the largest size of the chunks lo ≤ i < hi of Temp in a channel.
 func (v *Vectors) tempBytes(lo, hi int) int {
 	size := 0
 	for c := range v.Channels {

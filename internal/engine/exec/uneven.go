@@ -5,8 +5,7 @@ import "github.com/nexar-go/nexar/internal/plan"
 // Uneven has the lengths of blocks that differ, in elements. It must not be changed
 // while a call uses it.
 type Uneven struct {
-	// Starts has where each block of Data begins, and where the last one ends:
-	// one number more than there are blocks.
+	// Starts has the start of each block of Data, and the end of the last one.
 	Starts []int
 	// Inputs is the same for Input; nil means that its blocks are as long as those
 	// of Data.
@@ -15,7 +14,7 @@ type Uneven struct {
 	Longest int
 }
 
-// of returns where the blocks of a buffer begin.
+// of returns the starts of the blocks of a buffer.
 func (u *Uneven) of(b plan.Buf) []int {
 	if b == plan.Input && u.Inputs != nil {
 		return u.Inputs
@@ -39,14 +38,14 @@ func (v *Vectors) unevenBytes(w *window, sp plan.Span, channel int) []byte {
 	return w.mem[(from-base)*v.Elem : (to-base)*v.Elem]
 }
 
-// unevenPart returns where a channel's part of block i begins and ends.
+// unevenPart returns the start and the end of a channel's part of block i.
 func (v *Vectors) unevenPart(starts []int, i, channel int) (from, to int) {
 	n := starts[i+1] - starts[i]
 	return starts[i] + part(n, channel, v.Channels), starts[i] + part(n, channel+1, v.Channels)
 }
 
-// unevenTemp returns where chunk i of Temp begins. Plans that run in several channels
-// use single chunks only, each of which has room for the longest.
+// unevenTemp returns the start of chunk i of Temp. Plans that run in several channels
+// use single chunks only, and each has room for the longest.
 func (v *Vectors) unevenTemp(i int) int {
 	if v.Channels > 1 {
 		return i * longest(v.Uneven.Longest, v.Channels) * v.Elem

@@ -6,9 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/exec"
 )
 
-// ArriveLocked implements [exec.Receiver]. It notes the frame in the slot of its move. If the
-// move depends on nothing else it can go on: with a payload at once, by Receive, otherwise
-// when its turn comes.
+// ArriveLocked implements [exec.Receiver]. It notes the frame in the slot of its move. If the move
+// depends on nothing else, Receive makes it: a payload is used before the link reuses it.
 func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
 	if r.stopped {
 		return exec.Discard, nil
@@ -53,8 +52,7 @@ func (r *Execution) Receive(f *exec.Frame) {
 	r.carryOut(e)
 }
 
-// findLocked returns the slot that a frame is for. It fails if no peer which keeps to the
-// protocol sends this frame now.
+// findLocked returns the slot of a frame. It fails if the frame breaks the protocol.
 func (r *Execution) findLocked(rank int, f *exec.Frame) (slot int, err error) {
 	g, s := r.program, &f.Step
 	list := g.recvs[rank]
@@ -73,8 +71,7 @@ func (r *Execution) findLocked(rank int, f *exec.Frame) (slot int, err error) {
 	return slot, nil
 }
 
-// expectsLocked reports whether a peer that keeps to the protocol can have sent a frame for
-// a slot.
+// expectsLocked reports whether the protocol allows a frame for a slot now.
 func (r *Execution) expectsLocked(s *slot, m *move, f *exec.Frame) bool {
 	ch := int(f.Step.Channel)
 	switch f.Kind {

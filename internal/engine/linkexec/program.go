@@ -2,17 +2,17 @@ package linkexec
 
 import "github.com/nexar-go/nexar/internal/plan"
 
-// A Program is a compiled plan: each move knows how many moves it depends on, and
-// which moves depend on it. A move depends on every earlier one that writes what it
-// touches, or touches what it writes, and on no other. So a rank never waits
-// for a round to end if the operands of a move are there.
+// A Program is a compiled plan: each move has the number of moves that it depends on, and the
+// moves that depend on it. A move depends on every earlier move that conflicts with it: one of
+// the two writes memory that the other uses. So a rank does not wait for the end of a round
+// if the operands of a move have arrived.
 type Program struct {
 	chunks int
 	moves  []move
-	first  []int32   // moves that depend on none
-	sends  [][]int32 // by peer: its moves, in the order of their index
+	first  []int32   // moves that depend on no other
+	sends  [][]int32 // by peer: moves in the order of their index
 	recvs  [][]int32
-	peers  []int // ranks with which anything is exchanged
+	peers  []int // that frames are exchanged with
 
 	tempLo, tempHi int  // chunks of Temp that are used
 	single         bool // every span is a single chunk
@@ -27,7 +27,7 @@ func (g *Program) Chunks() int { return g.chunks }
 
 type move struct {
 	plan.Move
-	index uint32  // its number among the messages to, or from, its peer
+	index uint32  // among the steps to, or from, its peer
 	round int32   // of the plan, from 1 on
 	waits int32   // the number of moves that it depends on
 	next  []int32 // moves that depend on it
@@ -65,7 +65,7 @@ type cell struct {
 	i   int
 }
 
-// A use is the last moves that touched a cell.
+// A use has the last moves that used a cell.
 type use struct {
 	writer  int32 // -1 if none
 	readers []int32
