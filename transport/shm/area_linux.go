@@ -18,45 +18,44 @@ import (
 
 var (
 	_ transport.Capable = (*conn)(nil)
-	_ transport.Areas   = (*holding)(nil)
+	_ transport.Areas   = (*areaRef)(nil)
 )
 
-// areas are the areas of a node and those of its peers.
+// areas are the areas of a node and of its peers.
 type areas struct {
-	count int
-	each  int // bytes
-	apart int // bytes from one to the next: whole pages
-	size  int // of all together; 0 if there are none
-	fd    int // of own, to be sent to peers
+	count  int
+	each   int // size of an area in bytes
+	stride int // bytes from one area to the next: whole pages
+	size   int // of all areas together
+	fd     int // the file of own, which is sent to peers
 
 	reserve func(b []byte) error // reserveMemory, unless a test replaces it
 
 	mu    sync.Mutex
-	own   *mapping // nil after close; who holds it has it as well
+	own   *mapping // nil after close; areaRefs may still refer to it
 	peers map[fileID]*mapping
 }
 
-// A mapping is all areas of a node, whole pages, for all conns to it, or from it. Who
-// uses them may still be at that when the conn has ended, or the node was closed, so
-// they are mapped as long as anybody holds them.
+// A mapping is all areas of one node, for all conns between it and this node. It stays mapped
+// while an areaRef refers to it, also after the conn has ended or the node was closed.
 type mapping struct {
-	mem     []byte
-	id      fileID
-	holders int // see areas.mu
+	mem  []byte
+	id   fileID
+	refs int // guarded by areas.mu
 }
 
-// A fileID tells files apart: a peer that comes again has the same area.
+// A fileID identifies a file: a peer that reconnects has the same areas.
 type fileID struct{ dev, ino uint64 }
 
 func newAreas(count, each int) (*areas, error) {
 	page := os.Getpagesize()
-	apart := (min(each, math.MaxInt-page) + page - 1) / page * page
-	if apart < each || apart > 0 && count > math.MaxInt/apart {
-		return nil, fmt.Errorf("%d areas of %d bytes are too large", count, each)
+	stride := (min(each, math.MaxInt-page) + page - 1) / page * page
+	if stride < each || stride > 0 && count > math.MaxInt/stride {
+		return nil, fmt.Errorf("%d areas of %d bytes exceed the address space", count, each)
 	}
 	a := &areas{
-		count: count, each: each, apart: apart, size: count * apart, fd: -1,
-		own: &mapping{holders: 1}, peers: make(map[fileID]*mapping), reserve: reserveMemory,
+		count: count, each: each, stride: stride, size: count * stride, fd: -1,
+		own: &mapping{refs: 1}, peers: make(map[fileID]*mapping), reserve: reserveMemory,
 	}
 	if a.size == 0 {
 		return a, nil
@@ -68,20 +67,20 @@ func newAreas(count, each int) (*areas, error) {
 	return a, nil
 }
 
-// close leaves the areas to those who still hold them.
+// close closes the file of the areas. They stay mapped while an areaRef refers to them.
 func (a *areas) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.drop(a.own)
+	a.unrefLocked(a.own)
 	a.own = nil
 	if a.fd >= 0 {
 		unix.Close(a.fd)
 	}
 }
 
-// drop is what one holds no longer. It is called with the lock held.
-func (a *areas) drop(m *mapping) {
-	if m.holders--; m.holders > 0 {
+// unrefLocked unmaps a mapping with its last reference.
+func (a *areas) unrefLocked(m *mapping) {
+	if m.refs--; m.refs > 0 {
 		return
 	}
 	if m.mem != nil {
@@ -92,24 +91,24 @@ func (a *areas) drop(m *mapping) {
 	}
 }
 
-// A holding is the areas of a node and of a peer, as long as it is held. It implements
+// An areaRef keeps the areas of a node and of a peer mapped until Release. It implements
 // transport.Areas.
-type holding struct {
+type areaRef struct {
 	areas     *areas
 	own, peer *mapping
-	released  bool // see areas.mu
+	released  bool // guarded by areas.mu
 }
 
-// hold holds the own areas and those of a peer. It is called with the lock held.
-func (a *areas) hold(own, peer *mapping) *holding {
-	own.holders++
-	peer.holders++
-	return &holding{areas: a, own: own, peer: peer}
+// refLocked returns a new reference to two mappings.
+func (a *areas) refLocked(own, peer *mapping) *areaRef {
+	own.refs++
+	peer.refs++
+	return &areaRef{areas: a, own: own, peer: peer}
 }
 
-// mapPeer holds the own areas and those of a peer, which it maps unless they have been
-// already. The peer can no more make them writable than we can.
-func (a *areas) mapPeer(fd int) (*holding, error) {
+// mapPeer maps the areas of a peer, unless they are mapped already, and returns a reference to
+// them and to the own areas. They are sealed, so that no process but the peer can write them.
+func (a *areas) mapPeer(fd int) (*areaRef, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, fmt.Errorf("fstat of the peer's area: %w", err)
@@ -129,36 +128,36 @@ func (a *areas) mapPeer(fd int) (*holding, error) {
 		peer = &mapping{mem: mem, id: id}
 		a.peers[id] = peer
 	}
-	return a.hold(a.own, peer), nil
+	return a.refLocked(a.own, peer), nil
 }
 
-// again is the same, held once more, or nil if it has been released.
-func (h *holding) again() *holding {
+// clone returns another reference, or nil after Release.
+func (h *areaRef) clone() *areaRef {
 	h.areas.mu.Lock()
 	defer h.areas.mu.Unlock()
 	if h.released {
 		return nil
 	}
-	return h.areas.hold(h.own, h.peer)
+	return h.areas.refLocked(h.own, h.peer)
 }
 
 // Area implements transport.Areas.
-func (h *holding) Area(i int) (own, peer []byte) {
-	from, to := i*h.areas.apart, i*h.areas.apart+h.areas.each
+func (h *areaRef) Area(i int) (own, peer []byte) {
+	from, to := i*h.areas.stride, i*h.areas.stride+h.areas.each
 	return h.own.mem[from:to:to], h.peer.mem[from:to:to]
 }
 
 // Reserve implements transport.Areas.
-func (h *holding) Reserve(i, n int) error {
+func (h *areaRef) Reserve(i, n int) error {
 	own, _ := h.Area(i)
 	if err := h.areas.reserve(own[:n]); err != nil {
-		return fmt.Errorf("shm: an area that others read: %w", err)
+		return fmt.Errorf("shm: reserve memory of an area: %w", err)
 	}
 	return nil
 }
 
 // Release implements transport.Areas. It does nothing for nil.
-func (h *holding) Release() {
+func (h *areaRef) Release() {
 	if h == nil {
 		return
 	}
@@ -166,8 +165,8 @@ func (h *holding) Release() {
 	defer h.areas.mu.Unlock()
 	if !h.released {
 		h.released = true
-		h.areas.drop(h.own)
-		h.areas.drop(h.peer)
+		h.areas.unrefLocked(h.own)
+		h.areas.unrefLocked(h.peer)
 	}
 }
 
@@ -176,7 +175,7 @@ func (c *conn) Areas() (count, size int) {
 	if c.areas == nil {
 		return 0, 0
 	}
-	return c.owner.areas.count, c.owner.areas.each
+	return c.endpoint.areas.count, c.endpoint.areas.each
 }
 
 // AcquireAreas implements transport.MemorySharer.
@@ -184,26 +183,26 @@ func (c *conn) AcquireAreas() (transport.Areas, error) {
 	if c.areas == nil {
 		return nil, errors.New("shm: the nodes share no areas")
 	}
-	if h := c.areas.again(); h != nil {
+	if h := c.areas.clone(); h != nil {
 		return h, nil
 	}
 	<-c.done
 	return nil, c.err
 }
 
-// PeerEnded implements transport.MemorySharer. A node has its name until its process ends or
-// closes it, also while that stands still; to ask it would be noticed there.
+// PeerEnded implements transport.MemorySharer. The name of a node is taken until its process
+// ends or closes it, also while the process is stopped. The peer does not notice the check.
 func (c *conn) PeerEnded() func() bool {
-	own, peer := socketName(c.owner.cfg.Cluster, c.owner.cfg.Node), socketName(c.owner.cfg.Cluster, c.peer)
+	own, peer := socketName(c.endpoint.cfg.Cluster, c.endpoint.cfg.Node), socketName(c.endpoint.cfg.Cluster, c.peer)
 	return func() bool {
-		runtime.LockOSThread() // and with it the network namespace, in which names are
+		runtime.LockOSThread() // and its network namespace, to which the names belong
 		defer runtime.UnlockOSThread()
-		return isTaken(own) && !isTaken(peer)
+		return isNameTaken(own) && !isNameTaken(peer)
 	}
 }
 
-// isTaken reports whether somebody may have a name in the abstract namespace.
-func isTaken(name string) bool {
+// isNameTaken reports whether a name in the abstract namespace is, or may be, taken.
+func isNameTaken(name string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return true
@@ -222,9 +221,8 @@ func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 // FutexWake implements transport.MemorySharer.
 func (c *conn) FutexWake(word *atomic.Uint32) { futexWake(word) }
 
-// Operations of futex(2), which golang.org/x/sys does not name. They are not
-// private to a process: the kernel takes words for the same that lie at the
-// same place of a file, even where they are mapped read-only.
+// Operations of futex(2), which golang.org/x/sys does not name. They are shared between
+// processes: the kernel identifies a word by its file and offset, also in a read-only mapping.
 const (
 	futexWaitOp = 0
 	futexWakeOp = 1
@@ -240,7 +238,7 @@ func futexWait(word *atomic.Uint32, old uint32, d time.Duration) error {
 	return nil
 }
 
-// futexWake returns how many it has woken.
+// futexWake returns the number of threads that it has woken.
 func futexWake(word *atomic.Uint32) (int, error) {
 	n, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWakeOp, math.MaxInt32, 0, 0, 0)
 	if errno != 0 {

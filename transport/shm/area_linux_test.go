@@ -18,12 +18,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// wordAt is the word at a place of an area.
+// wordAt returns the word at an offset of an area.
 func wordAt(area []byte, i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&area[i]))
 }
 
-// hold holds what s shares until the test ends.
+// acquireAreas acquires the areas of s until the test ends.
 func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
 	t.Helper()
 	areas, err := s.AcquireAreas()
@@ -34,7 +34,7 @@ func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
 	return areas
 }
 
-// TestAreas: both sides read what the other one writes.
+// TestAreas: each side reads what the other side writes.
 func TestAreas(t *testing.T) {
 	const size = 10_001
 	const count = 3
@@ -54,7 +54,7 @@ func TestAreas(t *testing.T) {
 			ownA[j], ownB[j] = byte(j+i), byte(j*7+i)
 		}
 		if !bytes.Equal(peerA, ownB) || !bytes.Equal(peerB, ownA) {
-			t.Error("an area looks different from the other side")
+			t.Error("the two sides see different contents of an area")
 		}
 	}
 	if n, each := b.Areas(); n != count || each != size {
@@ -69,7 +69,7 @@ func TestAreaIsReadOnly(t *testing.T) {
 	if err := unix.Mprotect(peer, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("mprotect makes the area of a peer writable")
 	}
-	fd := b.owner.areas.fd // what the peer got a copy of
+	fd := b.endpoint.areas.fd // the peer has received a copy
 	if _, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
 		t.Error("mmap makes the area of a peer writable")
 	}
@@ -81,7 +81,7 @@ func TestAreaIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestAreasThatDiffer in number or length: there are none then, and all else works.
+// TestAreasThatDiffer: nodes whose areas differ in number or length share none. Pipes work.
 func TestAreasThatDiffer(t *testing.T) {
 	for _, sizes := range [][4]int{
 		{1, 0, 1, 0}, {1, 4096, 1, 0}, {1, 0, 1, 4096}, {1, 4096, 1, 8192}, {1, 4096, 1, 4095}, {1, 4096, 2, 4096}, {1, 8192, 2, 4096},
@@ -103,8 +103,8 @@ func TestAreasThatDiffer(t *testing.T) {
 	}
 }
 
-// TestAreasAreUnmapped: the areas of a peer that has gone are no longer mapped when
-// nobody holds them, nor those of a node that was closed.
+// TestAreasAreUnmapped: the areas of a peer that has ended, and of a closed node, are unmapped
+// with the last reference.
 func TestAreasAreUnmapped(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
@@ -123,15 +123,15 @@ func TestAreasAreUnmapped(t *testing.T) {
 	wantMappings(t, 1) // its own
 	from.areas.mu.Lock()
 	if n := len(from.areas.peers); n > 0 {
-		t.Errorf("%d peers are remembered", n)
+		t.Errorf("the areas of %d peers are mapped, want 0", n)
 	}
 	from.areas.mu.Unlock()
 	from.Close()
 	wantMappings(t, 0)
 }
 
-// TestAreasOutliveConn: they stay as long as they are held, also when the conn has ended
-// and both nodes were closed; and a peer that comes again has no second one.
+// TestAreasOutliveConn: areas stay mapped until Release, also when the conn has ended
+// and both nodes were closed; and a peer that reconnects has no second mapping.
 func TestAreasOutliveConn(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
@@ -174,7 +174,7 @@ const (
 )
 
 // shareArea is a child that answers the parent's word with its own, and then
-// wakes whoever sleeps on another word of the parent until it says so.
+// wakes the sleepers on another word of the parent, until the parent has changed it.
 func shareArea(c transport.Conn) {
 	s := transport.CapabilitiesOf(c).MemorySharer
 	areas, err := s.AcquireAreas()
@@ -196,7 +196,7 @@ func shareArea(c transport.Conn) {
 	}
 }
 
-// TestSleep: words wake sleepers of the other process, whichever of the two
+// TestSleep: a futex wakes sleepers of the other process, whichever of the two
 // has the area.
 func TestSleep(t *testing.T) {
 	o := orders{Task: "area", Cluster: uniqueCluster(), Node: "child", AreaSize: 4096}
@@ -222,13 +222,13 @@ func TestSleep(t *testing.T) {
 	start = time.Now()
 	s.FutexWait(wordAt(own, lineAt), 0, time.Minute)
 	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("the peer has woken nobody in %v", took)
+		t.Errorf("the peer has not woken this process in %v", took)
 	}
 	question.Store(turns + 1)
 }
 
-// TestSleepReturns: it does not sleep if the word has changed, and no longer
-// than it may.
+// TestSleepReturns: FutexWait does not sleep if the word has changed, and no longer
+// than the given time.
 func TestSleepReturns(t *testing.T) {
 	a, b := newPair(t, Config{AreaSize: 4096})
 	own, _ := hold(t, a).Area(0)
@@ -240,13 +240,13 @@ func TestSleepReturns(t *testing.T) {
 	b.FutexWait(seen, 5, 0)
 	b.FutexWait(seen, 5, -time.Second)
 	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("Sleep with nothing to wait for took %v", took)
+		t.Errorf("FutexWait on a word that has changed took %v", took)
 	}
 	start = time.Now()
 	b.FutexWait(seen, 5, 20*time.Millisecond)
 	if took := time.Since(start); took < 15*time.Millisecond {
 		// It may return early, but a kernel that always does would burn time.
-		t.Errorf("Sleep of 20ms took %v", took)
+		t.Errorf("FutexWait of 20ms took %v", took)
 	}
 	var all sync.WaitGroup
 	for range 3 {
@@ -266,8 +266,8 @@ func TestSleepReturns(t *testing.T) {
 	}
 }
 
-// TestAreaCostsWhatIsTouched: a large area is no memory until it is used.
-func TestAreaCostsWhatIsTouched(t *testing.T) {
+// TestAreaIsSparse: a large area needs no memory until it is used.
+func TestAreaIsSparse(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", AreaSize: 1 << 30})
 	var stat unix.Stat_t
 	if err := unix.Fstat(node.areas.fd, &stat); err != nil {
@@ -277,6 +277,6 @@ func TestAreaCostsWhatIsTouched(t *testing.T) {
 		t.Errorf("an area of %d bytes has %d blocks, want 0 of %d", stat.Size, stat.Blocks, 1<<30)
 	}
 	if _, err := New(Config{Cluster: node.cfg.Cluster, Node: "b", AreaSize: math.MaxInt}); err == nil || !strings.Contains(err.Error(), "area") {
-		t.Errorf("an area of all bytes there are: %v", err)
+		t.Errorf("an area of math.MaxInt bytes: %v", err)
 	}
 }

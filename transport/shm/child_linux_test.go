@@ -19,7 +19,7 @@ import (
 // orders as JSON.
 const childEnv = "NEXAR_SHM_TEST_CHILD"
 
-// orders are what a child is told.
+// orders are the commands to a child.
 type orders struct {
 	Task     string // one of the tasks of childMain
 	Cluster  string
@@ -33,8 +33,8 @@ type orders struct {
 func childMain() {
 	var o orders
 	check(json.Unmarshal([]byte(os.Getenv(childEnv)), &o))
-	if o.Task == "stranger" {
-		stranger(o)
+	if o.Task == "otherUser" {
+		otherUser(o)
 		return
 	}
 	task := map[string]func(transport.Conn){"echo": echo, "flood": flood, "area": shareArea}[o.Task]
@@ -67,7 +67,7 @@ func echo(c transport.Conn) {
 	eachPipe(c, func(r transport.Receiver, s transport.Sender) { io.Copy(s, r) })
 }
 
-// flood reads what comes on a pipe, and fills another one with zeros.
+// flood reads a pipe, and fills another pipe with zeros.
 func flood(c transport.Conn) {
 	eachPipe(c, func(r transport.Receiver, s transport.Sender) {
 		go func() {

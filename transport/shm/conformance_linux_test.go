@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) { transporttest.Run(t, newCluster) }
 
-// TestConformanceAsleep never spins, and its rings are full all the time.
+// TestConformanceAsleep runs the suite without spinning, with rings that are always full.
 func TestConformanceAsleep(t *testing.T) {
 	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 		c := newCluster(tb, n)
@@ -36,7 +36,7 @@ func TestConformanceAsleep(t *testing.T) {
 	})
 }
 
-// TestConformanceRoomy opens pipes with more room.
+// TestConformanceRoomy runs the suite with roomy pipes.
 func TestConformanceRoomy(t *testing.T) {
 	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 		c := newCluster(tb, n)
@@ -47,18 +47,18 @@ func TestConformanceRoomy(t *testing.T) {
 	})
 }
 
-// TestConformanceResting gives the memory of rings back whenever nothing lies in them.
-func TestConformanceResting(t *testing.T) {
+// TestConformanceReclaim runs the suite while the memory of empty rings is reclaimed.
+func TestConformanceReclaim(t *testing.T) {
 	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 		c := newCluster(tb, n)
 		for _, tr := range c.Transports {
-			tr.(*endpoint).keeper.every = 200 * time.Microsecond
+			tr.(*endpoint).reclaimer.every = 200 * time.Microsecond
 		}
 		return c
 	})
 }
 
-// TestRoomy: pipes hold what they are said to before anybody reads.
+// TestRoomy: a pipe takes as many bytes as its ring has, without a reader.
 func TestRoomy(t *testing.T) {
 	a, b := newPair(t, Config{})
 	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, roomyBytes: a.OpenLarge} {

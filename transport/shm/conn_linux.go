@@ -15,50 +15,50 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// backlogMax is how many pipes wait for AcceptPipe before OpenPipe begins to
-// block. So many letters, and as many answers, always fit a socket.
+// backlogMax is the number of pipes that wait for AcceptPipe before OpenPipe blocks. The
+// socket always has room for as many messages and answers.
 const backlogMax = 32
 
-// The letters of a conn, told apart by their first byte.
+// The first bytes of the messages of a conn.
 const (
-	letterOpen     = 'O' // a pipe: the size of its ring in 4 bytes, and its memory
-	letterAccepted = 'A' // AcceptPipe has returned one of the peer's pipes
-	letterBye      = 'C' // the conn is closed in good order
+	messageOpen     = 'O' // opens a pipe: 4 bytes with the size of its ring, and its memory
+	messageAccepted = 'A' // AcceptPipe has returned a pipe of the peer
+	messageBye      = 'C' // closes the conn
 )
 
-// A conn is a connection to one peer. The socket carries letters and, by its
-// end, tells of the end of the peer. All else is in memory.
+// A conn is a connection to one peer. Its socket carries messages about pipes, and ends with
+// the process of the peer. Data are in shared memory.
 type conn struct {
-	owner  *endpoint
-	peer   string
-	remote string
-	sock   *net.UnixConn
-	ears   *os.File // the bell that the peer rings
-	bell   *ringer  // the bell of the peer
-	areas  *holding // those of both sides until the conn ends, or nil
+	endpoint  *endpoint
+	peer      string
+	remote    string
+	sock      *net.UnixConn
+	ownEvent  *os.File       // the peer signals it
+	peerEvent *eventFDWriter // wakes the peer
+	areas     *areaRef       // the areas of both sides until the conn ends, or nil
 
-	incoming chan *receiver // opened by the peer and not yet accepted
-	waiting  chan struct{}  // one for each pipe that waits for the peer's AcceptPipe
+	incoming chan *receiver // pipes opened by the peer and not accepted yet
+	waiting  chan struct{}  // has a value for each pipe that the peer has not accepted yet
 	done     chan struct{}  // closed after err is set and all pipes are stopped
 	err      error
 
 	mu    sync.Mutex
 	ended bool
-	ends  []*end // those whose memory is mapped
+	ends  []*end // with mapped memory
 }
 
-func newConn(owner *endpoint, m *meeting) *conn {
+func newConn(endpoint *endpoint, m *handshake) *conn {
 	return &conn{
-		owner:    owner,
-		peer:     m.peer,
-		remote:   fmt.Sprintf("pid %d", m.pid),
-		sock:     m.sock,
-		ears:     os.NewFile(uintptr(m.ears), "bell"),
-		bell:     newRinger(m.bell),
-		areas:    m.areas,
-		incoming: make(chan *receiver, backlogMax),
-		waiting:  make(chan struct{}, backlogMax),
-		done:     make(chan struct{}),
+		endpoint:  endpoint,
+		peer:      m.peer,
+		remote:    fmt.Sprintf("pid %d", m.pid),
+		sock:      m.sock,
+		ownEvent:  os.NewFile(uintptr(m.ownEvent), "eventfd"),
+		peerEvent: newEventFDWriter(m.peerEvent),
+		areas:     m.areas,
+		incoming:  make(chan *receiver, backlogMax),
+		waiting:   make(chan struct{}, backlogMax),
+		done:      make(chan struct{}),
 	}
 }
 
@@ -71,15 +71,15 @@ func (c *conn) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, LargeOpener: c, MemorySharer: c}
 }
 
-// OpenPipe implements transport.Conn. It blocks only while very many pipes
-// wait for the peer to accept them.
+// OpenPipe implements transport.Conn. It blocks while backlogMax pipes wait for the peer to
+// accept them.
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
-	return c.openPipe(ctx, c.owner.ringBytes)
+	return c.openPipe(ctx, c.endpoint.ringBytes)
 }
 
 // OpenLarge implements transport.LargeOpener.
 func (c *conn) OpenLarge(ctx context.Context) (transport.Sender, error) {
-	return c.openPipe(ctx, c.owner.roomyBytes)
+	return c.openPipe(ctx, c.endpoint.roomyBytes)
 }
 
 func (c *conn) openPipe(ctx context.Context, size int) (transport.Sender, error) {
@@ -110,7 +110,7 @@ func (c *conn) newPipe(size int) (*sender, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if err := c.owner.reserve(memory[:os.Getpagesize()]); err != nil { // the indexes
+	if err := c.endpoint.reserve(memory[:os.Getpagesize()]); err != nil { // the indexes
 		unix.Munmap(memory)
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func (c *conn) newPipe(size int) (*sender, error) {
 	if !c.add(&s.end) {
 		return nil, c.err
 	}
-	text := binary.BigEndian.AppendUint32([]byte{letterOpen}, uint32(size))
-	err = post(c.sock, text, fd)
+	text := binary.BigEndian.AppendUint32([]byte{messageOpen}, uint32(size))
+	err = sendMessage(c.sock, text, fd)
 	if err == nil {
 		return s, nil
 	}
@@ -137,8 +137,8 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	}
 	select {
 	case r := <-c.incoming:
-		// If this fails the conn is about to end.
-		post(c.sock, []byte{letterAccepted})
+		// An error means that the conn is about to end.
+		sendMessage(c.sock, []byte{messageAccepted})
 		return r, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -170,13 +170,12 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// broken ends the conn because of what came from the peer.
-func (c *conn) broken(err error) {
-	c.end(fmt.Errorf("%w: what came from it is of no use: %w", transport.ErrPeerGone, err))
+// protocolError ends the conn because the peer has broken the protocol.
+func (c *conn) protocolError(err error) {
+	c.end(fmt.Errorf("%w: protocol error: %w", transport.ErrPeerGone, err))
 }
 
-// end ends the conn for a reason, unless it has ended. It returns when the
-// calls on all pipes have been told to return.
+// end ends the conn, unless it has ended. It returns when all pipes are stopped.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.ended {
@@ -193,23 +192,23 @@ func (c *conn) end(reason error) {
 		e.stop(connEnded)
 	}
 	if errors.Is(reason, transport.ErrClosed) {
-		// Without it the peer takes us for dead, which is not worth waiting
-		// for a peer that does not read.
-		postNow(c.sock, []byte{letterBye})
+		// Without this message the peer reports this process as dead. That is better than
+		// to wait for a peer that does not read.
+		trySendMessage(c.sock, []byte{messageBye})
 	}
 	c.areas.Release()
 	close(c.done)
 	c.sock.Close()
-	c.ears.Close()
-	c.bell.retire()
+	c.ownEvent.Close()
+	c.peerEvent.retire()
 	for _, e := range ends {
 		e.finish()
 	}
-	c.owner.forget(c)
+	c.endpoint.remove(c)
 }
 
-// add makes an end stop with the conn. If the conn has ended it gives the
-// memory of the end back and reports false.
+// add registers an end, which then stops with the conn. If the conn has ended, it unmaps the
+// memory of the end and reports false.
 func (c *conn) add(e *end) bool {
 	c.mu.Lock()
 	if c.ended {
@@ -224,7 +223,7 @@ func (c *conn) add(e *end) bool {
 	return true
 }
 
-// drop forgets an end, whose memory is about to be unmapped.
+// drop removes an end before its memory is unmapped.
 func (c *conn) drop(e *end) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,60 +238,60 @@ func (c *conn) allEnds() []*end {
 	return slices.Clone(c.ends)
 }
 
-// rung looks for ends that the peer has woken.
-func (c *conn) rung() {
+// signaled wakes the ends that the peer has woken.
+func (c *conn) signaled() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.ends {
-		e.rung()
+		e.signaled()
 	}
 }
 
-// readLetters receives what the peer sends, until the conn ends.
-func (c *conn) readLetters(box *postbox) {
+// readMessages handles the messages of the peer until the conn ends.
+func (c *conn) readMessages(in *messageReader) {
 	for {
-		l, err := box.next()
+		m, err := in.next()
 		switch {
-		case errors.Is(err, errLetter):
-			c.broken(err)
+		case errors.Is(err, errMessage):
+			c.protocolError(err)
 			return
 		case err != nil:
 			c.end(transport.ErrPeerGone)
 			return
-		case string(l.text) == string(letterBye):
-			l.drop()
+		case string(m.text) == string(messageBye):
+			m.close()
 			c.end(transport.ErrPeerClosed)
 			return
 		}
-		err = c.take(l)
-		l.drop()
+		err = c.handle(m)
+		m.close()
 		if err != nil {
-			c.broken(err)
+			c.protocolError(err)
 			return
 		}
 	}
 }
 
-// take does what a letter says. The caller closes its files.
-func (c *conn) take(l letter) error {
-	switch kind := l.text[0]; {
-	case kind == letterAccepted && len(l.text) == 1:
+// handle handles a message. The caller closes its files.
+func (c *conn) handle(m message) error {
+	switch kind := m.text[0]; {
+	case kind == messageAccepted && len(m.text) == 1:
 		select {
 		case <-c.waiting:
 			return nil
 		default:
-			return errors.New("it accepts a pipe that was not opened")
+			return errors.New("it accepts a pipe that is not open")
 		}
-	case kind == letterOpen && len(l.text) == 5 && len(l.files) == 1:
-		return c.takePipe(int64(binary.BigEndian.Uint32(l.text[1:])), l.files[0])
+	case kind == messageOpen && len(m.text) == 5 && len(m.files) == 1:
+		return c.acceptRing(int64(binary.BigEndian.Uint32(m.text[1:])), m.files[0])
 	}
-	return fmt.Errorf("a letter of %d bytes and %d files that begins with %#x", len(l.text), len(l.files), l.text[0])
+	return fmt.Errorf("unknown message of type %#x, %d bytes and %d files", m.text[0], len(m.text), len(m.files))
 }
 
-// takePipe maps a pipe that the peer has opened.
-func (c *conn) takePipe(size int64, fd int) error {
+// acceptRing maps the ring of a pipe that the peer has opened.
+func (c *conn) acceptRing(size int64, fd int) error {
 	if size < ringBytesMin || size > ringBytesMax || size&(size-1) != 0 {
-		return fmt.Errorf("a ring of %d bytes", size)
+		return fmt.Errorf("it opens a ring of %d bytes, want a power of two from %d to %d", size, ringBytesMin, ringBytesMax)
 	}
 	memory, err := mapMemory(fd, headerBytes+int(size), pipeSeals, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -306,6 +305,6 @@ func (c *conn) takePipe(size int64, fd int) error {
 	case c.incoming <- r:
 		return nil
 	default:
-		return fmt.Errorf("more than %d pipes that wait to be accepted", backlogMax)
+		return fmt.Errorf("it opens more than %d pipes that are not accepted yet", backlogMax)
 	}
 }

@@ -17,13 +17,13 @@ import (
 func rawMeet(t *testing.T, node *endpoint) (*net.UnixConn, *conn) {
 	t.Helper()
 	sock := rawDial(t, node)
-	bell, err := newBell()
+	peerEvent, err := newEventFD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(bell)
+	defer unix.Close(peerEvent)
 	h := hello{kind: kindHello, cluster: node.cfg.Cluster, from: "raw", to: node.cfg.Node}
-	if err := post(sock, h.append(nil), bell); err != nil {
+	if err := sendMessage(sock, h.append(nil), peerEvent); err != nil {
 		t.Fatal(err)
 	}
 	c, err := node.Accept(t.Context())
@@ -33,14 +33,14 @@ func rawMeet(t *testing.T, node *endpoint) (*net.UnixConn, *conn) {
 	return sock, c.(*conn)
 }
 
-// openLetter is the letter that opens a pipe.
+// openLetter is the message that opens a pipe.
 func openLetter(size int) []byte {
-	return binary.BigEndian.AppendUint32([]byte{letterOpen}, uint32(size))
+	return binary.BigEndian.AppendUint32([]byte{messageOpen}, uint32(size))
 }
 
-// TestBadLetters: a peer that does not keep to the protocol ends its conn, and
+// TestBadMessages: a peer that breaks the protocol ends its conn, and
 // leaves no file and no mapping behind.
-func TestBadLetters(t *testing.T) {
+func TestBadMessages(t *testing.T) {
 	memory := func(size, seals int) int {
 		fd, mem, err := newMemory("test", size, seals)
 		if err != nil {
@@ -64,7 +64,7 @@ func TestBadLetters(t *testing.T) {
 		"no memory":                 {text: openLetter(ringBytes)},
 		"two memories":              {text: openLetter(ringBytes), files: []int{good, good}},
 		"no size":                   {text: openLetter(0)[:4], files: []int{good}},
-		"a bye with more":           {text: []byte{letterBye, 0}},
+		"a bye with more":           {text: []byte{messageBye, 0}},
 		"small ring":                {text: openLetter(2048), files: []int{memory(headerBytes+2048, pipeSeals)}},
 		"large ring":                {text: openLetter(32 << 20), files: []int{memory(headerBytes+32<<20, pipeSeals)}},
 		"odd ring":                  {text: openLetter(12 << 10), files: []int{memory(headerBytes+12<<10, pipeSeals)}},
@@ -72,7 +72,7 @@ func TestBadLetters(t *testing.T) {
 		"more memory than it says":  {text: openLetter(ringBytes / 2), files: []int{good}},
 		"memory that shrinks":       {text: openLetter(ringBytes), files: []int{memory(headerBytes+ringBytes, unix.F_SEAL_GROW)}},
 		"a socket":                  {text: openLetter(ringBytes), files: []int{good}, times: -1},
-		"accepts what is not there": {text: []byte{letterAccepted}},
+		"accepts what is not there": {text: []byte{messageAccepted}},
 		"too many pipes":            {text: openLetter(ringBytes), files: []int{good}, times: backlogMax + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestBadLetters(t *testing.T) {
 				defer unix.Close(pair[1])
 			}
 			for range max(test.times, 1) {
-				if err := post(sock, test.text, test.files...); err != nil {
+				if err := sendMessage(sock, test.text, test.files...); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -106,16 +106,16 @@ func TestBadLetters(t *testing.T) {
 	}
 }
 
-// TestEmptyLetter looks like the end of the socket.
-func TestEmptyLetter(t *testing.T) {
+// TestEmptyMessage sends an empty message, which reads like the end of the socket.
+func TestEmptyMessage(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	before := openFiles(t)
 	sock, c := rawMeet(t, node)
-	fd, err := newBell()
+	fd, err := newEventFD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := post(sock, nil, fd); err != nil {
+	if err := sendMessage(sock, nil, fd); err != nil {
 		t.Fatal(err)
 	}
 	<-c.Done()
@@ -127,9 +127,9 @@ func TestEmptyLetter(t *testing.T) {
 	wantOpenFiles(t, before)
 }
 
-// TestOpenPipeWaits: a peer that accepts no pipes makes OpenPipe wait, which
+// TestOpenPipeBlocks: a peer that accepts no pipes makes OpenPipe block, which
 // takes place in good order.
-func TestOpenPipeWaits(t *testing.T) {
+func TestOpenPipeBlocks(t *testing.T) {
 	a, b := newPair(t, Config{})
 	for range backlogMax {
 		if _, err := a.OpenPipe(t.Context()); err != nil {
@@ -146,7 +146,7 @@ func TestOpenPipeWaits(t *testing.T) {
 	}()
 	select {
 	case err := <-opened:
-		t.Fatalf("OpenPipe does not wait: %v", err)
+		t.Fatalf("OpenPipe does not block: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	var r transport.Receiver
@@ -165,7 +165,7 @@ func TestOpenPipeWaits(t *testing.T) {
 	}
 }
 
-// TestAllocations: moving bytes allocates nothing.
+// TestAllocations: Write and Read do not allocate.
 func TestAllocations(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)

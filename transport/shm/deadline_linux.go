@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A deadline halts one end of a pipe at a time that may change.
+// A deadline stops one end of a pipe at a time that may change.
 type deadline struct {
 	mu    sync.Mutex
 	end   *end
-	at    time.Time // zero if there is none, or if it has passed
+	at    time.Time // zero without a deadline, or after it
 	timer *time.Timer
 }
 
-// set replaces the deadline by t. The zero time takes it away.
+// set replaces the deadline. The zero time removes it.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -31,8 +31,7 @@ func (d *deadline) set(t time.Time) {
 		return
 	}
 	d.end.resume(deadlinePassed)
-	// Now has a monotonic reading, which t may lack.
-	d.at = time.Now().Add(left)
+	d.at = time.Now().Add(left) // has a monotonic reading, which t may lack
 	if d.timer == nil {
 		d.timer = time.AfterFunc(left, d.fire)
 	} else {
@@ -40,8 +39,8 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// fire is called by the timer. One that was stopped or reset too late fires
-// for a deadline that is no more, or that has not come.
+// fire is called by the timer. A timer that was stopped or reset too late fires for a
+// deadline that was removed or moved.
 func (d *deadline) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

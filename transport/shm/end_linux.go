@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Reasons why one end of a pipe stops, or does not start, to move bytes. Those
-// with lower bits go before others.
+// Reasons for which one end of a pipe does not move bytes. Lower bits take precedence.
 const (
 	closedHere uint32 = 1 << iota
 	endOfPipe
@@ -21,32 +20,32 @@ const (
 	deadlinePassed
 )
 
-// An end is what both ends of a pipe have in common: how they wait, and what
-// makes them stop. The guard keeps the ring mapped.
+// An end is the common part of both ends of a pipe: how they wait, and why they stop. The
+// refCount keeps the ring mapped.
 type end struct {
-	guard
+	refCount
 	conn   *conn
 	memory []byte
-	asleep *atomic.Uint32 // this side's, in the ring
-	other  *atomic.Uint32 // the peer's
+	asleep *atomic.Uint32 // in the ring: this side sleeps
+	other  *atomic.Uint32 // in the ring: the peer sleeps
 
-	stopped  atomic.Uint32 // reasons
-	parked   atomic.Bool
-	attended atomic.Bool   // by one who does not wait; see transport.Poller
-	token    chan struct{} // wakes the goroutine that is parked
-	limit    deadline
-	pace     pace
-	// rest gives back memory that is not in use, and reports whether there is some
-	// that may be given back later; nil if that is the affair of the peer.
-	rest func() bool
+	stopped atomic.Uint32 // reasons
+	parked  atomic.Bool
+	polling atomic.Bool   // another goroutine polls; see transport.Poller
+	token   chan struct{} // wakes the parked goroutine
+	limit   deadline
+	pace    pace
+	// reclaim gives back memory that is not in use, and reports whether more may be given
+	// back later. It is nil at the reading end.
+	reclaim func() bool
 }
 
-// init makes an end of a ring. The conn knows of it only after conn.add.
+// init initializes the end of a ring. The conn knows the end only after conn.add.
 func (e *end) init(c *conn, r *ring, asleep, other *atomic.Uint32) {
 	e.conn, e.memory, e.asleep, e.other = c, r.memory, asleep, other
 	e.token = make(chan struct{}, 1)
 	e.limit.end = e
-	e.release = func() {
+	e.free = func() {
 		c.drop(e)
 		unix.Munmap(e.memory)
 	}
@@ -60,7 +59,7 @@ func (e *end) stop(reason uint32) {
 
 func (e *end) resume(reason uint32) { e.stopped.And(^reason) }
 
-// whyStopped is nil if bytes may move.
+// whyStopped returns nil if bytes may move.
 func (e *end) whyStopped() error {
 	reasons := e.stopped.Load()
 	switch {
@@ -76,7 +75,7 @@ func (e *end) whyStopped() error {
 	return os.ErrDeadlineExceeded
 }
 
-// finish gives the memory back as soon as nobody uses it.
+// finish unmaps the memory when the last call that uses it returns.
 func (e *end) finish() {
 	e.limit.set(time.Time{})
 	e.retire()
@@ -91,7 +90,7 @@ func (e *end) setDeadline(t time.Time) error {
 	return nil
 }
 
-// wake makes wait look again.
+// wake makes a parked goroutine check its condition again.
 func (e *end) wake() {
 	select {
 	case e.token <- struct{}{}:
@@ -99,67 +98,67 @@ func (e *end) wake() {
 	}
 }
 
-// rung is called when the bell of the conn was rung, perhaps for this end.
-func (e *end) rung() {
-	if e.parked.Load() && e.asleep.Load() == 0 && !e.attended.Load() {
+// signaled is called when the peer has signaled the conn, perhaps for this end.
+func (e *end) signaled() {
+	if e.parked.Load() && e.asleep.Load() == 0 && !e.polling.Load() {
 		e.wake()
 	}
 }
 
-// alert wakes the peer if it sleeps. What it waits for has been written before:
-// either the peer, who looks again after it said that it would sleep, sees
-// that, or it is seen here that it sleeps. Atomic operations of Go are in one
-// order for all, so not both sides can miss each other.
-func (e *end) alert() {
+// wakePeer wakes the peer if it sleeps. The caller has changed an index before: either the
+// peer, which reads the index again after it has set its flag, sees the change, or this side
+// sees the flag. Atomic operations of Go have one order for all, so that both cannot miss
+// each other.
+func (e *end) wakePeer() {
 	if e.other.Load() != 0 && e.other.Swap(0) != 0 {
-		e.conn.bell.ring()
+		e.conn.peerEvent.signal()
 	}
 }
 
-// wait returns when word has another value than it had, or the end is stopped.
-func (e *end) wait(word *atomic.Uint64, had uint64) {
-	e.waitFor(func() bool { return word.Load() != had || e.stopped.Load() != 0 })
+// wait blocks until word differs from old, or the end is stopped.
+func (e *end) wait(word *atomic.Uint64, old uint64) {
+	e.waitFor(func() bool { return word.Load() != old || e.stopped.Load() != 0 })
 }
 
-// waitFor returns when it is over, which a stopped end is. It does not look as
-// long as the end is attended, unless that is stopped.
-func (e *end) waitFor(over func() bool) {
-	if e.attended.Load() {
-		e.park(over)
+// waitFor blocks until done returns true, which it must do for a stopped end. While another
+// goroutine polls, it blocks until the end is stopped.
+func (e *end) waitFor(done func() bool) {
+	if e.polling.Load() {
+		e.park(done)
 		return
 	}
-	for range glances {
-		if over() {
+	for range busyReads {
+		if done() {
 			e.pace.learn(0)
 			return
 		}
 	}
 	start := time.Now()
-	if !e.spin(over, start) {
-		e.park(over)
+	if !e.spin(done, start) {
+		e.park(done)
 	}
 	e.pace.learn(time.Since(start))
 }
 
-// spin yields the processor to other processes and to other goroutines in
-// turn, and reports whether the wait was over before long.
-func (e *end) spin(over func() bool, start time.Time) bool {
-	owner := e.conn.owner
-	limit := e.pace.spin(owner.spinMax)
-	if limit == 0 || !owner.spinners.enter() {
+// spin yields the processor to other processes and to other goroutines in turn. It reports
+// false if the wait takes too long.
+func (e *end) spin(done func() bool, start time.Time) bool {
+	endpoint := e.conn.endpoint
+	limit := e.pace.spin(endpoint.spinMax)
+	if limit == 0 || !endpoint.spinners.begin() {
 		return false
 	}
-	defer owner.spinners.leave()
+	defer endpoint.spinners.end()
 	for i := 0; ; i++ {
 		if i%8 == 7 {
 			runtime.Gosched()
 		} else {
 			unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		}
-		if e.attended.Load() {
+		if e.polling.Load() {
 			return false
 		}
-		if over() {
+		if done() {
 			return true
 		}
 		if i%4 == 3 && time.Since(start) > limit {
@@ -169,19 +168,19 @@ func (e *end) spin(over func() bool, start time.Time) bool {
 }
 
 // park blocks the goroutine, but no thread.
-func (e *end) park(over func() bool) {
+func (e *end) park(done func() bool) {
 	e.parked.Store(true)
 	for e.stopped.Load() == 0 {
-		if !e.attended.Load() {
-			// No Store: the race detector makes one of it that others may see
-			// only after this side has looked, and then nobody wakes it.
+		if !e.polling.Load() {
+			// A Swap, since the race detector delays a Store: the peer could see it only
+			// after this side has checked, and would not wake it.
 			e.asleep.Swap(1)
-			if over() {
+			if done() {
 				break
 			}
 		}
 		<-e.token
-		if !e.attended.Load() && over() {
+		if !e.polling.Load() && done() {
 			break
 		}
 	}

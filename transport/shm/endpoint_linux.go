@@ -20,32 +20,33 @@ import (
 )
 
 const (
-	// connsMax is how many conns wait for Accept before more are refused.
+	// connsMax is the number of conns that may wait for Accept. More are refused.
 	connsMax = 1024
-	// guestsMax is how many clients may be about to say who they are.
-	guestsMax = 256
-	// helloTimeout is how long they may take.
+	// handshakesMax is the number of handshakes with clients that may be in progress.
+	handshakesMax = 256
+	// helloTimeout limits the duration of a handshake.
 	helloTimeout = 5 * time.Second
-	// acceptPause is how long to wait for a file descriptor to become free.
+	// acceptPause is the time between two attempts to accept, after an error such as a lack
+	// of file descriptors.
 	acceptPause = 10 * time.Millisecond
 )
 
 // An endpoint is the Transport of one node.
 type endpoint struct {
 	cfg        Config
-	ringBytes  int           // of the pipes that it opens
-	roomyBytes int           // of those with more room
-	spinMax    time.Duration // how long its pipes spin
+	ringBytes  int           // of pipes
+	roomyBytes int           // of roomy pipes
+	spinMax    time.Duration // the longest time for which pipes spin
 	spinners   spinners
 	reserve    func(b []byte) error // reserveMemory, unless a test replaces it
 	ln         *net.UnixListener
 	areas      *areas
-	keeper     keeper
-	backlog    chan *conn // accepted and not yet handed out
-	guests     chan struct{}
+	reclaimer  reclaimer
+	backlog    chan *conn // wait for Accept
+	handshakes chan struct{}
 	life       context.Context // ends with Close
 	cancel     context.CancelCauseFunc
-	tasks      sync.WaitGroup // goroutines, and dials under way
+	tasks      sync.WaitGroup // goroutines, and dials in progress
 	shut       sync.Once
 
 	mu    sync.Mutex
@@ -53,8 +54,8 @@ type endpoint struct {
 	conns map[*conn]struct{}
 }
 
-// socketName is the name in the abstract namespace at which a node is met. A
-// name has room for less than two identities, so it is a digest of them.
+// socketName returns the name of a node's socket in the abstract namespace: a digest, since
+// the names of cluster and node are too long.
 func socketName(cluster, node string) string {
 	sum := sha256.Sum256(hello{cluster: cluster, to: node}.append(nil))
 	return "@nexar-" + hex.EncodeToString(sum[:16])
@@ -67,17 +68,17 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 		roomyBytes: roomyBytes,
 		spinMax:    spinMax,
 		reserve:    reserveMemory,
-		spinners:   spinners{most: int32(runtime.GOMAXPROCS(0))},
+		spinners:   spinners{max: int32(runtime.GOMAXPROCS(0))},
 		backlog:    make(chan *conn, connsMax),
-		guests:     make(chan struct{}, guestsMax),
+		handshakes: make(chan struct{}, handshakesMax),
 		conns:      make(map[*conn]struct{}),
 	}
-	e.keeper = keeper{look: e.giveBack, every: restTime}
+	e.reclaimer = reclaimer{reclaim: e.reclaim, every: idleTime}
 	name := socketName(cfg.Cluster, cfg.Node)
 	ln, err := net.ListenUnix(network, &net.UnixAddr{Net: network, Name: name})
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			err = whoListens(name)
+			err = nameTakenError(name)
 		}
 		return nil, fmt.Errorf("shm: listen as %q: %w", cfg.Node, err)
 	}
@@ -91,8 +92,8 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 	return e, nil
 }
 
-// whoListens is the error for a name that is taken.
-func whoListens(name string) error {
+// nameTakenError returns the error for a name that another process has.
+func nameTakenError(name string) error {
 	sock, err := net.DialUnix(network, nil, &net.UnixAddr{Net: network, Name: name})
 	if err != nil {
 		return errors.New("the name is taken on this host")
@@ -140,7 +141,7 @@ func (e *endpoint) Close() error {
 		e.mu.Unlock()
 
 		e.cancel(transport.ErrClosed)
-		e.keeper.end()
+		e.reclaimer.end()
 		e.ln.Close()
 		for c := range conns {
 			c.end(transport.ErrClosed)
@@ -151,9 +152,8 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// begin counts a task that Close waits for. It reports false if Close has been
-// called.
-func (e *endpoint) begin() bool {
+// startTask adds a task that Close waits for. It reports false after Close.
+func (e *endpoint) startTask() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
@@ -163,10 +163,10 @@ func (e *endpoint) begin() bool {
 	return true
 }
 
-// giveBack gives the memory of rings back that are not in use, and reports whether
-// there is more.
-func (e *endpoint) giveBack() (more bool) {
-	if !e.begin() {
+// reclaim gives back the memory of idle rings, and reports whether a later call may give
+// back more.
+func (e *endpoint) reclaim() (more bool) {
+	if !e.startTask() {
 		return false
 	}
 	defer e.tasks.Done()
@@ -175,7 +175,7 @@ func (e *endpoint) giveBack() (more bool) {
 	e.mu.Unlock()
 	for _, c := range conns {
 		for _, end := range c.allEnds() {
-			if end.rest != nil && end.rest() {
+			if end.reclaim != nil && end.reclaim() {
 				more = true
 			}
 		}
@@ -183,7 +183,7 @@ func (e *endpoint) giveBack() (more bool) {
 	return more
 }
 
-// acceptLoop lets clients in, each of which says who it is on its own time.
+// acceptLoop accepts clients. Each has a goroutine for its handshake.
 func (e *endpoint) acceptLoop() {
 	for {
 		sock, err := e.ln.AcceptUnix()
@@ -199,24 +199,24 @@ func (e *endpoint) acceptLoop() {
 			continue
 		}
 		select {
-		case e.guests <- struct{}{}:
+		case e.handshakes <- struct{}{}:
 			e.tasks.Go(func() {
 				e.receive(sock)
-				<-e.guests
+				<-e.handshakes
 			})
 		default:
-			postNow(sock, refuse(errors.New("too many clients have not said who they are")).append(nil))
+			trySendMessage(sock, refuse(errors.New("too many handshakes are in progress")).append(nil))
 			sock.Close()
 		}
 	}
 }
 
-// receive lets a client say who it is, and tells it if it is refused.
+// receive runs the handshake with a client. It sends a refusal if that fails.
 func (e *endpoint) receive(sock *net.UnixConn) {
-	m, err := e.meet(e.life, sock, func(m *meeting) error { return m.accept(e) })
+	m, err := e.handshake(e.life, sock, func(m *handshake) error { return m.accept(e) })
 	if err != nil {
 		e.cfg.Log.Warn("shm: refused a client", "err", err)
-		postNow(sock, refuse(err).append(nil))
+		trySendMessage(sock, refuse(err).append(nil))
 		sock.Close()
 		return
 	}
@@ -227,13 +227,13 @@ func (e *endpoint) receive(sock *net.UnixConn) {
 	select {
 	case e.backlog <- c:
 	default:
-		e.cfg.Log.Warn("shm: refused a client, because too many wait to be accepted", "peer", c.peer, "waiting", connsMax)
+		e.cfg.Log.Warn("shm: refused a client: too many wait to be accepted", "peer", c.peer, "waiting", connsMax)
 		c.Close()
 	}
 }
 
-// adopt makes a conn of a meeting that went well.
-func (e *endpoint) adopt(m *meeting) (*conn, error) {
+// adopt returns the conn of a successful handshake, and starts its goroutines.
+func (e *endpoint) adopt(m *handshake) (*conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
@@ -243,16 +243,16 @@ func (e *endpoint) adopt(m *meeting) (*conn, error) {
 	}
 	c := newConn(e, m)
 	e.conns[c] = struct{}{}
-	e.tasks.Go(func() { c.readLetters(&m.box) })
+	e.tasks.Go(func() { c.readMessages(&m.box) })
 	e.tasks.Go(func() {
-		if err := hear(c.ears, c.rung); err != nil && !errors.Is(err, os.ErrClosed) {
-			c.broken(err)
+		if err := watchEvents(c.ownEvent, c.signaled); err != nil && !errors.Is(err, os.ErrClosed) {
+			c.protocolError(err)
 		}
 	})
 	return c, nil
 }
 
-// endAll ends all conns for a reason. The endpoint stays open.
+// endAll ends all conns. The endpoint stays open.
 func (e *endpoint) endAll(reason error) {
 	e.mu.Lock()
 	conns := slices.Collect(maps.Keys(e.conns))
@@ -262,7 +262,7 @@ func (e *endpoint) endAll(reason error) {
 	}
 }
 
-func (e *endpoint) forget(c *conn) {
+func (e *endpoint) remove(c *conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.conns, c)

@@ -9,15 +9,16 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// version is that of the letters and of the memory. Both sides have the same.
+// version is the version of the messages and of the layout of rings. Both sides must have
+// the same.
 const version = 4
 
 const magic = "nexarshm"
 
-// Kinds of the letters by which two nodes meet.
+// Kinds of the messages of a handshake.
 const (
-	kindHello   = 1 // from who dials, with a bell and perhaps areas
-	kindWelcome = 2 // the same from who accepts
+	kindHello   = 1 // of the dialing node, with an eventfd and possibly areas
+	kindWelcome = 2 // the same, of the accepting node
 	kindRefusal = 3
 )
 
@@ -27,20 +28,20 @@ const (
 	refusedOther    = 2
 )
 
-var errNoHello = errors.New("no hello of this protocol")
+var errNoHello = errors.New("its message is not a hello of this protocol")
 
-// A hello says who sends it, and whom it means to reach.
+// A hello identifies its sender and the node that it dials.
 //
 //	magic 8, version 2, kind 1, then
 //	  hello, welcome: areas 4, area 8, cluster, from, to
 //	  refusal:        code 1, text
 //
-// Integers are big-endian, and strings follow their length in one byte. What
-// comes before the kind, and a refusal, never change.
+// Integers are big-endian, and a string is preceded by its length in one byte. The fields up
+// to the kind, and a refusal, are the same in all versions.
 type hello struct {
 	kind              byte
-	areas             uint32 // how many
-	area              uint64 // bytes of each
+	areas             uint32 // number of areas
+	area              uint64 // size of an area in bytes
 	cluster, from, to string
 	code              byte
 	text              string
@@ -65,7 +66,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
-// parseHello accepts what append makes, and nothing else.
+// parseHello is the inverse of append. It rejects everything else.
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) < len(magic)+3 || string(b[:len(magic)]) != magic {
 		return hello{}, errNoHello
@@ -78,20 +79,20 @@ func parseHello(b []byte) (h hello, err error) {
 			return hello{}, errNoHello
 		}
 		h.code = b[0]
-		return h, takeStrings(b[1:], &h.text)
+		return h, parseStrings(b[1:], &h.text)
 	}
 	if theirs != version {
-		return hello{}, fmt.Errorf("the peer has version %d of this protocol, and we have %d", theirs, version)
+		return hello{}, fmt.Errorf("the peer has version %d of this protocol, this node %d", theirs, version)
 	}
 	if h.kind != kindHello && h.kind != kindWelcome || len(b) < 12 {
 		return hello{}, errNoHello
 	}
 	h.areas, h.area, b = binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:]), b[12:]
-	return h, takeStrings(b, &h.cluster, &h.from, &h.to)
+	return h, parseStrings(b, &h.cluster, &h.from, &h.to)
 }
 
-// takeStrings takes all of b apart.
-func takeStrings(b []byte, fields ...*string) error {
+// parseStrings decodes strings up to the end of b.
+func parseStrings(b []byte, fields ...*string) error {
 	for _, f := range fields {
 		if len(b) < 1 || len(b)-1 < int(b[0]) {
 			return errNoHello
@@ -105,25 +106,25 @@ func takeStrings(b []byte, fields ...*string) error {
 	return nil
 }
 
-// check compares a hello or welcome with what this node is, and whom it asked
-// for, if it did.
-func (h hello) check(kind byte, cluster, node, asked string) error {
+// check compares a hello or welcome with the expected kind, the cluster and name of this node,
+// and the peer that it has dialed, if it has.
+func (h hello) check(kind byte, cluster, node, dialed string) error {
 	switch {
 	case h.kind == kindRefusal && kind == kindWelcome:
 		return h.refusal()
 	case h.kind != kind:
 		return errNoHello
 	case h.cluster != cluster:
-		return fmt.Errorf("%w: it belongs to cluster %q, not to %q", transport.ErrIdentity, h.cluster, cluster)
+		return fmt.Errorf("%w: it belongs to cluster %q, want %q", transport.ErrIdentity, h.cluster, cluster)
 	case h.to != node:
-		return fmt.Errorf("%w: it asks for %q, but this is %q", transport.ErrIdentity, h.to, node)
-	case h.from == "" || asked != "" && h.from != asked:
-		return fmt.Errorf("%w: it is %q, not %q", transport.ErrIdentity, h.from, asked)
+		return fmt.Errorf("%w: it dials %q, but this is %q", transport.ErrIdentity, h.to, node)
+	case h.from == "" || dialed != "" && h.from != dialed:
+		return fmt.Errorf("%w: it is %q, want %q", transport.ErrIdentity, h.from, dialed)
 	}
 	return nil
 }
 
-// refusal is the error that a refusal stands for.
+// refusal returns the error that a refusal describes.
 func (h hello) refusal() error {
 	if h.code == refusedIdentity {
 		return fmt.Errorf("%w: the peer refuses: %s", transport.ErrIdentity, wire.Escape(h.text))
@@ -131,7 +132,7 @@ func (h hello) refusal() error {
 	return fmt.Errorf("the peer refuses: %s", wire.Escape(h.text))
 }
 
-// refuse is the refusal for an error.
+// refuse returns the refusal that describes an error.
 func refuse(err error) hello {
 	h := hello{kind: kindRefusal, code: refusedOther, text: err.Error()}
 	if errors.Is(err, transport.ErrIdentity) {

@@ -34,8 +34,8 @@ func TestHello(t *testing.T) {
 		if _, err := parseHello(append(b, 0)); err == nil {
 			t.Errorf("%v is accepted with a byte behind it", h)
 		}
-		if len(b) > letterBytesMax {
-			t.Errorf("%v takes %d bytes, more than a letter has room for", h, len(b))
+		if len(b) > messageBytesMax {
+			t.Errorf("%v takes %d bytes, more than a message has room for", h, len(b))
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestHelloCheck(t *testing.T) {
 		"no node":         {func(h *hello) { h.from = "" }, "", true, `""`},
 		"for another":     {func(h *hello) { h.to = "x" }, "b", true, `"x"`},
 		"another cluster": {func(h *hello) { h.cluster = "d" }, "b", true, `"d"`},
-		"another kind":    {func(h *hello) { h.kind = kindHello }, "b", false, "no hello"},
+		"another kind":    {func(h *hello) { h.kind = kindHello }, "b", false, "not a hello"},
 		"refusal":         {func(h *hello) { *h = refuse(errors.New("full")) }, "b", false, "full"},
 		"hostile refusal": {func(h *hello) { *h = hello{kind: kindRefusal, code: refusedOther, text: "\x1b[31m\n\xff"} }, "b", false, `\x1b[31m\n\xff`},
 		"identity refusal": {func(h *hello) { *h = refuse(transport.ErrIdentity) }, "b", true,

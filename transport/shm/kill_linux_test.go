@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestKill9: at whatever instruction a busy peer dies, the survivor knows
-// soon, and nothing of the conn is left.
+// TestKill9: when a busy peer dies at any instruction, the survivor notices soon and frees all
+// resources of the conn.
 func TestKill9(t *testing.T) {
 	const kills = 60
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "survivor", AreaSize: 4096})
@@ -24,12 +24,12 @@ func TestKill9(t *testing.T) {
 		if i == 2 { // files and threads of the runtime have been made
 			files, maps, running = openFiles(t), mappings(t), threads(t)
 		}
-		noticed = append(noticed, dieUnderWay(t, node, i%2 == 0, time.Duration(rng.IntN(20_000))*time.Microsecond))
+		noticed = append(noticed, killBusy(t, node, i%2 == 0, time.Duration(rng.IntN(20_000))*time.Microsecond))
 	}
 	slices.Sort(noticed)
 	t.Logf("noticed after %v, in the worst case after %v", noticed[kills/2], noticed[kills-1])
 	if noticed[kills/2] > time.Second {
-		t.Errorf("it took %v to notice", noticed[kills/2])
+		t.Errorf("the median time to notice is %v", noticed[kills/2])
 	}
 	wantOpenFiles(t, files)
 	// The area of each of them stays mapped.
@@ -39,9 +39,9 @@ func TestKill9(t *testing.T) {
 	wantMappings(t, 0)
 }
 
-// dieUnderWay kills a child so long after it has begun to move bytes both
-// ways, and returns how long it took to notice.
-func dieUnderWay(t *testing.T, node *endpoint, dial bool, delay time.Duration) time.Duration {
+// killBusy kills a child at a time after it has begun to move bytes in both directions, and
+// returns the time that it took to notice.
+func killBusy(t *testing.T, node *endpoint, dial bool, delay time.Duration) time.Duration {
 	o := orders{Task: "flood", Cluster: node.cfg.Cluster, Node: "victim " + time.Now().String(), AreaSize: 4096}
 	var c transport.Conn
 	var err error
@@ -117,8 +117,8 @@ func killDuring(t *testing.T, c transport.Conn, err error, ch *child, delay time
 	return took
 }
 
-// TestOrderlyExit: a process that closes before it exits is not taken for
-// dead, even if it leaves letters unread.
+// TestOrderlyExit: a process that closes its node before it exits is not reported as dead, even
+// if it leaves messages unread.
 func TestOrderlyExit(t *testing.T) {
 	o := orders{Task: "echo", Cluster: uniqueCluster(), Node: "child"}
 	ch := startChild(t, o)
@@ -148,15 +148,15 @@ func TestOrderlyExit(t *testing.T) {
 	}
 }
 
-// TestByeBehindUnreadLetters: the kernel reports the letters that were not
-// read as an error, before the goodbye.
-func TestByeBehindUnreadLetters(t *testing.T) {
+// TestByeBehindUnreadMessages: the goodbye arrives although the kernel first reports an error,
+// because of messages that the peer has not read.
+func TestByeBehindUnreadMessages(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	sock, c := rawMeet(t, node)
 	if _, err := c.OpenPipe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := postNow(sock, []byte{letterBye}); err != nil {
+	if err := trySendMessage(sock, []byte{messageBye}); err != nil {
 		t.Fatal(err)
 	}
 	sock.Close()

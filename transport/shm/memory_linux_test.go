@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// exhaustible lets a test take memory from a node, as strict overcommit does: there is
-// none while the result is set. It is called before the node has pipes.
+// exhaustible returns a switch that makes reservations of memory of a node fail, as strict
+// overcommit does. It must be called before the node has pipes.
 func exhaustible(e *endpoint) (exhausted *atomic.Bool) {
 	exhausted = new(atomic.Bool)
 	e.reserve = func(b []byte) error {
@@ -40,11 +40,10 @@ func wantMemoryError(t *testing.T, err error) {
 	}
 }
 
-// TestNoMemoryForPipe: a pipe is not opened without memory for its indexes. The conn
-// goes on.
+// TestNoMemoryForPipe: OpenPipe fails without memory for the indexes. The conn stays usable.
 func TestNoMemoryForPipe(t *testing.T) {
 	a, b := newPair(t, Config{})
-	exhausted := exhaustible(a.owner)
+	exhausted := exhaustible(a.endpoint)
 	before := mappings(t)
 	exhausted.Store(true)
 	_, err := a.OpenPipe(t.Context())
@@ -55,8 +54,8 @@ func TestNoMemoryForPipe(t *testing.T) {
 	pass(t, pipe, r, 10)
 }
 
-// TestNoMemoryForBytes: a write that finds no memory ends all conns of the node with an
-// error that says so. Earlier bytes arrive.
+// TestNoMemoryForBytes: a write without memory ends all conns of the node with an error that
+// names the cause. Earlier bytes arrive.
 func TestNoMemoryForBytes(t *testing.T) {
 	for name, before := range map[string]int{"first page": 0, "next page": 5000, "whole ring": fillAfter} {
 		t.Run(name, func(t *testing.T) {
@@ -88,11 +87,10 @@ func TestNoMemoryForBytes(t *testing.T) {
 	}
 }
 
-// TestNoMemoryForArea: areas are reserved where there is memory, and an error says so
-// where there is none.
+// TestNoMemoryForArea: Reserve fails without memory, and names the cause.
 func TestNoMemoryForArea(t *testing.T) {
 	a, _ := newPair(t, Config{Areas: 2, AreaSize: 100_000})
-	exhausted := exhaustible(a.owner)
+	exhausted := exhaustible(a.endpoint)
 	areas := hold(t, a)
 	if err := areas.Reserve(1, 100_000); err != nil {
 		t.Error(err)

@@ -6,47 +6,47 @@ import (
 )
 
 const (
-	// glances are looks at memory before anything else is tried. They take
-	// less time than it takes to read the clock.
-	glances = 50
-	// spinMax is how long a goroutine yields the processor rather than park.
-	// To park and be woken takes both sides ten microseconds, which is less;
-	// but where ranks outnumber cores, each of them waits until all others have
-	// been woken, and none would learn how short the wait were if nobody parked.
-	// Eight processes on two cores: 13 µs for a round trip to all, not 100 µs.
+	// busyReads is the number of reads of a word before the goroutine waits in another
+	// way. They take less time than a look at the clock.
+	busyReads = 50
+	// spinMax is the longest time for which a goroutine yields the processor before it
+	// parks. To park and wake takes both sides ten microseconds, which is less. But with
+	// more ranks than processors, a rank waits until all others have been woken, and none
+	// would find out how short the wait is if none parked. With eight processes on two
+	// processors, a round trip to all takes 13 µs in place of 100 µs.
 	spinMax = 100 * time.Microsecond
-	// waitMax is what a longer wait counts for, so that a few short ones
-	// outweigh it.
+	// waitMax is the value with which longer waits count, so that a few short waits
+	// outweigh one.
 	waitMax = 4 * spinMax
 )
 
-// A pace learns from how long one end of a pipe has had to wait whether to
-// spin pays. Its zero value is confident.
+// A pace decides from the recent waits of one end of a pipe whether it spins. Its zero value
+// spins.
 type pace struct{ mean time.Duration }
 
 func (p *pace) learn(wait time.Duration) { p.mean += (min(wait, waitMax) - p.mean) / 4 }
 
-// spin is how long to spin before it is time to park: for most, or not at all.
-func (p *pace) spin(most time.Duration) time.Duration {
-	if p.mean > most {
+// spin returns the time for which to spin: limit or 0.
+func (p *pace) spin(limit time.Duration) time.Duration {
+	if p.mean > limit {
 		return 0
 	}
-	return most
+	return limit
 }
 
-// Spinners are the goroutines of a node that spin. More than there are
-// processors for would only keep others from running.
+// spinners limits the number of goroutines of a node that spin at a time. With more than
+// there are processors, they would keep others from running.
 type spinners struct {
-	most int32
-	n    atomic.Int32
+	max int32
+	n   atomic.Int32
 }
 
-func (s *spinners) enter() bool {
-	if s.n.Add(1) <= s.most {
+func (s *spinners) begin() bool {
+	if s.n.Add(1) <= s.max {
 		return true
 	}
 	s.n.Add(-1)
 	return false
 }
 
-func (s *spinners) leave() { s.n.Add(-1) }
+func (s *spinners) end() { s.n.Add(-1) }

@@ -22,26 +22,26 @@ func TestPace(t *testing.T) {
 		return n
 	}
 	if n := learn(time.Second, false); n > 4 {
-		t.Errorf("it takes %d long waits to stop", n)
+		t.Errorf("spinning stops after %d long waits", n)
 	}
 	p.mean = waitMax
 	if n := learn(10*time.Microsecond, true); n > 10 {
-		t.Errorf("it takes %d short waits to begin anew", n)
+		t.Errorf("spinning starts again after %d short waits, want at most 10", n)
 	}
 	if p.spin(-1) > 0 {
-		t.Error("spins where it must not")
+		t.Error("spins with a negative limit")
 	}
 }
 
 func TestSpinners(t *testing.T) {
-	s := spinners{most: 2}
+	s := spinners{max: 2}
 	for i, want := range []bool{true, true, false} {
-		if got := s.enter(); got != want {
+		if got := s.begin(); got != want {
 			t.Errorf("goroutine %d may spin: %v, want %v", i, got, want)
 		}
 	}
-	s.leave()
-	if !s.enter() {
-		t.Error("the place of one who left is not free")
+	s.end()
+	if !s.begin() {
+		t.Error("no goroutine may spin after another has stopped")
 	}
 }

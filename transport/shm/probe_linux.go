@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe is Supported.
+// probe implements Supported.
 func probe() error {
-	if err := errors.Join(probeMemory(), probeMeeting()); err != nil {
+	if err := errors.Join(probeMemory(), probeHandshake()); err != nil {
 		return fmt.Errorf("shm: %w", err)
 	}
 	return nil
 }
 
-// probeMemory makes memory, gives it to itself as a peer would, and sleeps on
-// it.
+// probeMemory maps memory twice, as two processes would, and waits on a futex in it.
 func probeMemory() error {
 	page := os.Getpagesize()
 	fd, own, err := newMemory("nexar-probe", page, areaSeals)
@@ -54,8 +53,8 @@ func probeMemory() error {
 	return err
 }
 
-// probeMeeting has two nodes of this process meet and talk.
-func probeMeeting() error {
+// probeHandshake connects two nodes of this process and sends bytes through a pipe.
+func probeHandshake() error {
 	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	defer cancel()
 	cluster := "probe " + rand.Text()
@@ -69,19 +68,19 @@ func probeMeeting() error {
 		return err
 	}
 	defer b.Close()
-	there, err := a.Dial(ctx, "b", "b")
+	dialed, err := a.Dial(ctx, "b", "b")
 	if err != nil {
 		return err
 	}
-	here, err := b.Accept(ctx)
+	accepted, err := b.Accept(ctx)
 	if err != nil {
 		return err
 	}
-	s, err := there.OpenPipe(ctx)
+	s, err := dialed.OpenPipe(ctx)
 	if err != nil {
 		return err
 	}
-	r, err := here.AcceptPipe(ctx)
+	r, err := accepted.AcceptPipe(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func probeMeeting() error {
 		return err
 	}
 	if string(got[:]) != "probe" {
-		return fmt.Errorf("a pipe delivers %q for %q", got[:], "probe")
+		return fmt.Errorf("a pipe delivers %q, want %q", got[:], "probe")
 	}
 	return nil
 }

@@ -28,42 +28,60 @@ func newReceiver(c *conn, memory []byte) *receiver {
 func (r *receiver) Capabilities() transport.Capabilities { return transport.Capabilities{Poller: r} }
 
 // Read implements transport.Receiver.
-func (r *receiver) Read(p []byte) (int, error) {
+func (r *receiver) Read(p []byte) (int, error) { return r.read(p, true) }
+
+// TryRead implements transport.Poller.
+func (r *receiver) TryRead(p []byte) (int, error) { return r.read(p, false) }
+
+func (r *receiver) read(p []byte, block bool) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !r.enter() {
+	if !r.acquire() {
 		return 0, r.whyStopped()
 	}
-	defer r.leave()
-	piece, err := r.next(len(p))
-	if err != nil {
+	defer r.unref()
+	piece, err := r.next(len(p), block)
+	if err != nil || len(piece) == 0 {
 		return 0, err
 	}
 	n := copy(p, piece)
-	r.done(n)
+	r.consume(n)
 	return n, nil
 }
 
 // ReadFunc implements transport.Receiver.
-func (r *receiver) ReadFunc(n int, view func(p []byte)) (int, error) {
+func (r *receiver) ReadFunc(n int, view func(p []byte)) (read int, err error) {
+	for read < n && err == nil {
+		var k int
+		k, err = r.view(n-read, view, true)
+		read += k
+	}
+	return read, err
+}
+
+// TryReadFunc implements transport.Poller.
+func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	if n <= 0 {
 		return 0, nil
 	}
-	if !r.enter() {
+	return r.view(n, view, false)
+}
+
+// view calls view with the next piece, of at most n bytes. It consumes the piece even if view
+// panics, since the next read would begin at the wrong byte.
+func (r *receiver) view(n int, view func(p []byte), block bool) (int, error) {
+	if !r.acquire() {
 		return 0, unexpected(r.whyStopped())
 	}
-	defer r.leave()
-	read := 0
-	for read < n {
-		piece, err := r.next(n - read)
-		if err != nil {
-			return read, unexpected(err)
-		}
-		r.show(piece, view)
-		read += len(piece)
+	defer r.unref()
+	piece, err := r.next(n, block)
+	if err != nil || len(piece) == 0 {
+		return 0, unexpected(err)
 	}
-	return read, nil
+	defer r.consume(len(piece))
+	view(piece)
+	return len(piece), nil
 }
 
 func unexpected(err error) error {
@@ -73,16 +91,9 @@ func unexpected(err error) error {
 	return err
 }
 
-// show calls view with a piece and gives the piece back even if view panics,
-// for the pipe would go on in the wrong place.
-func (r *receiver) show(piece []byte, view func(p []byte)) {
-	defer r.done(len(piece))
-	view(piece)
-}
-
-// next waits for bytes to read and returns the first piece of them, at most
-// limit. The caller gives it back with done.
-func (r *receiver) next(limit int) ([]byte, error) {
+// next returns the next piece in the ring, at most limit bytes of it. The caller consumes it.
+// If the ring is empty, next waits or, unless block is set, returns nothing.
+func (r *receiver) next(limit int, block bool) ([]byte, error) {
 	for {
 		if err := r.whyStopped(); err != nil {
 			return nil, err
@@ -90,111 +101,59 @@ func (r *receiver) next(limit int) ([]byte, error) {
 		piece, word, err := r.ring.peek(limit)
 		switch {
 		case err != nil:
-			r.conn.broken(err)
+			r.conn.protocolError(err)
 		case len(piece) > 0:
 			return piece, nil
 		case word&closed != 0:
 			r.stop(endOfPipe)
 			r.finish()
-		default:
+		case block:
 			r.wait(r.ring.tail, word)
-		}
-	}
-}
-
-// TryRead implements transport.Poller.
-func (r *receiver) TryRead(p []byte) (int, error) {
-	if !r.enter() {
-		return 0, r.whyStopped()
-	}
-	defer r.leave()
-	piece, err := r.tryNext(len(p))
-	if err != nil || len(piece) == 0 {
-		return 0, err
-	}
-	n := copy(p, piece)
-	r.done(n)
-	return n, nil
-}
-
-// TryReadFunc implements transport.Poller.
-func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
-	if n <= 0 {
-		return 0, nil
-	}
-	if !r.enter() {
-		return 0, unexpected(r.whyStopped())
-	}
-	defer r.leave()
-	piece, err := r.tryNext(n)
-	if err != nil || len(piece) == 0 {
-		return 0, unexpected(err)
-	}
-	r.show(piece, view)
-	return len(piece), nil
-}
-
-// tryNext is next, but returns nothing and no error where next would wait.
-func (r *receiver) tryNext(limit int) ([]byte, error) {
-	for {
-		if err := r.whyStopped(); err != nil {
-			return nil, err
-		}
-		piece, word, err := r.ring.peek(limit)
-		switch {
-		case err != nil:
-			r.conn.broken(err)
-		case len(piece) > 0:
-			return piece, nil
-		case word&closed != 0:
-			r.stop(endOfPipe)
-			r.finish()
 		default:
 			return nil, nil
 		}
 	}
 }
 
-// pending reports whether there is something to read, or nothing more to come.
-// It may be called beside whoever reads.
-func (r *receiver) pending() bool {
+// readable reports whether a read returns immediately. It may run concurrently with reads.
+func (r *receiver) readable() bool {
 	return r.ring.tail.Load() != r.ring.head.Load() || r.stopped.Load() != 0
 }
 
 // WaitReadable implements transport.Poller.
 func (r *receiver) WaitReadable() {
-	if !r.enter() {
+	if !r.acquire() {
 		return
 	}
-	defer r.leave()
-	r.waitFor(r.pending)
+	defer r.unref()
+	r.waitFor(r.readable)
 }
 
-// SetPolling implements transport.Poller. As long as a pipe is attended nobody is
-// said to sleep. Afterwards either the writer sees that somebody does, or it
-// is seen here what has been written.
-func (r *receiver) SetPolling(attended bool) {
-	if !r.enter() {
+// SetPolling implements transport.Poller. While a goroutine polls, the flag of a sleeping
+// reader is not set. Afterwards either the writer sees the flag, or this side sees the new
+// bytes.
+func (r *receiver) SetPolling(polling bool) {
+	if !r.acquire() {
 		return
 	}
-	defer r.leave()
-	r.attended.Store(attended)
+	defer r.unref()
+	r.polling.Store(polling)
 	switch {
-	case attended:
+	case polling:
 		r.asleep.Store(0)
 	case r.parked.Load():
-		r.asleep.Swap(1) // no Store: see park
-		if r.pending() {
+		r.asleep.Swap(1) // not Store: see park
+		if r.readable() {
 			r.wake()
 		}
 	}
 }
 
-// done gives n bytes back to the writer.
-func (r *receiver) done(n int) {
+// consume gives n bytes of the ring back to the writer.
+func (r *receiver) consume(n int) {
 	r.ring.drop(n)
 	if r.ring.lowWater() {
-		r.alert()
+		r.wakePeer()
 	}
 }
 
@@ -206,10 +165,10 @@ func (r *receiver) SetReadDeadline(t time.Time) error {
 // Close implements transport.Receiver.
 func (r *receiver) Close() error {
 	r.stop(closedHere)
-	if r.enter() {
+	if r.acquire() {
 		r.ring.close()
-		r.alert()
-		r.leave()
+		r.wakePeer()
+		r.unref()
 	}
 	r.finish()
 	return nil

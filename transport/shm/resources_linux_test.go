@@ -25,7 +25,7 @@ func countDir(tb testing.TB, dir string) int {
 	return len(entries)
 }
 
-// mappings counts those of this package.
+// mappings counts the mappings of this package.
 func mappings(tb testing.TB) int {
 	tb.Helper()
 	text, err := os.ReadFile("/proc/self/maps")
@@ -35,8 +35,8 @@ func mappings(tb testing.TB) int {
 	return strings.Count(string(text), "memfd:nexar")
 }
 
-// wantOpenFiles and wantMappings wait until there are no more than before:
-// what is closed is given back a moment later.
+// wantOpenFiles and wantMappings wait until there are no more than limit: resources are freed
+// shortly after Close.
 func wantOpenFiles(tb testing.TB, before int) {
 	tb.Helper()
 	wantAtMost(tb, "files", before, openFiles)
@@ -58,8 +58,7 @@ func wantAtMost(tb testing.TB, what string, limit int, count func(testing.TB) in
 	}
 }
 
-// TestMemoryOfPipes: a pipe whose ends are closed has no memory, and one that
-// has been full of bytes occupies no more than its ring.
+// TestMemoryOfPipes: a closed pipe has no memory, and a pipe in use occupies its ring only.
 func TestMemoryOfPipes(t *testing.T) {
 	a, b := newPair(t, Config{})
 	if n := mappings(t); n != 0 {
@@ -98,8 +97,8 @@ func TestMemoryOfPipes(t *testing.T) {
 	}
 }
 
-// TestMemoryAtEOF: whoever has read a pipe to its end need not close it for the
-// memory to be given back.
+// TestMemoryAtEOF: a pipe that was read to its end frees its memory without a Close of the
+// reader.
 func TestMemoryAtEOF(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
@@ -110,8 +109,8 @@ func TestMemoryAtEOF(t *testing.T) {
 	}
 }
 
-// resident is how much memory the mappings of this package occupy. Both ends
-// of each pipe are in this process, each of which counts for one half.
+// resident returns the memory that the mappings of this package occupy. Both ends of each pipe
+// are in this process and count one half each.
 func resident(tb testing.TB) int {
 	tb.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -135,8 +134,8 @@ func resident(tb testing.TB) int {
 	return total
 }
 
-// TestIdle: conns on which nothing happens use no time and no threads,
-// however many goroutines wait.
+// TestIdle: idle conns use no processor time and no threads, with any number of waiting
+// goroutines.
 func TestIdle(t *testing.T) {
 	const conns, pipes = 4, 15
 	cluster := uniqueCluster()
@@ -174,7 +173,7 @@ func TestIdle(t *testing.T) {
 	group.Wait()
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the processor time of this process.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var usage unix.Rusage

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// ringBytes is how much a pipe holds, and roomyBytes one with more room. Until that
-	// comes round, the reader's processor should have lost what it has read from a cache
-	// of its own: to take it away from there costs several times as much as the copy.
+	// ringBytes is the size of the ring of a pipe, and roomyBytes that of a roomy pipe. When
+	// the writer comes round, the reader's private cache should no longer hold the line: to
+	// take a line from there costs several times as much as the copy.
 	ringBytes  = 128 << 10
 	roomyBytes = 1 << 20
-	// Those of a peer may differ: any power of two within these bounds.
+	// A peer may choose any power of two within these bounds.
 	ringBytesMin = 4 << 10
 	ringBytesMax = 16 << 20
-	// headerBytes is what the indexes take, before the bytes themselves, which begin a
-	// page however large pages are.
+	// headerBytes is the size of the header with the indexes. The data behind it begin on a
+	// page for every size of pages.
 	headerBytes = 64 << 10
-	// pieceBytesMax bounds what is written or shown at once, so that one side
-	// works on one part of the ring while the other works on the next.
+	// pieceBytesMax is the longest piece that is written or viewed at a time, so that both
+	// sides work at the same time, on different parts of the ring.
 	pieceBytesMax = 32 << 10
-	// stepBytes is how much is written before it is shown.
+	// stepBytes is the number of bytes after which the writer updates its index.
 	stepBytes = 16 << 10
 )
 
-// closed is set in an index by the side that writes it when it will not
-// change any more.
+// closed is the bit of an index that its writer sets when the index will not change any
+// more.
 const closed = 1 << 63
 
-// The indexes lie so far apart that no two are fetched together.
+// Offsets in the header. The indexes are so far apart that no two share a prefetched line.
 const (
 	tailAt         = 0
 	headAt         = 128
@@ -41,29 +41,29 @@ const (
 )
 
 var (
-	errHead = errors.New("it has read more than was written, or less than before")
-	errTail = errors.New("it has written more than there is room for, or less than before")
+	errHead = errors.New("its read index is beyond the written bytes, or has decreased")
+	errTail = errors.New("its write index is beyond the room of the ring, or has decreased")
 )
 
-// A ring is memory that two processes have mapped, one of which writes to it
-// and one reads. Byte i of the pipe lies at i modulo the size.
+// A ring is memory that two processes have mapped, a writer and a reader. Byte i of the pipe
+// lies at i modulo the size.
 type ring struct {
-	memory []byte // all of it
+	memory []byte // header and data
 	data   []byte
 
-	tail *atomic.Uint64 // how many bytes have been written, by the writer
-	head *atomic.Uint64 // how many have been read, by the reader
+	tail *atomic.Uint64 // the number of bytes written; set by the writer
+	head *atomic.Uint64 // the number of bytes read; set by the reader
 
-	// Each is set by the side that goes to sleep, and reset by the other
-	// one, which then rings its bell.
+	// Flags of a sleeping reader and a sleeping writer. Each is set by the side that goes
+	// to sleep, and reset by the other side, which then signals the eventfd.
 	readerAsleep, writerAsleep *atomic.Uint32
 
-	// readerLeft is set by a reader that closes. It lies where a writer looks
-	// in any case, unlike head, which changes all the time.
+	// readerLeft is set by a reader that closes. It shares its cache line with
+	// readerAsleep, which the writer reads in any case, unlike head, which often changes.
 	readerLeft *atomic.Uint32
 }
 
-// newRing makes a ring of mapped memory.
+// newRing returns the ring in mapped memory.
 func newRing(memory []byte) ring {
 	return ring{
 		memory:       memory,
@@ -76,23 +76,23 @@ func newRing(memory []byte) ring {
 	}
 }
 
-// at is where byte i lies.
+// at returns the position of byte i in data.
 func (r *ring) at(i uint64) uint64 { return i & uint64(len(r.data)-1) }
 
-// A ringWriter is the writing side of a ring. What it knows of its own index is
-// never read back, and what the peer says of the other is checked.
+// A ringWriter is the writing side of a ring. It keeps its own index, which it never reads
+// from shared memory, and checks the index of the peer.
 type ringWriter struct {
 	ring
 	written uint64
-	read    uint64 // at least so many, when last looked
+	read    uint64 // the last value of head
 	pen     ntstore.Pen
 }
 
-// isRead reports whether all has been read that was written.
+// isRead reports whether the ring is empty.
 func (w *ringWriter) isRead() bool { return w.head.Load()&^closed == w.written }
 
-// room is how many bytes can be written, at least want unless there are fewer.
-// The word is what the index of the reader was, to wait for another one.
+// room returns the number of bytes that can be written. It may be too small, but then it is
+// at least want. The word is the value of head, for waiting until it changes.
 func (w *ringWriter) room(want int) (n int, word uint64, err error) {
 	size := uint64(len(w.data))
 	if n := size - (w.written - w.read); n >= uint64(want) {
@@ -107,34 +107,34 @@ func (w *ringWriter) room(want int) (n int, word uint64, err error) {
 	return int(size - (w.written - read)), word, nil
 }
 
-// close tells the reader that no more will be written.
+// close marks the end of the pipe.
 func (w *ringWriter) close() { w.tail.Or(closed) }
 
-// write appends p, for which there is room.
+// write appends p. The ring must have room for it.
 func (w *ringWriter) write(p []byte) {
 	w.put(p)
 	w.tail.Add(uint64(len(p)))
 }
 
-// writeAll appends n bytes of pieces, for which there is room. Whenever the reader can
-// see more of them it calls shown.
-func (w *ringWriter) writeAll(pieces [][]byte, n int, shown func()) {
-	hidden := 0
+// writeAll appends the first n bytes of pieces. The ring must have room for them. It updates
+// tail every stepBytes, and calls updated after each update.
+func (w *ringWriter) writeAll(pieces [][]byte, n int, updated func()) {
+	pending := 0
 	for _, p := range pieces {
 		for p = p[:min(len(p), n)]; len(p) > 0; {
 			k := min(len(p), stepBytes)
 			w.put(p[:k])
 			p, n = p[k:], n-k
-			if hidden += k; hidden >= stepBytes || n == 0 {
-				w.tail.Add(uint64(hidden))
-				hidden = 0
-				shown()
+			if pending += k; pending >= stepBytes || n == 0 {
+				w.tail.Add(uint64(pending))
+				pending = 0
+				updated()
 			}
 		}
 	}
 }
 
-// put copies p to where the next bytes are written.
+// put copies p to the ring without an update of tail.
 func (w *ringWriter) put(p []byte) {
 	if len(p) >= stepBytes {
 		w.pen.Turn()
@@ -151,12 +151,11 @@ func (w *ringWriter) put(p []byte) {
 type ringReader struct {
 	ring
 	read    uint64
-	written uint64 // at least so many, when last looked
+	written uint64 // the last value of tail
 }
 
-// peek returns the next bytes as far as they lie in one piece, at most limit.
-// If there are none it looks anew. The word is what the index of the writer
-// was.
+// peek returns the next contiguous bytes, at most limit. It reads tail only when all bytes
+// known before are read; the word is the value of tail then.
 func (r *ringReader) peek(limit int) (piece []byte, word uint64, err error) {
 	if r.written == r.read {
 		word = r.tail.Load()
@@ -171,20 +170,20 @@ func (r *ringReader) peek(limit int) (piece []byte, word uint64, err error) {
 	return r.data[at : at+n], word, nil
 }
 
-// close tells the writer that the rest will not be read.
+// close tells the writer that the reader has closed the pipe.
 func (r *ringReader) close() {
 	r.readerLeft.Store(1)
 	r.head.Or(closed)
 }
 
-// drop gives n bytes back to the writer.
+// drop frees n bytes for the writer.
 func (r *ringReader) drop(n int) {
 	r.read += uint64(n)
 	r.head.Add(uint64(n))
 }
 
-// lowWater reports whether it is worth while to wake a writer: it then has
-// something to do, and does not sleep again at once.
+// lowWater reports whether the ring has enough room to wake a sleeping writer, so that it
+// does not sleep again immediately.
 func (r *ringReader) lowWater() bool {
 	return r.written-r.read <= uint64(len(r.data))*3/4
 }

@@ -52,9 +52,9 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestNonsenseInRing: a peer that writes nonsense to the indexes ends the conn
+// TestInvalidIndexes: a peer that writes invalid values to the indexes ends the conn
 // with an error.
-func TestNonsenseInRing(t *testing.T) {
+func TestInvalidIndexes(t *testing.T) {
 	const size = ringBytes
 	written := []byte("twelve bytes")
 	n := uint64(len(written))
@@ -81,7 +81,7 @@ func TestNonsenseInRing(t *testing.T) {
 	s, r := newPipe(t, a, b)
 	s.Write(written)
 	r.Read(make([]byte, len(written)))
-	s.Write(make([]byte, size)) // so that it has seen what was read
+	s.Write(make([]byte, size)) // so that it has read the index of the reader
 	r.ring.head.Store(n - 1)
 	_, err := s.Write([]byte{1})
 	wantBroken(t, a, err)
@@ -97,9 +97,9 @@ func wantBroken(t *testing.T, c *conn, err error) {
 	}
 }
 
-// TestNonsenseUnderWay: whatever a peer does to the words of a ring while
-// bytes flow, calls return, and nothing outside of the ring is touched.
-func TestNonsenseUnderWay(t *testing.T) {
+// TestInvalidIndexesConcurrently: while a peer changes the words of a ring, calls return, and
+// nothing outside of the ring is touched.
+func TestInvalidIndexesConcurrently(t *testing.T) {
 	for seed := range uint64(10) {
 		a, b := newPair(t, Config{})
 		s, r := newPipe(t, a, b)
@@ -120,10 +120,10 @@ func TestNonsenseUnderWay(t *testing.T) {
 		})
 		group.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, 0))
-			if !s.enter() {
+			if !s.acquire() {
 				return
 			}
-			defer s.leave()
+			defer s.unref()
 			for range 100 {
 				s.ring.readerAsleep.Store(rng.Uint32())
 				s.ring.writerAsleep.Store(rng.Uint32())

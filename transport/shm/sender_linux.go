@@ -28,29 +28,29 @@ func (s *sender) Capabilities() transport.Capabilities {
 // A sender is the writing end of a pipe.
 type sender struct {
 	end
-	// mu is held while bytes are copied, so that those of TryWrite stay whole
-	// and none come after Close.
+	// mu is held during copies, so that the bytes of a TryWrite stay together and Close
+	// is the last access to the ring.
 	mu   sync.Mutex
 	ring ringWriter
-	full bool   // the ring has all of its memory
-	from uint64 // bytes that had been written when it had none
-	has  uint64 // it has memory for the bytes up to this one, counted like from
-	seen uint64 // bytes written when giveBack looked last
+	full bool   // the ring has memory for all of its data
+	from uint64 // bytes written when the ring last had no memory
+	has  uint64 // the ring has memory up to this byte of the pipe
+	seen uint64 // bytes written at the last call of reclaimRing
 }
 
 func newSender(c *conn, memory []byte) *sender {
-	s := &sender{ring: ringWriter{ring: newRing(memory), pen: ntstore.New(c.owner.cfg.Stream)}}
+	s := &sender{ring: ringWriter{ring: newRing(memory), pen: ntstore.New(c.endpoint.cfg.Stream)}}
 	s.init(c, &s.ring.ring, s.ring.writerAsleep, s.ring.readerAsleep)
-	s.rest = s.giveBack
+	s.end.reclaim = s.reclaimRing
 	return s
 }
 
 // Write implements transport.Sender.
 func (s *sender) Write(p []byte) (n int, err error) {
-	if !s.enter() {
+	if !s.acquire() {
 		return 0, s.whyStopped()
 	}
-	defer s.leave()
+	defer s.unref()
 	for {
 		k, word, err := s.put(p[n:])
 		n += k
@@ -66,11 +66,11 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	}
 }
 
-// put writes as much of p as there is room for, up to pieceBytesMax.
+// put writes the part of p that the ring has room for, up to pieceBytesMax.
 func (s *sender) put(p []byte) (n int, word uint64, err error) {
 	n, word, err = s.copyIn(p[:min(len(p), pieceBytesMax)])
 	if n > 0 {
-		s.alert()
+		s.wakePeer()
 	}
 	return n, word, err
 }
@@ -89,7 +89,7 @@ func (s *sender) copyIn(p []byte) (n int, word uint64, err error) {
 		return 0, word, err
 	}
 	n = min(len(p), room)
-	if err := s.reserve(n); err != nil {
+	if err := s.reserveLocked(n); err != nil {
 		return 0, 0, err
 	}
 	s.ring.write(p[:n])
@@ -115,49 +115,46 @@ func sizeOf(pieces [][]byte) (size int) {
 	return size
 }
 
-// copyAll writes as much of pieces, of so many bytes, as there is room for, or
-// nothing if that is less than least. The reader gets to see it step by step, so that
-// it need not wait for the last one.
+// copyAll writes the part of pieces that the ring has room for, or nothing if that is less
+// than least. Size is their length. The reader can begin before the last byte is copied.
 func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
-	if !s.enter() {
+	if !s.acquire() {
 		return 0
 	}
-	defer s.leave()
+	defer s.unref()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.whyStopped() != nil || s.ring.readerLeft.Load() != 0 {
 		return 0
 	}
 	room, _, err := s.ring.room(size)
-	if err != nil || room < least || s.reserve(min(size, room)) != nil {
+	if err != nil || room < least || s.reserveLocked(min(size, room)) != nil {
 		return 0 // the next Write reports the error
 	}
-	s.ring.writeAll(pieces, min(size, room), s.alert)
+	s.ring.writeAll(pieces, min(size, room), s.wakePeer)
 	return min(size, room)
 }
 
-// fillAfter is after how many bytes a ring gets all of its memory at once, since page
-// by page it takes longer, and so does what is written meanwhile. A ring through which
-// less has gone keeps the little that it has.
+// fillAfter is the number of bytes after which a ring reserves all of its memory at once,
+// which takes less time than page by page. A ring with less traffic stays small.
 const fillAfter = 64 << 10
 
-// reserve provides memory for the next n bytes of the ring, which has room for them.
-// The lock is held.
-func (s *sender) reserve(n int) error {
+// reserveLocked reserves memory for the next n bytes, for which the ring has room.
+func (s *sender) reserveLocked(n int) error {
 	if s.full {
 		return nil
 	}
 	if s.ring.written-s.from >= fillAfter {
-		if err := s.conn.owner.reserve(s.ring.data); err != nil {
+		if err := s.conn.endpoint.reserve(s.ring.data); err != nil {
 			return err
 		}
 		s.full = true
-		s.conn.owner.keeper.start()
+		s.conn.endpoint.reclaimer.start()
 		return nil
 	}
 	page := uint64(os.Getpagesize())
 	for at := s.has &^ (page - 1); s.has < s.ring.written+uint64(n); at += page {
-		if err := s.conn.owner.reserve(s.ring.data[s.ring.at(at):][:page]); err != nil {
+		if err := s.conn.endpoint.reserve(s.ring.data[s.ring.at(at):][:page]); err != nil {
 			return err
 		}
 		s.has = at + page
@@ -165,20 +162,19 @@ func (s *sender) reserve(n int) error {
 	return nil
 }
 
-// giveBack gives the memory of a full ring back through which little has gone since
-// the last time, all of which was read. It reports whether there is some that it may
-// be able to give back later.
-func (s *sender) giveBack() bool {
-	if !s.enter() {
+// reclaimRing gives back the memory of a full ring that is empty and has carried little since
+// the last call. It reports whether a later call may succeed.
+func (s *sender) reclaimRing() bool {
+	if !s.acquire() {
 		return false
 	}
-	defer s.leave()
+	defer s.unref()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	idle := s.ring.written-s.seen < fillAfter
 	s.seen = s.ring.written
 	if !s.full || s.ring.readerLeft.Load() != 0 {
-		return false // The memory goes with the pipe.
+		return false // The memory is freed with the pipe.
 	}
 	if !idle || !s.ring.isRead() {
 		return true
@@ -195,11 +191,11 @@ func (s *sender) giveBack() bool {
 // and the seed must remove this node, not one of its peers.
 func (s *sender) explain(err error) error {
 	if err == errHead {
-		s.conn.broken(err)
+		s.conn.protocolError(err)
 		return s.whyStopped()
 	}
 	if _, ok := errors.AsType[*memoryError](err); ok {
-		s.conn.owner.endAll(fmt.Errorf("%w: nothing more can be sent to it: %w", transport.ErrPeerGone, err))
+		s.conn.endpoint.endAll(fmt.Errorf("%w: nothing more can be sent to it: %w", transport.ErrPeerGone, err))
 		return s.whyStopped()
 	}
 	return err
@@ -213,12 +209,12 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 // Close implements transport.Sender.
 func (s *sender) Close() error {
 	s.stop(closedHere)
-	if s.enter() {
+	if s.acquire() {
 		s.mu.Lock()
 		s.ring.close()
 		s.mu.Unlock()
-		s.alert()
-		s.leave()
+		s.wakePeer()
+		s.unref()
 	}
 	s.finish()
 	return nil

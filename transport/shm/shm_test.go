@@ -35,7 +35,7 @@ func TestNewRefuses(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"no node":        {Config{}, "empty string"},
+		"no node":        {Config{}, "Config.Node is empty"},
 		"a long node":    {Config{Node: long}, "255 bytes"},
 		"a long cluster": {Config{Cluster: long, Node: "a"}, "255 bytes"},
 		"minus an area":  {Config{Node: "a", AreaSize: -1}, "areas of -1"},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTryWriteVectored: all pieces go in, one after the other and between what
-// else is written, or nothing of any.
+// TestTryWriteVectored: either all pieces are written, without other bytes between them, or
+// none.
 func TestTryWriteVectored(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
@@ -64,7 +64,7 @@ func TestTryWriteVectored(t *testing.T) {
 	}
 }
 
-// TestVectorAllocations: a header and its payload cost no memory.
+// TestVectorAllocations: a write of a header and its payload does not allocate.
 func TestVectorAllocations(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)

@@ -8,24 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A letter is one message on the socket of a conn, with the files that come
-// with it. The kernel keeps letters apart and delivers each as a whole.
-type letter struct {
+// A message is a message on the socket of a conn, with the files attached to it. The kernel
+// preserves the boundaries of messages (SOCK_SEQPACKET).
+type message struct {
 	text  []byte
 	files []int
 }
 
 const (
-	// letterBytesMax bounds what a letter says: a hello is the longest.
-	letterBytesMax = 1 << 10
-	// filesMax is how many files a letter brings: a bell and an area.
+	// messageBytesMax is the length of the longest message, a hello.
+	messageBytesMax = 1 << 10
+	// filesMax is the largest number of files of a message: an eventfd and the areas.
 	filesMax = 2
 )
 
-var errLetter = errors.New("a letter that is too large")
+var errMessage = errors.New("its message is too large")
 
-// post sends a letter. It keeps its files.
-func post(sock *net.UnixConn, text []byte, files ...int) error {
+// sendMessage sends a message. Its files stay open.
+func sendMessage(sock *net.UnixConn, text []byte, files ...int) error {
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
@@ -34,8 +34,8 @@ func post(sock *net.UnixConn, text []byte, files ...int) error {
 	return err
 }
 
-// postNow is post without ever blocking.
-func postNow(sock *net.UnixConn, text []byte) error {
+// trySendMessage is sendMessage without blocking.
+func trySendMessage(sock *net.UnixConn, text []byte) error {
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		return err
@@ -47,34 +47,34 @@ func postNow(sock *net.UnixConn, text []byte) error {
 	return errors.Join(err, sent)
 }
 
-// A postbox receives letters.
-type postbox struct {
+// A messageReader receives messages.
+type messageReader struct {
 	sock   *net.UnixConn
-	text   [letterBytesMax]byte
-	rights [64]byte // more than what filesMax need
+	text   [messageBytesMax]byte
+	rights [64]byte // has room for more than filesMax
 }
 
-// next receives a letter, whose text is valid until the next one. The caller
-// closes its files.
-func (p *postbox) next() (letter, error) {
+// next receives a message. Its text is valid until the next call. The caller closes its
+// files.
+func (p *messageReader) next() (message, error) {
 	l, err := p.receive()
 	if errors.Is(err, unix.ECONNRESET) {
-		// The peer has closed without having read all our letters. Its own
-		// last ones are still there.
+		// The peer has closed the socket before it had read all messages of this side.
+		// Its last messages are still there.
 		l, err = p.receive()
 	}
 	if err == nil && len(l.files) > filesMax {
-		err = fmt.Errorf("%w: it has %d files", errLetter, len(l.files))
+		err = fmt.Errorf("%w: it has %d files, want at most %d", errMessage, len(l.files), filesMax)
 	}
 	if err != nil {
-		l.drop()
-		return letter{}, err
+		l.close()
+		return message{}, err
 	}
 	return l, nil
 }
 
-// receive returns the files that came even with an error.
-func (p *postbox) receive() (l letter, err error) {
+// receive receives a message. It returns the files also with an error.
+func (p *messageReader) receive() (l message, err error) {
 	n, m, flags, _, err := p.sock.ReadMsgUnix(p.text[:], p.rights[:])
 	l.text = p.text[:max(n, 0)] // -1 for some errors
 	var rightsErr error
@@ -83,15 +83,15 @@ func (p *postbox) receive() (l letter, err error) {
 	case err != nil:
 		return l, err
 	case flags&unix.MSG_TRUNC != 0:
-		return l, errLetter
+		return l, errMessage
 	case flags&unix.MSG_CTRUNC != 0:
-		return l, fmt.Errorf("%w: it has more files than this process may open", errLetter)
+		return l, fmt.Errorf("%w: this process cannot open more files", errMessage)
 	}
 	return l, rightsErr
 }
 
-// drop closes the files of a letter.
-func (l *letter) drop() {
+// close closes the files of a message.
+func (l *message) close() {
 	for _, fd := range l.files {
 		unix.Close(fd)
 	}

@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// TestGuard: the thing is released once, after the last use.
-func TestGuard(t *testing.T) {
+// TestRefCount: the resource is freed once, after the last use.
+func TestRefCount(t *testing.T) {
 	for range 50 {
 		var released atomic.Int32
-		g := guard{release: func() { released.Add(1) }}
+		g := refCount{free: func() { released.Add(1) }}
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				for g.enter() {
+				for g.acquire() {
 					if released.Load() != 0 {
-						t.Error("released in use")
+						t.Error("freed in use")
 					}
-					g.leave()
+					g.unref()
 				}
 			})
 		}
@@ -26,12 +26,12 @@ func TestGuard(t *testing.T) {
 		all.Go(g.retire)
 		all.Wait()
 		if n := released.Load(); n != 1 {
-			t.Fatalf("released %d times", n)
+			t.Fatalf("freed %d times, want once", n)
 		}
 	}
 }
 
-// TestViewOutlivesConn: memory stays mapped as long as a view shows it.
+// TestViewOutlivesConn: memory stays mapped until the view has returned.
 func TestViewOutlivesConn(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
@@ -43,7 +43,7 @@ func TestViewOutlivesConn(t *testing.T) {
 		a.Close()
 		<-b.Done()
 		r.Close()
-		b.owner.Close()
+		b.endpoint.Close()
 		if string(p) != "still here" {
 			t.Errorf("the view shows %q", p)
 		}
@@ -51,7 +51,7 @@ func TestViewOutlivesConn(t *testing.T) {
 	if n != 10 {
 		t.Errorf("ReadFunc returns %d", n)
 	}
-	if r.enter() {
+	if r.acquire() {
 		t.Error("the memory can be used after its end")
 	}
 }

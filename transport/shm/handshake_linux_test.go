@@ -21,7 +21,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// nobody is a user who is not the one that runs the tests.
+// nobody is a user other than the user of the tests.
 const nobody = 65534
 
 func TestNotHere(t *testing.T) {
@@ -43,14 +43,14 @@ func TestNameIsTaken(t *testing.T) {
 	tr, err := New(cfg)
 	if err == nil {
 		tr.Close()
-		t.Fatal("two nodes have one name")
+		t.Fatal("two nodes have the same name")
 	}
 	if !strings.Contains(err.Error(), "is taken") {
 		t.Errorf("%v does not say that the name is taken", err)
 	}
 }
 
-// rawDial connects to a node without a word.
+// rawDial connects to the socket of a node and sends nothing.
 func rawDial(t *testing.T, node *endpoint) *net.UnixConn {
 	t.Helper()
 	name := socketName(node.cfg.Cluster, node.cfg.Node)
@@ -62,11 +62,11 @@ func rawDial(t *testing.T, node *endpoint) *net.UnixConn {
 	return sock
 }
 
-// A badClient is not let in.
+// A badClient is refused.
 type badClient struct {
 	name  string
 	hello func(node *endpoint, good hello) []byte
-	files []int // instead of a bell
+	files []int // instead of a peerEvent
 	code  byte
 	want  string // in the refusal
 }
@@ -80,25 +80,25 @@ func badClients(memory, device int) []badClient {
 		}
 	}
 	return []badClient{
-		{"garbage", func(*endpoint, hello) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, nil, refusedOther, "no hello"},
-		{"a byte", func(*endpoint, hello) []byte { return []byte{0} }, nil, refusedOther, "no hello"},
-		{"a long letter", func(*endpoint, hello) []byte { return make([]byte, 100_000) }, nil, refusedOther, "too large"},
+		{"garbage", func(*endpoint, hello) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, nil, refusedOther, "not a hello"},
+		{"a byte", func(*endpoint, hello) []byte { return []byte{0} }, nil, refusedOther, "not a hello"},
+		{"a long message", func(*endpoint, hello) []byte { return make([]byte, 100_000) }, nil, refusedOther, "too large"},
 		{"another version", func(_ *endpoint, h hello) []byte { b := h.append(nil); b[len(magic)+1]++; return b }, nil, refusedOther, fmt.Sprint("version ", version+1)},
 		{"for another node", change(func(h *hello) { h.to = "x" }), nil, refusedIdentity, `"x"`},
 		{"of another cluster", change(func(h *hello) { h.cluster = "x" }), nil, refusedIdentity, `"x"`},
 		{"of nobody", change(func(h *hello) { h.from = "" }), nil, refusedIdentity, `""`},
-		{"a refusal", change(func(h *hello) { *h = refuse(io.EOF) }), nil, refusedOther, "no hello"},
-		{"no bell", good, []int{}, refusedOther, "0 files"},
-		{"two bells", good, []int{device, device}, refusedOther, "2 files"},
+		{"a refusal", change(func(h *hello) { *h = refuse(io.EOF) }), nil, refusedOther, "not a hello"},
+		{"no eventfd", good, []int{}, refusedOther, "0 files"},
+		{"two files", good, []int{device, device}, refusedOther, "2 files"},
 		{"many files", good, []int{0, 0, 0, 0, 0, 0, 0, 0}, refusedOther, "8 files"},
 		{"more files than there is room for", good, make([]int, 100), refusedOther, "too large"},
-		{"a device for a bell", good, []int{device}, refusedOther, "no eventfd"},
-		{"a device for an area", change(func(h *hello) { h.areas, h.area = 1, 4096 }), []int{-1, device}, refusedOther, "sealed"},
+		{"a device for an eventfd", good, []int{device}, refusedOther, "want an eventfd"},
+		{"a device for an area", change(func(h *hello) { h.areas, h.area = 1, 4096 }), []int{-1, device}, refusedOther, "not a memfd"},
 		{"an area that can shrink", change(func(h *hello) { h.areas, h.area = 1, 4096 }), []int{-1, memory}, refusedOther, "seals"},
 	}
 }
 
-// TestBadClients: whoever is refused is told why, and changes nothing for
+// TestBadClients: a refused client receives the reason, and does not disturb
 // others.
 func TestBadClients(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", AreaSize: 4096})
@@ -111,11 +111,11 @@ func TestBadClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell, err := newBell()
+	peerEvent, err := newEventFD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { unix.Close(memory); device.Close(); unix.Close(bell) }()
+	defer func() { unix.Close(memory); device.Close(); unix.Close(peerEvent) }()
 
 	before := openFiles(t)
 	for _, c := range badClients(memory, int(device.Fd())) {
@@ -123,18 +123,18 @@ func TestBadClients(t *testing.T) {
 			sock := rawDial(t, node)
 			files := c.files
 			if files == nil {
-				files = []int{bell}
+				files = []int{peerEvent}
 			}
 			for i := range files {
 				if files[i] == -1 {
-					files[i] = bell
+					files[i] = peerEvent
 				}
 			}
 			h := hello{kind: kindHello, cluster: node.cfg.Cluster, from: "b", to: "a"}
-			if err := post(sock, c.hello(node, h), files...); err != nil {
+			if err := sendMessage(sock, c.hello(node, h), files...); err != nil {
 				t.Fatal(err)
 			}
-			l, err := (&postbox{sock: sock}).next()
+			l, err := (&messageReader{sock: sock}).next()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestBadClients(t *testing.T) {
 	meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
 }
 
-// TestSilentClients: clients that say nothing, or leave, delay nobody.
+// TestSilentClients: clients that send nothing, or disconnect, do not delay others.
 func TestSilentClients(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	for i := range 50 {
@@ -176,14 +176,14 @@ func TestSilentClients(t *testing.T) {
 	t.Errorf("each of %d Accepts took more than %v", tries, helloTimeout/2)
 }
 
-// TestTooManySilentClients: those that are too many are refused at once.
+// TestTooManySilentClients: clients beyond handshakesMax are refused immediately.
 func TestTooManySilentClients(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", Log: slog.New(slog.DiscardHandler)})
-	for range guestsMax {
+	for range handshakesMax {
 		rawDial(t, node)
 	}
 	sock := rawDial(t, node)
-	l, err := (&postbox{sock: sock}).next()
+	l, err := (&messageReader{sock: sock}).next()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,8 +192,8 @@ func TestTooManySilentClients(t *testing.T) {
 	}
 }
 
-// TestImpostor: a listener at the name of a node that is another node, or that
-// speaks another protocol, is refused.
+// TestImpostor: Dial refuses a listener with the name of a node that is another node, or
+// speaks another protocol.
 func TestImpostor(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	good := hello{kind: kindWelcome, cluster: node.cfg.Cluster, from: "b", to: "a"}
@@ -232,17 +232,17 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// stranger is a child that runs as another user. It tries to reach the node it
-// is told to dial, then takes the name of another one, and prints the errors.
-func stranger(o orders) {
+// otherUser is a child that runs as another user. It dials a node, then listens under the name
+// of another node, and prints the errors.
+func otherUser(o orders) {
 	tr, err := New(Config{Cluster: o.Cluster, Node: o.Node})
 	check(err)
 	_, err = tr.Dial(context.Background(), o.Dial, o.Dial)
 	say(err)
 	sock, err := connect(context.Background(), socketName(o.Cluster, o.Dial))
 	check(err)
-	// What it is told if it does not look whose socket that is.
-	l, err := (&postbox{sock: sock}).next()
+	// The refusal that it receives if it does not check the user of the socket.
+	l, err := (&messageReader{sock: sock}).next()
 	check(err)
 	h, err := parseHello(l.text)
 	check(err)
@@ -251,14 +251,14 @@ func stranger(o orders) {
 	check(tr.Close())
 }
 
-// TestOtherUser: processes of two users refuse each other, whoever dials.
+// TestOtherUser: processes of two users refuse each other, whichever of them dials.
 func TestOtherUser(t *testing.T) {
 	require.Root(t)
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "ours"})
 	cmd := exec.Command(copyBinary(t))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	cmd.Dir = "/"
-	ch := launch(t, cmd, orders{Task: "stranger", Cluster: node.cfg.Cluster, Node: "theirs", Dial: "ours"})
+	ch := launch(t, cmd, orders{Task: "otherUser", Cluster: node.cfg.Cluster, Node: "theirs", Dial: "ours"})
 	for _, what := range []string{"dial as another user", "talk as another user"} {
 		got := ch.line()
 		t.Logf("%s: %s", what, got)
@@ -282,7 +282,7 @@ func TestOtherUser(t *testing.T) {
 	ch.exit(t)
 }
 
-// copyBinary puts the test binary where every user can run it.
+// copyBinary copies the test binary to a directory where every user can run it.
 func copyBinary(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shm")

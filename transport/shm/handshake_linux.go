@@ -13,18 +13,18 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// network is that of sockets which keep letters apart (SOCK_SEQPACKET).
+// network is the network of sockets that preserve messages (SOCK_SEQPACKET).
 const network = "unixpacket"
 
-// A meeting is what two nodes know of each other before there is a conn.
-type meeting struct {
-	sock  *net.UnixConn
-	box   postbox
-	pid   int32    // of the peer
-	peer  string   // its identity
-	ears  int      // the bell that the peer will ring, or -1
-	bell  int      // the bell of the peer, or -1
-	areas *holding // or nil
+// A handshake is the state of a connection until both nodes have identified themselves.
+type handshake struct {
+	sock      *net.UnixConn
+	box       messageReader
+	pid       int32    // of the peer
+	peer      string   // its identity
+	ownEvent  int      // the eventfd that the peer signals, or -1
+	peerEvent int      // the eventfd of the peer, or -1
+	areas     *areaRef // nil if the nodes share no areas
 }
 
 // Dial implements transport.Transport.
@@ -37,7 +37,7 @@ func (e *endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn,
 }
 
 func (e *endpoint) dial(ctx context.Context, addr, peer string) (*conn, error) {
-	if !e.begin() {
+	if !e.startTask() {
 		return nil, transport.ErrClosed
 	}
 	defer e.tasks.Done()
@@ -55,7 +55,7 @@ func (e *endpoint) dial(ctx context.Context, addr, peer string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := e.meet(ctx, sock, func(m *meeting) error { return m.dial(e, addr) })
+	m, err := e.handshake(ctx, sock, func(m *handshake) error { return m.dial(e, addr) })
 	if err != nil {
 		sock.Close()
 		return nil, err
@@ -63,7 +63,8 @@ func (e *endpoint) dial(ctx context.Context, addr, peer string) (*conn, error) {
 	return e.adopt(m)
 }
 
-// connect connects to a socket at which somebody listens.
+// connect connects to the socket with this name. It returns [ErrNotLocal] if no process
+// listens there.
 func connect(ctx context.Context, name string) (*net.UnixConn, error) {
 	var d net.Dialer
 	for {
@@ -78,8 +79,7 @@ func connect(ctx context.Context, name string) (*net.UnixConn, error) {
 		case !errors.Is(err, unix.EAGAIN):
 			return nil, err
 		}
-		// Too many wait for the peer to accept them. The kernel does not say
-		// when it has.
+		// The backlog of the peer is full. The kernel does not report when it has room.
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
@@ -87,14 +87,14 @@ func connect(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
-// meet runs one side of a meeting, which ends with ctx and with helloTimeout.
-func (e *endpoint) meet(ctx context.Context, sock *net.UnixConn, side func(*meeting) error) (*meeting, error) {
-	m := &meeting{sock: sock, box: postbox{sock: sock}, ears: -1, bell: -1}
+// handshake runs one side of a handshake. It ends with ctx, and after helloTimeout.
+func (e *endpoint) handshake(ctx context.Context, sock *net.UnixConn, side func(*handshake) error) (*handshake, error) {
+	m := &handshake{sock: sock, box: messageReader{sock: sock}, ownEvent: -1, peerEvent: -1}
 	sock.SetDeadline(time.Now().Add(helloTimeout))
 	interrupted := context.AfterFunc(ctx, func() { sock.SetDeadline(time.Unix(1, 0)) })
 	err := m.checkUser()
 	if err == nil {
-		m.ears, err = newBell()
+		m.ownEvent, err = newEventFD()
 	}
 	if err == nil {
 		err = side(m)
@@ -110,22 +110,21 @@ func (e *endpoint) meet(ctx context.Context, sock *net.UnixConn, side func(*meet
 	return m, nil
 }
 
-// checkUser refuses other users. The kernel knows who has connected, and who
-// has listened.
-func (m *meeting) checkUser() error {
+// checkUser refuses processes of other users. The kernel knows the users of both sides.
+func (m *handshake) checkUser() error {
 	creds, err := credentials(m.sock)
 	if err != nil {
 		return err
 	}
 	if us := os.Geteuid(); creds.Uid != uint32(us) {
-		return fmt.Errorf("%w: the process %d at the other end belongs to user %d, and this one to %d",
+		return fmt.Errorf("%w: the peer, process %d, belongs to user %d, this process to user %d",
 			transport.ErrIdentity, creds.Pid, creds.Uid, us)
 	}
 	m.pid = creds.Pid
 	return nil
 }
 
-// credentials are those of the process at the other end.
+// credentials returns the credentials of the process of the peer.
 func credentials(sock *net.UnixConn) (creds *unix.Ucred, err error) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
@@ -135,54 +134,53 @@ func credentials(sock *net.UnixConn) (creds *unix.Ucred, err error) {
 		creds, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err := errors.Join(controlErr, err); err != nil {
-		return nil, fmt.Errorf("whose the peer is: %w", err)
+		return nil, fmt.Errorf("credentials of the peer: %w", err)
 	}
 	return creds, nil
 }
 
-// dial is the side of who has dialed.
-func (m *meeting) dial(e *endpoint, addr string) error {
-	err := m.say(e, kindHello, addr)
+// dial runs the dialing side.
+func (m *handshake) dial(e *endpoint, addr string) error {
+	err := m.sendHello(e, kindHello, addr)
 	if err != nil && !hungUp(err) {
 		return err
 	}
-	// Who has hung up may have said why.
-	return m.hear(e, kindWelcome, addr)
+	// A peer that has closed the socket may have sent a refusal before.
+	return m.receiveHello(e, kindWelcome, addr)
 }
 
-// hungUp reports whether err, of a letter that was sent, means that the peer
-// has closed the socket.
+// hungUp reports whether the error of a send means that the peer has closed the socket.
 func hungUp(err error) bool {
 	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
-// accept is the side of who was dialed.
-func (m *meeting) accept(e *endpoint) error {
-	if err := m.hear(e, kindHello, ""); err != nil {
+// accept runs the accepting side.
+func (m *handshake) accept(e *endpoint) error {
+	if err := m.receiveHello(e, kindHello, ""); err != nil {
 		return err
 	}
-	return m.say(e, kindWelcome, m.peer)
+	return m.sendHello(e, kindWelcome, m.peer)
 }
 
-func (m *meeting) say(e *endpoint, kind byte, to string) error {
+func (m *handshake) sendHello(e *endpoint, kind byte, to string) error {
 	h := hello{kind: kind, areas: uint32(e.areas.count), area: uint64(e.areas.each), cluster: e.cfg.Cluster, from: e.cfg.Node, to: to}
-	files := []int{m.ears}
+	files := []int{m.ownEvent}
 	if e.areas.size > 0 {
 		files = append(files, e.areas.fd)
 	}
-	return post(m.sock, h.append(nil), files...)
+	return sendMessage(m.sock, h.append(nil), files...)
 }
 
-// hear receives the letter of the peer and takes what comes with it.
-func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
+// receiveHello receives the hello or welcome of the peer, and takes over its files.
+func (m *handshake) receiveHello(e *endpoint, kind byte, dialed string) error {
 	l, err := m.box.next()
 	if err != nil {
 		return fmt.Errorf("%w: no hello from process %d", err, m.pid)
 	}
-	defer l.drop()
+	defer l.close()
 	h, err := parseHello(l.text)
 	if err == nil {
-		err = h.check(kind, e.cfg.Cluster, e.cfg.Node, asked)
+		err = h.check(kind, e.cfg.Cluster, e.cfg.Node, dialed)
 	}
 	if err != nil {
 		return err
@@ -192,9 +190,9 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 		files = 2
 	}
 	if len(l.files) != files {
-		return fmt.Errorf("a hello with %d files, want %d", len(l.files), files)
+		return fmt.Errorf("its hello has %d files, want %d", len(l.files), files)
 	}
-	if err := checkBell(l.files[0]); err != nil {
+	if err := checkEventFD(l.files[0]); err != nil {
 		return err
 	}
 	if files > 1 && h.areas == uint32(e.areas.count) && h.area == uint64(e.areas.each) {
@@ -203,15 +201,14 @@ func (m *meeting) hear(e *endpoint, kind byte, asked string) error {
 		}
 	}
 	m.peer = h.from
-	m.bell, l.files = l.files[0], l.files[1:]
+	m.peerEvent, l.files = l.files[0], l.files[1:]
 	return nil
 }
 
-// drop gives back what a meeting has that came to nothing. The caller closes the
-// socket.
-func (m *meeting) drop() {
+// drop closes the files of a failed handshake, except the socket.
+func (m *handshake) drop() {
 	m.areas.Release()
-	for _, fd := range []int{m.ears, m.bell} {
+	for _, fd := range []int{m.ownEvent, m.peerEvent} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}

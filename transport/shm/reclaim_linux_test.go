@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/ntstore"
 )
 
-// pages is how many pages of a ring have memory, and how many there are.
+// pages returns the number of pages of a ring that have memory, and of all pages.
 func pages(tb testing.TB, r *ring) (some, all int) {
 	tb.Helper()
 	all = len(r.data) / os.Getpagesize()
@@ -50,11 +50,11 @@ func pass(tb testing.TB, s *sender, r *receiver, n int) {
 	}
 }
 
-// TestGiveBack: a ring has no memory before it is used, all of it when it is used much,
-// and none after a while without use. What was not read stays.
-func TestGiveBack(t *testing.T) {
+// TestReclaim: a ring has no memory before it is used, all of it under traffic, and none when
+// it is idle. Unread bytes are kept.
+func TestReclaim(t *testing.T) {
 	a, b := newPair(t, Config{})
-	a.owner.keeper.every = time.Hour
+	a.endpoint.reclaimer.every = time.Hour
 	s, r := newPipe(t, a, b)
 	_, all := pages(t, &s.ring.ring)
 	for range 3 {
@@ -64,20 +64,20 @@ func TestGiveBack(t *testing.T) {
 		}
 		pass(t, s, r, 10)
 		wantPages(t, &s.ring.ring, all)
-		if !s.giveBack() {
-			t.Error("memory of a ring that was used has been given back at once")
+		if !s.reclaim() {
+			t.Error("the memory of a ring in use was reclaimed")
 		}
 		pass(t, s, r, 10)
-		if s.giveBack() {
-			t.Error("memory of a ring is not given back after it was hardly used for a while")
+		if s.reclaim() {
+			t.Error("the memory of an idle ring was not reclaimed")
 		}
 		wantPages(t, &s.ring.ring, 0)
 	}
 	pass(t, s, r, fillAfter)
 	s.Write([]byte("not read"))
 	for range 3 {
-		if !s.giveBack() {
-			t.Error("the memory in which something lies was given back")
+		if !s.reclaim() {
+			t.Error("the memory of a ring that is not empty was reclaimed")
 		}
 	}
 	got := make([]byte, 8)
@@ -85,16 +85,16 @@ func TestGiveBack(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	s.Write([]byte("not read"))
-	if r.Close(); s.giveBack() {
-		t.Error("waits for a reader that is gone")
+	if r.Close(); s.reclaim() {
+		t.Error("the reclaimer waits for a reader that has closed the pipe")
 	}
 }
 
-// TestKeeper: nobody has to ask for memory to be given back, and who uses none has no
-// timer.
-func TestKeeper(t *testing.T) {
+// TestReclaimer: memory is reclaimed automatically, and a node without memory to reclaim has no
+// running timer.
+func TestReclaimer(t *testing.T) {
 	a, b := newPair(t, Config{})
-	k := &a.owner.keeper
+	k := &a.endpoint.reclaimer
 	k.every = 10 * time.Millisecond
 	s, r := newPipe(t, a, b)
 	running := func() bool {
@@ -114,16 +114,15 @@ func TestKeeper(t *testing.T) {
 		}
 		wantPages(t, &s.ring.ring, 0)
 	}
-	a.owner.Close()
+	a.endpoint.Close()
 	k.start()
 	if running() {
 		t.Error("the timer runs after the end")
 	}
 }
 
-// TestPastCaches: bytes that go past the caches arrive, whatever their number and
-// their place are.
-func TestPastCaches(t *testing.T) {
+// TestNonTemporal: bytes of every number and alignment arrive with non-temporal stores.
+func TestNonTemporal(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
 	var past atomic.Int64

@@ -1,0 +1,71 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// newEventFD makes an eventfd. To signal one takes half of the time of a byte on a socket.
+func newEventFD() (fd int, err error) {
+	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fmt.Errorf("eventfd: %w", err)
+	}
+	return fd, nil
+}
+
+// checkEventFD refuses a file of a peer that has a file type, which an eventfd has not:
+// writing to a pipe or a device could block, or have side effects.
+func checkEventFD(fd int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("fstat of the peer's eventfd: %w", err)
+	}
+	if stat.Mode&unix.S_IFMT != 0 {
+		return fmt.Errorf("the peer sent a file of mode %#o, want an eventfd", stat.Mode)
+	}
+	return nil
+}
+
+// An eventFDWriter signals the eventfd of a peer. It is not an os.File, since the poller of
+// the runtime would report this side's own signals.
+type eventFDWriter struct {
+	refCount
+	fd int
+}
+
+func newEventFDWriter(fd int) *eventFDWriter {
+	w := &eventFDWriter{fd: fd}
+	w.free = func() { unix.Close(fd) }
+	return w
+}
+
+// signal wakes the peer. The counter of the eventfd has room for everything that this side
+// will ever add. Only a peer that writes to its own eventfd can make the write fail or
+// block; a process of the same user could as well stop this one.
+func (w *eventFDWriter) signal() {
+	if w.acquire() {
+		one := [8]byte{1, 1, 1, 1, 1, 1, 1} // small in either byte order
+		unix.Write(w.fd, one[:])
+		w.unref()
+	}
+}
+
+// watchEvents calls signaled once at the beginning, and after each signal. It returns when
+// the eventfd is closed.
+func watchEvents(f *os.File, signaled func()) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var count [8]byte
+	return raw.Read(func(fd uintptr) bool {
+		unix.Read(int(fd), count[:])
+		signaled()
+		// The poller reports the file again after each write, so that there is no
+		// need to read until it is empty.
+		return false
+	})
+}
