@@ -7,8 +7,8 @@ import (
 )
 
 // depthSizeMax is the largest number of ranks for which figures come from the
-// plans of all ranks. Beyond, a few ranks stand for the others, as a node
-// measures all algorithms of a collective when it first calls it.
+// plans of all ranks. For more ranks a few plans are sampled, because the first call of a
+// collective evaluates all its algorithms.
 const depthSizeMax = 64
 
 type figureKey struct {
@@ -51,7 +51,7 @@ func measure(c plan.Collective, a plan.Algorithm, size int) figures {
 	return f
 }
 
-// samples are the plans of all ranks, or of a few of many.
+// samples returns the plans of all ranks, or of a few if there are many.
 func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
 	if size <= depthSizeMax {
 		return a.Plans(size, root)
@@ -70,10 +70,10 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 	return d
 }
 
-// depthBeyond is about the depth of the plans of many ranks. No plan of a
-// single rank shows it: in a chain every rank has two messages, and the last
-// waits for all others. Depths are constant, or grow with the number of ranks
-// or with its logarithm; how they grow from 8 to 16 and 32 ranks tells which.
+// depthBeyond estimates the depth of the plans of many ranks. No single plan shows it: in a
+// chain every rank has two messages, and the last rank waits for all others. Depths are constant
+// or grow with the number of ranks or its logarithm; their growth from 8 to 16 and 32 ranks
+// tells which.
 func depthBeyond(a plan.Algorithm, size int) int {
 	var d [3]int
 	for i := range d {
@@ -86,7 +86,7 @@ func depthBeyond(a plan.Algorithm, size int) int {
 	return d[2] + last*(bits.Len(uint(size-1))-bits.Len(31))
 }
 
-// spans looks at how long messages are.
+// spans updates the figures for the lengths of messages.
 func (f *figures) spans(p plan.Plan) {
 	for _, round := range p.Rounds {
 		for i := range round {

@@ -18,8 +18,7 @@ func forEach(size int, f func(c plan.Collective, i int, a plan.Algorithm)) {
 	}
 }
 
-// TestDepthBeyond compares the depth that is taken for many ranks with what
-// the plans of all of them have.
+// TestDepthBeyond compares the estimated depth for many ranks with the depth of their plans.
 func TestDepthBeyond(t *testing.T) {
 	for _, size := range []int{65, 100, 128, 150} {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
@@ -79,9 +78,8 @@ func TestMeasureMakesFewPlans(t *testing.T) {
 	}
 }
 
-// TestSingle compares what is known of the length of messages with the plans
-// of all ranks for every root: the engine lays blocks side by side on several
-// channels only if every span is a single one.
+// TestSingle compares figures.single with the plans of all ranks for every root: the engine
+// divides blocks among several channels only if every span is a single chunk.
 func TestSingle(t *testing.T) {
 	for size := 2; size <= 40; size++ {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {

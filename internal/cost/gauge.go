@@ -7,23 +7,22 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Trial is an all-reduce that ranks time to learn how fast their links are.
+// A Trial is an all-reduce that ranks time to measure the speed of their links.
 type Trial struct {
 	Bytes int // of its vector
 	Index int // of its algorithm
-	Times int // how often it is carried out in a row, which is timed as a whole
-	Rows  int // how many rows there are; the fastest counts
+	Times int // runs in a row, timed together
+	Rows  int // rows; the fastest counts
 }
 
-// The lengths of the vectors of trials, in bytes. All messages of a long one have
-// to be granted: they go from vector to vector, and links keep no memory for
-// them.
+// The lengths of the vectors of trials, in bytes. All messages of the long one need a grant, so
+// that they measure bulk transfers.
 const (
 	shortTrial = 8
 	longTrial  = 512 << 10
 )
 
-// Trials are a short and a long one.
+// Trials returns a short and a long trial.
 func Trials() (short, long Trial) {
 	index := slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(a plan.Algorithm) bool {
 		return a.Name == "recursive-doubling"
@@ -31,23 +30,21 @@ func Trials() (short, long Trial) {
 	return Trial{shortTrial, index, 16, 3}, Trial{longTrial, index, 2, 2}
 }
 
-// Links are what the links between ranks, or between hosts, have been found to
-// be, relative to the Network of their class. The zero value is no finding.
+// Links is the measured speed of the links between ranks, or between hosts, relative to the
+// Network of their class. The zero value means the Network itself.
 type Links struct {
-	// Delay is how many seconds longer a message takes.
+	// Delay is additional latency of a message, in seconds.
 	Delay float64
-	// Work is how many times as long its work takes, and Byte each byte; 0
-	// stands for 1.
+	// Work scales the overhead of messages, and Byte the time per byte; 0 means 1.
 	Work, Byte float64
 }
 
-// ordinary is how many times as fast, or as slow, as predicted links may be to
-// count as predicted. The figures of a Network have been tried out on
-// whole collectives, which a few trials on a busy machine are not worth more
-// than.
+// ordinary is the largest factor between measured and predicted times that leaves the Network
+// unchanged. A Network was calibrated with whole collectives, which is more reliable than a few
+// trials on a busy machine.
 const ordinary = 5
 
-// as is a Network with such links.
+// as returns the Network with these links.
 func (l Links) as(n Network) Network {
 	if l.Work > 0 {
 		n.Latency, n.Message, n.Granted, n.Grant = n.Latency*l.Work, n.Message*l.Work, n.Granted*l.Work, n.Grant*l.Work
@@ -60,9 +57,9 @@ func (l Links) as(n Network) Network {
 	return n
 }
 
-// Fit finds the Links with which trials of so many ranks, each on a host of its
-// own, take as many seconds as they have taken. The same seconds give the same
-// Links everywhere.
+// Fit returns the Links for which the model predicts the measured times of both trials, in
+// seconds, of ranks that are each on a host of its own. The same times give the same Links on
+// every rank.
 func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	shortTrial, longTrial := Trials()
 	net, known := NetworkOf(c)
@@ -70,7 +67,7 @@ func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 		return l
 	}
 	short, long = min(short, secondsMax), min(long, secondsMax)
-	// One tuner for all: what plans are made of stays the same.
+	// One Tuner serves all predictions: the figures of plans do not depend on the Network.
 	tuner := New(net)
 	predict := func(t Trial, l Links) float64 {
 		tuner.net = l.as(net)
@@ -82,19 +79,18 @@ func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	case short < p/ordinary:
 		l.Work = short / p
 	case short > p*ordinary:
-		// What a processor does takes about the same everywhere; the rest is
-		// the way between them.
+		// The overhead on processors is about the same everywhere; the rest is latency of
+		// the path.
 		const probe = 1e-3
 		l.Delay = (short - p) / (predict(shortTrial, Links{Delay: probe}) - p) * probe
 	}
 	base := l
-	base.Byte = 1e-9 // of the prediction: as good as none
+	base.Byte = 1e-9 // a factor that is close to 0
 	none, all := predict(longTrial, base), predict(longTrial, l)
 	if long > all/ordinary && long < all*ordinary || all <= none {
 		return l
 	}
-	// The time is nearly a straight line over Byte, so that a few steps lead to
-	// where it meets long.
+	// The time is nearly linear in Byte, so that a few steps converge.
 	l.Byte = 1
 	for range fitSteps {
 		l.Byte *= max(long-none, none/fitSteps) / (predict(longTrial, l) - none)
@@ -104,5 +100,5 @@ func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 
 const (
 	fitSteps   = 4
-	secondsMax = 1000 // that a trial is believed to take
+	secondsMax = 1000 // longer times of a trial are clamped
 )

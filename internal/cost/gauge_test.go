@@ -36,8 +36,7 @@ func seconds(class transport.Class, ranks int, l Links) (short, long float64) {
 	return of(a), of(b)
 }
 
-// TestFit: from what trials take on links of any kind, those links are found
-// again: what trials would take on the links that Fit finds is what they took.
+// TestFit: for links of any speed, the model with the result of Fit predicts the measured times.
 func TestFit(t *testing.T) {
 	for name, w := range gauged() {
 		for what, l := range map[string]Links{
@@ -62,8 +61,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitLeavesOrdinaryLinks: links that are about as expected are taken as
-// expected, so that noise does not change what is chosen.
+// TestFitLeavesOrdinaryLinks: times close to the prediction leave the Network unchanged, so that noise
+// does not change choices.
 func TestFitLeavesOrdinaryLinks(t *testing.T) {
 	for name, w := range gauged() {
 		short, long := seconds(w.class, w.ranks, Links{})
@@ -75,7 +74,7 @@ func TestFitLeavesOrdinaryLinks(t *testing.T) {
 	}
 }
 
-// TestFitOfNonsense: whatever clocks say, there is a choice.
+// TestFitOfNonsense: a choice exists for any measured times.
 func TestFitOfNonsense(t *testing.T) {
 	w := gauged()["four ranks, TLS"]
 	for _, short := range []float64{-1, 0, 1e-12, 1e3, math.Inf(1), math.NaN()} {

@@ -6,47 +6,46 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// Pairs of ranks are of two classes: on one host, or on two.
+// The classes of pairs of ranks: on one host, or on two.
 const (
 	near = iota
 	far
 	classes
 )
 
-// A hostTuner chooses for ranks on several hosts. It computes the cost of every
-// plan alike, whether or not it knows of hosts.
+// A hostTuner chooses for ranks on several hosts. It evaluates flat and hierarchical plans alike.
 type hostTuner struct {
 	nets    [classes]Network
 	hosts   plan.Hosts
 	figures map[figureKey]hostFigures
 }
 
-// NewOnHosts makes a Tuner for ranks that reach those of their own host in one
-// way, and those of others in another.
+// NewOnHosts returns a Tuner for ranks on hosts h, with one Network within hosts and one between
+// them.
 func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
 	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
 	return &Tuner{hosts: h, best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
 }
 
-// hostFigures are the costs of the plans of all ranks for a vector of one byte.
+// hostFigures are the costs of the plans of all ranks, for a vector of one byte.
 type hostFigures struct {
-	loads   []load           // of ranks, without those that are alike
-	rows    [2]row           // that take longest, for a short vector and for a long one
+	loads   []load           // of the ranks, without duplicates
+	rows    [2]row           // the longest, for a short and for a long vector
 	largest [classes]float64 // message
 	single  bool             // every message is a single chunk
 }
 
-// A load is what a plan asks of its rank.
+// A load is the work of one rank in a plan.
 type load struct {
 	messages, sent, received [classes]float64
 	reduced, copied          float64
 }
 
-// A row is messages of which each waits for the one before it, and what they
-// carry.
+// A row is a chain of messages in which each waits for the one before it: their number and their
+// bytes.
 type row struct{ messages, carried [classes]float64 }
 
-// The lengths for which the longest rows are found, in bytes.
+// The lengths of vectors that the longest rows are computed for, in bytes.
 const (
 	shortVector = 1 << 10
 	longVector  = 4 << 20
@@ -80,8 +79,8 @@ func (t *hostTuner) figuresOf(i int, a plan.Algorithm, n Need) hostFigures {
 	return f
 }
 
-// time is what Tuner.time is, with the ways of both classes. Products are
-// converted here, too, so that they are rounded alike everywhere.
+// time predicts as Tuner.time does, with the paths of both classes. Products are converted here
+// too, so that they are rounded alike on every processor.
 func (t *hostTuner) time(f *hostFigures, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
 	var latency, perByte, each [classes]float64
@@ -115,7 +114,7 @@ func (t *hostTuner) time(f *hostFigures, n Need, channels int) float64 {
 	return most
 }
 
-// measure finds the figures of an algorithm.
+// measure computes the figures of an algorithm.
 func (t *hostTuner) measure(c plan.Collective, i int, a plan.Algorithm) hostFigures {
 	size := t.hosts.Size()
 	f := hostFigures{single: true}
@@ -139,7 +138,7 @@ func (t *hostTuner) measure(c plan.Collective, i int, a plan.Algorithm) hostFigu
 			spans.spans(p)
 		}
 	}
-	// Where hosts differ, a few ranks do not tell for all.
+	// If hosts differ, a few ranks do not represent all.
 	f.single = spans.single && (size <= depthSizeMax || i < len(plan.Algorithms(c)))
 	return f
 }
@@ -173,7 +172,7 @@ func (f *hostFigures) add(h plan.Hosts, rank int, p plan.Plan, spans *figures) {
 			}
 		}
 	}
-	// Until here counts of chunks are exact, in any order.
+	// Sums of chunks are exact in any order.
 	chunks := float64(p.Chunks)
 	for c := range classes {
 		l.sent[c] /= chunks
@@ -189,7 +188,7 @@ func (f *hostFigures) add(h plan.Hosts, rank int, p plan.Plan, spans *figures) {
 	f.loads = append(f.loads, l)
 }
 
-// rows are the longest rows of the plans of all ranks.
+// rows returns the longest rows of the plans of all ranks.
 func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (rows [2]row) {
 	chunks := float64(plans[0].Chunks)
 	short := func(net *Network) plan.Toll {
@@ -212,13 +211,12 @@ func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (row
 	return rows
 }
 
-// hostsMeasured is for how many hosts, and for how many ranks on each, the rows
-// of larger worlds are taken from.
+// hostsMeasured is the number of hosts, and of ranks on each, from which the rows of larger worlds are
+// extrapolated.
 const hostsMeasured = 8
 
-// rowsBeyond are about the rows of the plans of many ranks, as depthBeyond is
-// about their depth: how they grow from 2 to 4 and 8 hosts, and likewise with
-// the number of ranks on each, tells which they have for more.
+// rowsBeyond estimates the rows of the plans of many ranks, as depthBeyond estimates their depth, by
+// extrapolation from 2, 4 and 8 hosts and from 2, 4 and 8 ranks on each.
 func (t *hostTuner) rowsBeyond(c plan.Collective, i int) [2]row {
 	hosts, ranks := t.hosts.Count(), t.hosts.Most()
 	flat := i < len(plan.Algorithms(c))
@@ -251,7 +249,7 @@ func (t *hostTuner) rowsBeyond(c plan.Collective, i int) [2]row {
 	return rows
 }
 
-// scale makes x as many times as large as to is of from.
+// scale multiplies x by to / from, unless from is 0.
 func scale(x *float64, to, from float64) {
 	if from > 0 {
 		*x *= to / from
@@ -264,8 +262,8 @@ type sample struct {
 	depth int
 }
 
-// grown is what rows are at n that are those of a, b and c at 2, 4 and 8. The
-// depths tell whether they grow with n or with its logarithm. None gets less.
+// grown extrapolates to n the rows of a, b and c at 2, 4 and 8. The depths tell whether they grow
+// with n or with its logarithm. No value shrinks.
 func grown(a, b, c sample, n int) (rows [2]row) {
 	times := float64(bits.Len(uint(n-1)) - 3)
 	if before, last := b.depth-a.depth, c.depth-b.depth; 2*last > 3*before {

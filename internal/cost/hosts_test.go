@@ -123,11 +123,10 @@ func TestHierarchyIsChosenByItsCost(t *testing.T) {
 	}
 }
 
-// TestOneWayIsOneNetwork: if all ways are alike, hosts do not matter, and what
-// a flat plan costs is about what it costs elsewhere: no more, but for what is
-// guessed of many ranks, and less where messages differ in length, as there
-// every message of a row counts as the longest of all.
-func TestOneWayIsOneNetwork(t *testing.T) {
+// TestOneNetwork: if both classes have the same Network, hosts do not matter, and the cost of a
+// flat plan is about that of a Tuner without hosts: not higher, except by extrapolation, and lower
+// if messages differ in length, since a Tuner counts every message of a row as the longest of all.
+func TestOneNetwork(t *testing.T) {
 	net := TCP(true)
 	for _, h := range worlds() {
 		on, flat := NewOnHosts(net, net, h), New(net)

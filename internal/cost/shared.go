@@ -8,10 +8,9 @@ import (
 // SharedRanksMax is the most ranks that a Tuner of shared memory is for.
 const SharedRanksMax = 64
 
-// A SharedCost is what carrying plans out in memory that ranks share costs, in
-// seconds.
+// A SharedCost has the parameters of the model of plans in shared memory, in seconds.
 type SharedCost struct {
-	Latency float64 // until another rank sees what was posted
+	Latency float64 // until another rank sees a post
 	Post    float64 // work to post
 	Await   float64 // work to look for a post, and to begin to read it
 	Copy    float64 // per byte copied, to an area or from one
@@ -36,8 +35,8 @@ func Host(pieceBytes, processors int) SharedCost {
 	}
 }
 
-// Scarcity is the larger the fewer processors there are, of up to 254, and the
-// other way round: the largest of all ranks' is that of the one that has fewest.
+// Scarcity maps a number of processors to a value that grows as the number shrinks, and back, for up
+// to 254: the maximum over all ranks is the Scarcity of the smallest number.
 func Scarcity(processors int) uint8 { return uint8(255 - min(processors, 254)) }
 
 // A SharedTuner is a Tuner for ranks that share memory.
@@ -47,16 +46,16 @@ type SharedTuner struct {
 	figures map[figureKey]sharedFigures
 }
 
-// sharedFigures are what a plan costs on a board whatever the vector is.
+// sharedFigures are the costs of a plan in shared memory that do not depend on the vector.
 type sharedFigures struct {
 	depth    int
 	loads    []shmexec.Load // of a few ranks, or of all
-	cuttable bool           // into pieces, whatever the root is
-	units    int            // chunks on an area, if it is not; 0 if that is not known
+	cuttable bool           // into pieces, for every root
+	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
 }
 
-// NewShared makes a SharedTuner for ranks that share all memory.
+// NewShared returns a SharedTuner for ranks that all share memory.
 func NewShared(c SharedCost) *SharedTuner {
 	t := &SharedTuner{cost: c, figures: make(map[figureKey]sharedFigures)}
 	t.tuner = &Tuner{chosen: make(map[Need]Choice)}
@@ -64,15 +63,14 @@ func NewShared(c SharedCost) *SharedTuner {
 	return t
 }
 
-// Choose is Tuner.Choose. The number of channels it leaves open: that follows
-// from the length.
+// Choose is [Tuner.Choose]. The number of channels has no meaning in shared memory.
 func (t *SharedTuner) Choose(n Need) Choice { return t.tuner.Choose(n) }
 
 func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bool) {
 	f := t.figuresOf(i, a, n)
 	c = Choice{Index: i, Algorithm: a, Channels: 1}
-	// How long the longest of uneven blocks is does not count: what cannot be
-	// cut may not fit.
+	// The length of the longest of uneven blocks is unknown, so a plan that cannot be cut might
+	// not fit.
 	if f.cuttable || t.fits(f, n) && !n.Uneven {
 		c.Seconds, ok = t.time(f, n), true
 	}
@@ -89,14 +87,14 @@ func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) sharedFigures {
 	return f
 }
 
-// time is the predicted time of a plan.
+// time returns the predicted time of a plan.
 func (t *SharedTuner) time(f sharedFigures, n Need) float64 {
 	each := t.cost.Latency + float64(t.crowd(n)*t.cost.Turn)
 	return float64(float64(f.depth)*each) + t.work(f, n)
 }
 
-// crowd is how many other ranks have a turn, on the processor of each, before
-// one that waits for others does.
+// crowd returns the mean number of other ranks that run on the processor of a rank before it runs
+// again.
 func (t *SharedTuner) crowd(n Need) float64 {
 	if t.cost.Processors == 0 || n.Size <= t.cost.Processors {
 		return 0
@@ -104,9 +102,8 @@ func (t *SharedTuner) crowd(n Need) float64 {
 	return float64(n.Size)/float64(t.cost.Processors) - 1
 }
 
-// work is that of the rank that has most, in seconds, or that of a processor, if
-// there are fewer of them. Products are converted so that none is fused with a
-// sum, as in time.
+// work returns the largest work of a rank in seconds, or that of a processor if processors are
+// fewer. Products are converted so that none is fused with a sum, as in time.
 func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	bytes := float64(n.Bytes)
 	if n.Bytes <= t.cost.CachedMax/n.Size {
@@ -122,8 +119,8 @@ func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	return max(most, float64(mean*(t.crowd(n)+1)))
 }
 
-// unitsSizeMax is the largest number of ranks for which plans that cannot be
-// cut are looked at: that takes the plans of all ranks for every root.
+// unitsSizeMax is the largest number of ranks for which plans that cannot be cut are evaluated,
+// which takes the plans of all ranks for every root.
 const unitsSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
@@ -149,8 +146,8 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	return f
 }
 
-// Cuttable reports whether the vector can be cut into pieces, whatever the root
-// is: trees have other messages with every root.
+// Cuttable reports whether the vector can be cut into pieces for every root. The messages of trees
+// depend on the root.
 func Cuttable(a plan.Algorithm, n Need) bool {
 	for root := range roots(n) {
 		for rank := range n.Size {
@@ -162,7 +159,7 @@ func Cuttable(a plan.Algorithm, n Need) bool {
 	return true
 }
 
-// roots is how many roots there are.
+// roots returns the number of possible roots.
 func roots(n Need) int {
 	if n.Collective.Rooted() {
 		return n.Size
@@ -170,7 +167,7 @@ func roots(n Need) int {
 	return 1
 }
 
-// chunkSlack is what aligning a chunk may add to its length, in bytes.
+// chunkSlack is the number of bytes that alignment may add to a chunk.
 const chunkSlack = 64 * 8
 
 // fits reports whether the whole vector fits into a piece.

@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestSharedChoices: of all collectives there is one for every length and any
-// number of ranks, and what has to be cut can be.
+// TestSharedChoices: every collective has a choice for every length and number of ranks, and the
+// plans of vectors that must be cut can be cut.
 func TestSharedChoices(t *testing.T) {
 	const pieceBytes = 256 << 10
 	for _, size := range []int{2, 3, 4, 8, 17} {

@@ -1,11 +1,9 @@
-// Package cost chooses how a collective is carried out: which algorithm, and
-// on how many channels.
+// Package cost chooses the algorithm of a collective and its number of channels.
 //
-// A Tuner computes the cost of every plan that fits from the plan's own data
-// and the measures of a Network, and takes the cheapest. It is pure: the same
-// Network, number of ranks and length give the same choice on every rank,
-// which the ranks rely on. Most callers get a Tuner from the
-// PathClasses of the ranks.
+// A Tuner predicts the time of every suitable plan from the plan itself and the
+// parameters of a Network, and chooses the fastest. It is pure: the same Network, number of
+// ranks and length give the same choice on every rank, which ranks rely on. Most callers
+// get a Tuner from the PathClasses of the ranks.
 package cost
 
 import (
@@ -14,18 +12,17 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// ChannelsMax is the most channels that a Tuner chooses.
+// ChannelsMax is the largest number of channels that a Tuner chooses.
 const ChannelsMax = 64
 
-// A Network is what moving data costs, in seconds, after the model of Hockney
-// ("The communication challenge for MPP", Parallel Computing 20(3), 1994) with
-// a term for the work that a message takes on its ranks, as LogGP has it.
+// A Network has the parameters of the cost model, in seconds: latency and time per byte
+// (Hockney, "The communication challenge for MPP", Parallel Computing 20(3), 1994), and the
+// overhead of a message on its ranks (LogGP; Alexandrov et al., SPAA 1995).
 //
-// Messages that are longer than Eager wait for a grant, and may go another way
-// than short ones.
+// Messages longer than Eager need a grant, and may take another path than short ones.
 type Network struct {
 	Latency float64 // of a short message, from rank to rank
-	Message float64 // work that a message takes on its sender and receiver
+	Message float64 // overhead of a message on its sender and receiver
 	Byte    float64 // per byte moved in short messages
 	Reduce  float64 // per byte reduced
 	Copy    float64 // per byte copied within a rank
@@ -33,15 +30,14 @@ type Network struct {
 	Eager   int     // bytes of the longest short message
 	Bulk    float64 // per byte moved in long ones
 	Granted float64 // latency of a long one, beyond that of its bytes
-	Grant   float64 // work that a long one takes, where Message is that of a short one
+	Grant   float64 // overhead of a long one
 }
 
 // eager is the longest message, in bytes, that links send without a grant.
 const eager = 64 << 10
 
-// Local is a Network of ranks in one process, QUIC one of ranks that reach each
-// other by QUIC alone, and TCP one of ranks that do by TCP, with TLS or
-// without. They are as a machine of two cores measured them.
+// Local returns the Network of ranks in one process. The parameters of this and the other Networks
+// were measured on a machine with two cores.
 func Local() Network {
 	return Network{
 		Latency: 1.5e-6, Message: 0.7e-6, Byte: 0.12e-9, Reduce: 0.08e-9, Copy: 0.1e-9,
@@ -49,8 +45,7 @@ func Local() Network {
 	}
 }
 
-// Pipes is a Network of ranks on one host that exchange messages through shared
-// memory, because not all ranks are there and a board is not to be had.
+// Pipes returns the Network of ranks on one host that exchange messages through pipes in shared memory.
 func Pipes() Network {
 	return Network{
 		Latency: 1.5e-6, Message: 0.7e-6, Byte: 0.2e-9, Reduce: 0.09e-9, Copy: 0.1e-9,
@@ -58,7 +53,7 @@ func Pipes() Network {
 	}
 }
 
-// QUIC is described with Local.
+// QUIC returns the Network of ranks that are linked by QUIC alone.
 func QUIC() Network {
 	return Network{
 		Latency: 35e-6, Message: 6e-6, Byte: 1.6e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
@@ -66,7 +61,7 @@ func QUIC() Network {
 	}
 }
 
-// TCP is described with Local.
+// TCP returns the Network of ranks that are linked by TCP, with or without TLS.
 func TCP(encrypted bool) Network {
 	n := Network{
 		Latency: 5e-6, Message: 8e-6, Byte: 0.3e-9, Reduce: 0.1e-9, Copy: 0.1e-9,

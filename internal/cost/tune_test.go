@@ -40,7 +40,7 @@ func needs(size int) (list []Need) {
 	return list
 }
 
-// TestChooseKeepsTheRules checks every choice against what its users rely on.
+// TestChooseKeepsTheRules checks every choice against the requirements of its Need.
 func TestChooseKeepsTheRules(t *testing.T) {
 	for name, net := range networks() {
 		sizes := []int{64, 65, 100, 300}
@@ -60,8 +60,7 @@ func TestChooseKeepsTheRules(t *testing.T) {
 	}
 }
 
-// wrong says what is wrong with a choice. It keeps in single what it has found
-// out about plans.
+// wrong describes an error in a choice, or returns "". It caches facts about plans in single.
 func wrong(c Choice, n Need, single map[figureKey]bool) string {
 	return wrongOn(plan.Hosts{}, c, n, single)
 }
@@ -129,14 +128,13 @@ func same(a, b Choice) bool {
 	return a.Index == b.Index && a.Channels == b.Channels && a.Seconds == b.Seconds
 }
 
-// TestShortVectorsTakeFewMessages: what decides on a short vector is how many
-// messages wait for one another.
+// TestShortVectorsTakeFewMessages: for short vectors the choice has a short chain of messages.
 func TestShortVectorsTakeFewMessages(t *testing.T) {
 	for name, net := range map[string]Network{"local": Local(), "wide": QUIC()} {
 		for _, size := range []int{2, 3, 5, 8, 13, 16, 32, 64, 100} {
 			for _, c := range plan.Collectives() {
 				choice := New(net).Choose(Need{Collective: c, Size: size, Bytes: 8})
-				// ⌈log2 n⌉ there and back, and a round for what is no power of two.
+				// ⌈log2 n⌉ in each direction, and a round for sizes that are no power of two.
 				rounds := 2
 				for p := 1; p < size; p *= 2 {
 					rounds += 2
@@ -152,8 +150,7 @@ func TestShortVectorsTakeFewMessages(t *testing.T) {
 	}
 }
 
-// TestLongVectorsMoveFewBytes: what decides on a long vector is how many bytes
-// the rank moves that moves most.
+// TestLongVectorsMoveFewBytes: for long vectors the choice minimizes the bytes of the busiest rank.
 func TestLongVectorsMoveFewBytes(t *testing.T) {
 	most := map[plan.Collective]float64{ // vectors
 		plan.Broadcast: 2, plan.Reduction: 2, plan.AllReduce: 2, plan.Gather: 1,

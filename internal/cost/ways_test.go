@@ -23,8 +23,8 @@ func listers(size int) map[string]lister {
 	}
 }
 
-// TestWaysBeginWithTheChoice: what Choose returns comes first, and then all
-// other algorithms that can do it, once each and the cheapest first.
+// TestWaysBeginWithTheChoice: Ways returns the result of Choose first, then every other suitable
+// algorithm once, the fastest first.
 func TestWaysBeginWithTheChoice(t *testing.T) {
 	for _, size := range []int{4, 6, 16} {
 		for name, tuner := range listers(size) {
