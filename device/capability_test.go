@@ -9,7 +9,7 @@ import (
 func TestTypes(t *testing.T) {
 	sizes := map[string]int{
 		"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-		"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2,
+		"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16,
 	}
 	floats := 0
 	for n := range 256 {
@@ -39,10 +39,12 @@ func TestOps(t *testing.T) {
 			}
 		}
 	}
-	if len(defined) != 8*7+4*4 {
-		t.Errorf("%d pairs of type and op are defined, want %d: %v", len(defined), 8*7+4*4, defined)
+	const want = 8*7 + 4*4 + 2*2 // integers, floats and complex numbers
+	if len(defined) != want {
+		t.Errorf("%d pairs of type and op are defined, want %d: %v", len(defined), want, defined)
 	}
 	for p, want := range map[pair]bool{
+		{"complex64", "sum"}: true, {"complex128", "max"}: false,
 		{"int8", "sum"}: true, {"uint64", "bit_xor"}: true, {"float16", "max"}: true,
 		{"float32", "bit_and"}: false, {"bfloat16", "bit_or"}: false, {"unknown", "sum"}: false, {"int8", "unknown"}: false,
 	} {
