@@ -76,7 +76,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The directory docs/snippets exists in the overlay only, so neither vet nor a test can run there.
-	program := filepath.Join(dir, "snippets.test")
+	program := filepath.Join(dir, "snippets.exe") // Windows needs the suffix.
 	for _, command := range []*exec.Cmd{
 		exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", program, "./docs/snippets"),
 		exec.CommandContext(t.Context(), program),
