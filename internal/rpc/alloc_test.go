@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A call, with its answer, costs few allocations, of which the fabric makes four.
-// The race detector makes pools forget on purpose.
+// A call with its answer costs few allocations; the fabric makes four of them. Under
+// the race detector, pools drop items on purpose.
 func TestCallAllocations(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	w.register(t, "echo", echo)

@@ -2,26 +2,25 @@ package rpc
 
 import "sync/atomic"
 
-// These limit the work of one call of Arrived. A goroutine does the rest, so that the
-// caller, which delivers messages, is not delayed by many of them, nor by the allocation
-// for a long one.
+// These bound the work of one call of Arrived. A goroutine does the rest, so that
+// neither many messages nor the allocation for a long one delay the caller, which
+// delivers messages.
 const (
 	promptMessages = 64
 	promptBytes    = 1 << 20
 )
 
-// Arrived says that messages have come which Poll can tell of. It is called
-// after one has come, or after several, and does not block.
+// Arrived reports that Poll has messages. The Port calls it after one or several have
+// arrived. It does not block.
 func (s *Service) Arrived() {
-	// One goroutine polls at a time. It looks again if there has been another
-	// call since it last looked.
+	// One goroutine polls at a time. It polls again if Arrived was called meanwhile.
 	if s.arrivals.Add(1) == 1 {
 		s.poll(true)
 	}
 }
 
-// poll takes all pending messages. After Close it leaves them: the end of the
-// communicator tells their senders the reason, and a refusal would hide it.
+// poll takes all pending messages. After Close it leaves them: their senders learn the
+// reason from the end of the communicator, which a refusal would hide.
 func (s *Service) poll(prompt bool) {
 	for k := 0; !s.closed.Load(); k++ {
 		seen := s.arrivals.Load()
@@ -43,7 +42,7 @@ func (s *Service) poll(prompt bool) {
 	}
 }
 
-// take takes a message, or refuses it.
+// take takes or refuses a message.
 func (s *Service) take(m Message) {
 	p := &s.peers[m.Source]
 	ok, err := p.accept(m.Bytes)
@@ -62,7 +61,7 @@ func (s *Service) take(m Message) {
 	t.turn()
 }
 
-// A taking is a message that comes in.
+// A taking is a message that is being received.
 type taking struct {
 	service *Service
 	peer    *peer
@@ -85,8 +84,8 @@ func (s *Service) newTaking(p *peer) *taking {
 	return t
 }
 
-// turn handles the message when it has come and Take has returned, so that the
-// carrier is never called back from within its own call.
+// turn handles the message once it was received and Take has returned, so that the
+// Port is never called from within its own call.
 func (t *taking) turn() {
 	if t.turns.Add(1) < 2 {
 		return

@@ -8,24 +8,24 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A crowd is a port at which messages lie. It holds up whoever takes more than
-// a number of them until it is told to let them pass.
-type crowd struct {
+// A heldPort has pending messages. After prompt of them, it blocks Take until it is
+// released.
+type heldPort struct {
 	prompt int // messages that are taken at once
 	pass   chan struct{}
 
 	mu    sync.Mutex
 	queue []Message
 	taken int
-	sent  sync.WaitGroup // an answer for each message
+	sent  sync.WaitGroup // an answer to each message
 }
 
-func (p *crowd) Send(int, ...[]byte) error {
+func (p *heldPort) Send(int, ...[]byte) error {
 	p.sent.Done()
 	return nil
 }
 
-func (p *crowd) Poll() (Message, bool) {
+func (p *heldPort) Poll() (Message, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {
@@ -34,7 +34,7 @@ func (p *crowd) Poll() (Message, bool) {
 	return p.queue[0], true
 }
 
-func (p *crowd) Take(m Message, buf []byte, done func(error)) {
+func (p *heldPort) Take(m Message, buf []byte, done func(error)) {
 	if p.count() >= p.prompt {
 		<-p.pass
 	}
@@ -47,14 +47,14 @@ func (p *crowd) Take(m Message, buf []byte, done func(error)) {
 	done(nil)
 }
 
-func (p *crowd) count() int {
+func (p *heldPort) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.taken
 }
 
-// Whoever brings messages is not kept by many of them, nor by those for which
-// much memory is needed: another goroutine takes these.
+// Arrived is not delayed by many messages, nor by messages that need much memory:
+// another goroutine takes these.
 func TestArrivedIsPrompt(t *testing.T) {
 	const many = 3 * promptMessages
 	for name, test := range map[string]struct {
@@ -65,7 +65,7 @@ func TestArrivedIsPrompt(t *testing.T) {
 		"a short one": {1, promptBytes, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &crowd{prompt: test.prompt, pass: make(chan struct{})}
+			p := &heldPort{prompt: test.prompt, pass: make(chan struct{})}
 			s, err := New(p, 0, 2, Config{})
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +87,7 @@ func TestArrivedIsPrompt(t *testing.T) {
 			if got := p.count(); got != test.prompt {
 				t.Errorf("Arrived took %d messages, want %d", got, test.prompt)
 			}
-			s.Arrived() // Which leaves all to whom they were left.
+			s.Arrived() // It leaves all messages to the goroutine.
 			close(p.pass)
 			p.sent.Wait()
 			s.Close(errTestClosed)
@@ -98,15 +98,15 @@ func TestArrivedIsPrompt(t *testing.T) {
 	}
 }
 
-// A latecomer is a port to which a message comes just after Poll has found none.
-type latecomer struct {
-	crowd
+// A latePort gets a message just after Poll has found none.
+type latePort struct {
+	heldPort
 	arrived func()
 	late    []Message
 }
 
-func (p *latecomer) Poll() (Message, bool) {
-	m, ok := p.crowd.Poll()
+func (p *latePort) Poll() (Message, bool) {
+	m, ok := p.heldPort.Poll()
 	if !ok && len(p.late) > 0 {
 		p.queue, p.late = p.late[:1], p.late[1:]
 		p.arrived()
@@ -114,10 +114,10 @@ func (p *latecomer) Poll() (Message, bool) {
 	return m, ok
 }
 
-// No message is forgotten that comes while the last look is over and the one
-// who looked still counts as looking.
+// No message is lost that arrives when the last Poll has found none and the polling
+// goroutine has not ended.
 func TestArrivedAgain(t *testing.T) {
-	p := &latecomer{crowd: crowd{prompt: 3}}
+	p := &latePort{heldPort: heldPort{prompt: 3}}
 	s, err := New(p, 0, 2, Config{})
 	if err != nil {
 		t.Fatal(err)

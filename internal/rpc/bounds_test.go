@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A rank has no more calls under way to another than it may; the others wait
-// for their turn, for which ctx need not.
+// A rank has no more calls in flight to another than the limit; the others wait, until
+// their ctx ends.
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, calls = 3, 30
@@ -40,7 +40,7 @@ func TestInFlight(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		// No place is free, but what is under way to others does not matter.
+		// The window is full. Calls in flight to other ranks do not count.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err := w.services[0].Call(ctx, 1, "quick", nil)
@@ -60,7 +60,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// The same for the bytes of their arguments: calls wait, none is refused.
+// The same holds for the bytes of arguments: calls wait, and none is refused.
 func TestInFlightBytes(t *testing.T) {
 	const limit = 1 << 20
 	w := newWorld(t, 2, Config{PayloadMax: limit}, func(f *fabric) {
@@ -72,7 +72,7 @@ func TestInFlightBytes(t *testing.T) {
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		bytes.Add(-int64(len(args)))
-		return args, nil // So that as much comes back.
+		return args, nil // as many bytes come back
 	})
 	var wg sync.WaitGroup
 	for i := range 200 {
@@ -89,11 +89,11 @@ func TestInFlightBytes(t *testing.T) {
 	}
 }
 
-// A peer that makes more calls than it may is told so, and gets no more
-// handlers than it may.
+// A peer that exceeds the limit gets a busy answer, and no more handlers than the
+// limit.
 func TestBusy(t *testing.T) {
 	const limit, calls = 4, 10
-	s, x := newStranger(t, Config{InFlight: limit})
+	s, x := newRawPeer(t, Config{InFlight: limit})
 	finish := make(chan struct{})
 	var running atomic.Int64
 	err := s.Register("wait", func(context.Context, int, []byte) ([]byte, error) {
@@ -128,9 +128,9 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// The caller of a busy rank gets an error that says how much it takes.
+// The caller of a busy rank gets an error with its limits.
 func TestBusyError(t *testing.T) {
-	s, x := newStranger(t, Config{})
+	s, x := newRawPeer(t, Config{})
 	go func() {
 		c, _, _ := x.asked()
 		a := wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteBusy, Size: 1 << 20, Max: 5}
@@ -142,8 +142,8 @@ func TestBusyError(t *testing.T) {
 	}
 }
 
-// A peer that does not take its answers gets no more handlers than twice what
-// it may have under way, however many calls it makes.
+// A peer that does not read its answers gets at most twice as many handlers as the
+// limit, however many calls it makes.
 func TestAnswersPileUp(t *testing.T) {
 	const limit = 4
 	w := newWorld(t, 2, Config{InFlight: limit}, func(f *fabric) { f.eager = 300 })
@@ -156,12 +156,12 @@ func TestAnswersPileUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &stranger{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
+	x := &rawPeer{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
 	x.arrived = x.ring
 	p := &s.peers[1]
 	for id := uint64(1); id <= 2*limit; id++ {
 		x.call(id, "f", nil)
-		until(s, func() bool { return p.held == 0 }) // So that none is busy.
+		until(s, func() bool { return p.held == 0 }) // No call is in flight at the peer.
 	}
 	for id := uint64(2*limit + 1); id <= 4*limit; id++ {
 		x.call(id, "f", nil)
@@ -173,7 +173,7 @@ func TestAnswersPileUp(t *testing.T) {
 	if p.working != 2*limit || p.held != limit || len(p.parked) != limit {
 		t.Errorf("%d goroutines, %d calls of which %d wait, want %d, %d, %d", p.working, p.held, len(p.parked), 2*limit, limit, limit)
 	}
-	// When it takes them, all goes on.
+	// When it reads them, all calls continue.
 	done, busy := 0, 0
 	for done+busy < 4*limit {
 		switch a, _ := x.answer(); a.Status {
@@ -188,10 +188,10 @@ func TestAnswersPileUp(t *testing.T) {
 	}
 }
 
-// A peer that is owed more small answers than it could ask for is broken.
+// A peer that is owed more small answers than it could ask for has broken the protocol.
 func TestRepliesPileUp(t *testing.T) {
 	broken := make(chan error, 2)
-	s, x := newStranger(t, Config{Broken: func(_ int, err error) { broken <- err }})
+	s, x := newRawPeer(t, Config{Broken: func(_ int, err error) { broken <- err }})
 	waits, pass := s.port.(*port).block()
 	defer pass()
 	x.call(0, "none", nil)
@@ -210,7 +210,7 @@ func TestRepliesPileUp(t *testing.T) {
 	}
 }
 
-// A blankPort tells of messages that would fill any memory.
+// A blankPort announces messages of any length.
 type blankPort struct {
 	told  int
 	taken int
@@ -230,8 +230,8 @@ func (p *blankPort) Take(m Message, buf []byte, done func(error)) {
 	}
 }
 
-// Nothing is allocated by a length that a peer says before that is checked, and
-// what is under way is counted.
+// Nothing is allocated by a length of a peer before it is checked, and all bytes in
+// flight are counted.
 func TestLengthsAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(blankPort)
@@ -251,11 +251,11 @@ func TestLengthsAreChecked(t *testing.T) {
 	})
 }
 
-// Long messages of one peer that are all under way have no more bytes than its
-// calls may have, and as many answers as are due.
+// Long messages of one peer in flight have no more bytes than its calls may have, and
+// its due answers.
 func TestBytesUnderWay(t *testing.T) {
 	const payload = 1 << 20
-	s, x := newStranger(t, Config{PayloadMax: payload, InFlight: 10})
+	s, x := newRawPeer(t, Config{PayloadMax: payload, InFlight: 10})
 	if err := s.Register("wait", untilDone); err != nil {
 		t.Fatal(err)
 	}
@@ -264,8 +264,8 @@ func TestBytesUnderWay(t *testing.T) {
 	if err := x.Send(0, c.Append(nil, "wait"), make([]byte, payload/2)); !errors.Is(err, ErrRefused) {
 		t.Errorf("error %v, want that a call beyond the limit is refused", err)
 	}
-	// With an answer due, there must be room for it, and it is taken. But a call
-	// in its place is not carried out.
+	// With an answer due, there is room for it, and it is taken. A call in its place is
+	// not carried out.
 	results := make(chan int)
 	go func() {
 		got, err := s.Call(context.Background(), 1, "f", nil)
@@ -294,10 +294,10 @@ func TestBytesUnderWay(t *testing.T) {
 	}
 }
 
-// An announcer announces short messages, and sends none of them.
+// An announcer announces short messages, and sends none.
 type announcer struct {
 	announced int
-	done      []func(error) // of those that were taken
+	done      []func(error) // of messages that were taken
 	refused   int
 }
 
@@ -316,8 +316,8 @@ func (p *announcer) Take(_ Message, buf []byte, done func(error)) {
 	p.done = append(p.done, done)
 }
 
-// Short messages are never refused. Who announces many and sends none makes this rank
-// keep but so much memory for them, and is broken.
+// Short messages are never refused. A peer that announces many and sends none uses a
+// bounded amount of memory, and has broken the protocol.
 func TestAnnouncedAndNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 10
@@ -328,7 +328,7 @@ func TestAnnouncedAndNotSent(t *testing.T) {
 		}
 		s.Arrived()
 		synctest.Wait()
-		if err := <-broken; !strings.Contains(err.Error(), "rank 1 has announced 1064 messages and does not send them") {
+		if err := <-broken; !strings.Contains(err.Error(), "rank 1 has announced 1064 messages and sends none") {
 			t.Errorf("broken: %v", err)
 		}
 		if most := s.peers[1].takingMax(); len(p.done) != most || p.refused != 20_000-most {

@@ -10,36 +10,36 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A call of this rank is under way until its answer has come.
+// A call is a call of this rank without an answer.
 type call struct {
 	peer  *peer
 	fn    string
 	bytes int       // of arguments
-	parts [2][]byte // of the message: all that is this package's own, and the arguments
+	parts [2][]byte // of the message: the encoded head, and the arguments
 	turn  Turn      // the wait before it was sent
 	ended chan struct{}
 
-	// Guarded by peer.mu. Ended gets one value when the call is both sent and
-	// over, unless it is abandoned by then.
+	// Guarded by peer.mu. ended gets one value when the call is both sent and over,
+	// unless it was abandoned before.
 	id        uint64
 	limited   bool // it has a deadline
-	sent      bool // Send has returned, so that the arguments are free
-	over      bool // there is an answer, or will be none
-	abandoned bool // nobody waits for it any more,
-	expired   bool // because its time has passed
+	sent      bool // Send has returned, so the arguments are free
+	over      bool // it has its answer, or will get none
+	abandoned bool // no goroutine waits for it any more
+	expired   bool // because its deadline has passed
 	result    []byte
 	err       error
 }
 
-// Call calls the function fn of rank to and returns its result, which is the
-// caller's own; so does a rank that calls itself.
+// Call calls the function fn of rank to, which may be this rank, and returns its
+// result, which belongs to the caller.
 //
-// The arguments must not be changed during the call, and can be afterwards,
-// except for one case: if ctx ends while more than 64 KiB of them are being
-// sent, that goes on, and this memory must not be written to any more. Of a call
-// that was given up the function may have been called, and may still run, with
-// a context that ends; when it has returned, there is a place for another call
-// (see Config.InFlight).
+// The arguments must not be changed during the call. They belong to the caller again
+// when it returns, with one exception: if ctx ends while more than 64 KiB of them are
+// being sent, the transmission continues, and the memory must never be written to
+// again. The function of a cancelled call may have been called, and may still run, with
+// a context that ends. The call counts as in flight until it has returned (see
+// Config.InFlight).
 func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]byte, error) {
 	if err := s.check(to, fn, len(args)); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]b
 	if ctx.Done() == nil {
 		c.send()
 	} else {
-		go c.send() // This may take longer than ctx allows.
+		go c.send() // may take longer than ctx allows
 	}
 	select {
 	case <-c.ended:
@@ -72,7 +72,7 @@ func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]b
 	return result, err
 }
 
-// check finds mistakes of the caller.
+// check returns errors of the caller.
 func (s *Service) check(to int, fn string, bytes int) error {
 	if err := checkName(fn); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (s *Service) check(to int, fn string, bytes int) error {
 	return nil
 }
 
-// newCall reuses a call that has ended well and is not referred to any more, or makes
-// one.
+// newCall reuses a call that has ended normally and is no longer referenced, or
+// allocates one.
 func (s *Service) newCall(p *peer, fn string, bytes int) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
@@ -97,7 +97,7 @@ func (s *Service) newCall(p *peer, fn string, bytes int) *call {
 	return c
 }
 
-// enter waits until the call may be under way, and gives it a number.
+// enter waits until the call fits into the window, and gives it an ID.
 func (c *call) enter(ctx context.Context) error {
 	p := c.peer
 	_, c.limited = ctx.Deadline()
@@ -125,8 +125,8 @@ func (c *call) enter(ctx context.Context) error {
 	return nil
 }
 
-// await waits for the turn of w, with the lock released. It reports false if
-// ctx has ended first.
+// await waits for the turn of w with the lock released. It returns false if ctx has
+// ended first.
 func (c *call) await(ctx context.Context, w *waiter) bool {
 	p, began := c.peer, time.Now()
 	c.turn = Turn{InFlight: p.window.calls, Max: p.window.callsMax}
@@ -141,13 +141,13 @@ func (c *call) await(ctx context.Context, w *waiter) bool {
 	}
 }
 
-// cancelled is the error of a call after the end of its context.
+// cancelled returns the error of a call after the end of its context.
 func (c *call) cancelled(begun bool, cause error) error {
 	return &CancelledError{Rank: c.peer.rank, Fn: c.fn, Begun: begun, Turn: c.turn, Err: cause}
 }
 
-// compose makes the message. Short arguments are copied, so that they are the
-// caller's again whenever ctx ends.
+// compose encodes the message. Short arguments are copied, so that they belong to the
+// caller again when ctx ends.
 func (c *call) compose(ctx context.Context, args []byte) {
 	head := wire.RemoteCall{ID: c.id}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -161,8 +161,8 @@ func (c *call) compose(ctx context.Context, args []byte) {
 	c.parts[1] = args
 }
 
-// send sends the call, and if it was given up meanwhile, a message that says
-// so, which must not come first.
+// send sends the call, and after it the cancellation if the call was abandoned
+// meanwhile.
 func (c *call) send() {
 	p := c.peer
 	s := p.service
@@ -185,7 +185,7 @@ func (c *call) send() {
 	}
 }
 
-// failure is the error of a call that was not sent. It is called with the lock held.
+// failure returns the error of a call that could not be sent. The lock is held.
 func (c *call) failure(err error) error {
 	p := c.peer
 	if errors.Is(err, ErrRefused) {
@@ -194,8 +194,8 @@ func (c *call) failure(err error) error {
 	return &LostError{p.rank, c.fn, err}
 }
 
-// end ends the call. It is called with the lock held. The caller must not use c
-// afterwards, unless it has been abandoned.
+// end ends the call. The lock is held. The caller must not use c afterwards, unless it
+// was abandoned.
 func (c *call) end(result []byte, err error) {
 	p := c.peer
 	c.over, c.result, c.err = true, result, err
@@ -211,7 +211,7 @@ func (c *call) signal() {
 	}
 }
 
-// abandon gives the call up, unless it has ended.
+// abandon abandons the call, unless it has ended.
 func (c *call) abandon(expired bool) bool {
 	p := c.peer
 	p.mu.Lock()
@@ -231,23 +231,23 @@ func (c *call) abandon(expired bool) bool {
 	return true
 }
 
-// answered ends a call with its answer. It is called with the lock held.
+// answered ends a call with its answer. The lock is held.
 func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
 	c := p.calls[a.ID]
 	if c == nil {
-		return fmt.Errorf("rank %d answers call %d, which does not wait for an answer", p.rank, a.ID)
+		return fmt.Errorf("rank %d answers call %d, which waits for no answer", p.rank, a.ID)
 	}
 	switch {
 	case c.abandoned:
-		rest = nil // Nobody will look at it.
+		rest = nil // not used
 	case a.Status == wire.RemoteEnded && !c.limited:
-		return fmt.Errorf("rank %d says that call %d has ended, which was not cancelled and has no deadline", p.rank, a.ID)
+		return fmt.Errorf("rank %d reports the end of call %d, which was not cancelled and has no deadline", p.rank, a.ID)
 	}
 	c.end(c.outcome(a, rest))
 	return nil
 }
 
-// outcome turns an answer into the result or error of the call.
+// outcome converts an answer to the result or error of the call.
 func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 	rank, limit := c.peer.rank, c.peer.service.cfg.PayloadMax
 	switch a.Status {
@@ -264,7 +264,7 @@ func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 	case wire.RemoteBusy:
 		return nil, &BusyError{Rank: rank, Fn: c.fn, Calls: number(a.Max), Bytes: number(a.Size)}
 	case wire.RemoteEnded:
-		// Its time has passed there a little before it did here.
+		// The deadline has passed there a little earlier than here.
 		return nil, c.cancelled(true, context.DeadlineExceeded)
 	case wire.RemoteRefused:
 		if a.Size > uint64(limit) {
@@ -275,5 +275,5 @@ func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 	return rest, nil
 }
 
-// number is one that a peer has sent.
+// number limits a number from a peer to the range of int.
 func number(n uint64) int { return int(min(n, math.MaxInt)) }

@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// reverse returns its arguments in reverse, behind the rank of the caller, and
-// spoils them.
+// reverse returns the rank of the caller and the reversed arguments, which it
+// overwrites.
 func reverse(_ context.Context, from int, args []byte) ([]byte, error) {
 	result := append([]byte{byte(from)}, args...)
 	slices.Reverse(result[1:])
@@ -26,7 +26,7 @@ func reverse(_ context.Context, from int, args []byte) ([]byte, error) {
 
 func echo(_ context.Context, _ int, args []byte) ([]byte, error) { return args, nil }
 
-// pattern is n bytes that depend on their places.
+// pattern returns n bytes that depend on their positions.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -35,8 +35,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// Arguments and results of all lengths, between all ranks, with and without a
-// context that could end.
+// Arguments and results of all lengths, between all ranks, with and without a context
+// that can end.
 func TestCall(t *testing.T) {
 	for name, slow := range map[string]func(int) time.Duration{"taken at once": nil, "taken later": func(int) time.Duration { return time.Microsecond }} {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// checkReverse wants a call of reverse to give what it should, and not to touch
-// its arguments.
+// checkReverse checks the result of a call of reverse, and that it leaves the caller's
+// arguments alone.
 func checkReverse(t *testing.T, s *Service, ctx context.Context, from, to int, want []byte) {
 	t.Helper()
 	args := bytes.Clone(want)
@@ -76,9 +76,9 @@ func checkReverse(t *testing.T, s *Service, ctx context.Context, from, to int, w
 	}
 }
 
-// A result that a handler keeps and the one that the caller gets are not the
-// same memory, not even within a rank.
-func TestResultIsTheCallersOwn(t *testing.T) {
+// The result that a handler keeps and the one that the caller gets are not the same
+// memory, even within a rank.
+func TestResultIsCopied(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	kept := []byte("kept")
 	w.register(t, "get", func(context.Context, int, []byte) ([]byte, error) { return kept, nil })
@@ -94,7 +94,7 @@ func TestResultIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-// Ten thousand calls at once, over ways of different lengths: each gets its own
+// Each of ten thousand concurrent calls, over paths of different delays, gets its own
 // answer.
 func TestConcurrentCalls(t *testing.T) {
 	w := newWorld(t, 3, Config{}, func(f *fabric) {
@@ -122,7 +122,7 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
-// Later calls are answered before earlier ones, which are slow.
+// Later calls are answered before earlier, slow ones.
 func TestAnswersInAnyOrder(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	const calls = 10
@@ -155,10 +155,10 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	}
 }
 
-// Long arguments on their way do not hold up other calls.
-func TestLongArgumentsDelayNobody(t *testing.T) {
+// Long arguments in transfer do not delay other calls.
+func TestLongArgumentsDelayNoCall(t *testing.T) {
 	entered, free := make(chan struct{}), make(chan struct{})
-	var back atomic.Bool // of the two long messages, the second one is the result
+	var back atomic.Bool // the second one of the two long messages is the result
 	w := newWorld(t, 2, Config{}, func(f *fabric) {
 		f.slow = func(bytes int) time.Duration {
 			if bytes > 1<<20 && !back.Swap(true) {
@@ -186,7 +186,7 @@ func TestLongArgumentsDelayNobody(t *testing.T) {
 	}
 }
 
-// A call may be made from within a handler, back to the caller, too.
+// A handler may call functions, also of its caller.
 func TestHandlersCall(t *testing.T) {
 	w := newWorld(t, 3, Config{})
 	for rank, s := range w.services {

@@ -12,9 +12,9 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A cancelled call returns at once. Its handler's context ends when word of it
-// has come, and says why; its result is for nobody, and its place for others
-// when it has returned.
+// A cancelled call returns at once. The context of its handler ends when the
+// cancellation arrives, with the cause; its result is dropped, and another call may
+// begin when it has returned.
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, Config{InFlight: 1}, late(time.Second))
@@ -39,7 +39,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("Call returned after %v, want 5s", got)
 		}
 		cause := <-causes
-		if !errors.Is(cause, context.Canceled) || !strings.Contains(cause.Error(), "rank 0 waits no more") {
+		if !errors.Is(cause, context.Canceled) || !strings.Contains(cause.Error(), "rank 0 has cancelled") {
 			t.Errorf("the handler's context ended by %v", cause)
 		}
 		if got := time.Since(began); got != 6*time.Second {
@@ -49,17 +49,17 @@ func TestCancel(t *testing.T) {
 		if got, err := w.services[0].Call(t.Context(), 1, "echo", []byte("y")); err != nil || string(got) != "y" {
 			t.Errorf("the next call: %q, %v", got, err)
 		}
-		// 6 s until the handler knew, 10 until it returned, and one second for
-		// each of three messages.
+		// 6 s until the cancellation arrives, 10 s until the handler returns, and one
+		// second for each of three messages.
 		if got := time.Since(began); got != 19*time.Second {
 			t.Errorf("the next call ended after %v, want 19s", got)
 		}
 	})
 }
 
-// A call returns when its context ends even if nothing can be sent. When it can
-// be again, the call comes first, and then word that it was given up. Its answer
-// is for nobody.
+// A call returns when its context ends even if nothing can be sent. When sending is
+// possible again, the call is sent first, and then its cancellation. Its answer is
+// dropped.
 func TestCancelWhileSending(t *testing.T) {
 	for name, test := range map[string]struct {
 		bytes   int
@@ -77,7 +77,7 @@ func TestCancelWhileSending(t *testing.T) {
 }
 
 func checkCancelWhileSending(t *testing.T, n int, expires bool) {
-	s, x := newStranger(t, Config{InFlight: 1})
+	s, x := newRawPeer(t, Config{InFlight: 1})
 	waits, pass := s.port.(*port).block()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -95,7 +95,7 @@ func checkCancelWhileSending(t *testing.T, n int, expires bool) {
 		t.Errorf("error %v", err)
 	}
 	if n <= wire.PayloadMax {
-		clear(args) // They are the caller's again.
+		clear(args) // They belong to the caller again.
 	}
 	pass()
 	c, fn, got := x.asked()
@@ -115,11 +115,11 @@ func checkCancelWhileSending(t *testing.T, n int, expires bool) {
 	}
 }
 
-// An answer may come before Send has returned. The caller waits for that, as his
-// arguments are in use, but no longer than ctx allows.
+// An answer may arrive before Send has returned. The caller waits for Send, since its
+// arguments are in use, until ctx ends.
 func TestAnswerWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, x := newStranger(t, Config{})
+		s, x := newRawPeer(t, Config{})
 		waits, pass := s.port.(*port).block()
 		type end struct {
 			result []byte
@@ -134,7 +134,7 @@ func TestAnswerWhileSending(t *testing.T) {
 				ends[i] <- end{result, err}
 			}()
 			<-waits
-			x.reply(uint64(i+1), "early") // They are numbered from 1.
+			x.reply(uint64(i+1), "early") // The IDs start at 1.
 		}
 		synctest.Wait()
 		if len(ends[0]) > 0 || len(ends[1]) > 0 {
@@ -151,8 +151,7 @@ func TestAnswerWhileSending(t *testing.T) {
 	})
 }
 
-// Word that a call was cancelled may overtake long arguments. Then its function
-// is not called.
+// A cancellation may overtake long arguments. Then the function is not called.
 func TestCancelOvertakes(t *testing.T) {
 	free := make(chan struct{})
 	called := make(chan struct{}, 2)
@@ -165,7 +164,7 @@ func TestCancelOvertakes(t *testing.T) {
 		}
 	})
 	w.register(t, "f", func(context.Context, int, []byte) ([]byte, error) { called <- struct{}{}; return nil, nil })
-	x := &stranger{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
+	x := &rawPeer{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
 	x.arrived = x.ring
 	sent := make(chan struct{})
 	go func() {
@@ -175,7 +174,7 @@ func TestCancelOvertakes(t *testing.T) {
 	s := w.services[0]
 	until(s, func() bool { return s.peers[1].taking == 1 })
 	x.cancel(1)
-	x.cancel(2) // That is nobody's.
+	x.cancel(2) // No call has this ID.
 	until(s, func() bool { return len(s.peers[1].early) == 2 })
 	close(free)
 	<-sent
@@ -194,10 +193,10 @@ func TestCancelOvertakes(t *testing.T) {
 	}
 }
 
-// Word that a call was cancelled may come when it is over, more than once, and
-// for calls that never were.
+// A cancellation may arrive after the call has ended, more than once, and for calls
+// that never existed.
 func TestCancelOfNothing(t *testing.T) {
-	s, x := newStranger(t, Config{})
+	s, x := newRawPeer(t, Config{})
 	if err := s.Register("echo", echo); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// late is the fabric with a delay for each message.
+// late returns the option of a fabric with a delay for each message.
 func late(d time.Duration) func(*fabric) {
 	return func(f *fabric) { f.delay = func() time.Duration { return d } }
 }
 
-// remaining answers with the time that its context has left.
+// remaining returns a handler that stores the remaining time of its context.
 func remaining(t *testing.T, got *time.Duration) Handler {
 	return func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
 		deadline, ok := ctx.Deadline()
@@ -32,8 +32,8 @@ func remaining(t *testing.T, got *time.Duration) Handler {
 	}
 }
 
-// What is left of the caller's time is what the handler gets; Config.Timeout is
-// for calls without a deadline.
+// The handler gets the remaining time of the caller. Config.Timeout applies to calls
+// without a deadline.
 func TestDeadlineTravels(t *testing.T) {
 	for name, test := range map[string]struct {
 		timeout time.Duration // of the Service
@@ -70,8 +70,8 @@ func TestDeadlineTravels(t *testing.T) {
 	}
 }
 
-// The caller returns when its time has passed, and the handler's context ends
-// soon after, be it by its own clock or by word of the caller.
+// The caller returns at its deadline, and the handler's context ends soon afterwards,
+// by its own clock or by the cancellation of the caller.
 func TestDeadlinePasses(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"near": 0, "far": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestDeadlinePasses(t *testing.T) {
 	}
 }
 
-// A call that comes when its time has passed for its caller is ended by word of
-// him, since its own clock has only begun.
+// A call that arrives after its caller's deadline is ended by the cancellation, since
+// the clock of the handler has just started.
 func TestDeadlinePassesOnTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Bool
@@ -120,7 +120,7 @@ func TestDeadlinePassesOnTheWay(t *testing.T) {
 				if sent.Swap(true) {
 					return 0
 				}
-				return 5 * time.Second // of the call; what comes behind it is as late
+				return 5 * time.Second // of the call; later messages take as long
 			}
 		})
 		causes := make(chan error, 1)
@@ -145,9 +145,9 @@ func TestDeadlinePassesOnTheWay(t *testing.T) {
 	})
 }
 
-// A result that is ready when the time has passed is not sent: nobody wants it.
+// A result that is ready after the deadline is not sent.
 func TestTooLateForAResult(t *testing.T) {
-	w, x := newStranger(t, Config{})
+	w, x := newRawPeer(t, Config{})
 	err := w.Register("wait", func(ctx context.Context, _ int, args []byte) ([]byte, error) {
 		<-ctx.Done()
 		return args, nil

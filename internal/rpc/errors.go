@@ -8,21 +8,20 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Mistakes of users, to be tested with errors.Is.
+// Errors of the caller. Test for them with errors.Is.
 var (
-	// ErrName says that the name of a function is empty, or longer than 255
-	// bytes.
-	ErrName = errors.New("the name of a function has 1 to 255 bytes")
-	// ErrHandler says that a function was registered without a Handler.
-	ErrHandler = errors.New("no handler")
-	// ErrTaken says that another function was registered under the name.
-	ErrTaken = errors.New("the name is taken by another function")
-	// ErrRank says that a rank is not one of the communicator.
+	// ErrName reports a function name that is empty or longer than 255 bytes.
+	ErrName = errors.New("name of a function must have 1 to 255 bytes")
+	// ErrHandler reports a registration without a Handler.
+	ErrHandler = errors.New("handler is nil")
+	// ErrTaken reports a second registration of a name.
+	ErrTaken = errors.New("another function has this name")
+	// ErrRank reports a rank outside the communicator.
 	ErrRank = errors.New("no such rank")
 )
 
-// An UnknownError says that a rank has no function of a name, or had none yet
-// when the call came.
+// An UnknownError reports that a rank has no function of this name, or had none when
+// the call arrived.
 type UnknownError struct {
 	Rank int
 	Fn   string
@@ -30,8 +29,8 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("rank %d has no function %q", e.Rank, e.Fn) }
 
-// A RemoteError says that a function has returned an error. Text is the first KiB of
-// its text, as it was sent; Error escapes it.
+// A RemoteError reports that a function has returned an error. Text is the first KiB of
+// its text as it was received; Error escapes it.
 type RemoteError struct {
 	Rank int
 	Fn   string
@@ -42,8 +41,8 @@ func (e *RemoteError) Error() string {
 	return fmt.Sprintf("function %q of rank %d: %s", e.Fn, e.Rank, wire.Escape(e.Text))
 }
 
-// A PanicError says that a function has panicked, or ended its goroutine. Text
-// is the value of the panic, its first KiB; the log of that rank has the stack.
+// A PanicError reports that a function has panicked or ended its goroutine. Text is the
+// first KiB of the panic value; the log of that rank has the stack.
 type PanicError struct {
 	Rank int
 	Fn   string
@@ -54,12 +53,12 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("function %q of rank %d panicked: %s", e.Fn, e.Rank, wire.Escape(e.Text))
 }
 
-// A TooLargeError says that the arguments of a call, or its result, are longer
-// than one of the two ranks allows.
+// A TooLargeError reports arguments or a result longer than the limit of one of the two
+// ranks.
 type TooLargeError struct {
 	Rank       int
 	Fn         string
-	Result     bool // otherwise the arguments
+	Result     bool // false: the arguments
 	Bytes, Max int
 }
 
@@ -71,10 +70,9 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s of function %q of rank %d: %d bytes, at most %d are allowed", what, e.Fn, e.Rank, e.Bytes, e.Max)
 }
 
-// A BusyError says that a rank has not begun a call, because as many of this
-// rank are under way there as it allows: Calls of them, with Bytes of
-// arguments. A rank waits before it has more under way than it allows others
-// itself, so it gets this only from one with lower limits.
+// A BusyError reports that a rank has not begun a call, because its limit for calls of
+// one rank was reached: Calls calls with Bytes bytes of arguments. Since each rank
+// obeys its own limit, only a rank with lower limits causes it.
 type BusyError struct {
 	Rank         int
 	Fn           string
@@ -82,17 +80,17 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("rank %d is too busy for function %q: of each rank it takes %d calls, with %d bytes of arguments, at a time",
+	return fmt.Sprintf("rank %d is too busy for function %q: its limit for each rank is %d calls with %d bytes of arguments",
 		e.Rank, e.Fn, e.Calls, e.Bytes)
 }
 
-// A RefusedError says that a rank did not take the arguments of a call, of
-// Bytes in all, or that this rank did not take the result. Ranks with the same
-// limits do not refuse what others send.
+// A RefusedError reports that a rank has refused the arguments of a call, or that this
+// rank has refused the result, of Bytes bytes in all. Ranks with equal limits never
+// refuse a message.
 type RefusedError struct {
 	Rank   int
 	Fn     string
-	Result bool // otherwise the arguments
+	Result bool // false: the arguments
 	Bytes  int
 }
 
@@ -103,9 +101,9 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("rank %d has refused the arguments of function %q, of %d bytes: they are above its limits", e.Rank, e.Fn, e.Bytes)
 }
 
-// A CancelledError says that the context of a call has ended before there was
-// an answer. Err is the cause of that. If the call had Begun, its function may
-// have been called, and may still run, with a context that ends.
+// A CancelledError reports that the context of a call has ended before the answer. Err
+// is its cause. If the call had Begun, its function may have been called, and may still
+// run, with a context that ends.
 type CancelledError struct {
 	Rank  int
 	Fn    string
@@ -114,13 +112,13 @@ type CancelledError struct {
 	Err   error
 }
 
-// A Turn describes the wait of a call for its turn. It is zero if there was none.
+// A Turn describes the wait of a call for its turn. It is zero without a wait.
 type Turn struct {
 	After         time.Duration
-	InFlight, Max int // calls to the rank that were under way, and how many may be
+	InFlight, Max int // calls to the rank in flight, and their limit
 }
 
-// String describes the wait, or is empty.
+// String describes the wait. It is empty without one.
 func (t Turn) String() string {
 	if t.InFlight == 0 {
 		return ""
@@ -146,8 +144,8 @@ func (e *CancelledError) Error() string {
 
 func (e *CancelledError) Unwrap() error { return e.Err }
 
-// A LostError says that a call has no answer because its rank has gone. Its
-// function may have been called.
+// A LostError reports that a call gets no answer because its rank is gone. The function
+// may have been called.
 type LostError struct {
 	Rank int
 	Fn   string
@@ -160,8 +158,8 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() error { return e.Err }
 
-// A ClosedError says that a call has no answer because the Service was closed.
-// Its function may have been called.
+// A ClosedError reports that a call gets no answer because the Service was closed. The
+// function may have been called.
 type ClosedError struct {
 	Rank int
 	Fn   string

@@ -15,13 +15,12 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// brokenError panics when it is asked what it says.
+// brokenError panics in Error.
 type brokenError struct{}
 
 func (*brokenError) Error() string { panic("no text") }
 
-// Each way in which a call can fail has its own error, whoever the rank is, and
-// the rank goes on.
+// Each failure of a call has its own error, on any rank, and the rank continues.
 func TestErrors(t *testing.T) {
 	const limit = 1000
 	w := newWorld(t, 2, Config{PayloadMax: limit})
@@ -73,7 +72,7 @@ func TestErrors(t *testing.T) {
 func TestLimitsDiffer(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	const long = 200 << 10
-	// Rank 1 allows less than rank 0, and rank 0 is told.
+	// Rank 1 has lower limits than rank 0, and rank 0 gets an error.
 	small, err := New(w.ports[1], 1, 2, Config{PayloadMax: 100 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,8 @@ func TestLimitsDiffer(t *testing.T) {
 	if want := (&TooLargeError{0, "long", true, long, 100 << 10}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
-	// What the receiver can read is never refused, so that it can say why.
+	// Messages that the receiver can read are never refused, so that it can send the
+	// reason.
 	tiny, err := New(w.ports[1], 1, 2, Config{PayloadMax: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestLimitsDiffer(t *testing.T) {
 	}
 }
 
-// The stack of a panic stays where it can be of use.
+// The stack of a panic is logged on its own rank only.
 func TestPanicsAreLogged(t *testing.T) {
 	var log struct {
 		sync.Mutex
@@ -138,7 +138,7 @@ func (w lockedWriter) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// What a user does wrong is an error that says so.
+// Errors of the caller are reported.
 func TestMistakes(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	s := w.services[0]
@@ -176,7 +176,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Functions may be registered while calls come.
+// Functions may be registered while calls arrive.
 func TestRegisterDuringCalls(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	const functions = 100

@@ -20,9 +20,9 @@ var (
 
 // A fabric carries messages between ranks in memory, in order for each pair.
 type fabric struct {
-	eager int                           // bytes of the longest message whose Send does not wait for the receiver
-	delay func() time.Duration          // of a message; nil: it comes at once, on the sender's goroutine
-	slow  func(bytes int) time.Duration // of a Take; nil: it is done before it returns
+	eager int                           // length of the longest message whose Send does not wait for the receiver
+	delay func() time.Duration          // of a message; nil: it arrives at once, on the sender's goroutine
+	slow  func(bytes int) time.Duration // of a Take; nil: it is done before Take returns
 
 	ports []*port
 	wg    sync.WaitGroup
@@ -33,19 +33,19 @@ type port struct {
 	fabric  *fabric
 	rank    int
 	arrived func()
-	gone    chan struct{} // closed when the rank is
+	gone    chan struct{} // closed when the rank is gone
 
-	polled sync.Mutex // by one at a time
+	polled sync.Mutex // one goroutine at a time polls
 
 	mu      sync.Mutex
-	queue   []*packet // that have come and were not taken
+	queue   []*packet // arrived and not taken
 	lastID  uint64
 	to      []pair
-	blocked chan struct{} // sends wait until it is closed, if not nil,
-	waits   chan struct{} // and tell of it here
+	blocked chan struct{} // if not nil, sends wait until it is closed
+	waits   chan struct{} // and report here
 }
 
-// A pair is the messages on their way from one rank to another.
+// A pair holds the messages in flight from one rank to another.
 type pair struct {
 	queue []*packet
 	moves bool
@@ -56,7 +56,7 @@ type packet struct {
 	from, to int
 	id       uint64
 	size     int
-	due      time.Time // when it comes
+	due      time.Time // time of arrival
 
 	mu    sync.Mutex
 	parts [][]byte   // nil when Send has returned and they were not copied
@@ -132,7 +132,7 @@ func (p *port) isGone() bool {
 	}
 }
 
-// post brings a packet on its way, or to its end if there is no delay.
+// post puts a packet in flight, or delivers it if there is no delay.
 func (p *port) post(k *packet) {
 	if p.fabric.delay == nil {
 		p.fabric.ports[k.to].receive(k)
@@ -149,7 +149,7 @@ func (p *port) post(k *packet) {
 	}
 }
 
-// move delivers what is on one way, one after the other.
+// move delivers the messages of a pair in order.
 func (p *port) move(way *pair) {
 	for {
 		p.mu.Lock()
@@ -215,15 +215,15 @@ func (p *port) Take(m Message, buf []byte, done func(error)) {
 	})
 }
 
-// alone panics if someone else polls or takes.
+// alone panics if another goroutine polls or takes.
 func (p *port) alone() (done func()) {
 	if !p.polled.TryLock() {
-		panic("two poll at a time")
+		panic("two goroutines poll at a time")
 	}
 	return p.polled.Unlock
 }
 
-// copy moves the payload, and ends the Send.
+// copy copies the payload, and ends the Send.
 func (k *packet) copy(buf []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,15 +237,15 @@ func (k *packet) copy(buf []byte) error {
 	return nil
 }
 
-// settle ends the Send, if it waits.
+// settle ends a waiting Send.
 func (k *packet) settle(err error) {
 	if k.sent != nil {
 		k.sent <- err
 	}
 }
 
-// block makes the sends of a rank wait until pass is called. The channel tells
-// when one waits.
+// block makes the sends of a rank wait until pass is called. The channel reports each
+// wait.
 func (p *port) block() (waits <-chan struct{}, pass func()) {
 	blocked := make(chan struct{})
 	p.mu.Lock()
@@ -259,14 +259,14 @@ func (p *port) block() (waits <-chan struct{}, pass func()) {
 	}
 }
 
-// A world is ranks with their services.
+// A world is a set of ranks with their services.
 type world struct {
 	*fabric
 	services []*Service
 }
 
-// newWorld makes the services of size ranks on a fabric. At the end of the test
-// they are closed, and must have ended.
+// newWorld creates the services of size ranks on a fabric. At the end of the test they
+// are closed, and must have ended.
 func newWorld(t testing.TB, size int, cfg Config, conditions ...func(*fabric)) *world {
 	t.Helper()
 	w := &world{fabric: newFabric(size)}
@@ -291,7 +291,7 @@ func newWorld(t testing.TB, size int, cfg Config, conditions ...func(*fabric)) *
 		for rank, s := range w.services {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			if err := s.Wait(ctx); err != nil {
-				t.Errorf("rank %d is still at work: %v", rank, err)
+				t.Errorf("rank %d has not ended: %v", rank, err)
 			}
 			cancel()
 		}
@@ -300,7 +300,7 @@ func newWorld(t testing.TB, size int, cfg Config, conditions ...func(*fabric)) *
 	return w
 }
 
-// close ends the service of a rank, and its end of the fabric.
+// close closes the service of a rank and its end of the fabric.
 func (w *world) close(rank int) {
 	w.services[rank].Close(errTestClosed)
 	p := w.ports[rank]
@@ -311,7 +311,7 @@ func (w *world) close(rank int) {
 	}
 }
 
-// lose lets a rank die: all others hear of it.
+// lose ends a rank, which all others notice.
 func (w *world) lose(rank int) {
 	w.close(rank)
 	for other, s := range w.services {
@@ -331,32 +331,32 @@ func (w *world) register(t testing.TB, fn string, h Handler) {
 	}
 }
 
-// A stranger is a rank that says what it likes: it has no service.
-type stranger struct {
+// A rawPeer is a rank without a service, which sends any messages.
+type rawPeer struct {
 	t testing.TB
 	*port
 	came chan struct{}
 }
 
-// newStranger makes a service for rank 0 and a stranger as rank 1.
-func newStranger(t testing.TB, cfg Config) (*Service, *stranger) {
+// newRawPeer creates a service for rank 0, and a rawPeer as rank 1.
+func newRawPeer(t testing.TB, cfg Config) (*Service, *rawPeer) {
 	t.Helper()
 	w := newWorld(t, 2, cfg)
-	x := &stranger{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
+	x := &rawPeer{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
 	x.arrived = x.ring
 	return w.services[0], x
 }
 
-// ring says that there may be a message.
-func (x *stranger) ring() {
+// ring reports that a message may have arrived.
+func (x *rawPeer) ring() {
 	select {
 	case x.came <- struct{}{}:
 	default:
 	}
 }
 
-// until waits for something that is true of the peers of a service, which it
-// reads with their locks held.
+// until waits for a condition of the peers of a service, which it evaluates with their
+// locks held.
 func until(s *Service, is func() bool) {
 	for {
 		for i := range s.peers {
@@ -374,7 +374,7 @@ func until(s *Service, is func() bool) {
 }
 
 // say sends a message to rank 0.
-func (x *stranger) say(parts ...[]byte) {
+func (x *rawPeer) say(parts ...[]byte) {
 	x.t.Helper()
 	if err := x.Send(0, parts...); err != nil {
 		x.t.Errorf("Send: %v", err)
@@ -382,33 +382,33 @@ func (x *stranger) say(parts ...[]byte) {
 }
 
 // call sends a call to rank 0, without a deadline.
-func (x *stranger) call(id uint64, fn string, args []byte) {
+func (x *rawPeer) call(id uint64, fn string, args []byte) {
 	x.t.Helper()
 	x.callWithin(id, 0, fn, args)
 }
 
-func (x *stranger) callWithin(id uint64, limit time.Duration, fn string, args []byte) {
+func (x *rawPeer) callWithin(id uint64, limit time.Duration, fn string, args []byte) {
 	x.t.Helper()
 	c := wire.RemoteCall{ID: id, Remaining: uint64(limit)}
 	x.say(c.Append(nil, fn), args)
 }
 
 // cancel cancels a call.
-func (x *stranger) cancel(id uint64) {
+func (x *rawPeer) cancel(id uint64) {
 	x.t.Helper()
 	c := wire.RemoteCancel{ID: id}
 	x.say(c.Append(nil))
 }
 
 // reply answers a call of rank 0.
-func (x *stranger) reply(id uint64, result string) {
+func (x *rawPeer) reply(id uint64, result string) {
 	x.t.Helper()
 	a := wire.RemoteAnswer{ID: id, Status: wire.RemoteDone}
 	x.say(a.Append(nil), []byte(result))
 }
 
-// next is the next message for the stranger.
-func (x *stranger) next() []byte {
+// next returns the next message for the rawPeer.
+func (x *rawPeer) next() []byte {
 	for {
 		if m, ok := x.Poll(); ok {
 			b, done := make([]byte, m.Bytes), make(chan error, 1)
@@ -422,8 +422,8 @@ func (x *stranger) next() []byte {
 	}
 }
 
-// answer is the next message, which is to be an answer.
-func (x *stranger) answer() (wire.RemoteAnswer, []byte) {
+// answer returns the next message, which must be an answer.
+func (x *rawPeer) answer() (wire.RemoteAnswer, []byte) {
 	x.t.Helper()
 	b := x.next()
 	a, rest, err := wire.ParseRemoteAnswer(b)
@@ -433,8 +433,8 @@ func (x *stranger) answer() (wire.RemoteAnswer, []byte) {
 	return a, rest
 }
 
-// asked is the next message, which is to be a call.
-func (x *stranger) asked() (c wire.RemoteCall, fn string, args []byte) {
+// asked returns the next message, which must be a call.
+func (x *rawPeer) asked() (c wire.RemoteCall, fn string, args []byte) {
 	x.t.Helper()
 	b := x.next()
 	c, name, args, err := wire.ParseRemoteCall(b)

@@ -10,10 +10,10 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// answerHead is room for an answer without result and text.
+// answerHead is the capacity for an answer without its result and text.
 const answerHead = 32
 
-// A job is a call of another rank that this one carries out.
+// A job is a call of another rank that this rank carries out.
 type job struct {
 	peer     *peer
 	function *function
@@ -31,8 +31,7 @@ type job struct {
 	result   []byte
 }
 
-// request begins to carry out a call, or refuses it. It is called with the lock
-// held.
+// request starts or refuses a call. The lock is held.
 func (p *peer) request(c wire.RemoteCall, name, args []byte) error {
 	s := p.service
 	if p.jobs[c.ID] != nil {
@@ -55,9 +54,9 @@ func (p *peer) request(c wire.RemoteCall, name, args []byte) error {
 	return nil
 }
 
-// start runs a job, which has as many nanoseconds as remaining says, or waits
-// until one of those before it has sent its answer: a peer that does not read
-// answers must not make them pile up. It is called with the lock held.
+// start runs a job, with remaining nanoseconds until its deadline, or makes it wait
+// until an earlier job has sent its answer: answers must not pile up for a peer that
+// does not read them. The lock is held.
 func (p *peer) start(j *job, remaining uint64) {
 	if p.jobs == nil {
 		p.jobs = make(map[uint64]*job)
@@ -74,8 +73,8 @@ func (p *peer) start(j *job, remaining uint64) {
 			stop()
 		}
 	}
-	// InFlight goroutines more may be in a Send that has not returned although the
-	// peer has received the answer.
+	// Up to InFlight goroutines more may be in a Send that has not returned although
+	// the peer has received the answer.
 	if p.working == 2*p.service.cfg.InFlight {
 		p.parked = append(p.parked, func() { j.run(ctx) })
 		return
@@ -85,7 +84,7 @@ func (p *peer) start(j *job, remaining uint64) {
 	go j.run(ctx)
 }
 
-// run calls the handler. The call gets an answer also if that panics or exits.
+// run calls the handler. The call is answered even if the handler panics or exits.
 func (j *job) run(ctx context.Context) {
 	defer j.finish(ctx)
 	result, err := j.function.handler(ctx, j.peer.rank, j.args)
@@ -97,7 +96,7 @@ func (j *job) run(ctx context.Context) {
 	j.returned = true
 }
 
-// finish is deferred, so that a panic or runtime.Goexit leads here as well.
+// finish is deferred, so that it also runs after a panic or runtime.Goexit.
 func (j *job) finish(ctx context.Context) {
 	p := j.peer
 	s := p.service
@@ -124,7 +123,7 @@ func (j *job) finish(ctx context.Context) {
 	go next()
 }
 
-// outcome is the answer, without the result.
+// outcome returns the answer, without the result.
 func (j *job) outcome(ctx context.Context, panicked any) (a wire.RemoteAnswer, text string) {
 	s := j.peer.service
 	a.ID = j.id

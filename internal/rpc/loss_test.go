@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// waiting is a handler that tells when it begins, and with what cause its
+// waiting returns a handler that reports when it begins, and the cause with which its
 // context ends.
 func waiting(began chan<- struct{}, causes chan<- error) Handler {
 	return func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
@@ -22,8 +22,8 @@ func waiting(began chan<- struct{}, causes chan<- error) Handler {
 	}
 }
 
-// When a rank goes, all calls that wait for it end: those under way, those that
-// are being sent, and those that wait for their turn. Calls to others go on.
+// When a rank is gone, all calls to it end: those in flight, those being sent, and
+// those that wait for their turn. Calls to others continue.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, Config{InFlight: 2}, func(f *fabric) { f.slow = func(int) time.Duration { return time.Hour } }, late(time.Second))
@@ -67,7 +67,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Handlers whose caller has gone are told, and keep nobody.
+// Handlers whose caller is gone are cancelled, and delay nothing.
 func TestLostCaller(t *testing.T) {
 	w := newWorld(t, 3, Config{})
 	began, causes := make(chan struct{}, 2), make(chan error, 2)
@@ -81,32 +81,31 @@ func TestLostCaller(t *testing.T) {
 	})
 	<-began
 	w.lose(0)
-	if cause := <-causes; !errors.Is(cause, errTestLost) || !strings.Contains(cause.Error(), `rank 0, which has called "wait", has gone`) {
+	if cause := <-causes; !errors.Is(cause, errTestLost) || !strings.Contains(cause.Error(), `rank 0, which has called "wait", is gone`) {
 		t.Errorf("the handler's context ended by %v", cause)
 	}
 	wg.Wait()
-	w.services[1].Lost(0, errors.New("once more")) // Which changes nothing.
+	w.services[1].Lost(0, errors.New("once more")) // This changes nothing.
 	if _, err := w.services[1].Call(t.Context(), 0, "wait", nil); !errors.Is(err, errTestLost) {
 		t.Errorf("error %v", err)
 	}
-	w.services[1].Close(errTestClosed) // Which says more of what is wrong.
+	w.services[1].Close(errTestClosed) // This error is more specific.
 	if _, err := w.services[1].Call(t.Context(), 0, "wait", nil); !errors.Is(err, errTestClosed) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// A call whose message cannot be sent has failed.
+// A call whose message cannot be sent fails.
 func TestSendFails(t *testing.T) {
 	w := newWorld(t, 2, Config{})
-	close(w.ports[1].gone) // Nobody has heard of it yet.
+	close(w.ports[1].gone) // No rank has noticed yet.
 	_, err := w.services[0].Call(t.Context(), 1, "f", nil)
 	if want := (&LostError{1, "f", errTestLost}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 }
 
-// Close ends all calls and cancels all handlers, and waits for none of them;
-// Wait does.
+// Close ends all calls and cancels all handlers without waiting for them; Wait waits.
 func TestClose(t *testing.T) {
 	w := newWorld(t, 2, Config{InFlight: 1})
 	s := w.services[0]
@@ -135,7 +134,7 @@ func TestClose(t *testing.T) {
 	}
 	until(s, func() bool { return s.peers[1].window.waiting.Len() == 1 })
 	s.Close(errTestClosed)
-	s.Close(errors.New("once more")) // Which changes nothing.
+	s.Close(errors.New("once more")) // This changes nothing.
 	s.Lost(1, errTestLost)
 	for range 3 {
 		err := <-results
@@ -166,8 +165,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// What comes to a Service that is closed is not refused: its sender hears the reason
-// from whoever has ended the communicator.
+// Messages that arrive at a closed Service are not refused: their senders learn the
+// reason from the end of the communicator.
 func TestClosedRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, Config{})
@@ -191,7 +190,7 @@ func TestClosedRefusesNothing(t *testing.T) {
 	})
 }
 
-// A Service that is not closed is not waited for in vain: it has not ended.
+// Wait on a Service that is not closed fails at the end of its context.
 func TestWaitBeforeClose(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,40 +9,40 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A peer is everything between this rank and another, or itself.
+// A peer is the state shared with another rank, or with this rank itself.
 type peer struct {
 	service *Service
 	rank    int
 
-	mu     sync.Mutex // held for moments only, guards the fields below
-	ending *ending    // nil until the peer or the Service has gone
+	mu     sync.Mutex // guards the fields below, and is held for moments only
+	ending *ending    // nil until the peer or the Service is gone
 
 	// The calls of this rank: their limits, and those without an answer.
 	window window
 	lastID uint64
 	calls  map[uint64]*call
 
-	// The calls of the other rank: all until their answer is sent; how many of
-	// them, with how many bytes, have not returned; how many have a goroutine;
-	// and those that wait for one.
+	// The calls of the other rank: all until their answer is sent; the number and bytes
+	// of those that have not returned; the number of goroutines; and the jobs that wait
+	// for one.
 	jobs      map[uint64]*job
 	held      int
 	heldBytes int64
 	working   int
 	parked    []func()
 
-	// Messages that come in, and the bytes of those that could be refused.
+	// Messages being received, and the bytes of those that could be refused.
 	taking      int
 	takingBytes int64
-	early       map[uint64]error // cancelled calls that may be among them, and why
+	early       map[uint64]error // cancelled calls that may be among them, and the causes
 
-	replies  []wire.RemoteAnswer // answers of a few bytes to be sent
-	replying bool                // by a goroutine
+	replies  []wire.RemoteAnswer // short answers to be sent
+	replying bool                // a goroutine sends them
 }
 
-// repliesMax is how many small answers a peer may be owed. As it has at most
-// inFlightMax calls without an answer, only one that breaks the protocol is
-// owed more.
+// repliesMax bounds the short answers that are owed to a peer. A peer has at most
+// inFlightMax calls without an answer, so only one that breaks the protocol is owed
+// more.
 const repliesMax = inFlightMax
 
 func (p *peer) init(s *Service, rank int) {
@@ -50,20 +50,20 @@ func (p *peer) init(s *Service, rank int) {
 	p.window.callsMax, p.window.bytesMax = s.cfg.InFlight, int64(s.cfg.InFlightBytes)
 }
 
-// requestBytesMax is how many bytes the calls that a peer has under way have in
-// all, as messages.
+// requestBytesMax returns the maximum bytes of all calls of a peer in flight, as
+// messages.
 func (s *Service) requestBytesMax() int64 {
 	return int64(s.cfg.InFlightBytes) + int64(s.cfg.InFlight)*wire.RemoteHeadMax
 }
 
-// takingMax is how many messages of a peer may be under way that were announced and
-// have not come. It sends a call, word that it was cancelled, and an answer to each
-// call of this rank; that is allowed for twice over, and for a peer with other limits.
+// takingMax returns the maximum number of announced messages of a peer that have not
+// arrived. A peer sends calls, their cancellations, and an answer to each call of this
+// rank. The limit allows twice as many, for peers with other limits.
 func (p *peer) takingMax() int { return 4*p.service.cfg.InFlight + len(p.calls) + 1024 }
 
-// accept reserves room for a message of n bytes of any type, or reports that it has to
-// be refused. A short message is never refused, as its sender would not hear of it: a
-// peer that announces too many of them has broken the protocol, which is an error.
+// accept reserves room for a message of n bytes, or reports that it must be refused. A
+// short message is never refused, since its sender would not notice. A peer that
+// announces too many of them has broken the protocol, which is an error.
 func (p *peer) accept(n int) (ok bool, err error) {
 	s := p.service
 	p.mu.Lock()
@@ -72,12 +72,12 @@ func (p *peer) accept(n int) (ok bool, err error) {
 		return false, nil
 	}
 	if p.taking >= p.takingMax() {
-		return false, fmt.Errorf("rank %d has announced %d messages and does not send them", p.rank, p.taking)
+		return false, fmt.Errorf("rank %d has announced %d messages and sends none", p.rank, p.taking)
 	}
 	if n > wire.PayloadMax {
 		messageMax := int64(s.cfg.PayloadMax) + wire.RemoteHeadMax
-		// The peer is within its limits if this is one of its calls or an
-		// answer to one of ours, and if all others are.
+		// The peer is within its limits if this is one of its calls or an answer to one
+		// of ours, and if all others are.
 		may := s.requestBytesMax() + int64(len(p.calls))*messageMax
 		if int64(n) > messageMax || p.heldBytes+p.takingBytes+int64(n) > may {
 			return false, nil
@@ -89,7 +89,7 @@ func (p *peer) accept(n int) (ok bool, err error) {
 	return true, nil
 }
 
-// taken handles a message that has been accepted.
+// taken handles a message that was accepted.
 func (p *peer) taken(b []byte, lost error) {
 	defer p.service.release()
 	if err := p.handle(b, lost); err != nil {
@@ -97,7 +97,7 @@ func (p *peer) taken(b []byte, lost error) {
 	}
 }
 
-// handle returns an error if no Service would send such a message.
+// handle returns an error for a message that no Service sends.
 func (p *peer) handle(b []byte, lost error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,12 +138,11 @@ func (p *peer) handle(b []byte, lost error) error {
 	}
 }
 
-// reply answers a call with a few bytes, in the background, since the goroutine that
-// delivers messages must not wait until others can be sent. It is called with the
-// lock held.
+// reply sends a short answer in the background, since the goroutine that delivers
+// messages must not wait for a Send. The lock is held.
 func (p *peer) reply(a wire.RemoteAnswer) error {
 	if len(p.replies) == repliesMax {
-		return fmt.Errorf("%d calls have answers that rank %d does not read", len(p.replies), p.rank)
+		return fmt.Errorf("%d answers are not read by rank %d", len(p.replies), p.rank)
 	}
 	p.replies = append(p.replies, a)
 	if !p.replying {
@@ -169,15 +168,14 @@ func (p *peer) sendReplies() {
 		for _, a := range replies {
 			b = a.Append(b[:0])
 			if p.service.send(p.rank, b) != nil {
-				break // It has gone.
+				break // The peer is gone.
 			}
 		}
 	}
 }
 
-// end ends everything that waits for the peer or works for it, and reports
-// whether it had not been ended before. The end of the Service goes before the
-// loss of a rank.
+// end ends everything that waits for the peer or works for it, and reports whether this
+// is its first end. The end of the Service takes precedence over the loss of a rank.
 func (p *peer) end(e *ending) bool {
 	if e.err == nil {
 		e.err = errClosed
@@ -200,8 +198,8 @@ func (p *peer) end(e *ending) bool {
 	return first
 }
 
-// tell sends the answer of call id, its head and the result, and if that is
-// refused, a shorter one that says so. A peer that has gone needs none.
+// tell sends the answer of call id, its head and the result. If that is refused, it
+// sends a short answer that says so. A peer that is gone gets none.
 func (p *peer) tell(id uint64, parts [][]byte) {
 	p.mu.Lock()
 	gone := p.ending != nil
@@ -216,7 +214,7 @@ func (p *peer) tell(id uint64, parts [][]byte) {
 	}
 }
 
-// cancelled ends the context of a job. It is called with the lock held.
+// cancelled ends the context of a job. The lock is held.
 func (p *peer) cancelled(c wire.RemoteCancel) {
 	why := context.Canceled
 	if c.Expired {
@@ -224,9 +222,9 @@ func (p *peer) cancelled(c wire.RemoteCancel) {
 	}
 	switch j := p.jobs[c.ID]; {
 	case j != nil:
-		j.cancel(fmt.Errorf("rank %d waits no more for %q: %w", p.rank, j.function.name, why))
+		j.cancel(fmt.Errorf("rank %d has cancelled %q: %w", p.rank, j.function.name, why))
 	case p.taking > 0 && len(p.early) < p.service.cfg.InFlight:
-		// The call, which was sent before, may still be coming in.
+		// The call, which was sent before, may still be arriving.
 		if p.early == nil {
 			p.early = make(map[uint64]error)
 		}

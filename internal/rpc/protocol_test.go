@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// What no Service sends is told of, once, and ends what is shared with the peer
-// that has sent it.
+// A message that no Service sends is reported once, and ends the state shared with its
+// sender.
 func TestBrokenProtocol(t *testing.T) {
 	call := func(id uint64, fn string) []byte {
 		c := wire.RemoteCall{ID: id}
@@ -24,7 +24,7 @@ func TestBrokenProtocol(t *testing.T) {
 	answer := func(id uint64) []byte { return status(id, wire.RemoteDone) }
 	for name, test := range map[string]struct {
 		messages [][]byte
-		answered int // calls of the service before that
+		answered int // calls of the service answered before
 		want     string
 	}{
 		"empty":                    {[][]byte{{}}, 0, "truncated"},
@@ -32,8 +32,8 @@ func TestBrokenProtocol(t *testing.T) {
 		"a call cut off":           {[][]byte{call(1, "wait")[:20]}, 0, "truncated"},
 		"an answer cut off":        {[][]byte{answer(1)[:20]}, 0, "truncated"},
 		"a cancel with a tail":     {[][]byte{{3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}}, 0, "trailing"},
-		"an answer to nothing":     {[][]byte{answer(99)}, 0, "call 99, which does not wait"},
-		"two answers":              {[][]byte{answer(1), answer(1)}, 1, "call 1, which does not wait"},
+		"an answer to nothing":     {[][]byte{answer(99)}, 0, "call 99, which waits for no answer"},
+		"two answers":              {[][]byte{answer(1), answer(1)}, 1, "call 1, which waits for no answer"},
 		"an end without a cause":   {[][]byte{status(1, wire.RemoteEnded)}, 0, "was not cancelled and has no deadline"},
 		"the same call twice":      {[][]byte{call(5, "wait"), call(5, "wait")}, 0, "call 5 twice"},
 		"as much as may be broken": {[][]byte{{9}, {9}, {9}, call(1, "wait")}, 0, "unknown message type 9"},
@@ -42,13 +42,13 @@ func TestBrokenProtocol(t *testing.T) {
 	}
 }
 
-// checkBroken wants messages to break the protocol, for a reason that has want
-// in it, after some of two calls were answered.
+// checkBroken checks that messages break the protocol, with an error that contains
+// want, after some of two calls were answered.
 func checkBroken(t *testing.T, messages [][]byte, answered int, want string) {
 	broken := make(chan error, 10)
-	s, x := newStranger(t, Config{Broken: func(source int, err error) {
+	s, x := newRawPeer(t, Config{Broken: func(source int, err error) {
 		if source != 1 {
-			t.Errorf("rank %d is blamed", source)
+			t.Errorf("reported rank %d", source)
 		}
 		broken <- err
 	}})
@@ -84,10 +84,10 @@ func checkBroken(t *testing.T, messages [][]byte, answered int, want string) {
 		t.Errorf("%d more calls should have had results", answered)
 	}
 	if _, ok := s.port.Poll(); ok {
-		t.Error("a message lies there")
+		t.Error("a message is pending")
 	}
 	if len(broken) > 0 {
-		t.Errorf("told of once more: %v", <-broken)
+		t.Errorf("reported twice: %v", <-broken)
 	}
 }
 
@@ -97,10 +97,9 @@ func untilDone(ctx context.Context, _ int, _ []byte) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// fuzzWorld is a service with functions, and one call under way to a stranger
-// whose messages are anything.
-func fuzzWorld(t *testing.T, broken *atomic.Bool) (*Service, *stranger) {
-	s, x := newStranger(t, Config{PayloadMax: 1000, InFlight: 4, Broken: func(int, error) { broken.Store(true) }})
+// fuzzWorld returns a service with functions and one call in flight to a rawPeer.
+func fuzzWorld(t *testing.T, broken *atomic.Bool) (*Service, *rawPeer) {
+	s, x := newRawPeer(t, Config{PayloadMax: 1000, InFlight: 4, Broken: func(int, error) { broken.Store(true) }})
 	for fn, h := range map[string]Handler{
 		"e": echo,
 		"p": func(context.Context, int, []byte) ([]byte, error) { panic("p") },
@@ -113,9 +112,8 @@ func fuzzWorld(t *testing.T, broken *atomic.Bool) (*Service, *stranger) {
 	return s, x
 }
 
-// FuzzMessages looks for messages of a peer that make a Service panic, hang, or
-// forget whom it owes an answer. Each input is several messages, each behind its
-// length.
+// FuzzMessages finds messages of a peer that make a Service panic, hang, or lose an
+// answer. Each input is several messages, each prefixed with its length.
 func FuzzMessages(f *testing.F) {
 	c := wire.RemoteCall{ID: 1}
 	a := wire.RemoteAnswer{ID: 1, Status: wire.RemoteDone}

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestWaitEnded: a Service that runs nothing any more has been waited for, be the
-// context over or not.
+// Wait on a Service that has ended returns nil, even if its context has ended.
 func TestWaitEnded(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	s := w.services[0]

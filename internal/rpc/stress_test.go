@@ -14,9 +14,9 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-var errStress = errors.New("as it was told")
+var errStress = errors.New("requested error")
 
-// A stress is a world in which everything goes wrong at random moments.
+// A stress is a world in which faults happen at random moments.
 type stress struct {
 	*world
 	t *testing.T
@@ -27,7 +27,7 @@ type stress struct {
 	lost     map[int]bool      // by rank
 }
 
-// n is a random number below max.
+// n returns a random number below max.
 func (x *stress) n(max int) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -36,19 +36,19 @@ func (x *stress) n(max int) int {
 
 func (x *stress) duration(max time.Duration) time.Duration { return time.Duration(x.n(int(max))) }
 
-// What a call asks of its handler, by the first byte of its arguments.
+// The behaviour of a handler, by the first byte of its arguments.
 const (
 	answers = iota
 	isSlow
-	isStubborn // and does not look at its context
+	isStubborn // and ignores its context
 	isLong
 	fails
 	panics
 	ways
 )
 
-// handle returns all that tells its call from others: a function of its
-// arguments and its caller.
+// handle returns a function of its arguments and its caller, which distinguishes its
+// call from all others.
 func (x *stress) handle(ctx context.Context, from int, args []byte) ([]byte, error) {
 	x.mu.Lock()
 	x.contexts = append(x.contexts, ctx)
@@ -76,7 +76,7 @@ func reply(from int, args []byte) []byte {
 	return append([]byte{byte(from)}, args[:17]...)
 }
 
-// call makes a call with a number of its own, and checks what becomes of it.
+// call makes a call with a number of its own, and checks its outcome.
 func (x *stress) call(from, to int, number uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -107,7 +107,7 @@ func (x *stress) call(from, to int, number uint64) {
 	}
 }
 
-// fits reports whether a call may have ended by such an error.
+// fits reports whether a call may have ended with such an error.
 func (x *stress) fits(ctx context.Context, from, to, what int, err error) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,12 +126,12 @@ func (x *stress) fits(ctx context.Context, from, to, what int, err error) bool {
 	case *PanicError:
 		return what == panics && err.Text == errStress.Error() && err.Rank == to
 	}
-	return false // None is busy, as all have the same limits.
+	return false // no rank is busy, since all have the same limits
 }
 
-// Calls of all kinds, with cancels, ranks that die and lost messages at random
-// moments: each returns with its own answer or with an error that is true, and
-// at the end nothing is left.
+// Among calls of all kinds, with cancellations, ranks that die and lost messages at
+// random moments, each call returns with its own answer or with a true error, and
+// nothing is left at the end.
 func TestStress(t *testing.T) {
 	rounds := 30
 	if testing.Short() {

@@ -2,9 +2,9 @@ package rpc
 
 import "container/list"
 
-// A window limits the calls that one rank has in flight to another, and the bytes of
-// their arguments. A call that does not fit waits in a queue. Methods are called with
-// the lock of the peer held.
+// A window bounds the calls of one rank in flight to another, and the bytes of their
+// arguments. A call that does not fit waits in a queue. All methods are called with the
+// lock of the peer held.
 type window struct {
 	callsMax int
 	bytesMax int64
@@ -14,14 +14,14 @@ type window struct {
 	waiting list.List // of *waiter
 }
 
-// A waiter is a call that does not fit yet.
+// A waiter is a call in the queue.
 type waiter struct {
 	bytes int64
-	turn  chan struct{} // closed when it has entered, or need not wait any more
+	turn  chan struct{} // closed when the call has entered, or need not wait any more
 	in    bool
 }
 
-// enter admits a call, or returns its place in the queue. A call of at most bytesMax
+// enter admits a call, or returns its element of the queue. A call of at most bytesMax
 // fits if nothing else is in flight.
 func (w *window) enter(bytes int64) *list.Element {
 	if w.waiting.Len() == 0 && w.fits(bytes) {
@@ -38,7 +38,7 @@ func (w *window) add(bytes int64) {
 	w.bytes += bytes
 }
 
-// leave removes a call, and admits those of the queue that now fit.
+// leave removes a call, and admits waiting calls that now fit.
 func (w *window) leave(bytes int64) {
 	w.calls--
 	w.bytes -= bytes
@@ -58,14 +58,14 @@ func (w *window) admit() {
 	}
 }
 
-// quit removes a call from the queue, or from the window if it has been admitted.
+// quit removes a call from the queue, or from the window if it was admitted.
 func (w *window) quit(e *list.Element) {
 	if q := e.Value.(*waiter); q.in {
 		w.leave(q.bytes)
 		return
 	}
 	w.waiting.Remove(e)
-	w.admit() // It may have been the first, and too large.
+	w.admit() // It may have been the first one, and too large.
 }
 
 // dismiss wakes all waiting calls without admitting them.

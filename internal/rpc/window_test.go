@@ -8,12 +8,12 @@ import (
 
 func newWindow(calls int, bytes int64) *window { return &window{callsMax: calls, bytesMax: bytes} }
 
-// Whatever comes and goes, the window holds no more than it may, nobody waits
-// who is first and would fit, and those who wait enter in order.
+// The window never exceeds its limits, its first waiter never fits, and waiters enter
+// in order.
 func TestWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWindow(rapid.IntRange(1, 4).Draw(t, "calls"), rapid.Int64Range(10, 20).Draw(t, "bytes"))
-		var in []int64 // bytes of those that have entered
+		var in []int64 // bytes of admitted calls
 		type place struct {
 			*waiter
 			quit func()
@@ -25,7 +25,7 @@ func TestWindow(t *testing.T) {
 				n := rapid.Int64Range(0, 10).Draw(t, "bytes")
 				if e := w.enter(n); e == nil {
 					if len(waiting) > 0 {
-						t.Fatal("one has entered before those who wait")
+						t.Fatal("a call has entered before the waiters")
 					}
 					in = append(in, n)
 				} else {
@@ -52,11 +52,11 @@ func TestWindow(t *testing.T) {
 			checkWindow(t, w, in)
 			for _, p := range waiting {
 				if p.in {
-					t.Fatal("one has entered before the first who waits")
+					t.Fatal("a call has entered before the first waiter")
 				}
 			}
 			if len(waiting) > 0 && len(in) < w.callsMax && w.bytes+waiting[0].bytes <= w.bytesMax {
-				t.Fatal("the first who waits would fit")
+				t.Fatal("the first waiter would fit")
 			}
 		}
 	})
@@ -73,7 +73,7 @@ func checkWindow(t *rapid.T, w *window, in []int64) {
 	}
 }
 
-// One whose turn has come may still quit, and makes room by it.
+// A waiter that was admitted may still quit, which makes room.
 func TestWindowQuitAfterTurn(t *testing.T) {
 	w := newWindow(1, 10)
 	w.enter(1)
@@ -86,7 +86,7 @@ func TestWindowQuitAfterTurn(t *testing.T) {
 	}
 }
 
-// Those who are dismissed need not wait any more, and have not entered.
+// Dismissed waiters stop waiting, and have not entered.
 func TestWindowDismiss(t *testing.T) {
 	w := newWindow(1, 10)
 	w.enter(1)

@@ -54,8 +54,8 @@ func TestCallErrors(t *testing.T) {
 		}{
 			{"none", nexar.ErrUnknownFunction, "unknown function"},
 			{strings.Repeat("n", 255), nexar.ErrUnknownFunction, "unknown function"},
-			{"", rpc.ErrName, "a name of 0 bytes: the name of a function has 1 to 255 bytes"},
-			{strings.Repeat("n", 256), rpc.ErrName, "a name of 256 bytes: the name of a function has 1 to 255 bytes"},
+			{"", rpc.ErrName, "name of 0 bytes: name of a function must have 1 to 255 bytes"},
+			{strings.Repeat("n", 256), rpc.ErrName, "name of 256 bytes: name of a function must have 1 to 255 bytes"},
 			{"fail", &nexar.HandlerError{Text: "no such record"}, "no such record"},
 			{"long", &nexar.HandlerError{Text: strings.Repeat("é", 512)}, strings.Repeat("é", 512)},
 			{"mute", &nexar.HandlerError{Text: ""}, ""},
@@ -149,11 +149,11 @@ func TestRegisterPanics(t *testing.T) {
 		register func()
 		want     string
 	}{
-		{func() { comms[0].Register("", echo) }, "nexar: register: a name of 0 bytes: the name of a function has 1 to 255 bytes"},
-		{func() { comms[0].Register(strings.Repeat("n", 256), echo) }, "nexar: register: a name of 256 bytes: the name of a function has 1 to 255 bytes"},
-		{func() { comms[0].Register("none", nil) }, `nexar: register "none": no handler`},
-		{func() { comms[0].Register("taken", echo) }, `nexar: register "taken": the name is taken by another function`},
-		{func() { nexar.Func[int, int]{Name: "none"}.Register(comms[0], nil) }, `nexar: register "none": no handler`},
+		{func() { comms[0].Register("", echo) }, "nexar: register: name of 0 bytes: name of a function must have 1 to 255 bytes"},
+		{func() { comms[0].Register(strings.Repeat("n", 256), echo) }, "nexar: register: name of 256 bytes: name of a function must have 1 to 255 bytes"},
+		{func() { comms[0].Register("none", nil) }, `nexar: register "none": handler is nil`},
+		{func() { comms[0].Register("taken", echo) }, `nexar: register "taken": another function has this name`},
+		{func() { nexar.Func[int, int]{Name: "none"}.Register(comms[0], nil) }, `nexar: register "none": handler is nil`},
 	} {
 		got := func() (p any) {
 			defer func() { p = recover() }()

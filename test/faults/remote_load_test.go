@@ -62,7 +62,7 @@ func TestCallContext(t *testing.T) {
 					t.Errorf("%v, want %q", err, want)
 				}
 				cause := (<-ended).cause
-				if want := `rank 0 waits no more for "wait": context canceled`; !errors.Is(cause, context.Canceled) || cause.Error() != want {
+				if want := `rank 0 has cancelled "wait": context canceled`; !errors.Is(cause, context.Canceled) || cause.Error() != want {
 					t.Errorf("the cause there: %v, want %q", cause, want)
 				}
 			}
@@ -107,7 +107,7 @@ func TestCallContextOfOneWhoGoes(t *testing.T) {
 			want error
 			text string // in front of the error that operations get
 		}{
-			"left":    {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrPeerFailed, `rank 0, which has called "wait", has gone: rank 0 (node `},
+			"left":    {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrPeerFailed, `rank 0, which has called "wait", is gone: rank 0 (node `},
 			"died":    {func(w *worldtest.World) { w.Kill(0) }, nexar.ErrPeerFailed, `call of "wait" by rank 0: rank 0 (node `},
 			"closed":  {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrClosed, `call of "wait" by rank 0: closed`},
 			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrEnough) }, nexar.ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
@@ -336,7 +336,7 @@ func (l *logLines) has(text string) bool {
 // TestCloseWhileFunctionsRun: Close waits for functions, those of split
 // communicators too, but not for ever, and the log says that they go on.
 func TestCloseWhileFunctionsRun(t *testing.T) {
-	const warning = "functions that other ranks have called go on after the communicator was closed"
+	const warning = "functions called by other ranks still run after the communicator was closed"
 	for i := range 4 {
 		obeys, split := i&1 == 0, i&2 == 0
 		log := new(logLines)
@@ -376,7 +376,7 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		}
 		took := time.Since(began)
 		if over.Load() != obeys || log.has(warning) == obeys {
-			t.Errorf("split: %v, the function obeys: %v, is over: %v, and of it the log speaks: %v", split, obeys, over.Load(), log.has(warning))
+			t.Errorf("split %v, function obeys %v: ended %v, logged %v", split, obeys, over.Load(), log.has(warning))
 		}
 		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+worldtest.Patience {
 			t.Errorf("Close took %v", took)

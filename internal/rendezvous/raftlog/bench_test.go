@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// BenchmarkKeep is the rate of durable commits: one entry of 300 bytes each.
+// BenchmarkKeep measures durable transactions of one entry of 300 bytes each.
 func BenchmarkKeep(b *testing.B) {
 	dir := b.TempDir()
 	d, _, err := openDisk(&consensus.Config{Self: 1 << 40, Seeds: []uint64{1 << 40}, Dir: dir, Logger: slog.New(slog.DiscardHandler)})

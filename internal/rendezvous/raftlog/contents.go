@@ -17,8 +17,8 @@ const (
 	databaseFile = "seeds.db"
 	counterFile  = "seeds.commits"
 	lockFileName = "seeds.lock"
-	// newSuffix marks a file that is not complete yet, and setAsideSuffix one that
-	// Config.ForgetState has replaced.
+	// newSuffix marks an incomplete file, and setAsideSuffix one that ForgetState has
+	// replaced.
 	newSuffix      = ".new"
 	setAsideSuffix = ".forgotten"
 )
@@ -54,12 +54,12 @@ type contents struct {
 	snapshot raftpb.Snapshot
 	entries  []*raftpb.Entry
 	sums     sums
-	// acknowledged is the last transaction that was: this one, or the one before it.
+	// acknowledged is the last acknowledged transaction: commit or commit-1.
 	acknowledged uint64
 }
 
-// readState reads and checks a state directory. It returns nil if this seed has not
-// begun a log there.
+// readState reads and checks a state directory. It returns nil if the directory has no
+// log.
 func readState(dir string, several bool) (*contents, error) {
 	path, counterPath := filepath.Join(dir, databaseFile), filepath.Join(dir, counterFile)
 	failed := func(path string, err error) error {
@@ -74,7 +74,7 @@ func readState(dir string, several bool) (*contents, error) {
 		return nil, fmt.Errorf("state of this seed: %w", err)
 	}
 	defer f.Close()
-	// The database first: a file of another format has no counter.
+	// The database comes first, since a file of another format has no counter.
 	c, err := readDatabase(f)
 	if err != nil {
 		return nil, failed(path, err)
@@ -110,10 +110,10 @@ func checkAbsent(path, counterPath string, c counterState, err error, failed fun
 	return nil
 }
 
-// compare decides whether the database holds the last transaction that was acknowledged,
-// or a later one. A transaction is acknowledged when it is in the database and then in
-// the counter: docs/adr/0026 has a table of the states after a crash. It returns the name
-// of the wrong file.
+// compare checks that the database holds the last acknowledged transaction, or the one
+// after it. A transaction is acknowledged when it is in the database and then in the
+// counter: docs/adr/0026 has a table of the states after a crash. It returns the name
+// of the faulty file.
 func (c *contents) compare(counter counterState) (file string, err error) {
 	switch {
 	case c.file != counter.file:
@@ -190,7 +190,7 @@ func parseContents(buckets map[string][]pair) (*contents, error) {
 	return c, err
 }
 
-// parseIdentity tells files of other formats apart from damaged ones.
+// parseIdentity distinguishes files of other formats from damaged ones.
 func (c *contents) parseIdentity(values map[string][]byte) error {
 	if values[identityKey] == nil && values["self"] != nil {
 		return formatError(1)
@@ -223,7 +223,7 @@ func (c *contents) parseEntries(entries []pair) error {
 		}
 		index := e.GetIndex()
 		if len(p.key) != 8 || binary.BigEndian.Uint64(p.key) != index || i > 0 && index != c.sums.first+uint64(i) {
-			return fmt.Errorf("%s has index %d, and is not where it belongs", describeKey(string(p.key)), index)
+			return fmt.Errorf("%s has index %d, which is out of order", describeKey(string(p.key)), index)
 		}
 		if i == 0 && index > last+1 {
 			return fmt.Errorf("it begins with entry %d, and its snapshot ends with entry %d", index, last)
@@ -240,10 +240,10 @@ func (c *contents) parseEntries(entries []pair) error {
 	return nil
 }
 
-// belongsTo checks that the files are those of a seed.
+// belongsTo checks that the files belong to a seed.
 func (c *contents) belongsTo(seed uint64, seeds []uint64) error {
 	if seedOf(c.member) != seed || !slices.Equal(slices.Sorted(slices.Values(c.seeds)), slices.Sorted(slices.Values(seeds))) {
-		return errors.New("it is of another seed, or of one with other peers: the seeds of a cluster stay the same")
+		return errors.New("it belongs to another seed, or to one with other peers: the seeds of a cluster must not change")
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// seeds.commits holds the number of the last transaction that was acknowledged, in one
-// of two slots in turn, so that a torn write leaves the other. The slots are in
+// seeds.commits holds the number of the last acknowledged transaction, in one of two
+// slots in turn, so that a torn write leaves the other slot intact. The slots are in
 // different sectors.
 const (
 	counterMagic     = "nexarcnt"
@@ -23,9 +23,9 @@ const (
 // A counterState is the content of seeds.commits.
 type counterState struct {
 	file [16]byte // identity.file
-	seal          // of the last transaction that was acknowledged
-	// torn: the other slot is invalid. Only a crash while it was written explains that,
-	// and it is written after the transaction is on disk.
+	seal          // of the last acknowledged transaction
+	// torn: the other slot is invalid. Only a crash during its write explains that,
+	// which starts when the transaction is on disk.
 	torn bool
 }
 
@@ -44,7 +44,7 @@ func encodeSlot(file [16]byte, s seal) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// decodeSlot returns the version alone when it is another one.
+// decodeSlot returns only the version if it is unknown.
 func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
 	body, sum := b[:slotBytes-4], binary.LittleEndian.Uint32(b[slotBytes-4:])
 	if !bytes.HasPrefix(b, []byte(counterMagic)) || crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) != sum {
@@ -55,7 +55,7 @@ func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
 	return file, s, binary.LittleEndian.Uint32(body[8:]), err == nil
 }
 
-// encodeCounter is a whole file for a transaction, which is number 1 or later.
+// encodeCounter encodes a file for a transaction, whose number is at least 1.
 func encodeCounter(file [16]byte, s seal) []byte {
 	b := make([]byte, counterBytes)
 	copy(b[counterSlotBytes*((s.commit-1)%2):], encodeSlot(file, seal{s.commit - 1, 0}))
@@ -63,8 +63,8 @@ func encodeCounter(file [16]byte, s seal) []byte {
 	return b
 }
 
-// readCounter reads seeds.commits. It returns an error of os.Open if it cannot be
-// opened, and otherwise one for a file that is not as this package writes it.
+// readCounter reads seeds.commits. The error is that of os.Open, or reports a file that
+// this package has not written.
 func readCounter(path string) (c counterState, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func parseCounter(b []byte) (c counterState, err error) {
 	return c, nil
 }
 
-// write records that a transaction is on disk, and returns when that is.
+// write records that a transaction is on disk, and syncs the file.
 func (c *counter) write(s seal) error {
 	if _, err := c.f.WriteAt(encodeSlot(c.file, s), counterSlotBytes*int64(s.commit%2)); err != nil {
 		return err

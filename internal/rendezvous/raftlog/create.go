@@ -14,18 +14,17 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// firstCommit is the number of the first transaction of a log. A log that begins by
-// ForgetState starts at returnedCommit, so that a crash while its files are made is not
+// firstCommit is the number of the first transaction of a log. With ForgetState, the
+// first is returnedCommit, so that a crash during the creation of the files is not
 // mistaken for the first start of a seed.
 const (
 	firstCommit    = 1
 	returnedCommit = 2
 )
 
-// createState makes the files of a log, in place of those of an earlier one if there are
-// any. Each is complete and on disk before it gets its name. The counter comes first: where
-// there is one that counts more than firstCommit, and no database that belongs to it, only
-// ForgetState makes another log.
+// createState creates the files of a log, and replaces existing ones. Each is complete
+// and on disk before it gets its name. The counter comes first: if a counter above
+// firstCommit has no matching database, only ForgetState creates another log.
 func createState(dir string, cfg *consensus.Config) error {
 	id := identity{member: cfg.Self, seeds: cfg.Seeds}
 	commit := uint64(firstCommit)
@@ -39,7 +38,7 @@ func createState(dir string, cfg *consensus.Config) error {
 		return err
 	}
 	if b, err := os.ReadFile(counterPath); err == nil && cfg.ForgetState {
-		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // a copy for the operator, so that an error here does not matter
+		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // a copy for the operator, whose loss does not matter
 	}
 	if err := createFile(counterPath+newSuffix, encodeCounter(id.file, s)); err != nil {
 		return err
@@ -55,12 +54,12 @@ func createState(dir string, cfg *consensus.Config) error {
 	if err := os.Rename(path+newSuffix, path); err != nil {
 		return err
 	}
-	// The names of the files must survive as well as their contents.
+	// The names of the files must be durable, too.
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
 }
 
-// createDatabase makes a database with the beginning of a log, which is the same on all
-// seeds but for the identity.
+// createDatabase creates a database with the first state of a log, which differs
+// between seeds only in the identity.
 func createDatabase(path string, id *identity, commit uint64) (s seal, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -93,7 +92,7 @@ func createDatabase(path string, id *identity, commit uint64) (s seal, err error
 	return s, errors.Join(err, db.Close())
 }
 
-// createFile makes a file and writes it to the disk.
+// createFile creates a file and syncs it.
 func createFile(path string, b []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A damage changes the files of a state directory. It returns nil if it cannot.
+// A damage changes the files of a state directory. It returns nil if it does not apply.
 type damage struct {
 	name string
-	old  bool // it brings an earlier time back
+	old  bool // it restores an earlier state
 	do   func(h *history, f files)
 }
 
-// damages returns all kinds of damage. Most concern the database.
+// damages returns all kinds of damage, most of the database.
 func damages() []damage {
 	return []damage{
 		{"truncated database", false, func(h *history, f files) { f[databaseFile] = h.truncate(f[databaseFile]) }},
@@ -86,7 +86,7 @@ func damages() []damage {
 
 func (h *history) truncate(b []byte) []byte { return b[:h.rng.IntN(len(b))] }
 
-// used is the part of a database with pages that were written.
+// used returns the written pages of a database.
 func (h *history) used(b []byte) []byte {
 	end := len(b)
 	for end > 0 && b[end-1] == 0 {
@@ -110,13 +110,13 @@ func (h *history) anyPage(f files) []byte {
 	return h.pages(f, h.rng.Uint64N(uint64(len(h.used(f[databaseFile]))/os.Getpagesize()+1)), 1)
 }
 
-// earlier are the files after one of the last transactions but the very last.
+// earlier returns the files after one of the last transactions, except the very last.
 func (h *history) earlier(within int) files {
 	n := len(h.past) - 1
 	return h.past[n-1-h.rng.IntN(min(within, n))]
 }
 
-// foreign is a file that nexar did not write.
+// foreign returns a file that nexar has not written.
 func (h *history) foreign() []byte {
 	switch h.rng.IntN(3) {
 	case 0:
@@ -146,9 +146,9 @@ func (h *history) foreign() []byte {
 	return b
 }
 
-// A damaged state directory is either an error that names a file and a remedy, or
-// exactly the state that the seed has left: never an older one, another one, or a panic.
-// DAMAGES is how many damages are tried, and DAMAGE_SEED repeats a run.
+// A damaged state directory leads either to an error that names a file and a remedy, or
+// to exactly the last state of the seed: never to an older state, another one, or a
+// panic. DAMAGES is the number of damages, and DAMAGE_SEED repeats a run.
 func TestDamage(t *testing.T) {
 	total, seed := 100, rand.Uint64()
 	if s := os.Getenv("DAMAGES"); s != "" {
@@ -182,7 +182,7 @@ func TestDamage(t *testing.T) {
 		case err == nil:
 			right[kinds]++
 			if diff := h.differs(c); diff != "" {
-				t.Errorf("damage %d (%s) is not noticed: %s", i, kinds, diff)
+				t.Errorf("damage %d (%s) is not detected: %s", i, kinds, diff)
 			}
 		case !errors.As(err, &fileErr) || strings.Contains(err.Error(), "\n"):
 			t.Errorf("damage %d (%s): error %q", i, kinds, err)
@@ -197,8 +197,8 @@ func TestDamage(t *testing.T) {
 	t.Logf("the right state: %v", right)
 }
 
-// damage damages files once, or twice: two that bring an earlier time back could do so
-// consistently, as when a whole directory is replaced by a copy, which nothing in it shows.
+// damage damages files once or twice. Two damages that restore an earlier state could
+// do so consistently, like a copy of a whole directory, which nothing in it shows.
 func (h *history) damage(f files) (kinds string) {
 	all := damages()
 	first := all[h.rng.IntN(len(all))]

@@ -18,17 +18,17 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// lockTimeout is how long the directory may be in use by another process.
+// lockTimeout bounds the wait for another process to release the directory.
 const (
 	lockTimeout = time.Second
 	lockRetry   = 20 * time.Millisecond
 )
 
-// errLocked says that another process uses the directory.
+// errLocked reports that another process uses the directory.
 var errLocked = errors.New("in use by another seed")
 
-// A disk is the durable copy of a log: a transaction survives a crash of the process and
-// of the machine once commit has returned nil. It is used by one goroutine at a time.
+// A disk is the durable copy of a log: a transaction survives a crash of the process
+// and of the machine once commit has returned nil. One goroutine at a time uses it.
 type disk struct {
 	dir     string
 	lock    *os.File
@@ -36,15 +36,15 @@ type disk struct {
 	file    *os.File // of db
 	counter *counter
 	sums    sums // of the records in db
-	several bool // whether there are other seeds
-	// faulted: bbolt has panicked, and holds its own locks for ever. Nothing of it may be
-	// called any more.
+	several bool // other seeds exist
+	// faulted: bbolt has panicked and holds its locks, so it must not be called any
+	// more.
 	faulted bool
-	failed  error // why no transaction is possible any more
+	failed  error // why no further transaction is possible
 }
 
-// openDisk opens the log in a directory, and reads it. If there is none, it makes one in
-// which the seeds are the voters and nothing has happened.
+// openDisk opens and reads the log in a directory. If there is none, it creates an
+// empty log with the seeds as voters.
 func openDisk(cfg *consensus.Config) (*disk, *contents, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("directory of the state of this seed: %w", err)
@@ -74,10 +74,10 @@ func (d *disk) open(cfg *consensus.Config) (*contents, error) {
 	c, err := readState(d.dir, d.several)
 	switch {
 	case cfg.ForgetState && errors.Is(err, ErrDamaged):
-		cfg.Logger.Warn("the damaged state of this seed is set aside", "err", err, "suffix", setAsideSuffix)
+		cfg.Logger.Warn("damaged state of this seed is set aside", "err", err, "suffix", setAsideSuffix)
 		c, err = nil, nil
 	case cfg.ForgetState && c != nil:
-		cfg.Logger.Warn("the state of this seed is not damaged, and is kept: to forget it, empty its directory", "dir", d.dir)
+		cfg.Logger.Warn("state of this seed is not damaged and is kept: to forget it, empty its directory", "dir", d.dir)
 	}
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (d *disk) open(cfg *consensus.Config) (*contents, error) {
 	path := filepath.Join(d.dir, databaseFile)
 	if c == nil {
 		if err := d.guard(func() error { return createState(d.dir, cfg) }); err != nil {
-			return nil, fmt.Errorf("making the state of this seed in %s: %w", d.dir, err)
+			return nil, fmt.Errorf("creating the state of this seed in %s: %w", d.dir, err)
 		}
 		if c, err = readState(d.dir, d.several); err != nil {
 			return nil, err
@@ -101,7 +101,7 @@ func (d *disk) open(cfg *consensus.Config) (*contents, error) {
 	return c, nil
 }
 
-// openFiles opens the files for writing after readState has checked them.
+// openFiles opens the files for writing, after readState has checked them.
 func (d *disk) openFiles(c *contents) error {
 	path := filepath.Join(d.dir, databaseFile)
 	if err := d.guard(func() (err error) { d.db, err = openBolt(path, 0, &d.file); return err }); err != nil {
@@ -112,9 +112,9 @@ func (d *disk) openFiles(c *contents) error {
 		return fmt.Errorf("state of this seed: %w", err)
 	}
 	d.counter = &counter{f: f, file: c.file, last: c.seal}
-	// The last transaction may have been cut off before it was acknowledged. It is complete,
-	// so it counts from now on. It must be on disk before the counter says so: a process that
-	// was killed can have left it in the cache of the system only.
+	// A crash may have prevented the acknowledgement of the last transaction. It is
+	// complete and therefore counts. It must be on disk before the counter: the killed
+	// process may have left it in the page cache only.
 	if c.acknowledged != c.commit {
 		if err := d.guard(d.db.Sync); err != nil {
 			return fmt.Errorf("writing %s to the disk: %w", path, err)
@@ -123,7 +123,7 @@ func (d *disk) openFiles(c *contents) error {
 			return fmt.Errorf("state of this seed: %w", err)
 		}
 	}
-	// bbolt has to see the transaction that was checked.
+	// bbolt must see the transaction that was checked.
 	return d.guard(func() error {
 		return d.db.View(func(tx *bolt.Tx) error {
 			want, _ := encodeValue(sealKey, c.seal.marshal())
@@ -135,7 +135,7 @@ func (d *disk) openFiles(c *contents) error {
 	})
 }
 
-// openBolt opens a database, which must exist unless flags make it.
+// openBolt opens a database. It must exist unless flags create it.
 func openBolt(path string, flags int, file **os.File) (*bolt.DB, error) {
 	return bolt.Open(path, 0o600, &bolt.Options{
 		Timeout: lockTimeout,
@@ -151,9 +151,9 @@ func (d *disk) fileError(problem string) error {
 	return &FileError{Path: filepath.Join(d.dir, databaseFile), Problem: problem, several: d.several}
 }
 
-// guard calls a function that uses bbolt, and returns its panics as errors: bbolt reads
-// the file by a memory map, and faults if that cannot be read or is truncated by another
-// process, and it panics if pages are not as it has left them.
+// guard calls a function that uses bbolt, and returns its panics as errors. bbolt reads
+// the file through a memory map, which faults if the file cannot be read or was
+// truncated, and panics on inconsistent pages.
 func (d *disk) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -169,7 +169,7 @@ func (d *disk) guard(f func() error) (err error) {
 	return f()
 }
 
-// close closes the files and lets other processes use them.
+// close closes the files and releases the lock.
 func (d *disk) close() (err error) {
 	if d.counter != nil {
 		err = d.counter.f.Close()
@@ -183,14 +183,14 @@ func (d *disk) close() (err error) {
 	return errors.Join(err, d.lock.Close())
 }
 
-// A transaction changes the records of the database, and their checksums alike.
+// A transaction changes the records of the database together with their checksums.
 type transaction struct {
 	state, entries *bolt.Bucket
 	sums           sums
 }
 
-// commit makes a transaction. When it returns nil, the transaction is on disk and
-// acknowledged. After an error no other is possible.
+// commit runs a transaction. When it returns nil, the transaction is on disk and
+// acknowledged. After an error, no further one is possible.
 func (d *disk) commit(change func(*transaction) error) error {
 	if d.failed != nil {
 		return d.failed
@@ -221,8 +221,8 @@ func (d *disk) commit(change func(*transaction) error) error {
 	return nil
 }
 
-// keep writes a state, a snapshot, which takes the place of all entries, and entries,
-// which take that of those from the first of them on; the last two if there are any.
+// keep writes the hard state; a snapshot, if not empty, which replaces all entries; and
+// entries, which replace those from the first of them on.
 func (d *disk) keep(hard *raftpb.HardState, list []*raftpb.Entry, snapshot *raftpb.Snapshot) error {
 	return d.commit(func(t *transaction) error {
 		if err := t.putHard(hard); err != nil {
@@ -248,7 +248,7 @@ func (d *disk) keep(hard *raftpb.HardState, list []*raftpb.Entry, snapshot *raft
 	})
 }
 
-// compact writes a state and a snapshot, and removes the entries up to an index.
+// compact writes the hard state and a snapshot, and removes the entries up to an index.
 func (d *disk) compact(hard *raftpb.HardState, snapshot *raftpb.Snapshot, upTo uint64) error {
 	return d.commit(func(t *transaction) error {
 		return errors.Join(t.putHard(hard), t.putSnapshot(snapshot), t.dropUpTo(upTo))
@@ -290,7 +290,7 @@ func (t *transaction) dropUpTo(index uint64) error {
 	return t.drop(c, k, indexKey(index))
 }
 
-// drop removes entries from a key on, up to another one, which is nil for the end.
+// drop removes the entries from a key to another one, which is nil for the end.
 func (t *transaction) drop(c *bolt.Cursor, k, last []byte) error {
 	var keys [][]byte
 	for ; k != nil && (last == nil || bytes.Compare(k, last) <= 0); k, _ = c.Next() {

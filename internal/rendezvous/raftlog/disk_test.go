@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// lastTransaction makes a history, and returns its files and states before and after
+// lastTransaction creates a history, and returns its files and states before and after
 // the last transaction, which adds entries.
 func lastTransaction(t *testing.T) (h *history, before, after files, was *model) {
 	h = newHistory(t, rand.New(rand.NewPCG(1, 2)), 60, false)
@@ -30,8 +30,8 @@ func lastTransaction(t *testing.T) (h *history, before, after files, was *model)
 	return h, h.past[len(h.past)-1], readFiles(t, h.cfg.Dir), was
 }
 
-// headerAt is where the header is that the last transaction has written, and header is
-// its page.
+// headerAt returns the offset of the header that the last transaction has written;
+// header is its page.
 func (f files) headerAt() int {
 	size := os.Getpagesize()
 	a, _, okA := parseMeta(f[databaseFile][pageHeader:])
@@ -44,8 +44,8 @@ func (f files) headerAt() int {
 
 func (f files) header() []byte { return f[databaseFile][f.headerAt():][:os.Getpagesize()] }
 
-// A crash at any point of a transaction leaves the state before it or after it, and the
-// state after it once the counter has been written.
+// A crash at any point of a transaction leaves the state before or after it, and the
+// state after it once the counter is written.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	h, before, after, was := lastTransaction(t)
@@ -58,7 +58,7 @@ func TestCrash(t *testing.T) {
 			return
 		}
 		if !slices.ContainsFunc(allowed, func(m *model) bool { return m.differs(c) == "" }) {
-			t.Errorf("%s: another state, commit %d", point, c.commit)
+			t.Errorf("%s: wrong state, commit %d", point, c.commit)
 		}
 	}
 	// The header is written when all other pages are on disk.
@@ -95,8 +95,7 @@ func TestCrash(t *testing.T) {
 	check("no crash", after, &h.model)
 }
 
-// Once the counter has been written, everything that would lead back to the state
-// before is an error.
+// Once the counter is written, a return to the state before is an error.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	h, before, after, _ := lastTransaction(t)
@@ -146,7 +145,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// Version 1 had no checksums, and no identity.
+// Version 1 had no checksums and no identity.
 func TestFormatVersion(t *testing.T) {
 	t.Parallel()
 	for version, fill := range map[string]func(tx *bolt.Tx) error{
@@ -183,8 +182,8 @@ func TestFormatVersion(t *testing.T) {
 	}
 }
 
-// A seed that ends while it makes its files makes them anew, and one that ends while it
-// replaces damaged ones does not begin as if nothing had happened.
+// A crash during the creation of the files leads to new ones. A crash during the
+// replacement of damaged ones does not lead to an empty log.
 func TestCrashWhileCreating(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir(), 3)
@@ -202,12 +201,12 @@ func TestCrashWhileCreating(t *testing.T) {
 	if _, err := reopen(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil { // as if it had not been renamed yet
+	if err := os.Remove(path); err != nil { // a crash before the rename
 		t.Fatal(err)
 	}
 	c, err := reopen()
 	if err != nil || c.member != cfg.Self {
-		t.Fatalf("a seed ended while it made its files: %v", err)
+		t.Fatalf("after a crash during creation: %v", err)
 	}
 
 	if err := os.Truncate(path, 100); err != nil {
@@ -223,17 +222,17 @@ func TestCrashWhileCreating(t *testing.T) {
 	}
 	member := c.member
 	if c, err := reopen(); err != nil || c.member != member {
-		t.Errorf("a state that is not damaged is forgotten: %v", err)
+		t.Errorf("an intact state is forgotten: %v", err)
 	}
 	cfg.ForgetState = false
 	if c, err := reopen(); err != nil || c.member != member {
-		t.Errorf("a seed that has begun to learn does not go on: %v", err)
+		t.Errorf("a seed that has begun to learn does not continue: %v", err)
 	}
-	if err := os.Remove(path); err != nil { // as if it had not been renamed yet
+	if err := os.Remove(path); err != nil { // a crash before the rename
 		t.Fatal(err)
 	}
 	if _, err := reopen(); !errors.Is(err, ErrDamaged) {
-		t.Errorf("a seed that has forgotten its state begins anew: error %v", err)
+		t.Errorf("a seed without its state starts with an empty log: error %v", err)
 	}
 	if err := os.Remove(counterPath); err != nil {
 		t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// A file that somebody truncates while it is in use ends the log with an error: bbolt
-// faults when it reads the pages that are gone.
+// The truncation of the file during use ends the log with an error: bbolt faults when
+// it reads the missing pages.
 func TestFaultWhileRunning(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir(), 1)
-	cfg.StateMachine, cfg.Send = new(book), func(uint64, []byte) {}
+	cfg.StateMachine, cfg.Send = new(journal), func(uint64, []byte) {}
 	l, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestFaultWhileRunning(t *testing.T) {
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	b := cfg.StateMachine.(*book)
+	b := cfg.StateMachine.(*journal)
 	for {
 		_, _, term := b.state()
 		l.Propose(term, []byte("change"))
@@ -40,6 +40,6 @@ func TestFaultWhileRunning(t *testing.T) {
 	}
 	t.Log(l.Err())
 	if _, _, err := openDisk(&cfg); !errors.Is(err, ErrDamaged) {
-		t.Errorf("it can be opened again: %v", err)
+		t.Errorf("the log can be opened again: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// syncData writes the data of a file to the disk, without metadata such as times.
+// syncData syncs the data of a file, without metadata such as times.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

@@ -4,5 +4,5 @@ package raftlog
 
 import "os"
 
-// syncData writes the data of a file to the disk.
+// syncData syncs a file.
 func syncData(f *os.File) error { return f.Sync() }

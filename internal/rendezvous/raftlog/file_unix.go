@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile opens a file and locks it, and makes it if there is none. It returns
-// errLocked if another process, or this one, has locked it.
+// lockFile opens and locks a file, which it creates if necessary. It returns errLocked
+// if the file is locked, also by this process.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -25,7 +25,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// syncDir writes a directory to the disk.
+// syncDir syncs a directory.
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// lockFile opens a file that no other process can open meanwhile, and makes it if
-// there is none. It returns errLocked if another process has it open.
+// lockFile opens a file exclusively, and creates it if necessary. It returns errLocked
+// if the file is open.
 func lockFile(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {
@@ -23,8 +23,8 @@ func lockFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(h), path), nil
 }
 
-// syncData writes the data of a file to the disk.
+// syncData syncs a file.
 func syncData(f *os.File) error { return f.Sync() }
 
-// syncDir does nothing: Windows cannot be asked to write a directory to the disk.
+// syncDir does nothing: Windows cannot sync a directory.
 func syncDir(string) error { return nil }

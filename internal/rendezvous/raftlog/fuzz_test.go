@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A database of any content is read or refused: no length in it is trusted.
+// Any database is read or refused: no length in it is trusted.
 func FuzzDatabase(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(smallDatabase(f))
@@ -17,7 +17,7 @@ func FuzzDatabase(f *testing.F) {
 	})
 }
 
-// smallDatabase is one of a log that has just begun.
+// smallDatabase returns the database of a new log.
 func smallDatabase(f *testing.F) []byte {
 	f.Helper()
 	cfg := testConfig(f.TempDir(), 3)
@@ -31,8 +31,8 @@ func smallDatabase(f *testing.F) []byte {
 	return readFiles(f, cfg.Dir)[databaseFile]
 }
 
-// The buckets of a database are behind checksums that a fuzzer does not find, so pages
-// are fuzzed by themselves, with a header that is right.
+// Checksums protect the buckets of a database from a fuzzer, so pages are fuzzed
+// separately, with a valid header.
 func FuzzPages(f *testing.F) {
 	f.Add(uint64(3), uint64(2), smallDatabase(f))
 	f.Add(uint64(2), uint64(3), make([]byte, 5*pageBytesMin))

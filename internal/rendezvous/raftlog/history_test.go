@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// A model is the expected content of a log, kept apart from the code under test.
+// A model is the expected content of a log, independent of the tested code.
 type model struct {
 	hard     *raftpb.HardState
 	snapshot *raftpb.Snapshot
@@ -26,7 +26,7 @@ func (m *model) clone() *model {
 	return &model{proto.CloneOf(m.hard), proto.CloneOf(m.snapshot), slices.Clone(m.entries)}
 }
 
-// differs says how contents are another state than the model; empty: they are the same.
+// differs describes how contents differ from the model. It is empty if they do not.
 func (m *model) differs(c *contents) string {
 	switch {
 	case !proto.Equal(m.hard, &c.hard):
@@ -46,7 +46,7 @@ func (m *model) last() uint64 {
 	return m.snapshot.GetMetadata().GetIndex()
 }
 
-// files are the files of a state directory, by name.
+// files maps names to the files of a state directory.
 type files map[string][]byte
 
 func readFiles(t testing.TB, dir string) files {
@@ -87,7 +87,7 @@ type history struct {
 	d   *disk
 	model
 	past  []files // after each transaction
-	small bool    // its entries are
+	small bool    // its entries are small
 }
 
 func testConfig(dir string, seeds int) consensus.Config {
@@ -125,11 +125,11 @@ func (h *history) open() {
 	h.t.Helper()
 	d, c, err := openDisk(&h.cfg)
 	if err != nil {
-		h.t.Fatalf("a sound state is refused: %v", err)
+		h.t.Fatalf("an intact state is refused: %v", err)
 	}
 	if h.hard != nil {
 		if diff := h.differs(c); diff != "" {
-			h.t.Fatalf("a sound state is read wrongly: %s", diff)
+			h.t.Fatalf("an intact state is read wrongly: %s", diff)
 		}
 	}
 	h.d = d
@@ -142,7 +142,7 @@ func (h *history) close() {
 	}
 }
 
-// step makes a transaction of the kinds that Raft asks for.
+// step runs a transaction of a kind that Raft requests.
 func (h *history) step() {
 	h.t.Helper()
 	var err error
@@ -162,7 +162,7 @@ func (h *history) step() {
 		err = h.d.keep(h.hard, nil, h.snapshot)
 	default:
 		from := h.last() + 1
-		if kind == 3 { // entries that no leader has committed are replaced
+		if kind == 3 { // uncommitted entries are replaced
 			from -= h.rng.Uint64N(min(5, from-h.hard.GetCommit()))
 		}
 		var list []*raftpb.Entry
@@ -201,8 +201,8 @@ func (h *history) bytes(n int) []byte {
 	return b
 }
 
-// opened opens some files as a seed does. If that succeeds, further transactions must
-// succeed, too, and be there after the next start.
+// opened opens files as a seed does. After success, further transactions must succeed
+// and be there after the next start.
 func (h *history) opened(f files) (c *contents, err error) {
 	h.t.Helper()
 	cfg := h.cfg
@@ -219,7 +219,7 @@ func (h *history) opened(f files) (c *contents, err error) {
 	m := &model{proto.CloneOf(&c.hard), proto.CloneOf(&c.snapshot), slices.Clone(c.entries)}
 	next := &raftpb.Entry{Index: proto.Uint64(m.last() + 1), Term: m.hard.Term, Data: h.bytes(200)}
 	m.entries = append(m.entries, next)
-	for range 4 { // They write to pages that were free, or that others of them have freed.
+	for range 4 { // They write to pages that were free, or that earlier ones have freed.
 		if err := d.keep(m.hard, []*raftpb.Entry{next}, nil); err != nil {
 			h.t.Errorf("a transaction after the start: %v", err)
 		}

@@ -4,10 +4,9 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// reportLeader tells the Machine which seed leads. The entries before the leader's first
-// one may be of a time long past, so a leader counts from the moment when that entry, or a
-// later one of its term, is applied. Entries that this seed had when it was opened are of
-// the past in any case.
+// reportLeader reports the leader to the state machine. The entries before the leader's
+// first one may be much older, so a leader counts once an entry of its term is applied.
+// Entries that were in the log when it was opened are old in any case.
 func (l *Log) reportLeader() {
 	s := l.raft.BasicStatus()
 	leader := seedOf(s.Lead)
@@ -24,7 +23,8 @@ func (l *Log) reportLeader() {
 	l.cfg.StateMachine.Lead(leader, s.GetTerm())
 }
 
-// reportProgress tells the Machine of a leader which seeds lack changes that it has made.
+// reportProgress reports to the leader's state machine which seeds lack applied
+// changes.
 func (l *Log) reportProgress() {
 	if l.leader != l.cfg.Self || l.raft.BasicStatus().RaftState != raft.StateLeader {
 		return

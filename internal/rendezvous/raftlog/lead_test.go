@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// startedAt waits until a seed knows a leader, and returns how many changes its Machine had
-// made then.
+// startedAt waits until a seed knows a leader, and returns the number of changes that
+// its state machine had applied then.
 func (g *group) startedAt(id uint64) (n int) {
 	g.t.Helper()
 	g.mu.Lock()
@@ -23,8 +23,8 @@ func (g *group) startedAt(id uint64) (n int) {
 	return n
 }
 
-// A seed that learns changes of the leader's term all at once knows the leader before it
-// makes them. Those that it had when it was opened are of the past.
+// A seed that receives several changes of the leader's term at once knows the leader
+// before it applies them. Changes that were in its log when it was opened are old.
 func TestLeaderBeforeItsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3)
@@ -53,7 +53,7 @@ func TestLeaderBeforeItsChanges(t *testing.T) {
 	})
 }
 
-// A leader is told which seeds lack changes.
+// The leader is told which seeds lack changes.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3)
@@ -77,7 +77,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-func (b *book) Progress(behind []uint64) {
+func (b *journal) Progress(behind []uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.behind = behind

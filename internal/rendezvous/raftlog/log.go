@@ -1,20 +1,11 @@
-// Package raftlog replicates a log on several seeds, so that changes on which a majority has
-// agreed outlive any of them.
+// Package raftlog implements [consensus.Log] by Raft (Ongaro and Ousterhout, "In Search
+// of an Understandable Consensus Algorithm", USENIX ATC 2014), with go.etcd.io/raft.
 //
-// Most callers call Open with a Machine, hand messages of other seeds to Step, and
-// call Propose when Machine.Lead has told them that this seed leads. A proposed change
-// either comes back to the Machines of all seeds by Apply, in the same order everywhere, or
-// is lost, as when this seed ceases to lead; Lead tells that too.
-//
-// The log is that of Raft (Ongaro and Ousterhout, "In Search of an Understandable
-// Consensus Algorithm", USENIX ATC 2014), by go.etcd.io/raft. It is kept in a
-// directory: a seed that is started again has everything that it ever agreed to, or Open
-// returns a FileError. A seed that has lost its directory must not vote as if it had it:
-// Config.ForgetState has it learn the log first. A seed that was started without ends with
-// ErrLost if the leader shows that it lacks entries.
-//
-// A Log may be used by several goroutines. It calls a Machine on one of its own, save
-// for a Restore by Open.
+// The log is stored in a directory. A restarted seed has everything that it ever
+// acknowledged, or [Open] returns a [FileError]. A seed that has lost its directory
+// must not vote as if it had it: with ForgetState it first learns the log from the
+// other seeds. A seed that was restarted without ForgetState ends with [ErrLost] once
+// the leader shows that entries are missing.
 package raftlog
 
 import (
@@ -34,67 +25,66 @@ import (
 )
 
 const (
-	// tick is the time between two ticks of Raft: a leader shows its life once in
-	// each, and another seed stands for election after ten to twenty without.
+	// tick is the interval of raft.RawNode.Tick: the leader sends a heartbeat in each,
+	// and another seed starts an election after 10 to 20 without one.
 	tick          = 100 * time.Millisecond
 	electionTicks = 10
-	// campaignMin is how long a seed waits at the least before it stands for election
-	// once it has heard that the leader has died, and at the most twice that and more: if
-	// all stood at once, none would have most votes.
+	// campaignMin and campaignMax bound the delay of the election after the process of
+	// the leader has ended. It is random, so that rarely two seeds start one at once.
 	campaignMin = 20 * time.Millisecond
 	campaignMax = 150 * time.Millisecond
-	// keepEntries is how many changes are kept before a snapshot takes their place.
+	// keepEntries is the number of entries after which a snapshot replaces older ones.
 	keepEntries = 256
 	// messageBytesMax bounds the entries of one message.
 	messageBytesMax = 256 << 10
 	inflightMax     = 64
 )
 
-// ErrClosed says that a Log was closed.
+// ErrClosed is the error of a Log that was closed.
 var ErrClosed = errors.New("closed")
 
-// ErrDamaged says that the log of a seed differs from the one that it had, or from that of
-// the others.
-var ErrDamaged = errors.New("the log of the seeds does not fit together: a state directory was lost, mixed up or damaged")
+// ErrDamaged reports that the log of a seed differs from its former state, or
+// contradicts the logs of the others.
+var ErrDamaged = errors.New("the logs of the seeds contradict each other: a state directory was lost, exchanged or damaged")
 
-// ErrLost says that a seed had more of the log once than it has now.
-var ErrLost = errors.New("the state directory of this seed is not the one that it had: the others know of changes that it has agreed to and lacks. Give it back its directory, or empty it and start the seed with --forget-state, so that it learns the state from the others before it votes")
+// ErrLost reports that a seed has lost entries that it has acknowledged.
+var ErrLost = errors.New("the state directory of this seed lacks changes that this seed has acknowledged. Restore the directory, or empty it and start the seed with --forget-state, so that it learns the state from the other seeds before it votes")
 
-// A Log is one seed's part in the log.
+// A Log is the Raft log of one seed. Its goroutine calls the state machine.
 type Log struct {
 	cfg    consensus.Config
 	raft   *raft.RawNode
 	memory *raft.MemoryStorage // the log as Raft reads it
-	disk   *disk               // the same, and kept
+	disk   *disk               // the durable copy
 
-	self     uint64            // this seed as a member of the log
-	members  *raftpb.ConfState // all members, as of the last change that was applied
+	self     uint64            // this seed's ID in Raft
+	members  *raftpb.ConfState // after the last applied change
 	joining  joining           // seeds that have forgotten their state
-	applied  uint64            // index of the last change that the Machine has made
-	opened   uint64            // index of the last entry that was there when the log was opened, and still is
-	leader   uint64            // as the Machine knows it
+	applied  uint64            // index of the last applied entry
+	opened   uint64            // index of the last entry when the log was opened, less any replaced since
+	leader   uint64            // as reported to the state machine
 	term     uint64
-	campaign *time.Timer // when to stand for election; stopped: not before it is time anyway
+	campaign *time.Timer // fires when to start an election; stopped unless the leader's process has ended
 
 	inbox chan *raftpb.Message
 	stop  chan struct{}
 	once  sync.Once
 	done  chan struct{}
-	err   error // why the Log has ended, before done is closed
+	err   error // set before done is closed
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the fields below
 	queue []proposal
 	gone  []uint64
-	wake  chan struct{} // one token: there is something in them
+	wake  chan struct{} // one token: queue or gone has changed
 }
 
-// A proposal is a change that the leader of a term has asked for.
+// A proposal is a change proposed by the leader of a term.
 type proposal struct {
 	term   uint64
 	change []byte
 }
 
-// Open opens the log of a seed, and makes it if there is none.
+// Open opens the log of a seed, and creates it if there is none.
 func Open(cfg consensus.Config) (*Log, error) {
 	if err := checkConfig(&cfg); err != nil {
 		return nil, err
@@ -118,7 +108,7 @@ func Open(cfg consensus.Config) (*Log, error) {
 	return l, nil
 }
 
-// start has the Machine be where the log was when it was last kept.
+// start restores the state machine and starts Raft.
 func (l *Log) start(c *contents) (err error) {
 	defer recoverRaft(&err)
 	snapshot := &c.snapshot
@@ -143,7 +133,7 @@ func (l *Log) start(c *contents) (err error) {
 	return err
 }
 
-// Propose asks for a change in a term in which this seed leads. It does not wait.
+// Propose implements [consensus.Log].
 func (l *Log) Propose(term uint64, change []byte) {
 	l.mu.Lock()
 	l.queue = append(l.queue, proposal{term, change})
@@ -151,8 +141,7 @@ func (l *Log) Propose(term uint64, change []byte) {
 	l.notify()
 }
 
-// Gone says that another seed has died. If it led, others need not wait for signs of
-// life before they stand for election.
+// Gone implements [consensus.Log].
 func (l *Log) Gone(seed uint64) {
 	l.mu.Lock()
 	l.gone = append(l.gone, seed)
@@ -167,12 +156,12 @@ func (l *Log) notify() {
 	}
 }
 
-// Step takes a message that another seed has sent. An error says that it makes no
-// sense, or that the Log has ended.
+// Step implements [consensus.Log]. It blocks until the goroutine of the log takes the
+// message.
 func (l *Log) Step(from uint64, message []byte) error {
 	m := new(raftpb.Message)
 	if err := proto.Unmarshal(message, m); err != nil {
-		return fmt.Errorf("not a message of the log: %w", err)
+		return fmt.Errorf("invalid message: %w", err)
 	}
 	if err := l.check(from, m); err != nil {
 		return err
@@ -185,7 +174,7 @@ func (l *Log) Step(from uint64, message []byte) error {
 	}
 }
 
-// check refuses messages that no seed sends to another.
+// check returns an error for a message that no seed sends.
 func (l *Log) check(from uint64, m *raftpb.Message) error {
 	if seedOf(m.GetFrom()) != from || seedOf(m.GetTo()) != l.cfg.Self || from == l.cfg.Self || !slices.Contains(l.cfg.Seeds, from) {
 		return fmt.Errorf("message of seed %x to %x came from seed %x to %x", m.GetFrom(), m.GetTo(), from, l.cfg.Self)
@@ -203,10 +192,10 @@ func (l *Log) check(from uint64, m *raftpb.Message) error {
 	return fmt.Errorf("seed %x sent a %v of term %d", from, m.GetType(), m.GetTerm())
 }
 
-// Done is closed when the Log has ended, and Err says why then.
+// Done implements [consensus.Log].
 func (l *Log) Done() <-chan struct{} { return l.done }
 
-// Err is why the Log has ended; nil: it has not.
+// Err implements [consensus.Log].
 func (l *Log) Err() error {
 	select {
 	case <-l.done:
@@ -216,14 +205,14 @@ func (l *Log) Err() error {
 	}
 }
 
-// Close ends the Log, and waits for the Machine.
+// Close implements [consensus.Log].
 func (l *Log) Close() error {
 	l.once.Do(func() { close(l.stop) })
 	<-l.done
 	return nil
 }
 
-// run is the goroutine that Raft runs on.
+// run is the goroutine of the log.
 func (l *Log) run() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -232,16 +221,16 @@ func (l *Log) run() {
 	l.err = ErrClosed
 	if closing := l.disk.close(); err != ErrClosed || closing != nil {
 		l.err = errors.Join(err, closing)
-		l.cfg.Logger.Error("the log of the seeds has ended", "err", l.err)
+		l.cfg.Logger.Error("log of the seeds has ended", "err", l.err)
 	}
 	close(l.done)
 }
 
-// serve runs Raft until an error.
+// serve drives Raft until an error.
 func (l *Log) serve(ticks <-chan time.Time) (err error) {
 	defer recoverRaft(&err)
 	if len(l.cfg.Seeds) == 1 {
-		err = l.raft.Campaign() // There is nobody to wait for.
+		err = l.raft.Campaign() // no other seed to wait for
 	}
 	for err == nil {
 		for err == nil && l.raft.HasReady() {
@@ -254,8 +243,8 @@ func (l *Log) serve(ticks <-chan time.Time) (err error) {
 	return err
 }
 
-// recoverRaft makes an error of a panic of Raft, which finds in this way that logs do not fit
-// together. Others go on.
+// recoverRaft converts a panic of Raft, which reports logs that contradict each other,
+// to an error. It passes on other panics.
 func recoverRaft(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -288,8 +277,8 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	return nil
 }
 
-// step hands a message to Raft, unless that shows that the log has lost entries:
-// Raft would panic.
+// step passes a message to Raft, unless it shows that this log has lost entries, on
+// which Raft would panic.
 func (l *Log) step(m *raftpb.Message) error {
 	if isJoin(m) {
 		if l.raft.BasicStatus().RaftState == raft.StateLeader {
@@ -308,11 +297,11 @@ func (l *Log) step(m *raftpb.Message) error {
 		return ErrLost
 	}
 	if err := l.refuse(m, last); err != nil {
-		l.cfg.Logger.Warn("message of another seed is refused", "seed", m.GetFrom(), "err", err)
+		l.cfg.Logger.Warn("refused message of another seed", "seed", m.GetFrom(), "err", err)
 		return nil
 	}
 	if err := l.raft.Step(m); err != nil {
-		l.cfg.Logger.Debug("message of another seed is of no use", "seed", m.GetFrom(), "err", err)
+		l.cfg.Logger.Debug("ignored message of another seed", "seed", m.GetFrom(), "err", err)
 	}
 	return nil
 }
@@ -325,7 +314,7 @@ func (l *Log) drainRequests() error {
 	l.mu.Unlock()
 	for _, p := range queue {
 		if s := l.raft.BasicStatus(); s.RaftState != raft.StateLeader || s.GetTerm() != p.term {
-			continue // Its Machine has been told, or is about to be.
+			continue // The state machine has been told of the loss, or will be.
 		}
 		if err := l.raft.Propose(p.change); err != nil {
 			return fmt.Errorf("proposing a change: %w", err)
@@ -336,18 +325,18 @@ func (l *Log) drainRequests() error {
 			continue
 		}
 		if err := l.raft.ForgetLeader(); err != nil {
-			l.cfg.Logger.Debug("leader is not forgotten", "seed", seed, "err", err)
+			l.cfg.Logger.Debug("cannot forget leader", "seed", seed, "err", err)
 		}
 		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
 	}
 	return nil
 }
 
-// handle carries out a Ready of Raft in the order that Raft demands: entries and votes are
-// stored before messages about them are sent.
+// handle processes a Ready of Raft in the required order: entries and votes are stored
+// before messages about them are sent.
 func (l *Log) handle(rd raft.Ready) error {
 	if err := l.keep(rd); err != nil {
-		return fmt.Errorf("keeping the log of the seeds in %s: %w", l.cfg.Dir, err)
+		return fmt.Errorf("storing the log of the seeds in %s: %w", l.cfg.Dir, err)
 	}
 	for _, m := range rd.Messages {
 		b, err := proto.Marshal(m)
@@ -356,12 +345,12 @@ func (l *Log) handle(rd raft.Ready) error {
 		}
 		l.cfg.Send(seedOf(m.GetTo()), b)
 		if m.GetType() == raftpb.MsgSnap {
-			// Whether it arrives shows when the seed answers what it is sent next.
+			// The answer to the next message shows whether it has arrived.
 			l.raft.ReportSnapshot(m.GetTo(), raft.SnapshotFinish)
 		}
 	}
 	l.reportLeader()
-	changed := false // members
+	changed := false // of the members
 	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
 		if err := l.cfg.StateMachine.Restore(s.GetData()); err != nil {
 			return fmt.Errorf("snapshot of another seed: %w", err)
@@ -390,8 +379,8 @@ func (l *Log) handle(rd raft.Ready) error {
 	return nil
 }
 
-// keep stores entries, votes and snapshots. The commit index alone need not be stored: a seed
-// learns it again.
+// keep stores entries, votes and snapshots. A new commit index alone is not stored: the
+// seed learns it again.
 func (l *Log) keep(rd raft.Ready) error {
 	whole := !raft.IsEmptySnap(rd.Snapshot)
 	if whole {
@@ -408,7 +397,7 @@ func (l *Log) keep(rd raft.Ready) error {
 	if err := l.memory.Append(rd.Entries); err != nil {
 		return err
 	}
-	if len(rd.Entries) > 0 { // They replace all from the first one on.
+	if len(rd.Entries) > 0 { // They replace all entries from the first one on.
 		l.opened = min(l.opened, rd.Entries[0].GetIndex()-1)
 	}
 	if !rd.MustSync && !whole {
@@ -421,9 +410,8 @@ func (l *Log) keep(rd raft.Ready) error {
 	return l.disk.keep(hard, rd.Entries, rd.Snapshot)
 }
 
-// compact puts a snapshot in the place of changes that the Machine has made, when
-// there are many, or when the members have changed: a seed can start from no snapshot of
-// which it is no member.
+// compact replaces applied entries by a snapshot, if there are many or if the members
+// have changed: a seed cannot start from a snapshot that it is no member of.
 func (l *Log) compact(changed bool) error {
 	first, err := l.memory.FirstIndex()
 	if err != nil || l.applied < first+keepEntries && !changed {
@@ -433,7 +421,7 @@ func (l *Log) compact(changed bool) error {
 	if err != nil {
 		return err
 	}
-	// Others that are a little behind are sent changes, and no snapshot.
+	// Seeds that are slightly behind get entries in place of a snapshot.
 	upTo := first - 1
 	if l.applied > first+keepEntries/2 {
 		upTo = l.applied - keepEntries/2

@@ -23,24 +23,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A book is a Machine that keeps all changes, and the leader.
-type book struct {
+// A journal is a state machine that records all changes, and the leader.
+type journal struct {
 	mu     sync.Mutex
 	lines  [][]byte
 	leader uint64
 	term   uint64
-	behind []uint64 // seeds that lack changes, as a leader was told last
-	// started is how many lines there were when a leader became known first; -1: none has.
+	behind []uint64 // seeds that lack changes, as last reported to a leader
+	// started is the number of lines when a leader was first known, or -1.
 	started int
 }
 
-func (b *book) Apply(change []byte) {
+func (b *journal) Apply(change []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, bytes.Clone(change))
 }
 
-func (b *book) Lead(seed, term uint64) {
+func (b *journal) Lead(seed, term uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader, b.term = seed, term
@@ -49,7 +49,7 @@ func (b *book) Lead(seed, term uint64) {
 	}
 }
 
-func (b *book) Snapshot() []byte {
+func (b *journal) Snapshot() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []byte
@@ -59,9 +59,9 @@ func (b *book) Snapshot() []byte {
 	return all
 }
 
-func (b *book) Check([]byte) error { return nil }
+func (b *journal) Check([]byte) error { return nil }
 
-func (b *book) Restore(state []byte) error {
+func (b *journal) Restore(state []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = nil
@@ -73,13 +73,13 @@ func (b *book) Restore(state []byte) error {
 	return nil
 }
 
-func (b *book) state() (lines [][]byte, leader, term uint64) {
+func (b *journal) state() (lines [][]byte, leader, term uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.lines), b.leader, b.term
 }
 
-// A group is several seeds and the network between them.
+// A group is a set of seeds and the network between them.
 type group struct {
 	t     *testing.T
 	dir   string
@@ -87,18 +87,18 @@ type group struct {
 
 	mu    sync.Mutex
 	logs  map[uint64]*Log
-	books map[uint64]*book
-	cut   map[uint64]bool // seeds that nobody reaches
+	books map[uint64]*journal
+	cut   map[uint64]bool // isolated seeds
 	loss  float64
 	wg    sync.WaitGroup
-	// forget are seeds that start with ForgetState, and caught tells that they have caught
-	// up since.
+	// forget are seeds that start with ForgetState, and caught reports that they have
+	// caught up.
 	forget map[uint64]bool
 	caught map[uint64]*watch
 }
 
 func newGroup(t *testing.T, n int) *group {
-	g := &group{t: t, dir: t.TempDir(), logs: make(map[uint64]*Log), books: make(map[uint64]*book), caught: make(map[uint64]*watch), cut: make(map[uint64]bool)}
+	g := &group{t: t, dir: t.TempDir(), logs: make(map[uint64]*Log), books: make(map[uint64]*journal), caught: make(map[uint64]*watch), cut: make(map[uint64]bool)}
 	for i := range n {
 		g.seeds = append(g.seeds, uint64(i+1)<<40)
 	}
@@ -118,7 +118,7 @@ func (g *group) path(id uint64) string { return filepath.Join(g.dir, fmt.Sprint(
 
 func (g *group) start(id uint64) {
 	g.t.Helper()
-	b := &book{started: -1}
+	b := &journal{started: -1}
 	w := &watch{Handler: slog.DiscardHandler}
 	l, err := Open(consensus.Config{Logger: slog.New(w), ForgetState: g.forget[id], Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: b, Send: func(to uint64, m []byte) { g.send(id, to, m) }})
 	if err != nil {
@@ -156,7 +156,7 @@ func (g *group) isolate(id uint64, cut bool) {
 	g.cut[id] = cut
 }
 
-// until waits for something that is soon to be the case.
+// until waits for a condition.
 func (g *group) until(what string, ok func() bool) {
 	g.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -166,7 +166,7 @@ func (g *group) until(what string, ok func() bool) {
 	}
 }
 
-// leader waits for a seed that leads, and is none of some.
+// leader waits for a leader that is none of some seeds.
 func (g *group) leader(but ...uint64) (id, term uint64) {
 	g.t.Helper()
 	g.until("a seed leads", func() bool {
@@ -183,8 +183,8 @@ func (g *group) leader(but ...uint64) (id, term uint64) {
 	return id, term
 }
 
-// propose has a change made, however often the leader changes meanwhile. As long as
-// one leads, the change that was proposed to it is waited for: twice would be two changes.
+// propose proposes a change until it is committed. While the same seed leads, it waits
+// for the first proposal, since a second one would be a second change.
 func (g *group) propose(change string, but ...uint64) {
 	g.t.Helper()
 	g.until("change "+change, func() bool {
@@ -208,7 +208,7 @@ func (g *group) propose(change string, but ...uint64) {
 	})
 }
 
-// agree waits until some seeds have the same changes, so many, and returns them.
+// agree waits until some seeds have the same n changes, and returns them.
 func (g *group) agree(n int, seeds ...uint64) (lines [][]byte) {
 	g.t.Helper()
 	g.until(fmt.Sprintf("all agree on %d changes", n), func() bool {
@@ -232,10 +232,10 @@ func TestOneSeed(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	id := g.seeds[0]
-	for i := range 3 * keepEntries { // Snapshots take the place of most.
+	for i := range 3 * keepEntries { // Snapshots replace most of them.
 		g.propose(fmt.Sprint("change ", i))
 	}
-	const tries = 3 // on a busy machine
+	const tries = 3 // on a loaded machine
 	for try := range tries {
 		g.kill(id)
 		began := time.Now()
@@ -251,7 +251,7 @@ func TestOneSeed(t *testing.T) {
 		}
 		t.Logf("led after %v", d)
 	}
-	t.Error("a seed that is alone need not wait for others")
+	t.Error("a single seed waits for an election")
 }
 
 func TestSeedsAgree(t *testing.T) {
@@ -267,8 +267,7 @@ func TestSeedsAgree(t *testing.T) {
 	}
 }
 
-// What was agreed on is still there when the seed that led has died, and when all
-// have.
+// Committed changes survive the death of the leader, and of all seeds.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
@@ -287,7 +286,7 @@ func TestLeaderDies(t *testing.T) {
 		}
 		began := time.Now()
 		g.propose(fmt.Sprint("after ", i))
-		t.Logf("a change %v after the leader had gone", time.Since(began))
+		t.Logf("change committed %v after the end of the leader", time.Since(began))
 		g.start(id)
 		dead = id
 	}
@@ -304,8 +303,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// A seed that most others do not reach ceases to lead, and its proposals by then
-// are never made.
+// A seed that cannot reach a majority ceases to lead, and its pending proposals are
+// lost.
 func TestLeaderCutOff(t *testing.T) { synctest.Test(t, testLeaderCutOff) }
 
 func testLeaderCutOff(t *testing.T) {
@@ -322,19 +321,19 @@ func testLeaderCutOff(t *testing.T) {
 	g.isolate(old, false)
 	for _, line := range g.agree(2, g.seeds...) {
 		if string(line) == "nobody agrees" {
-			t.Error("one seed alone has made a change")
+			t.Error("an isolated seed has committed a change")
 		}
 	}
 	l.Propose(term, []byte("too late"))
 	g.propose("last")
 	for _, line := range g.agree(3, g.seeds...) {
 		if string(line) == "too late" {
-			t.Error("a change of a term that is over was made")
+			t.Error("a change of an old term was committed")
 		}
 	}
 }
 
-// A seed that was away for long is sent a snapshot.
+// A seed that was away for long gets a snapshot.
 func TestSeedCatchesUp(t *testing.T) { synctest.Test(t, testSeedCatchesUp) }
 
 func testSeedCatchesUp(t *testing.T) {
@@ -367,14 +366,14 @@ func TestDirectoryOfAnother(t *testing.T) {
 	g := newGroup(t, 1)
 	id, dir := g.seeds[0], g.path(g.seeds[0])
 	open := func(self uint64, seeds ...uint64) error {
-		l, err := Open(consensus.Config{Self: self, Seeds: seeds, Dir: dir, StateMachine: new(book), Send: func(uint64, []byte) {}})
+		l, err := Open(consensus.Config{Self: self, Seeds: seeds, Dir: dir, StateMachine: new(journal), Send: func(uint64, []byte) {}})
 		if err == nil {
 			l.Close()
 		}
 		return err
 	}
 	if err := open(id, id); err == nil {
-		t.Error("two seeds use one directory")
+		t.Error("a second seed has opened the directory")
 	}
 	g.kill(id)
 	for _, seeds := range [][]uint64{{7}, {7, id}, {id, 7}} {
@@ -386,12 +385,12 @@ func TestDirectoryOfAnother(t *testing.T) {
 		t.Error(err)
 	}
 	if err := open(id); err == nil {
-		t.Error("a seed that is none of the seeds")
+		t.Error("a seed outside the list of seeds is accepted")
 	}
 }
 
-// A seed whose directory was emptied does not take part again: others may have
-// counted on its acknowledgements.
+// A seed whose directory was emptied does not take part: others may have counted on its
+// acknowledgements.
 func TestLostDirectory(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
@@ -415,7 +414,7 @@ func TestLostDirectory(t *testing.T) {
 		t.Errorf("error %v, want ErrLost", l.Err())
 	}
 	if err := l.Step(leader, nil); err == nil {
-		t.Error("it still takes messages")
+		t.Error("Step accepts a message")
 	}
 }
 
@@ -433,7 +432,7 @@ func TestStrangeMessages(t *testing.T) {
 	g.propose("goes on")
 }
 
-// Logs that do not fit together are an error, and no end of the process.
+// Logs that contradict each other are an error, not a panic.
 func TestMixedDirectories(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
@@ -441,7 +440,7 @@ func TestMixedDirectories(t *testing.T) {
 		g.propose(fmt.Sprint(i))
 	}
 	g.agree(5, g.seeds...)
-	// Two of three seeds have lost theirs, and agree on something else.
+	// Two of three seeds have lost their logs, and commit other changes.
 	for _, id := range g.seeds {
 		g.kill(id)
 	}

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// A logger hands the messages of Raft to a log, at the level debug.
+// A logger passes the messages of Raft to a slog.Logger, at debug level.
 type logger struct{ log *slog.Logger }
 
 func (l logger) say(s string)                     { l.log.Debug("raft: " + s) }
@@ -18,7 +18,7 @@ func (l logger) Warningf(format string, v ...any) { l.say(fmt.Sprintf(format, v.
 func (l logger) Error(v ...any)                   { l.say(fmt.Sprint(v...)) }
 func (l logger) Errorf(format string, v ...any)   { l.say(fmt.Sprintf(format, v...)) }
 
-// A raftPanic is why Raft cannot go on.
+// A raftPanic is the reason for which Raft cannot continue.
 type raftPanic string
 
 func (l logger) Fatal(v ...any)                 { panic(raftPanic(fmt.Sprint(v...))) }

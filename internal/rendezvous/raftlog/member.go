@@ -16,14 +16,15 @@ import (
 )
 
 // A seed without its state has also forgotten its votes and the entries that it has
-// acknowledged. So it does not come back as the same member of the log, but as a new one:
+// acknowledged. So it does not return as the same member of the log but as a new one:
 // it asks the leader, which removes the old member, adds the new one as a learner, and
-// makes that a voter when it has caught up. A majority of the voters without the old member
-// agrees on each step, so that no leader can be elected with a vote that the old one has
-// given, and the new one has not.
+// makes it a voter when it has caught up. Each step is committed by a majority of the
+// voters without the old member, so no leader is elected by a vote that the old member
+// has given and the new one has forgotten.
 //
-// The ID of a member is that of its seed, and in its lower half a number that no other
-// member of this seed has had: 0 for the first one, random for others.
+// The ID of a member has the ID of its seed in the upper half, and in the lower half a
+// number that is unique among the members of this seed: 0 for the first one, random for
+// others.
 const generationMask = 1<<32 - 1
 
 func seedOf(member uint64) uint64 { return member &^ generationMask }
@@ -37,31 +38,31 @@ func newMember(seed uint64) uint64 {
 // checkConfig reports why a configuration is invalid.
 func checkConfig(cfg *consensus.Config) error {
 	if cfg.Self == 0 || !slices.Contains(cfg.Seeds, cfg.Self) {
-		return fmt.Errorf("seed %x is none of %x", cfg.Self, cfg.Seeds)
+		return fmt.Errorf("seed %x is not among the seeds %x", cfg.Self, cfg.Seeds)
 	}
 	for _, s := range cfg.Seeds {
 		if seedOf(s) != s || s == 0 {
-			return fmt.Errorf("the ID of seed %x is 0 in its upper half, or not in its lower half", s)
+			return fmt.Errorf("seed ID %x: the upper half must not be 0, and the lower half must be 0", s)
 		}
 	}
 	if cfg.ForgetState && len(cfg.Seeds) == 1 {
-		return errors.New("a seed that has no others cannot forget its state and learn it again: start a new world in an empty state directory")
+		return errors.New("ForgetState needs other seeds to learn the state from: start a new world in an empty state directory")
 	}
 	return nil
 }
 
-// joinTicks is how often a member that does not vote yet asks to, and how long a leader
-// waits for a change of the members before it proposes one again.
+// joinTicks is the interval at which a member without a vote asks for it, and at which
+// the leader repeats the proposal of a change of the members.
 const joinTicks = electionTicks
 
 // joining holds the requests of members that want to vote.
 type joining struct {
-	ticks    int                // until this seed asks, or proposes a change, again
+	ticks    int                // until the next request or proposal of this seed
 	requests map[uint64]request // by seed
 }
 
-// A request expires: a later leader may admit the member, and the seed may then become yet
-// another one, which must not be removed for the sake of this request.
+// A request expires. A later leader may admit the member, and the seed may then become
+// another member, which must not be removed because of this request.
 type request struct {
 	member uint64
 	ticks  int // until it expires
@@ -74,7 +75,7 @@ func (j *joining) ask(member uint64) {
 	j.requests[seedOf(member)] = request{member, 2 * joinTicks}
 }
 
-// tick lets requests expire, and returns the members of the others.
+// tick removes expired requests, and returns the members of the others.
 func (j *joining) tick() (members []uint64) {
 	for _, seed := range slices.Sorted(maps.Keys(j.requests)) {
 		r := j.requests[seed]
@@ -88,18 +89,18 @@ func (j *joining) tick() (members []uint64) {
 	return members
 }
 
-// isJoin reports whether a message is that of a member that asks to join. It has the
-// form of a proposal; seeds forward no proposals to each other.
+// isJoin reports whether a message is the request of a member that wants to vote. It
+// has the form of a proposal, which seeds do not forward to each other.
 func isJoin(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgProp && m.GetTerm() == 0 && m.GetFrom() != seedOf(m.GetFrom()) && len(m.GetEntries()) == 0
 }
 
 func (l *Log) votes() bool { return slices.Contains(l.members.GetVoters(), l.self) }
 
-// isMember reports whether this seed votes or learns.
+// isMember reports whether this seed is a voter or a learner.
 func (l *Log) isMember() bool { return l.votes() || slices.Contains(l.members.GetLearners(), l.self) }
 
-// join asks all other seeds to make this one a voter. Only the leader answers.
+// join asks all other seeds for a vote. Only the leader answers.
 func (l *Log) join() {
 	if l.votes() {
 		return
@@ -119,9 +120,9 @@ func (l *Log) join() {
 	}
 }
 
-// admit proposes the next change for a member that has asked, if this seed leads. There
-// is one change at a time, and it depends on those that were applied only: so another
-// leader goes on where this one has ended.
+// admit proposes the next change for a member that has asked, if this seed is the
+// leader. One change at a time is in flight, and it depends only on applied ones, so a
+// new leader continues.
 func (l *Log) admit() error {
 	if l.raft.BasicStatus().RaftState != raft.StateLeader {
 		clear(l.joining.requests)
@@ -136,7 +137,7 @@ func (l *Log) admit() error {
 		if change == nil {
 			continue
 		}
-		l.cfg.Logger.Info("a seed that has forgotten its state joins", "member", member, "change", change.GetType(), "of", change.GetNodeId())
+		l.cfg.Logger.Info("seed without state joins", "member", member, "change", change.GetType(), "of", change.GetNodeId())
 		l.joining.ticks = joinTicks
 		if err := l.raft.ProposeConfChange(change); err != nil && !errors.Is(err, raft.ErrProposalDropped) {
 			return fmt.Errorf("proposing a change of the members: %w", err)
@@ -146,8 +147,8 @@ func (l *Log) admit() error {
 	return nil
 }
 
-// nextChange is the next one towards a member that votes, and nil if there is none, or not
-// yet.
+// nextChange returns the next change on the way of a member to a vote, or nil if none
+// is due.
 func (l *Log) nextChange(member uint64) *raftpb.ConfChange {
 	change := func(t raftpb.ConfChangeType, of uint64) *raftpb.ConfChange {
 		return &raftpb.ConfChange{Type: t.Enum(), NodeId: &of}
@@ -169,16 +170,16 @@ func (l *Log) nextChange(member uint64) *raftpb.ConfChange {
 	return nil
 }
 
-// hasCaughtUp reports whether a learner has all that was committed.
+// hasCaughtUp reports whether a learner has all committed entries.
 func (l *Log) hasCaughtUp(member uint64) bool {
 	status := l.raft.Status()
 	progress, ok := status.Progress[member]
 	return ok && progress.RecentActive && progress.Match >= status.GetCommit()
 }
 
-// checkEntries refuses entries with changes of the members that no seed proposes. Once in
-// the log of a majority, such an entry would end each of these seeds, now and whenever it is
-// started again.
+// checkEntries returns an error for entries with changes of the members that no seed
+// proposes. Once committed, such an entry would end each seed that applies it, after
+// every restart.
 func (l *Log) checkEntries(entries []*raftpb.Entry) error {
 	for _, e := range entries {
 		if e.GetType() == raftpb.EntryNormal {
@@ -199,15 +200,16 @@ func (l *Log) checkEntries(entries []*raftpb.Entry) error {
 func parseChange(e *raftpb.Entry) (*raftpb.ConfChange, error) {
 	change := new(raftpb.ConfChange)
 	if err := proto.Unmarshal(e.GetData(), change); err != nil || e.GetType() != raftpb.EntryConfChange {
-		return nil, errors.New("it is a change of the members that no seed makes")
+		return nil, errors.New("change of the members that no seed proposes")
 	}
 	return change, nil
 }
 
-// checkMember refuses changes that no seed proposes, whatever the members are.
+// checkMember returns an error for a change that no seed proposes, regardless of the
+// members.
 func (l *Log) checkMember(change *raftpb.ConfChange) error {
 	if id := change.GetNodeId(); !slices.Contains(l.cfg.Seeds, seedOf(id)) {
-		return fmt.Errorf("member %x is of none of the seeds", id)
+		return fmt.Errorf("member %x belongs to none of the seeds", id)
 	}
 	switch change.GetType() {
 	case raftpb.ConfChangeAddNode, raftpb.ConfChangeAddLearnerNode, raftpb.ConfChangeRemoveNode:
@@ -229,7 +231,7 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 	l.members = l.raft.ApplyConfChange(change)
 	l.joining.ticks = 0
 	if change.GetNodeId() == l.self && change.GetType() == raftpb.ConfChangeRemoveNode {
-		return ErrLost // Another member has taken the place of this one.
+		return ErrLost // Another member has replaced this one.
 	}
 	if l.votes() && !voted {
 		l.cfg.Logger.Info("this seed has caught up, and votes")
@@ -237,7 +239,8 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 	return nil
 }
 
-// checkChange refuses changes that no leader proposes. Raft would panic on some of them.
+// checkChange returns an error for a change that no leader proposes, on some of which
+// Raft would panic.
 func (l *Log) checkChange(change *raftpb.ConfChange) error {
 	if err := l.checkMember(change); err != nil {
 		return err
@@ -252,9 +255,9 @@ func (l *Log) checkChange(change *raftpb.ConfChange) error {
 	return fmt.Errorf("change %v of member %x", t, id)
 }
 
-// misdirected takes a message to another member that this seed was or will be. A leader
-// that knows a later one than this, with which it is up to date, shows that this one has
-// come back by a directory that it had lost, or has lost it.
+// misdirected handles a message to another member of this seed. If an up-to-date leader
+// knows a later member than this one, this seed has returned with an old directory, or
+// has lost its own.
 func (l *Log) misdirected(m *raftpb.Message) error {
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:

@@ -20,7 +20,7 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// A watch is the log of a seed, and notices that it votes.
+// A watch is a log handler that notices when a seed votes.
 type watch struct {
 	slog.Handler
 	votes atomic.Bool
@@ -43,14 +43,14 @@ func (g *group) forgetful(id uint64) {
 	g.forget = nil
 }
 
-// follower is a seed that does not lead.
+// follower returns a seed that does not lead.
 func (g *group) follower() uint64 {
 	g.t.Helper()
 	leader, _ := g.leader()
 	return g.seeds[(slices.Index(g.seeds, leader)+1)%len(g.seeds)]
 }
 
-// caughtUp waits until a seed votes that has forgotten its state.
+// caughtUp waits until a seed that has forgotten its state votes.
 func (g *group) caughtUp(id uint64) {
 	g.t.Helper()
 	g.mu.Lock()
@@ -60,9 +60,9 @@ func (g *group) caughtUp(id uint64) {
 }
 
 // A seed with a damaged state does not start. With ForgetState it learns the state from
-// the others, votes when it has caught up, and keeps that when it is started again.
+// the others, votes when it has caught up, and has the state after a restart.
 func TestForgetState(t *testing.T) {
-	// After more than keepEntries changes, it is sent a snapshot in the place of some.
+	// After more than keepEntries changes, it gets a snapshot.
 	for _, c := range []struct{ seeds, changes int }{{3, 5}, {5, 5}, {3, keepEntries + 20}} {
 		t.Run(fmt.Sprint(c.seeds, " seeds, ", c.changes, " changes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testForgetState(t, c.seeds, c.changes) })
@@ -81,7 +81,7 @@ func testForgetState(t *testing.T, seeds, changes int) {
 	if err := os.Truncate(filepath.Join(g.path(id), databaseFile), 5000); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(consensus.Config{Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: new(book), Send: func(uint64, []byte) {}})
+	_, err := Open(consensus.Config{Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: new(journal), Send: func(uint64, []byte) {}})
 	if !errors.Is(err, ErrDamaged) {
 		t.Fatalf("a damaged state is used: %v", err)
 	}
@@ -90,7 +90,7 @@ func testForgetState(t *testing.T, seeds, changes int) {
 	g.propose("after")
 	g.agree(changes+1, g.seeds...)
 
-	// Now it counts: with it half of the others may fail, and after another start, too.
+	// Its vote counts: with it half of the others may fail, also after a restart.
 	g.kill(id)
 	g.start(id)
 	down := 0
@@ -112,8 +112,8 @@ func testForgetState(t *testing.T, seeds, changes int) {
 	}
 }
 
-// A seed that has forgotten its state does not vote: a change that it has agreed to could
-// be lost with it.
+// A seed that has forgotten its state does not vote: a change that it has acknowledged
+// could be lost with it.
 func TestForgetfulSeedDoesNotVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3)
@@ -133,11 +133,11 @@ func TestForgetfulSeedDoesNotVote(t *testing.T) {
 		g.forgetful(lost)
 		time.Sleep(time.Minute)
 		g.mu.Lock()
-		books := []*book{g.books[lost], g.books[behind]}
+		books := []*journal{g.books[lost], g.books[behind]}
 		g.mu.Unlock()
 		for _, b := range books {
 			if _, leads, _ := b.state(); leads != 0 {
-				t.Errorf("seed %x leads, elected by one that has forgotten its state", leads)
+				t.Errorf("seed %x leads, elected by a seed that has forgotten its state", leads)
 			}
 		}
 		g.start(leader)
@@ -150,8 +150,8 @@ func TestForgetfulSeedDoesNotVote(t *testing.T) {
 	})
 }
 
-// A seed may forget its state again and again, while it still learns as well, and while
-// the leader changes.
+// A seed may forget its state repeatedly, also while it learns and while the leader
+// changes.
 func TestForgetStateAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3)
@@ -167,7 +167,7 @@ func TestForgetStateAgain(t *testing.T) {
 			g.forgetful(id)
 			time.Sleep(time.Duration(round) * 300 * time.Millisecond)
 			voted := &g.caught[id].votes
-			g.kill(id) // perhaps before it votes
+			g.kill(id) // possibly before it votes
 			if round%2 == 0 {
 				if err := os.RemoveAll(g.path(id)); err != nil {
 					t.Fatal(err)
@@ -185,8 +185,8 @@ func TestForgetStateAgain(t *testing.T) {
 	})
 }
 
-// A seed that comes back by a directory of an earlier time, or an empty one, when another
-// member has taken its place, ends with an error.
+// A seed that returns with an old or empty directory after another member has replaced
+// it ends with an error.
 func TestReplacedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3)
@@ -217,8 +217,8 @@ func TestReplacedMember(t *testing.T) {
 	})
 }
 
-// Changes of the members that no seed makes are an error, and no panic.
-func TestStrangeMemberChanges(t *testing.T) {
+// Changes of the members that no seed proposes are an error, not a panic.
+func TestInvalidMemberChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, change := range []*raftpb.ConfChange{
 			{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(99 << 50)},
@@ -241,7 +241,8 @@ func TestStrangeMemberChanges(t *testing.T) {
 	})
 }
 
-// A request expires unless it is repeated, and a later one of the same seed replaces it.
+// A request expires unless it is repeated, and a later one of the same seed replaces
+// it.
 func TestJoinRequestsExpire(t *testing.T) {
 	var j joining
 	j.ask(1<<40 | 5)
@@ -260,9 +261,9 @@ func TestJoinRequestsExpire(t *testing.T) {
 	}
 }
 
-// Entries with changes of the members that no seed makes do not enter a log: once committed
-// they would end the seeds that have them whenever these are started.
-func TestStrangeEntriesAreRefused(t *testing.T) {
+// Entries with changes of the members that no seed proposes are refused: once
+// committed, they would end each seed that has them, after every restart.
+func TestInvalidEntriesAreRefused(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
 	g.propose("something")
@@ -288,7 +289,7 @@ func TestStrangeEntriesAreRefused(t *testing.T) {
 		e.Index, e.Term = proto.Uint64(5), &later
 		m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), From: &from, To: &id, Term: &later, Index: proto.Uint64(4), LogTerm: &term, Entries: []*raftpb.Entry{e}}
 		if err := g.logs[id].Step(from, encode(m)); err == nil {
-			t.Errorf("%s: a seed takes such an entry", name)
+			t.Errorf("%s: the entry is accepted", name)
 		}
 	}
 	g.propose("goes on")

@@ -8,20 +8,19 @@ import (
 )
 
 const (
-	// termLeap bounds the term of a message: it may exceed the term of this seed by
-	// so much. Terms grow by one in each election, and a seed that nobody hears does
-	// not raise its own; one that is far ahead was made up, and would bring the
-	// term of all seeds to where no election can raise it any more.
+	// termLeap bounds the term of a message above the term of this seed. Terms grow by
+	// one in each election, and a seed without connections does not raise its own. A
+	// forged term far ahead would raise the term of all seeds to where no election can
+	// follow.
 	termLeap = 1 << 20
-	// indexMax is the largest index of an entry in a message. Raft computes with
-	// indexes, and panics where they overflow.
+	// indexMax bounds the index of an entry in a message. Raft panics when arithmetic
+	// on indexes overflows.
 	indexMax = 1 << 60
 )
 
-// refuse reports why a message is none that a seed sends. Raft trusts the numbers in
-// messages, and panics or forgets committed entries if they make no sense; but any
-// holder of the token of the seeds can send messages. Last is the index of the last
-// entry here.
+// refuse reports why a message is invalid. Raft trusts the numbers in messages, and
+// panics or forgets committed entries on impossible ones; but each holder of the seeds'
+// token can send messages. last is the index of the last entry of this log.
 func (l *Log) refuse(m *raftpb.Message, last uint64) error {
 	status := l.raft.BasicStatus()
 	switch {
@@ -37,10 +36,10 @@ func (l *Log) refuse(m *raftpb.Message, last uint64) error {
 		return l.refuseEntries(m, status.GetCommit())
 	case raftpb.MsgAppResp:
 		if m.GetIndex() > last {
-			return fmt.Errorf("it says that it has entry %d, the last one is %d", m.GetIndex(), last)
+			return fmt.Errorf("acknowledges entry %d, the last one is %d", m.GetIndex(), last)
 		}
 		if m.GetReject() && m.GetRejectHint() > m.GetIndex() {
-			return fmt.Errorf("it refuses entry %d and proposes the later entry %d", m.GetIndex(), m.GetRejectHint())
+			return fmt.Errorf("rejects entry %d and hints at the later entry %d", m.GetIndex(), m.GetRejectHint())
 		}
 	case raftpb.MsgSnap:
 		return l.refuseSnapshot(m)
@@ -48,8 +47,8 @@ func (l *Log) refuse(m *raftpb.Message, last uint64) error {
 	return nil
 }
 
-// refuseEntries refuses entries that do not follow each other, or that contradict
-// committed entries.
+// refuseEntries refuses entries that are not consecutive, or that contradict committed
+// entries.
 func (l *Log) refuseEntries(m *raftpb.Message, commit uint64) error {
 	term := m.GetLogTerm()
 	for i, e := range m.GetEntries() {
@@ -64,14 +63,14 @@ func (l *Log) refuseEntries(m *raftpb.Message, commit uint64) error {
 			continue
 		}
 		if ours, err := l.memory.Term(e.GetIndex()); err == nil && ours != term {
-			return fmt.Errorf("entry %d of term %d contradicts the one of term %d that was agreed on", e.GetIndex(), term, ours)
+			return fmt.Errorf("entry %d of term %d contradicts the committed one of term %d", e.GetIndex(), term, ours)
 		}
 	}
 	return nil
 }
 
-// refuseSnapshot refuses a snapshot with impossible numbers, members that are none of
-// the seeds, or a state that the Machine does not take.
+// refuseSnapshot refuses a snapshot with impossible numbers, members of unknown seeds,
+// or a state that the state machine refuses.
 func (l *Log) refuseSnapshot(m *raftpb.Message) error {
 	data := m.GetSnapshot().GetMetadata()
 	if data.GetIndex() == 0 || data.GetIndex() > indexMax || data.GetTerm() == 0 || data.GetTerm() > m.GetTerm() {
@@ -81,7 +80,7 @@ func (l *Log) refuseSnapshot(m *raftpb.Message) error {
 	for _, ids := range [][]uint64{conf.GetVoters(), conf.GetLearners(), conf.GetVotersOutgoing(), conf.GetLearnersNext()} {
 		for _, id := range ids {
 			if !slices.Contains(l.cfg.Seeds, seedOf(id)) {
-				return fmt.Errorf("snapshot with the member %x, which is of none of the seeds %x", id, l.cfg.Seeds)
+				return fmt.Errorf("snapshot with member %x, which belongs to none of the seeds %x", id, l.cfg.Seeds)
 			}
 		}
 	}

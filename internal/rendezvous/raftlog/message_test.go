@@ -15,18 +15,18 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// A strictBook is a book that refuses states that are none.
-type strictBook struct{ book }
+// A strictJournal is a journal that refuses invalid states.
+type strictJournal struct{ journal }
 
-func (b *strictBook) Check(state []byte) error {
+func (b *strictJournal) Check(state []byte) error {
 	if len(state) > 0 {
 		return errors.New("not a state")
 	}
 	return nil
 }
 
-// rogueMessage is a message with numbers that a program that has the token of the
-// seeds could send.
+// rogueMessage returns a message with numbers that a holder of the seeds' token could
+// send.
 func rogueMessage(rng *rand.Rand, from, to uint64) *raftpb.Message {
 	far := []uint64{0, 1, 2, 3, 5, 8, 1000, 1 << 40, math.MaxUint64 - 1, math.MaxUint64}
 	pick := func() *uint64 { return proto.Uint64(far[rng.IntN(len(far))]) }
@@ -48,15 +48,15 @@ func rogueMessage(rng *rand.Rand, from, to uint64) *raftpb.Message {
 	return m
 }
 
-// TestRogueMessages: no message of another seed makes this one panic or lose committed
-// entries, and ends with an error that says why if it ends. Its state works afterwards.
+// No message of another seed makes a seed panic or lose committed entries. If the seed
+// ends, it returns the reason, and its stored state stays valid.
 func TestRogueMessages(t *testing.T) {
 	seeds := []uint64{1 << 40, 2 << 40, 3 << 40}
 	for trial := range uint64(20) {
 		rng := rand.New(rand.NewPCG(trial, 9))
 		dir := t.TempDir()
-		open := func() (*Log, *strictBook) {
-			b := new(strictBook)
+		open := func() (*Log, *strictJournal) {
+			b := new(strictJournal)
 			l, err := Open(consensus.Config{Self: seeds[0], Seeds: seeds, Dir: dir, StateMachine: b, Send: func(uint64, []byte) {}})
 			if err != nil {
 				t.Fatalf("trial %d: open: %v", trial, err)
@@ -81,14 +81,14 @@ func TestRogueMessages(t *testing.T) {
 		}
 		l.Close()
 		if lines, _, _ := b.state(); len(lines) > 0 && !slices.Equal(lines[:1][0], agreed) {
-			t.Errorf("trial %d: the first change is %q, %q was agreed on", trial, lines[0], agreed)
+			t.Errorf("trial %d: the first change is %q, %q was committed", trial, lines[0], agreed)
 		}
 		l, _ = open()
 		l.Close()
 	}
 }
 
-// agree has a leader that the test plays agree with a seed on a change.
+// agree commits a change on a seed, with the test as the leader.
 func agree(t *testing.T, l *Log, seeds []uint64) []byte {
 	t.Helper()
 	change := []byte("agreed")
@@ -111,7 +111,7 @@ func agree(t *testing.T, l *Log, seeds []uint64) []byte {
 	if err := l.Step(seeds[1], m); err != nil {
 		t.Fatal(err)
 	}
-	b := l.cfg.StateMachine.(*strictBook)
+	b := l.cfg.StateMachine.(*strictJournal)
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		if lines, _, _ := b.state(); len(lines) > 0 {
 			return change

@@ -9,10 +9,10 @@ import (
 	"io"
 )
 
-// bbolt trusts the pages of a file: a wrong page ID, offset or free list makes it panic,
-// fault, or later overwrite pages in use. So a file is read and checked here first,
-// without bbolt and without a memory map, to the layout of bbolt's internal/common
-// (version 2 of its format; numbers are in the byte order of the machine).
+// bbolt trusts the pages of a file: a wrong page ID, offset or free list makes it
+// panic, fault, or later overwrite pages in use. So this reader checks a file first,
+// without a memory map, according to the layout in bbolt's internal/common (version 2;
+// numbers are in native byte order).
 const (
 	boltMagic      = 0xED0CDAED
 	boltVersion    = 2
@@ -32,19 +32,18 @@ const (
 	longFreelist   = 0xFFFF // the count is the first ID
 )
 
-// errForeign says that a file has no header of bbolt.
+// errForeign reports a file without a header of bbolt.
 var errForeign = errors.New("it is not a file that nexar wrote")
 
 // A pair is a key and its value.
 type pair struct{ key, value []byte }
 
-// A meta is the header of a bbolt file as one transaction left it. There are two, and
-// transactions write them in turn.
+// A meta is one of the two headers of a bbolt file, which transactions write in turn.
 type meta struct {
 	pageSize uint32
 	root     uint64
 	freelist uint64
-	pages    uint64 // all pages are below this one
+	pages    uint64 // number of pages
 	txid     uint64
 }
 
@@ -64,7 +63,7 @@ func parseMeta(b []byte) (m meta, foreign, ok bool) {
 	return m, false, ok
 }
 
-// readMeta finds the newest valid header, as bbolt does.
+// readMeta returns the newest valid header, as bbolt does.
 func readMeta(f io.ReaderAt) (m meta, err error) {
 	read := func(at int64) (meta, bool, bool) {
 		b := make([]byte, metaBytes)
@@ -98,8 +97,8 @@ func readMeta(f io.ReaderAt) (m meta, err error) {
 	return m, errors.New("neither of its two headers is valid")
 }
 
-// readBuckets reads all buckets of a bbolt file in the order of their keys, and checks
-// every page of it: each belongs to the tree, once, or to the free list.
+// readBuckets reads all buckets of a bbolt file in key order, and checks each page: it
+// belongs to the tree, once, or to the free list.
 func readBuckets(f io.ReaderAt, size int64) (map[string][]pair, error) {
 	m, err := readMeta(f)
 	if err != nil {
@@ -136,10 +135,10 @@ func readBuckets(f io.ReaderAt, size int64) (map[string][]pair, error) {
 type pageReader struct {
 	data []byte
 	size uint64
-	used []bool // by page: it belongs to the tree or to the free list
+	used []bool // by page: it is in the tree or in the free list
 }
 
-// A page is the content of a page and those that follow it as its overflow.
+// A page is a page with its overflow pages.
 type page struct {
 	body  []byte // with the header
 	flags uint16
@@ -176,7 +175,7 @@ type element struct {
 	bucket bool
 }
 
-// tree reads the leaves of a tree of pages.
+// tree reads the leaves of a tree.
 func (r *pageReader) tree(root uint64) ([]element, error) {
 	all, err := r.subtree(root, 0)
 	if err != nil {
@@ -215,7 +214,7 @@ func (r *pageReader) subtree(id uint64, depth int) (all []element, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// bbolt finds the element to change by the first key of the page below it.
+		// bbolt finds the element to change by the first key of the child page.
 		if len(below) == 0 || !bytes.Equal(below[0].key, key) {
 			return nil, fmt.Errorf("element %d of page %d does not have the key of the page that it refers to", i, id)
 		}
@@ -224,7 +223,7 @@ func (r *pageReader) subtree(id uint64, depth int) (all []element, err error) {
 	return all, nil
 }
 
-// element is the fixed part of an element.
+// element returns the fixed part of an element.
 func (p page) element(i int) ([]byte, error) {
 	at := pageHeader + elementBytes*i
 	if at+elementBytes > len(p.body) {
@@ -233,7 +232,7 @@ func (p page) element(i int) ([]byte, error) {
 	return p.body[at : at+elementBytes], nil
 }
 
-// slice is a part of the page at a position that counts from the start of an element.
+// slice returns a part of the page at a position relative to an element.
 func (p page) slice(i int, position, skip, length uint32) ([]byte, error) {
 	from := uint64(pageHeader+elementBytes*i) + uint64(position) + uint64(skip)
 	to := from + uint64(length)
@@ -268,7 +267,7 @@ func (p page) leaf() ([]element, error) {
 	return all, nil
 }
 
-// bucket reads a bucket, which is a tree of its own, or a leaf page in the value.
+// bucket reads a bucket: a tree of its own, or a leaf page in the value.
 func (r *pageReader) bucket(value []byte) ([]pair, error) {
 	if len(value) < bucketBytes {
 		return nil, fmt.Errorf("a bucket has %d bytes, expected at least %d", len(value), bucketBytes)
@@ -297,9 +296,9 @@ func (r *pageReader) bucket(value []byte) ([]pair, error) {
 	return pairs, nil
 }
 
-// free checks that the free list has all pages that do not belong to the tree, and no
-// others: bbolt writes to them. A file without a list is refused: nexar writes none, and
-// bbolt would read it on a goroutine of its own, where a fault cannot be recovered from.
+// free checks that the free list has exactly the pages outside the tree, since bbolt
+// writes to them. A file without a list is refused: nexar writes none, and bbolt would
+// load it on a goroutine of its own, where a fault cannot be recovered.
 func (r *pageReader) free(id uint64) error {
 	p, err := r.page(id)
 	if err != nil {
@@ -318,7 +317,7 @@ func (r *pageReader) free(id uint64) error {
 	for i := range count {
 		free := binary.NativeEndian.Uint64(ids[8*i:])
 		if free < firstDataPage || free >= uint64(len(r.used)) || r.used[free] {
-			return fmt.Errorf("page %d is in the free list and in use, or is not there", free)
+			return fmt.Errorf("page %d is in the free list and in use, or out of range", free)
 		}
 		r.used[free] = true
 	}

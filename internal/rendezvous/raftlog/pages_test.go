@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Damaged pages are noticed that would make bbolt overwrite pages in use, fault or lose
-// entries.
+// The reader finds damaged pages on which bbolt would overwrite pages in use, fault or
+// lose entries.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, rand.New(rand.NewPCG(3, 4)), 100, false)
@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// An entry less, or one of an earlier time, has a checksum that is right.
+// A missing or outdated entry has a valid checksum of its own.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, rand.New(rand.NewPCG(5, 6)), 50, false)

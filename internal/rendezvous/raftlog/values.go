@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// formatVersion is the version of the layout of seeds.db and seeds.commits. Version 1
-// had neither checksums nor a commit counter.
+// formatVersion is the version of seeds.db and seeds.commits. Version 1 had neither
+// checksums nor a commit counter.
 const formatVersion = 2
 
 // The buckets of seeds.db, and the keys of the first.
 const (
 	stateBucket   = "state"
-	entriesBucket = "entries" // by index, big-endian, in order
+	entriesBucket = "entries" // by index, big-endian
 
 	identityKey = "identity"
 	hardKey     = "hard"
@@ -25,11 +25,11 @@ const (
 	sealKey     = "seal"
 )
 
-// checksumBytes is the length of the CRC-32C in front of every value.
+// checksumBytes is the length of the CRC-32C before each value.
 const checksumBytes = 4
 
-// encodeValue puts a checksum of key and payload in front of the payload. The key is
-// part of it so that a value under another key does not pass.
+// encodeValue prefixes a payload with a checksum of key and payload, so that a value is
+// invalid under another key.
 func encodeValue(key string, payload []byte) (value []byte, sum uint32) {
 	sum = valueSum(key, payload)
 	return append(binary.LittleEndian.AppendUint32(nil, sum), payload...), sum
@@ -63,22 +63,22 @@ func describeKey(key string) string {
 	return fmt.Sprintf("key %q", key)
 }
 
-// decodeMessage checks a value and parses the message in it.
+// decodeMessage checks a value and parses its message.
 func decodeMessage(key string, value []byte, m proto.Message) (sum uint32, err error) {
 	payload, sum, err := decodeValue(key, value)
 	if err != nil {
 		return 0, err
 	}
 	if err := proto.Unmarshal(payload, m); err != nil {
-		return 0, fmt.Errorf("%s cannot be parsed: %w", describeKey(key), err)
+		return 0, fmt.Errorf("%s is invalid: %w", describeKey(key), err)
 	}
 	return sum, nil
 }
 
-// indexKey is the key of an entry.
+// indexKey returns the key of an entry.
 func indexKey(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
 
-// An identity names the seed that a file belongs to. It is written once.
+// An identity is the owner of a file. It is written once.
 type identity struct {
 	file   [16]byte // random, the same in seeds.db and seeds.commits
 	member uint64   // this seed's ID in Raft
@@ -95,7 +95,7 @@ func (id *identity) marshal() []byte {
 	return b
 }
 
-// parseIdentity returns the version alone when it is another one.
+// parseIdentity returns only the version if it is unknown.
 func parseIdentity(b []byte) (id identity, version uint32, err error) {
 	if len(b) < 4 {
 		return id, 0, fmt.Errorf("the record %s has %d bytes, expected at least 4", identityKey, len(b))
@@ -129,8 +129,7 @@ func parseSeal(b []byte) (s seal, err error) {
 	return seal{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
 }
 
-// sums are the checksums of all records of a file. A digest of them identifies its
-// state.
+// sums holds the checksums of all records of a file. Their digest identifies its state.
 type sums struct {
 	identity, hard, snapshot uint32
 	first                    uint64 // index of the first entry
@@ -157,7 +156,7 @@ func (s *sums) digest() uint64 {
 	return crc64.Checksum(b, crc64.MakeTable(crc64.ECMA))
 }
 
-// dropFrom removes the entries from an index on, and dropUpTo those up to one.
+// dropFrom removes the entries from an index on, and dropUpTo those up to an index.
 func (s *sums) dropFrom(index uint64) {
 	s.entries = s.entries[:min(uint64(len(s.entries)), max(index, s.first)-s.first)]
 }
@@ -171,7 +170,7 @@ func (s *sums) dropUpTo(index uint64) {
 	s.first += n
 }
 
-// add appends the checksum of an entry, which follows the last one.
+// add appends the checksum of the next entry.
 func (s *sums) add(index uint64, sum uint32) {
 	if len(s.entries) == 0 {
 		s.first = index
