@@ -19,9 +19,8 @@ import (
 
 func BenchmarkQUIC(b *testing.B) { transporttest.Bench(b, newCluster) }
 
-// BenchmarkAgainstBare measures what a pipe costs beyond a stream of quic-go
-// that is used directly, with the same windows: both in turn, an operation of
-// one after an operation of the other, and reports the medians.
+// BenchmarkAgainstBare measures the cost of a pipe beyond a bare stream of quic-go with
+// the same windows: both in turn, operation by operation. It reports the medians.
 func BenchmarkAgainstBare(b *testing.B) {
 	for _, size := range []int{8, 8 << 20} {
 		b.Run(fmt.Sprintf("PingPong/%dB", size), func(b *testing.B) { alternate(b, size, size) })
@@ -29,7 +28,7 @@ func BenchmarkAgainstBare(b *testing.B) {
 	b.Run("OneWay/8388608B", func(b *testing.B) { alternate(b, 8<<20, 1) })
 }
 
-// alternate sends size bytes there and back bytes back.
+// alternate measures operations that send size bytes and receive back bytes.
 func alternate(b *testing.B, size, back int) {
 	bare := newBareEcho(b, size, back)
 	pipe := newPipeEcho(b, size, back)
@@ -49,8 +48,7 @@ func alternate(b *testing.B, size, back int) {
 	report("pipe", pipeTimes)
 }
 
-// An echoPair is the near end of two streams, whose far ends are served by
-// goroutines.
+// An echoPair is the near end of two streams. Goroutines serve the far ends.
 type echoPair struct {
 	out, in []byte
 	write   func(p []byte) (int, error)
@@ -132,7 +130,7 @@ func newBareEcho(b *testing.B, size, back int) *echoPair {
 	}
 }
 
-// bareConns are both ends of a connection without this package.
+// bareConns returns both ends of a connection without this package.
 func bareConns(b *testing.B) (near, far *quicgo.Conn) {
 	ca := testpeer.NewCA(b)
 	here, there := ca.Node(b, "here"), ca.Node(b, "there")
@@ -168,8 +166,8 @@ func bareConns(b *testing.B) (near, far *quicgo.Conn) {
 	return near, far
 }
 
-// BenchmarkMesh sets up connections between all pairs of 64 nodes in this
-// process, 2,016 of them, with mutual TLS on P-256 certificates.
+// BenchmarkMesh connects all pairs of 64 nodes in this process, 2,016 connections, by
+// mutual TLS with P-256 certificates.
 func BenchmarkMesh(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) { benchMesh(b, 64, watched) })
@@ -226,8 +224,8 @@ func mesh(tb testing.TB, nodes []*testNode) {
 	wg.Wait()
 }
 
-// BenchmarkIdleMemory reports what an idle connection keeps of the heap and of
-// stacks, both ends of it together, and watched or not.
+// BenchmarkIdleMemory reports the heap and stacks of an idle connection, both ends
+// together, watched or not.
 func BenchmarkIdleMemory(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
@@ -242,7 +240,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 
 func idleMemory(tb testing.TB, conns int, watched bool) (heap, stack int64) {
 	nodes := newTestNodes(tb, 2, Config{Watch: func(string) bool { return watched }})
-	connect(tb, nodes[0], nodes[1]) // what is allocated only once
+	connect(tb, nodes[0], nodes[1]) // makes one-time allocations
 	before := memory()
 	for range conns {
 		near, far := connect(tb, nodes[0], nodes[1])

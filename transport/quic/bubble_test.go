@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestBubble: over simulated sockets an endpoint needs neither the system nor
+// TestBubble checks that an endpoint over simulated sockets uses neither the system nor
 // its clock, so that whole nodes can be tested in fake time.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestBubble(t *testing.T) {
 			t.Errorf("Dial: %v, want ErrPeerGone", err)
 		}
 		if d := time.Since(start); d != 5*time.Second {
-			t.Errorf("nobody has answered for %v, want 5 s", d)
+			t.Errorf("Dial failed after %v, want 5 s", d)
 		}
 		a.Close()
 		b.Close()
@@ -63,15 +63,15 @@ func TestBubble(t *testing.T) {
 type narrowConn struct{ net.PacketConn }
 
 func (c narrowConn) WriteTo(p []byte, addr net.Addr) (int, error) {
-	const headers = 40 + 8 // of IPv6 and UDP
+	const headers = 40 + 8 // IPv6 and UDP
 	if len(p)+headers > 1280 {
 		return len(p), nil
 	}
 	return c.PacketConn.WriteTo(p, addr)
 }
 
-// TestNarrowPath: nodes connect over a path of 1,280 bytes that drops longer
-// packets silently, as tunnels do, and their bytes arrive.
+// TestNarrowPath checks that nodes connect over a path of 1,280 bytes that drops longer
+// packets silently, as tunnels do, and that their data arrives.
 func TestNarrowPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &simnet.Simnet{Router: &simnet.PerfectRouter{}}

@@ -8,8 +8,8 @@ import (
 
 const raiseBuffers = "sysctl -w net.core.rmem_max=7500000 net.core.wmem_max=7500000"
 
-// forceBuffers sets the buffers beyond the system's limit, which root may do,
-// and returns their sizes.
+// forceBuffers sets the buffers beyond the limit of the system, which needs root, and
+// returns their sizes.
 func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
 	raw, err := udp.SyscallConn()
 	if err != nil {
@@ -29,7 +29,7 @@ func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
 
 func forceBuffer(fd, get, force, bytes int) (int, error) {
 	size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, get)
-	// The kernel reports twice what was asked for, to cover its own overhead.
+	// The kernel reports twice the requested size, for its own overhead.
 	if err != nil || size/2 >= bytes {
 		return size / 2, err
 	}

@@ -6,7 +6,7 @@ import "net"
 
 const raiseBuffers = ""
 
-// forceBuffers trusts that the system has set what it was asked for.
+// forceBuffers assumes that the system has set the requested size.
 func forceBuffers(_ *net.UDPConn, bytes int) (read, write int, err error) {
 	return bytes, bytes, nil
 }

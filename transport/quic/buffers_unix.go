@@ -10,8 +10,8 @@ import (
 
 const raiseBuffers = "sysctl -w kern.ipc.maxsockbuf=8441037"
 
-// forceBuffers lowers its wish until the system allows it: a size beyond the
-// limit is refused altogether here. It returns the sizes.
+// forceBuffers lowers the size until the system accepts it: above the limit it sets
+// nothing. It returns the sizes.
 func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
 	raw, err := udp.SyscallConn()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestBuffers: a limit of the system is logged once, with the way to raise it.
+// TestBuffers checks that a limit of the system is logged once, with the command that
+// raises it.
 func TestBuffers(t *testing.T) {
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

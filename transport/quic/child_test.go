@@ -6,13 +6,13 @@ import (
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
-// childEnv makes the test binary a peer of its own process. Its value is what
-// the peer has to know, as JSON.
+// childEnv makes the test binary a peer of another process. Its value is its
+// configuration as JSON.
 const childEnv = "NEXAR_QUIC_TEST_CHILD"
 
 type childOrders struct {
 	testpeer.EncodedCreds
-	Dial string // the address to dial, or "" to listen
+	Dial string // address to dial, or "" to listen
 }
 
 func childMain() {

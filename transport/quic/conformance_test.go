@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 }
 
 func newCluster(tb testing.TB, n int) transporttest.Cluster {
-	nodes := newTestNodes(tb, n, Config{PipeWindow: 1 << 20}) // small, to be full sooner
+	nodes := newTestNodes(tb, n, Config{PipeWindow: 1 << 20}) // fills sooner
 	cluster := transporttest.Cluster{Kill: func(i int) { nodes[i].kill() }}
 	for _, n := range nodes {
 		cluster.Transports = append(cluster.Transports, n)

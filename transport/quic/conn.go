@@ -13,7 +13,7 @@ import (
 )
 
 // A Conn is a connection to one peer. It has the capabilities TLSConn and Authenticator,
-// and its pipes TryWriter and Prioritizer.
+// its pipes TryWriter and Prioritizer.
 type Conn struct {
 	end    *Endpoint
 	owner  *Transport // nil after Endpoint.Dial
@@ -22,18 +22,18 @@ type Conn struct {
 	remote string
 	keys   *watchKeys // nil without a TCP port
 
-	// accepting lets one AcceptPipe in at a time: quic-go wakes only one of
-	// several that wait, however many streams have come.
+	// accepting admits one AcceptPipe at a time: quic-go wakes only one of several
+	// waiters, however many streams have arrived.
 	accepting chan struct{}
 
-	unproved *unproved // of a peer that was accepted without an identity; else nil
+	unauthenticated *unauthenticated // non-nil for an accepted peer without identity
 
 	watching atomic.Bool
-	read     atomic.Int64 // bytes taken from pipes
+	read     atomic.Int64 // bytes read from pipes
 
 	mu      sync.Mutex
-	over    bool       // ended has run
-	sockets []net.Conn // the idle TCP connections beside this one
+	ended   bool       // cleanUp has run
+	sockets []net.Conn // watches of this connection
 }
 
 var (
@@ -46,24 +46,25 @@ func (c *Conn) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Class: transport.ClassQUIC, TLSConn: c, Authenticator: c}
 }
 
-// Peer is the identity that the peer has proved, or its address after
-// Endpoint.Dial.
+// Peer returns the identity that the peer has proved, or its address after Endpoint.Dial.
 func (c *Conn) Peer() string { return c.peer }
 
-// RemoteAddr is the address of the peer's socket. As a node has only one, it
-// is the address at which the peer listens, seen from here.
+// RemoteAddr returns the address of the peer's socket. Since a node has only one, it is
+// also the address at which the peer listens, as seen from here.
 func (c *Conn) RemoteAddr() string { return c.remote }
 
-// ConnectionState is the state of the TLS session.
+// ConnectionState returns the state of the TLS session.
 func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionState().TLS }
 
 // MarkAuthenticated implements [transport.Authenticator].
-func (c *Conn) MarkAuthenticated() bool { return c.unproved == nil || c.unproved.proved() }
+func (c *Conn) MarkAuthenticated() bool {
+	return c.unauthenticated == nil || c.unauthenticated.authenticated()
+}
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.qc.Context().Done() }
 
-// Err is nil until Done is closed, and then says why it has ended.
+// Err returns nil until Done is closed, and then the reason for the end.
 func (c *Conn) Err() error {
 	select {
 	case <-c.Done():
@@ -79,7 +80,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// OpenPipe opens a pipe. It waits while the peer has MaxPipes of them open.
+// OpenPipe opens a pipe. It blocks while MaxPipes of the peer are open.
 func (c *Conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	st, err := c.qc.OpenUniStreamSync(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return &sender{st: st}, nil
 }
 
-// AcceptPipe returns the next pipe that the peer opened.
+// AcceptPipe returns the next pipe that the peer has opened.
 func (c *Conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	select {
 	case c.accepting <- struct{}{}:
@@ -111,13 +112,13 @@ func (c *Conn) callError(ctx context.Context, err error) error {
 	return endError(err)
 }
 
-// finish ends the connection with a code that says why, to the peer and, in
-// endError, to this side.
+// finish ends the connection. The code and the reason reach the peer and, through
+// endError, this side.
 func (c *Conn) finish(code quicgo.ApplicationErrorCode, reason string) {
 	c.qc.CloseWithError(code, reason)
 }
 
-// group counts the goroutines of this connection for the one who awaits them.
+// group returns the WaitGroup of the owner of the connection.
 func (c *Conn) group() *sync.WaitGroup {
 	if c.owner != nil {
 		return &c.owner.tasks
@@ -129,25 +130,25 @@ func (c *Conn) group() *sync.WaitGroup {
 func (c *Conn) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
+	if !c.ended {
 		c.group().Go(f)
 	}
 }
 
-// ended runs once, when the connection has ended for whatever reason.
-func (c *Conn) ended() {
+// cleanUp runs once, when the connection has ended.
+func (c *Conn) cleanUp() {
 	defer c.group().Done()
 	if c.end.watch != nil {
-		// From here on the peer is told that nobody knows this connection.
+		// From now on the peer is told that the connection is unknown.
 		c.end.watch.remove(c)
 	}
 	c.mu.Lock()
-	c.over = true
+	c.ended = true
 	sockets := c.sockets
 	c.sockets = nil
 	c.mu.Unlock()
 	for _, sock := range sockets {
-		c.hangUp(sock)
+		c.closeWatch(sock)
 	}
 
 	c.end.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A testNode is an endpoint with a transport. Its Close closes both.
+// A testNode is an endpoint with a transport. Close closes both.
 type testNode struct {
 	*Transport
 	end  *Endpoint
@@ -21,7 +21,7 @@ func (n *testNode) Close() error {
 	return errors.Join(n.Transport.Close(), n.end.Close())
 }
 
-// kill takes the sockets away, as the kernel does from a killed process.
+// kill closes the sockets as the kernel does for a killed process.
 func (n *testNode) kill() {
 	if n.end.watch != nil {
 		n.end.watch.listener.Close()
@@ -48,7 +48,7 @@ func newTestNode(tb testing.TB, cfg Config, creds *testpeer.Creds) *testNode {
 	return n
 }
 
-// newTestNodes makes a cluster of nodes with the names n0, n1, …
+// newTestNodes returns nodes n0, n1, … of a cluster.
 func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 	tb.Helper()
 	ca := testpeer.NewCA(tb)

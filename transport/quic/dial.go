@@ -54,8 +54,8 @@ func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*qu
 	return nil, dialError(addr, err)
 }
 
-// awaitAccepted waits until the server has verified this side too. In TLS 1.3
-// the client is done before the server has seen its certificate.
+// awaitAccepted waits until the server has verified the certificate of this side. In TLS
+// 1.3 the handshake of the client ends before that.
 func awaitAccepted(ctx, attempt context.Context, qc *quicgo.Conn, accepted tokenSignal, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -69,13 +69,12 @@ func awaitAccepted(ctx, attempt context.Context, qc *quicgo.Conn, accepted token
 	case <-attempt.Done():
 		return context.Cause(attempt)
 	case <-timer.C:
-		return fmt.Errorf("%w: it does not complete the handshake", transport.ErrPeerGone)
+		return fmt.Errorf("%w: it did not complete the handshake", transport.ErrPeerGone)
 	}
 }
 
-// A tokenSignal learns from the NEW_TOKEN frame, which a server sends as soon
-// as its handshake is complete, that the server has accepted the client. The
-// token itself is dropped.
+// A tokenSignal is closed by the NEW_TOKEN frame that a server sends when its handshake
+// is complete: the server has accepted the client. The token is discarded.
 type tokenSignal chan struct{}
 
 func (tokenSignal) Pop(string) *quicgo.ClientToken { return nil }
@@ -87,21 +86,21 @@ func (s tokenSignal) Put(string, *quicgo.ClientToken) {
 	}
 }
 
-// dials knows the dials under way, by the address they go to.
+// dials holds the dials in progress, by their address.
 type dials struct {
 	mu   sync.Mutex
 	open map[*attempt]struct{}
 	all  sync.WaitGroup
 }
 
-// An attempt is a dial under way. It can be abandoned until this side sends
-// what completes the handshake for the server; after that it must be closed
-// in order, or the peer would keep a connection to nobody.
+// An attempt is a dial in progress. It can be abandoned until this side sends the message
+// that completes the handshake for the server. After that it must be closed in order, or
+// the peer would keep the connection.
 type attempt struct {
 	remote netip.AddrPort
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	state  atomic.Int32 // attemptOpen, then one of the others
+	state  atomic.Int32 // attemptOpen, then another state
 	tasks  sync.WaitGroup
 }
 
@@ -135,8 +134,8 @@ func (d *dials) end(a *attempt) {
 
 func (d *dials) wait() { d.all.Wait() }
 
-// unreachable abandons the dials to remote: the system says that no packet
-// can get there.
+// unreachable abandons the dials to remote after the system has reported that it is
+// unreachable.
 func (d *dials) unreachable(remote netip.AddrPort, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,9 +152,8 @@ func (a *attempt) abandon(cause error) {
 	}
 }
 
-// commitIn adds to a TLS configuration the moment from which the attempt can
-// no longer be abandoned: when the server is verified, before the client's
-// own certificate goes out.
+// commitIn adds to a TLS configuration the commitment of the attempt: after the
+// verification of the server, before the certificate of the client is sent.
 func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	verify := conf.VerifyConnection
@@ -173,8 +171,7 @@ func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-// resolve finds the address that addr stands for and that the socket can
-// reach, IPv4 before IPv6.
+// resolve returns an address of addr that the socket can reach, IPv4 before IPv6.
 func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -186,7 +183,7 @@ func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	}
 	var ips []netip.Addr
 	if host == "" {
-		// As everywhere in Go, no host is this one.
+		// As in package net, an empty host is this one.
 		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	} else if ip, err := netip.ParseAddr(host); err == nil {
 		ips = []netip.Addr{ip}
@@ -210,7 +207,7 @@ func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	return netip.AddrPortFrom(found, uint16(port)), nil
 }
 
-// families says which kinds of addresses a socket can send to.
+// families reports the kinds of addresses that a socket can send to.
 func families(local net.Addr) (v4, v6 bool) {
 	ip := addrPort(local).Addr()
 	switch {
@@ -221,9 +218,8 @@ func families(local net.Addr) (v4, v6 bool) {
 	}
 }
 
-// addrPort is the address of a socket, in its plain form: IPv4 addresses that
-// a dual-stack socket shows as IPv6 become IPv4 again. It is zero for the
-// addresses of networks other than UDP.
+// addrPort returns the address of a socket. IPv4 addresses that a dual-stack socket shows
+// as IPv6 become IPv4 again. For networks other than UDP it returns zero.
 func addrPort(addr net.Addr) netip.AddrPort {
 	var ap netip.AddrPort
 	switch addr := addr.(type) {

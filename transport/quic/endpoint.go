@@ -1,28 +1,24 @@
-// Package quic is the transport over QUIC: control, small messages, and
-// whatever has to cross a network that loses packets.
+// Package quic implements [transport.Transport] over QUIC. nexar uses it for control, for
+// small messages, and on networks that lose packets.
 //
-// Most programs call three things. Listen opens the one UDP socket that a
-// node uses for all its connections. Endpoint.Dial connects with an explicit
-// TLS configuration, as a node does that joins and has no certificate yet.
-// Endpoint.Transport starts to accept, and dials peers by their identity: what
-// it returns is a transport.Transport, and what is promised there is kept here.
+// [Listen] opens the UDP socket that a node uses for all its connections. [Endpoint.Dial]
+// connects with an explicit TLS configuration, as a node without a certificate needs to
+// join. [Endpoint.Transport] starts to accept, and dials peers by identity.
 //
-// A pipe is a QUIC stream. The receive window of a connection is the sum of
-// the windows of its pipes, so a pipe that nobody reads never delays another.
+// A pipe is a QUIC stream. The receive window of a connection is the sum of the windows
+// of its pipes, so a pipe that is not read never delays another one.
 //
-// QUIC says nothing when a process is killed, because UDP does not. Therefore
-// an Endpoint also listens on TCP, at the same address and port, and the two
-// ends of a watched connection hold an idle TCP connection beside it: the
-// kernel closes it the moment the process is gone (watch.go). Silence of a
-// host or of the network is noticed by heartbeats instead. The port can be
-// shared with a transport over TCP (Endpoint.Listener).
+// QUIC does not detect that a process was killed, since UDP does not. So an Endpoint also
+// listens on TCP, at the same address and port, and the two ends of a watched connection
+// keep an idle TCP connection beside it, which the kernel closes with the process
+// (watch.go). Heartbeats detect the failure of a host or of the network. A transport over
+// TCP can share the port ([Endpoint.Listener]).
 //
-// Whatever fails is reported with one of transport's errors and the reason in
-// the text. A packet that the system refuses to send counts as lost, not as
-// the end of the connection.
+// Errors wrap one of the errors of package transport and contain the reason. A packet
+// that the system refuses to send counts as lost and does not end the connection.
 //
-// All methods may be called by several goroutines, save those of a single
-// pipe, for which package transport sets the rule.
+// Methods may be called concurrently, except those of a single pipe, for which package
+// transport defines the rule.
 package quic
 
 import (
@@ -43,63 +39,61 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config says how an Endpoint works. The zero value listens at any port of
-// all addresses, IPv4 and IPv6.
+// Config configures an [Endpoint]. The zero value listens at any port of all addresses,
+// IPv4 and IPv6.
 type Config struct {
-	// Addr is the UDP and TCP address to listen at, "host:port". An empty
-	// host is every address, an empty or zero port any free one.
+	// Addr is the UDP and TCP address to listen at, "host:port". An empty host means all
+	// addresses, an empty or zero port any free port.
 	Addr string
 
-	// PacketConn is used in place of a socket at Addr, and closed by
-	// Endpoint.Close. One that is no UDP socket cannot be watched over TCP.
+	// PacketConn replaces the socket at Addr. Endpoint.Close closes it. Over a PacketConn
+	// that is not a UDP socket peers cannot watch each other.
 	PacketConn net.PacketConn
 
-	// Log gets what an operator should know. Nil discards it.
+	// Log receives messages for operators. Nil discards them.
 	Log *slog.Logger
 
-	// PipeWindow is how many bytes of a pipe may wait for their reader. The
-	// peer can make this side keep as much for each of MaxPipes. Default 8 MiB.
+	// PipeWindow is the number of unread bytes that a pipe may have. The peer can make
+	// this side buffer as much for each of MaxPipes. Default 8 MiB.
 	PipeWindow int
 
-	// MaxPipes is how many pipes a peer may have open on a connection. A
-	// further OpenPipe waits. Default 64.
+	// MaxPipes is the number of pipes that a peer may have open on a connection. Its next
+	// OpenPipe blocks. Default 64.
 	MaxPipes int
 
-	// Heartbeat is how often an otherwise idle connection is tried. Default
-	// one second. Negative: never, and silence never ends a connection.
+	// Heartbeat is the interval of heartbeats on an idle connection. Default one second.
+	// Negative: no heartbeats, and silence never ends a connection.
 	Heartbeat time.Duration
 
-	// IdleTimeout is how long a peer may say nothing at all before it counts
-	// as gone. It starts at the first heartbeat that is not answered.
-	// Default 5 s.
+	// IdleTimeout is the time without a packet, from the first unanswered heartbeat,
+	// after which the peer counts as gone. Default 5 s.
 	IdleTimeout time.Duration
 
-	// Heartbeats decides for a single connection whether it has heartbeats,
-	// by the address of its peer. It is called before the handshake, on both
-	// sides, and one side that says yes is enough. Nil: every connection.
+	// Heartbeats reports whether a connection has heartbeats, by the address of its peer.
+	// It is called before the handshake, on both sides. A connection has heartbeats if
+	// either side wants them. Nil: every connection has.
 	Heartbeats func(addr string) bool
 
-	// NoWatch does without the TCP port, in both directions.
+	// NoWatch disables the TCP port, and watches in both directions.
 	NoWatch bool
 
-	// Watch decides for a connection that this side dialed whether its peer
-	// is watched from the start. Conn.Watch can do so later. Nil: every peer.
+	// Watch reports whether to watch the peer of a connection that this side has dialed
+	// from the start. Conn.Watch can do so later. Nil: every peer is watched.
 	Watch func(peer string) bool
 
-	// HandshakeTimeout is how long a handshake may stand still. One that
-	// moves may take twice as long. Default 5 s.
+	// HandshakeTimeout is the time that a handshake may make no progress. One that makes
+	// progress may take twice as long. Default 5 s.
 	HandshakeTimeout time.Duration
 
-	// MaxHandshakes is how many incoming connections, over UDP and TCP together, may
-	// be unauthenticated. Beyond it the address with the most of them loses its oldest
-	// one (internal/admission). From an eighth of it on, QUIC
-	// clients must prove their address. Default 512.
+	// MaxHandshakes is the number of incoming connections, over UDP and TCP together,
+	// that may be unauthenticated at a time. Above it the address with the most of them
+	// loses its oldest one (internal/admission). From an eighth of it on, QUIC clients
+	// must validate their address. Default 512.
 	MaxHandshakes int
 
-	// PacketSize is the size of the first packets of a connection, without
-	// the headers of UDP and IP. A path that cannot carry them fails to
-	// connect. Default: 1452, the largest, on loopback, else 1200, the
-	// smallest. Larger ones are found by probing.
+	// PacketSize is the size of the first packets of a connection, without UDP and IP
+	// headers. Over a path that cannot carry them Dial fails. Default: 1452, the largest,
+	// on loopback, otherwise 1200, the smallest. Path MTU discovery finds larger ones.
 	PacketSize int
 }
 
@@ -128,8 +122,8 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// An Endpoint is the place of a node in the network: one UDP socket for all
-// connections, in and out, and the TCP port by which peers watch each other.
+// An Endpoint is the UDP socket of a node for all its connections, and the TCP port at
+// which peers watch it.
 type Endpoint struct {
 	cfg     Config
 	addr    string
@@ -141,9 +135,9 @@ type Endpoint struct {
 
 	handshakes handshakes
 
-	acceptorIdle time.Duration // how long a goroutine waits for a connection
+	acceptorIdle time.Duration // time that an acceptor waits for a connection
 
-	ctx    context.Context // ends when Close is called
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
@@ -156,8 +150,8 @@ type Endpoint struct {
 	shut     sync.Once
 }
 
-// Listen opens the socket of a node. It accepts no connections before
-// Transport is called.
+// Listen opens the socket of a node. It accepts no connections before Transport is
+// called.
 func Listen(cfg Config) (*Endpoint, error) {
 	cfg = cfg.withDefaults()
 	packets, listener, err := bind(cfg)
@@ -189,13 +183,13 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Addr is the address of the socket. Its host may be unspecified.
+// Addr returns the address of the socket. Its host may be unspecified.
 func (e *Endpoint) Addr() string { return e.addr }
 
-// Dial connects to addr with an explicit TLS configuration. What the peer has
-// to prove is up to conf alone; the Peer of the Conn is its address. Dial
-// returns when the peer has accepted, with ErrIdentity when either side does
-// not accept the other's certificate. It does not try again.
+// Dial connects to addr with an explicit TLS configuration, which alone decides what the
+// peer has to prove. The Peer of the Conn is its address. Dial returns when the peer has
+// accepted, or with [transport.ErrIdentity] if either side rejects the certificate of the
+// other. It does not retry.
 //
 // The Conn belongs to the Endpoint: closing a Transport does not end it.
 func (e *Endpoint) Dial(ctx context.Context, addr string, conf *tls.Config) (*Conn, error) {
@@ -209,8 +203,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr string, conf *tls.Config) (*Co
 	return e.adopt(qc, nil, plainAddr(qc.RemoteAddr()), true)
 }
 
-// Close ends all connections, says so to their peers, closes the socket and
-// waits until every goroutine has ended.
+// Close closes all connections and the socket, and waits for the goroutines of e.
 func (e *Endpoint) Close() error {
 	var err error
 	e.shut.Do(func() { err = e.shutdown() })
@@ -241,8 +234,8 @@ func (e *Endpoint) shutdown() error {
 	return err
 }
 
-// adopt makes a Conn of a QUIC connection whose handshake is over. It belongs
-// to t, or to the endpoint alone.
+// adopt makes a Conn of a QUIC connection whose handshake is complete. It belongs to t,
+// or to the endpoint if t is nil.
 func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool) (*Conn, error) {
 	c := &Conn{
 		end:       e,
@@ -273,14 +266,14 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 	if c.keys != nil {
 		e.watch.add(c)
 	}
-	context.AfterFunc(qc.Context(), c.ended)
+	context.AfterFunc(qc.Context(), c.cleanUp)
 	if c.keys != nil && (e.cfg.Watch == nil || e.cfg.Watch(peer)) {
 		c.beginWatch(dialed)
 	}
 	return c, nil
 }
 
-// closeConns closes the connections that which says, all at once.
+// closeConns closes the connections for which the function returns true, concurrently.
 func (e *Endpoint) closeConns(which func(*Conn) bool) {
 	e.mu.Lock()
 	var wg sync.WaitGroup
@@ -293,16 +286,16 @@ func (e *Endpoint) closeConns(which func(*Conn) bool) {
 	wg.Wait()
 }
 
-// quicConfig is the configuration of a connection to remote.
+// quicConfig returns the configuration of a connection to remote.
 func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 	window := uint64(e.cfg.PipeWindow)
 	conf := &quicgo.Config{
 		HandshakeIdleTimeout: e.cfg.HandshakeTimeout,
 		MaxIdleTimeout:       forever,
 
-		// Both windows have their full size from the start. A window that
-		// grew on demand would need the reader to be fast first, and the
-		// window of the connection must hold all pipes that nobody reads.
+		// Both windows have their full size from the start. A window that grows on demand
+		// needs a fast reader first, and the window of the connection must hold all pipes
+		// that are not read.
 		InitialStreamReceiveWindow:     window,
 		MaxStreamReceiveWindow:         window,
 		InitialConnectionReceiveWindow: window * uint64(e.cfg.MaxPipes),
@@ -310,7 +303,7 @@ func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 
 		MaxIncomingUniStreams: int64(e.cfg.MaxPipes),
 		MaxIncomingStreams:    -1,
-		EnableDatagrams:       true, // for doubt alone
+		EnableDatagrams:       true, // only for probePeer
 		InitialPacketSize:     uint16(e.cfg.PacketSize),
 	}
 	switch {
@@ -331,13 +324,12 @@ const (
 	// forever is the idle timeout of connections without heartbeats.
 	forever = 10 * 365 * 24 * time.Hour
 
-	// smallestPacket is the smallest first packet that QUIC allows. It fits
-	// links of 1,280 bytes, the least that IPv6 demands of a link, with the
-	// headers of UDP and IPv6. Tunnels are that narrow, and many of them drop
-	// longer packets without an ICMP message.
+	// smallestPacket is the smallest first packet that QUIC allows. With the headers of
+	// UDP and IPv6 it fits links of 1,280 bytes, the minimum of IPv6. Tunnels are that
+	// narrow, and many drop longer packets without an ICMP message.
 	smallestPacket = 1200
 
-	// largestPacket is the largest packet that quic-go sends: what fits an
-	// Ethernet frame over IPv6.
+	// largestPacket is the largest packet that quic-go sends: it fits an Ethernet frame
+	// over IPv6.
 	largestPacket = 1452
 )

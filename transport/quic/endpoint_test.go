@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// mutePort is the address of a UDP socket that never answers.
-func mutePort(t *testing.T) string {
+// silentPort returns the address of a UDP socket that never answers.
+func silentPort(t *testing.T) string {
 	t.Helper()
 	mute, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -27,8 +27,8 @@ func mutePort(t *testing.T) string {
 	return mute.LocalAddr().String()
 }
 
-// TestAddresses: a name, IPv4 and IPv6 reach a node that listens everywhere,
-// and what it sees of its clients is in plain form.
+// TestAddresses checks that a node that listens at all addresses is reached by name, IPv4
+// and IPv6, and that the addresses of its clients are in plain form.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	ca := testpeer.NewCA(t)
@@ -73,7 +73,7 @@ func TestResolve(t *testing.T) {
 	for _, test := range []struct {
 		end  *Endpoint
 		addr string
-		want string // or the error, if it is no address
+		want string // or the error for an invalid address
 	}{
 		{dual, "10.0.0.1:7000", "10.0.0.1:7000"},
 		{dual, "[::ffff:10.0.0.1]:7000", "10.0.0.1:7000"},
@@ -93,8 +93,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestListen: a port that is asked for is the one that is got, in UDP and TCP;
-// without the TCP port the node works all the same, and says so.
+// TestListen checks that the configured port is used, in UDP and TCP. Without the TCP
+// port the node works, and logs that.
 func TestListen(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -123,12 +123,12 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestUnreachable: what the system says about an address ends a dial at once,
-// but no connection.
+// TestUnreachable checks that an unreachable address ends a dial at once, but no
+// connection.
 func TestUnreachable(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
-	mute := mutePort(t)
+	mute := silentPort(t)
 	failed := make(chan error)
 	go func() {
 		_, err := nodes[0].Dial(t.Context(), mute, "")
@@ -167,7 +167,7 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
-// A lossyConn is a network that can be cut. It is no UDP socket to quic-go.
+// A lossyConn is a network that can be cut. To quic-go it is not a UDP socket.
 type lossyConn struct {
 	net.PacketConn
 	cut atomic.Bool
@@ -191,8 +191,8 @@ func newLossyNode(t *testing.T, cfg Config, creds *testpeer.Creds) (*testNode, *
 	return newTestNode(t, cfg, creds), lossy
 }
 
-// TestHeartbeats: an idle connection lives however short the timeout, and ends
-// when the network is cut.
+// TestHeartbeats checks that an idle connection survives a short timeout, and ends when
+// the network is cut.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	ca := testpeer.NewCA(t)
@@ -211,8 +211,8 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestNoHeartbeats: without heartbeats silence is no reason to end, and there
-// is silence.
+// TestNoHeartbeats checks that a connection without heartbeats sends nothing, and that
+// silence does not end it.
 func TestNoHeartbeats(t *testing.T) {
 	t.Parallel()
 	ca := testpeer.NewCA(t)
@@ -241,8 +241,7 @@ func TestNoHeartbeats(t *testing.T) {
 	}
 }
 
-// TestPipeHoldsNoBuffer: a pipe takes a buffer when there is something to put
-// into it.
+// TestPipeHoldsNoBuffer checks that an idle pipe holds no buffer.
 func TestPipeHoldsNoBuffer(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	var taken atomic.Int32
@@ -276,7 +275,7 @@ func TestPipeHoldsNoBuffer(t *testing.T) {
 	}
 }
 
-// TestIdleMemory bounds what an idle connection costs, both ends together.
+// TestIdleMemory limits the memory of an idle connection, both ends together.
 func TestIdleMemory(t *testing.T) {
 	const limit = 256 << 10
 	if heap, stack := idleMemory(t, 50, true); heap > limit {

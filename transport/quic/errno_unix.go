@@ -6,7 +6,8 @@ import "syscall"
 
 const errnoRefused = syscall.ECONNREFUSED
 
-// A firewall's verdict is EPERM; a full queue of the device is ENOBUFS.
+// EPERM is the error for a packet that a firewall drops, ENOBUFS for a full queue of the
+// device.
 var errnosDropped = [...]syscall.Errno{syscall.EPERM, syscall.ENOBUFS}
 
 var errnosUnreachable = [...]syscall.Errno{

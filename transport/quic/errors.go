@@ -13,17 +13,17 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// The codes of CONNECTION_CLOSE say to the peer, and to this side's own pipes,
-// why a connection was ended.
+// Codes of CONNECTION_CLOSE tell the peer, and the pipes of this side, why a connection
+// was ended.
 const (
-	codeClosed  quicgo.ApplicationErrorCode = 0 // in good order
+	codeClosed  quicgo.ApplicationErrorCode = 0 // closed by the application
 	codeGone    quicgo.ApplicationErrorCode = 1 // the peer counts as gone
-	codeRefused quicgo.ApplicationErrorCode = 2 // by its identity
-	codeBusy    quicgo.ApplicationErrorCode = 3 // too many wait to be accepted, or have proved nothing
-	codeLeft    quicgo.ApplicationErrorCode = 4 // the peer closed, but only its TCP connection could say so
+	codeRefused quicgo.ApplicationErrorCode = 2 // the identity was refused
+	codeBusy    quicgo.ApplicationErrorCode = 3 // too many connections are not accepted or not authenticated
+	codeLeft    quicgo.ApplicationErrorCode = 4 // the peer has closed, as its watch reports
 )
 
-// endError says with transport's words why a connection has ended.
+// endError returns the error of package transport for the end of a connection.
 func endError(err error) error { return fmt.Errorf("quic: %w", endReason(err)) }
 
 func endReason(err error) error {
@@ -31,21 +31,21 @@ func endReason(err error) error {
 		return closeReason(app)
 	}
 	if _, ok := errors.AsType[*quicgo.StatelessResetError](err); ok {
-		return fmt.Errorf("%w: it no longer knows the connection", transport.ErrPeerGone)
+		return fmt.Errorf("%w: its process does not know the connection any more", transport.ErrPeerGone)
 	}
 	if errors.Is(err, quicgo.ErrTransportClosed) || errors.Is(err, context.Canceled) {
 		return transport.ErrClosed
 	}
-	// Without the chain of err, which says net.ErrClosed in any case.
+	// err is not wrapped: it always wraps net.ErrClosed.
 	return fmt.Errorf("%w: %s", transport.ErrPeerGone, wire.Escape(err.Error()))
 }
 
-// closeReason says why one of the two sides has ended the connection.
+// closeReason returns the error for a connection that one of the sides has closed.
 func closeReason(err *quicgo.ApplicationError) error {
 	var kind error
 	switch code := err.ErrorCode; {
 	case code == codeGone && err.Remote:
-		return fmt.Errorf("%w: it gave this side up: %s", transport.ErrPeerGone, wire.Escape(err.ErrorMessage))
+		return fmt.Errorf("%w: it counts this side as gone: %s", transport.ErrPeerGone, wire.Escape(err.ErrorMessage))
 	case code == codeGone:
 		kind = transport.ErrPeerGone
 	case code == codeLeft, err.Remote:
@@ -68,7 +68,7 @@ func closedHere(err error) bool {
 	return ok && !app.Remote && app.ErrorCode == codeClosed
 }
 
-// pipeError says with transport's words why a call of a pipe has failed.
+// pipeError returns the error of package transport for a failed call of a pipe.
 func pipeError(err error) error {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -85,10 +85,10 @@ func pipeError(err error) error {
 	return endError(err)
 }
 
-// errPipeAbandoned is what the writer of a pipe gets when its reader closed it.
+// errPipeAbandoned is returned to the writer of a pipe after its reader has closed it.
 var errPipeAbandoned = fmt.Errorf("is no longer read: %w", transport.ErrPeerClosed)
 
-// dialError names the address and says with transport's words what went wrong.
+// dialError adds the address, and the error of package transport for the failure.
 func dialError(addr string, err error) error {
 	return fmt.Errorf("quic: dial %s: %w", addr, handshakeError(err))
 }
@@ -103,13 +103,13 @@ func handshakeError(err error) error {
 	switch {
 	case errors.As(err, &te) && certificateAlert(te.ErrorCode):
 		if te.Remote {
-			return fmt.Errorf("%w: the peer refuses our certificate: %s", transport.ErrIdentity, wire.Escape(te.Error()))
+			return fmt.Errorf("%w: the peer rejected the certificate of this node: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 		}
 		return fmt.Errorf("%w: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 	case errors.As(err, &te) && te.Remote && (te.ErrorCode == quicgo.ConnectionRefused || te.ErrorCode == quicgo.ApplicationErrorErrorCode):
 		// A connection that is evicted during its handshake can be told no more than
 		// that it was the application that ended it (RFC 9000, section 10.2.3).
-		return fmt.Errorf("%w: it answers, but takes no connection now: %s", transport.ErrBusy, wire.Escape(te.Error()))
+		return fmt.Errorf("%w: it refused the connection: %s", transport.ErrBusy, wire.Escape(te.Error()))
 	case errors.As(err, &ae) && ae.Remote && ae.ErrorCode == codeBusy:
 		return fmt.Errorf("%w: %s", transport.ErrBusy, wire.Escape(ae.ErrorMessage))
 	case errors.As(err, &te):

@@ -11,9 +11,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// The reasons that a peer gives for ending a connection have escapes for bytes that
-// a terminal would not show.
-func TestReasonsOfAPeerAreEscaped(t *testing.T) {
+// TestPeerReasonIsEscaped checks that the reason of a peer for closing a connection is
+// escaped for terminals.
+func TestPeerReasonIsEscaped(t *testing.T) {
 	const hostile, want = "\x1b[31mred\n\xff", `\x1b[31mred\n\xff`
 	for name, err := range map[string]error{
 		"gone":      &quicgo.ApplicationError{Remote: true, ErrorCode: codeGone, ErrorMessage: hostile},

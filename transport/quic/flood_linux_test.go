@@ -17,9 +17,9 @@ import (
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
-// BenchmarkRefusedHandshake measures the processor time that a node spends on one silent
-// handshake of a flood, which arrives in bursts of five every 5 ms: the time of the whole
-// process, less that of the same sender at a socket that nobody reads.
+// BenchmarkRefusedHandshake measures the processor time that a node spends on a silent
+// handshake of a flood, in bursts of five every 5 ms: the time of the whole process, less
+// that of the same sender to an unread socket.
 func BenchmarkRefusedHandshake(b *testing.B) {
 	for _, source := range []string{"unverified", "limited"} {
 		b.Run(source, func(b *testing.B) {
@@ -49,7 +49,8 @@ func BenchmarkRefusedHandshake(b *testing.B) {
 	}
 }
 
-// TestFloodStopsAtFilter: quic-go hears nothing of a flood from a limited source.
+// TestFloodStopsAtFilter checks that no packet of a flood from a limited source reaches
+// quic-go.
 func TestFloodStopsAtFilter(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	end, err := Listen(Config{Addr: "127.0.0.1:0"})
@@ -91,15 +92,15 @@ func processorTime(tb testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// A flooder sends the first packets of a client, under another destination connection ID
-// each time: neither a Retry nor a refusal depends on what follows the header.
+// A flooder sends the first packets of a client, each with another destination connection
+// ID: Retries and refusals depend only on the header.
 type flooder struct {
 	from    netip.Addr
 	packets [][]byte
-	before  func() // is called every 5 ms
+	before  func() // called every 5 ms
 }
 
-// send begins n handshakes with a node, five every 5 ms.
+// send starts n handshakes with a node, five every 5 ms.
 func (f *flooder) send(tb testing.TB, to string, n int) {
 	tb.Helper()
 	addr, err := net.ResolveUDPAddr("udp", to)
@@ -127,7 +128,8 @@ func (f *flooder) send(tb testing.TB, to string, n int) {
 	}
 }
 
-// recordInitials returns the first packets of a client, all with one destination connection ID.
+// recordInitials returns the first packets of a client, all with one destination
+// connection ID.
 func recordInitials(tb testing.TB) (packets [][]byte) {
 	tb.Helper()
 	rec := &packetRecorder{closed: make(chan struct{}), packets: make(chan []byte, 2)}
@@ -150,7 +152,8 @@ func recordInitials(tb testing.TB) (packets [][]byte) {
 	return packets
 }
 
-// A packetRecorder is a socket that keeps the first packets written to it and receives nothing.
+// A packetRecorder is a socket that keeps the first packets written to it and receives
+// nothing.
 type packetRecorder struct {
 	closed  chan struct{}
 	once    sync.Once
@@ -182,7 +185,7 @@ func (r *packetRecorder) LocalAddr() net.Addr {
 func (r *packetRecorder) SetDeadline(t time.Time) error    { return r.SetReadDeadline(t) }
 func (r *packetRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-// SetReadDeadline ends reading: quic-go sets a deadline when it is closed.
+// SetReadDeadline ends reading: quic-go sets a deadline when it closes.
 func (r *packetRecorder) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
 		r.Close()

@@ -2,5 +2,5 @@
 
 package quic
 
-// segments is about a feature of Linux.
+// segments returns false: UDP_SEGMENT is specific to Linux.
 func segments(uintptr) bool { return false }

@@ -9,15 +9,15 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// An initialFilter decides about the first packets of clients before quic-go sees them. What
-// quic-go does to refuse a client, or to have it prove its address, takes two goroutines
-// and tens of microseconds for each packet. A flood costs the filter a few.
+// An initialFilter handles the first packets of clients before quic-go reads them. To
+// refuse a client or to make it validate its address, quic-go starts two goroutines and
+// spends tens of microseconds per packet. The filter spends a few.
 //
-// It keeps two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go: those that
-// open a connection from a source that the admission limits, and further packets of a
-// client that is told to prove its address. It never keeps a packet of a connection that
-// quic-go knows: a client has used the destination connection ID before, or one that this
-// side has chosen, which is shorter than the IDs of clients.
+// It withholds two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go:
+// those that open a connection from a source that the admission limits, and further
+// packets of a client that was told to validate its address. It never withholds a packet
+// of a connection that quic-go knows: the client has used the destination connection ID
+// before, or this side has chosen it, and then it is shorter than the IDs of clients.
 //
 // Only the goroutine that reads the socket uses it.
 type initialFilter struct {
@@ -25,47 +25,48 @@ type initialFilter struct {
 	now        func() time.Time
 	seed       maphash.Seed
 	start      time.Time
-	records    [1024]initialRecord // by the hash of the client and its connection ID
-	answers    [256]answerBudget   // by the hash of the source
+	records    [1024]initialRecord // by a hash of the client and its connection ID
+	answers    [256]answerBudget   // by a hash of the source
 }
 
-// An initialRecord is the memory of the last Initial with a destination connection ID.
+// An initialRecord describes the last Initial with a destination connection ID.
 type initialRecord struct {
 	hash    uint64
 	at      time.Duration // since start
-	verdict initialVerdict
+	verdict initialAction
 }
 
-// holdsConnection reports whether the record is of a connection that may be in its handshake.
+// holdsConnection reports whether the record is of a connection whose handshake may be in
+// progress.
 func (r *initialRecord) holdsConnection(now time.Duration) bool {
 	return r.hash != 0 && r.verdict == initialAdmitted && now-r.at < handshakeMemory
 }
 
-// An initialVerdict says what becomes of an Initial packet.
-type initialVerdict uint8
+// An initialAction is the decision about an Initial packet.
+type initialAction uint8
 
 const (
-	initialAdmitted initialVerdict = iota // quic-go may open a connection
-	initialRetried                        // quic-go answers with a Retry
-	initialRefused                        // the client is answered with CONNECTION_REFUSED
-	initialDropped                        // the client is not answered
+	initialAdmitted initialAction = iota // quic-go may open a connection
+	initialRetried                       // quic-go answers with a Retry
+	initialRefused                       // this side answers CONNECTION_REFUSED
+	initialDropped                       // no answer
 )
 
 const (
-	// handshakeMemory is how long a connection ID counts as that of a connection. It is
-	// more than any handshake takes.
+	// handshakeMemory is the time for which a connection ID counts as that of a
+	// connection. It exceeds the time of every handshake.
 	handshakeMemory = 15 * time.Second
 
-	// flightTime is how long the packets that a client sends at one time may be apart. The
-	// retransmission timer of a client takes longer.
+	// flightTime is the longest time between two packets of one flight. It is less than
+	// the retransmission timeout of a client.
 	flightTime = 100 * time.Millisecond
 
 	// clientIDMin is the length of the shortest connection ID that a client may choose
 	// (RFC 9000, section 7.2). Those of quic-go servers are shorter.
 	clientIDMin = 8
 
-	// initialBytesMin is the size of the smallest datagram that may carry the Initial of a
-	// client (RFC 9000, section 14.1).
+	// initialBytesMin is the size of the smallest datagram with an Initial of a client
+	// (RFC 9000, section 14.1).
 	initialBytesMin = 1200
 )
 
@@ -75,8 +76,8 @@ func newInitialFilter(h *handshakes) *initialFilter {
 	return f
 }
 
-// inspect decides about a packet. With initialRefused, client says whom to answer.
-func (f *initialFilter) inspect(p []byte, from netip.Addr) (verdict initialVerdict, client initialHeader) {
+// inspect decides about a packet. With initialRefused, client is the one to answer.
+func (f *initialFilter) inspect(p []byte, from netip.Addr) (verdict initialAction, client initialHeader) {
 	client, ok := parseInitial(p)
 	if !ok || client.destID.n < clientIDMin {
 		return initialAdmitted, client
@@ -119,19 +120,20 @@ type initialKey struct {
 	id   connectionID
 }
 
-// An answerBudget bounds the Retries and refusals for a source. Beyond it clients are not
-// answered. Those of a crowd ask again, and have all been answered within a few seconds.
+// An answerBudget limits the Retries and refusals for a source. Clients beyond it are not
+// answered. If many clients dial at once they retransmit, and all are answered within
+// seconds.
 type answerBudget struct {
 	spent int
-	at    time.Duration // up to when answers have been given back
+	at    time.Duration // last refill
 }
 
 const (
-	answersMax   = 512 // at one time
+	answersMax   = 512 // burst
 	answersEvery = time.Second / 128
 )
 
-// take reports whether one more answer is within the budget.
+// take reports whether another answer is within the budget.
 func (b *answerBudget) take(now time.Duration) bool {
 	n := (now - b.at) / answersEvery
 	b.at += n * answersEvery
@@ -143,7 +145,7 @@ func (b *answerBudget) take(now time.Duration) bool {
 	return true
 }
 
-// A connectionID is one of QUIC, of up to 20 bytes.
+// A connectionID is a QUIC connection ID of up to 20 bytes.
 type connectionID struct {
 	n     int
 	bytes [20]byte
@@ -156,15 +158,14 @@ func (id *connectionID) append(b []byte) []byte {
 	return append(append(b, byte(id.n)), id.slice()...)
 }
 
-// An initialHeader is what the header of an Initial packet says in the clear.
+// An initialHeader is the unprotected part of the header of an Initial packet.
 type initialHeader struct {
 	version       uint32
 	destID, srcID connectionID
 	hasToken      bool
 }
 
-// longHeader is the bit of the first byte that tells the packets of a handshake from those of
-// an open connection.
+// longHeader is the bit of the first byte that is set in packets of a handshake.
 const longHeader = 0x80
 
 const (
@@ -172,8 +173,8 @@ const (
 	versionQUIC2 = 0x6b3343cf // RFC 9369
 )
 
-// parseInitial reads the header of an Initial packet (RFC 9000, section 17.2.2). It reports
-// false if p is another packet.
+// parseInitial parses the header of an Initial packet (RFC 9000, section 17.2.2). It
+// reports false for other packets.
 func parseInitial(p []byte) (h initialHeader, ok bool) {
 	const fixedBit, typeBits = 0x40, 0x30
 	if len(p) < 7 || p[0]&(longHeader|fixedBit) != longHeader|fixedBit {
@@ -198,11 +199,11 @@ func parseInitial(p []byte) (h initialHeader, ok bool) {
 	if rest, ok = h.srcID.read(rest); !ok || len(rest) == 0 {
 		return h, false
 	}
-	h.hasToken = rest[0] != 0 // its length
+	h.hasToken = rest[0] != 0 // length of the token
 	return h, true
 }
 
-// read reads an ID with its length, and returns what follows.
+// read parses an ID with its length, and returns the rest of p.
 func (id *connectionID) read(p []byte) (rest []byte, ok bool) {
 	if len(p) == 0 || int(p[0]) > len(id.bytes) || len(p) < 1+int(p[0]) {
 		return nil, false

@@ -23,7 +23,7 @@ type filterTest struct {
 }
 
 func newFilterTest(t *testing.T) *filterTest {
-	// A limited source stays limited, since hours pass until a failure is forgotten.
+	// A limited source stays limited, since a failure is forgotten after hours.
 	gate := admission.NewGate(admission.Limits{Max: 512, Burst: 2, Interval: time.Hour})
 	h := &handshakes{admission: gate, refusals: &refusals{log: slog.New(slog.DiscardHandler)}}
 	f := &filterTest{initialFilter: newInitialFilter(h), t: t, gate: gate, time: time.Now()}
@@ -32,19 +32,19 @@ func newFilterTest(t *testing.T) *filterTest {
 	return f
 }
 
-func (f *filterTest) want(want initialVerdict, id byte, from string) {
+func (f *filterTest) want(want initialAction, id byte, from string) {
 	f.t.Helper()
 	f.wantPacket(want, initialPacket(8, id, false), from)
 }
 
-func (f *filterTest) wantPacket(want initialVerdict, p []byte, from string) {
+func (f *filterTest) wantPacket(want initialAction, p []byte, from string) {
 	f.t.Helper()
 	if got, _ := f.inspect(p, netip.MustParseAddr(from)); got != want {
 		f.t.Fatalf("the verdict is %d, want %d", got, want)
 	}
 }
 
-// initialPacket is an Initial with a destination connection ID of n bytes.
+// initialPacket returns an Initial with a destination connection ID of n bytes.
 func initialPacket(n int, id byte, token bool) []byte {
 	p := []byte{0xc0, 0, 0, 0, 1, byte(n)}
 	for range n {
@@ -59,7 +59,7 @@ func initialPacket(n int, id byte, token bool) []byte {
 	return append(p, make([]byte, initialBytesMin-len(p))...)
 }
 
-// limit has so many connections of a source fail that it is limited for several seconds.
+// limit makes enough connections of a source fail to limit it for several seconds.
 func limit(tb testing.TB, gate *admission.Gate, from netip.Addr) {
 	tb.Helper()
 	var tickets []*admission.Ticket
@@ -77,7 +77,7 @@ func limit(tb testing.TB, gate *admission.Gate, from netip.Addr) {
 	}
 }
 
-// press fills the gate until clients must prove their address.
+// press fills the gate until clients must validate their address.
 func press(tb testing.TB, gate *admission.Gate) {
 	tb.Helper()
 	for !gate.Pressed() {
@@ -87,9 +87,8 @@ func press(tb testing.TB, gate *admission.Gate) {
 	}
 }
 
-// TestLimitedSource: new connections of a limited source are refused before quic-go hears
-// of them, once for each flight of a client. Those that it knows, and those of other sources,
-// are not.
+// TestLimitedSource checks that new connections of a limited source are refused before
+// quic-go, once per flight, but not known connections or those of other sources.
 func TestLimitedSource(t *testing.T) {
 	const limited, other = "127.0.0.2", "127.0.0.3"
 	f := newFilterTest(t)
@@ -103,14 +102,15 @@ func TestLimitedSource(t *testing.T) {
 	f.wantPacket(initialAdmitted, initialPacket(4, 9, true), limited) // an ID of this side
 	f.wantPacket(initialDropped, initialPacket(8, 4, false)[:1199], limited)
 	f.time = f.time.Add(flightTime)
-	f.want(initialRefused, 2, limited) // It asks again.
+	f.want(initialRefused, 2, limited) // the client retransmits
 	f.want(initialAdmitted, 1, limited)
 	f.time = f.time.Add(handshakeMemory)
 	f.want(initialRefused, 1, limited)
 }
 
-// TestRetryOncePerFlight: quic-go answers one packet of each flight of a client that has to
-// prove its address. A token, or a connection, lets all packets pass.
+// TestRetryOncePerFlight checks that quic-go answers one packet per flight of a client
+// that has to validate its address, and that all packets with a token or of a connection
+// pass.
 func TestRetryOncePerFlight(t *testing.T) {
 	const from = "127.0.0.2"
 	f := newFilterTest(t)
@@ -125,8 +125,8 @@ func TestRetryOncePerFlight(t *testing.T) {
 	f.want(initialRetried, 3, from)
 }
 
-// TestAnswersAreBounded: a source is answered so often at one time and so often in a
-// second, and others beside it are.
+// TestAnswersAreBounded checks the burst and the rate of the answers to a source, and
+// that other sources are answered.
 func TestAnswersAreBounded(t *testing.T) {
 	f := newFilterTest(t)
 	press(t, f.gate)
@@ -154,8 +154,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestParseInitial: only Initial packets are taken for such, and no length in the header
-// reaches beyond the packet.
+// TestParseInitial checks that only Initial packets are recognized, and that no length in
+// the header exceeds the packet.
 func TestParseInitial(t *testing.T) {
 	p := initialPacket(8, 1, true)
 	h, ok := parseInitial(p)
@@ -186,8 +186,9 @@ func TestParseInitial(t *testing.T) {
 	}
 }
 
-// TestBusyToLimitedSource: a client of a limited source is told that the node is busy, without
-// a handshake. A connection of the same source goes on, and so does the handshake of one.
+// TestBusyToLimitedSource checks that a client of a limited source is told without a
+// handshake that the node is busy, while connections and handshakes of the same source
+// continue.
 func TestBusyToLimitedSource(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	server := newTestNode(t, Config{}, ca.Node(t, "server"))

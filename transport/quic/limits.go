@@ -13,55 +13,56 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// handshakes admits incoming connections before their TLS handshake, so that
-// unauthenticated clients cost a bounded amount of memory and time, and those of
-// one address do not keep out those of others.
+// handshakes admits incoming connections before their TLS handshake. Unauthenticated
+// clients cost a bounded amount of memory and time, and those of one address do not keep
+// out those of others.
 type handshakes struct {
 	admission *admission.Gate
 	refusals  *refusals
 
-	// max bounds the handshakes under way. They are more than the admission lets in:
-	// quic-go cannot end a handshake before it has read the whole ClientHello, so one
-	// that is evicted before that lasts until its timeout.
+	// max limits the handshakes in progress. It exceeds the limit of the admission:
+	// quic-go cannot end a handshake before it has read the whole ClientHello, so a
+	// connection that is evicted before lasts until its timeout.
 	max     int64
 	pending atomic.Int64
 	tasks   sync.WaitGroup
 
-	// startAcceptors is told how many handshakes are under way.
+	// startAcceptors is called with the number of handshakes in progress.
 	startAcceptors atomic.Pointer[func(int64)]
 }
 
-var errTooManyHandshakes = errors.New("quic: too many handshakes are under way")
+var errTooManyHandshakes = errors.New("quic: too many handshakes are in progress")
 
-// needsRetry makes clients prove their address first, with a Retry packet (RFC 9000,
-// section 8.1.2), while many connections are unauthenticated: those of a flood from
-// forged addresses never get past it, and a Retry costs no state.
+// needsRetry makes clients validate their address first, by a Retry packet (RFC 9000,
+// section 8.1.2), while many connections are unauthenticated. A flood from forged
+// addresses never passes it, and a Retry costs no state.
 func (g *handshakes) needsRetry(net.Addr) bool { return g.admission.Pressed() }
 
 type unprovedKey struct{}
 
-// An unproved is an incoming connection until its peer has authenticated itself.
-type unproved struct {
-	gate   *handshakes
-	ticket *admission.Ticket
-	once   sync.Once   // ends the handshake
-	stop   func() bool // keeps the end of the connection from calling end
+// An unauthenticated is the state of an incoming connection until its peer is
+// authenticated.
+type unauthenticated struct {
+	handshakes *handshakes
+	ticket     *admission.Ticket
+	once       sync.Once   // for the end of the handshake
+	stop       func() bool // cancels the call of end at the end of the connection
 
 	mu      sync.Mutex
 	evicted bool
 	ended   bool
-	conn    *quicgo.Conn // nil until the ClientHello has been read
+	conn    *quicgo.Conn // nil until the ClientHello was read
 }
 
-// enter admits a connection, on the goroutine of quic-go that reads all Initial
-// packets. With an error, quic-go answers CONNECTION_REFUSED and keeps no state.
+// enter admits a connection. It runs on the goroutine of quic-go that reads all Initial
+// packets. After an error, quic-go answers CONNECTION_REFUSED and keeps no state.
 func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (context.Context, error) {
 	pending := g.pending.Add(1)
 	if pending > g.max {
 		g.pending.Add(-1)
 		return nil, errTooManyHandshakes
 	}
-	p := &unproved{gate: g}
+	p := &unauthenticated{handshakes: g}
 	var err error
 	p.ticket, err = g.admission.TryEnter(admission.SourceOf(addrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
 	if err != nil {
@@ -75,13 +76,13 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 	return context.WithValue(ctx, unprovedKey{}, p), nil
 }
 
-// unprovedOf is that of an incoming connection.
-func unprovedOf(qc *quicgo.Conn) *unproved {
-	return qc.Context().Value(unprovedKey{}).(*unproved)
+// unauthenticatedOf returns the state of an incoming connection.
+func unauthenticatedOf(qc *quicgo.Conn) *unauthenticated {
+	return qc.Context().Value(unprovedKey{}).(*unauthenticated)
 }
 
-// evict closes the connection for the sake of another one. It does not block.
-func (p *unproved) evict() {
+// evict closes the connection to make room for another one. It does not block.
+func (p *unauthenticated) evict() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.evicted = true
@@ -90,8 +91,8 @@ func (p *unproved) evict() {
 	}
 }
 
-// attach takes the connection, which can be closed from now on.
-func (p *unproved) attach(qc *quicgo.Conn) {
+// attach sets the connection, so that it can be closed.
+func (p *unauthenticated) attach(qc *quicgo.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conn = qc
@@ -101,17 +102,18 @@ func (p *unproved) attach(qc *quicgo.Conn) {
 }
 
 // closeBusy is called with the lock held and before end, so tasks is not zero.
-func (p *unproved) closeBusy() {
-	p.gate.tasks.Go(func() {
+func (p *unauthenticated) closeBusy() {
+	p.handshakes.tasks.Go(func() {
 		p.conn.CloseWithError(codeBusy, "too many unauthenticated connections")
 	})
 }
 
-// handshakeOver ends the count of a handshake.
-func (p *unproved) handshakeOver() { p.once.Do(func() { p.gate.pending.Add(-1) }) }
+// handshakeOver counts the handshake as complete.
+func (p *unauthenticated) handshakeOver() { p.once.Do(func() { p.handshakes.pending.Add(-1) }) }
 
-// proved notes that the peer has authenticated itself. It reports false if the connection was evicted before.
-func (p *unproved) proved() bool {
+// authenticated marks the peer as authenticated. It reports false if the connection was
+// evicted before.
+func (p *unauthenticated) authenticated() bool {
 	ok := p.ticket.Prove()
 	if p.stop() {
 		p.end()
@@ -119,22 +121,22 @@ func (p *unproved) proved() bool {
 	return ok
 }
 
-// end runs once, when the peer has authenticated itself or the connection has ended.
-func (p *unproved) end() {
+// end runs once, when the peer is authenticated or the connection has ended.
+func (p *unauthenticated) end() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
 	p.handshakeOver()
 	p.ticket.Leave()
-	p.gate.tasks.Done()
+	p.handshakes.tasks.Done()
 }
 
 func (g *handshakes) wait() { g.tasks.Wait() }
 
-// For so long, a client without identity may send no more than so much that
-// nobody reads. The windows of a connection are open from the start, but a
-// stranger must not fill them. By then it has proved itself by other means, or
-// has been closed.
+// Limits for a client without identity: its unread bytes, and how long they are
+// limited. The windows of a connection are open from the start, but an unauthenticated
+// client must not fill them. After that time it has authenticated itself by other means,
+// or was closed.
 const (
 	unprovenTime     = 30 * time.Second
 	unprovenBytesMax = 1 << 20
@@ -143,7 +145,7 @@ const (
 // limitUnread ends the connection when a client without identity sends too much.
 func (c *Conn) limitUnread() {
 	for until := time.Now().Add(unprovenTime); time.Now().Before(until); {
-		if !c.pause(100 * time.Millisecond) {
+		if !c.sleep(100 * time.Millisecond) {
 			return
 		}
 		if int64(c.qc.ConnectionStats().BytesReceived)-c.read.Load() > unprovenBytesMax {

@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
-// TestOtherSource: when clients of one address have taken all places, over UDP and TCP,
-// one of another address is admitted at once.
+// TestOtherSource checks that a client is admitted at once when clients of another
+// address have used up the limit, over UDP and TCP.
 func TestOtherSource(t *testing.T) {
 	const limit = 8
 	ca := testpeer.NewCA(t)

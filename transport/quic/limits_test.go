@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestFlood: packets that are none disturb no connection.
+// TestFlood checks that invalid packets disturb no connection.
 func TestFlood(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -51,8 +51,7 @@ func TestFlood(t *testing.T) {
 	connect(t, nodes[0], nodes[1])
 }
 
-// sendGarbage sends noise, some of it with the first bytes of an Initial
-// packet of QUIC.
+// sendGarbage sends random packets, some with the first bytes of a QUIC Initial.
 func sendGarbage(addr string, packets int) error {
 	sock, err := net.Dial("udp", addr)
 	if err != nil {
@@ -75,9 +74,9 @@ func sendGarbage(addr string, packets int) error {
 	return nil
 }
 
-// TestHandshakeLimit: clients that stand still in their handshakes are counted, must
-// prove their address, and make way once they are old. Until then others of the same
-// address are told that the server is busy.
+// TestHandshakeLimit checks that clients that stall in their handshakes are counted, must
+// validate their address, and are evicted once they are old. Before that, others of the
+// same address are told that the server is busy.
 func TestHandshakeLimit(t *testing.T) {
 	const limit = 8
 	ca := testpeer.NewCA(t)
@@ -85,14 +84,14 @@ func TestHandshakeLimit(t *testing.T) {
 	client := newTestNode(t, Config{}, ca.Node(t, "client"))
 	h := &server.end.handshakes
 	if h.needsRetry(nil) {
-		t.Error("clients must prove their address to an idle server")
+		t.Error("clients must validate their address at an idle server")
 	}
 	stop := stall(t, client, server, limit)
 	if !h.needsRetry(nil) {
-		t.Error("clients need not prove their address to a busy server")
+		t.Error("clients need not validate their address at a busy server")
 	}
 	_, err := client.Dial(t.Context(), server.Addr(), "server")
-	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "takes no connection now") {
+	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "refused the connection") {
 		t.Errorf("dial beyond the limit: %v", err)
 	}
 	eventually(t, "an old one to be evicted", func() bool {
@@ -112,9 +111,9 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.pending.Load() == 0 })
 }
 
-// TestUnproved: a client without identity is counted until its proof is reported,
-// and never evicted after that.
-func TestUnproved(t *testing.T) {
+// TestUnauthenticated checks that a client without identity is counted until it is
+// authenticated, and never evicted after that.
+func TestUnauthenticated(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	seed := newTestNode(t, Config{MaxHandshakes: 2}, ca.Node(t, "seed"))
 	end := newTestNode(t, Config{}, ca.Node(t, "client")).end
@@ -137,7 +136,7 @@ func TestUnproved(t *testing.T) {
 	}
 	dialed, proved := join()
 	if !proved.MarkAuthenticated() || seed.end.handshakes.admission.Len() != 0 {
-		t.Error("a client that has proved what it is still counts")
+		t.Error("an authenticated client still counts")
 	}
 	silent, evicted := join()
 	join()
@@ -147,15 +146,15 @@ func TestUnproved(t *testing.T) {
 		t.Errorf("a client that was evicted gets %v", err)
 	}
 	if evicted.MarkAuthenticated() {
-		t.Error("a client that was evicted has proved what it is")
+		t.Error("an evicted client was authenticated")
 	}
 	if err := errors.Join(dialed.Err(), proved.Err()); err != nil {
-		t.Errorf("a client that has proved what it is has lost its connection: %v", err)
+		t.Errorf("an authenticated client has lost its connection: %v", err)
 	}
 }
 
-// stall has n clients stop in the middle of their handshakes with a server until stop is
-// called, which returns when they have ended.
+// stall makes n clients stall in their handshakes with a server until stop is called.
+// stop returns when they have ended.
 func stall(t *testing.T, from, to *testNode, n int) (stop func()) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(to.Addr())
@@ -178,7 +177,7 @@ func stall(t *testing.T, from, to *testNode, n int) (stop func()) {
 	return stop
 }
 
-// dialStalled stops in the middle of a handshake until ctx ends.
+// dialStalled stalls in a handshake until ctx ends.
 func dialStalled(ctx context.Context, from *testNode, addr string) error {
 	conf := from.creds.Client("")
 	conf.VerifyConnection = func(tls.ConnectionState) error {
@@ -189,7 +188,7 @@ func dialStalled(ctx context.Context, from *testNode, addr string) error {
 	return err
 }
 
-// TestSlowClients: clients that stand still delay no one.
+// TestSlowClients checks that stalled clients delay no others.
 func TestSlowClients(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	stop := stall(t, nodes[0], nodes[1], 20)
@@ -199,9 +198,9 @@ func TestSlowClients(t *testing.T) {
 	stop()
 }
 
-// TestBurst: when many dial at once, every dial that succeeds is accepted.
+// TestBurst checks that every successful dial is accepted when many dial at once.
 func TestBurst(t *testing.T) {
-	const dials = 150 // far more than quic-go lets wait, and enough for Retry
+	const dials = 150 // many more than quic-go lets wait, and enough for Retry
 	nodes := newTestNodes(t, 2, Config{HandshakeTimeout: 2 * soon, Heartbeat: -1})
 	conns := make(chan transport.Conn, dials)
 	for range dials {
@@ -231,8 +230,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestAcceptors: there is always somebody to accept a connection, also after
-// the others have left, and for a handshake that takes longer than they wait.
+// TestAcceptors checks that an acceptor remains after the others have left, and for a
+// handshake that takes longer than acceptorIdle.
 func TestAcceptors(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	client := newTestNode(t, Config{}, ca.Node(t, "client"))

@@ -11,12 +11,11 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// sharedBacklogMax is how many TCP connections wait for the Accept of a listener
-// before more are closed.
+// sharedBacklogMax is the number of TCP connections that wait for the Accept of a
+// listener. Further ones are closed.
 const sharedBacklogMax = 256
 
-// A listener has the TCP connections to an Endpoint that do not begin as a
-// watch does.
+// A listener accepts the TCP connections to an Endpoint that do not begin as watches.
 type listener struct {
 	server  *watchServer
 	waiting chan net.Conn
@@ -24,19 +23,18 @@ type listener struct {
 	shut    sync.Once
 }
 
-// Listener shares the TCP port of the Endpoint: what it accepts are the
-// connections that peers open there for another purpose than to watch this
-// process. Their first byte must not be 'n'. One that sends nothing is closed
-// after two seconds, or earlier if it stands in the way of others, and holds
-// up nobody until then. A connection carries its place among the
-// unauthenticated ones (internal/admission) until it is closed or transport/tcp knows the peer.
+// Listener shares the TCP port of the Endpoint. It accepts connections that are not
+// watches: their first byte must not be 'n'. A connection that sends nothing is closed
+// after two seconds, or earlier to make room for others. A connection counts as
+// unauthenticated (internal/admission) until it is closed or transport/tcp has
+// authenticated the peer.
 //
-// An Endpoint has at most one Listener at a time. While it has none such
-// connections are closed at once. The Listener is closed with the Endpoint.
-// It is an error to ask for one where there is no TCP port.
+// An Endpoint has at most one Listener at a time. Without one it closes such connections
+// at once. The Listener is closed with the Endpoint. Listener fails if the Endpoint has
+// no TCP port.
 func (e *Endpoint) Listener() (net.Listener, error) {
 	if e.watch == nil {
-		return nil, errors.New("quic: there is no TCP port to be shared")
+		return nil, errors.New("quic: the endpoint has no TCP port to share")
 	}
 	return e.watch.share()
 }
@@ -58,8 +56,7 @@ func (s *watchServer) share() (net.Listener, error) {
 	return s.shared, nil
 }
 
-// handOver gives a connection to the one who listens, if there is one, and
-// closes it otherwise.
+// handOver passes a connection to the listener, or closes it if the port has none.
 func (s *watchServer) handOver(sock net.Conn, first byte, ticket *admission.Ticket) {
 	tcp, ok := sock.(*net.TCPConn)
 	s.mu.Lock()
@@ -107,8 +104,8 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// A sharedConn is a TCP connection of the shared port whose first byte has been read. Read returns
-// it once more. What else a TCPConn offers for reading skips it.
+// A sharedConn is a TCP connection of the shared port whose first byte was read. Read
+// returns it again. Other methods of TCPConn that read skip it.
 type sharedConn struct {
 	*net.TCPConn
 	first  byte
@@ -116,10 +113,10 @@ type sharedConn struct {
 	ticket *admission.Ticket
 }
 
-// Ticket is the connection's place among the unauthenticated ones.
+// Ticket returns the admission ticket of the connection.
 func (v *sharedConn) Ticket() *admission.Ticket { return v.ticket }
 
-// Close also gives the place back.
+// Close also returns the ticket.
 func (v *sharedConn) Close() error {
 	v.ticket.Leave()
 	return v.TCPConn.Close()
@@ -134,7 +131,7 @@ func (v *sharedConn) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// WriteTo keeps io.Copy from going past Read.
+// WriteTo makes io.Copy use Read.
 func (v *sharedConn) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, struct{ io.Reader }{v})
 }

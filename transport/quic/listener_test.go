@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// unwatched are nodes that open no watches of their own.
+// unwatched is the configuration of nodes that open no watches.
 func unwatched() Config {
 	return Config{Heartbeat: -1, Watch: func(string) bool { return false }}
 }
@@ -27,8 +27,8 @@ func share(t *testing.T, n *testNode) net.Listener {
 	return l
 }
 
-// visit dials the TCP port of a node and says something.
-func visit(t *testing.T, n *testNode, text string) net.Conn {
+// dialTCP dials the TCP port of a node and writes text.
+func dialTCP(t *testing.T, n *testNode, text string) net.Conn {
 	t.Helper()
 	sock, err := net.Dial("tcp", n.Addr())
 	if err != nil {
@@ -54,8 +54,8 @@ func wantCut(t *testing.T, sock net.Conn, limit time.Duration) {
 	}
 }
 
-// TestListener: a connection that is no watch is handed over whole, and
-// watches work beside it.
+// TestListener checks that a connection that is not a watch is handed over whole, and
+// that watches work beside it.
 func TestListener(t *testing.T) {
 	nodes := newTestNodes(t, 2, unwatched())
 	l := share(t, nodes[1])
@@ -63,7 +63,7 @@ func TestListener(t *testing.T) {
 		t.Errorf("Addr() = %s, want %s", got, want)
 	}
 	for _, text := range []string{"x", "NEXAR and more", "\x16\x03\x01"} {
-		there := visit(t, nodes[1], text)
+		there := dialTCP(t, nodes[1], text)
 		here, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -88,30 +88,30 @@ func TestListener(t *testing.T) {
 	awaitWatch(t, accepted)
 }
 
-// TestListenerOnlyOnAsking: while nobody listens such connections are closed.
-func TestListenerOnlyOnAsking(t *testing.T) {
+// TestNoListener checks that such connections are closed without a Listener.
+func TestNoListener(t *testing.T) {
 	node := newTestNodes(t, 1, unwatched())[0]
-	wantCut(t, visit(t, node, "x"), watchTimeout)
+	wantCut(t, dialTCP(t, node, "x"), watchTimeout)
 	l := share(t, node)
 	if _, err := node.end.Listener(); err == nil {
 		t.Error("two may listen at once")
 	}
-	waiting := visit(t, node, "x")
+	waiting := dialTCP(t, node, "x")
 	eventually(t, "the hand-over", func() bool { return len(l.(*listener).waiting) == 1 })
 	l.Close()
 	wantCut(t, waiting, watchTimeout)
-	wantCut(t, visit(t, node, "x"), watchTimeout)
+	wantCut(t, dialTCP(t, node, "x"), watchTimeout)
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept of a closed listener: %v", err)
 	}
 	again := share(t, node)
-	visit(t, node, "x")
+	dialTCP(t, node, "x")
 	if _, err := again.Accept(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestListenerEndsWithEndpoint also covers endpoints that have none to give.
+// TestListenerEndsWithEndpoint also covers endpoints without a TCP port.
 func TestListenerEndsWithEndpoint(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	node := newTestNode(t, unwatched(), ca.Node(t, "n"))
@@ -134,21 +134,21 @@ func TestListenerEndsWithEndpoint(t *testing.T) {
 	}
 }
 
-// TestListenerAndStrangers: clients that say nothing make way for those that do.
-func TestListenerAndStrangers(t *testing.T) {
+// TestListenerEvictsSilentClients checks that silent clients make room for others.
+func TestListenerEvictsSilentClients(t *testing.T) {
 	cfg := unwatched()
 	cfg.MaxHandshakes = 64
 	node := newTestNode(t, cfg, testpeer.NewCA(t).Node(t, "n"))
 	l := share(t, node)
 	var first net.Conn
 	for i := range cfg.MaxHandshakes {
-		sock := visit(t, node, "")
+		sock := dialTCP(t, node, "")
 		if i == 0 {
 			first = sock
 		}
 	}
-	eventually(t, "the strangers", func() bool { return node.end.handshakes.admission.Len() == cfg.MaxHandshakes })
-	visit(t, node, "x")
+	eventually(t, "unauthenticated clients", func() bool { return node.end.handshakes.admission.Len() == cfg.MaxHandshakes })
+	dialTCP(t, node, "x")
 	accepted, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -159,15 +159,15 @@ func TestListenerAndStrangers(t *testing.T) {
 	}
 }
 
-// TestListenerBacklog: when nobody accepts, no more wait than there is room for.
+// TestListenerBacklog checks the limit of connections that wait for Accept.
 func TestListenerBacklog(t *testing.T) {
 	node := newTestNodes(t, 1, unwatched())[0]
 	l := share(t, node)
 	for range sharedBacklogMax {
-		visit(t, node, "x")
+		dialTCP(t, node, "x")
 	}
 	eventually(t, "a full backlog", func() bool { return len(l.(*listener).waiting) == sharedBacklogMax })
-	wantCut(t, visit(t, node, "x"), soon)
+	wantCut(t, dialTCP(t, node, "x"), soon)
 	l.Close()
 	eventually(t, "the end of the connections", func() bool { return node.end.handshakes.admission.Len() == 0 })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A sender is a stream. quic-go must not have it closed during a Write, so a
-// Close that comes then only interrupts, and the Write closes as it returns.
+// A sender is a stream. quic-go does not allow Close during a Write, so Close then
+// interrupts the Write, and the Write closes the stream as it returns.
 type sender struct {
 	st *quicgo.SendStream
 
@@ -56,15 +56,15 @@ func (s *sender) Write(p []byte) (int, error) {
 	}
 	switch {
 	case late && n == len(p):
-		return n, nil // the deadline has come too late to matter
+		return n, nil // all was accepted before the deadline
 	case late && closed:
 		return n, errSenderClosed
 	}
 	return n, pipeError(err)
 }
 
-// TryWrite takes p if the windows of the pipe and of the connection have room
-// for all of it, and keeps a copy until it is sent.
+// TryWrite accepts p if the windows of the pipe and of the connection have room for all
+// of it. It keeps a copy until p is sent.
 func (s *sender) TryWrite(p []byte) bool {
 	s.mu.Lock()
 	closed := s.closed
@@ -72,15 +72,15 @@ func (s *sender) TryWrite(p []byte) bool {
 	return !closed && s.st.TryWriteAll(p) == nil
 }
 
-// Prioritize puts the pipe before the others. The usual urgency of a stream
-// is 3, and a lower one is sent first (RFC 9218).
+// Prioritize sends the pipe before the others. The default urgency of a stream is 3, and
+// lower ones are sent first (RFC 9218).
 func (s *sender) Prioritize() { s.st.SetPriority(1, true) }
 
 func (s *sender) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		// It would undo the deadline by which Close interrupts a Write.
+		// Another deadline would undo the interruption by Close.
 		return errSenderClosed
 	}
 	return s.st.SetWriteDeadline(t)
@@ -96,18 +96,18 @@ func (s *sender) Close() error {
 	if s.writing {
 		return s.st.SetWriteDeadline(time.Unix(1, 0))
 	}
-	// The only error is that the reader has closed the pipe before.
+	// fails only if the reader has closed the pipe
 	s.st.Close()
 	return nil
 }
 
-// scratchBytes is the size of the buffers that ReadFunc shows to its view.
+// scratchBytes is the size of the buffers for ReadFunc.
 const scratchBytes = 64 << 10
 
 type receiver struct {
 	st    *quicgo.ReceiveStream
 	conn  *Conn
-	small [64]byte // in place of a scratch buffer, for as few bytes
+	small [64]byte // replaces the scratch buffer for few bytes
 }
 
 var _ transport.Receiver = (*receiver)(nil)
@@ -117,7 +117,7 @@ func (r *receiver) Read(p []byte) (int, error) {
 	switch {
 	case n > 0:
 		r.conn.read.Add(int64(n))
-		return n, nil // what came with these bytes comes again without them
+		return n, nil // the next read returns the error
 	case err == io.EOF:
 		return 0, io.EOF
 	}
@@ -128,8 +128,8 @@ func (r *receiver) ReadFunc(n int, view func(p []byte)) (int, error) {
 	if n <= len(r.small) {
 		return r.readPieces(r.small[:], n, view)
 	}
-	// Wait for the first byte without a buffer, so that an idle pipe holds
-	// none. What Peek has to report, Read reports as well.
+	// Wait for the first byte without a buffer, so that an idle pipe holds none. Read
+	// returns the error of Peek again.
 	r.st.Peek(r.small[:1])
 	buf := r.conn.end.scratch.Get().(*[scratchBytes]byte)
 	done, err := r.readPieces(buf[:], n, view)

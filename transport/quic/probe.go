@@ -9,14 +9,13 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// probeAfter is how long a dial waits for an answer before it looks whether
-// anybody is there at all.
+// probeAfter is the time without an answer after which a dial checks whether the port is
+// open.
 const probeAfter = 200 * time.Millisecond
 
-// probe abandons an attempt to reach a UDP port that nobody has. QUIC would
-// wait for its timeout: a host's ICMP message that refuses a packet is reported
-// only to a socket that is connected, which the node's own is not. Hence a
-// socket of its own, and a packet that is no QUIC packet.
+// probe abandons an attempt to reach a closed UDP port. QUIC would wait for its timeout:
+// the system reports an ICMP refusal only to a connected socket, which that of the node
+// is not. So probe uses a socket of its own, and a packet that is not QUIC.
 func (a *attempt) probe() {
 	timer := time.NewTimer(probeAfter)
 	defer timer.Stop()
@@ -38,7 +37,7 @@ func (a *attempt) probe() {
 	a.fail(err)
 }
 
-// fail abandons the attempt if err says that remote cannot be reached.
+// fail abandons the attempt if err means that remote is unreachable.
 func (a *attempt) fail(err error) {
 	if refused(err) || unreachable(err) {
 		a.abandon(fmt.Errorf("%w: %w", transport.ErrPeerGone, err))

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// A batchReader reads several packets with one system call.
+// A batchReader reads several packets per system call.
 type batchReader struct {
 	packets *ipv4.PacketConn
-	used    time.Time // when there was a packet of a connection last
+	used    time.Time // when the last packet of a connection arrived
 }
 
 func newBatchReader(udp *net.UDPConn) batchReader {
@@ -22,16 +22,16 @@ func newBatchReader(udp *net.UDPConn) batchReader {
 }
 
 const (
-	// floodPause is how long ReadBatch waits after a batch without a packet for quic-go. A
-	// flood then costs a system call for many packets, in place of one for each.
+	// floodPause is the pause of ReadBatch after a batch without a packet for quic-go. A
+	// flood then costs a system call for many packets, instead of one for each.
 	floodPause = 500 * time.Microsecond
-	// inUse is how long after a packet of a connection there are no such pauses: connections
-	// that exchange packets are not to wait.
+	// inUse is the time without pauses of ReadBatch after a packet of a connection,
+	// so that active connections are not delayed.
 	inUse = 5 * time.Millisecond
 )
 
-// ReadBatch is called by quic-go to read packets. It returns without an error only when there
-// is a packet for quic-go.
+// ReadBatch is called by quic-go to read packets. It returns without an error only if
+// there is a packet for quic-go.
 func (s *socket) ReadBatch(messages []ipv4.Message, flags int) (int, error) {
 	for {
 		n, err := s.batch.packets.ReadBatch(messages, flags)
@@ -62,14 +62,14 @@ func (s *socket) ReadBatch(messages []ipv4.Message, flags int) (int, error) {
 	}
 }
 
-// drop makes a packet so short that quic-go drops it, and puts its buffer back.
+// drop makes a packet so short that quic-go drops it, and restores its buffer.
 func drop(m *ipv4.Message) {
-	m.Buffers[0][0] = 0xc0 // a long header without anything else
+	m.Buffers[0][0] = 0xc0 // a long header and nothing else
 	m.N = 1
 }
 
-// receive decides about a packet, and answers a client that is refused.
-func (s *socket) receive(m *ipv4.Message) initialVerdict {
+// receive decides about a packet, and answers a refused client.
+func (s *socket) receive(m *ipv4.Message) initialAction {
 	p := m.Buffers[0][:m.N]
 	from, ok := m.Addr.(*net.UDPAddr)
 	if !ok || len(p) == 0 || p[0]&longHeader == 0 {
@@ -83,8 +83,8 @@ func (s *socket) receive(m *ipv4.Message) initialVerdict {
 	return verdict
 }
 
-// replyFrom returns the control message that has an answer leave from the address that a
-// packet came to.
+// replyFrom returns the control message that sends an answer from the address at which
+// the packet arrived.
 func replyFrom(oob []byte) []byte {
 	var v4 ipv4.ControlMessage
 	if v4.Parse(oob) == nil && v4.Dst != nil {

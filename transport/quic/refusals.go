@@ -9,8 +9,7 @@ import (
 // refusalsEvery is the shortest time between two log lines about refused connections.
 const refusalsEvery = 10 * time.Second
 
-// refusals logs that connections are refused, but not each of them: a flood must not
-// fill the log.
+// refusals logs refused connections, but not each one: a flood must not fill the log.
 type refusals struct {
 	log *slog.Logger
 

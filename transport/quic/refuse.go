@@ -8,9 +8,9 @@ import (
 	"encoding/binary"
 )
 
-// appendRefusal appends the packet that tells a client that its connection is refused: an
-// Initial with a CONNECTION_CLOSE frame (RFC 9000, section 5.2.2). It appends nothing for
-// a client of another version than QUIC 1.
+// appendRefusal appends an Initial packet with a CONNECTION_CLOSE frame that refuses a
+// connection (RFC 9000, section 5.2.2). It appends nothing for clients of versions other
+// than QUIC 1.
 func appendRefusal(b []byte, client *initialHeader) ([]byte, error) {
 	if client.version != versionQUIC1 {
 		return b, nil
@@ -22,7 +22,7 @@ func appendRefusal(b []byte, client *initialHeader) ([]byte, error) {
 		numberBytes       = 4
 		tagBytes          = 16
 	)
-	frame := [...]byte{connectionClose, connectionRefused, 0, 0} // no type of frame, and no reason
+	frame := [...]byte{connectionClose, connectionRefused, 0, 0} // no frame type, no reason
 	start := len(b)
 	b = append(b, initialOfServer)
 	b = binary.BigEndian.AppendUint32(b, client.version)
@@ -36,7 +36,7 @@ func appendRefusal(b []byte, client *initialHeader) ([]byte, error) {
 	if err != nil {
 		return b[:start], err
 	}
-	// The nonce is the IV: the packet number is zero.
+	// The nonce is the IV, since the packet number is zero.
 	b = keys.aead.Seal(b, keys.iv, frame[:], b[start:])
 
 	// Header protection (RFC 9001, section 5.4).
@@ -56,8 +56,8 @@ type initialKeys struct {
 	header cipher.Block
 }
 
-// serverInitialKeys derives the keys of a server from the destination connection ID that
-// the client has chosen (RFC 9001, section 5.2).
+// serverInitialKeys derives the keys of a server from the destination connection ID of
+// the client (RFC 9001, section 5.2).
 func serverInitialKeys(destID []byte) (keys initialKeys, err error) {
 	salt := [...]byte{
 		0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17,
@@ -90,7 +90,8 @@ func serverInitialKeys(destID []byte) (keys initialKeys, err error) {
 	return keys, err
 }
 
-// tlsLabel is the HkdfLabel of TLS 1.3 for n bytes, without a context (RFC 8446, section 7.1).
+// tlsLabel returns the HkdfLabel of TLS 1.3 for n bytes, without a context (RFC 8446,
+// section 7.1).
 func tlsLabel(label string, n int) string {
 	label = "tls13 " + label
 	b := binary.BigEndian.AppendUint16(nil, uint16(n))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// bind opens the UDP socket and, unless it is not wanted or not to be had, a
-// TCP port with the same number.
+// bind opens the UDP socket and, if possible and not disabled, a TCP port with the same
+// number.
 func bind(cfg Config) (net.PacketConn, net.Listener, error) {
 	if cfg.PacketConn != nil {
 		if _, ok := cfg.PacketConn.(*net.UDPConn); !ok || cfg.NoWatch {
@@ -29,8 +29,8 @@ func bind(cfg Config) (net.PacketConn, net.Listener, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("quic: listen at %q: %w", cfg.Addr, err)
 	}
-	// A free UDP port may be taken in TCP. When any port will do, another one
-	// is tried, a few times.
+	// The TCP port of a free UDP port may be in use. If any port will do, bind tries
+	// others.
 	for tries := 8; ; tries-- {
 		packets, err := net.ListenPacket("udp", addr)
 		if err != nil {
@@ -64,7 +64,7 @@ func listenAddr(addr string) (full string, anyPort bool, err error) {
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return "", false, fmt.Errorf("the port %q is not a number up to 65535", port)
+		return "", false, fmt.Errorf("port %q: must be a number up to 65535", port)
 	}
 	return net.JoinHostPort(host, port), number == 0, nil
 }
@@ -75,17 +75,17 @@ func listenTCP(addr string) (net.Listener, error) {
 }
 
 func logNoWatch(cfg Config, err error) {
-	cfg.Log.Info("quic: no TCP port beside the UDP port: the death of this process is noticed only by its silence",
+	cfg.Log.Info("quic: no TCP port beside the UDP port: peers detect the death of this process only by its silence",
 		"err", err)
 }
 
-// watchKeepAlive makes the kernel notice a host that is gone, and keeps the
-// connection alive in the middleboxes between.
+// watchKeepAlive makes the kernel detect the failure of a host, and keeps the connection
+// alive in middleboxes.
 func watchKeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
 }
 
-// prepare gives a UDP socket large buffers and makes it bear failing sends.
+// prepare enlarges the buffers of a UDP socket and makes it tolerate failing sends.
 func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
 	udp, ok := packets.(*net.UDPConn)
 	if !ok {
@@ -95,45 +95,44 @@ func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
 	return &socket{UDPConn: udp, dials: &e.dials, batch: newBatchReader(udp), initials: newInitialFilter(&e.handshakes)}
 }
 
-// bufferBytes is what quic-go wants a socket to buffer, so that a burst is not
-// lost before the process gets to run.
+// bufferBytes is the buffer size that quic-go recommends, so that bursts are not lost
+// before the process runs.
 const bufferBytes = 7_500_000
 
-// enlarge sets the buffers of the socket as large as is allowed, and says once
-// how to allow more.
+// enlarge sets the largest buffers that the system allows, and logs how to allow more.
 func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
 	udp.SetReadBuffer(bytes)
 	udp.SetWriteBuffer(bytes)
 	read, write, err := forceBuffers(udp, bytes)
 	if err != nil {
-		log.Debug("quic: the size of the socket's buffers is not known", "err", err)
+		log.Debug("quic: the size of the socket buffers is unknown", "err", err)
 	} else if read < bytes || write < bytes {
 		log.Warn("quic: the system allows only small UDP buffers, so bursts will lose packets",
 			"readBytes", read, "writeBytes", write, "wantedBytes", bytes, "raise", raiseBuffers)
 	}
-	// quic-go would print the same to the standard error, at every start.
+	// quic-go would print the same to standard error at every start.
 	const silence = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
 	if _, set := os.LookupEnv(silence); !set {
 		os.Setenv(silence, "true")
 	}
 }
 
-// A socket is a UDP socket on which a packet that cannot be sent is a lost
-// packet: quic-go ends a connection at the first error of a send, but routes
-// come back, and firewalls drop a packet now and then.
+// A socket is a UDP socket that treats packets that cannot be sent as lost. quic-go ends
+// a connection at the first error of a send, but routes come back, and firewalls drop a
+// packet now and then.
 type socket struct {
 	*net.UDPConn
 	dials    *dials
 	batch    batchReader
 	initials *initialFilter
-	refusal  []byte // the last packet that refused a client; of the goroutine that reads
+	refusal  []byte // the last packet that refused a client; used by the reading goroutine
 }
 
-// refuse tells a client that its connection is refused. oob is for the answer.
+// refuse sends a refusal to a client. oob is the control message of the answer.
 func (s *socket) refuse(client *initialHeader, to *net.UDPAddr, oob []byte) {
 	packet, err := appendRefusal(s.refusal[:0], client)
 	if s.refusal = packet; err == nil && len(packet) > 0 {
-		s.WriteMsgUDP(packet, oob, to) // A client that does not get it asks again.
+		s.WriteMsgUDP(packet, oob, to) // a client that does not receive it retransmits
 	}
 }
 
@@ -150,11 +149,10 @@ func (s *socket) WriteMsgUDP(p, oob []byte, addr *net.UDPAddr) (n, oobn int, err
 	return n, oobn, err
 }
 
-// dropped reports whether a send failed as if the packet had got lost.
+// dropped reports whether a failed send counts as a lost packet.
 func dropped(err error) bool { return isAny(err, errnosDropped[:]) }
 
-// unreachable reports whether a send failed because there is no way to the
-// address now.
+// unreachable reports whether a send failed since the address is unreachable now.
 func unreachable(err error) bool { return isAny(err, errnosUnreachable[:]) }
 
 // refused reports whether a TCP dial was refused by the kernel of the host.

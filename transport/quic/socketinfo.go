@@ -2,16 +2,16 @@ package quic
 
 import "net"
 
-// SocketInfo says what the system gives the socket of an Endpoint.
+// SocketInfo describes the socket that the system gives an Endpoint.
 type SocketInfo struct {
-	ReadBuffer, WriteBuffer int    // bytes; 0 if the system does not say
-	WantedBuffer            int    // what each should be
-	Raise                   string // the command that allows more; empty if unknown
-	GSO                     bool   // the system cuts large sends into packets
+	ReadBuffer, WriteBuffer int    // bytes; 0 if unknown
+	WantedBuffer            int    // recommended size of each
+	Raise                   string // the command that allows larger buffers; empty if unknown
+	GSO                     bool   // the system segments large sends
 	Watched                 bool   // peers can watch this process over TCP
 }
 
-// Socket says what the system gives the socket.
+// Socket returns the properties of the socket.
 func (e *Endpoint) Socket() SocketInfo {
 	info := SocketInfo{WantedBuffer: bufferBytes, Raise: raiseBuffers, Watched: e.watch != nil}
 	if s, ok := e.packets.(*socket); ok {
@@ -21,7 +21,7 @@ func (e *Endpoint) Socket() SocketInfo {
 	return info
 }
 
-// hasGSO asks the system in the way that quic-go does.
+// hasGSO asks the system as quic-go does.
 func hasGSO(udp *net.UDPConn) (ok bool) {
 	raw, err := udp.SyscallConn()
 	if err != nil {

@@ -13,58 +13,56 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Credentials are how a node proves who it is, and checks who its peers are.
+// Credentials authenticate a node to its peers, and its peers to it.
 type Credentials interface {
-	// Server is the configuration for clients. It must demand and verify a
-	// certificate of all those that Peer names. Session tickets are of no
-	// use here and best disabled.
+	// Server returns the configuration for clients. It must require and verify a
+	// certificate from every client for which Peer returns an identity. Session tickets
+	// are useless here and best disabled.
 	Server() *tls.Config
 
-	// Client is the configuration for dialing peer. It must fail the
-	// handshake with any server that is not peer, or that is no member of
-	// the cluster if peer is empty.
+	// Client returns the configuration for dialing peer. It must fail the handshake with
+	// any server other than peer, or, if peer is empty, with any server that is not a
+	// member of the cluster.
 	Client(peer string) *tls.Config
 
-	// Peer reads the identity from a completed handshake. It should refuse
-	// nothing that Server and Client let pass: the other side has already
-	// been told that it is accepted. No identity, "", is for clients that
-	// have yet to prove who they are, by other means: for their first 30 s,
-	// no more than a MiB of what they send may wait to be read.
+	// Peer returns the identity from a completed handshake. It should accept all that
+	// Server and Client accept: the other side was already told that it is accepted. The
+	// identity "" is for clients that authenticate themselves later by other means. In
+	// their first 30 s at most 1 MiB of their data may be unread.
 	Peer(state tls.ConnectionState) (string, error)
 }
 
-// backlogMax is how many connections wait for Accept before more are refused.
+// backlogMax is the number of connections that wait for Accept. Further ones are refused.
 const backlogMax = 1024
 
-// A Transport accepts connections at its Endpoint and dials peers by their
-// identity. It implements transport.Transport; every transport.Conn it returns
-// is a *Conn.
+// A Transport accepts connections at its Endpoint and dials peers by identity. It
+// implements [transport.Transport]. Every [transport.Conn] that it returns is a [*Conn].
 type Transport struct {
 	end     *Endpoint
 	creds   Credentials
 	ln      *quicgo.EarlyListener
 	backlog chan *Conn
-	life    context.Context // ends with Close
+	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
-	loop    sync.WaitGroup // the acceptors
-	tasks   sync.WaitGroup // the goroutines of its connections
+	loop    sync.WaitGroup // acceptors
+	tasks   sync.WaitGroup // goroutines of its connections
 	closing bool           // guarded by end.mu
 	shut    sync.Once
 
-	acceptors atomic.Int64 // goroutines that take connections from ln
+	acceptors atomic.Int64 // goroutines that accept from ln
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
-// Transport starts to accept connections. An Endpoint has at most one
-// Transport at a time.
+// Transport starts to accept connections. An Endpoint has at most one Transport at a
+// time.
 func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	t := &Transport{
 		end:     e,
 		creds:   creds,
 		backlog: make(chan *Conn, backlogMax),
 	}
-	t.life, t.cancel = context.WithCancelCause(context.Background())
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	conf := e.quicConfig(addrPort(e.packets.LocalAddr()))
 	conf.GetConfigForClient = func(info *quicgo.ClientInfo) (*quicgo.Config, error) {
 		return e.quicConfig(addrPort(info.RemoteAddr)), nil
@@ -80,8 +78,8 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	}
 	startAcceptors := t.startAcceptors
 	e.handshakes.startAcceptors.Store(&startAcceptors)
-	// An early listener hands connections over as soon as their ClientHello has been
-	// read, so that they can be evicted during the handshake. There is no 0-RTT.
+	// An early listener returns connections as soon as their ClientHello was read, so
+	// that they can be evicted during the handshake. 0-RTT stays disabled.
 	ln, err := e.quic.ListenEarly(creds.Server(), conf)
 	if err != nil {
 		return nil, fmt.Errorf("quic: listen at %s: %w", e.addr, err)
@@ -91,10 +89,10 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	return t, nil
 }
 
-// Name is "quic".
+// Name returns "quic".
 func (t *Transport) Name() string { return "quic" }
 
-// Addr is the address of the Endpoint.
+// Addr returns the address of the Endpoint.
 func (t *Transport) Addr() string { return t.end.addr }
 
 // Capabilities implements [transport.Capable].
@@ -102,8 +100,8 @@ func (t *Transport) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Class: transport.ClassQUIC, FileUser: t}
 }
 
-// OutOfFiles says that there were no TCP sockets to be had of late: see
-// transport.FileUser. Whoever shares the TCP port has got none then, either.
+// OutOfFiles implements [transport.FileUser]. It also covers the transport that shares
+// the TCP port.
 func (t *Transport) OutOfFiles() error {
 	if t.end.watch == nil {
 		return nil
@@ -111,14 +109,13 @@ func (t *Transport) OutOfFiles() error {
 	return t.end.watch.files.OutOfFiles()
 }
 
-// Dial connects to the transport that listens at addr and proves to be peer.
-// The host may be a name; the first IPv4 address is taken if there is one that
-// the socket can reach. Dial returns when both sides have accepted each other.
-// It does not try again.
+// Dial connects to the transport at addr, which must prove that it is peer. The host may
+// be a name. The first IPv4 address is used if the socket can reach one. Dial returns
+// when both sides have accepted each other. It does not retry.
 func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.life, func() { cancel(transport.ErrClosed) })()
+	defer context.AfterFunc(t.ctx, func() { cancel(transport.ErrClosed) })()
 
 	qc, err := t.end.dial(ctx, addr, t.creds.Client(peer))
 	if err != nil {
@@ -126,7 +123,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 	}
 	got, err := t.creds.Peer(qc.ConnectionState().TLS)
 	if err == nil && peer != "" && got != peer {
-		err = fmt.Errorf("it is %q, not %q", got, peer)
+		err = fmt.Errorf("the peer is %q, want %q", got, peer)
 	}
 	if err != nil {
 		qc.CloseWithError(codeRefused, "wrong identity")
@@ -139,24 +136,24 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 	return c, nil
 }
 
-// Accept returns the next connection whose peer has proved its identity.
+// Accept returns the next connection whose peer is authenticated.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
-	if t.life.Err() != nil {
+	if t.ctx.Err() != nil {
 		return nil, transport.ErrClosed
 	}
 	select {
 	case c := <-t.backlog:
 		return c, nil
-	case <-t.life.Done():
+	case <-t.ctx.Done():
 		return nil, transport.ErrClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Close stops accepting, ends the connections that were dialed or accepted
-// through this Transport, and waits for its goroutines. The Endpoint stays
-// open, with the connections of Endpoint.Dial, and may get a new Transport.
+// Close stops accepting, closes the connections of this Transport, and waits for its
+// goroutines. The Endpoint stays open, with the connections of Endpoint.Dial, and can get
+// a new Transport.
 func (t *Transport) Close() error {
 	t.shut.Do(func() {
 		e := t.end
@@ -177,9 +174,9 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// startAcceptors starts as many acceptors as there are handshakes under way. quic-go
-// lets only 32 connections wait for an acceptor, and refuses more although
-// their peers count as connected already.
+// startAcceptors starts as many acceptors as handshakes are in progress. quic-go lets
+// only 32 connections wait for an acceptor, and refuses more although their peers count
+// as connected already.
 func (t *Transport) startAcceptors(handshakes int64) {
 	for t.acceptors.Load() < handshakes {
 		t.acceptors.Add(1)
@@ -187,7 +184,7 @@ func (t *Transport) startAcceptors(handshakes int64) {
 	}
 }
 
-// acceptLoop accepts connections until it has long been one too many.
+// acceptLoop accepts connections until it has been superfluous for acceptorIdle.
 func (t *Transport) acceptLoop() {
 	t.end.mu.Lock()
 	ln := t.ln
@@ -203,8 +200,8 @@ func (t *Transport) acceptLoop() {
 		case !idle:
 			return // the listener is closed
 		default:
-			// A handshake that has begun meanwhile either sees that this one
-			// leaves, or is seen here.
+			// A handshake that begins now either sees that this acceptor leaves, or is
+			// seen here.
 			t.acceptors.Add(-1)
 			if t.acceptors.Load() >= t.end.handshakes.pending.Load() {
 				return
@@ -214,9 +211,10 @@ func (t *Transport) acceptLoop() {
 	}
 }
 
-// awaitHandshake waits for the end of a handshake, during which the connection may be evicted.
+// awaitHandshake waits for the end of a handshake, during which the connection may be
+// evicted.
 func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
-	p := unprovedOf(qc)
+	p := unauthenticatedOf(qc)
 	defer p.handshakeOver()
 	p.attach(qc)
 	select {
@@ -224,14 +222,14 @@ func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
 		p.ticket.Verify()
 		t.admit(qc, p)
 	case <-qc.Context().Done():
-	case <-t.life.Done():
+	case <-t.ctx.Done():
 		qc.CloseWithError(codeClosed, "closed")
 	}
 }
 
-// admit hands a connection to Accept if its peer has proved an identity, or may do so
-// later by other means: then it can be evicted until it has.
-func (t *Transport) admit(qc *quicgo.Conn, p *unproved) {
+// admit passes a connection to Accept if its peer has an identity, or may authenticate
+// itself later by other means. Then it can be evicted until it has.
+func (t *Transport) admit(qc *quicgo.Conn, p *unauthenticated) {
 	log := t.end.cfg.Log
 	peer, err := t.creds.Peer(qc.ConnectionState().TLS)
 	if err != nil {
@@ -239,7 +237,7 @@ func (t *Transport) admit(qc *quicgo.Conn, p *unproved) {
 		qc.CloseWithError(codeRefused, "refused")
 		return
 	}
-	if peer != "" && !p.proved() {
+	if peer != "" && !p.authenticated() {
 		return
 	}
 	c, err := t.end.adopt(qc, t, peer, false)
@@ -247,13 +245,13 @@ func (t *Transport) admit(qc *quicgo.Conn, p *unproved) {
 		return
 	}
 	if peer == "" {
-		c.unproved = p
+		c.unauthenticated = p
 		c.spawn(c.limitUnread)
 	}
 	select {
 	case t.backlog <- c:
 	default:
-		log.Warn("quic: refused a client, because too many wait to be accepted",
+		log.Warn("quic: refused a client: too many wait for Accept",
 			"addr", c.remote, "peer", peer, "waiting", backlogMax)
 		c.finish(codeBusy, "too many connections wait to be accepted")
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestIdentity: each side refuses who cannot prove to be the one wanted, and
-// the error of Dial says who refused whom and why.
+// TestIdentity checks that each side refuses a peer that does not prove the wanted
+// identity, and that the error of Dial tells which side refused and why.
 func TestIdentity(t *testing.T) {
 	ca, otherCA := testpeer.NewCA(t), testpeer.NewCA(t)
 	server := newTestNode(t, Config{}, ca.Node(t, "server"))
 	client := newTestNode(t, Config{}, ca.Node(t, "client"))
-	stranger := newTestNode(t, Config{}, otherCA.Node(t, "stranger"))
+	foreign := newTestNode(t, Config{}, otherCA.Node(t, "foreign"))
 	trusting := newTestNode(t, Config{}, &testpeer.Creds{Pool: ca.Pool, Cert: otherCA.Node(t, "trusting").Cert})
 
 	for _, test := range []struct {
@@ -33,9 +33,9 @@ func TestIdentity(t *testing.T) {
 		peer string
 		want string
 	}{
-		{"another name", client, "somebody", `"server", not "somebody"`},
-		{"unknown server", stranger, "", "unknown authority"},
-		{"unknown client", trusting, "server", "refuses our certificate"},
+		{"another name", client, "other", `"server", not "other"`},
+		{"unknown server", foreign, "", "unknown authority"},
+		{"unknown client", trusting, "server", "rejected the certificate of this node"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := test.from.Dial(t.Context(), server.Addr(), test.peer)
@@ -49,7 +49,7 @@ func TestIdentity(t *testing.T) {
 			}
 		})
 	}
-	connect(t, client, server) // and none of them has reached Accept
+	connect(t, client, server) // Accept returned none of them
 	if n := len(server.backlog); n != 0 {
 		t.Errorf("%d clients that were refused wait to be accepted", n)
 	}
@@ -58,8 +58,8 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestJoin: who has no certificate yet dials with a configuration of its own.
-func TestJoin(t *testing.T) {
+// TestDialWithoutCertificate checks Dial with an explicit TLS configuration.
+func TestDialWithoutCertificate(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	seed := newTestNode(t, Config{}, ca.Node(t, "seed"))
 	end, err := Listen(Config{Addr: "127.0.0.1:0"})
@@ -85,7 +85,7 @@ func TestJoin(t *testing.T) {
 	}
 	pipeBetween(t, dialed, accepted)
 
-	// A transport on the same endpoint comes and goes beside the connection.
+	// A transport on the same endpoint starts and closes beside the connection.
 	for range 2 {
 		tr, err := end.Transport(ca.Node(t, "joined"))
 		if err != nil {
@@ -111,9 +111,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRestrain: a client without identity cannot fill the windows, but may send
-// what is read.
-func TestRestrain(t *testing.T) {
+// TestLimitUnread checks that a client without identity cannot fill the windows, but may
+// send data that is read.
+func TestLimitUnread(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	seed := newTestNode(t, Config{}, ca.Node(t, "seed"))
 	client := newTestNode(t, Config{}, ca.Node(t, "client"))
@@ -157,7 +157,7 @@ func TestRestrain(t *testing.T) {
 	}
 }
 
-// TestConcurrentAcceptPipe: each of several that wait gets a pipe.
+// TestConcurrentAcceptPipe checks that each of several waiters gets a pipe.
 func TestConcurrentAcceptPipe(t *testing.T) {
 	const n = 20
 	nodes := newTestNodes(t, 2, Config{})
@@ -188,13 +188,13 @@ func TestConcurrentAcceptPipe(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDialClosed: Close ends a dial that waits for an answer.
+// TestDialClosed checks that Close ends a dial that waits for an answer.
 func TestDialClosed(t *testing.T) {
 	for _, which := range []string{"transport", "endpoint"} {
 		t.Run(which, func(t *testing.T) {
 			ca := testpeer.NewCA(t)
 			node := newTestNode(t, Config{}, ca.Node(t, "node"))
-			mute := mutePort(t)
+			mute := silentPort(t)
 			failed := make(chan error)
 			go func() {
 				_, err := node.Dial(context.Background(), mute, "")
@@ -213,19 +213,19 @@ func TestDialClosed(t *testing.T) {
 	}
 }
 
-// TestDialSilence: a peer that never answers is gone after the timeout.
+// TestDialSilence checks that a peer that never answers is gone after the timeout.
 func TestDialSilence(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	node := newTestNode(t, Config{HandshakeTimeout: 100 * time.Millisecond}, ca.Node(t, "node"))
-	mute := mutePort(t)
+	mute := silentPort(t)
 	_, err := node.Dial(t.Context(), mute, "")
 	if !errors.Is(err, transport.ErrPeerGone) || !strings.Contains(err.Error(), mute) {
 		t.Errorf("Dial: %v, want ErrPeerGone with the address", err)
 	}
 }
 
-// TestDialNobody: a port that nobody has is found out before any timeout.
-func TestDialNobody(t *testing.T) {
+// TestDialClosedPort checks that a closed port is detected before any timeout.
+func TestDialClosedPort(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	node := newTestNode(t, Config{HandshakeTimeout: time.Minute}, ca.Node(t, "node"))
 	sock, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -240,8 +240,8 @@ func TestDialNobody(t *testing.T) {
 	}
 }
 
-// TestBacklog: connections that nobody accepts are refused at some point, and
-// told so.
+// TestBacklog checks that connections are refused with a reason when too many wait for
+// Accept.
 func TestBacklog(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	busy := newTestNode(t, Config{}, ca.Node(t, "busy"))
@@ -276,11 +276,11 @@ func TestErrors(t *testing.T) {
 		{&quicgo.ApplicationError{ErrorCode: codeClosed}, transport.ErrClosed, ""},
 		{&quicgo.ApplicationError{ErrorCode: codeClosed, Remote: true}, transport.ErrPeerClosed, ""},
 		{&quicgo.ApplicationError{ErrorCode: codeGone, ErrorMessage: "why"}, transport.ErrPeerGone, "why"},
-		{&quicgo.ApplicationError{ErrorCode: codeGone, ErrorMessage: "why", Remote: true}, transport.ErrPeerGone, "gave this side up"},
+		{&quicgo.ApplicationError{ErrorCode: codeGone, ErrorMessage: "why", Remote: true}, transport.ErrPeerGone, "counts this side as gone"},
 		{&quicgo.ApplicationError{ErrorCode: codeRefused, ErrorMessage: "why", Remote: true}, transport.ErrPeerClosed, "why"},
 		{&quicgo.ApplicationError{ErrorCode: codeLeft, ErrorMessage: "why"}, transport.ErrPeerClosed, "why"},
 		{&quicgo.IdleTimeoutError{}, transport.ErrPeerGone, "no recent network activity"},
-		{&quicgo.StatelessResetError{}, transport.ErrPeerGone, "no longer knows"},
+		{&quicgo.StatelessResetError{}, transport.ErrPeerGone, "does not know the connection"},
 		{&quicgo.TransportError{ErrorCode: quicgo.FlowControlError}, transport.ErrPeerGone, "FLOW_CONTROL"},
 		{quicgo.ErrTransportClosed, transport.ErrClosed, ""},
 	} {

@@ -13,41 +13,39 @@ import (
 	"time"
 )
 
-// A watch is an idle TCP connection beside a QUIC connection. The kernel of
-// the peer closes it when the peer's process ends, however it ends.
+// A watch is an idle TCP connection beside a QUIC connection. The kernel of the peer
+// closes it when the peer's process ends, however it ends.
 //
-// But a middlebox may close it too. So when it ends without the QUIC
-// connection having been closed, the address is asked again, at once: if the
-// kernel there refuses, or a process there does not know the connection, the
-// peer is gone. If nothing answers, that is silence, and heartbeats decide.
-// A refusal counts by itself only from an address that has known the connection
-// before, because a firewall refuses as well. A process may also end before it
-// is watched; so a refusal from any other address raises a doubt, which a packet
-// over the QUIC connection settles: who lives acknowledges it.
+// A middlebox may close it too. So when it ends before the QUIC connection, the address
+// is asked again at once. If the kernel there refuses, or another process answers that it
+// does not know the connection, the peer is gone. If there is no answer, heartbeats
+// decide. A refusal is only conclusive from an address that has known the connection
+// before, since firewalls refuse as well. A process may also end before it is watched. So
+// a refusal from any other address makes this side send packets over the QUIC connection,
+// which a live peer acknowledges.
 //
-// What is said on it is 33 bytes one way and 16 back, and 16 more at the end,
-// all derived from the TLS session of the QUIC connection, so nobody else can
-// say it. One who reads along can repeat it, and learns by that whether the
-// connection still lives.
+// The messages, 33 bytes in one direction, 16 back and 16 at the end, are derived from
+// the TLS session of the QUIC connection and cannot be forged. An observer can replay
+// them, and learns only whether the connection still exists.
 
 const (
 	watchMagic = "nexarw1\n"
 	watchLabel = "EXPORTER-nexar-watch"
 
-	// watchTimeout is how long either side waits for a word of the other.
+	// watchTimeout is the time that either side waits for a message.
 	watchTimeout = 2 * time.Second
 
-	// unasked is how long one who was dialed waits to be watched.
-	unasked = 300 * time.Millisecond
+	// watchDelay is the time that the side that was dialed waits to be watched.
+	watchDelay = 300 * time.Millisecond
 
-	// watchRest is the pause between attempts while the peer is silent.
-	watchRest = 5 * time.Second
+	// watchRetry is the time between attempts while the peer does not answer.
+	watchRetry = 5 * time.Second
 )
 
-// What the one who asks wants.
+// Purposes of a watchHello.
 const (
-	askStay = 's' // to watch: the connection is to stay open
-	askOnce = 'o' // only to know
+	askStay = 's' // to keep the TCP connection as a watch
+	askOnce = 'o' // to ask once
 )
 
 type (
@@ -55,11 +53,11 @@ type (
 	watchProof [16]byte
 )
 
-// watchKeys are what the two ends of a connection know and nobody else does.
+// watchKeys are secrets of the two ends of a connection.
 type watchKeys struct {
-	mine, peers       watchID    // find the connection at either end
-	hello, known      watchProof // question and answer
-	myLeave, hisLeave watchProof // said by the one who closes in order
+	localID, peerID       watchID    // find the connection at either end
+	hello, known          watchProof // question and answer
+	localLeave, peerLeave watchProof // sent by the side that closes in order
 }
 
 func deriveWatchKeys(state tls.ConnectionState, dialed bool) (*watchKeys, error) {
@@ -68,17 +66,17 @@ func deriveWatchKeys(state tls.ConnectionState, dialed bool) (*watchKeys, error)
 		return nil, err
 	}
 	k := new(watchKeys)
-	for _, part := range [][]byte{k.mine[:], k.peers[:], k.hello[:], k.known[:], k.myLeave[:], k.hisLeave[:]} {
+	for _, part := range [][]byte{k.localID[:], k.peerID[:], k.hello[:], k.known[:], k.localLeave[:], k.peerLeave[:]} {
 		secret = secret[copy(part, secret):]
 	}
 	if !dialed {
-		k.mine, k.peers = k.peers, k.mine
-		k.myLeave, k.hisLeave = k.hisLeave, k.myLeave
+		k.localID, k.peerID = k.peerID, k.localID
+		k.localLeave, k.peerLeave = k.peerLeave, k.localLeave
 	}
 	return k, nil
 }
 
-// A watchHello is what the one who asks says first.
+// A watchHello is the first message of the side that asks.
 type watchHello struct {
 	want byte
 	id   watchID
@@ -111,19 +109,19 @@ func readWatchHello(r io.Reader) (h watchHello, err error) {
 
 func (p watchProof) equal(q watchProof) bool { return subtle.ConstantTimeCompare(p[:], q[:]) == 1 }
 
-// An answer is what an address has to say about a connection.
+// An answer is the result of asking an address about a connection.
 type answer int
 
 const (
-	answerKnown   answer = iota // it is alive
-	answerUnknown               // another process is there
-	answerRefused               // nobody is there
-	answerCut                   // it hung up, as a dying process does: ask again
-	answerSilent                // nothing can be said
+	answerKnown   answer = iota // the connection is alive
+	answerUnknown               // another process answers
+	answerRefused               // the port is closed
+	answerCut                   // closed without an answer, as a dying process does: ask again
+	answerSilent                // no answer
 )
 
-// ask asks the peer's address about this connection. With askStay, the TCP
-// connection of a known one is returned, and stays open.
+// ask asks the peer's address about this connection. With askStay it returns the open TCP
+// connection if the connection is known.
 func (c *Conn) ask(want byte) (answer, net.Conn) {
 	d := net.Dialer{Timeout: watchTimeout, KeepAliveConfig: watchKeepAlive()}
 	if ip := addrPort(c.end.packets.LocalAddr()).Addr(); ip.IsValid() && !ip.IsUnspecified() {
@@ -147,7 +145,7 @@ func (c *Conn) ask(want byte) (answer, net.Conn) {
 
 func (c *Conn) question(sock net.Conn, want byte) answer {
 	sock.SetDeadline(time.Now().Add(watchTimeout))
-	hello := watchHello{want: want, id: c.keys.peers, word: c.keys.hello}
+	hello := watchHello{want: want, id: c.keys.peerID, word: c.keys.hello}
 	if _, err := sock.Write(hello.append(nil)); err != nil {
 		return answerCut
 	}
@@ -165,24 +163,24 @@ func (c *Conn) question(sock net.Conn, want byte) answer {
 	return answerKnown
 }
 
-// Watch begins to watch the peer's process, if it is not watched already: its
-// end is then known at once, and not only by its silence. It returns at once,
-// and does nothing where one of the two has no TCP port to be reached at.
+// Watch starts to watch the process of the peer, so that its end is detected at once and
+// not only by its silence. It does not block. It has no effect if one of the sides has no
+// TCP port.
 func (c *Conn) Watch() {
 	if c.keys != nil && c.watching.CompareAndSwap(false, true) {
 		c.spawn(c.watch)
 	}
 }
 
-// beginWatch lets the one who has dialed watch first: once the other has been
-// asked, it knows whom to ask. If nobody asks, because who has dialed is dead
-// already, or cannot reach this side's TCP port, it watches unasked.
+// beginWatch lets the side that dialed watch first: after it was asked, the other side
+// knows an address that can be asked. If it is not asked, since the peer is dead already
+// or cannot reach the TCP port of this side, it watches by itself.
 func (c *Conn) beginWatch(dialed bool) {
 	if dialed {
 		c.Watch()
 		return
 	}
-	time.AfterFunc(unasked, func() {
+	time.AfterFunc(watchDelay, func() {
 		c.mu.Lock()
 		asked := len(c.sockets) > 0
 		c.mu.Unlock()
@@ -196,12 +194,12 @@ func (c *Conn) watch() {
 	sock := c.firstWatch()
 	for sock != nil {
 		since := time.Now()
-		if c.hold(sock) {
+		if c.holdWatch(sock) {
 			return
 		}
 		if time.Since(since) < time.Second {
-			// Something between cuts it again and again. Ask, but do not hurry.
-			if c.judge(); !c.pause(time.Second) {
+			// A middlebox cuts every watch. Ask at a slower rate.
+			if c.checkPeer(); !c.sleep(time.Second) {
 				return
 			}
 		}
@@ -211,8 +209,8 @@ func (c *Conn) watch() {
 	}
 }
 
-// firstWatch opens the first watch. The peer may not have got round yet to
-// taking note of the connection, or have to bear too many strangers just now.
+// firstWatch opens the first watch. The peer may not have registered the connection yet,
+// or have too many unauthenticated connections now.
 func (c *Conn) firstWatch() net.Conn {
 	for pause := 5 * time.Millisecond; pause < 10*time.Second; pause *= 2 {
 		got, sock := c.ask(askStay)
@@ -220,10 +218,10 @@ func (c *Conn) firstWatch() net.Conn {
 			return sock
 		}
 		if got == answerRefused {
-			c.doubt()
+			c.probePeer()
 			break
 		}
-		if !c.pause(pause) {
+		if !c.sleep(pause) {
 			break
 		}
 	}
@@ -236,7 +234,7 @@ func (c *Conn) firstWatch() net.Conn {
 func (c *Conn) watchAgain() net.Conn {
 	for cuts := 0; ; {
 		got, sock := c.askAgain(askStay)
-		pause := watchRest
+		pause := watchRetry
 		switch got {
 		case answerKnown:
 			return sock
@@ -248,30 +246,30 @@ func (c *Conn) watchAgain() net.Conn {
 				pause = cutPause
 			}
 		}
-		if !c.pause(pause) {
+		if !c.sleep(pause) {
 			return nil
 		}
 	}
 }
 
-// askAgain is ask that asks a second time before it reports answerUnknown. Questions and
-// answers go in the clear, so a single damaged segment looks like an unknown connection.
+// askAgain is ask, but asks twice before it returns answerUnknown. Messages are not
+// protected, so a single damaged segment looks like an unknown connection.
 func (c *Conn) askAgain(want byte) (answer, net.Conn) {
 	got, sock := c.ask(want)
-	if got == answerUnknown && c.pause(cutPause) {
+	if got == answerUnknown && c.sleep(cutPause) {
 		got, sock = c.ask(want)
 	}
 	return got, sock
 }
 
-// A dying process may hang up before its kernel begins to refuse.
+// A dying process may close before its kernel refuses.
 const (
 	cutsMax  = 100
 	cutPause = 5 * time.Millisecond
 )
 
-// judge asks once about the peer, and ends the connection if it is gone.
-func (c *Conn) judge() {
+// checkPeer asks once about the peer, and ends the connection if it is gone.
+func (c *Conn) checkPeer() {
 	for range cutsMax {
 		got, _ := c.askAgain(askOnce)
 		switch got {
@@ -281,7 +279,7 @@ func (c *Conn) judge() {
 		case answerKnown, answerSilent:
 			return
 		}
-		if !c.pause(cutPause) {
+		if !c.sleep(cutPause) {
 			return
 		}
 	}
@@ -292,14 +290,14 @@ const (
 	doubtTries = 12
 )
 
-// doubt ends the connection if the peer answers none of a few packets.
-func (c *Conn) doubt() {
-	if !c.pause(doubtPause) {
-		return // What a peer sent before its end has come by now.
+// probePeer ends the connection if the peer acknowledges none of a few packets.
+func (c *Conn) probePeer() {
+	if !c.sleep(doubtPause) {
+		return // all that the peer sent before its end has arrived
 	}
 	before := c.qc.ConnectionStats().PacketsReceived
 	for range doubtTries {
-		if c.qc.SendDatagram([]byte{0}) != nil || !c.pause(doubtPause) {
+		if c.qc.SendDatagram([]byte{0}) != nil || !c.sleep(doubtPause) {
 			return
 		}
 		if c.qc.ConnectionStats().PacketsReceived > before {
@@ -309,20 +307,20 @@ func (c *Conn) doubt() {
 	c.declareGone(answerRefused)
 }
 
-// hold keeps a watch open until it ends. It reports whether the connection has
-// ended with it.
-func (c *Conn) hold(sock net.Conn) (over bool) {
+// holdWatch keeps a watch open until it ends. It reports whether the connection has ended
+// with it.
+func (c *Conn) holdWatch(sock net.Conn) (over bool) {
 	if !c.attach(sock) {
-		c.hangUp(sock)
+		c.closeWatch(sock)
 		return true
 	}
 	defer sock.Close()
 	defer c.detach(sock)
 	var word watchProof
-	if _, err := io.ReadFull(sock, word[:]); err == nil && word.equal(c.keys.hisLeave) {
-		// The peer has closed in order. Its QUIC packet that says the same is
-		// on its way, if it has not got lost.
-		if c.pause(100 * time.Millisecond) {
+	if _, err := io.ReadFull(sock, word[:]); err == nil && word.equal(c.keys.peerLeave) {
+		// The peer has closed in order. Its CONNECTION_CLOSE is on the way, unless it was
+		// lost.
+		if c.sleep(100 * time.Millisecond) {
 			c.finish(codeLeft, "its closing packet got lost")
 		}
 		return true
@@ -330,9 +328,9 @@ func (c *Conn) hold(sock net.Conn) (over bool) {
 	return c.qc.Context().Err() != nil
 }
 
-// serveHold is hold for the side that was asked. The other one will come again
-// if it lives; this one only has to know whether it does. It trusts a refusal
-// if the address has known the connection before.
+// serveHold is holdWatch for the side that was asked. If the other side is alive it asks
+// again, so this side only determines whether it is. It trusts a refusal if the address
+// has known the connection before.
 func (c *Conn) serveHold(sock net.Conn) {
 	c.mu.Lock()
 	full := len(c.sockets) >= socketsMax
@@ -341,19 +339,18 @@ func (c *Conn) serveHold(sock net.Conn) {
 		return
 	}
 	got, _ := c.ask(askOnce)
-	switch over := c.hold(sock); {
+	switch over := c.holdWatch(sock); {
 	case over:
 	case got == answerKnown:
-		c.judge()
+		c.checkPeer()
 	default:
-		c.doubt()
+		c.probePeer()
 	}
 }
 
-// declareGone ends the connection, unless a packet of the peer that does so in
-// order is just being read.
+// declareGone ends the connection, unless a CONNECTION_CLOSE of the peer is being read.
 func (c *Conn) declareGone(got answer) {
-	if !c.pause(10 * time.Millisecond) {
+	if !c.sleep(10 * time.Millisecond) {
 		return
 	}
 	why := "its process has ended"
@@ -363,22 +360,22 @@ func (c *Conn) declareGone(got answer) {
 	c.finish(codeGone, fmt.Sprintf("%s (TCP %s)", why, c.remote))
 }
 
-// pause waits, and reports whether the connection still lives.
-func (c *Conn) pause(d time.Duration) bool {
+// sleep waits, and reports whether the connection is still open.
+func (c *Conn) sleep(d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(c.qc.Context(), d)
 	defer cancel()
 	<-ctx.Done()
 	return c.qc.Context().Err() == nil
 }
 
-// socketsMax is how many watches a peer gets for a connection: one opened by
-// each side, and others that take the place of some not yet known to be cut.
+// socketsMax is the number of watches of a connection: one opened by each side, and
+// others that replace watches whose end is not detected yet.
 const socketsMax = 4
 
 func (c *Conn) attach(sock net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return false
 	}
 	c.sockets = append(c.sockets, sock)
@@ -396,12 +393,12 @@ func (c *Conn) detach(sock net.Conn) {
 	}
 }
 
-// hangUp closes a watch. If this side has closed the connection, in order, the
-// peer is told.
-func (c *Conn) hangUp(sock net.Conn) {
+// closeWatch closes a watch. If this side has closed the connection in order, it tells
+// the peer.
+func (c *Conn) closeWatch(sock net.Conn) {
 	if closedHere(context.Cause(c.qc.Context())) {
 		sock.SetWriteDeadline(time.Now().Add(watchTimeout))
-		sock.Write(c.keys.myLeave[:])
+		sock.Write(c.keys.localLeave[:])
 	}
 	sock.Close()
 }

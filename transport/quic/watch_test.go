@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-const soon = 30 * time.Second // what happens at once, on a busy machine
+const soon = 30 * time.Second // generous ceiling for immediate effects
 
 // awaitDone waits for the end of a conn.
 func awaitDone(t *testing.T, c transport.Conn) {
@@ -23,7 +23,7 @@ func awaitDone(t *testing.T, c transport.Conn) {
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
@@ -45,9 +45,9 @@ func (c *Conn) watchSockets() []net.Conn {
 	return append([]net.Conn(nil), c.sockets...)
 }
 
-// TestCut: when something between cuts the watch, the peer is asked and the
-// connection goes on, watched again.
-func TestCut(t *testing.T) {
+// TestWatchCut checks that the peer is asked when a middlebox cuts the watch, and that
+// the connection continues, watched again.
+func TestWatchCut(t *testing.T) {
 	t.Parallel()
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -68,7 +68,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestWatchLater: either side may begin to watch at any time.
+// TestWatchLater checks that either side can start to watch at any time.
 func TestWatchLater(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -86,9 +86,9 @@ func TestWatchLater(t *testing.T) {
 	}
 }
 
-// TestReplaced: another process at the same address does not know the
+// TestPeerReplaced checks that another process at the same address does not know the
 // connection.
-func TestReplaced(t *testing.T) {
+func TestPeerReplaced(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	awaitWatch(t, dialed)
@@ -98,24 +98,24 @@ func TestReplaced(t *testing.T) {
 	if err := dialed.Err(); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("Err() = %v, want ErrPeerGone", err)
 	}
-	// The other side hears what has been decided about it.
+	// The other side receives the reason.
 	awaitDone(t, accepted)
 	if err := accepted.Err(); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("Err() of the other side = %v, want ErrPeerGone", err)
 	}
 }
 
-// TestLeave: the watch says that the peer has closed in order, should the
-// packet get lost that does.
+// TestLeave checks that the watch tells that the peer has closed in order if its
+// CONNECTION_CLOSE is lost.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	here, there := net.Pipe()
 	held := make(chan bool)
-	go func() { held <- dialed.hold(here) }()
+	go func() { held <- dialed.holdWatch(here) }()
 	awaitWatch(t, dialed)
-	if _, err := there.Write(accepted.keys.myLeave[:]); err != nil {
+	if _, err := there.Write(accepted.keys.localLeave[:]); err != nil {
 		t.Fatal(err)
 	}
 	if !<-held {
@@ -126,9 +126,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestStrangers: clients that say nothing, or something else, neither keep a
-// peer from being watched nor learn anything.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedWatchers checks that clients that send nothing or garbage neither
+// keep a peer from being watched nor learn anything.
+func TestUnauthenticatedWatchers(t *testing.T) {
 	t.Parallel()
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
 	var socks []net.Conn
@@ -142,7 +142,7 @@ func TestStrangers(t *testing.T) {
 	}
 	socks[0].Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 10))
 	dialed, accepted := connect(t, nodes[0], nodes[1])
-	hello := watchHello{want: askStay, id: accepted.keys.mine} // but not the word
+	hello := watchHello{want: askStay, id: accepted.keys.localID} // without the proof
 	socks[1].Write(hello.append(nil))
 	var answer watchProof
 	socks[1].SetReadDeadline(time.Now().Add(soon))
@@ -151,7 +151,7 @@ func TestStrangers(t *testing.T) {
 	}
 	dialed.Watch()
 	awaitWatch(t, dialed)
-	eventually(t, "the end of the strangers", func() bool {
+	eventually(t, "the end of the unauthenticated clients", func() bool {
 		s := nodes[1].end.watch
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestNoTCP: where one side has no TCP port, nothing is concluded from that.
+// TestNoTCP checks that a missing TCP port of one side does not end the connection.
 func TestNoTCP(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"dialing", "accepting"} {
@@ -183,7 +183,7 @@ func TestNoTCP(t *testing.T) {
 	}
 }
 
-// TestSelf: a node may connect to itself, and each end knows which it is.
+// TestSelf checks that a node can connect to itself.
 func TestSelf(t *testing.T) {
 	node := newTestNodes(t, 1, Config{Heartbeat: -1})[0]
 	dialed, accepted := connect(t, node, node)
@@ -211,8 +211,8 @@ func FuzzWatchHello(f *testing.F) {
 	})
 }
 
-// TestDamagedAnswer: one damaged answer is no proof that the peer's process has been
-// replaced; two are.
+// TestDamagedAnswer checks that one damaged answer does not prove that the process of the
+// peer was replaced, and that two do.
 func TestDamagedAnswer(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Heartbeat: -1})
 	dialed, _ := connect(t, nodes[0], nodes[1])

@@ -14,8 +14,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// eachDirection runs a test on a conn to another process that this process has
-// dialed, and on one that the other has dialed.
+// eachDirection runs a test on a conn to another process, dialed by either side.
 func eachDirection(t *testing.T, cfg Config, test func(t *testing.T, c transport.Conn, peer *testpeer.Child)) {
 	t.Run("dialed", func(t *testing.T) {
 		ca := testpeer.NewCA(t)
@@ -39,10 +38,10 @@ func eachDirection(t *testing.T, cfg Config, test func(t *testing.T, c transport
 	})
 }
 
-// silent are conns without heartbeats: only the watch can tell.
+// silent is the configuration of conns without heartbeats: only the watch detects an end.
 func silent() Config { return Config{Heartbeat: -1} }
 
-// TestKill9: the kernel says at once that a process has been killed.
+// TestKill9 checks that a killed process is detected at once.
 func TestKill9(t *testing.T) {
 	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		awaitWatch(t, c.(*Conn))
@@ -60,14 +59,14 @@ func TestKill9(t *testing.T) {
 	})
 }
 
-// TestKillBeforeWatched: a process may die before anybody watches it.
+// TestKillBeforeWatched checks that a process that dies before it is watched is detected.
 func TestKillBeforeWatched(t *testing.T) {
 	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		killed(t, c, peer)
 	})
 }
 
-// killed kills the peer, and wants the conn to end because of it.
+// killed kills the peer, and checks that the conn ends.
 func killed(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 	t.Helper()
 	start := time.Now()
@@ -81,7 +80,8 @@ func killed(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 	}
 }
 
-// TestOrderlyExit: a process that closes before it exits is not taken for dead.
+// TestOrderlyExit checks that a process that closes before it exits does not count as
+// dead.
 func TestOrderlyExit(t *testing.T) {
 	eachDirection(t, silent(), func(t *testing.T, c transport.Conn, peer *testpeer.Child) {
 		awaitWatch(t, c.(*Conn))
@@ -93,8 +93,8 @@ func TestOrderlyExit(t *testing.T) {
 	})
 }
 
-// TestStopped: a process that stands still for less than the idle timeout is
-// not dead, though it misses heartbeats.
+// TestStopped checks that a process that is stopped for less than the idle timeout does
+// not count as dead, although it misses heartbeats.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Heartbeat: 200 * time.Millisecond, IdleTimeout: 20 * time.Second}

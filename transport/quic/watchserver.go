@@ -14,8 +14,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A watchServer answers the peers that ask about connections, at the TCP port
-// of an Endpoint.
+// A watchServer answers peers that ask about connections, at the TCP port of an Endpoint.
 type watchServer struct {
 	log       *slog.Logger
 	listener  net.Listener
@@ -28,9 +27,9 @@ type watchServer struct {
 	mu    sync.Mutex
 	over  bool
 	conns map[watchID]*Conn
-	open  map[net.Conn]struct{} // those that have not sent a hello yet
+	open  map[net.Conn]struct{} // connections without a hello so far
 
-	shared *listener // for other purposes; nil if nobody has asked
+	shared *listener // for other connections, or nil
 }
 
 func serveWatch(listener net.Listener, admission *admission.Gate, refusals *refusals, log *slog.Logger) *watchServer {
@@ -50,14 +49,14 @@ func serveWatch(listener net.Listener, admission *admission.Gate, refusals *refu
 func (s *watchServer) add(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[c.keys.mine] = c
+	s.conns[c.keys.localID] = c
 }
 
 func (s *watchServer) remove(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conns[c.keys.mine] == c {
-		delete(s.conns, c.keys.mine)
+	if s.conns[c.keys.localID] == c {
+		delete(s.conns, c.keys.localID)
 	}
 }
 
@@ -86,17 +85,17 @@ func (s *watchServer) acceptLoop() {
 			return
 		}
 		if err != nil {
-			s.files.Note(err) // That is why, most likely.
+			s.files.Note(err) // the likely reason
 			if !failing {
-				s.log.Warn("quic: cannot take TCP connections by which peers watch this process", "err", err)
+				s.log.Warn("quic: cannot accept TCP connections by which peers watch this process", "err", err)
 			}
 			failing = true
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
 		failing = false
-		// While there is no room for a source that is not limited, connections wait in
-		// the kernel: a crowd of peers that dial at once loses none.
+		// While there is no room for a source that is within its own limit, connections
+		// wait in the kernel, so that none is lost when many peers dial at once.
 		ticket, err := s.admission.Enter(s.ending, admission.SourceOf(tcpAddr(sock)), func() { reset(sock) })
 		if err != nil {
 			s.refusals.note(err)
@@ -109,7 +108,7 @@ func (s *watchServer) acceptLoop() {
 	}
 }
 
-// reset closes a connection so that the kernel keeps nothing of it.
+// reset closes a connection and discards its unsent data.
 func reset(sock net.Conn) {
 	if tcp, ok := sock.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
@@ -140,7 +139,7 @@ func (s *watchServer) leave(sock net.Conn) {
 	delete(s.open, sock)
 }
 
-// serve finds out whether a stranger wants to watch.
+// serve handles an accepted connection.
 func (s *watchServer) serve(sock net.Conn, ticket *admission.Ticket) {
 	sock.SetDeadline(time.Now().Add(watchTimeout))
 	var first [1]byte
@@ -164,7 +163,7 @@ func (s *watchServer) serve(sock net.Conn, ticket *admission.Ticket) {
 	}
 }
 
-// answer reads from r what a stranger wants and answers it.
+// answer reads the hello from r and answers it.
 func (s *watchServer) answer(r io.Reader, sock net.Conn, ticket *admission.Ticket) (c *Conn, stay bool) {
 	hello, err := readWatchHello(r)
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *watchServer) answer(r io.Reader, sock net.Conn, ticket *admission.Ticke
 	c = s.conns[hello.id]
 	s.mu.Unlock()
 
-	var word watchProof // of zeros: unknown
+	var word watchProof // zeros: unknown
 	if c != nil && hello.word.equal(c.keys.hello) {
 		ticket.Prove()
 		word = c.keys.known

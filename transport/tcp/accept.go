@@ -72,7 +72,7 @@ func (t *Transport) serve(sock socket) {
 func (t *Transport) closeGracefully(sock socket) {
 	defer sock.Close()
 	if sock.CloseWrite() == nil {
-		sock.SetReadDeadline(time.Now().Add(lingerMax / 4))
+		sock.SetReadDeadline(time.Now().Add(closeTimeout / 4))
 		io.CopyN(io.Discard, onlyReader{sock}, 64<<10)
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// lingerMax is the time that a closed conn waits for the peer to read that it was
+	// closeTimeout is the time that a closed conn waits for the peer to read that it was
 	// closed.
-	lingerMax = time.Second
+	closeTimeout = time.Second
 
 	// causeInterval is the time between two checks of the deadline by a call that waits
 	// for the cause of a broken socket.
@@ -152,7 +152,7 @@ func (c *conn) end(reason error) {
 	c.outgoing, c.incoming, c.offers, c.shared = nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
-		c.sock.SetDeadline(time.Now().Add(lingerMax))
+		c.sock.SetDeadline(time.Now().Add(closeTimeout))
 	} else {
 		c.queue = nil
 		c.sock.Close()
@@ -392,8 +392,7 @@ func (c *conn) readMessages() {
 
 // receive handles messages of the peer and returns the reason why there are no more.
 // After the conn was closed here, it discards messages until the peer has read the close:
-// closing a socket with unread data resets it, and the peer would lose what it has not
-// read.
+// closing a socket with unread data resets it, and the peer would lose unread data.
 func (c *conn) receive() error {
 	var buf [messageBytes]byte
 	for {

@@ -3,8 +3,8 @@ package tcp
 const (
 	// copyMin is the smallest size of a copyRing with bytes in it.
 	copyMin = 256 << 10
-	// queryBytes is the length from which the kernel is asked how much of a write is
-	// acknowledged before it is copied: the answer costs less than the copy.
+	// queryBytes is the minimum length of a write for asking the kernel how much of it
+	// is acknowledged: below that the copy costs less than the answer.
 	queryBytes = 64 << 10
 )
 

@@ -85,7 +85,7 @@ func newTestNodes(tb testing.TB, n int, cfg Config) []*testNode {
 	return nodes
 }
 
-const soon = 30 * time.Second // ceiling for what needs no time, on a busy machine
+const soon = 30 * time.Second // generous ceiling for immediate effects
 
 // connect dials from a to b and returns both ends.
 func connect(tb testing.TB, a, b *testNode) (dialed, accepted *conn) {

@@ -54,7 +54,7 @@ func (g greeting) agree(peers greeting) error {
 	if g.plain == peers.plain {
 		return nil
 	}
-	return fmt.Errorf("Plain = %v on this side and Plain = %v on the peer: both must be equal", g.plain, peers.plain)
+	return fmt.Errorf("configurations differ: Plain = %v on this side and Plain = %v on the peer", g.plain, peers.plain)
 }
 
 type connID [16]byte

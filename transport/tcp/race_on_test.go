@@ -2,5 +2,5 @@
 
 package tcp
 
-// raceEnabled: under the race detector sync.Pool drops some of what it is given.
+// raceEnabled: under the race detector sync.Pool drops some of its values.
 const raceEnabled = true

@@ -131,7 +131,7 @@ func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.send(message{kind: kind, pipe: id})
 }
 
-// takeOffer removes and returns what was offered for a pipe, or nil.
+// takeOffer removes and returns the offer for a pipe, or nil.
 func (c *conn) takeOffer(id uint32) *pipeSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -301,7 +301,7 @@ func TestPairOfferTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the half", func() bool {
-		h := &r.ps.halves
+		h := &r.ps.dirs
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.writeEnded

@@ -42,7 +42,7 @@ type pipeSocket struct {
 	raw     syscall.RawConn
 	tls     *tls.Conn   // nil without TLS
 	records *recordConn // under tls
-	halves  halves
+	dirs    directions
 }
 
 // A recordConn is the net.Conn under a tls.Conn. It collects written records so that they
@@ -150,7 +150,7 @@ func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
 
 // finishHandshake prepares the socket for the data of its pipe.
 func (ps *pipeSocket) finishHandshake() (err error) {
-	ps.halves.users = 1
+	ps.dirs.users = 1
 	if ps.records != nil {
 		ps.records.discardWrites()
 	}

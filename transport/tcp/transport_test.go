@@ -155,7 +155,7 @@ func TestCloseUnresponsivePeer(t *testing.T) {
 	ca := newTestCA(t)
 	server := newTestNode(t, Config{}, ca.node(t, "server"))
 	creds := ca.node(t, "client")
-	// If Conn.Close waited, every try would take lingerMax. On a busy machine some tries
+	// If Conn.Close waited, every try would take closeTimeout. On a busy machine some tries
 	// are slow anyway.
 	const tries = 10
 	var client *tls.Conn
@@ -167,10 +167,10 @@ func TestCloseUnresponsivePeer(t *testing.T) {
 		}
 		start := time.Now()
 		c.Close()
-		if time.Since(start) < lingerMax {
+		if time.Since(start) < closeTimeout {
 			break
 		} else if n == tries {
-			t.Errorf("each of %d calls of Conn.Close took %v or more", tries, lingerMax)
+			t.Errorf("each of %d calls of Conn.Close took %v or more", tries, closeTimeout)
 			break
 		}
 	}

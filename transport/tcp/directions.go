@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// halves are the two directions of a pipeSocket. Each carries at most one pipe.
-type halves struct {
+// directions are the two directions of a pipeSocket. Each carries at most one pipe.
+type directions struct {
 	mu         sync.Mutex
 	users      int
 	shared     bool // a second pipe uses or has used the socket
@@ -16,35 +16,35 @@ type halves struct {
 
 // share adds the second pipe, unless the first has ended.
 func (ps *pipeSocket) share() bool {
-	h := &ps.halves
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.shared || h.readEnded || h.writeEnded {
+	d := &ps.dirs
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shared || d.readEnded || d.writeEnded {
 		return false
 	}
-	h.shared = true
-	h.users++
+	d.shared = true
+	d.users++
 	return true
 }
 
 // endRead interrupts reads, and closes the socket if no pipe writes to it.
 func (ps *pipeSocket) endRead() {
-	ps.halves.end(&ps.halves.readEnded, ps.socket.SetReadDeadline, ps.socket)
+	ps.dirs.end(&ps.dirs.readEnded, ps.socket.SetReadDeadline, ps.socket)
 }
 
 // endWrite interrupts writes, and closes the socket if no pipe reads from it.
 func (ps *pipeSocket) endWrite() {
-	ps.halves.end(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
+	ps.dirs.end(&ps.dirs.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
 }
 
-func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (d *directions) end(ended *bool, limit func(time.Time) error, sock socket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if *ended {
 		return
 	}
 	*ended = true
-	if h.users--; h.users > 0 {
+	if d.users--; d.users > 0 {
 		limit(past())
 		return
 	}
@@ -53,17 +53,17 @@ func (h *halves) end(ended *bool, limit func(time.Time) error, sock socket) {
 
 // SetReadDeadline sets the read deadline, unless the direction has ended.
 func (ps *pipeSocket) SetReadDeadline(t time.Time) error {
-	return ps.halves.setDeadline(&ps.halves.readEnded, ps.socket.SetReadDeadline, t)
+	return ps.dirs.setDeadline(&ps.dirs.readEnded, ps.socket.SetReadDeadline, t)
 }
 
 // SetWriteDeadline sets the write deadline, unless the direction has ended.
 func (ps *pipeSocket) SetWriteDeadline(t time.Time) error {
-	return ps.halves.setDeadline(&ps.halves.writeEnded, ps.socket.SetWriteDeadline, t)
+	return ps.dirs.setDeadline(&ps.dirs.writeEnded, ps.socket.SetWriteDeadline, t)
 }
 
-func (h *halves) setDeadline(ended *bool, set func(time.Time) error, t time.Time) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (d *directions) setDeadline(ended *bool, set func(time.Time) error, t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if *ended {
 		return errPipeClosed
 	}
