@@ -21,9 +21,8 @@ type Algorithm struct {
 	// may then differ from pair to pair.
 	Uneven bool
 
-	// Shared says that the algorithm is meant for memory that ranks share,
-	// where a message to many is there once, and what was received stays
-	// where it lies. Elsewhere it would waste messages or memory.
+	// Shared says that the algorithm is for shared memory, where a message to many ranks is
+	// stored once and received data stays in place. Over links it would waste messages or memory.
 	Shared bool
 
 	// Fits says whether the algorithm is meant for so many ranks. It would

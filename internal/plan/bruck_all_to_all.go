@@ -1,8 +1,8 @@
 package plan
 
-// BruckAllToAll gives every rank its chunk of every other in ⌈log2 n⌉ rounds,
-// each of which moves about half of the vector. It suits chunks so short that
-// the number of messages decides. All chunks must have one length.
+// BruckAllToAll gives every rank its chunk of every other in ⌈log2 n⌉ rounds;
+// each round moves about half of the vector. It is for short chunks, where the number of
+// messages dominates. All chunks must have the same length.
 //
 // Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for
 // all-to-all communications in multiport message-passing systems", IEEE TPDS
@@ -10,9 +10,8 @@ package plan
 func BruckAllToAll(rank, size int) Plan {
 	p := Plan{Chunks: size}
 
-	// The chunk that has to travel d ranks further than it has come lies at
-	// where[d]. In the round of bit b all those travel b ranks whose d has
-	// that bit; they are packed side by side to make one message.
+	// where[d] is the chunk that still has to travel d ranks. In the round of bit b all chunks
+	// with that bit in d travel b ranks, packed into one message.
 	where := make([]Span, size)
 	for d := range where {
 		where[d] = one(Input, mod(rank+d, size))

@@ -5,32 +5,31 @@ import (
 	"fmt"
 )
 
-// Check proves that the plans of all ranks, plans[r] being that of rank r,
-// carry out a collective. It runs them on symbols instead of numbers, so that
-// what it finds holds for all vectors and all ops:
+// Check proves that the plans of all ranks, plans[r] for rank r, execute a
+// collective. It runs them on symbols in place of numbers, so that the proof holds for
+// all vectors and all ops:
 //
-//   - every rank ends with exactly what the collective demands: each input
-//     that counts, once, of the right chunk, in the right order in scans; and
-//     after an all-reduce the same expression on every rank;
-//   - Input is never written, nor Data where it must keep its value; nothing
-//     is read that nothing was written to; chunks are in range;
+//   - every rank ends with exactly the required result: each required input once, of
+//     the right chunk, in the right order in scans; after an all-reduce, the same
+//     expression on every rank;
+//   - Input is never written, nor Data where it must keep its value; no chunk is
+//     read before it was written; chunks are in range;
 //   - within a round no chunk is written by one move and touched by another;
-//   - the messages from one rank to another match one by one, as long as they
-//     were sent even if all chunks differ in length;
-//   - the ranks come to an end although every message waits until its receiver
-//     takes it, and no rank enters a round before it has left the last.
+//   - the messages from one rank to another match one by one, with equal lengths
+//     even if all chunks differ in length;
+//   - all ranks terminate although every message waits until its receiver
+//     takes it, and no rank enters a round before it has left the previous one.
 //
-// An engine that lets ranks run ahead of this keeps the order of all that
-// touch the same chunk. It then has the same result, and it cannot deadlock
-// either: it waits for nothing that is not waited for here.
+// An engine may let ranks run ahead of this order if it keeps the order of all moves that
+// touch the same chunk. Then the result is the same, and it cannot deadlock, since it
+// waits for nothing that Check does not wait for.
 //
 // An error names the rank, the round and the move, each counted from 0.
 func Check(c Collective, root int, plans []Plan) error {
 	return CheckInPlace(c, root, plans, make([]bool, len(plans)))
 }
 
-// CheckInPlace is Check for plans of which some are made by InPlace: that of
-// rank r if inPlace[r].
+// CheckInPlace is [Check] for plans of which InPlace made that of rank r if inPlace[r].
 func CheckInPlace(c Collective, root int, plans []Plan, inPlace []bool) error {
 	_, err := prove(c, root, plans, inPlace)
 	return err
@@ -73,7 +72,7 @@ func Uneven(c Collective, plans []Plan) bool {
 	return true
 }
 
-// A proof is the state of a check: for each rank, what its chunks hold.
+// A proof is the state of a check: for each rank, the values of its chunks.
 type proof struct {
 	collective Collective
 	root       int
@@ -83,7 +82,7 @@ type proof struct {
 
 	exprs      exprs
 	data, temp [][]expr
-	heard      []expr // barrier: what has reached a rank
+	heard      []expr // barrier: the ranks whose messages have reached a rank
 
 	ordered bool // all sums seen are in the order of the ranks
 }
@@ -119,7 +118,7 @@ func (p *proof) prove() error {
 	return p.checkEnd()
 }
 
-// begin fills all chunks with what the collective gives.
+// begin sets all chunks to the inputs of the collective.
 func (p *proof) begin() {
 	size := len(p.plans)
 	p.exprs = newExprs(size, p.chunks, p.collective.Reduces())
@@ -163,7 +162,7 @@ func (p *proof) step(rank int, m, sent *Move) error {
 	return nil
 }
 
-// value is what a move writes to chunk i of its destination.
+// value returns the value that a move writes to chunk i of its destination.
 func (p *proof) value(rank int, m, sent *Move, i int) (expr, error) {
 	var message, a, b expr
 	var err error
@@ -195,7 +194,7 @@ func (p *proof) value(rank int, m, sent *Move, i int) (expr, error) {
 	return p.exprs.join(a, message), nil
 }
 
-// read is what chunk i of a span holds.
+// read returns the value of chunk i of a span.
 func (p *proof) read(rank int, s Span, i int) (expr, error) {
 	v := none
 	switch s.Buf {

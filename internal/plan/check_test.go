@@ -62,7 +62,7 @@ func TestEveryAlgorithmIsRight(t *testing.T) {
 	})
 }
 
-// checkAlgorithm proves the plans right, and what the table says of them.
+// checkAlgorithm proves the plans of an algorithm and its properties in the table.
 func checkAlgorithm(t *testing.T, c Collective, a Algorithm, size, root int) {
 	t.Helper()
 	plans := a.Plans(size, root)

@@ -40,9 +40,8 @@ func reduceArc(dst, in Buf, a arc, size, peer int) []Move {
 	return ms
 }
 
-// halvings is size, half of it, half of that, …, 1, each rounded up. They are
-// the numbers of chunks that a rank still answers for, and the distances to
-// the peers with whom it shares them.
+// halvings returns size, size/2, size/4, …, 1, each rounded up: the numbers of chunks that
+// a rank is responsible for, and the distances to its peers.
 func halvings(size int) []int {
 	hs := []int{size}
 	for n := size; n > 1; {

@@ -12,8 +12,8 @@ func CirculantAllReduce(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	held := halvings(size)
 
-	// Reduce-scatter: rank r answers for the chunks from r on. It gives the
-	// upper half to the rank from which that half begins.
+	// Reduce-scatter: rank r is responsible for the chunks from r on. It gives the upper
+	// half to the rank with the number of the first chunk of that half.
 	for k, n := range held[1:] {
 		give, to, from := held[k]-n, mod(rank+n, size), mod(rank-n, size)
 		p.round(slices.Concat(

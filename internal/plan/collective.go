@@ -1,10 +1,10 @@
 package plan
 
 // A Collective is an operation that all ranks of a communicator call in the
-// same order. It fixes what the buffers hold before and after a plan has run;
-// n is the number of ranks, and unless said otherwise every rank has the
-// buffer. A plan never writes Input. "Chunk rank" means that the buffer is this
-// one chunk of n, and that moves name it by that number.
+// same order. It defines the buffers before and after a plan has run; n is the number of
+// ranks, and unless stated otherwise every rank has the buffer. A plan never writes Input.
+// "Chunk rank" means that the buffer is this one chunk of n, and that moves name it by
+// that number.
 type Collective uint8
 
 const (

@@ -3,8 +3,8 @@ package plan
 // An inner algorithm makes plans that are parts of others.
 type inner = func(rank, size, root int) Plan
 
-// A part is a plan that some ranks carry out among themselves as a part of a
-// larger one: on some of its chunks, each of which may stand for several.
+// A part is a plan that some ranks execute as a part of a larger one, on some of its chunks. A
+// chunk of the part may stand for several chunks of the larger plan.
 type part struct {
 	ranks []int // the larger plan's, by the rank that they have in the part
 	at    sites
@@ -29,9 +29,8 @@ func (p *Plan) embed(inner Plan, w part) {
 	}
 }
 
-// translate appends what becomes of a move: one for each run of chunks that lie
-// side by side in all that it touches. A copy to where the chunk is already
-// vanishes.
+// translate appends a move of the part, as one move for each run of chunks that are contiguous in
+// all its spans. A copy of a chunk to itself is dropped.
 func (w *part) translate(moves Round, m Move) Round {
 	var few [3][4]Span // Most spans lie in one run.
 	dst, a, b := w.runs(few[0][:0], m.Dst), w.runs(few[1][:0], m.A), w.runs(few[2][:0], m.B)
@@ -89,8 +88,8 @@ type version int
 const (
 	input version = iota - 2
 	data
-	// Temp has as many copies of the vector as are needed, one behind the other.
-	sums  // what a rank has of the result that may not yet write Data
+	// Temp has as many copies of the vector as needed, one after the other.
+	sums  // partial results of a rank that may not write Data yet
 	spare // the scratch of parts that may use sums
 )
 
@@ -116,8 +115,7 @@ func (p *Plan) cut(v version, lo, hi, n int) site {
 	}
 }
 
-// pick is a site for chunks of which each stands for a list of chunks of a
-// vector. Further ones lie in the copies behind it.
+// pick returns a site for chunks that each stand for a list of chunks of a vector.
 func (p *Plan) pick(v version, lists [][]int) site {
 	chunks := p.Chunks
 	return func(runs []Span, i int) []Span {
@@ -128,14 +126,13 @@ func (p *Plan) pick(v version, lists [][]int) site {
 	}
 }
 
-// apart is an algorithm that finds operands in Input, made of one that finds
-// them in Data, where it leaves the result. Whatever span of Data that one reads,
-// it has written all of it or nothing.
+// apart makes an algorithm that reads its operands from Input out of one that reads them from Data.
+// Of every span of Data that f reads, it has written all or nothing.
 func apart(f inner) inner {
 	return func(rank, size, root int) Plan { return readInput(f(rank, size, root)) }
 }
 
-// readInput has a plan read from Input what it has not written to Data.
+// readInput makes a plan read from Input the chunks of Data that it has not written.
 func readInput(p Plan) Plan {
 	q := Plan{Chunks: p.Chunks, Temps: p.Temps}
 	written := make([]bool, p.Chunks)

@@ -2,9 +2,9 @@ package plan
 
 import "slices"
 
-// A Cost is what a plan asks of its rank, the terms of a model of time with a
-// latency for each round or message, and a time for each byte moved or
-// reduced. Bytes are mean values if the vector cannot be cut evenly.
+// A Cost has the terms of the time of a plan on one rank, for a model with a latency for each
+// round or message and a time for each byte moved or reduced. Bytes are mean values if the
+// vector cannot be divided evenly.
 type Cost struct {
 	Rounds   int     // rounds with messages
 	Messages int     // messages sent and received
@@ -44,13 +44,12 @@ func CostOf(p Plan, bytes int) Cost {
 	return c
 }
 
-// Depth is the number of messages in the longest row of those that wait for
-// one another: a message is sent when what it carries is there. It is what the
-// latency of a collective on a short vector is made of, and can be far less
-// than the number of rounds, as rounds that touch nothing in common overlap.
+// Depth returns the number of messages on the critical path: the longest chain in which each
+// message carries data of the one before it. It determines the latency of a collective on
+// a short vector. It can be far less than the number of rounds, since rounds that touch no
+// common chunks overlap.
 //
-// It is an error if the plans deadlock. They must have the form that Check
-// demands.
+// Plans that deadlock are an error. Plans must have the form that [Check] requires.
 func Depth(plans []Plan) (int, error) {
 	// An input is there from the beginning, and nothing is written to it.
 	depths := make([][Temp + 1][]int, len(plans))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A claim is what the comment of an algorithm says of its cost, in rounds and
-// in vectors, for the rank that has most of each. Zero claims nothing.
+// A claim is the cost in the comment of an algorithm, in rounds and in vectors, for the rank with
+// the most of each. Zero claims nothing.
 type claim struct {
 	rounds, depth, messages int
 	sent, received          float64

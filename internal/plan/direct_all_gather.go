@@ -1,8 +1,7 @@
 package plan
 
-// DirectAllGather leaves the chunks of all ranks on every rank in one round,
-// in which each rank sends its chunk to all others: n-1 messages, (n-1)/n of
-// the result per rank.
+// DirectAllGather leaves the chunks of all ranks on every rank in one round: each rank
+// sends its chunk to all others, n-1 messages and (n-1)/n of the result per rank.
 //
 // It is the all-to-all broadcast of a fully connected network; see Chan,
 // Heimlich, Purkayastha and van de Geijn, "Collective communication: theory,

@@ -1,7 +1,7 @@
 package plan
 
-// DisseminationBarrier is a barrier of ⌈log2 n⌉ rounds, in each of which every
-// rank sends and receives one message.
+// DisseminationBarrier is a barrier of ⌈log2 n⌉ rounds. Every rank sends and receives one
+// message per round.
 //
 // Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization",
 // International Journal of Parallel Programming 17(1), 1988.

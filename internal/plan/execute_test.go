@@ -141,7 +141,7 @@ func (j *job) execute(plans []Plan) (w *world, err error) {
 	return w, nil
 }
 
-// input is an element of what a rank brings, different everywhere.
+// input returns an element of the input of a rank; all elements differ.
 func (j *job) input(rank, chunk, i int) int64 {
 	x := uint64(rank+1)<<40 ^ uint64(chunk+1)<<20 ^ uint64(i+1) ^ j.seed
 	x = (x ^ x>>31) * 0x9E3779B97F4A7C15
@@ -149,7 +149,7 @@ func (j *job) input(rank, chunk, i int) int64 {
 	return int64(x ^ x>>32)
 }
 
-// eachInput visits all elements that a rank brings.
+// eachInput calls f for all elements of the input of a rank.
 func (w *world) eachInput(rank int, f func(chunk, i int, x *int64)) {
 	b := Data
 	switch w.c {
@@ -168,8 +168,8 @@ func (w *world) eachInput(rank int, f func(chunk, i int, x *int64)) {
 	}
 }
 
-// advance does what a rank can do now, sends first, and says whether it did
-// anything.
+// advance executes the moves of a rank that are ready, sends first, and reports whether there were
+// any.
 func (w *world) advance(rank int) bool {
 	if w.round[rank] == len(w.plans[rank].Rounds) {
 		return false
@@ -314,8 +314,7 @@ func (j *job) sameBits(plans []Plan) error {
 	return nil
 }
 
-// holdsAll runs a barrier in which one rank never begins, and demands that no
-// other comes to its end.
+// holdsAll runs a barrier in which one rank never begins, and fails if another one completes.
 func (j *job) holdsAll(plans []Plan) error {
 	if _, err := j.execute(plans); err != nil {
 		return err
@@ -349,8 +348,8 @@ func compose(a, b int64) int64 {
 
 func tangle(a, b int64) int64 { return a*0x5851F42D4C957F2D ^ (b<<17 | int64(uint64(b)>>47)) + 11 }
 
-// right says what is wrong with the plans of an algorithm, trying all that
-// must hold: on chunks of one length and on uneven ones.
+// right executes the plans of an algorithm, on chunks of one length and on uneven ones, and returns
+// an error for a wrong result.
 func right(c Collective, a Algorithm, root int, plans []Plan, seed uint64) error {
 	size := len(plans)
 	base := job{c: c, size: size, root: root, chunks: plans[0].Chunks, seed: seed, hold: -1, op: add}

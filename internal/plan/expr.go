@@ -81,8 +81,7 @@ func (x *exprs) leaves(e expr, to []expr) []expr {
 	return x.leaves(o.right, x.leaves(o.left, to))
 }
 
-// reach marks the ranks whose inputs are in an expression. It does not look
-// again at what it has seen.
+// reach marks the ranks whose inputs are in an expression. It skips expressions in seen.
 func (x *exprs) reach(e expr, seen map[expr]bool, ranks []bool) {
 	if e == none || seen[e] {
 		return
@@ -113,9 +112,8 @@ func (x *exprs) text(e expr, to *strings.Builder) {
 	to.WriteByte(')')
 }
 
-// sum says what is wrong with an expression that should be the reduction of a
-// chunk over the first ranks, each once. Ordered says whether they stand in
-// order.
+// sum returns an error if an expression is not the reduction of a chunk over the first ranks,
+// each once. Ordered reports whether the ranks are in order.
 func (x *exprs) sum(e expr, chunk, ranks int) (ordered bool, err error) {
 	if e == none {
 		return false, fmt.Errorf("holds nothing")

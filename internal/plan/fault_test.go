@@ -14,7 +14,7 @@ func rounds(chunks int, rs ...Round) Plan {
 	return p
 }
 
-// A fault is plans that are wrong, and what Check has to say of them.
+// A fault is a set of wrong plans and the expected error of Check.
 type fault struct {
 	name  string
 	c     Collective
@@ -49,7 +49,7 @@ func TestExchangeIsRight(t *testing.T) {
 	}
 }
 
-// What goes wrong when plans run.
+// Faults that show when plans run.
 func TestCheckNamesFaultsOfResults(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fault{
@@ -83,7 +83,7 @@ func TestCheckNamesFaultsOfResults(t *testing.T) {
 	}
 }
 
-// What can be seen without running plans.
+// Faults that show without running plans.
 func TestCheckNamesFaultsOfForm(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fault{

@@ -1,8 +1,8 @@
 package plan
 
 // FlatAllToAll gives every rank its chunk of every other in a single round of
-// n-1 messages per rank. It does what PairwiseAllToAll does without an order
-// of the partners, for memory that ranks share.
+// n-1 messages per rank. It is [PairwiseAllToAll] without an order of the partners, for
+// shared memory.
 func FlatAllToAll(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	round := Round{copyTo(one(Data, rank), one(Input, rank))}

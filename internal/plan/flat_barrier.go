@@ -1,8 +1,8 @@
 package plan
 
-// FlatBarrier is a barrier of a single round in which every rank reports to all
-// others: n-1 messages per rank, none of which waits for any other. It is for a
-// few ranks, and for memory that ranks share, where all see the same report.
+// FlatBarrier is a barrier of a single round: every rank sends to all others, n-1 independent
+// messages per rank. It is for few ranks, and for shared memory, where one message reaches
+// all.
 func FlatBarrier(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	var round Round

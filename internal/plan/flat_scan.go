@@ -1,9 +1,9 @@
 package plan
 
 // FlatScan leaves on every rank the reduction of the vectors of ranks 0 up to
-// itself, in their order, after a single message: each rank sends its vector to
-// all behind it and reduces what it has got by itself. The last rank takes n-1
-// vectors, so that it is for a few ranks.
+// itself, in their order, in one round: each rank sends its vector to all higher ranks and
+// reduces the received ones itself. The last rank receives n-1 vectors, so it is for few
+// ranks.
 func FlatScan(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	p.flatExchange(rank, size)
@@ -19,8 +19,8 @@ func FlatScan(rank, size int) Plan {
 	return p
 }
 
-// FlatExclusiveScan is FlatScan without the rank's own vector. Rank 0 keeps
-// what it has.
+// FlatExclusiveScan is [FlatScan] without the rank's own vector. The vector of rank 0 does not
+// change.
 func FlatExclusiveScan(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	p.flatExchange(rank, size)

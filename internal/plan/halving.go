@@ -8,10 +8,9 @@ type half struct {
 	keep, give [2]int
 }
 
-// halves are the steps of a member, nearest peer first: distances double while
-// the vector halves. Thus sums run over neighbours and keep the order of the
-// ranks. The last step keeps the one position whose number is the member's
-// with its bits reversed.
+// halves returns the steps of a member, nearest peer first: distances double while the
+// vector halves, so that sums combine neighbors and keep the order of the ranks. The last
+// step keeps one position: the number of the member with its bits reversed.
 func halves(member, members int) []half {
 	var hs []half
 	lo, hi := 0, members
@@ -47,9 +46,8 @@ func (h *halver) chunks(b Buf, positions [2]int) Span {
 	return span(b, h.bound(positions[0]), h.bound(positions[1]))
 }
 
-// reduce adds the rounds after which the rank that leads member m has in acc
-// the whole sum of what its last half keeps. It returns no halves to a rank
-// that does not lead.
+// reduce adds rounds that leave in acc, on the rank that leads member m, the complete sum of its
+// last half. For other ranks it returns no halves.
 func (h *halver) reduce(p *Plan) []half {
 	from, member := h.in, h.member(h.rank)
 	if h.paired(h.rank) {

@@ -137,8 +137,7 @@ func rootsOn(c Collective, h Hosts) []int {
 	}
 }
 
-// What the algorithms promise holds for all Hosts, and for some Hosts they
-// promise it.
+// The properties in the table hold for all Hosts.
 func TestHierarchicalAlgorithmsKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	promised := make(map[string]int)
@@ -250,8 +249,7 @@ func TestHierarchicalAlgorithmsHaveTheirPlaces(t *testing.T) {
 	}
 }
 
-// traffic is what ranks send to ranks of other hosts, in vectors: the most of
-// one rank, and all together.
+// traffic returns the vectors that ranks send to other hosts: the maximum of a rank, and the total.
 func traffic(h Hosts, plans []Plan) (most, all float64) {
 	for rank, p := range plans {
 		sent := 0.0

@@ -1,11 +1,11 @@
 package plan
 
 // A hierarchy divides the ranks of every host into the same number of teams of
-// neighbours, each with a leader, for a plan in which most of what ranks
-// exchange stays within their hosts. There is one for each rank.
+// neighbors, each with a leader, for a plan that keeps most traffic within hosts. Each rank
+// has its own hierarchy.
 //
-// The leaders of a host share its vector: that of team i has share i of it.
-// They are as many as the host with fewest ranks can have, or one.
+// The leaders of a host share its vector: the leader of team i has share i. Their number is
+// that of the ranks of the smallest host, or one.
 //
 // Leaders that each have a share are from Bayatpour, Chakraborty, Subramoni, Lu
 // and Panda, "Scalable reduction collectives with data partitioning-based

@@ -32,8 +32,8 @@ func (h Hosts) Count() int { return len(h.ranks) }
 // Same says whether two ranks are on one host.
 func (h Hosts) Same(a, b int) bool { return h.of[a] == h.of[b] }
 
-// Crowded says that there are several hosts, and on one of them several ranks,
-// so that it matters which ranks exchange messages.
+// Crowded reports whether there are several hosts, with several ranks on at least one, so that the
+// choice of peers affects the cost.
 func (h Hosts) Crowded() bool { return h.Count() > 1 && h.Count() < h.Size() }
 
 // Most is the number of ranks on the host that has most.

@@ -1,7 +1,7 @@
 package plan
 
-// InPlace turns the plan of a rank for Input and Data that lie apart into one
-// for buffers of which one is a block of the other, where it belongs:
+// InPlace turns the plan of a rank for separate Input and Data into one for buffers that
+// overlap, because one is a block of the other at its place:
 //
 //   - of a gather at root, or an all-gather, Input is chunk rank of Data;
 //   - of a scatter at root, or a reduce-scatter, Data is chunk rank of Input.
