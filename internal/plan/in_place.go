@@ -41,7 +41,7 @@ func CanBeInPlace(c Collective, rank, root int) bool {
 	return false
 }
 
-// extentInPlace is the extent of a rank whose plan InPlace has made.
+// extentInPlace returns the extent of a rank with a plan made by InPlace.
 func (p *proof) extentInPlace(rank int) extent {
 	all, mine, noInput := span(Data, 0, p.chunks), one(Data, rank), span(Input, 0, 0)
 	if p.collective == Gather || p.collective == AllGather {

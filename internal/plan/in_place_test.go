@@ -36,8 +36,8 @@ func checkInPlace(t *testing.T, c Collective, a Algorithm, size, root int, wants
 	}
 }
 
-// What InPlace must not leave, the proof finds: a plan that reads its input
-// after the result has taken its place, and one that writes another block.
+// The proof finds errors of InPlace: a plan that reads its input after the result has
+// overwritten it, and one that writes another block.
 func TestInPlaceFaults(t *testing.T) {
 	late := Plan{Chunks: 2, Rounds: []Round{
 		{recv(one(Data, 0), 1)},

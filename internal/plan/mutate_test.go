@@ -93,7 +93,7 @@ func mutateMove(p Plan, r, i, size int, change func(kind string, edit func(p *Pl
 	}
 }
 
-// A tally counts what became of mutants.
+// A tally counts mutants by their outcome.
 type tally struct{ made, identical, caught, equivalent int }
 
 func (t *tally) add(o tally) {
@@ -103,7 +103,7 @@ func (t *tally) add(o tally) {
 	t.equivalent += o.equivalent
 }
 
-// A census counts what became of mutants, by their kind.
+// A census has a tally for each kind of mutant.
 type census map[string]*tally
 
 // try makes all mutants of the plans of an algorithm, at some roots.
@@ -159,8 +159,7 @@ func TestCheckCatchesMutants(t *testing.T) {
 	kinds.report(t)
 }
 
-// judge puts a mutant in the place of a rank's plan and says what becomes of
-// it.
+// judge replaces the plan of a rank by a mutant and returns the outcome.
 func judge(t *testing.T, c Collective, a Algorithm, root int, plans []Plan, rank int, m mutant) tally {
 	t.Helper()
 	original := plans[rank]

@@ -1,8 +1,7 @@
 package plan
 
-// PairwiseAllToAll gives every rank its chunk of every other, moving n-1
-// chunks per rank in n-1 messages, none of which waits for any other. It
-// serves counts that differ from pair to pair.
+// PairwiseAllToAll gives every rank its chunk of every other: n-1 chunks per rank in n-1
+// independent messages. Counts may differ from pair to pair.
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication
 // operations in MPICH", IJHPCA 19(1), 2005, §4.3 (pairwise exchange).

@@ -1,28 +1,24 @@
-// Package plan writes collective algorithms down as data.
+// Package plan represents collective algorithms as data.
 //
 // An algorithm is a pure function of a rank and the number of ranks. It
 // returns the Plan of that rank: rounds of moves on chunks of the vector. A
-// plan reads as its paper does, and everything else follows from it: Check
-// proves it right, the engine carries it out over several channels, the tuner
-// computes its cost, and whoever waits can be told for whom.
+// plan reads like its paper. Check proves it right, the engine executes it over several
+// channels, the cost model predicts its time, and traces show the rank that a move
+// waits for.
 //
-// Most callers take a plan from Algorithms, or from AlgorithmsOn if they know
-// which ranks are on one host. Whoever adds an algorithm writes a function like
-// RingAllReduce, adds a line to the table there, and the tests prove it for every
-// size. Plans can also be composed of plans of fewer ranks and fewer chunks, as
-// those for hosts are; what results is a plan like any other.
+// Most callers take a plan from Algorithms, or from AlgorithmsOn if hosts are known. To
+// add an algorithm, write a function like RingAllReduce and add a line to the table in
+// Algorithms; the tests prove it for every size. Plans can be composed of plans of fewer
+// ranks and fewer chunks, as those for several hosts are.
 //
-// All moves of a round may happen at once. A round may begin as soon as what
-// its moves touch is no longer used by earlier ones, so ranks need not be in
-// the same round. What a move touches is chunks, whether or not they have any
-// bytes. The k-th message that rank a sends to rank b is the k-th that b takes
-// from a. A message may wait until its receiver takes it: no plan relies on
-// buffering.
+// All moves of a round may happen at once. A round may begin when earlier moves no longer
+// use its chunks, so ranks need not be in the same round. Chunks of zero bytes count. The
+// k-th message that rank a sends to rank b is the k-th that b receives from a. A message
+// may wait until its receiver takes it: no plan relies on buffering.
 //
-// Everything here is a pure function and may be called from several
-// goroutines. Plans are not changed once they are made. An algorithm panics or
-// returns nonsense if rank or root is not in [0, size); its callers have
-// checked that.
+// All functions are pure and may be called by several goroutines. Plans are immutable. An
+// algorithm panics or returns a meaningless plan if rank or root is not in [0, size);
+// callers check that.
 package plan
 
 import "fmt"
@@ -68,7 +64,7 @@ func (s Span) Len() int { return s.Hi - s.Lo }
 // String is the span as a slice expression: "Data[2:4]".
 func (s Span) String() string { return fmt.Sprintf("%v[%d:%d]", s.Buf, s.Lo, s.Hi) }
 
-// A Kind says what a move does.
+// A Kind is the action of a move.
 type Kind uint8
 
 const (
@@ -88,7 +84,7 @@ type Move struct {
 	Left      bool // Reduce: the message is the left operand
 }
 
-// String says what the move does: "send Data[2:3] to rank 1".
+// String describes the move: "send Data[2:3] to rank 1".
 func (m Move) String() string {
 	switch m.Kind {
 	case Send:
@@ -112,7 +108,7 @@ func (m Move) String() string {
 // written by one of them and touched by another.
 type Round []Move
 
-// A Plan is what one rank does in a collective. The vector is cut into Chunks
+// A Plan is the part of one rank in a collective. The vector is divided into Chunks
 // chunks; Temp, if used, holds Temps of them.
 type Plan struct {
 	Chunks int

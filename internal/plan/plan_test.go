@@ -45,7 +45,7 @@ func TestMoveString(t *testing.T) {
 	}
 }
 
-// Temp is exactly as large as the plan needs, and TempUsed is what it touches.
+// Temp has exactly the chunks that the plan touches, and TempUsed returns their number.
 func TestTempUsed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {

@@ -7,21 +7,20 @@ type Toll struct{ Each, Chunk float64 }
 // that it is rounded alike on all processors.
 func (t Toll) of(chunks int) float64 { return t.Each + float64(t.Chunk*float64(chunks)) }
 
-// A Row is messages of which each waits for the one before it, within hosts and
-// between them, and the chunks that they carry.
+// A Row is a chain of messages in which each waits for the one before it: the number of messages
+// within hosts and between them, and of their chunks.
 type Row struct{ Near, Far, NearChunks, FarChunks int }
 
 // Tolls are those of messages within a host, and between hosts.
 type Tolls struct{ Near, Far Toll }
 
-// A reach is when a chunk holds what it holds, and the row that it had to wait
-// for.
+// A reach is the time at which a chunk has its value, and the row that it depends on.
 type reach struct {
 	time                             float64
 	near, far, nearChunks, farChunks int32
 }
 
-// after is what the reach of a chunk is after a message.
+// after returns the reach of a chunk after a message.
 func (r reach) after(t Tolls, same bool, chunks int) reach {
 	if same {
 		r.time += t.Near.of(chunks)
@@ -35,9 +34,8 @@ func (r reach) after(t Tolls, same bool, chunks int) reach {
 	return r
 }
 
-// Longest is a row of messages that takes as long as any, for each of several
-// Tolls. It is to ranks on several hosts what Depth is to ranks that are all
-// alike, and returns the same error.
+// Longest returns the row that takes longest, for each of several Tolls. It is [Depth] for ranks
+// on several hosts, and returns the same error.
 func (h Hosts) Longest(plans []Plan, tolls ...Tolls) ([]Row, error) {
 	// The reaches of a chunk lie side by side.
 	reaches := make([][Temp + 1][]reach, len(plans))

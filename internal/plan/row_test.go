@@ -21,7 +21,7 @@ func TestLongestIsDepth(t *testing.T) {
 	})
 }
 
-// What is dear decides which row is the longest.
+// The longest row depends on the tolls.
 func TestLongestRow(t *testing.T) {
 	t.Parallel()
 	h := hostsOf([]int{0, 0, 0, 0, 1, 1, 1, 1})

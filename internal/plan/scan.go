@@ -3,8 +3,7 @@ package plan
 import "math/bits"
 
 // RecursiveDoublingScan leaves on every rank the reduction of the vectors of
-// ranks 0 up to itself, in their order, in ⌈log2 n⌉ rounds, each of which
-// moves a whole vector.
+// ranks 0 up to itself, in their order, in ⌈log2 n⌉ rounds of a whole vector each.
 //
 // Hillis and Steele, "Data parallel algorithms", CACM 29(12), 1986.
 func RecursiveDoublingScan(rank, size int) Plan {

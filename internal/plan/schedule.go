@@ -15,12 +15,12 @@ type schedule struct {
 	round   []int     // where each rank is
 	open    []int     // messages of that round that are not yet done
 	waiting []waiting // by sender and receiver
-	ready   []int     // ranks whose round is done
+	ready   []int     // ranks that have completed their round
 }
 
-// waiting are the messages from one rank to another that wait for the other
-// side: for the receiver if count is above 0, else for the sender. They belong
-// to the round in which the side that waits is; move is the first of them.
+// waiting are the messages from one rank to another that wait for the other side: for the
+// receiver if count is positive, else for the sender. They belong to the current round of the
+// waiting side; move is the first of them.
 type waiting struct{ count, move int32 }
 
 // run calls step for every move that writes, in an order that a real run may
@@ -80,7 +80,7 @@ func (s *schedule) enter(rank int) error {
 	return nil
 }
 
-// current is the round in which a rank is.
+// current returns the current round of a rank.
 func (s *schedule) current(rank int) Round { return s.plans[rank].Rounds[s.round[rank]] }
 
 // do carries out a move.
@@ -141,7 +141,7 @@ func (s *schedule) deadlock(rank int) error {
 	return fmt.Errorf("deadlock: each waits for the next%s", text.String())
 }
 
-// stuck is a move of a rank's round whose message is not done.
+// stuck returns a move of the current round of a rank with an incomplete message.
 func (s *schedule) stuck(rank int) int {
 	for i, m := range s.current(rank) {
 		if !m.messages() {

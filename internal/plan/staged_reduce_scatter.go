@@ -1,10 +1,9 @@
 package plan
 
 // StagedReduceScatter leaves chunk r of the reduction on rank r, moving
-// (n-1)/n of a vector per rank in a single round. Unlike DirectReduceScatter it
-// keeps what it receives until it has all, and reduces in the canonical order.
-// It is for memory that ranks share, where what was received stays where it
-// lies; elsewhere it would need n-1 vectors of scratch.
+// (n-1)/n of a vector per rank in a single round. Unlike [DirectReduceScatter] it waits for
+// all messages and then reduces in the canonical order. It is for shared memory, where
+// received data stays in place; over links it would need n-1 vectors of scratch.
 func StagedReduceScatter(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	if size == 1 {
@@ -31,8 +30,8 @@ func (p *Plan) collect(b Buf, rank, size int) {
 // chunk.
 func staged(rank, size, i int) Span { return one(Temp, i*size+rank) }
 
-// combineStaged makes dst the sum of own, at the place of this rank, and of
-// what lies staged of all others, in canonical order.
+// combineStaged sets dst to the sum of own, at the position of this rank, and of the staged chunks of
+// all others, in canonical order.
 func (p *Plan) combineStaged(dst, own Span, rank, size int) {
 	at := make([]Span, size)
 	for i := range at {

@@ -20,7 +20,7 @@ func foldOf(size int) fold {
 // paired says whether the rank shares its member with the rank beside it.
 func (f fold) paired(rank int) bool { return rank < 2*f.pairs }
 
-// member is the number of the member to which a rank belongs.
+// member returns the number of the member that a rank belongs to.
 func (f fold) member(rank int) int {
 	if f.paired(rank) {
 		return rank / 2
