@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// apart is a link over two connections that is still to be started. Side a has
-// made the second one, for which side b waits.
+// An apart is a link over two connections. Side a has made the second connection, and side b
+// awaits it. startA and startB start the sides.
 type apart struct {
 	testing.TB
 	ha, hb         *handler
@@ -58,7 +58,7 @@ func (x *apart) await(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// start starts both sides and lets them have the second connection.
+// start starts both sides and passes the second connection to b.
 func (x *apart) start(pipesA, pipesB int) *apart {
 	x.Helper()
 	x.come <- x.bb
@@ -67,8 +67,8 @@ func (x *apart) start(pipesA, pipesB int) *apart {
 	return x
 }
 
-// transferBothWays has so many workers make transfers, half of them in each direction,
-// until they have come or were taken back.
+// transferBothWays carries out transfers of several workers, half of them in each direction, until
+// they have arrived or were taken back.
 func (x *apart) transferBothWays(t *testing.T, workers int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -94,7 +94,7 @@ func startWith(t testing.TB, c transport.Conn, h Handler, cfg Config) *Link {
 	return l
 }
 
-// A load is a transfer and the sink that it goes to.
+// A load is a transfer and its sink.
 type load struct {
 	data              []byte
 	dst               place
@@ -109,17 +109,17 @@ func send(from, to *Link, n, pattern int) *load {
 	return x
 }
 
-// wait waits until it has arrived, and looks at it.
+// wait waits until the payload has arrived, and checks it.
 func (x *load) wait(t testing.TB) {
 	t.Helper()
 	x.filled.wait(t, "a sink")
 	x.delivered.wait(t, "a transfer")
 	if x.dst.check(t); !bytes.Equal(x.dst.mem, x.data) {
-		t.Errorf("a transfer of %d bytes is not what was sent", len(x.data))
+		t.Errorf("the payload of a transfer of %d bytes differs", len(x.data))
 	}
 }
 
-// A meter counts the bytes that its conn's senders have written.
+// A meter counts the bytes that the senders of a conn have written.
 type meter struct {
 	transport.Conn
 	n *atomic.Int64
@@ -141,8 +141,8 @@ func (m metered) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestBulkApart: payloads of both directions arrive over the second connection
-// and nothing of them is on the first one, whatever the number of pipes.
+// TestBulkApart: payloads of both directions arrive over the second connection alone, for all
+// numbers of pipes.
 func TestBulkApart(t *testing.T) {
 	for _, pipes := range [][2]int{{0, 0}, {1, 1}, {2, 1}, {3, 8}, {8, 2}} {
 		t.Run(fmt.Sprint(pipes), func(t *testing.T) {
@@ -161,22 +161,22 @@ func TestBulkApart(t *testing.T) {
 				l.wait(t)
 			}
 			if n := first.Load(); n > 1000 {
-				t.Errorf("%d bytes have gone over the first connection", n)
+				t.Errorf("%d bytes were sent over the first connection", n)
 			}
 			if n := second.Load(); n < int64(total) {
-				t.Errorf("%d of %d bytes have gone over the second connection", n, total)
+				t.Errorf("%d of %d bytes were sent over the second connection", n, total)
 			}
 			select {
 			case <-x.b.Settled():
 			default:
-				t.Error("the bulk lane has no place, but serves")
+				t.Error("the bulk lane sends before it has pipes")
 			}
 		})
 	}
 }
 
-// TestBulkStaysOnTheFirst: a peer that has made no second connection is served
-// over the first one, whether or not this side would wait for another.
+// TestBulkStaysOnTheFirst: without a second connection of the peer the first one carries all lanes,
+// with and without Config.Await.
 func TestBulkStaysOnTheFirst(t *testing.T) {
 	x := newApart(t)
 	x.a = startWith(t, x.ca, x.ha, Config{BulkPipes: 4})
@@ -186,12 +186,12 @@ func TestBulkStaysOnTheFirst(t *testing.T) {
 		send(x.b, x.a, 100_000, i).wait(t)
 	}
 	if x.come <- x.bb; len(x.come) != 1 {
-		t.Error("a connection was taken that nobody has announced")
+		t.Error("Await was called without an announcement")
 	}
 }
 
-// TestBulkComesInAnyOrder: the second connection, the word of it, transfers of
-// both sides and the end may come one after the other in any order.
+// TestBulkComesInAnyOrder: the second connection, its announcement, transfers of both sides and the
+// end arrive in every order.
 func TestBulkComesInAnyOrder(t *testing.T) {
 	steps := []string{"conn", "a", "b", "from a", "from b"}
 	for _, order := range permutations(len(steps)) {
@@ -246,8 +246,8 @@ func permutations(n int) (all [][]int) {
 	return all
 }
 
-// TestBulkDoesNotCome: a link whose second connection does not come says so,
-// after a while, and ends on both sides.
+// TestBulkDoesNotCome: a link ends on both sides if the second connection does not arrive within
+// secondTimeout.
 func TestBulkDoesNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newApart(t)
@@ -272,7 +272,7 @@ func TestBulkDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestBulkCannotCome: what Await says is why the link ends.
+// TestBulkCannotCome: the error of Await is the reason of the end.
 func TestBulkCannotCome(t *testing.T) {
 	boom := errors.New("boom")
 	x := newApart(t)
@@ -283,7 +283,7 @@ func TestBulkCannotCome(t *testing.T) {
 	}
 }
 
-// TestUnexpectedSecondConnection: not every link may have a second connection.
+// TestUnexpectedSecondConnection: without Await an announcement is a protocol error.
 func TestUnexpectedSecondConnection(t *testing.T) {
 	x := newApart(t)
 	x.startA(1)
@@ -293,7 +293,7 @@ func TestUnexpectedSecondConnection(t *testing.T) {
 	}
 }
 
-// TestAbortWhileBulkIsAwaited, by the time the connection comes, too.
+// TestAbortWhileBulkIsAwaited aborts before the second connection arrives, and when it does.
 func TestAbortWhileBulkIsAwaited(t *testing.T) {
 	for _, comes := range []bool{false, true} {
 		x := newApart(t)
@@ -310,8 +310,8 @@ func TestAbortWhileBulkIsAwaited(t *testing.T) {
 	}
 }
 
-// TestEitherConnectionEndsTheLink: both connections end when one does, and the
-// handler hears which one it was, and how.
+// TestEitherConnectionEndsTheLink: the end of one connection ends the other one, and the error names
+// the connection and the reason.
 func TestEitherConnectionEndsTheLink(t *testing.T) {
 	boom := errors.New("boom")
 	for name, test := range map[string]struct {
@@ -333,10 +333,10 @@ func TestEitherConnectionEndsTheLink(t *testing.T) {
 			test.end(x)
 			err := x.ha.wait(t)
 			if !errors.Is(err, test.want) || strings.Contains(err.Error(), "bulk over test") != test.bulk {
-				t.Errorf("got %v, want %v, and whether it was bulk: %v", err, test.want, test.bulk)
+				t.Errorf("got %v, want %v; names the second connection: %v", err, test.want, test.bulk)
 			}
 			if x.a.Err() != err {
-				t.Errorf("Err is %v, the handler has heard %v", x.a.Err(), err)
+				t.Errorf("Err() = %v, Handler.Lost got %v", x.a.Err(), err)
 			}
 			soon(t, "Recall", func() { x.a.Recall(tr) })
 			for _, c := range []transport.Conn{x.ca, x.cb, x.ba, x.bb} {
@@ -348,12 +348,12 @@ func TestEitherConnectionEndsTheLink(t *testing.T) {
 	}
 }
 
-// TestBothSidesHearOfTheEnd of one of two connections.
+// TestBothSidesHearOfTheEnd: the end of one of two connections ends both sides.
 func TestBothSidesHearOfTheEnd(t *testing.T) {
 	x := newApart(t).start(2, 2)
 	send(x.a, x.b, 1000, 1).wait(t)
 	x.ba.Close()
-	// Whether a sees its own end first or what b makes of it, is open.
+	// a may see its own close first, or the close of b.
 	if err := x.ha.wait(t); !errors.Is(err, transport.ErrClosed) && !errors.Is(err, transport.ErrPeerClosed) {
 		t.Errorf("a: got %v, want %v", err, transport.ErrClosed)
 	}
@@ -366,8 +366,8 @@ func TestBothSidesHearOfTheEnd(t *testing.T) {
 	x.hb.quiet(t)
 }
 
-// TestCloseApart: what was sent over any pipe is there before the peer hears
-// that the link has ended, and a round trip is enough.
+// TestCloseApart: everything that was sent over any pipe arrives before Handler.Left, within a round
+// trip.
 func TestCloseApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ha, hb := newHandler(), newHandler()
@@ -392,13 +392,13 @@ func TestCloseApart(t *testing.T) {
 		closing.Go(func() { a.Close(within(t, time.Minute)) })
 		closing.Go(func() { time.Sleep(time.Millisecond); b.Close(within(t, time.Minute)) })
 		if d := took(closing.Wait); d > 41*time.Millisecond {
-			t.Errorf("it took %v, with 20 ms each way", d)
+			t.Errorf("it took %v, with a delay of 20 ms in each direction", d)
 		}
 	})
 }
 
-// farBulk is farApart with a second connection, over a network that is slower
-// than the first, and three pipes each way.
+// farBulk is farApart with a second connection over a slower network, with three pipes in each
+// direction.
 func farBulk(t *testing.T, ha, hb *handler) (a, b *Link) {
 	t.Helper()
 	var ends [2][2]transport.Conn

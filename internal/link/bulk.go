@@ -111,7 +111,7 @@ func (l *Link) Deliver(t *Transfer) {
 	}
 }
 
-// Push sends the transfers of Deliver: what the pipes take now, and the rest later. It does
+// Push sends the transfers of Deliver: as much as the pipes take now, and the rest later. It does
 // not block. It notifies the owners of transfers that are sent completely.
 func (l *Link) Push() {
 	if l.bulk.pushable.Load() {
@@ -159,17 +159,12 @@ func (b *bulk) startIfNeeded(w *pipeWriter) {
 	}
 }
 
-// addPoller announces that a polling will push repeatedly until removePoller.
-func (b *bulk) addPoller() {
+// addPollers changes the number of pollings that will push repeatedly. The goroutines of the
+// writers take over from the last one.
+func (b *bulk) addPollers(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pollers++
-}
-
-func (b *bulk) removePoller() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pollers--
+	b.pollers += n
 	for _, w := range b.writers {
 		b.startIfNeeded(w)
 	}

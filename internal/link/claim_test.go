@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A memoryConn says of itself that it is memory, so that messages are claimed.
+// A memoryConn has a MemorySharer, so that messages can be claimed.
 type memoryConn struct{ polledConn }
 
 func (memoryConn) Areas() (count, size int)                        { return 0, 0 }
@@ -39,12 +39,12 @@ func (c memoryConn) Capabilities() transport.Capabilities {
 	return transport.Capabilities{MemorySharer: c}
 }
 
-// An owner is told of sinks that are filled.
+// An owner is called with filled sinks.
 type owner func(s *Sink)
 
 func (o owner) Filled(s *Sink) { o(s) }
 
-// numbers are n bytes that differ.
+// numbers returns n bytes, each different from its neighbours.
 func numbers(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -53,9 +53,8 @@ func numbers(n int) []byte {
 	return b
 }
 
-// TestClaim: a message goes where it is claimed for, and nowhere if for nothing.
-// Shorter ones, and those that nobody claims, are handed over whole. All credit
-// comes back.
+// TestClaim: a claimed message is read into its sink, or discarded for claim 0. Short and unclaimed
+// messages are passed to the handler. All credit is returned.
 func TestClaim(t *testing.T) {
 	const size = claimBytesMin + 1234
 	dst, rest := make([]byte, 5000), make([]byte, size-5000)
@@ -76,7 +75,7 @@ func TestClaim(t *testing.T) {
 	send := func(tag int64, n int) {
 		for end := time.Now().Add(10 * time.Second); !v.a.TakeCredit(wire.Messages, n); p.Poll() {
 			if time.Now().After(end) {
-				t.Fatal("credit does not come back")
+				t.Fatal("the credit was not returned")
 			}
 		}
 		v.a.SendMessage(wire.Message{Tag: tag}, numbers(n))
@@ -93,10 +92,10 @@ func TestClaim(t *testing.T) {
 		select {
 		case <-filled:
 		default:
-			t.Fatalf("message %d is not where it was claimed for when a later one has come", i)
+			t.Fatalf("message %d is not in its sink when a later one has arrived", i)
 		}
 		if got := append(bytes.Clone(dst), rest...); !bytes.Equal(got, numbers(size)) {
-			t.Fatalf("message %d is not what was sent", i)
+			t.Fatalf("the payload of message %d differs", i)
 		}
 		if i == 100 {
 			p.Stop(false) // From now on the link's own goroutine reads.
@@ -106,8 +105,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestUngrantClaim: of a claim that is taken back the rest of the message goes
-// nowhere, and those behind it come.
+// TestUngrantClaim: after a claim was taken back, the rest of its message is discarded, and later
+// messages arrive.
 func TestUngrantClaim(t *testing.T) {
 	for range 50 {
 		const size = wire.PayloadMax
@@ -129,7 +128,7 @@ func TestUngrantClaim(t *testing.T) {
 		clear(dst)
 		v.hear(t, size, nothing)
 		if bytes.ContainsFunc(dst, func(r rune) bool { return r != 0 }) {
-			t.Fatal("memory is used after its claim was taken back")
+			t.Fatal("memory was written after its claim was taken back")
 		}
 	}
 }

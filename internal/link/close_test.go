@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// farApart returns two links over a network with a delay of 20 ms each way. It
-// is called in a bubble.
+// farApart returns two links over a network with a delay of 20 ms in each direction. It must be
+// called in a synctest bubble.
 func farApart(t *testing.T, ha, hb *handler, cfg sim.Config) (network *sim.Network, a, b *Link) {
 	t.Helper()
 	cfg.Delay = 20 * time.Millisecond
@@ -39,15 +39,15 @@ func farApart(t *testing.T, ha, hb *handler, cfg sim.Config) (network *sim.Netwo
 	return network, start(t, ca, ha), start(t, cb, hb)
 }
 
-// took is how long f takes, in the time of the bubble.
+// took returns the duration of f in the time of the bubble.
 func took(f func()) time.Duration {
 	began := time.Now()
 	f()
 	return time.Since(began)
 }
 
-// TestCloseDeliversEverything: what was sent before Close is handled by the
-// peer, on all lanes, before it hears that the link has ended.
+// TestCloseDeliversEverything: the peer handles everything that was sent before Close, on all lanes,
+// before Handler.Left.
 func TestCloseDeliversEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ha, hb := newHandler(), newHandler()
@@ -86,7 +86,7 @@ func TestCloseDeliversEverything(t *testing.T) {
 	})
 }
 
-// A count counts ends.
+// A count counts filled sinks and delivered transfers.
 type count struct{ n atomic.Int64 }
 
 func (c *count) Delivered(*Transfer) { c.n.Add(1) }
@@ -98,7 +98,7 @@ func TestCloseTakesARoundTrip(t *testing.T) {
 		_, a, b := farApart(t, ha, hb, sim.Config{})
 		synctest.Wait()
 		if d := took(func() { a.Close(within(t, time.Minute)) }); d > 40*time.Millisecond {
-			t.Errorf("Close took %v, with 20 ms each way", d)
+			t.Errorf("Close took %v, with a delay of 20 ms in each direction", d)
 		}
 		if err := hb.wait(t); err != errLeft {
 			t.Errorf("got %v, want %v", err, errLeft)
@@ -127,7 +127,7 @@ func TestBothClose(t *testing.T) {
 				t.Errorf("%v apart: it took %v", apart, d)
 			}
 			ha.quiet(t)
-			// The second to close may have heard before that the first had.
+			// The second side may have been told of the end before it closes.
 			for range len(hb.ends) {
 				if err := <-hb.ends; err != errLeft {
 					t.Errorf("%v apart: b got %v", apart, err)
@@ -174,8 +174,8 @@ func TestCloseWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestLeftThoughTheConnectionStays: a peer that has said goodbye, and of whose
-// end no word comes, has left.
+// TestLeftThoughTheConnectionStays: a peer that has said goodbye has left, even if the end of its
+// connection does not arrive.
 func TestLeftThoughTheConnectionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ha, hb := newHandler(), newHandler()
@@ -197,8 +197,8 @@ func TestLeftThoughTheConnectionStays(t *testing.T) {
 	})
 }
 
-// TestCloseAfterGoodbye: who closes after the peer has said goodbye does not
-// wait for an answer that the network may have lost.
+// TestCloseAfterGoodbye: Close after the goodbye of the peer does not wait for its answer, which may
+// be lost.
 func TestCloseAfterGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ha, hb := newHandler(), newHandler()
@@ -217,8 +217,8 @@ func TestCloseAfterGoodbye(t *testing.T) {
 	})
 }
 
-// TestNothingIsHeardAfterClose has a peer that ends the connection when it
-// reads the first goodbye.
+// TestNothingIsHeardAfterClose: the peer ends the connection when it reads the first goodbye. The
+// handler is not called after Close.
 func TestNothingIsHeardAfterClose(t *testing.T) {
 	for range 300 {
 		ca, cb := conns(t)
@@ -234,21 +234,21 @@ func TestNothingIsHeardAfterClose(t *testing.T) {
 	}
 }
 
-// A sluggard returns from Write long after the peer has got everything.
-type sluggard struct{ transport.Sender }
+// A slowWriter returns from Write long after the peer has received everything.
+type slowWriter struct{ transport.Sender }
 
-func (s sluggard) Write(p []byte) (int, error) {
+func (s slowWriter) Write(p []byte) (int, error) {
 	n, err := s.Sender.Write(p)
 	time.Sleep(5 * time.Millisecond)
 	return n, err
 }
 
-// TestDeliveredComesBeforeLeft: a peer that leaves as soon as it has all that
-// it needs has got it, and the owner of the transfer hears so first.
+// TestDeliveredComesBeforeLeft: a peer leaves as soon as it has received a transfer. Delivered is
+// called before Handler.Left.
 func TestDeliveredComesBeforeLeft(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	ca, cb := conns(t)
-	a := start(t, &conn{Conn: ca, sender: func(_ wire.Lane, s transport.Sender) transport.Sender { return sluggard{s} }}, ha)
+	a := start(t, &conn{Conn: ca, sender: func(_ wire.Lane, s transport.Sender) transport.Sender { return slowWriter{s} }}, ha)
 	b := start(t, cb, hb)
 	filled, delivered := make(signal), make(signal)
 	a.Deliver(&Transfer{Grant: b.Grant(&Sink{Dst: make([]byte, 1000), Owner: filled}), Data: make([]byte, 1000), Owner: delivered})
@@ -258,7 +258,7 @@ func TestDeliveredComesBeforeLeft(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, errLeft)
 	}
 	if !delivered.told() {
-		t.Error("the peer has left, and the owner has not heard that it got everything")
+		t.Error("Handler.Left was called before Delivered")
 	}
 }
 

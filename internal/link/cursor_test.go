@@ -21,7 +21,7 @@ func cut(rng *rand.Rand, b []byte) (first []byte, more [][]byte) {
 	return first, more
 }
 
-// TestCursor: pieces of any length, one after the other, are the whole.
+// TestCursor: pieces of any length add up to the whole payload.
 func TestCursor(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
@@ -46,7 +46,7 @@ func TestCursor(t *testing.T) {
 			c.advance(n)
 		}
 		if !bytes.Equal(got, whole) {
-			t.Fatalf("%d regions: pieces are not the whole", 1+len(more))
+			t.Fatalf("%d regions: the pieces differ from the payload", 1+len(more))
 		}
 		if p := c.piece(first, more, 10); len(p) != 0 {
 			t.Fatalf("%d bytes behind the end", len(p))
@@ -54,7 +54,7 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestRegions: a payload that lies in several places arrives in several others.
+// TestRegions: a payload of several regions arrives in a sink of several regions.
 func TestRegions(t *testing.T) {
 	a, b := pair(t, newHandler(), newHandler(), nil)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -73,10 +73,10 @@ func TestRegions(t *testing.T) {
 		select {
 		case <-full:
 		case <-time.After(time.Minute):
-			t.Fatal("nothing comes")
+			t.Fatal("no transfer arrives")
 		}
 		if !bytes.Equal(got, data) {
-			t.Fatalf("%d bytes in %d regions for %d: other bytes", len(data), 1+len(tr.More), 1+len(s.More))
+			t.Fatalf("%d bytes from %d regions into %d: the payload differs", len(data), 1+len(tr.More), 1+len(s.More))
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Texts of a peer have escapes for bytes that a terminal would not show.
+// Texts of a peer are escaped before they reach the handler.
 func TestTextsOfAPeerAreEscaped(t *testing.T) {
 	const hostile, want = "\x1b[31mred\n\xff", `\x1b[31mred\n\xff`
 	texts := make(chan string, 2)

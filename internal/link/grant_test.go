@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// filler is a pattern that tells each byte of each transfer from its
-// neighbours.
+// filler returns a pattern that is different for neighbouring bytes and transfers.
 func filler(n, transfer int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -22,7 +21,7 @@ func filler(n, transfer int) []byte {
 	return b
 }
 
-// A signal tells when a transfer or a sink has ended.
+// A signal is closed when a transfer or a sink has ended.
 type signal chan struct{}
 
 func (s signal) Delivered(*Transfer) { close(s) }
@@ -33,7 +32,7 @@ func (s signal) wait(t testing.TB, what string) {
 	select {
 	case <-s:
 	case <-time.After(time.Minute):
-		t.Fatalf("%s: the owner is not told", what)
+		t.Fatalf("%s: the owner was not notified", what)
 	}
 }
 
@@ -46,7 +45,7 @@ func (s signal) told() bool {
 	}
 }
 
-// place is memory with a margin that nobody may touch.
+// A place is memory with a margin that must not be written.
 type place struct{ all, mem []byte }
 
 func newPlace(n int) place {
@@ -59,7 +58,7 @@ func (p place) check(t testing.TB) {
 	t.Helper()
 	margin := bytes.Repeat([]byte{0xA5}, 32)
 	if !bytes.Equal(p.all[:32], margin) || !bytes.Equal(p.all[len(p.all)-32:], margin) {
-		t.Error("memory beside the sink was touched")
+		t.Error("memory outside the sink was written")
 	}
 }
 
@@ -72,7 +71,7 @@ func TestSinksAreFilledExactly(t *testing.T) {
 		filled.wait(t, "the sink")
 		delivered.wait(t, "the transfer")
 		if p.check(t); !bytes.Equal(p.mem, data) {
-			t.Errorf("%d bytes: not what was sent", n)
+			t.Errorf("%d bytes: the payload differs", n)
 		}
 	}
 	b.grants.mu.Lock()
@@ -82,7 +81,7 @@ func TestSinksAreFilledExactly(t *testing.T) {
 	}
 }
 
-// mix is an operation in which the order of the operands matters.
+// mix is a reduction that is not commutative.
 func mix(elem int) func(dst, a, b []byte) {
 	return func(dst, a, b []byte) {
 		if len(dst) != len(a) || len(dst) != len(b) || len(dst)%elem != 0 {
@@ -101,8 +100,8 @@ func mix(elem int) func(dst, a, b []byte) {
 	}
 }
 
-// TestReduceAtEveryCut sends a payload in two pieces that are cut at every
-// byte, and byte by byte, so that elements come in any number of pieces.
+// TestReduceAtEveryCut sends a payload in two pieces, cut at every byte, and byte by byte, so that
+// elements arrive in any number of pieces.
 func TestReduceAtEveryCut(t *testing.T) {
 	for _, elem := range []int{1, 2, 4, 8, 16} {
 		for _, left := range []bool{false, true} {
@@ -182,9 +181,8 @@ func TestGrantOfHalfAnElementPanics(t *testing.T) {
 	}
 }
 
-// TestUngrantAtEveryMoment stops a peer after every so many bytes of two
-// segments, takes the grant back there, and uses the memory for something
-// else while the rest comes. The transfer after it is whole.
+// TestUngrantAtEveryMoment stops a peer at many positions of two segments, takes the grant back
+// there, and reuses the memory while the rest arrives. The next transfer is complete.
 func TestUngrantAtEveryMoment(t *testing.T) {
 	const n = 40
 	data := filler(n, 5)
@@ -221,21 +219,21 @@ func TestUngrantAtEveryMoment(t *testing.T) {
 			}
 			whole.wait(t, "the next sink")
 			if p.check(t); !bytes.Equal(p.mem, bytes.Repeat([]byte{0x77}, n)) {
-				t.Errorf("at %d: memory was touched after Ungrant", at)
+				t.Errorf("at %d: memory was written after Ungrant", at)
 			}
 			if next.check(t); !bytes.Equal(next.mem, data) {
-				t.Errorf("at %d: the next transfer is not what was sent", at)
+				t.Errorf("at %d: the payload of the next transfer differs", at)
 			}
 			if filled.told() && at < len(b) {
-				t.Errorf("at %d: the owner hears that its sink is full", at)
+				t.Errorf("at %d: Filled was called", at)
 			}
 			a.Abort()
 		}
 	}
 }
 
-// TestUngrantAndRecallAtRandom runs many transfers at once and takes some of
-// them back on either side, whenever. What is not taken back arrives.
+// TestUngrantAndRecallAtRandom runs many concurrent transfers and takes some of them back on either
+// side at random times. The others arrive.
 func TestUngrantAndRecallAtRandom(t *testing.T) {
 	wraps := map[string]func(a, b transport.Conn) (transport.Conn, transport.Conn){"as it is": nil, "in pieces": with(chop(9999))}
 	for name, wrap := range wraps {
@@ -272,14 +270,14 @@ func transfers(t *testing.T, a, b *Link, worker int) {
 			filled.wait(t, "a sink")
 			tr.Owner.(signal).wait(t, "a transfer")
 			if !bytes.Equal(p.mem, data) {
-				t.Errorf("a transfer of %d bytes is not what was sent", n)
+				t.Errorf("the payload of a transfer of %d bytes differs", n)
 			}
 		case 1:
 			b.Ungrant(s)
 			clear(p.mem)
 			tr.Owner.(signal).wait(t, "a transfer to nowhere")
 			if !filled.told() && !bytes.Equal(p.mem, make([]byte, n)) {
-				t.Error("memory was touched after Ungrant")
+				t.Error("memory was written after Ungrant")
 			}
 		case 2:
 			a.Recall(tr)

@@ -39,17 +39,14 @@ const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
 const emptyReadsMax = 4
 
 // readFrames handles the frames of a pipe until the peer has said goodbye.
-func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher) error {
-	r := &laneReader{link: l, lane: pre.Lane, reader: reader{pipe: p}, dispatcher: d}
+func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher, f *flow) error {
+	r := &laneReader{
+		link: l, lane: pre.Lane, dispatcher: d,
+		reader: reader{pipe: p, flow: f, segments: pre.Lane == wire.Bulk},
+	}
 	if pre.Lane != wire.Control {
 		r.received = &l.received
 		l.received.Add(wire.PreambleSize) // acceptLane has read it.
-	}
-	switch d := d.(type) {
-	case bulkReader:
-		r.flow, r.segments = d.flow, true
-	case *dataReader:
-		r.flow = d.flow
 	}
 	can := transport.CapabilitiesOf(p)
 	r.locator = can.CPULocator
@@ -94,7 +91,7 @@ func (r *laneReader) run() error {
 	}
 }
 
-// tryAcquire makes the caller the owner if there is none.
+// tryAcquire makes the caller the owner of a reader without an owner.
 func (r *laneReader) tryAcquire() bool {
 	return !r.owned.Load() && r.owned.CompareAndSwap(false, true)
 }
@@ -103,8 +100,8 @@ func (r *laneReader) release() { r.owned.Store(false) }
 
 // handle handles at least one frame if there is one; with block it waits for one. It handles
 // one frame of the bulk lane, whose frames are long. On other lanes it handles all frames that
-// one read has returned: to look for more takes as long as to handle one, and the caller may
-// have what it waits for. It reports whether anything has arrived.
+// one read has returned: another read takes as long as handling a frame, and the caller may not
+// have to wait any more. It reports whether anything has arrived.
 func (r *laneReader) handle(block bool) (some bool, err error) {
 	if block {
 		r.poll = nil

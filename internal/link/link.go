@@ -24,8 +24,8 @@
 //
 // The memory that a peer can occupy is bounded: creditBytes of each class that have not been
 // Consumed, including the charge for each frame, and keptMax frames without charge. More is a
-// protocol error. A peer that does not read gets no answers. The remaining outgoing data is
-// what this node has chosen to send.
+// protocol error. A peer that does not read gets no answers. Other outgoing data
+// is bounded by the calls of this node.
 package link
 
 import (
@@ -143,7 +143,7 @@ type Link struct {
 	cancel  context.CancelFunc // closes done, which makes run close the connections
 	ended   chan struct{}      // closed when all goroutines have ended
 
-	ending  sync.Mutex // guards what follows
+	ending  sync.Mutex // guards the fields below
 	paths   []*path
 	shut    bool          // no path may be added
 	failure error         // the reason of Fail
@@ -187,9 +187,9 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 		at = l.secondPath(cfg.Bulk)
 		l.paths = append(l.paths, at)
 	}
-	var out payloadLanes
+	var pipes []transport.Sender
 	if cfg.Await == nil {
-		if out, err = l.openLanes(ctx, at); err != nil {
+		if pipes, err = l.openLanes(ctx, at); err != nil {
 			return nil, err
 		}
 	}
@@ -205,7 +205,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	l.grants.init()
 	l.claims.init()
 	if cfg.Await == nil {
-		l.open(at, out)
+		l.open(at, pipes)
 	}
 	for _, p := range l.paths {
 		l.readers.Go(func() { l.accept(life, p) })

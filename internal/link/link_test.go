@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A handler calls the functions that are set, and gives credit back where none
-// takes a payload.
+// A handler calls the functions that are set. For payloads without a function it returns the credit.
 type handler struct {
 	message    func(m wire.Message, p []byte)
 	claim      func(l *Link, m wire.Message) (uint64, bool)
@@ -118,24 +117,24 @@ func (h *handler) end(err error) {
 	h.ends <- err
 }
 
-// wait returns how the link ended.
+// wait returns the reason of the end of the link.
 func (h *handler) wait(t testing.TB) error {
 	t.Helper()
 	select {
 	case err := <-h.ends:
 		return err
 	case <-time.After(time.Minute):
-		t.Fatal("the handler does not hear of the end of the link")
+		t.Fatal("the handler was not told of the end of the link")
 		return nil
 	}
 }
 
-// quiet checks that the handler was told nothing after what it was told.
+// quiet checks that the handler is not called any more.
 func (h *handler) quiet(t testing.TB) {
 	t.Helper()
 	select {
 	case err := <-h.ends:
-		t.Errorf("the handler hears of an end: %v", err)
+		t.Errorf("the handler was told of an end: %v", err)
 	default:
 	}
 	if n := h.late.Load(); n > 0 {
@@ -191,7 +190,7 @@ func pair(t testing.TB, ha, hb *handler, wrap func(a, b transport.Conn) (transpo
 	return start(t, ca, ha), start(t, cb, hb)
 }
 
-// soon fails the test unless f returns within a while.
+// soon fails the test unless f returns within a bounded time.
 func soon(t testing.TB, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -250,13 +249,13 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 				t.Fatalf("got frame %d, want %d", tag, want)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("frame %d does not come", want)
+			t.Fatalf("frame %d does not arrive", want)
 		}
 	}
 }
 
-// TestLanesAreIndependent has a peer that reads two lanes and stalls the
-// third, with more in it than any buffer holds.
+// TestLanesAreIndependent: a peer reads two lanes and not the third one, which has more data than
+// all buffers hold.
 func TestLanesAreIndependent(t *testing.T) {
 	for stalled := range wire.Lanes {
 		t.Run(stalled.String(), func(t *testing.T) {
@@ -292,20 +291,20 @@ func TestLanesAreIndependent(t *testing.T) {
 				select {
 				case <-arrived:
 				case <-time.After(time.Minute):
-					t.Fatal("a lane waits for the one that is not read")
+					t.Fatal("a lane waits for the lane that is not read")
 				}
 			}
 		})
 	}
 }
 
-// ignore owns transfers and sinks of whose end it need not know.
+// ignore is an owner of transfers and sinks that ignores notifications.
 type ignore struct{}
 
 func (ignore) Delivered(*Transfer) {}
 func (ignore) Filled(*Sink)        {}
 
-// TestLost: the reason comes once, last, and says what it was.
+// TestLost: Handler.Lost is called once, last, with the reason.
 func TestLost(t *testing.T) {
 	boom := errors.New("boom")
 	for name, test := range map[string]struct {
@@ -343,8 +342,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestPeerStopsReadingALane: the transport tells the writer, and the link ends
-// for that reason and not for an end of the connection that nobody caused.
+// TestPeerStopsReadingALane: the write fails, and the link ends with that error, not with the end
+// of the connection that follows.
 func TestPeerStopsReadingALane(t *testing.T) {
 	ca, cb := conns(t)
 	h := newHandler()

@@ -59,6 +59,9 @@ func (o *outbox) begin() []byte {
 	return o.pending
 }
 
+// post sends the frame that add appends.
+func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin())) }
+
 // commit sends the frames that were appended to the buffer of begin.
 func (o *outbox) commit(b []byte) {
 	o.pending = b

@@ -30,15 +30,14 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return s, err
 }
 
-// with makes the senders of both ends with f.
+// with wraps the senders of both ends by f.
 func with(f func(lane wire.Lane, s transport.Sender) transport.Sender) func(a, b transport.Conn) (transport.Conn, transport.Conn) {
 	return func(a, b transport.Conn) (transport.Conn, transport.Conn) {
 		return &conn{Conn: a, sender: f}, &conn{Conn: b, sender: f}
 	}
 }
 
-// A chopper writes what it is given in small pieces, and cannot tell whether it
-// would block.
+// A chopper splits writes into small pieces, and has no TryWriter.
 type chopper struct {
 	transport.Sender
 	rng  *rand.Rand
@@ -63,14 +62,14 @@ func chop(most int) func(lane wire.Lane, s transport.Sender) transport.Sender {
 	}
 }
 
-// A gate lets nothing pass until it is open, and tells of the first write.
-type gate struct {
+// A blocker blocks writes until it is open, and signals the first write.
+type blocker struct {
 	transport.Sender
 	blocked, open chan struct{}
 	once          sync.Once
 }
 
-func (g *gate) Write(p []byte) (int, error) {
+func (g *blocker) Write(p []byte) (int, error) {
 	g.once.Do(func() { close(g.blocked) })
 	<-g.open
 	return g.Sender.Write(p)
@@ -124,15 +123,15 @@ func TestOutboxKeepsOrderBehindABlockedWrite(t *testing.T) {
 	}
 }
 
-// TestSendingNeverBlocks has a control lane that takes nothing.
+// TestSendingNeverBlocks sends on a control lane whose writes block.
 func TestSendingNeverBlocks(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	got := make(chan string, 1000)
 	hb.failed = func(_ wire.Failed, text string) { got <- text }
-	var gates []*gate
+	var blockers []*blocker
 	a, b := pair(t, ha, hb, with(func(_ wire.Lane, s transport.Sender) transport.Sender {
-		g := &gate{Sender: s, blocked: make(chan struct{}), open: make(chan struct{})}
-		gates = append(gates, g)
+		g := &blocker{Sender: s, blocked: make(chan struct{}), open: make(chan struct{})}
+		blockers = append(blockers, g)
 		return g
 	}))
 	soon(t, "Failed", func() {
@@ -142,22 +141,22 @@ func TestSendingNeverBlocks(t *testing.T) {
 		id := b.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}})
 		a.Deliver(&Transfer{Grant: id, Data: make([]byte, 10), Owner: ignore{}})
 	})
-	for _, g := range gates {
+	for _, g := range blockers {
 		close(g.open)
 	}
 	for i := range 1000 {
 		select {
 		case <-got:
 		case <-time.After(time.Minute):
-			t.Fatalf("%d frames have come", i)
+			t.Fatalf("%d frames have arrived", i)
 		}
 	}
 }
 
-// TestAnswersDoNotPileUp has a peer that asks and does not read.
+// TestAnswersDoNotPileUp: a peer sends requests and does not read the answers.
 func TestAnswersDoNotPileUp(t *testing.T) {
 	ca, cb := conns(t)
-	g := &gate{blocked: make(chan struct{}), open: make(chan struct{})}
+	g := &blocker{blocked: make(chan struct{}), open: make(chan struct{})}
 	a := start(t, &conn{Conn: ca, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
 		if lane != wire.Control {
 			return s
@@ -184,7 +183,7 @@ func TestAnswersDoNotPileUp(t *testing.T) {
 	n := len(a.control.pending)
 	a.control.mu.Unlock()
 	if n == 0 || n > answersMax+wire.FrameSizeMax {
-		t.Errorf("%d bytes of answers wait, want some, and at most %d", n, answersMax)
+		t.Errorf("%d bytes of answers are pending, want more than 0 and at most %d", n, answersMax)
 	}
 	close(g.open)
 }
@@ -195,7 +194,7 @@ func TestFailedWriteEndsTheLink(t *testing.T) {
 		for _, after := range []int{0, 3, wire.PreambleSize, wire.PreambleSize + 1, 100} {
 			ha, hb := newHandler(), newHandler()
 			ca, cb := conns(t)
-			b := start(t, cb, hb) // It would not start after the other side has ended.
+			b := start(t, cb, hb) // It would fail after the end of the other side.
 			a := start(t, &conn{Conn: ca, sender: func(l wire.Lane, s transport.Sender) transport.Sender {
 				if l != lane {
 					return s
@@ -223,17 +222,17 @@ func TestFailedWriteEndsTheLink(t *testing.T) {
 	}
 }
 
-// TestOutboxLetsGoOfLargeBuffers: what a burst has needed is not kept.
+// TestOutboxLetsGoOfLargeBuffers: a large buffer is not kept after a burst.
 func TestOutboxLetsGoOfLargeBuffers(t *testing.T) {
 	for _, size := range []int{100, outboxKeepMax, outboxKeepMax + 1} {
 		b := keep(make([]byte, size))
 		if len(b) != 0 || (cap(b) == 0) != (size > outboxKeepMax) {
-			t.Errorf("of %d bytes %d are kept", size, cap(b))
+			t.Errorf("after %d bytes a buffer of %d bytes is kept", size, cap(b))
 		}
 	}
 }
 
-// open opens a pipe for a lane by hand.
+// open opens the pipe of a lane without a Link.
 func open(t testing.TB, c transport.Conn, lane wire.Lane) transport.Sender {
 	t.Helper()
 	s, err := c.OpenPipe(t.Context())

@@ -13,8 +13,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A partedConn has senders that tell how much they take, and receivers that can
-// be polled.
+// A partedConn has senders with a PartWriter, and receivers that can be polled.
 type partedConn struct {
 	polledConn
 	room int
@@ -35,8 +34,8 @@ func (p *parted) Capabilities() transport.Capabilities {
 	return transport.Capabilities{PartWriter: p}
 }
 
-// A parted is a transport.PartWriter over any Sender. It holds so many bytes,
-// which a goroutine hands on.
+// A parted is a transport.PartWriter over any Sender. It buffers some bytes, which a goroutine
+// writes.
 type parted struct {
 	transport.Sender
 	room int
@@ -69,7 +68,7 @@ func (p *parted) pump() {
 	}
 }
 
-// take holds a part of b, and reports how much that is.
+// take buffers a part of b and returns its length.
 func (p *parted) take(b []byte) int {
 	n := min(len(b), p.room-len(p.b))
 	p.b = append(p.b, b[:n]...)
@@ -125,14 +124,14 @@ func (p *parted) shut() {
 	p.some.Broadcast()
 }
 
-// newParted makes two links over such conns, and has pollings begin and end at
-// both until the test ends.
+// newParted makes two links over partedConns. Until the end of the test pollings begin and end on
+// both.
 func newParted(t *testing.T, pipes int) *apart {
 	x := newApart(t)
 	var pumps, pollings sync.WaitGroup
 	stop := make(chan struct{})
-	x.ba = &workshop{Conn: partedConn{polledConn{x.ba, &pumps}, 10_000}, make: closed(t)}
-	x.bb = &workshop{Conn: partedConn{polledConn{x.bb, &pumps}, 10_000}, make: closed(t)}
+	x.ba = &wrappedConn{Conn: partedConn{polledConn{x.ba, &pumps}, 10_000}, make: closed(t)}
+	x.bb = &wrappedConn{Conn: partedConn{polledConn{x.bb, &pumps}, 10_000}, make: closed(t)}
 	t.Cleanup(pumps.Wait)
 	x.start(pipes, pipes)
 	for i, l := range []*Link{x.a, x.b, x.a} {
@@ -147,7 +146,7 @@ func newParted(t *testing.T, pipes int) *apart {
 	return x
 }
 
-// closed ends what newParted has started on a pipe, when the test does.
+// closed ends the goroutine of a pipe at the end of the test.
 func closed(t *testing.T) func(int, transport.Sender) transport.Sender {
 	return func(_ int, s transport.Sender) transport.Sender {
 		t.Cleanup(s.(*parted).shut)
@@ -177,26 +176,25 @@ func comeAndGo(l *Link, i int, stop chan struct{}) {
 	}
 }
 
-// TestPollingsOfTheBulkLane: transfers arrive whole, or not at all, whichever goroutine
-// writes and reads them, and however often that changes.
+// TestPollingsOfTheBulkLane: transfers are complete, or were taken back, while the goroutines that
+// write and read them change.
 func TestPollingsOfTheBulkLane(t *testing.T) {
 	for _, pipes := range []int{1, 3} {
 		newParted(t, pipes).transferBothWays(t, 4)
 	}
 }
 
-// startParted starts a link over such a conn, and one without pollings at the
-// other end.
+// startParted starts a link over a partedConn, and one without pollings at the other end.
 func startParted(t *testing.T) (a, b *Link) {
 	ca, cb := conns(t)
 	var pumps sync.WaitGroup
 	t.Cleanup(pumps.Wait)
-	a = start(t, &workshop{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
+	a = start(t, &wrappedConn{Conn: partedConn{polledConn{ca, &pumps}, 100_000}, make: closed(t)}, newHandler())
 	return a, start(t, cb, newHandler())
 }
 
-// TestPush: without pollings, Push sends a short transfer, and
-// what the pipe does not take by the goroutine of its writer.
+// TestPush: without pollings Push sends a short transfer. The goroutine of the writer sends the part
+// that the pipe does not take.
 func TestPush(t *testing.T) {
 	a, b := startParted(t)
 	for i, n := range []int{0, 1, 50_000, 200_000, 3 * wire.SegmentMax, 10 * wire.SegmentMax} {
@@ -204,15 +202,15 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestLongTransferLeavesPollings: what takes long is written by the goroutine of
-// the writer, even during a polling.
+// TestLongTransferLeavesPollings: the goroutine of the writer writes a long transfer, even during a
+// polling.
 func TestLongTransferLeavesPollings(t *testing.T) {
 	a, b := startParted(t)
 	var p Polling
 	a.StartPolling(&p)
 	defer p.Stop(false)
 	if !p.Useful() {
-		t.Error("the polling has nothing to do")
+		t.Error("the polling is not useful")
 	}
 	send(a, b, polledMax+1, 1).wait(t)
 	short := send(a, b, 1000, 2)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,29 +66,20 @@ func (l *Link) secondPath(c transport.Conn) *path {
 	return p
 }
 
-// payloadLanes are the pipes of the lanes that carry payloads.
-type payloadLanes struct {
-	data transport.Sender
-	bulk []transport.Sender
-}
-
-// openLanes opens the pipes of the data and bulk lanes.
-func (l *Link) openLanes(ctx context.Context, p *path) (out payloadLanes, err error) {
-	if out.data, err = p.open(ctx, wire.Data); err != nil {
-		return out, err
-	}
+// openLanes opens the pipe of the data lane and those of the bulk lane.
+func (l *Link) openLanes(ctx context.Context, p *path) (pipes []transport.Sender, err error) {
 	n := 1
 	if p != l.first {
 		n = max(n, l.cfg.BulkPipes)
 	}
-	for range n {
-		s, err := p.open(ctx, wire.Bulk)
+	for _, lane := range append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...) {
+		s, err := p.open(ctx, lane)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		out.bulk = append(out.bulk, s)
+		pipes = append(pipes, s)
 	}
-	return out, nil
+	return pipes, nil
 }
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The
@@ -171,19 +163,19 @@ func (l *Link) openOn(ctx context.Context, apart bool) {
 	}
 	limited, cancel := context.WithTimeout(ctx, laneTimeout)
 	defer cancel()
-	out, err := l.openLanes(limited, p)
+	pipes, err := l.openLanes(limited, p)
 	if err != nil {
 		l.broken(p, err)
 		return
 	}
-	l.open(p, out)
+	l.open(p, pipes)
 	close(l.settled)
 }
 
 // open starts to send on the data and bulk lanes.
-func (l *Link) open(p *path, out payloadLanes) {
-	l.data.open(p, out.data)
-	l.bulk.open(p, out.bulk)
+func (l *Link) open(p *path, pipes []transport.Sender) {
+	l.data.open(p, pipes[0])
+	l.bulk.open(p, pipes[1:])
 	l.fast.Store(p != l.first)
 }
 
@@ -201,22 +193,18 @@ func (l *Link) await(ctx context.Context) *path {
 		return nil
 	}
 	p := l.secondPath(c)
-	if !l.addPath(p) {
+	l.ending.Lock()
+	ended := l.shut
+	if !ended {
+		l.paths = append(l.paths, p)
+	}
+	l.ending.Unlock()
+	if ended {
 		c.Close()
 		return nil
 	}
 	l.readers.Go(func() { l.accept(ctx, p) })
 	return p
-}
-
-// addPath adds a path. It reports false if the link has ended.
-func (l *Link) addPath(p *path) bool {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	if !l.shut {
-		l.paths = append(l.paths, p)
-	}
-	return !l.shut
 }
 
 // laneSet records the preambles of the peer.

@@ -14,15 +14,14 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A workshop is a connection whose i-th sender is replaced by one that make
-// makes.
-type workshop struct {
+// A wrappedConn wraps its i-th sender by make.
+type wrappedConn struct {
 	transport.Conn
 	opened int
 	make   func(i int, s transport.Sender) transport.Sender
 }
 
-func (w *workshop) OpenPipe(ctx context.Context) (transport.Sender, error) {
+func (w *wrappedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	s, err := w.Conn.OpenPipe(ctx)
 	if err == nil {
 		s = w.make(w.opened, s)
@@ -31,30 +30,30 @@ func (w *workshop) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return s, err
 }
 
-// TestUngrantAndRecallOverPipes takes transfers back at random, over several
-// pipes that are cut into pieces.
+// TestUngrantAndRecallOverPipes takes transfers back at random, over several pipes with small
+// writes.
 func TestUngrantAndRecallOverPipes(t *testing.T) {
 	x := newApart(t)
 	chopped := func(i int, s transport.Sender) transport.Sender { return chop(9999)(wire.Lane(i), s) }
-	x.ba, x.bb = &workshop{Conn: x.ba, make: chopped}, &workshop{Conn: x.bb, make: chopped}
+	x.ba, x.bb = &wrappedConn{Conn: x.ba, make: chopped}, &wrappedConn{Conn: x.bb, make: chopped}
 	x.start(3, 2).transferBothWays(t, 6)
 	for _, l := range []*Link{x.a, x.b} {
 		l.bulk.mu.Lock()
 		for i, c := range l.bulk.writers {
 			if c.load != 0 && len(c.queue) == 0 && c.current == nil {
-				t.Errorf("writer %d has nothing to write, and a load of %d bytes", i, c.load)
+				t.Errorf("writer %d is idle with a load of %d bytes", i, c.load)
 			}
 		}
 		l.bulk.mu.Unlock()
 	}
 }
 
-// TestShortestQueue: a transfer goes where the least is to be sent, and does
-// not wait for a pipe that takes nothing.
+// TestShortestQueue: a transfer takes the pipe with the smallest load, and does not wait for a
+// blocked pipe.
 func TestShortestQueue(t *testing.T) {
 	x := newApart(t)
 	var valves []*valve
-	x.ba = &workshop{Conn: x.ba, make: func(_ int, s transport.Sender) transport.Sender {
+	x.ba = &wrappedConn{Conn: x.ba, make: func(_ int, s transport.Sender) transport.Sender {
 		v := newValve(s, wire.PreambleSize)
 		valves = append(valves, v)
 		return v
@@ -76,7 +75,7 @@ func TestShortestQueue(t *testing.T) {
 	x.a.bulk.mu.Lock()
 	for i, c := range x.a.bulk.writers {
 		if c.load != sums[i] {
-			t.Errorf("pipe %d has to carry %d bytes, want %d", i, c.load, sums[i])
+			t.Errorf("the load of pipe %d is %d bytes, want %d", i, c.load, sums[i])
 		}
 	}
 	x.a.bulk.mu.Unlock()
@@ -112,8 +111,8 @@ func TestTwoSinksAtOnce(t *testing.T) {
 	}
 }
 
-// TestRecallBeforeThereIsAPipe: a transfer that waits for the second connection
-// can be taken back; the ones behind it are sent.
+// TestRecallBeforeThereIsAPipe: a transfer that waits for the second connection can be recalled; the
+// later ones are sent.
 func TestRecallBeforeThereIsAPipe(t *testing.T) {
 	x := newApart(t)
 	x.startA(1)
@@ -126,12 +125,11 @@ func TestRecallBeforeThereIsAPipe(t *testing.T) {
 	x.come <- x.bb
 	next.wait(t)
 	if s.told() {
-		t.Error("what was recalled has been sent")
+		t.Error("a recalled transfer was sent")
 	}
 }
 
-// TestBulkPipesMustBeNamed: what a peer says of the pipes of its bulk lane has
-// to agree.
+// TestBulkPipesMustBeNamed: the preambles of the pipes of a bulk lane must agree.
 func TestBulkPipesMustBeNamed(t *testing.T) {
 	bulk := func(index, others uint8) []byte {
 		return wire.Preamble{Lane: wire.Bulk, Index: index, Others: others}.Append(nil)
@@ -174,8 +172,8 @@ func TestBulkPipesMustBeNamed(t *testing.T) {
 	}
 }
 
-// TestGoodbyeOfEveryPipe reads the bulk lane by hand: its acknowledgement comes
-// when the last of its pipes has said goodbye, and not before.
+// TestGoodbyeOfEveryPipe: the goodbye of the bulk lane is acknowledged when the last of its pipes
+// has said goodbye, and not before.
 func TestGoodbyeOfEveryPipe(t *testing.T) {
 	x := newApart(t)
 	x.come <- x.bb

@@ -16,7 +16,7 @@ import (
 var past = time.Unix(1, 0)
 
 // A pipeWriter writes transfers to a pipe of the bulk lane. Transfers take turns after each
-// segment. If the pipe has a PartWriter, Push and pollings write what it takes without
+// segment. If the pipe has a PartWriter, Push and pollings write as much as it takes without
 // blocking, and the writer's own goroutine the rest. The lock of the lane guards it.
 type pipeWriter struct {
 	bulk   *bulk
@@ -170,7 +170,7 @@ func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 	return n, err
 }
 
-// push writes what the pipe takes without blocking, up to the end of a segment. It returns the
+// push writes as much as the pipe takes without blocking, up to the end of a segment. It returns the
 // number of bytes, a transfer that is now sent completely, and whether the pipe may take
 // more. It unlocks the lane meanwhile.
 func (w *pipeWriter) push() (n int, sent *Transfer, more bool) {

@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A valve lets so many bytes pass and then blocks its writer, until more are
-// allowed or the deadline has passed.
+// A valve writes some bytes and then blocks until more are allowed or the deadline has passed.
 type valve struct {
 	transport.Sender
 	mu    sync.Mutex
@@ -78,7 +77,7 @@ func (v *valve) waitStuck() {
 	}
 }
 
-// A vectorValve takes several pieces at once, and counts how often.
+// A vectorValve has a VectorWriter and counts its calls.
 type vectorValve struct {
 	*valve
 	calls *int
@@ -101,14 +100,13 @@ func (v vectorValve) WriteVectored(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// withValve returns a link, the valve of its bulk lane, and the peer.
+// withValve returns a link, the valve of its bulk lane, and the link of the peer.
 func withValve(t *testing.T, left int) (a *Link, v *valve, b *Link) {
 	t.Helper()
 	return withValves(t, left, nil)
 }
 
-// withValves is withValve, with a pipe that counts writes of several pieces if
-// there is a counter.
+// withValves is withValve. With a counter, the pipe is a vectorValve.
 func withValves(t *testing.T, left int, calls *int) (a *Link, v *valve, b *Link) {
 	t.Helper()
 	ca, cb := conns(t)
@@ -131,15 +129,14 @@ var headSize = func() int {
 	return len(s.Append(nil))
 }()
 
-// TestRecallAtEveryMoment stops a transfer where the pipe takes no more: in
-// the name of the lane, in a head, in a payload, between segments. The memory
-// is free at once, and the transfer after it is whole.
+// TestRecallAtEveryMoment recalls a transfer where the pipe blocks: in the preamble, in a head, in a
+// payload, between segments. The memory is free at once, and the next transfer is complete.
 func TestRecallAtEveryMoment(t *testing.T) {
 	t.Run("one piece after the other", func(t *testing.T) { recallAtEveryMoment(t, nil) })
 	t.Run("both pieces at once", func(t *testing.T) {
 		calls := 0
 		if recallAtEveryMoment(t, &calls); calls == 0 {
-			t.Error("the head and the payload are written one by one")
+			t.Error("head and payload are written separately")
 		}
 	})
 }
@@ -167,25 +164,24 @@ func recallAtEveryMoment(t *testing.T, calls *int) {
 		v.allow(1 << 40)
 		filled.wait(t, "the next sink")
 		if !bytes.Equal(second.mem, next) {
-			t.Errorf("after %d bytes: the next transfer is not what was sent", pass)
+			t.Errorf("after %d bytes: the payload of the next transfer differs", pass)
 		}
 		soon(t, "Ungrant", func() { b.Ungrant(s) })
 		got := s.got
 		if want := filler(size, 1); !bytes.Equal(first.mem[:got], want[:got]) {
-			t.Errorf("after %d bytes: the %d that came are not what was sent", pass, got)
+			t.Errorf("after %d bytes: the first %d bytes of the payload differ", pass, got)
 		}
 		if tr.Owner.(signal).told() || s.Owner.(signal).told() && got < size {
-			t.Errorf("after %d bytes: an owner hears that all was sent", pass)
+			t.Errorf("after %d bytes: Delivered was called", pass)
 		}
 		a.Abort()
 		b.Abort()
 	}
 }
 
-// TestRecallOfWhatWaits: a transfer that is not the current one is taken off
-// the queue, one that was never delivered is no trouble, nor is one on a link
-// that has ended.
-func TestRecallOfWhatWaits(t *testing.T) {
+// TestRecallOfQueuedTransfer: a transfer that is not the current one leaves the queue. Recall of one
+// that was never delivered, or on a link that has ended, has no effect.
+func TestRecallOfQueuedTransfer(t *testing.T) {
 	a, v, b := withValve(t, 0)
 	grant := func() (uint64, signal) {
 		s := make(signal)
@@ -206,7 +202,7 @@ func TestRecallOfWhatWaits(t *testing.T) {
 	s1.wait(t, "the first")
 	s3.wait(t, "the third")
 	if s2.told() || two.Owner.(signal).told() {
-		t.Error("what was recalled has been sent")
+		t.Error("a recalled transfer was sent")
 	}
 	a.Abort()
 	soon(t, "Recall", func() { a.Recall(one); a.Recall(three) })
@@ -214,8 +210,8 @@ func TestRecallOfWhatWaits(t *testing.T) {
 	soon(t, "Recall", func() { a.Recall(two) })
 }
 
-// TestTransfersTakeTurns reads the bulk lane by hand: a short transfer behind
-// a long one comes after a segment of it, and long ones share the lane.
+// TestTransfersTakeTurns: a short transfer behind a long one is sent after one segment of it, and
+// long transfers share the lane.
 func TestTransfersTakeTurns(t *testing.T) {
 	ca, cb := conns(t)
 	var v *valve
@@ -268,11 +264,11 @@ func lane(t testing.TB, c transport.Conn, want wire.Lane) transport.Receiver {
 			return p
 		}
 	}
-	t.Fatalf("there is no %v lane", want)
+	t.Fatalf("no %v lane", want)
 	return nil
 }
 
-// TestCloseWaitsForTransfers: the goodbye of the bulk lane comes behind them.
+// TestCloseWaitsForTransfers: the goodbye of the bulk lane follows all transfers.
 func TestCloseWaitsForTransfers(t *testing.T) {
 	a, v, b := withValve(t, 0)
 	filled := make(signal)
@@ -295,8 +291,8 @@ func TestCloseWaitsForTransfers(t *testing.T) {
 	}
 }
 
-// TestDeliverWhenClosed: a transfer that is used again has no writer of another link,
-// also where the lane takes it no more.
+// TestDeliverWhenClosed: a transfer that is reused on a closed link loses its writer of the earlier
+// link.
 func TestDeliverWhenClosed(t *testing.T) {
 	a, b := pair(t, newHandler(), newHandler(), nil)
 	sent := make(signal)
@@ -314,7 +310,7 @@ func TestDeliverWhenClosed(t *testing.T) {
 	other.bulk.mu.Unlock()
 	other.Deliver(tr)
 	if tr.writer != nil || tr.sent != 0 {
-		t.Errorf("it still has one, and %d bytes of it are sent", tr.sent)
+		t.Errorf("the transfer still has a writer, and %d bytes of it are sent", tr.sent)
 	}
 	other.Recall(tr)
 }

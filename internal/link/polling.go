@@ -41,7 +41,7 @@ func (l *Link) StartPolling(p *Polling) {
 		p.acquire(i)
 	}
 	if l.bulk.pushable.Load() {
-		l.bulk.addPoller()
+		l.bulk.addPollers(1)
 		p.writes = true
 	}
 }
@@ -70,7 +70,7 @@ func (p *Polling) Useful() bool { return p.n > 0 || p.writes }
 // Cheap reports whether Poll makes no system calls.
 func (p *Polling) Cheap() bool { return p.link.memory() }
 
-// Poll handles what has arrived and writes what the pipes take. It does not block, and reports
+// Poll handles arrived frames and writes as much as the pipes take. It does not block, and reports
 // whether it did anything. After a frame on the control or data lane it returns
 // immediately, since the caller may wait for that frame; the next call continues with the next
 // lane.
@@ -136,7 +136,7 @@ func (p *Polling) reset() {
 	p.n, p.bulk = 0, 0
 	if p.writes {
 		p.writes = false
-		p.link.bulk.removePoller()
+		p.link.bulk.addPollers(-1)
 	}
 }
 
@@ -202,11 +202,9 @@ func (r *laneReader) expire() (again bool) {
 // An IdleTimer ends the attendance of lanes that are not polled any more. The links of a node
 // share one.
 type IdleTimer struct {
-	mu       sync.Mutex
-	readers  []*laneReader
-	spare    []*laneReader // the memory of the other list
-	checking bool
-	timer    *time.Timer
+	mu      sync.Mutex
+	readers []*laneReader
+	timer   *time.Timer // runs while there are readers
 }
 
 func (t *IdleTimer) add(r *laneReader) {
@@ -214,7 +212,7 @@ func (t *IdleTimer) add(r *laneReader) {
 	defer t.mu.Unlock()
 	t.readers = append(t.readers, r)
 	switch {
-	case t.checking || len(t.readers) > 1:
+	case len(t.readers) > 1:
 	case t.timer == nil:
 		t.timer = time.AfterFunc(attendTime, t.check)
 	default:
@@ -222,22 +220,12 @@ func (t *IdleTimer) add(r *laneReader) {
 	}
 }
 
-// check is called by the timer while there are readers.
+// check is called by the timer while there are readers. It never waits for the owner of a reader,
+// which may be in add.
 func (t *IdleTimer) check() {
 	t.mu.Lock()
-	t.readers, t.spare, t.checking = t.spare, t.readers, true
-	t.mu.Unlock()
-	again := t.spare[:0]
-	for _, r := range t.spare {
-		if r.expire() {
-			again = append(again, r)
-		}
-	}
-	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.readers = append(t.readers, again...)
-	clear(t.spare)
-	t.spare, t.checking = t.spare[:0], false
+	t.readers = slices.DeleteFunc(t.readers, func(r *laneReader) bool { return !r.expire() })
 	if len(t.readers) > 0 {
 		t.timer.Reset(attendTime)
 	}

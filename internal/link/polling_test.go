@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A polledConn has receivers that can be polled. A goroutine of each takes
-// what comes from the receiver below.
+// A polledConn has receivers that can be polled. A goroutine of each reads the receiver below.
 type polledConn struct {
 	transport.Conn
 	pumps *sync.WaitGroup
@@ -133,8 +132,7 @@ func (p *polled) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A polledPair is a pair of links, of which b can be polled. It hands the
-// messages that b gets on.
+// A polledPair is a pair of links. b can be polled; its messages are sent to got.
 type polledPair struct {
 	a, b *Link
 	hb   *handler
@@ -170,22 +168,22 @@ func (v *polledPair) startPolling(t *testing.T) Polling {
 	return Polling{}
 }
 
-// TestProcessor: a link asks the receiver of its data lane, if that can tell.
+// TestProcessor: a link returns the CPU that the receiver of its data lane reports.
 func TestProcessor(t *testing.T) {
 	v := newPolled(t, false)
 	p := v.startPolling(t)
 	p.Stop(false)
 	if got := v.b.Processor(); got != 7 || !v.b.Locates() {
-		t.Errorf("the peer runs on processor %d, want 7", got)
+		t.Errorf("Processor() = %d, want 7", got)
 	}
 	if got := v.a.Processor(); got != -1 || v.a.Locates() {
-		t.Errorf("over memory the peer runs on processor %d, want -1", got)
+		t.Errorf("over transport/mem Processor() = %d, want -1", got)
 	}
 }
 
 func (v *polledPair) send(n int) { v.a.SendMessage(wire.Message{}, make([]byte, n)) }
 
-// hear waits for a message, and calls poll meanwhile.
+// hear calls poll until a message arrives.
 func (v *polledPair) hear(t *testing.T, n int, poll func()) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
@@ -199,13 +197,13 @@ func (v *polledPair) hear(t *testing.T, n int, poll func()) {
 		default:
 		}
 	}
-	t.Fatalf("a message of %d bytes does not come", n)
+	t.Fatalf("a message of %d bytes does not arrive", n)
 }
 
 func nothing() {}
 
-// TestPolling: the polling alone handles frames that arrive meanwhile, and
-// otherwise by the link itself.
+// TestPolling: frames that arrive during a polling are handled by it alone, and other frames by the
+// link's own goroutines.
 func TestPolling(t *testing.T) {
 	v := newPolled(t, false)
 	v.send(1)
@@ -233,7 +231,7 @@ func TestPolling(t *testing.T) {
 	v.hear(t, 8, nothing)
 }
 
-// TestAfterPolling: a frame that arrives after a polling is handled before long, also if another
+// TestAfterPolling: a frame that arrives after a polling is handled in bounded time, also if another
 // polling was expected.
 func TestAfterPolling(t *testing.T) {
 	v := newPolled(t, false)
@@ -266,8 +264,8 @@ func TestPollingFindsFault(t *testing.T) {
 	}
 }
 
-// TestEndDuringPolling: the link ends, in whatever way, during a polling,
-// and the handler is told nothing afterwards.
+// TestEndDuringPolling: the link ends in each way during a polling. The handler is not called
+// afterwards.
 func TestEndDuringPolling(t *testing.T) {
 	for name, end := range map[string]func(v *polledPair){
 		"goodbye of the peer": func(v *polledPair) { v.a.Close(context.Background()) },
@@ -300,7 +298,7 @@ func TestEndDuringPolling(t *testing.T) {
 	}
 }
 
-// TestRepliesGoWithTheData: grants and credit take the second connection.
+// TestRepliesGoWithTheData: grants and credit are sent over the second connection.
 func TestRepliesGoWithTheData(t *testing.T) {
 	x := newApart(t)
 	granted := make(chan wire.OfferGrant, 2)
@@ -309,7 +307,7 @@ func TestRepliesGoWithTheData(t *testing.T) {
 	x.start(1, 1)
 	<-x.b.Settled()
 	if !x.a.fast.Load() || !x.b.fast.Load() || x.a.replies() != &x.a.data {
-		t.Error("replies take the lane of control")
+		t.Error("replies are sent on the control lane")
 	}
 	x.a.GrantOffer(wire.OfferGrant{ID: 1})
 	x.b.GrantOffer(wire.OfferGrant{ID: 2})
@@ -317,13 +315,12 @@ func TestRepliesGoWithTheData(t *testing.T) {
 		select {
 		case <-granted:
 		case <-time.After(time.Minute):
-			t.Fatal("a grant gets lost")
+			t.Fatal("a grant was lost")
 		}
 	}
 }
 
-// TestEndDuringBulkPolling: a link ends during a polling of its bulk
-// lane, on which nothing is granted any more, for as long as it takes.
+// TestEndDuringBulkPolling: a link ends during a polling of its bulk lane without open grants.
 func TestEndDuringBulkPolling(t *testing.T) {
 	for name, end := range map[string]func(v *polledPair){
 		"goodbye of the peer": func(v *polledPair) { v.a.Close(context.Background()) },

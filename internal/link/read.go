@@ -193,12 +193,13 @@ func (r *reader) cut(err error) error {
 func (l *Link) read(pre wire.Preamble, p transport.Receiver) error {
 	switch pre.Lane {
 	case wire.Bulk:
-		return l.readFrames(pre, p, bulkReader{newFlow(l, &l.grants, p)})
+		f := newFlow(l, &l.grants, p)
+		return l.readFrames(pre, p, bulkReader{f}, f)
 	case wire.Data:
-		return l.readFrames(pre, p, newDataReader(l, p))
-	default:
-		return l.readFrames(pre, p, controlReader{l})
+		d := newDataReader(l, p)
+		return l.readFrames(pre, p, d, d.flow)
 	}
+	return l.readFrames(pre, p, controlReader{l}, nil)
 }
 
 // A dispatcher handles the fixed part of a frame, and makes the reader expect the
@@ -238,10 +239,9 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 	case wire.TypeStep:
 		if d.step, err = wire.ParseStep(b); err == nil {
 			err = l.charge(wire.Collectives, d.step.Length)
-		}
-		if err == nil {
 			r.expect(d.step.Length, d.onStep)
 		}
+		return err
 	case wire.TypeMessage:
 		if d.message, err = wire.ParseMessage(b); err == nil {
 			err = l.charge(wire.Messages, d.message.Length)
@@ -249,23 +249,17 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 		if err == nil {
 			err = d.expectMessage(r)
 		}
+		return err
 	case wire.TypeStepOffer:
-		if d.step, err = wire.ParseStepOffer(b); err == nil {
-			l.handler.StepOffer(l, d.step)
-		}
+		return handle(l, b, wire.ParseStepOffer, Handler.StepOffer)
 	case wire.TypeClosed:
 		return handle(l, b, wire.ParseClosed, Handler.Closed)
 	case wire.TypeOffer:
-		var o wire.Offer
-		if o, err = wire.ParseOffer(b); err == nil {
-			l.handler.Offer(l, o)
-		}
+		return handle(l, b, wire.ParseOffer, Handler.Offer)
 	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit:
 		return l.readReply(t, b)
-	default:
-		err = fmt.Errorf("frame type %d on the data lane", t)
 	}
-	return err
+	return fmt.Errorf("frame type %d on the data lane", t)
 }
 
 // expectMessage reads the payload of the current message into the sink that claims it, or
@@ -335,9 +329,8 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		}
 		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, wire.Escape(string(p))) })
 		return nil
-	default:
-		return fmt.Errorf("frame type %d on the control lane", t)
 	}
+	return fmt.Errorf("frame type %d on the control lane", t)
 }
 
 func handle[F any](l *Link, b []byte, parse func([]byte) (F, error), use func(Handler, *Link, F)) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// inject sends bytes on a lane to a link that has one grant, of 100 bytes, and
-// returns how the link ends. The peer closes the connection when all is read.
+// inject sends bytes on a lane to a link with one grant of 100 bytes, and returns the reason of its
+// end. The peer closes the connection when everything was read.
 func inject(t testing.TB, lane wire.Lane, b []byte) error {
 	t.Helper()
 	ca, cb := conns(t)
@@ -29,7 +29,7 @@ func inject(t testing.TB, lane wire.Lane, b []byte) error {
 	return err
 }
 
-// write writes b and closes the pipe, which is not what a peer does either.
+// write writes b and closes the pipe, which a peer never does.
 func write(s transport.Sender, b []byte) {
 	s.Write(b)
 	s.Close()
@@ -86,7 +86,7 @@ func TestProtocolErrors(t *testing.T) {
 		"an acknowledgement of nothing": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Steps and messages that nobody consumes stay charged.
+			// Steps and messages that are not consumed stay charged.
 			err := injectUnread(t, test.lane, test.b)
 			if !strings.Contains(err.Error(), "link: protocol error") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %q, want a protocol error with %q", err, test.want)
@@ -186,8 +186,7 @@ func TestFramesInAnyPieces(t *testing.T) {
 	}
 }
 
-// pieces is a pipe that gives its bytes in pieces, and the last of them
-// together with the end.
+// pieces is a pipe that returns its bytes in pieces, and the last one together with io.EOF.
 type pieces struct {
 	transport.Receiver
 	b    []byte
@@ -205,8 +204,8 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// FuzzReadFrames feeds bytes into every lane of a link: it ends with an error,
-// does not panic, and keeps nothing.
+// FuzzReadFrames feeds bytes into every lane of a link, which must end with an error, without a panic
+// or a leak.
 func FuzzReadFrames(f *testing.F) {
 	s := wire.Step{Length: 3}
 	m := wire.Message{Length: 3}
@@ -228,7 +227,7 @@ func FuzzReadFrames(f *testing.F) {
 		at := wire.Lane(lane % uint8(wire.Lanes))
 		write(open(t, cb, at), b)
 		if at != wire.Control {
-			// A lane may end well, and the link may have ended already.
+			// A lane may end in good order, and the link may have ended already.
 			if s, err := cb.OpenPipe(t.Context()); err == nil {
 				write(s, append(wire.Preamble{Lane: wire.Control}.Append(nil), 0))
 			}
@@ -240,13 +239,13 @@ func FuzzReadFrames(f *testing.F) {
 		l.Abort()
 		h.quiet(t)
 		if !bytes.Equal(dst[:8], make([]byte, 8)) || !bytes.Equal(dst[48:], make([]byte, 16)) {
-			t.Error("memory beside the sink was touched")
+			t.Error("memory outside the sink was written")
 		}
 	})
 }
 
-// TestSilentLane: a peer that opens a pipe and does not name it does not keep
-// the others waiting, and is found out.
+// TestSilentLane: a pipe without a preamble does not delay other lanes, and ends the link after
+// laneTimeout.
 func TestSilentPipe(t *testing.T) {
 	ca, cb := conns(t)
 	h := newHandler()
@@ -259,7 +258,7 @@ func TestSilentPipe(t *testing.T) {
 	s.Write(p.Append(nil, wire.TypePing))
 	for end := time.Now().Add(time.Minute); l.Heard() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("a lane waits for a pipe that is not named")
+			t.Fatal("a lane waits for a pipe without a preamble")
 		}
 	}
 }

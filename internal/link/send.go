@@ -29,8 +29,8 @@ func (l *Link) Consumed(c wire.Class, n int) {
 		return
 	}
 	l.unread[c].Add(-owed)
-	f, o := wire.Credit{Class: c, Bytes: uint32(owed)}, l.replies()
-	o.commit(f.Append(o.begin()))
+	f := wire.Credit{Class: c, Bytes: uint32(owed)}
+	l.replies().post(f.Append)
 }
 
 // charge counts n bytes of payload that the peer has sent without a grant. The count is
@@ -80,14 +80,14 @@ func (l *Link) SendStep(s wire.Step, payload []byte) {
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
 // kept.
-func (l *Link) OfferMessage(o wire.Offer) { l.data.commit(o.Append(l.data.begin())) }
+func (l *Link) OfferMessage(o wire.Offer) { l.data.post(o.Append) }
 
 // OfferStep asks for the grant of a step.
-func (l *Link) OfferStep(s wire.Step) { l.data.commit(s.AppendOffer(l.data.begin())) }
+func (l *Link) OfferStep(s wire.Step) { l.data.post(s.AppendOffer) }
 
 // Closed tells the peer that a communicator was closed. It arrives after all messages and
 // steps that were sent before.
-func (l *Link) Closed(c wire.Closed) { l.data.commit(c.Append(l.data.begin())) }
+func (l *Link) Closed(c wire.Closed) { l.data.post(c.Append) }
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer
@@ -100,25 +100,16 @@ func (l *Link) replies() *outbox {
 }
 
 // GrantStep tells the peer the number of the grant for a step.
-func (l *Link) GrantStep(s wire.Step) {
-	o := l.replies()
-	o.commit(s.AppendGrant(o.begin()))
-}
+func (l *Link) GrantStep(s wire.Step) { l.replies().post(s.AppendGrant) }
 
 // GrantOffer tells the peer the number of the grant for a message it offered.
-func (l *Link) GrantOffer(g wire.OfferGrant) {
-	o := l.replies()
-	o.commit(g.Append(o.begin()))
-}
+func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
 
 // RefuseOffer tells the peer that a message it offered cannot be received.
-func (l *Link) RefuseOffer(r wire.OfferRefuse) {
-	o := l.replies()
-	o.commit(r.Append(o.begin()))
-}
+func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Probe asks the peer how far an operation has come that this node waits for.
-func (l *Link) Probe(p wire.Probe) { l.control.commit(p.Append(l.control.begin())) }
+func (l *Link) Probe(p wire.Probe) { l.control.post(p.Append) }
 
 // answersMax is how many bytes may be pending on the control lane before requests of the
 // peer are no longer answered. It can ask again when it reads.

@@ -12,9 +12,9 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// TestCreditIsConserved sends from several goroutines whatever credit allows,
-// has the other side consume it in any order, and counts: what is charged and
-// not given back never exceeds the credit, and in the end nothing is missing.
+// TestCreditIsConserved sends from several goroutines as much as the credit allows. The other side
+// consumes it in any order. The outstanding charge never exceeds the credit, and in the end all
+// credit is returned or owed.
 func TestCreditIsConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -51,7 +51,7 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 			}
 		})
 	}
-	// Consumers take what is there in an order of their own.
+	// Consumers take payloads in any order.
 	var consuming sync.WaitGroup
 	for range 2 {
 		consuming.Go(func() {
@@ -81,8 +81,8 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 	b.Abort()
 }
 
-// TestCreditIsEnough: without anybody consuming, exactly the credit can be
-// sent, frames without payload included, and the receiver accepts all of it.
+// TestCreditIsEnough: if nothing is consumed, exactly the credit can be sent, also in frames without
+// payload, and the receiver accepts all of it.
 func TestCreditIsEnough(t *testing.T) {
 	for _, n := range []int{0, 1, 1000, wire.PayloadMax} {
 		ha, hb := newHandler(), newHandler()
@@ -102,10 +102,10 @@ func TestCreditIsEnough(t *testing.T) {
 		}
 		soon(t, "Close", func() { a.Close(within(t, 10*time.Second)) })
 		if err := hb.wait(t); err != errLeft {
-			t.Errorf("%d bytes: the receiver ends the link: %v", n, err)
+			t.Errorf("%d bytes: the receiver has ended the link: %v", n, err)
 		}
 		if got.Load() != sent {
-			t.Errorf("%d bytes: %d of %d have come", n, got.Load(), sent)
+			t.Errorf("%d bytes: %d of %d frames have arrived", n, got.Load(), sent)
 		}
 		b.Abort()
 	}
@@ -116,15 +116,15 @@ func TestKeepIsBounded(t *testing.T) {
 	a, _ := pair(t, ha, hb, nil)
 	for range keptMax {
 		if !a.Keep() {
-			t.Fatal("Keep refuses what it must not")
+			t.Fatal("Keep refuses a frame below the limit")
 		}
 	}
 	a.Dropped()
 	if !a.Keep() {
-		t.Fatal("Keep refuses although one was dropped")
+		t.Fatal("Keep refuses a frame after Dropped")
 	}
 	if a.Keep() {
-		t.Fatal("Keep takes one too many")
+		t.Fatal("Keep accepts a frame above the limit")
 	}
 	if err := ha.wait(t); err == nil || err == errLeft {
 		t.Errorf("got %v, want a protocol error", err)

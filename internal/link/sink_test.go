@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A sink that reduces gets the same, however the payload is cut into pieces:
-// the pieces may even be shorter than an element.
+// The result of a reduction does not depend on the pieces of the payload, which may be shorter than
+// an element.
 func TestSinkTakesAnyPieces(t *testing.T) {
 	const elem, count = 8, 5
 	a := bytes.Repeat([]byte{1, 0, 0, 0, 0, 0, 0, 0}, count)
@@ -38,7 +38,7 @@ func TestSinkTakesAnyPieces(t *testing.T) {
 	}
 }
 
-// addElements adds bytes, of whole elements only.
+// addElements adds bytes and checks that elements are complete.
 func addElements(elem int) func(dst, a, b []byte) {
 	return func(dst, a, b []byte) {
 		if len(dst) == 0 || len(dst)%elem != 0 || len(a) != len(dst) || len(b) != len(dst) {

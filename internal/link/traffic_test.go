@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// agree waits until both sides of a direction count the same.
+// agree waits until the counts of both sides of a direction are equal.
 func agree(t *testing.T, from, to *Link) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -22,11 +22,11 @@ func agree(t *testing.T, from, to *Link) {
 	}
 }
 
-// The sender counts all bytes, and the receiver those that have arrived.
+// The sender counts all bytes, and the receiver the bytes that have arrived.
 func TestTraffic(t *testing.T) {
 	x := newApart(t)
 	var bulk *valve
-	x.ba = &workshop{Conn: x.ba, make: func(i int, s transport.Sender) transport.Sender {
+	x.ba = &wrappedConn{Conn: x.ba, make: func(i int, s transport.Sender) transport.Sender {
 		if i == 0 {
 			return s // of the data lane
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A picker takes what lies in several places, but only now and then.
+// A picker has a TryVectorWriter that accepts some of the writes.
 type picker struct {
 	transport.Sender
 	try          transport.TryWriter
@@ -34,9 +34,9 @@ func (p *picker) TryWriteVectored(pieces [][]byte) bool {
 	return true
 }
 
-// TestPayloadsFromWhereTheyLie: long payloads go past the buffer of the outbox if
-// the pipe takes them, and come whole and in order whether it does or not.
-func TestPayloadsFromWhereTheyLie(t *testing.T) {
+// TestVectoredPayloads: long payloads are written from their own memory if the pipe takes them, and
+// arrive complete and in order in any case.
+func TestVectoredPayloads(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	var took, passed atomic.Int64
 	var a, b *Link
@@ -70,6 +70,6 @@ func TestPayloadsFromWhereTheyLie(t *testing.T) {
 	}
 	soon(t, "the last message", func() { <-done })
 	if took.Load() == 0 || passed.Load() == 0 {
-		t.Errorf("the pipe took %d payloads and passed on %d, want some of both", took.Load(), passed.Load())
+		t.Errorf("the pipe accepted %d payloads and refused %d, want some of both", took.Load(), passed.Load())
 	}
 }

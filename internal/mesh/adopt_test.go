@@ -14,16 +14,16 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// newcomers are nodes beside those of a world, each of which links itself to all
-// before it.
+// newcomers adds nodes to a world, each of which links itself to all nodes before it. It returns
+// a view of all nodes.
 func (w *world) newcomers(n int) (all membership.View) {
 	w.Helper()
 	return w.newcomersAfter(n, 0)
 }
 
-// newcomersAfter is newcomers, of whom others hear so long after they have begun to
-// link themselves to these.
-func (w *world) newcomersAfter(n int, late time.Duration) (all membership.View) {
+// newcomersAfter is newcomers; the other nodes expect each new node only delay after it has begun
+// to link itself to them.
+func (w *world) newcomersAfter(n int, delay time.Duration) (all membership.View) {
 	w.Helper()
 	all = membership.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
 	for range n {
@@ -39,18 +39,18 @@ func (w *world) newcomersAfter(n int, late time.Duration) (all membership.View) 
 				m.Expect(all.Nodes[rank : rank+1])
 			}
 		}
-		if late > 0 {
-			time.AfterFunc(late, expect)
+		if delay > 0 {
+			time.AfterFunc(delay, expect)
 		} else {
 			expect()
 		}
-		w.come(membership.View{Epoch: 1, Nodes: slices.Clone(all.Nodes)}, rank)
+		w.join(membership.View{Epoch: 1, Nodes: slices.Clone(all.Nodes)}, rank)
 	}
 	return all
 }
 
-// come links a newcomer, the last of some nodes, to those before it.
-func (w *world) come(all membership.View, rank int) {
+// join links a newcomer, the last node of all, to the nodes before it.
+func (w *world) join(all membership.View, rank int) {
 	w.Helper()
 	before := w.view
 	w.view = all
@@ -67,12 +67,12 @@ func (w *world) come(all membership.View, rank int) {
 	w.meshes[rank] = m
 }
 
-// reduceIn makes an all-reduce of some nodes in a view, and returns their errors.
-func (w *world) reduceIn(id uint64, v membership.View, seats ...int) []error {
-	errs := make([]error, len(seats))
+// reduceIn carries out an all-reduce of some nodes in a view, and returns their errors.
+func (w *world) reduceIn(id uint64, v membership.View, slots ...int) []error {
+	errs := make([]error, len(slots))
 	var all sync.WaitGroup
-	for rank, seat := range seats {
-		m := w.meshes[seat]
+	for rank, slot := range slots {
+		m := w.meshes[slot]
 		w.adopt(m, v)
 		links, err := m.Links(v)
 		if err != nil {
@@ -80,14 +80,14 @@ func (w *world) reduceIn(id uint64, v membership.View, seats ...int) []error {
 			continue
 		}
 		c := m.Engine().NewComm(id, rank, links)
-		all.Go(func() { errs[rank] = reduce(w.Context(), c, rank, len(seats)) })
+		all.Go(func() { errs[rank] = reduce(w.Context(), c, rank, len(slots)) })
 	}
 	all.Wait()
 	return errs
 }
 
-// TestGrow: two nodes come to a world of three while it works, and are in the next
-// view. Then one of the first goes, and they work with the others.
+// TestGrow: two nodes join a world of three while it works, and are in the next view. Then one of
+// the first three fails, and the others go on.
 func TestGrow(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
@@ -95,7 +95,7 @@ func TestGrow(t *testing.T) {
 		all := w.newcomers(2)
 		for rank, err := range w.reduce(0, 1, 2) {
 			if err != nil {
-				t.Errorf("before they are in the world, rank %d: %v", rank, err)
+				t.Errorf("before they join, rank %d: %v", rank, err)
 			}
 		}
 		for rank, err := range w.reduceIn(2, membership.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2, 3, 4) {
@@ -109,26 +109,25 @@ func TestGrow(t *testing.T) {
 		rest := membership.View{Epoch: 3, Nodes: slices.Delete(slices.Clone(all.Nodes), 1, 2)}
 		for rank, err := range w.reduceIn(3, rest, 0, 2, 3, 4) {
 			if err != nil {
-				t.Errorf("without one of them, rank %d: %v", rank, err)
+				t.Errorf("after the failure, rank %d: %v", rank, err)
 			}
 		}
-		for _, seat := range []int{0, 2, 3, 4} {
-			if got := w.notes[seat].all(); !slices.Equal(got, []int{1}) {
-				t.Errorf("for node %d these have failed: %v, want 1", seat, got)
+		for _, slot := range []int{0, 2, 3, 4} {
+			if got := w.notes[slot].all(); !slices.Equal(got, []int{1}) {
+				t.Errorf("node %d: failed nodes %v, want 1", slot, got)
 			}
 		}
 	})
 }
 
-// TestNewcomerGoes: one that is in no view yet dies, and comes again. Nobody takes
-// that for a failure.
-func TestNewcomerGoes(t *testing.T) {
+// TestNewcomerRestarts: a node that is in no view yet dies and joins again. That is no failure.
+func TestNewcomerRestarts(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomers(1)
 		w.meshes[3].Abort()
 		time.Sleep(time.Minute)
-		w.come(all, 3)
+		w.join(all, 3)
 		for rank, err := range w.reduceIn(2, all, 0, 1, 2, 3) {
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
@@ -136,17 +135,17 @@ func TestNewcomerGoes(t *testing.T) {
 		}
 		w.network.Crash(w.host(3))
 		time.Sleep(time.Second)
-		for seat := range 3 {
-			if got := w.notes[seat].all(); !slices.Equal(got, []int{3}) {
-				t.Errorf("for node %d these have failed: %v, want 3, once it was in the world", seat, got)
+		for slot := range 3 {
+			if got := w.notes[slot].all(); !slices.Equal(got, []int{3}) {
+				t.Errorf("node %d: failed nodes %v, want 3, once it was in the world", slot, got)
 			}
 		}
 	})
 }
 
-// TestGoneAreForgotten: nothing keeps the link to a node that is not in the world any
-// more, or that went before it was: what it shares with this node would be kept, too.
-func TestGoneAreForgotten(t *testing.T) {
+// TestLinksAreReleased: nothing refers to the link of a node that has left the world, or that died
+// before it joined. Such a reference would also keep the memory that the node shares.
+func TestLinksAreReleased(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.newcomers(1)
@@ -168,13 +167,13 @@ func TestGoneAreForgotten(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("links are still there: %t to one that went early, %t to one of the world", early.Value() != nil, late.Value() != nil)
+		t.Errorf("the link to the newcomer is still in memory: %t; the link to the node of the world: %t", early.Value() != nil, late.Value() != nil)
 	})
 }
 
-// TestNewcomerIsEarly: the others hear of one a moment after it has called them. It
-// calls them again, and is linked to them when it says so.
-func TestNewcomerIsEarly(t *testing.T) {
+// TestNewcomerDialsEarly: the other nodes expect a newcomer only after it has dialed them. It dials
+// again until it is linked.
+func TestNewcomerDialsEarly(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomersAfter(2, 300*time.Millisecond)
@@ -184,17 +183,17 @@ func TestNewcomerIsEarly(t *testing.T) {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
-		for seat := range 5 {
-			if got := w.notes[seat].all(); len(got) > 0 {
-				t.Errorf("for node %d these have failed: %v, want none", seat, got)
+		for slot := range 5 {
+			if got := w.notes[slot].all(); len(got) > 0 {
+				t.Errorf("node %d: failed nodes %v, want none", slot, got)
 			}
 		}
 	})
 }
 
-// TestWaits: one that waits stays linked to another that is in the world before it, and
-// is in the next view.
-func TestWaits(t *testing.T) {
+// TestPendingNodeStaysLinked: a node that is not in the next view stays linked to one that is, and
+// is in the view after that.
+func TestPendingNodeStaysLinked(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomers(2)
@@ -202,21 +201,21 @@ func TestWaits(t *testing.T) {
 		last := membership.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
 		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
 			if err != nil {
-				t.Errorf("without it, rank %d: %v", rank, err)
+				t.Errorf("without the pending node, rank %d: %v", rank, err)
 			}
 		}
 		time.Sleep(time.Minute)
 		for rank, err := range w.reduceIn(3, last, 0, 1, 2, 4, 3) {
 			if err != nil {
-				t.Errorf("with it, rank %d: %v", rank, err)
+				t.Errorf("with the pending node, rank %d: %v", rank, err)
 			}
 		}
 	})
 }
 
-// TestWaitersLoseEachOther: the one that has linked itself to the other says so, and
-// nobody has failed.
-func TestWaitersLoseEachOther(t *testing.T) {
+// TestPendingNodesLoseEachOther: of two joining nodes that lose their link, the one that has dialed
+// reports it. That is no failure.
+func TestPendingNodesLoseEachOther(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		var mu sync.Mutex
 		var lost []membership.NodeID
@@ -232,46 +231,46 @@ func TestWaitersLoseEachOther(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !slices.Equal(lost, []membership.NodeID{idOf(3)}) {
-			t.Errorf("these were lost: %v, want node 3, once", lost)
+			t.Errorf("reported lost: %v, want node 3, once", lost)
 		}
-		for seat := range 5 {
-			if got := w.notes[seat].all(); len(got) > 0 {
-				t.Errorf("for node %d these have failed: %v, want none", seat, got)
+		for slot := range 5 {
+			if got := w.notes[slot].all(); len(got) > 0 {
+				t.Errorf("node %d: failed nodes %v, want none", slot, got)
 			}
 		}
 	})
 }
 
-// TestWaitsAndComesAgain: one that waited beside another, which is in the world before
-// it, gives all its links up and comes again.
-func TestWaitsAndComesAgain(t *testing.T) {
+// TestPendingNodeRestarts: a node that is not in the next view gives all its links up and joins
+// again.
+func TestPendingNodeRestarts(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		all := w.newcomers(2)
 		without := membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(all.Nodes), 3, 4)}
 		for rank, err := range w.reduceIn(2, without, 0, 1, 2, 4) {
 			if err != nil {
-				t.Errorf("without it, rank %d: %v", rank, err)
+				t.Errorf("without the pending node, rank %d: %v", rank, err)
 			}
 		}
 		w.meshes[3].Abort()
 		time.Sleep(time.Minute)
-		for _, seat := range []int{0, 1, 2, 4} {
-			w.meshes[seat].Expect(all.Nodes[3:4])
+		for _, slot := range []int{0, 1, 2, 4} {
+			w.meshes[slot].Expect(all.Nodes[3:4])
 		}
 		last := membership.View{Epoch: 3, Nodes: append(slices.Clone(without.Nodes), all.Nodes[3])}
-		w.come(last, 3)
+		w.join(last, 3)
 		for rank, err := range w.reduceIn(3, last, 0, 1, 2, 4, 3) {
 			if err != nil {
-				t.Errorf("with it, rank %d: %v", rank, err)
+				t.Errorf("with the pending node, rank %d: %v", rank, err)
 			}
 		}
 	})
 }
 
-// TestNewcomerAccusesNobody: a node that is in no view yet loses one of the world.
-// The others do not listen to it, and their work goes on.
-func TestNewcomerAccusesNobody(t *testing.T) {
+// TestReportOfNewcomerIsIgnored: a node that is in no view yet loses a node of the world. The others
+// ignore its report and go on.
+func TestReportOfNewcomerIsIgnored(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.newcomers(1)
@@ -284,26 +283,25 @@ func TestNewcomerAccusesNobody(t *testing.T) {
 			}
 		}
 		if got := w.notes[3].all(); !slices.Equal(got, []int{0}) {
-			t.Errorf("for the newcomer these have failed: %v, want 0", got)
+			t.Errorf("the newcomer: failed nodes %v, want 0", got)
 		}
 	})
 }
 
-// TestOvertaken: there is a later view while a node waits for a newcomer to link itself
-// to it, as after packets were lost. It does not take that for lost, and works with it
-// in the later view.
-func TestOvertaken(t *testing.T) {
+// TestAdoptEndsWithItsContext: a later view ends the wait of a node for the link of a newcomer. The
+// newcomer is not lost and is in the later view.
+func TestAdoptEndsWithItsContext(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
-		w.lost = func(id membership.NodeID, err error) { t.Errorf("%s is said to be lost: %v", id, err) }
+		w.lost = func(id membership.NodeID, err error) { t.Errorf("%s was reported lost: %v", id, err) }
 		w.form()
 		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()})}
 		m := w.meshes[0]
 		m.Expect(next.Nodes[3:])
-		later := errors.New("there is a later view")
+		later := errors.New("a later view")
 		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, later)
 		defer cancel()
 		if err := m.Adopt(ctx, next); err != later {
-			t.Errorf("a view that a node gives up is adopted: %v, want %v", err, later)
+			t.Errorf("Adopt: %v, want %v", err, later)
 		}
 		all := w.newcomers(1)
 		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2, 3) {
@@ -314,8 +312,8 @@ func TestOvertaken(t *testing.T) {
 	})
 }
 
-// TestUnlinked: a view has a node that never came. All who miss it say so, once.
-func TestUnlinked(t *testing.T) {
+// TestAdoptReportsMissingNode: a view has a node without links. Each of the others reports it once.
+func TestAdoptReportsMissingNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		var mu sync.Mutex
 		lost := make(map[membership.NodeID]int)
@@ -331,11 +329,11 @@ func TestUnlinked(t *testing.T) {
 			w.adopt(m, next)
 			w.adopt(m, next)
 			if _, err := m.Links(next); err == nil {
-				t.Error("a link to nobody")
+				t.Error("Links has no error for a node without a link")
 			}
 		}
 		if lost[idOf(3)] != 3 || len(lost) != 1 {
-			t.Errorf("these were lost: %v, want one by each of three", lost)
+			t.Errorf("reported lost: %v, want node 3 by each of three nodes", lost)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func TestAllClose(t *testing.T) {
 			}
 			for rank, n := range w.notes {
 				if got := n.all(); len(got) > 0 {
-					t.Errorf("%v apart: for rank %d these have failed: %v", apart, rank, got)
+					t.Errorf("%v apart: rank %d: failed nodes %v", apart, rank, got)
 				}
 			}
 		})
@@ -54,8 +54,7 @@ func TestCloseTwice(t *testing.T) {
 	})
 }
 
-// TestCloseBeforeFormed: a mesh may be closed when not all have their links,
-// even while one is made again.
+// TestCloseBeforeFormed: a mesh can be closed before Formed, even while a link is made again.
 func TestCloseBeforeFormed(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()
@@ -73,8 +72,7 @@ func TestCloseBeforeFormed(t *testing.T) {
 	})
 }
 
-// TestCloseWithoutPeers closes when peers are gone, or do not read any more,
-// with operations and transfers under way.
+// TestCloseWithoutPeers closes during operations and transfers when a peer has died or does not read.
 func TestCloseWithoutPeers(t *testing.T) {
 	const limit = 3 * time.Second
 	for name, test := range map[string]struct {
@@ -92,7 +90,7 @@ func TestCloseWithoutPeers(t *testing.T) {
 				for _, to := range []int{1, 2} {
 					pending.Go(func() {
 						if err := sendOn(w.Context(), w.comms[0], make([]byte, 1<<20), 1, to, 1); err == nil {
-							t.Error("a message that nobody takes was sent")
+							t.Error("a message without a receiver was sent")
 						}
 					})
 				}

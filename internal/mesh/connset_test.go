@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// testConns makes connections.
+// testConns makes n connections.
 func testConns(t *testing.T, n int) (conns []transport.Conn) {
 	t.Helper()
 	for range n {
@@ -38,7 +38,7 @@ func TestConnSet(t *testing.T) {
 		}
 		b.put(idOf(1), c[2])
 		if isOpen(c[0]) || !isOpen(c[2]) {
-			t.Error("a second connection has not taken the place of the first")
+			t.Error("a second connection has not replaced the first one")
 		}
 		if got, err := b.take(t.Context(), idOf(1)); got != c[2] || err != nil {
 			t.Errorf("the connection of rank 1: %v", err)
@@ -46,12 +46,12 @@ func TestConnSet(t *testing.T) {
 		b.put(idOf(3), c[3])
 		time.Sleep(unusedTimeout + time.Second)
 		if isOpen(c[3]) || !isOpen(c[1]) || !isOpen(c[2]) {
-			t.Error("a connection that nobody has asked for is kept, or one that was taken is not")
+			t.Error("an unused connection is open after unusedTimeout, or one that was taken is closed")
 		}
 		b.put(idOf(4), c[4])
 		b.close()
 		if isOpen(c[4]) {
-			t.Error("a connection outlives close")
+			t.Error("a connection is open after close")
 		}
 	})
 }
@@ -62,9 +62,9 @@ func TestConnSetTake(t *testing.T) {
 		time.AfterFunc(time.Second, func() { b.put(idOf(2), c[0]) })
 		time.AfterFunc(2*time.Second, func() { b.put(idOf(1), c[1]) })
 		if got, err := b.take(t.Context(), idOf(1)); got != c[1] || err != nil {
-			t.Errorf("a connection that comes late: %v", err)
+			t.Errorf("take of a later connection: %v", err)
 		}
-		// One that has ended meanwhile is of no use.
+		// A connection that has ended is dropped.
 		c[2].Close()
 		b.put(idOf(5), c[2])
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -31,8 +31,8 @@ func (r *reports) take() []bool {
 	return ups
 }
 
-// TestLinksAreReported: a node says when its end of the link to a newcomer stands, when it
-// is lost, and when it stands again.
+// TestLinksAreReported: a node reports each time that its end of the link to a newcomer comes up or
+// is lost.
 func TestLinksAreReported(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
@@ -41,23 +41,23 @@ func TestLinksAreReported(t *testing.T) {
 		all := w.newcomers(1)
 		time.Sleep(time.Second)
 		if got := told.take(); !slices.Equal(got, []bool{true}) {
-			t.Errorf("when the newcomer has come: %v, want true", got)
+			t.Errorf("after the newcomer has joined: reported %v, want true", got)
 		}
 		w.meshes[3].Abort()
 		time.Sleep(time.Minute)
 		if got := told.take(); !slices.Equal(got, []bool{false}) {
-			t.Errorf("when it has gone: %v, want false", got)
+			t.Errorf("after it has died: reported %v, want false", got)
 		}
-		w.come(all, 3)
+		w.join(all, 3)
 		time.Sleep(time.Second)
 		if got := told.take(); !slices.Equal(got, []bool{true}) {
-			t.Errorf("when it has come again: %v, want true", got)
+			t.Errorf("after it has joined again: reported %v, want true", got)
 		}
 	})
 }
 
-// TestForget: the memory for newcomers that never enter does not grow with their number.
-// The next newcomer reuses the entry, and its link serves the right node.
+// TestForget: the memory for newcomers that never join does not grow with their number. The next
+// newcomer reuses the slot, and its link belongs to the right node.
 func TestForget(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
@@ -70,11 +70,11 @@ func TestForget(t *testing.T) {
 			m.Forget(n.ID)
 		}
 		all := w.newcomers(1)
-		w.meshes[0].Forget(idOf(2)) // Its end of the link goes, too.
+		w.meshes[0].Forget(idOf(2)) // The link ends as well.
 		time.Sleep(time.Minute)
 		w.meshes[0].Expect(all.Nodes[2:])
 		w.meshes[2].Abort()
-		w.come(all, 2)
+		w.join(all, 2)
 		time.Sleep(time.Second)
 		m.mu.Lock()
 		slots, expected := len(m.peers), 0
@@ -92,17 +92,17 @@ func TestForget(t *testing.T) {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
-		// One that is in the view is not forgotten.
+		// Forget ignores a node of the view.
 		m.Forget(idOf(2))
 		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2) {
 			if err != nil {
-				t.Errorf("after it is in the view, rank %d: %v", rank, err)
+				t.Errorf("after Forget of a node of the view, rank %d: %v", rank, err)
 			}
 		}
 	})
 }
 
-// The link of a candidate may end at the moment at which the candidate is forgotten: that is
+// TestForgetWhileLinkEnds: the link of a candidate ends while the candidate is forgotten. That is
 // no failure, since the candidate has no rank.
 func TestForgetWhileLinkEnds(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
@@ -148,7 +148,7 @@ func (w *world) awaitFree(m *Mesh, slot int) {
 	}
 }
 
-// An event of a node whose slot has been given to another node is ignored.
+// TestEventOfForgottenNode: an event is ignored if its slot has another node by now.
 func TestEventOfForgottenNode(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
@@ -163,8 +163,8 @@ func TestEventOfForgottenNode(t *testing.T) {
 	})
 }
 
-// TestReusedSlot: a link that a forgotten node has begun does not serve another node that
-// has taken its number.
+// TestReusedSlot: a link that a forgotten node has begun is not used for another node in the same
+// slot.
 func TestReusedSlot(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.form()
@@ -178,16 +178,15 @@ func TestReusedSlot(t *testing.T) {
 		w.awaitFree(m, slot)
 		m.Expect([]membership.Node{other})
 		if got := m.node(slot); got.ID != other.ID {
-			t.Fatalf("slot %d is of %v", slot, got)
+			t.Fatalf("slot %d has node %v, want %v", slot, got.ID, other.ID)
 		}
 		if err := m.add(l, r); err == nil {
-			t.Error("the link is put to use for another node")
+			t.Error("the link is used for another node")
 		}
 	})
 }
 
-// TestAdoptWaitsForBoundedTime: a node of a view that has no link to this one is lost after
-// SettleTimeout.
+// TestAdoptWaitsForBoundedTime: a node of a view without a link is lost after SettleTimeout.
 func TestAdoptWaitsForBoundedTime(t *testing.T) {
 	for _, test := range []struct{ settle, heartbeat, want time.Duration }{
 		{2 * time.Second, timeout, 2 * time.Second},
@@ -209,20 +208,20 @@ func TestAdoptWaitsForBoundedTime(t *testing.T) {
 		began := time.Now()
 		w.adopt(m, next)
 		if took := time.Since(began); took != timeout || !slices.Equal(lost, []membership.NodeID{idOf(3)}) {
-			t.Errorf("after %v these are lost: %v, want the newcomer after %v", took, lost, timeout)
+			t.Errorf("after %v reported lost: %v, want the newcomer after %v", took, lost, timeout)
 		}
 	})
 }
 
-// TestBesideOneThatIsDeaf: a newcomer gets its links to the world although another that
-// joins beside it cannot be reached, and says which others it can reach.
-func TestBesideOneThatIsDeaf(t *testing.T) {
+// TestUnreachableJoiningNode: a newcomer is linked to the world although another joining node is
+// unreachable. JoiningPeers returns the joining nodes with links.
+func TestUnreachableJoiningNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.newcomers(1)
 		view := membership.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}
-		deaf := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}, Host: "nowhere"}
-		all := append(slices.Clone(view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()}, deaf)
+		unreachable := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}, Host: "nowhere"}
+		all := append(slices.Clone(view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()}, unreachable)
 		rank := len(all)
 		id := idOf(4)
 		all = append(all, membership.Node{ID: id, Addrs: []string{id.String()}, Host: id.String()})
@@ -249,7 +248,7 @@ func TestBesideOneThatIsDeaf(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		if got := m.JoiningPeers(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {
-			t.Errorf("it is linked to %v beside it, want node 3", got)
+			t.Errorf("JoiningPeers() = %v, want node 3", got)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// pending starts a receive on some ranks from ranks that never send, and
-// returns a function that waits for the errors.
+// pending starts a receive on some ranks from ranks that never send. It returns a function that
+// waits for the errors.
 func (w *world) pending(from func(rank int) int, ranks ...int) func() []error {
 	errs := make([]error, len(w.comms))
 	var all sync.WaitGroup
@@ -32,9 +32,9 @@ func (w *world) pending(from func(rank int) int, ranks ...int) func() []error {
 	}
 }
 
-// TestEveryoneLearnsOfAFailure kills a node in a world in which not everyone
-// watches it. Whatever waits ends on all ranks, and names it.
-func TestEveryoneLearnsOfAFailure(t *testing.T) {
+// TestFailureReachesAllRanks kills a node that some nodes do not watch. Waiting operations end on all
+// ranks with errors that name the node.
+func TestFailureReachesAllRanks(t *testing.T) {
 	const n, victim = 10, 3
 	for name, test := range map[string]struct {
 		kill func(network *sim.Network, host string)
@@ -49,7 +49,7 @@ func TestEveryoneLearnsOfAFailure(t *testing.T) {
 				w.form()
 				time.Sleep(10*time.Second + 300*time.Millisecond)
 				others := w.ranks(victim)
-				// Nobody waits for the victim itself.
+				// No rank waits for the victim itself.
 				wait := w.pending(func(rank int) int { return (victim + 1 + (rank+1)%2) % n }, others...)
 				time.Sleep(time.Second)
 				test.kill(w.network, w.host(victim))
@@ -62,7 +62,7 @@ func TestEveryoneLearnsOfAFailure(t *testing.T) {
 				for _, rank := range others {
 					wantPeerError(t, errs[rank], victim, false)
 					if got := w.notes[rank].all(); !slices.Equal(got, []int{victim}) {
-						t.Errorf("for rank %d these have failed: %v, want %d once", rank, got, victim)
+						t.Errorf("rank %d: failed nodes %v, want %d once", rank, got, victim)
 					}
 				}
 				for rank, err := range w.reduce(others...) {
@@ -78,9 +78,9 @@ func TestEveryoneLearnsOfAFailure(t *testing.T) {
 	}
 }
 
-// TestNewsTravelsAnyWay: when the watchers of a failed node cannot tell a rank
-// soon, others do that they have told.
-func TestNewsTravelsAnyWay(t *testing.T) {
+// TestReportsAreForwarded: if the reports of the watchers of a failed node reach a rank late, those
+// of other nodes reach it earlier.
+func TestReportsAreForwarded(t *testing.T) {
 	const n, victim = 10, 3
 	inBubble(t, n, func(w *world) {
 		w.form()
@@ -101,9 +101,9 @@ func TestNewsTravelsAnyWay(t *testing.T) {
 	})
 }
 
-// TestLeaverLeavesTheNews: a rank closes as soon as an operation has failed.
-// The others hear from it what has failed, and do not take it for the reason.
-func TestLeaverLeavesTheNews(t *testing.T) {
+// TestReportBeforeGoodbye: a rank closes as soon as an operation has failed. Its report of the failed
+// node arrives before its goodbye.
+func TestReportBeforeGoodbye(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.network.SetOneWay(w.host(2), w.host(0), sim.Link{Delay: 3 * time.Second})
@@ -118,8 +118,7 @@ func TestLeaverLeavesTheNews(t *testing.T) {
 	})
 }
 
-// TestFailureEndsACollective: an all-reduce that waits for a rank that does not
-// come ends when it fails.
+// TestFailureEndsACollective: the failure of a rank ends an all-reduce that waits for it.
 func TestFailureEndsACollective(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -132,7 +131,7 @@ func TestFailureEndsACollective(t *testing.T) {
 	})
 }
 
-// TestPartition: each part names the nodes of the other, and none of its own.
+// TestPartition: each part reports all nodes of the other part, and no node of its own.
 func TestPartition(t *testing.T) {
 	inBubble(t, 10, func(w *world) {
 		w.form()
@@ -147,7 +146,7 @@ func TestPartition(t *testing.T) {
 		for i, part := range parts {
 			for _, rank := range part {
 				if got := w.notes[rank].all(); !slices.Equal(got, parts[1-i]) {
-					t.Errorf("for rank %d these have failed: %v, want %v", rank, got, parts[1-i])
+					t.Errorf("rank %d: failed nodes %v, want %v", rank, got, parts[1-i])
 				}
 			}
 		}
@@ -156,17 +155,16 @@ func TestPartition(t *testing.T) {
 		for i, part := range parts {
 			for _, rank := range part {
 				if got := w.notes[rank].all(); !slices.Equal(got, parts[1-i]) {
-					t.Errorf("after Heal: for rank %d these have failed: %v, want %v", rank, got, parts[1-i])
+					t.Errorf("after Heal: rank %d: failed nodes %v, want %v", rank, got, parts[1-i])
 				}
 			}
 		}
 	})
 }
 
-// TestOutcastAccusesNobody: a node that another takes for failed sees its link end,
-// and accuses nobody of it. A third, which was only told, keeps its link to it, so
-// that they can be in the next view without the first.
-func TestOutcastAccusesNobody(t *testing.T) {
+// TestDoubtedNode: rank 0 loses rank 1, whose link ends by that. Rank 2 gets the report and keeps
+// its link to rank 1, so that both can be in the next view without rank 0.
+func TestDoubtedNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		w.network.SetOneWay(w.host(1), w.host(0), sim.Link{Down: true})
@@ -177,14 +175,14 @@ func TestOutcastAccusesNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		for rank, want := range [][]int{{1}, {0}, {1}} {
 			if got := w.notes[rank].all(); !slices.Equal(got, want) {
-				t.Errorf("for rank %d these have failed: %v, want %v", rank, got, want)
+				t.Errorf("rank %d: failed nodes %v, want %v", rank, got, want)
 			}
 		}
 		next := membership.View{Epoch: 2, Nodes: w.meshes[1].cfg.View.Nodes[1:]}
 		comms := make([]*engine.Comm, 2)
 		for i, m := range w.meshes[1:] {
 			if c := m.Engine().NewComm(2, i, linksOf(t, m, next)); c.Err() == nil && i == 1 {
-				t.Error("rank 2 makes a communicator with one that is said to have failed")
+				t.Error("rank 2 can use a communicator with a node that was reported lost")
 			}
 			w.adopt(m, next)
 			comms[i] = m.Engine().NewComm(3, i, linksOf(t, m, next))
@@ -200,35 +198,34 @@ func TestOutcastAccusesNobody(t *testing.T) {
 		all.Wait()
 		for rank, want := range map[int][]int{1: {0}, 2: {1}} {
 			if got := w.notes[rank].all(); !slices.Equal(got, want) {
-				t.Errorf("in the next view for rank %d these have failed: %v, want %v", rank, got, want)
+				t.Errorf("in the next view rank %d: failed nodes %v, want %v", rank, got, want)
 			}
 		}
 	})
 }
 
-// TestStaleNews: a rank that has the next view does not heed what is said of the
-// one before, and hears what is said of its own.
+// TestStaleNews: a rank ignores reports about an earlier view than its own.
 func TestStaleNews(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		next := membership.View{Epoch: 2, Nodes: w.view.Nodes}
 		w.adopt(w.meshes[0], next)
 		c := w.meshes[0].Engine().NewComm(2, 0, linksOf(t, w.meshes[0], next))
-		say := func(epoch uint64) {
+		report := func(epoch uint64) {
 			w.linkOf(1, 0).Failed(wire.Failed{Node: idOf(2), Epoch: epoch}, "it is silent")
 			time.Sleep(time.Second)
 		}
-		say(1)
+		report(1)
 		if err := c.Err(); err != nil || len(w.notes[0].all()) > 0 {
-			t.Errorf("stale news: the communicator has %v, and these have failed: %v", err, w.notes[0].all())
+			t.Errorf("after a report about an earlier view: error %v of the communicator, failed nodes %v", err, w.notes[0].all())
 		}
-		say(2)
+		report(2)
 		wantPeerError(t, c.Err(), 2, false)
 	})
 }
 
-// TestLeaving: a node that leaves in good order has not failed, and what does
-// not need it goes on.
+// TestLeaving: a node that leaves in good order has not failed, and operations that do not need it
+// go on.
 func TestLeaving(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -252,28 +249,28 @@ func TestLeaving(t *testing.T) {
 		}
 		for _, rank := range []int{0, 1, 3} {
 			if got := w.notes[rank].all(); len(got) > 0 {
-				t.Errorf("for rank %d these have failed: %v", rank, got)
+				t.Errorf("rank %d: failed nodes %v", rank, got)
 			}
 			if got := w.meshes[rank].Gone(); !slices.Equal(got, []int{2}) {
-				t.Errorf("for rank %d these are gone: %v, want the one that has left", rank, got)
+				t.Errorf("rank %d: Gone() = %v, want 2", rank, got)
 			}
 		}
 		failed := false
 		for rank, err := range w.reduce(0, 1, 3) {
 			if rank != 2 && err == nil {
-				t.Errorf("rank %d: an all-reduce without rank 2 has ended well", rank)
+				t.Errorf("rank %d: an all-reduce without rank 2 has succeeded", rank)
 			}
 			failed = failed || err != nil
 		}
 		if !failed {
-			t.Error("nobody misses the leaver")
+			t.Error("no all-reduce without rank 2 has failed")
 		}
 	})
 }
 
-// TestLeftForSomeFailedForOthers: a node leaves, and one of the others does
-// not hear of it. That it takes the leaver for failed impresses nobody.
-func TestLeftForSomeFailedForOthers(t *testing.T) {
+// TestGoodbyeMissesANode: a node leaves, and its goodbye does not reach one of the others, which
+// reports it as failed. For the rest the node has left.
+func TestGoodbyeMissesANode(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
 		time.Sleep(10 * time.Second)
@@ -284,13 +281,13 @@ func TestLeftForSomeFailedForOthers(t *testing.T) {
 		time.Sleep(time.Minute)
 		for rank, want := range [][]int{nil, nil, nil, {2}} {
 			if got := w.notes[rank].all(); !slices.Equal(got, want) {
-				t.Errorf("for rank %d these have failed: %v, want %v", rank, got, want)
+				t.Errorf("rank %d: failed nodes %v, want %v", rank, got, want)
 			}
 		}
 	})
 }
 
-// TestFailureAfterLeaving: one leaves, then another fails.
+// TestFailureAfterLeaving: a node leaves, then another one fails.
 func TestFailureAfterLeaving(t *testing.T) {
 	inBubble(t, 9, func(w *world) {
 		w.form()
@@ -302,14 +299,13 @@ func TestFailureAfterLeaving(t *testing.T) {
 		for rank, err := range wait()[:4] {
 			wantPeerError(t, err, 6, false)
 			if got := w.notes[rank].all(); !slices.Equal(got, []int{6}) {
-				t.Errorf("for rank %d these have failed: %v, want 6", rank, got)
+				t.Errorf("rank %d: failed nodes %v, want 6", rank, got)
 			}
 		}
 	})
 }
 
-// TestFailureOverMem is in real time and over another transport, with all
-// ranks at work when one is killed.
+// TestFailureOverMem kills a node while all ranks work, in real time and over transport/mem.
 func TestFailureOverMem(t *testing.T) {
 	const n, victim = 6, 4
 	network := mem.NewNetwork()
@@ -332,13 +328,13 @@ func TestFailureOverMem(t *testing.T) {
 		if rank != victim {
 			wantPeerError(t, err, victim, false)
 		} else if err == nil {
-			t.Error("the victim has noticed nothing")
+			t.Error("the victim has no error")
 		}
 	}
 }
 
 func workUntilItFails(ctx context.Context, network *mem.Network, view membership.View, rank int, begun chan<- struct{}) error {
-	// Whoever waits for begun must not wait for one that has failed before.
+	// The test waits for begun from every rank, also from one that fails early.
 	var once sync.Once
 	begin := func() { once.Do(func() { begun <- struct{}{} }) }
 	defer begin()

@@ -32,7 +32,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestFormRealTime forms over links that jitter and lose, in real time.
+// TestFormRealTime forms over links with jitter and loss, in real time.
 func TestFormRealTime(t *testing.T) {
 	w := newWorld(t, 8, sim.Config{Seed: 2, Delay: 200 * time.Microsecond, Jitter: time.Millisecond, Loss: 0.05})
 	for rank := range w.transports {
@@ -49,7 +49,7 @@ func TestFormWaitsForLateHosts(t *testing.T) {
 		var all sync.WaitGroup
 		for rank := range n {
 			all.Go(func() {
-				// Those that are dialed come last.
+				// Nodes that are dialed start last.
 				time.Sleep(time.Duration(n-rank) * 2 * time.Second)
 				w.listen(rank)
 				m, err := Form(w.Context(), w.config(rank))
@@ -75,9 +75,8 @@ func TestFormWaitsForLateHosts(t *testing.T) {
 	})
 }
 
-// TestFormNamesWhoIsMissing: whichever rank is unreachable, all others say so
-// before the deadline.
-func TestFormNamesWhoIsMissing(t *testing.T) {
+// TestFormNamesMissingRank: all ranks name the unreachable rank before the deadline.
+func TestFormNamesMissingRank(t *testing.T) {
 	const n, limit = 5, 20 * time.Second
 	for missing := range n {
 		inBubble(t, n, func(w *world) {
@@ -109,8 +108,8 @@ func TestFormNamesWhoIsMissing(t *testing.T) {
 	}
 }
 
-// TestFormEndsWithItsContext: what a cancelled Form has made is gone, and the
-// transport still serves.
+// TestFormEndsWithItsContext: a cancelled Form releases everything except for the transport, which
+// can be used again.
 func TestFormEndsWithItsContext(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		// The last rank does not form at first.
@@ -140,7 +139,7 @@ func TestFormWithoutSelf(t *testing.T) {
 		cfg := w.config(0)
 		cfg.Self = idOf(7)
 		if _, err := Form(w.Context(), cfg); err == nil {
-			t.Error("a node that is not in the view has formed")
+			t.Error("Form of a node that is not in the view has succeeded")
 		}
 		cfg = w.config(0)
 		broken := errors.New("no loop")
@@ -151,8 +150,8 @@ func TestFormWithoutSelf(t *testing.T) {
 	})
 }
 
-// TestLinkLostBeforeFormed: until all nodes have their links, one that is lost
-// is made again, whichever side has lost it.
+// TestLinkLostBeforeFormed: a link that is lost before Formed is made again, whichever side has
+// lost it.
 func TestLinkLostBeforeFormed(t *testing.T) {
 	for _, ends := range [][2]int{{0, 2}, {2, 0}, {1, 2}} {
 		inBubble(t, 3, func(w *world) {
@@ -173,7 +172,7 @@ func TestLinkLostBeforeFormed(t *testing.T) {
 	}
 }
 
-// TestFormedWithoutALink: a node that is gone before all have formed is named.
+// TestFormedWithoutALink: Formed names a node that has died before.
 func TestFormedWithoutALink(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()
@@ -188,8 +187,8 @@ func TestFormedWithoutALink(t *testing.T) {
 	})
 }
 
-// TestSecondConnection: a rank that connects again before all have formed has
-// given its first connection up. Afterwards it is refused.
+// TestSecondConnection: before Formed, a second connection of a rank replaces the first one.
+// Afterwards it is refused.
 func TestSecondConnection(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()
@@ -207,7 +206,7 @@ func TestSecondConnection(t *testing.T) {
 		old := w.linkOf(0, 2)
 		first := again()
 		if w.linkOf(0, 2) == old {
-			t.Error("a connection that was given up is still in use")
+			t.Error("the first connection is still in use")
 		}
 		first.Close()
 		time.Sleep(time.Second)
@@ -225,21 +224,21 @@ func TestSecondConnection(t *testing.T) {
 	})
 }
 
-// TestStrangers: whoever must not connect is refused, and disturbs nobody,
-// neither while the world forms nor later.
-func TestStrangers(t *testing.T) {
+// TestUnexpectedPeers: connections of unexpected peers are refused, while the world forms and later,
+// and do not disturb other nodes.
+func TestUnexpectedPeers(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
-		var strangers []transport.Transport
+		var peers []transport.Transport
 		for _, name := range []string{"nobody", idOf(9).String()} {
 			s, err := w.network.Host(name).Listen(7000)
 			if err != nil {
 				w.Fatal(err)
 			}
-			strangers = append(strangers, named{s})
+			peers = append(peers, named{s})
 		}
-		strangers = append(strangers, w.transports[1]) // A lower rank does not dial rank 2.
+		peers = append(peers, w.transports[1]) // A lower rank does not dial rank 2.
 		connect := func() {
-			for i, s := range strangers {
+			for i, s := range peers {
 				for range 20 {
 					c, err := s.Dial(w.Context(), w.host(2), w.host(2))
 					if err != nil {
@@ -249,7 +248,7 @@ func TestStrangers(t *testing.T) {
 						select {
 						case <-c.Done():
 						default:
-							t.Errorf("stranger %d was not refused", i)
+							t.Errorf("unexpected peer %d was not refused", i)
 						}
 					})
 				}
@@ -267,9 +266,9 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// TestLowerRankDoesNotDial: each link is made by the higher rank, so that two
-// cannot make one for each other at the same time.
-func TestLowerRankDoesNotDial(t *testing.T) {
+// TestConnectionOfLowerRank: the higher rank dials, so that no two nodes dial each other. A
+// connection of a lower rank is refused.
+func TestConnectionOfLowerRank(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()
 		before := w.linkOf(2, 1)
@@ -289,9 +288,8 @@ func TestLowerRankDoesNotDial(t *testing.T) {
 	})
 }
 
-// TestWrongAddresses: that someone else answers at one address of a node does
-// not keep others from finding it at the next. Only if others answer at all of
-// them there is nothing to wait for.
+// TestWrongAddresses: if another node answers at one address of a node, the next address is tried.
+// If other nodes answer at all addresses, Form fails immediately.
 func TestWrongAddresses(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.view.Nodes[0].Addrs = []string{w.host(2), w.host(0)}
@@ -319,7 +317,7 @@ func TestWrongAddresses(t *testing.T) {
 			t.Errorf("got %v, want an UnreachableError of rank 0 because of its identity", err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %v to find that out", took)
+			t.Errorf("Form took %v", took)
 		}
 	})
 	inBubble(t, 2, func(w *world) {
@@ -330,20 +328,20 @@ func TestWrongAddresses(t *testing.T) {
 			t.Errorf("got %v, want an UnreachableError of rank 0 that names its address", err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %v to find out that a loopback address leads nowhere", took)
+			t.Errorf("Form took %v with a loopback address of another host", took)
 		}
 	})
 }
 
-// A starved transport has had no files for sockets.
+// A starved transport has run out of file descriptors.
 type starved struct{ transport.Transport }
 
 func (s starved) Capabilities() transport.Capabilities { return transport.Capabilities{FileUser: s} }
 
 func (starved) OutOfFiles() error { return errors.New("too many open files") }
 
-// TestOutOfFiles: whoever does not reach a node and has had no files for sockets says
-// so, whether it is to dial or the other.
+// TestOutOfFiles: the error of a node that misses a link mentions that it has run out of file
+// descriptors, whichever side dials.
 func TestOutOfFiles(t *testing.T) {
 	for rank := range 2 {
 		inBubble(t, 2, func(w *world) {
@@ -355,7 +353,7 @@ func TestOutOfFiles(t *testing.T) {
 			defer cancel()
 			_, err := Form(ctx, cfg)
 			if e, ok := errors.AsType[*UnreachableError](err); !ok || !strings.HasSuffix(e.Error(), "(too many open files)") {
-				t.Errorf("rank %d: got %v, want an UnreachableError that says it", rank, err)
+				t.Errorf("rank %d: got %v, want an UnreachableError that mentions file descriptors", rank, err)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A partialLeave makes rank 3 of four leave so that ranks 1 and 2 read
-// its goodbye and rank 0 does not.
+// A partialLeave is a way for rank 3 of four to leave: its goodbye reaches ranks 1 and 2, but not
+// rank 0.
 type partialLeave struct {
 	name string
 	// leave is called before Close, on a goroutine of its own.
@@ -74,11 +74,11 @@ func partialLeaves() []partialLeave {
 	return list
 }
 
-// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2 have read its
-// goodbye, and wait for rank 0. They hear within the heartbeat timeout and a
-// second that the communicator has ended, which rank is gone and which has lost it; and
-// nobody loses a link to a rank that is there. Where the link of rank 0 breaks after the
-// goodbye was read, rank 3 has left for all, and all go on.
+// TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2 have read its goodbye and
+// wait for rank 0. Within the heartbeat timeout and a second their communicator ends with an
+// error that names the failed rank and the rank that lost it. No link between other ranks
+// ends. If the link of rank 0 breaks after rank 0 has read the goodbye, rank 3 has left for
+// all, and all go on.
 func TestPartialLeave(t *testing.T) {
 	for _, c := range partialLeaves() {
 		t.Run(c.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestPartialLeave(t *testing.T) {
 	}
 }
 
-// stateOf is the state that a rank has in the mesh of another.
+// stateOf returns the state of a rank in the mesh of another one.
 func (w *world) stateOf(of, rank int) membership.PeerState {
 	m := w.meshes[of]
 	m.mu.Lock()
@@ -150,8 +150,8 @@ func (w *world) stateOf(of, rank int) membership.PeerState {
 	return m.peers[rank].state
 }
 
-// TestLeaveWithoutLoss: a rank that leaves in good order ends nothing that does not need
-// it, in any order of its goodbyes.
+// TestLeaveWithoutLoss: a rank leaves in good order. Operations that do not need it go on, in any
+// order of its goodbyes.
 func TestLeaveWithoutLoss(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -169,10 +169,10 @@ func TestLeaveWithoutLoss(t *testing.T) {
 	})
 }
 
-// TestDoubtedRankHears: ranks 0 and 2 lose each other. Rank 1 doubts both, and
-// ends its communicator with rank 0, which has lost neither rank of it. Rank 0 hears so,
-// and trusts rank 1 again in the next view.
-func TestDoubtedRankHears(t *testing.T) {
+// TestDoubtedRankIsTold: ranks 0 and 2 lose each other. Rank 1 doubts both and ends its communicator
+// with rank 0, to which it still has a link. Rank 0 is told, and trusts rank 1 again in the
+// next view.
+func TestDoubtedRankIsTold(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		pair := membership.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
@@ -187,7 +187,7 @@ func TestDoubtedRankHears(t *testing.T) {
 			t.Errorf("got error %v, want that rank 1 takes this node for failed, as rank 2 reports", err)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{2}) {
-			t.Errorf("for rank 0 these have failed: %v, want 2", got)
+			t.Errorf("rank 0: failed nodes %v, want 2", got)
 		}
 		next := membership.View{Epoch: 2, Nodes: w.view.Nodes[:2]}
 		comms := make([]*engine.Comm, 2)
@@ -203,9 +203,9 @@ func TestDoubtedRankHears(t *testing.T) {
 	})
 }
 
-// TestRemovedRankEndsComms: rank 0 goes on with the next view, without rank 3, and ends
-// a communicator that contains it. Rank 2, which has not adopted the view and has lost
-// nobody, waits for rank 0 in that communicator, and hears so.
+// TestRemovedRankEndsComms: rank 0 adopts the next view, without rank 3, and ends a communicator
+// that contains rank 3. Rank 2, which has neither adopted the view nor lost a link, waits for
+// rank 0 in that communicator, and is told.
 func TestRemovedRankEndsComms(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -227,14 +227,14 @@ func TestRemovedRankEndsComms(t *testing.T) {
 		wantPeerError(t, comms[0].Err(), 2, false)
 		for rank, n := range w.notes[:3] { // Rank 3 may have seen the end of its link to rank 0 by now.
 			if f := n.all(); len(f) > 0 {
-				t.Errorf("for rank %d these have failed: %v", rank, f)
+				t.Errorf("rank %d: failed nodes %v", rank, f)
 			}
 		}
 	})
 }
 
-// TestLeaveOfAnUnwatchedPeer: a rank leaves, and its goodbye does not reach a rank that
-// waits for it and is not among its watchers. The next view of the seed does.
+// TestLeaveOfAnUnwatchedPeer: the goodbye of a rank does not reach a rank that waits for it and does
+// not watch it. The wait ends after the seed's next view.
 func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 	const n, leaver = 10, 3
 	inBubble(t, n, func(w *world) {
@@ -267,7 +267,7 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 		}
 		for rank := range n {
 			if got := w.notes[rank].all(); rank != far && len(got) > 0 {
-				t.Errorf("for rank %d these have failed: %v", rank, got)
+				t.Errorf("rank %d: failed nodes %v", rank, got)
 			}
 		}
 	})

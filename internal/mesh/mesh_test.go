@@ -32,23 +32,23 @@ const (
 	simPort  = ":7000"
 )
 
-// A world is the nodes of a view on a simulated network.
+// A world has the nodes of a view on a simulated network.
 type world struct {
 	testing.TB
 	interval   time.Duration // of heartbeats
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
-	paths      func(rank int) []Path // in place of the transports alone
+	paths      func(rank int) []Path // replaces the paths over the transports
 	lost       func(id membership.NodeID, err error)
-	lostBy     func(rank int, id membership.NodeID) // in place of lost
-	newest     func() membership.View               // that of the seed
+	lostBy     func(rank int, id membership.NodeID) // replaces lost
+	newest     func() membership.View               // of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
 }
 
-// inBubble calls f with a world whose n nodes are up, in fake time.
+// inBubble calls f with a world of n nodes that listen, in fake time.
 func inBubble(t *testing.T, n int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func inBubble(t *testing.T, n int, f func(w *world)) {
 	})
 }
 
-// newWorld makes a world in which no node is up.
+// newWorld makes a world of nodes that do not listen yet.
 func newWorld(t testing.TB, n int, cfg sim.Config) *world {
 	w := &world{
 		TB: t, interval: interval, network: sim.New(cfg), view: membership.View{Epoch: 1},
@@ -83,7 +83,7 @@ func idOf(rank int) (id membership.NodeID) {
 
 func (w *world) host(rank int) string { return idOf(rank).String() }
 
-// listen brings a node up.
+// listen starts the transport of a node.
 func (w *world) listen(rank int) {
 	t, err := w.network.Host(w.host(rank)).Listen(7000)
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *world) config(rank int) Config {
 	}
 }
 
-// form links all nodes, and makes a communicator of them.
+// form links all nodes and makes a communicator of them.
 func (w *world) form() {
 	w.Helper()
 	w.link()
@@ -137,7 +137,7 @@ func (w *world) link() {
 	}
 }
 
-// open says to a rank that all nodes are linked.
+// open calls Formed on a rank and makes its communicator.
 func (w *world) open(rank int) {
 	w.Helper()
 	m := w.meshes[rank]
@@ -147,7 +147,7 @@ func (w *world) open(rank int) {
 	w.comms[rank] = m.Engine().NewComm(1, rank, linksOf(w, m, w.view))
 }
 
-// linksOf are the links of a mesh to the nodes of a view.
+// linksOf returns the links of a mesh to the nodes of a view.
 func linksOf(t testing.TB, m *Mesh, v membership.View) []*link.Link {
 	t.Helper()
 	links, err := m.Links(v)
@@ -157,7 +157,7 @@ func linksOf(t testing.TB, m *Mesh, v membership.View) []*link.Link {
 	return links
 }
 
-// adopt has a mesh go on with a later view.
+// adopt makes a mesh adopt a later view.
 func (w *world) adopt(m *Mesh, v membership.View) {
 	w.Helper()
 	if err := m.Adopt(w.Context(), v); err != nil {
@@ -165,7 +165,7 @@ func (w *world) adopt(m *Mesh, v membership.View) {
 	}
 }
 
-// linkOf is the link of a rank to another.
+// linkOf returns the link of a rank to another one.
 func (w *world) linkOf(rank, to int) *link.Link {
 	m := w.meshes[rank]
 	m.mu.Lock()
@@ -173,7 +173,7 @@ func (w *world) linkOf(rank, to int) *link.Link {
 	return m.peers[to].link
 }
 
-// end closes whatever is there.
+// end closes all meshes and transports, and the network.
 func (w *world) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -189,7 +189,7 @@ func (w *world) end() {
 	w.network.Close()
 }
 
-// reduce makes an all-reduce over all ranks and returns its errors.
+// reduce carries out an all-reduce on some ranks and returns their errors.
 func (w *world) reduce(ranks ...int) []error {
 	errs := make([]error, len(w.comms))
 	var all sync.WaitGroup
@@ -200,7 +200,7 @@ func (w *world) reduce(ranks ...int) []error {
 	return errs
 }
 
-// reduce makes the all-reduce of a rank and checks its result.
+// reduce carries out the all-reduce of a rank and checks the result.
 func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 	data := make([]byte, 3*n)
 	for i := range data {
@@ -233,7 +233,7 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 	return nil
 }
 
-// wantWhole checks that all ranks work together and nobody counts as failed.
+// wantWhole checks that an all-reduce of all ranks succeeds and no node counts as failed.
 func (w *world) wantWhole() {
 	w.Helper()
 	for rank, err := range w.reduce(w.ranks()...) {
@@ -244,17 +244,17 @@ func (w *world) wantWhole() {
 	w.wantNoFailures()
 }
 
-// wantNoFailures checks that nobody counts as failed.
+// wantNoFailures checks that no node counts as failed.
 func (w *world) wantNoFailures() {
 	w.Helper()
 	for rank, n := range w.notes {
 		if f := n.all(); len(f) > 0 {
-			w.Errorf("for rank %d these have failed: %v", rank, f)
+			w.Errorf("rank %d: failed nodes %v", rank, f)
 		}
 	}
 }
 
-// ranks are all ranks but those.
+// ranks returns all ranks except some.
 func (w *world) ranks(but ...int) (ranks []int) {
 	for rank := range w.comms {
 		if !slices.Contains(but, rank) {
@@ -272,11 +272,10 @@ func wantPeerError(t testing.TB, err error, rank int, left bool) {
 	}
 }
 
-// notes is a slog.Handler that counts the failures that a node has noticed, and
-// keeps what it warns of.
+// notes is a slog.Handler that counts the failures that a node has logged, and keeps its warnings.
 type notes struct {
 	mu     sync.Mutex
-	failed map[int]int // how often, by rank
+	failed map[int]int // number of failures, by rank
 	warned []string
 }
 
@@ -304,7 +303,7 @@ func (n *notes) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// all are the ranks that have failed, each as often as it was noticed.
+// all returns the ranks that have failed, once for each log line.
 func (n *notes) all() (ranks []int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -317,8 +316,7 @@ func (n *notes) all() (ranks []int) {
 	return ranks
 }
 
-// A named transport is one over a simulated network, where the names of hosts
-// are those of nodes.
+// A named transport dials over a simulated network, in which hosts are named by the IDs of nodes.
 type named struct{ transport.Transport }
 
 func (n named) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A near transport reaches the nodes of a host through memory.
+// A near transport reaches the nodes of its host through memory.
 type near struct {
 	transport.Transport
 	broken error // of every Dial
@@ -38,29 +38,29 @@ func (n near) Dial(ctx context.Context, addr, peer string) (transport.Conn, erro
 	return c, nil
 }
 
-// roads are the paths of the nodes of a world: near for those of one host, far
-// for all, and bulk beside it.
-type roads struct {
+// A multipath world has several paths between its nodes: near within a host, far between all, and
+// bulk for second connections.
+type multipath struct {
 	*world
 	hosts  []int // of each rank
 	memory map[int]*mem.Network
 	bulk   *sim.Network
 	broken []error // of the near path of each rank
-	noBulk []bool  // says that a rank does not listen for bulk
+	noBulk []bool  // ranks that do not listen for bulk
 }
 
-// withRoads calls f with a world of such nodes, in fake time.
-func withRoads(t *testing.T, hosts []int, f func(w *roads)) {
+// withPaths calls f with a multipath world, in fake time.
+func withPaths(t *testing.T, hosts []int, f func(w *multipath)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := len(hosts)
-		w := &roads{
+		w := &multipath{
 			world: newWorld(t, n, sim.Config{Seed: 1, Delay: delay}), hosts: hosts, memory: make(map[int]*mem.Network),
 			bulk: sim.New(sim.Config{Seed: 2, Delay: delay}), broken: make([]error, n), noBulk: make([]bool, n),
 		}
-		// The nodes end before the network, and what has no node ends with it.
+		// The nodes end before the network.
 		t.Cleanup(func() { w.end(); w.bulk.Close() })
-		w.paths = w.roads
+		w.paths = w.pathsOf
 		for rank := range n {
 			w.view.Nodes[rank].Host = fmt.Sprint("host ", hosts[rank])
 			w.listen(rank)
@@ -69,7 +69,7 @@ func withRoads(t *testing.T, hosts []int, f func(w *roads)) {
 	})
 }
 
-func (w *roads) roads(rank int) []Path {
+func (w *multipath) pathsOf(rank int) []Path {
 	host := w.memory[w.hosts[rank]]
 	if host == nil {
 		host = mem.NewNetwork()
@@ -93,19 +93,19 @@ func (w *roads) roads(rank int) []Path {
 	return paths
 }
 
-// form forms the world. Paths are made one after the other.
-func (w *roads) form() {
+// form forms the world. It makes the paths of one rank at a time.
+func (w *multipath) form() {
 	w.Helper()
 	made := make([][]Path, len(w.hosts))
 	for rank := range w.hosts {
-		made[rank] = w.roads(rank)
+		made[rank] = w.pathsOf(rank)
 	}
 	w.paths = func(rank int) []Path { return made[rank] }
 	w.world.form()
 }
 
-// wantPath checks how a rank says that it reaches another.
-func (w *roads) wantPath(rank, to int, link, bulk string, encrypted bool, why string) {
+// wantPath checks the PathInfo of a rank about another one.
+func (w *multipath) wantPath(rank, to int, link, bulk string, encrypted bool, why string) {
 	w.Helper()
 	for _, i := range w.meshes[rank].Paths(w.meshes[rank].cfg.View) {
 		if i.Rank != to {
@@ -116,11 +116,11 @@ func (w *roads) wantPath(rank, to int, link, bulk string, encrypted bool, why st
 		}
 		return
 	}
-	w.Errorf("rank %d does not say how it reaches rank %d", rank, to)
+	w.Errorf("rank %d has no path to rank %d", rank, to)
 }
 
 func TestPaths(t *testing.T) {
-	withRoads(t, []int{0, 1, 0, 1, 2}, func(w *roads) {
+	withPaths(t, []int{0, 1, 0, 1, 2}, func(w *multipath) {
 		w.form()
 		w.wantWhole()
 		for rank, m := range w.meshes {
@@ -139,7 +139,7 @@ func TestPaths(t *testing.T) {
 				t.Errorf("rank %d warns of %q", rank, n.warned)
 			}
 		}
-		// Messages go the way it says, short and long ones.
+		// Short and long messages use this path.
 		w.bulk.Partition(w.host(4))
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
@@ -154,21 +154,21 @@ func TestPaths(t *testing.T) {
 	})
 }
 
-// TestWithoutBulk: a node that cannot be reached on the path for bulk, or has
-// none, is reached without; the reason is told.
+// TestWithoutBulk: the link to a node that cannot be reached on the path for bulk, or has none, has
+// one connection, and its PathInfo the reason.
 func TestWithoutBulk(t *testing.T) {
 	for name, test := range map[string]struct {
-		before func(w *roads)
+		before func(w *multipath)
 		warns  bool
 		why    string
 		most   time.Duration
 	}{
-		"refused":     {func(w *roads) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
-		"no answer":   {func(w *roads) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
-		"not offered": {func(w *roads) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
+		"refused":     {func(w *multipath) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
+		"no answer":   {func(w *multipath) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
+		"not offered": {func(w *multipath) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withRoads(t, []int{0, 1, 2}, func(w *roads) {
+			withPaths(t, []int{0, 1, 2}, func(w *multipath) {
 				test.before(w)
 				began := time.Now()
 				w.form()
@@ -187,10 +187,9 @@ func TestWithoutBulk(t *testing.T) {
 	}
 }
 
-// TestNearIsBroken: a path of this host that fails for a reason of its own is
-// not taken, and the reason is told once.
+// TestNearIsBroken: a path within a host that fails unexpectedly is not taken, with one warning.
 func TestNearIsBroken(t *testing.T) {
-	withRoads(t, []int{0, 0, 0}, func(w *roads) {
+	withPaths(t, []int{0, 0, 0}, func(w *multipath) {
 		w.broken[2] = errors.New("no memory left")
 		w.form()
 		w.wantWhole()
@@ -203,11 +202,10 @@ func TestNearIsBroken(t *testing.T) {
 	})
 }
 
-// TestNearIsNotOffered: a node of this host that does not offer what this one
-// does is reached otherwise.
+// TestNearIsNotOffered: a node of this host without the near path is reached by another path.
 func TestNearIsNotOffered(t *testing.T) {
-	withRoads(t, []int{0, 0}, func(w *roads) {
-		made := [][]Path{w.roads(0)[1:], w.roads(1)}
+	withPaths(t, []int{0, 0}, func(w *multipath) {
+		made := [][]Path{w.pathsOf(0)[1:], w.pathsOf(1)}
 		w.memory[0].Kill(w.host(0))
 		w.paths = func(rank int) []Path { return made[rank] }
 		w.world.form()
@@ -216,10 +214,10 @@ func TestNearIsNotOffered(t *testing.T) {
 	})
 }
 
-// TestNearComesLate: a node that is not yet there when it is looked for on this
-// host is found when it has answered otherwise.
-func TestNearComesLate(t *testing.T) {
-	withRoads(t, []int{0, 0}, func(w *roads) {
+// TestNearListensLate: a node that does not listen on the near path at first is dialed there again
+// when it has answered on another path.
+func TestNearListensLate(t *testing.T) {
+	withPaths(t, []int{0, 0}, func(w *multipath) {
 		w.transports[0].Close()
 		formed := make(chan struct{})
 		form := func(rank int) {
@@ -243,13 +241,13 @@ func TestNearComesLate(t *testing.T) {
 	})
 }
 
-// TestBulkLostBeforeFormed: a link whose second connection ends is made again
-// with both; and when all have formed, that is the failure of a node.
+// TestBulkLost: if the second connection of a link ends before Formed, the link is made again with
+// both connections. After Formed, that is the failure of a node.
 func TestBulkLost(t *testing.T) {
-	withRoads(t, []int{0, 1, 2}, func(w *roads) {
+	withPaths(t, []int{0, 1, 2}, func(w *multipath) {
 		made := make([][]Path, len(w.hosts))
 		for rank := range w.hosts {
-			made[rank] = w.roads(rank)
+			made[rank] = w.pathsOf(rank)
 		}
 		w.paths = func(rank int) []Path { return made[rank] }
 		w.link()
@@ -278,8 +276,8 @@ func TestBulkLost(t *testing.T) {
 	})
 }
 
-// TestPeerThatBeginsNoLink: a connection of which no link is made delays no
-// other, and does not stay for ever.
+// TestPeerThatBeginsNoLink: a connection without a link delays no other connection and is closed
+// after a while.
 func TestPeerThatBeginsNoLink(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		var idle []transport.Conn
@@ -297,12 +295,12 @@ func TestPeerThatBeginsNoLink(t *testing.T) {
 		select {
 		case <-idle[0].Done():
 		default:
-			t.Error("a connection is kept after the next one has come")
+			t.Error("a connection stays open after the next one")
 		}
 		began := time.Now()
 		<-idle[1].Done()
 		if d := time.Since(began); d > unusedTimeout+delay {
-			t.Errorf("a connection of which no link was made stays for %v", d)
+			t.Errorf("a connection without a link stays open for %v", d)
 		}
 		for rank := range w.meshes {
 			w.open(rank)
@@ -311,9 +309,8 @@ func TestPeerThatBeginsNoLink(t *testing.T) {
 	})
 }
 
-// TestStaleLinkIsForgotten: the end of a connection that is not in use is no
-// failure of its node, whenever it comes.
-func TestStaleLinkIsForgotten(t *testing.T) {
+// TestEndOfUnusedConnection: the end of a connection without a link is no failure of its node.
+func TestEndOfUnusedConnection(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.link()
 		c, err := w.transports[1].Dial(w.Context(), w.host(0), w.host(0))
@@ -335,7 +332,7 @@ func TestStaleLinkIsForgotten(t *testing.T) {
 	})
 }
 
-func TestPathsThatMakeNoSense(t *testing.T) {
+func TestInvalidPaths(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		whole, bulk := Path{Transport: w.transports[0]}, Path{Transport: w.transports[0], Bulk: true}
 		for _, paths := range [][]Path{nil, {bulk}, {whole, bulk, bulk}} {

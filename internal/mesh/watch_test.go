@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// TestIdleWorldStaysUp: an hour in which nobody says anything.
+// TestIdleWorldStaysUp: no link fails during an hour without operations.
 func TestIdleWorldStaysUp(t *testing.T) {
 	inBubble(t, 9, func(w *world) {
 		w.form()
@@ -25,9 +25,9 @@ func TestIdleWorldStaysUp(t *testing.T) {
 	})
 }
 
-// TestWatchTraffic: what a node says in an idle world does not grow with it: it
-// exchanges signs of life with those that it watches and those that watch it, and
-// with each about once in two intervals.
+// TestWatchTraffic: the traffic of a node in an idle world does not grow with the world. The node
+// exchanges pings with its watchers and the peers that it watches, with each about once in two
+// intervals.
 func TestWatchTraffic(t *testing.T) {
 	for _, n := range []int{2, 7, 8, 16, 24} {
 		inBubble(t, n, func(w *world) {
@@ -46,7 +46,7 @@ func TestWatchTraffic(t *testing.T) {
 						peers++
 					}
 				}
-				// Who asks a peer hears an answer, and the peer has heard the question.
+				// A ping and its answer are a frame for each side.
 				if most := uint64(2*k) * uint64(passed/interval/2+1); frames > most || peers > 2*k {
 					t.Errorf("%d nodes: rank %d has heard %d frames of %d peers, want at most %d of %d", n, rank, frames, peers, most, 2*k)
 				}
@@ -55,7 +55,7 @@ func TestWatchTraffic(t *testing.T) {
 	}
 }
 
-// heard is how many frames each rank has heard of each.
+// heard returns the number of frames that each rank has received from each other rank.
 func (w *world) heard() (frames [][]uint64) {
 	for rank := range w.meshes {
 		of := make([]uint64, len(w.meshes))
@@ -69,8 +69,7 @@ func (w *world) heard() (frames [][]uint64) {
 	return frames
 }
 
-// TestShortSilence: a network that falls silent for less than the timeout is
-// no failure.
+// TestShortSilence: silence of the network for less than the timeout is no failure.
 func TestShortSilence(t *testing.T) {
 	inBubble(t, 9, func(w *world) {
 		w.form()
@@ -84,7 +83,7 @@ func TestShortSilence(t *testing.T) {
 	})
 }
 
-// TestNoHeartbeats: with an interval of 0 nobody asks, and nobody is accused.
+// TestNoHeartbeats: with an interval of 0 no peer is watched.
 func TestNoHeartbeats(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.interval = 0
@@ -92,45 +91,44 @@ func TestNoHeartbeats(t *testing.T) {
 		w.network.PowerOff(w.host(1))
 		time.Sleep(time.Hour)
 		if got := w.notes[0].all(); len(got) > 0 {
-			t.Errorf("these have failed: %v", got)
+			t.Errorf("failed nodes %v", got)
 		}
 	})
 }
 
-// TestStoppedNodeAccusesNobody: after a long time in which it did not look, a
-// node gives its peers as much time as at the beginning.
-func TestStoppedNodeAccusesNobody(t *testing.T) {
+// TestStoppedNode: after a long time without a check, a node gives its peers the whole timeout
+// again.
+func TestStoppedNode(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
 		m := w.meshes[0]
-		// From here on rank 0 hears nothing. Its own watch gets no time to
-		// find that out: the test looks in its place, with times of its own.
+		// Rank 0 hears nothing from now on. The test checks in place of its watch, with
+		// times of its own, so that the watch has no time to notice.
 		w.network.Partition(w.host(0))
 		now := time.Now()
 		v := m.newWatcher(now)
-		look := func(after time.Duration) {
+		check := func(after time.Duration) {
 			now = now.Add(after)
 			v.check(m.watchedLinks(), now)
-			time.Sleep(time.Millisecond) // for the end of a link to be told
+			time.Sleep(time.Millisecond) // for the handler of the end of a link
 		}
 		for range 3 {
-			look(time.Hour)
+			check(time.Hour)
 			for range int(timeout/interval) - 1 {
-				look(interval)
+				check(interval)
 			}
 			if got := w.notes[0].all(); len(got) > 0 {
-				w.Fatalf("a node that was stopped for an hour says that %v have failed", got)
+				w.Fatalf("failed nodes %v of a node that was stopped for an hour", got)
 			}
 		}
-		look(interval)
+		check(interval)
 		if got := w.notes[0].all(); !slices.Equal(got, []int{1, 2, 3}) {
-			t.Errorf("these have failed: %v, want all others", got)
+			t.Errorf("failed nodes %v, want all others", got)
 		}
 	})
 }
 
-// TestLateTicks: a watch whose ticks come later than its interval, as on a busy
-// machine, still notices who is silent.
+// TestLateTicks: a watch with late ticks, as on a busy machine, still notices a silent peer.
 func TestLateTicks(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
@@ -145,14 +143,13 @@ func TestLateTicks(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{1}) {
-			t.Errorf("these have failed: %v, want the silent one", got)
+			t.Errorf("failed nodes %v, want rank 1", got)
 		}
 	})
 }
 
-// TestWatchersAnew: when all who watched a node are gone, others of the next view
-// do.
-func TestWatchersAnew(t *testing.T) {
+// TestNewWatchers: if all watchers of a node have failed, other nodes watch it in the next view.
+func TestNewWatchers(t *testing.T) {
 	const n, victim = 9, 0
 	inBubble(t, n, func(w *world) {
 		w.form()
@@ -174,7 +171,7 @@ func TestWatchersAnew(t *testing.T) {
 		time.Sleep(timeout + 3*interval)
 		for _, rank := range left {
 			if got := w.notes[rank].all(); !slices.Contains(got, victim) {
-				t.Errorf("for rank %d these have failed: %v, without %d", rank, got, victim)
+				t.Errorf("for rank %d failed nodes %v, want them to include %d", rank, got, victim)
 			}
 		}
 	})

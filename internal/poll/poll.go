@@ -1,6 +1,5 @@
-// Package poll lets a goroutine that waits for something from other ranks read the
-// links to them itself, for a while. That saves the time that it takes to wake the
-// goroutines of the links, and then this one.
+// Package poll lets a goroutine that waits for other ranks poll the links to them inline for a
+// while, which saves waking the goroutines of the links and then the waiting one.
 package poll
 
 import (
@@ -14,29 +13,28 @@ import (
 )
 
 const (
-	// linksMax is the largest number of links that are polled. With more of them
-	// a round takes longer than to be woken does.
+	// linksMax is the largest number of links that are polled. A round over more links
+	// takes longer than waking a goroutine.
 	linksMax = 8
 	// busyPolls is the number of polls before the processor is yielded, and before
 	// the time is taken, where polls are cheap.
 	busyPolls = 50
-	// pollTime is how long polling goes on while nothing arrives or leaves. To go to
-	// sleep and to be woken takes the tenth of it; but where there are more ranks
-	// than processors, each of them waits until others had their turn.
+	// pollTime is how long polling continues while nothing arrives or leaves. Sleeping and
+	// waking take a tenth of it, but with more ranks than processors each rank waits
+	// until others have run.
 	pollTime = 200 * time.Microsecond
-	// waitMax is what a longer wait counts for, so that a few short ones
-	// outweigh it.
+	// waitMax caps the length of a wait, so that a few short waits outweigh a long
+	// one.
 	waitMax = 4 * pollTime
-	// trialEvery is after how many waits without polling it is tried again.
+	// trialEvery is the number of waits without polling before the next trial.
 	trialEvery = 16
 )
 
-// A pace learns from the waits of a communicator whether polling pays. Its zero value
-// says that it does.
+// A pace learns from the waits of a communicator whether polling pays. By its zero value it does.
 //
-// A wait without polling is longer for that very reason: a long payload then passes
-// through several goroutines. So polling is tried now and then, and a successful trial
-// restores the confidence that it takes for another one.
+// A wait is longer without polling, because a long payload then passes through several goroutines.
+// So polling is tried now and then, and a successful trial lowers the mean enough for
+// another one.
 type pace struct {
 	mean   atomic.Int64
 	asleep atomic.Uint32 // waits without polling
@@ -48,7 +46,7 @@ func (p *pace) learn(wait time.Duration) {
 	p.mean.Store(mean + (int64(min(wait, waitMax))-mean)/4)
 }
 
-// succeeded records that polling has brought what was waited for.
+// succeeded records that a wait has ended during polling.
 func (p *pace) succeeded() {
 	p.mean.Store(min(p.mean.Load()*3/4, int64(pollTime)))
 }
@@ -57,21 +55,21 @@ func (p *pace) pays() bool {
 	return p.mean.Load() <= int64(pollTime) || p.asleep.Add(1)%trialEvery == 0
 }
 
-// A Poller waits for what the ranks of a communicator send. It may be used by several
-// goroutines, once Links and Place are set.
+// A Poller waits for frames of the ranks of a communicator. Once Links and Place are set, its methods
+// may be called concurrently.
 type Poller struct {
 	// Links has the link to each rank; some may be nil.
 	Links []*link.Link
 	// Place keeps this rank on a processor of its own; nil if that does not matter.
 	Place *affinity.Place
-	// Active counts the collectives of this node that run.
+	// Active is the number of running collectives of this node.
 	Active *atomic.Int64
 
 	pace pace
 }
 
-// Wait blocks until ended has a value, or ctx ends, and then reports false. For a while
-// it reads the links to peers, on which the value depends.
+// Wait blocks until ended has a value or ctx ends. It reports whether ended had a value. For a while
+// it polls the links to peers, on which the value depends.
 func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	select {
 	case <-ended:
@@ -86,7 +84,7 @@ func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) b
 		}
 		return p.sleep(ctx, ended)
 	}
-	if len(peers) == 1 { // most waits are for one rank, and need little room
+	if len(peers) == 1 { // Most waits are for one rank and need little stack.
 		var room [1]link.Polling
 		return p.poll(ctx, ended, peers, room[:0])
 	}
@@ -94,8 +92,7 @@ func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) b
 	return p.poll(ctx, ended, peers, room[:0])
 }
 
-// poll is Wait with polling, if anything can be polled. The pollings have room for all
-// peers.
+// poll is Wait with polling, if a lane can be polled. pollings has capacity for all peers.
 func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, pollings []link.Polling) (ok bool) {
 	pollings, busy := p.start(pollings, peers)
 	defer func() {
@@ -113,8 +110,7 @@ func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, p
 	return p.sleep(ctx, ended)
 }
 
-// start begins to poll the link of each peer, and reports whether there is anything
-// to poll.
+// start begins to poll the link of each peer, and reports whether a lane can be polled.
 func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, busy bool) {
 	for _, rank := range peers {
 		if l := p.Links[rank]; l != nil {
@@ -127,8 +123,8 @@ func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, 
 	return pollings, busy
 }
 
-// spin reads arrivals, and writes payloads that were granted, until polling takes too
-// long. It reports whether ended had a value.
+// spin handles arriving frames and writes granted payloads until polling takes too long. It reports
+// whether ended had a value.
 func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []link.Polling) bool {
 	p.Place.Judge()
 	var turns spin.Turns
@@ -170,7 +166,7 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 	}
 }
 
-// sleep blocks until ended has a value, or ctx ends, and then reports false.
+// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value.
 func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}) bool {
 	start := time.Now()
 	defer func() { p.pace.learn(time.Since(start)) }()

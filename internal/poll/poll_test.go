@@ -2,8 +2,8 @@ package poll
 
 import "testing"
 
-// TestPace: after long waits polling is tried now and then only; a successful trial makes
-// the next wait poll, too.
+// TestPace: after long waits polling is only tried now and then; after a successful trial the next
+// wait polls as well.
 func TestPace(t *testing.T) {
 	var p pace
 	for i := range 3 {

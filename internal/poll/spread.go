@@ -2,16 +2,14 @@ package poll
 
 import "github.com/nexar-go/nexar/internal/affinity"
 
-// sightings is how often in a row a rank has to be seen on the processor of another
-// one before it moves: the last bytes may have been forwarded by the processor of this
-// rank.
+// sightings is the number of consecutive sightings of another rank on the processor of this one
+// before this rank moves. The processor of this rank may have forwarded the last bytes.
 const sightings = 3
 
-// Spread keeps this rank away from the processors of other ranks of its machine, where
-// links tell which those are. It must be called before the first wait, and does nothing
-// if there is a Place.
+// Spread keeps this rank away from the processors of other ranks of its machine, as far as links
+// report them. It must be called before the first wait. It has no effect if Place is set.
 func (p *Poller) Spread(rank int, machine []int, processors int) {
-	before, ranks := giveWay(rank, machine, func(rank int) bool {
+	before, ranks := ranksBefore(rank, machine, func(rank int) bool {
 		return p.Links[rank] != nil && p.Links[rank].Locates()
 	})
 	if p.Place != nil || len(before) == 0 || ranks > linksMax || processors == 1 {
@@ -27,10 +25,9 @@ func (p *Poller) Spread(rank int, machine []int, processors int) {
 	})
 }
 
-// giveWay returns the ranks to which a rank gives way, and the number of ranks that are
-// located. A rank gives way to those before it only, so that one of two that share a
-// processor moves.
-func giveWay(rank int, machine []int, locates func(rank int) bool) (before []int, ranks int) {
+// ranksBefore returns the located ranks before a rank, and the number of located ranks with
+// itself. Only the later one of two ranks on a processor moves.
+func ranksBefore(rank int, machine []int, locates func(rank int) bool) (before []int, ranks int) {
 	ranks = 1
 	for _, other := range machine {
 		if other == rank || !locates(other) {

@@ -20,7 +20,7 @@ func TestGiveWay(t *testing.T) {
 		{7, 2, []int{1, 4}, 3},
 		{4, 7, []int{1, 2}, 3},
 	} {
-		before, ranks := giveWay(test.rank, machine, func(rank int) bool { return rank != test.dark })
+		before, ranks := ranksBefore(test.rank, machine, func(rank int) bool { return rank != test.dark })
 		if !slices.Equal(before, test.before) || ranks != test.ranks {
 			t.Errorf("rank %d, but not %d: gives way to %v of %d, want %v of %d", test.rank, test.dark, before, ranks, test.before, test.ranks)
 		}

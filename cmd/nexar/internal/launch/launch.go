@@ -62,6 +62,8 @@ type Config struct {
 	// has failed. Run then returns nil if at least one child exits with status 0,
 	// and otherwise the first failure.
 	Survives func() bool
+
+	settle time.Duration // settleTime by default; tests set it
 }
 
 // A Child is one process.
@@ -89,6 +91,9 @@ func Run(cfg Config) error {
 
 	if cfg.Grace <= 0 {
 		cfg.Grace = DefaultGrace
+	}
+	if cfg.settle <= 0 {
+		cfg.settle = settleTime
 	}
 	out := newPrinter(cfg.Stdout, cfg.Stderr)
 	defer out.close()
@@ -283,7 +288,7 @@ func (s *supervisor) exited(e exit) {
 		f.Name = s.cfg.Children[f.Child].Name()
 		s.survived = append(s.survived, f)
 		if s.unlogged = append(s.unlogged, f); len(s.unlogged) == 1 {
-			s.logTimer.Reset(settleTime)
+			s.logTimer.Reset(s.cfg.settle)
 		}
 		return
 	}
@@ -324,7 +329,7 @@ func (s *supervisor) fail(f *Failure) {
 	}
 	if s.stage == healthy {
 		s.stage = settling
-		s.timer.Reset(settleTime)
+		s.timer.Reset(s.cfg.settle)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,10 +31,16 @@ func (r *run) do(cfg Config, roles ...string) {
 	if cfg.Stdout == nil {
 		cfg.Stdout = &r.out
 	}
-	cfg.Stderr = &r.err
+	if cfg.Stderr == nil {
+		cfg.Stderr = &r.err
+	}
 	cfg.Title = "test"
 	r.failed = Run(cfg)
-	for line := range strings.Lines(r.err.String()) {
+	text := r.err.String()
+	if w, ok := cfg.Stderr.(*watcher); ok {
+		text = w.all
+	}
+	for line := range strings.Lines(text) {
 		if text, ok := strings.CutPrefix(line, "test: "); ok {
 			r.said = append(r.said, strings.TrimSuffix(text, "\n"))
 		}
@@ -125,14 +132,21 @@ func TestOthersSurvive(t *testing.T) {
 		failed   int // -1: none
 		said     string
 	}{
-		{[]string{"status3", "nap"}, true, -1, "exited with status 3; going on: rank 1"},
-		{[]string{"status3", "nap", "status3"}, true, -1, "exited with status 3; going on: rank 1"},
+		{[]string{"status3", "await"}, true, -1, "exited with status 3; going on: rank 1"},
+		{[]string{"status3", "await", "status3"}, true, -1, "exited with status 3; going on: rank 1"},
 		{[]string{"status3", "status3"}, true, 0, "exited with status 3"},
 		{[]string{"status3", "sleep"}, false, 0, "rank 0"},
 	} {
 		t.Run(strings.Join(test.roles, ","), func(t *testing.T) {
+			// Rank 1 ends after the log line that names it, however long that takes. The
+			// other ranks have a second to end before that line.
+			file := filepath.Join(t.TempDir(), "end")
+			t.Setenv("LAUNCH_TEST_FILE", file)
+			logged := &watcher{want: "going on: ", n: 1, seen: func() { os.WriteFile(file, nil, 0o600) }}
 			var r run
-			r.do(Config{Grace: 50 * time.Millisecond, Survives: func() bool { return test.survives }}, test.roles...)
+			r.do(Config{
+				Grace: 50 * time.Millisecond, Stderr: logged, settle: time.Second, Survives: func() bool { return test.survives },
+			}, test.roles...)
 			if test.failed < 0 && r.failed != nil {
 				t.Errorf("got %v, although one has ended well", r.failed)
 			}

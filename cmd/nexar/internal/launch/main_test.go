@@ -45,9 +45,13 @@ var roles = map[string]func() int{
 		time.Sleep(time.Minute)
 		return 0
 	},
-	"nap": func() int {
-		time.Sleep(500 * time.Millisecond)
-		return 0
+	"await": func() int {
+		for {
+			if _, err := os.Stat(os.Getenv("LAUNCH_TEST_FILE")); err == nil {
+				return 0
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	},
 	"sleep": func() int {
 		time.Sleep(time.Minute)
