@@ -255,9 +255,9 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 // flight is the memory that a task uses.
 func (t *task) flight() overlap.Flight {
 	if t.reads {
-		return overlap.Flight{Name: t.name(), Read: t.data}
+		return overlap.Flight{Name: t.name(), Read: t.Data}
 	}
-	return overlap.Flight{Name: t.name(), Write: t.data, Read: t.input}
+	return overlap.Flight{Name: t.name(), Write: t.Data, Read: t.Input}
 }
 
 // enterFlight registers the memory of an operation until flights.Leave, unless it

@@ -34,21 +34,18 @@ const (
 // bytes are counted.
 const opaque = 255
 
-// A task is a collective to run, with its parameters checked.
+// A task is a call of a collective, with its parameters checked. The Selector returns the
+// schedule for its Shape, and an engine.Op carries out its Work.
 type task struct {
-	selector.Task
-	label   string // of the call, if that is not the kind's
-	data    []byte
-	input   []byte
-	first   int // chunk that data begins with
-	inFirst int // chunk that input begins with
-	reduce  func(dst, a, b []byte)
-	reads   bool            // data is not written
-	ranks   int             // divisor of the result, for Avg
-	guard   *callback.Guard // of a function of the caller
-	before  func()          // is called when the task starts
-	after   func()          // is called when the collective has succeeded
-	err     error           // of the parameters
+	selector.Shape
+	exec.Work
+	label  string          // of the call, if that is not the kind's
+	reads  bool            // Data is not written
+	ranks  int             // divisor of the result, for Avg
+	guard  *callback.Guard // of a function of the caller
+	before func()          // is called when the task starts
+	after  func()          // is called when the collective has succeeded
+	err    error           // of the parameters
 }
 
 // elements describes the elements of a vector of any type. It fits into registers.
@@ -141,14 +138,14 @@ func (t *task) require(err error) *task {
 
 // vector is for a task that works on data in place.
 func (t *task) vector(kind plan.Collective, data elements) *task {
-	t.Kind, t.Type, t.data = kind, data.of.typ, data.mem()
+	t.Kind, t.Type, t.Data = kind, data.of.typ, data.mem()
 	t.Count, t.Elem = data.of.counted(data.n)
 	return t.require(data.err())
 }
 
 // blocks is for a task with a block of count elements for each rank.
 func (t *task) blocks(kind plan.Collective, dst, src elements, count int) *task {
-	t.Kind, t.Type, t.Blocks, t.data, t.input = kind, dst.of.typ, true, dst.mem(), src.mem()
+	t.Kind, t.Type, t.Blocks, t.Data, t.Input = kind, dst.of.typ, true, dst.mem(), src.mem()
 	t.Count, t.Elem = dst.of.counted(count)
 	return t.require(dst.err())
 }
@@ -177,7 +174,7 @@ func (t *task) setInPlace(wholeName, partName string, whole, part []byte, at, bl
 
 // setApart requires that data and input do not overlap.
 func (t *task) setApart() *task {
-	if t.err == nil && overlap.Two(t.data, t.input) {
+	if t.err == nil && overlap.Two(t.Data, t.Input) {
 		t.err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
 	}
 	return t
@@ -185,8 +182,8 @@ func (t *task) setApart() *task {
 
 // setOp is for an op on the vectors of so many ranks.
 func (t *task) setOp(op Op, ranks int) *task {
-	t.reduce = kernel.Reducer(kernel.Type(t.Type), kernel.Op(op))
-	if t.reduce == nil {
+	t.Reduce = kernel.Reducer(kernel.Type(t.Type), kernel.Op(op))
+	if t.Reduce == nil {
 		return t.require(fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, kernel.Type(t.Type)))
 	}
 	t.Op = uint8(op)
@@ -207,18 +204,18 @@ func setFunc[T any](t *task, c *Comm, label string, combine func(dst, src []T)) 
 	g := &callback.Guard{Label: label, Failed: c.comm.Cancel}
 	t.guard = g
 	if t.err != nil || t.Type != opaque {
-		t.reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
+		t.Reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
 		return t
 	}
 	// Whole structs are counted, so that no move divides one.
 	layout := kernel.LayoutOf(reflect.TypeFor[T]())
 	t.Elem = int(unsafe.Sizeof(*new(T)))
-	t.Count, t.Digest = len(t.data)/t.Elem, engine.Digest(layout.Fields)|1<<31
-	t.reduce = kernel.Custom(func(dst, src []T) {
+	t.Count, t.Digest = len(t.Data)/t.Elem, engine.Digest(layout.Fields)|1<<31
+	t.Reduce = kernel.Custom(func(dst, src []T) {
 		g.Call(func() { combine(dst, src) })
 		layout.ClearPadding(bytesOf(dst))
 	})
-	t.before = func() { layout.ClearPadding(t.data) }
+	t.before = func() { layout.ClearPadding(t.Data) }
 	return t
 }
 
@@ -250,9 +247,13 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 		t.before()
 	}
 	t.Canonical = c.canonical(t.Kind) && t.Op != 0
-	work := exec.Work{Recipe: c.selector.Recipe(&t.Task), Reduce: t.reduce, Timeout: c.timeout(t)}
-	t.place(&work)
-	op, err := c.comm.Start(&work)
+	t.Schedule, t.Timeout = c.selector.Schedule(&t.Shape), c.timeout(t)
+	work, merged := &t.Work, exec.Work{}
+	if t.InPlace {
+		merged = t.inPlace()
+		work = &merged
+	}
+	op, err := c.comm.Start(work)
 	if err != nil {
 		return nil, c.explain(ctx, t.name(), err)
 	}
@@ -265,7 +266,7 @@ func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
 		return c.explain(ctx, t.name(), err)
 	}
 	if t.ranks > 1 {
-		kernel.Divider(kernel.Type(t.Type))(t.data, t.ranks)
+		kernel.Divider(kernel.Type(t.Type))(t.Data, t.ranks)
 	}
 	if t.after != nil {
 		t.after()
@@ -288,15 +289,15 @@ func (c *Comm) timeout(t *task) time.Duration {
 	return c.node.collectiveTimeout
 }
 
-// place sets the buffers of a task.
-func (t *task) place(w *exec.Work) {
-	w.Data, w.DataFirst, w.Input, w.InputFirst = t.data, t.first, t.input, t.inFirst
-	if t.InPlace {
-		if len(t.input) > len(t.data) {
-			w.Data, w.DataFirst = t.input, t.inFirst
-		}
-		w.Input, w.InputFirst = w.Data, w.DataFirst // Some plans take them for two.
+// inPlace returns the work of a task in place: data and input are one buffer, the longer of the
+// two.
+func (t *task) inPlace() exec.Work {
+	w := t.Work
+	if len(w.Input) > len(w.Data) {
+		w.Data, w.DataFirst = w.Input, w.InputFirst
 	}
+	w.Input, w.InputFirst = w.Data, w.DataFirst // Some plans use both.
+	return w
 }
 
 func (c *Comm) checkRoot(root int) error {

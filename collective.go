@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -190,19 +191,19 @@ func (t *task) gather(c *Comm, dst, src elements, root int) *task {
 		dst.at, dst.n = nil, 0
 	}
 	t.blocks(plan.Gather, dst, src, src.n)
-	t.Root, t.inFirst = root, c.impl.Rank
+	t.Root, t.InputFirst = root, c.impl.Rank
 	t.require(c.checkRoot(root))
 	if c.impl.Rank == root {
 		t.require(checkLength("dst", dst.n, c.Size()*src.n))
 	}
-	return t.setInPlace("dst", "src", t.data, t.input, root*t.Count, root)
+	return t.setInPlace("dst", "src", t.Data, t.Input, root*t.Count, root)
 }
 
 func (t *task) allGather(c *Comm, dst, src elements) *task {
 	t.blocks(plan.AllGather, dst, src, src.n)
-	t.inFirst = c.impl.Rank
+	t.InputFirst = c.impl.Rank
 	t.require(checkLength("dst", dst.n, c.Size()*src.n))
-	return t.setInPlace("dst", "src", t.data, t.input, c.impl.Rank*t.Count, c.impl.Rank)
+	return t.setInPlace("dst", "src", t.Data, t.Input, c.impl.Rank*t.Count, c.impl.Rank)
 }
 
 func (t *task) scatter(c *Comm, dst, src elements, root int) *task {
@@ -210,19 +211,19 @@ func (t *task) scatter(c *Comm, dst, src elements, root int) *task {
 		src.at, src.n = nil, 0
 	}
 	t.blocks(plan.Scatter, dst, src, dst.n)
-	t.Root, t.first = root, c.impl.Rank
+	t.Root, t.DataFirst = root, c.impl.Rank
 	t.require(c.checkRoot(root))
 	if c.impl.Rank == root {
 		t.require(checkLength("src", src.n, c.Size()*dst.n))
 	}
-	return t.setInPlace("src", "dst", t.input, t.data, root*t.Count, root)
+	return t.setInPlace("src", "dst", t.Input, t.Data, root*t.Count, root)
 }
 
 func (t *task) reduceScatter(c *Comm, dst, src elements, op Op) *task {
 	t.blocks(plan.ReduceScatter, dst, src, dst.n)
-	t.first = c.impl.Rank
+	t.DataFirst = c.impl.Rank
 	t.require(checkLength("src", src.n, c.Size()*dst.n))
-	return t.setInPlace("src", "dst", t.input, t.data, c.impl.Rank*t.Count, c.impl.Rank).setOp(op, c.Size())
+	return t.setInPlace("src", "dst", t.Input, t.Data, c.impl.Rank*t.Count, c.impl.Rank).setOp(op, c.Size())
 }
 
 func (t *task) allToAll(c *Comm, dst, src elements) *task {
@@ -257,13 +258,13 @@ func minMaxLoc[T Real](t *task, c *Comm, op Op, data []T, ranks []int32) *task {
 		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.impl.Rank)}
 	}
 	*t = task{
-		Task: selector.Task{
+		Shape: selector.Shape{
 			Kind: plan.AllReduce, Op: minLocOp,
 			// Whole pairs are counted, so that none is divided. The type is that of
 			// data, so that calls with data of different types do not match.
 			Type: numbersOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
 		},
-		label: minLocName, data: bytesOf(pairs),
+		label: minLocName, Work: exec.Work{Data: bytesOf(pairs)},
 	}
 	if op == Max {
 		t.label, t.Op = maxLocName, maxLocOp
@@ -272,7 +273,7 @@ func minMaxLoc[T Real](t *task, c *Comm, op Op, data []T, ranks []int32) *task {
 	if overlap.Two(bytesOf(data), bytesOf(ranks)) {
 		t.require(fmt.Errorf("%w: data and ranks share memory", ErrOverlap))
 	}
-	t.reduce = kernel.Locate[T](kernel.Type(t.Type), op == Max)
+	t.Reduce = kernel.Locate[T](kernel.Type(t.Type), op == Max)
 	t.after = func() {
 		for i, p := range pairs {
 			data[i], ranks[i] = p.Value, p.Rank

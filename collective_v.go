@@ -99,7 +99,7 @@ func (t *task) gatherV(c *Comm, dst, src elements, counts []int, root int) *task
 		dst.at, dst.n = nil, 0
 	}
 	t.blocksV(c, plan.Gather, dst, src, counts)
-	t.Root, t.inFirst = root, rank
+	t.Root, t.InputFirst = root, rank
 	if t.require(c.checkRoot(root)); t.err != nil {
 		return t
 	}
@@ -107,17 +107,17 @@ func (t *task) gatherV(c *Comm, dst, src elements, counts []int, root int) *task
 	if rank == root {
 		t.require(checkLength("dst", dst.n, sum(counts)))
 	}
-	return t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[root], root)
+	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[root], root)
 }
 
 func (t *task) allGatherV(c *Comm, dst, src elements, counts []int) *task {
 	rank := c.impl.Rank
-	t.inFirst = rank
+	t.InputFirst = rank
 	if t.blocksV(c, plan.AllGather, dst, src, counts); t.err != nil {
 		return t
 	}
 	t.require(checkLength("src", src.n, counts[rank])).require(checkLength("dst", dst.n, sum(counts)))
-	return t.setInPlace("dst", "src", t.data, t.input, t.Uneven.Starts[rank], rank)
+	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[rank], rank)
 }
 
 func (t *task) scatterV(c *Comm, dst, src elements, counts []int, root int) *task {
@@ -126,7 +126,7 @@ func (t *task) scatterV(c *Comm, dst, src elements, counts []int, root int) *tas
 		src.at, src.n = nil, 0
 	}
 	t.blocksV(c, plan.Scatter, dst, src, counts)
-	t.Root, t.first = root, rank
+	t.Root, t.DataFirst = root, rank
 	if t.require(c.checkRoot(root)); t.err != nil {
 		return t
 	}
@@ -134,17 +134,17 @@ func (t *task) scatterV(c *Comm, dst, src elements, counts []int, root int) *tas
 	if rank == root {
 		t.require(checkLength("src", src.n, sum(counts)))
 	}
-	return t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[root], root)
+	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[root], root)
 }
 
 func (t *task) reduceScatterV(c *Comm, dst, src elements, counts []int, op Op) *task {
 	rank := c.impl.Rank
-	t.first = rank
+	t.DataFirst = rank
 	if t.blocksV(c, plan.ReduceScatter, dst, src, counts); t.err != nil {
 		return t
 	}
 	t.require(checkLength("dst", dst.n, counts[rank])).require(checkLength("src", src.n, sum(counts)))
-	return t.setInPlace("src", "dst", t.input, t.data, t.Uneven.Starts[rank], rank).setOp(op, c.Size())
+	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[rank], rank).setOp(op, c.Size())
 }
 
 // allToAllVName is the name of AllToAllV in errors.

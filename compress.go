@@ -149,7 +149,7 @@ func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, com
 	}
 	t.all = t.get(sum(t.counts))
 	err = t.blocksV(c, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts).err
-	t.label, t.Op, t.inFirst = compressedName, compressedOp, c.impl.Rank
+	t.label, t.Op, t.InputFirst = compressedName, compressedOp, c.impl.Rank
 	ready = err == nil
 	return t, opError(compressedName, err)
 }

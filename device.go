@@ -221,7 +221,7 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 	if err := d.load(ctx, true, o.Operand); err != nil {
 		return opError(t.name(), err)
 	}
-	t.data = o.Memory()
+	t.Data = o.Memory()
 	if err := d.comm.run(ctx, &t); err != nil || t.reads {
 		return err
 	}

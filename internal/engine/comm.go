@@ -108,7 +108,7 @@ func (c *Comm) Err() error {
 	return c.err
 }
 
-// UseExecutor adds the executor that recipes name by id, until the communicator is closed. All
+// UseExecutor adds the executor that schedules name by id, until the communicator is closed. All
 // ranks do so, before the first collective. newExecutor is called with the lock of the
 // communicator, which guards the executor.
 func (c *Comm) UseExecutor(id exec.ID, newExecutor func(mu *sync.Mutex) exec.Executor) {

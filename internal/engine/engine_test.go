@@ -226,7 +226,7 @@ func (w *world) work(rank int, ch choice, data []byte) exec.Work {
 		}
 		size := len(w.links)
 		return exec.Work{
-			Recipe: &exec.Recipe{
+			Schedule: &exec.Schedule{
 				Call: wire.Call{
 					Kind: uint8(ch.kind), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4),
 					Root: uint32(ch.root), Plan: uint8(i), Channels: uint16(ch.channels),

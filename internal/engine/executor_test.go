@@ -153,7 +153,7 @@ func byFrames(w *world) {
 // testWork is a collective for the executor of these tests.
 func testWork(data []byte) exec.Work {
 	return exec.Work{
-		Recipe: &exec.Recipe{
+		Schedule: &exec.Schedule{
 			Call: wire.Call{
 				Kind: uint8(plan.AllReduce), Type: uint8(kernel.Int32), Op: uint8(kernel.Sum), Count: uint64(len(data) / 4), Plan: 99,
 			},

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
 )
@@ -124,10 +122,17 @@ func (e *Engine) forget(c *Comm) {
 
 // each calls f for every communicator.
 func (e *Engine) each(f func(c *Comm)) {
-	e.mu.RLock()
-	comms := slices.Collect(maps.Values(e.comms))
-	e.mu.RUnlock()
-	for _, c := range comms {
+	for _, c := range e.appendComms(nil) {
 		f(c)
 	}
+}
+
+// appendComms appends all communicators to a list.
+func (e *Engine) appendComms(list []*Comm) []*Comm {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, c := range e.comms {
+		list = append(list, c)
+	}
+	return list
 }

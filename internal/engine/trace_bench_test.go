@@ -19,7 +19,7 @@ func BenchmarkRecord(b *testing.B) {
 			e.begin() // keeps the watchdog awake
 			c := newComm(e, commID, nil)
 			c.about = about
-			work := exec.Work{Recipe: &exec.Recipe{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
+			work := exec.Work{Schedule: &exec.Schedule{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
 			op := c.newOpLocked(&work)
 			op.exec.StartLocked(&op.call, &op.work)
 			b.ReportAllocs()

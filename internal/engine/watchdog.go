@@ -68,6 +68,7 @@ func (e *Engine) watch() {
 	timer := time.NewTimer(watchTick)
 	defer timer.Stop()
 	idle, last := 0, time.Now()
+	var comms []*Comm
 	for {
 		next, begun := dozeMax, e.begun.Load()
 		select {
@@ -80,7 +81,11 @@ func (e *Engine) watch() {
 			}
 		case now := <-timer.C:
 			e.clock.Now()
-			e.each(func(c *Comm) { next = min(next, c.watch(now, now.Sub(last))) })
+			comms = e.appendComms(comms[:0])
+			for _, c := range comms {
+				next = min(next, c.watch(now, now.Sub(last)))
+			}
+			clear(comms)
 			last = now
 		}
 		if idle++; e.active.Load() > 0 {
@@ -119,14 +124,13 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 	if c.calls.live == 0 {
 		return next, nil
 	}
-	fx = new(effects)
 	stopped := max(0, ago-tickCreditMax)
 	ago -= stopped
 	if stopped > 0 {
 		c.excuseLocked(stopped)
 	}
 	var late *Op
-	c.calls.each(func(op *Op) {
+	c.calls.each(func(op *Op) { // It allocates nothing until a rank is probed.
 		if stopped > 0 && !op.moved.IsZero() {
 			op.moved = op.moved.Add(stopped)
 		}
@@ -144,12 +148,14 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 			}
 		default:
 			if op.search.stalled += ago; op.search.stalled >= op.search.next {
+				fx = fx.orNew()
 				op.probeLocked(fx, now)
 			}
 		}
 		next = min(next, op.nextCheckLocked(now))
 	})
 	if late != nil {
+		fx = fx.orNew()
 		err := c.timeoutLocked(late, now)
 		c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
 	}

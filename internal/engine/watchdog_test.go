@@ -122,6 +122,31 @@ func TestStoppedProcess(t *testing.T) {
 	}
 }
 
+// TestWatchDoesNotAllocate: a check of an operation that is not late allocates nothing. The
+// watchdog runs beside operations that allocate nothing.
+func TestWatchDoesNotAllocate(t *testing.T) {
+	w := newWorld(t, 2, overMem, Config{}, 1)
+	op, err := w.comms[0].start(w.work(0, pairwise, vector(0, 10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	var list []*Comm
+	check := func() {
+		list = w.engines[0].appendComms(list[:0])
+		for _, c := range list {
+			c.watch(now, 0)
+		}
+	}
+	if n := testing.AllocsPerRun(1000, check); n > 0 {
+		t.Errorf("%v allocations for each check, want none", n)
+	}
+	w.comms[0].Close()
+	if err := op.Wait(t.Context()); err != ErrClosed {
+		t.Errorf("error %v, want %v", err, ErrClosed)
+	}
+}
+
 // TestRest: an operation rests until something is due.
 func TestRest(t *testing.T) {
 	now := time.Now()

@@ -207,7 +207,7 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 		data[i] = byte(rank + i)
 	}
 	op, err := c.Start(&exec.Work{
-		Recipe: &exec.Recipe{
+		Schedule: &exec.Schedule{
 			Call: wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
 			Plan: linkexec.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
 			Layout: exec.Layout{Elem: 1, Count: len(data)},

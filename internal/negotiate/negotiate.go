@@ -276,8 +276,8 @@ func (n negotiator) maximum(ctx context.Context, values []uint8) error {
 }
 
 func (n negotiator) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {
-	task := selector.Task{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
-	return n.run(ctx, exec.Work{Recipe: n.selector.Recipe(&task), Data: data, Reduce: kernel.Reducer(t, op)})
+	task := selector.Shape{Kind: plan.AllReduce, Type: uint8(t), Op: uint8(op), Elem: t.Size(), Count: count}
+	return n.run(ctx, exec.Work{Schedule: n.selector.Schedule(&task), Data: data, Reduce: kernel.Reducer(t, op)})
 }
 
 func (n negotiator) run(ctx context.Context, w exec.Work) error {

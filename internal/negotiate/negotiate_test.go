@@ -223,9 +223,9 @@ func closeAll(members []*member) {
 
 // sum all-reduces vectors of count elements, and checks the result.
 func (p *member) sum(ctx context.Context, count int) error {
-	task := selector.Task{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
+	task := selector.Shape{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
 	work := exec.Work{
-		Recipe: p.Selector.Recipe(&task),
+		Schedule: p.Selector.Schedule(&task),
 		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
 	}
 	op, err := p.Comm.Start(&work)

@@ -16,7 +16,7 @@ type Executor struct {
 	ID exec.ID // at most executorMax
 	// Tuner chooses among its plans.
 	Tuner Tuner
-	// Compile returns the program of this rank, which becomes [exec.Recipe.Plan].
+	// Compile returns the program of this rank, which becomes [exec.Schedule.Plan].
 	Compile func(a plan.Algorithm, root int, inPlace bool) any
 	// Channels returns into how many parts a vector is cut, where the Tuner has chosen a
 	// number. More than 65535 mean that the executor cannot carry out the call.

@@ -40,26 +40,26 @@ func TestPinsOverLinks(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
 	s := newSelector(t, 4)
 	pin(t, s, "all_reduce=ring/4", "scatter=direct")
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 4 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
 	ordered.Ordered = true
-	if w := s.Recipe(new(ordered)); int(w.Call.Plan) == ring {
+	if w := s.Schedule(new(ordered)); int(w.Call.Plan) == ring {
 		t.Error("an ordered reduction runs along a ring")
 	}
 	pin(t, s, "all_reduce=circulant")
 	circulant := index(t, plan.AllReduce, "circulant")
 	best, ok := cost.New(cost.Local()).Way(cost.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
-	if w := s.Recipe(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
+	if w := s.Schedule(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}
 	pin(t, s, "all_reduce=staged")
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) == index(t, plan.AllReduce, "staged") {
 		t.Error("an algorithm for shared memory runs over links")
 	}
 	pin(t, s)
-	if got, want := s.Recipe(new(sum(1000))).Call, newSelector(t, 4).Recipe(new(sum(1000))).Call; got != want {
+	if got, want := s.Schedule(new(sum(1000))).Call, newSelector(t, 4).Schedule(new(sum(1000))).Call; got != want {
 		t.Errorf("without pins: %+v, want %+v", got, want)
 	}
 }
@@ -71,20 +71,20 @@ func TestPinsOnABoard(t *testing.T) {
 	s := newSelector(t, 4)
 	s.UseBoard(newBoard(4))
 	pin(t, s, "all_reduce=ring")
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit || w.Executor != exec.Shared {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit || w.Executor != exec.Shared {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
 	}
-	if w := s.Recipe(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
+	if w := s.Schedule(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
 		t.Errorf("a ring of a vector that is too long for the board: plan %d", w.Call.Plan)
 	}
 	pin(t, s, "all_reduce=ring/1")
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
 		t.Errorf("a ring on one channel: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	pin(t, s, "gather=binomial")
 	binomial := index(t, plan.Gather, "binomial")
 	for count, want := range map[int]int{10: binomial | sharedBit, 1 << 20: binomial} {
-		if w := s.Recipe(new(Task{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true})); int(w.Call.Plan) != want {
+		if w := s.Schedule(new(Shape{Kind: plan.Gather, Elem: 4, Count: count, Blocks: true})); int(w.Call.Plan) != want {
 			t.Errorf("a tree with messages that cannot be cut, %d elements: plan %d, want %d", count, w.Call.Plan, want)
 		}
 	}
@@ -101,16 +101,16 @@ func TestPinsOnHosts(t *testing.T) {
 	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
 	s := newSelector(t, 4)
 	s.Pin(pins)
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) == ring {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) == ring {
 		t.Error("a hierarchical algorithm runs although no host is known")
 	}
 	s.UseHosts(h)
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
 	ordered.Ordered = true // The ranks of a host are not consecutive.
-	if w := s.Recipe(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
+	if w := s.Schedule(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
 		t.Errorf("an ordered reduction runs by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
 	}
 	if got, want := PlanName(plan.AllReduce, ring, 2), "hosts-ring on several channels"; got != want {
@@ -138,7 +138,7 @@ func TestMalformedPins(t *testing.T) {
 	}
 }
 
-// TestPinsChangeConcurrently: a recipe that is asked for during a change has the old pins or
+// TestPinsChangeConcurrently: a schedule that is asked for during a change has the old pins or
 // the new ones, and later ones have the new pins.
 func TestPinsChangeConcurrently(t *testing.T) {
 	s := newSelector(t, 4)
@@ -149,7 +149,7 @@ func TestPinsChangeConcurrently(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit && int(w.Call.Plan) != direct {
+				if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit && int(w.Call.Plan) != direct {
 					t.Errorf("plan %d", w.Call.Plan)
 				}
 			}
@@ -163,7 +163,7 @@ func TestPinsChangeConcurrently(t *testing.T) {
 		} else {
 			pin(t, s, "all_reduce=ring")
 		}
-		if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != want {
+		if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != want {
 			t.Errorf("after the change: plan %d, want %d", w.Call.Plan, want)
 		}
 	}

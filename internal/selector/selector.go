@@ -1,13 +1,13 @@
 // Package selector chooses how the collectives of a communicator are carried out:
 // the algorithm, the number of channels, and the executor.
 //
-// Most callers make a Selector for a communicator and ask it for the Recipe of each
+// Most callers make a Selector for a communicator and ask it for the Schedule of each
 // call. Selectors with the same settings return matching Recipes on all ranks; the
-// fingerprint of a Recipe contains the choice, so that ranks with different settings
+// fingerprint of a Schedule contains the choice, so that ranks with different settings
 // find a mismatch.
 //
 // A Selector may be used by several goroutines. Whether a change of the settings
-// applies to a Recipe that is asked for at the same time is not defined: the caller
+// applies to a Schedule that is asked for at the same time is not defined: the caller
 // changes them between the same calls on all ranks.
 package selector
 
@@ -23,9 +23,9 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Task is the parameters of a collective, after they have been checked. Calls with the same
-// Task share a recipe.
-type Task struct {
+// A Shape is the parameters of a collective, after they have been checked. Calls of the same
+// Shape share a schedule.
+type Shape struct {
 	Kind    plan.Collective
 	Type    uint8 // kernel.Type, 0 if there is no data
 	Op      uint8 // kernel.Op or another number that ranks agree on; 0 if nothing is reduced
@@ -52,12 +52,12 @@ type Choice struct {
 	Executor exec.ID
 }
 
-// A cached recipe belongs to the last Task of a collective: most calls are like the one
+// A cached schedule belongs to the last Shape of a collective: most calls are like the one
 // before.
 type cached struct {
-	how    *settings
-	task   Task
-	recipe exec.Recipe
+	how      *settings
+	shape    Shape
+	schedule exec.Schedule
 }
 
 type programKey struct {
@@ -68,7 +68,7 @@ type programKey struct {
 	inPlace  bool
 }
 
-// A Selector makes the recipes of a communicator, and caches them.
+// A Selector makes the schedules of a communicator, and caches them.
 type Selector struct {
 	rank, size int
 	pool       *bufpool.Pool
@@ -88,17 +88,17 @@ func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
 	return s
 }
 
-// Recipe returns how a task is carried out. It must not be changed.
-func (s *Selector) Recipe(t *Task) *exec.Recipe {
+// Schedule returns how calls of a shape are carried out. It must not be changed.
+func (s *Selector) Schedule(t *Shape) *exec.Schedule {
 	how, p := s.how.Load(), s.last[t.Kind].Load()
-	if p == nil || p.how != how || p.task != *t {
+	if p == nil || p.how != how || p.shape != *t {
 		p = &cached{how, *t, s.prepare(how, *t)}
 		s.last[t.Kind].Store(p)
 	}
-	return &p.recipe
+	return &p.schedule
 }
 
-func (s *Selector) prepare(how *settings, t Task) exec.Recipe {
+func (s *Selector) prepare(how *settings, t Shape) exec.Schedule {
 	choice := s.choose(how, t)
 	x, program := how.executor(choice.Executor), s.program(how, t, choice)
 	count := uint64(t.Count)
@@ -108,7 +108,7 @@ func (s *Selector) prepare(how *settings, t Task) exec.Recipe {
 	if t.Digest != 0 || t.Uneven != nil {
 		count = wire.Uneven(count, t.Digest)
 	}
-	r := exec.Recipe{
+	r := exec.Schedule{
 		Call: wire.Call{
 			Kind: uint8(t.Kind), Type: t.Type, Op: t.Op, Root: uint32(t.Root), Count: count,
 			Plan: planNumber(choice),
@@ -125,7 +125,7 @@ func (s *Selector) prepare(how *settings, t Task) exec.Recipe {
 
 // choose returns the choice of the settings, or one over links if the preferred executor
 // cannot carry it out.
-func (s *Selector) choose(how *settings, t Task) Choice {
+func (s *Selector) choose(how *settings, t Shape) Choice {
 	need := s.need(t)
 	c := how.choose(need)
 	if !s.fits(how, t, c) {
@@ -135,13 +135,13 @@ func (s *Selector) choose(how *settings, t Task) Choice {
 }
 
 // fits reports whether a fingerprint has room for the number of parts in which an executor
-// carries out a task.
-func (s *Selector) fits(how *settings, t Task, c Choice) bool {
+// carries out a call.
+func (s *Selector) fits(how *settings, t Shape, c Choice) bool {
 	x := how.executor(c.Executor)
 	return x.Channels(s.program(how, t, c), t.layout(), c.Channels) <= math.MaxUint16
 }
 
-func (s *Selector) need(t Task) cost.Need {
+func (s *Selector) need(t Shape) cost.Need {
 	n := cost.Need{
 		Collective: t.Kind, Size: s.size, Bytes: t.Count * t.Elem,
 		Blocks: t.Blocks, Uneven: t.Uneven != nil, Ordered: t.Ordered, Canonical: t.Canonical,
@@ -155,12 +155,12 @@ func (s *Selector) need(t Task) cost.Need {
 	return n
 }
 
-func (t Task) layout() exec.Layout {
+func (t Shape) layout() exec.Layout {
 	return exec.Layout{Elem: t.Elem, Count: t.Count, Blocks: t.Blocks, Uneven: t.Uneven}
 }
 
 // program returns the plan of this rank, compiled for the executor of a choice.
-func (s *Selector) program(how *settings, t Task, c Choice) any {
+func (s *Selector) program(how *settings, t Shape, c Choice) any {
 	key := programKey{executor: c.Executor, kind: t.Kind, index: c.Index, root: t.Root, inPlace: t.InPlace}
 	s.mu.Lock()
 	defer s.mu.Unlock()

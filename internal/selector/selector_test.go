@@ -31,32 +31,32 @@ func boardOf(size int, sameProcess bool) *shmexec.Board {
 	return shmexec.New(shmexec.Config{Areas: areas, SameProcess: sameProcess})
 }
 
-func sum(count int) Task {
-	return Task{Kind: plan.AllReduce, Type: 9, Op: 1, Elem: 4, Count: count}
+func sum(count int) Shape {
+	return Shape{Kind: plan.AllReduce, Type: 9, Op: 1, Elem: 4, Count: count}
 }
 
 // TestRecipeFitsTheTask: the fingerprint has the call and the choice, and a vector is cut into
 // pieces that fit the board.
 func TestRecipeFitsTheTask(t *testing.T) {
 	s := newSelector(t, 4)
-	w := s.Recipe(new(sum(1000)))
+	w := s.Schedule(new(sum(1000)))
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
 	s.UseBoard(newBoard(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
-		w := s.Recipe(new(sum(count)))
+		w := s.Schedule(new(sum(count)))
 		if w.Executor != exec.Shared || w.Call.Plan&sharedBit == 0 || int(w.Call.Channels) != w.Channels {
 			t.Errorf("on a board: %+v", w)
 		}
 		if pieces := w.Plan.(*shmexec.Program).Pieces(w.Layout, 64<<10); pieces != w.Channels {
 			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
 		}
-		if again := s.Recipe(new(sum(count))); again.Plan != w.Plan || again.Call != w.Call {
-			t.Errorf("the same task again: %+v", again)
+		if again := s.Schedule(new(sum(count))); again.Plan != w.Plan || again.Call != w.Call {
+			t.Errorf("the same shape again: %+v", again)
 		}
 	}
-	if w := s.Recipe(new(sum(2 << 30))); w.Executor != exec.Links {
+	if w := s.Schedule(new(sum(2 << 30))); w.Executor != exec.Links {
 		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
 	}
 }
@@ -66,8 +66,8 @@ func TestRecipeFitsTheTask(t *testing.T) {
 func TestSameProcess(t *testing.T) {
 	s := newSelector(t, 4)
 	s.UseBoard(boardOf(4, true))
-	task := func(bytes int) *Task { return &Task{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
-	isShared := func(bytes int) bool { return s.Recipe(task(bytes)).Executor == exec.Shared }
+	shape := func(bytes int) *Shape { return &Shape{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
+	isShared := func(bytes int) bool { return s.Schedule(shape(bytes)).Executor == exec.Shared }
 	for bytes, want := range map[int]bool{8: true, sharedLinksFrom / 2: true, 16 << 20: false} {
 		if got := isShared(bytes); got != want {
 			t.Errorf("%d bytes on the board: %t, want %t", bytes, got, want)
@@ -116,14 +116,14 @@ func TestThirdExecutor(t *testing.T) {
 	})
 	pin(t, s, "all_reduce=ring")
 	ring := index(t, plan.AllReduce, "ring")
-	r := s.Recipe(new(sum(20)))
+	r := s.Schedule(new(sum(20)))
 	if r.Executor != id || r.Plan != "ring" || r.Channels != 80 || !r.Brief || int(r.Call.Plan) != ring|0x40 {
 		t.Errorf("executor %d, plan %v of %d channels, brief %v, number %#x in the fingerprint", r.Executor, r.Plan, r.Channels, r.Brief, r.Call.Plan)
 	}
-	if again := s.Recipe(new(sum(25))); again.Plan != "ring" || again.Brief || len(compiled) != 1 {
+	if again := s.Schedule(new(sum(25))); again.Plan != "ring" || again.Brief || len(compiled) != 1 {
 		t.Errorf("a longer vector: %+v, compiled %q", again, compiled)
 	}
-	if r := s.Recipe(new(sum(1 << 20))); r.Executor != exec.Links || int(r.Call.Plan) != ring {
+	if r := s.Schedule(new(sum(1 << 20))); r.Executor != exec.Links || int(r.Call.Plan) != ring {
 		t.Errorf("a vector in too many parts: executor %d, plan %#x", r.Executor, r.Call.Plan)
 	}
 	if ways := s.Ways(plan.AllReduce, 8, false); ways[0].Executor != id || ways[0].Index != ring {

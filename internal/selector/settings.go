@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Tuner chooses how tasks are carried out by one executor, the same on all ranks: see
+// A Tuner chooses how one executor carries collectives out, the same on all ranks: see
 // [cost.Tuner].
 type Tuner interface {
 	Choose(n cost.Need) cost.Choice
@@ -30,8 +30,8 @@ func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) 
 	return c, c.Index == index && (channels == 0 || c.Channels == channels)
 }
 
-// settings say how tasks are carried out. They are immutable, and replaced as a whole, so
-// that a cached recipe can be compared with the settings that it was made for.
+// settings say how collectives are carried out. They are immutable, and replaced as a whole, so
+// that a cached schedule can be compared with the settings that it was made for.
 type settings struct {
 	links     *Executor
 	preferred *Executor // over links; nil if there is none
@@ -70,7 +70,7 @@ func (s *Selector) SetTuner(t Tuner) {
 	s.change(func(how *settings) { how.links = overLinks(s.rank, s.size, t) })
 }
 
-// UseExecutor prefers an executor to links from now on, for the tasks that it can carry out.
+// UseExecutor prefers an executor to links from now on, for the calls that it can carry out.
 func (s *Selector) UseExecutor(x *Executor) {
 	if x.ID == exec.Links || x.ID > executorMax {
 		panic("selector: an executor whose ID has no place in a fingerprint")

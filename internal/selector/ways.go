@@ -9,11 +9,11 @@ import (
 )
 
 // Ways returns all choices for a collective of so many bytes, of the vector or
-// of all blocks together: first the one that is made for such a Task, with regard to
+// of all blocks together: first the one that is made for such a Shape, with regard to
 // pins, then the others, by all executors, in the order of their cost by the model. Each can be
-// pinned. Canonical is that of the Task.
+// pinned. Canonical is that of the Shape.
 func (s *Selector) Ways(k plan.Collective, bytes int, canonical bool) []Choice {
-	t := s.taskOf(k, bytes)
+	t := s.shapeOf(k, bytes)
 	t.Canonical = canonical
 	how, need := s.how.Load(), s.need(t)
 	var ways []Choice
@@ -40,9 +40,9 @@ func (s *Selector) Ways(k plan.Collective, bytes int, canonical bool) []Choice {
 	return slices.Insert(ways, 0, first)
 }
 
-// taskOf returns the Task of an ordinary call.
-func (s *Selector) taskOf(k plan.Collective, bytes int) Task {
-	t := Task{Kind: k, Elem: 1, Count: bytes}
+// shapeOf returns the Shape of an ordinary call.
+func (s *Selector) shapeOf(k plan.Collective, bytes int) Shape {
+	t := Shape{Kind: k, Elem: 1, Count: bytes}
 	switch k {
 	case plan.Barrier:
 		t.Count = 0

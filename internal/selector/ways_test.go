@@ -9,15 +9,15 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// taskFor returns the Task of a call of so many bytes.
-func taskFor(k plan.Collective, bytes, size int) Task {
+// shapeFor returns the Shape of a call of so many bytes.
+func shapeFor(k plan.Collective, bytes, size int) Shape {
 	switch k {
 	case plan.Barrier:
-		return Task{Kind: k, Elem: 1}
+		return Shape{Kind: k, Elem: 1}
 	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
-		return Task{Kind: k, Type: 9, Elem: 4, Count: bytes / 4 / size, Blocks: true}
+		return Shape{Kind: k, Type: 9, Elem: 4, Count: bytes / 4 / size, Blocks: true}
 	}
-	return Task{Kind: k, Type: 9, Elem: 4, Count: bytes / 4, Ordered: k == plan.Scan || k == plan.ExclusiveScan}
+	return Shape{Kind: k, Type: 9, Elem: 4, Count: bytes / 4, Ordered: k == plan.Scan || k == plan.ExclusiveScan}
 }
 
 // nameOf returns the pin of a choice.
@@ -29,7 +29,7 @@ func nameOf(w Choice) string {
 }
 
 // TestWaysBeginWithTheChoice: for all collectives and lengths, with and without a board and
-// pins, the first choice is that of the recipe of such a call, and every choice that is
+// pins, the first choice is that of the schedule of such a call, and every choice that is
 // listed can be pinned.
 func TestWaysBeginWithTheChoice(t *testing.T) {
 	const size = 4
@@ -41,14 +41,14 @@ func TestWaysBeginWithTheChoice(t *testing.T) {
 		for _, k := range plan.Collectives() {
 			for bytes := 64; bytes <= 16<<20; bytes *= 16 {
 				pin(t, s)
-				task := taskFor(k, bytes, size)
+				shape := shapeFor(k, bytes, size)
 				for i, way := range s.Ways(k, bytes, false) {
 					if i == 0 {
-						compare(t, s.Recipe(new(task)).Call.Plan, way)
+						compare(t, s.Schedule(new(shape)).Call.Plan, way)
 					}
 					text := k.String() + "=" + nameOf(way)
 					pin(t, s, text)
-					compare(t, s.Recipe(new(task)).Call.Plan, way)
+					compare(t, s.Schedule(new(shape)).Call.Plan, way)
 					again := s.Ways(k, bytes, false)[0]
 					if again.Index != way.Index || again.Executor != way.Executor || again.Channels != way.Channels || way.Seconds != again.Seconds {
 						t.Errorf("%s of %d bytes: pinned is %+v, listed was %+v", text, bytes, again, way)

@@ -31,7 +31,7 @@ const (
 
 // A Schedule says how calls with the same parameters are carried out. Operations share
 // it: it must not be changed once it is in use.
-type Recipe struct {
+type Schedule struct {
 	// Call is the fingerprint. The engine fills in Comm and Seq.
 	Call wire.Call
 	// Executor carries the call out, and Plan was compiled for it.
@@ -50,7 +50,7 @@ type Recipe struct {
 
 // Work is one call of a collective.
 type Work struct {
-	*Recipe
+	*Schedule
 	// Data and Input are the buffers. Each begins with the chunk DataFirst or
 	// InputFirst.
 	Data, Input           []byte
@@ -64,7 +64,7 @@ type Work struct {
 // Set copies from into w word by word. The caller has just written it so, and a wider load would
 // stall until these stores have reached the cache.
 func (w *Work) Set(from *Work) {
-	w.Recipe, w.Reduce, w.Timeout = from.Recipe, from.Reduce, from.Timeout
+	w.Schedule, w.Reduce, w.Timeout = from.Schedule, from.Reduce, from.Timeout
 	w.Data, w.DataFirst, w.Input, w.InputFirst = from.Data, from.DataFirst, from.Input, from.InputFirst
 }
 
