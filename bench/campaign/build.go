@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/bench/results"
 )
 
-// Programs are what can be started here.
+// Programs are the programs that a campaign can start.
 type Programs struct {
 	// Path is the program of each library: for torch, Python; for nexar, the
 	// command that starts ranks.
@@ -99,7 +99,7 @@ func (b *builder) do(ctx context.Context, env []string, args ...string) (string,
 	return text, nil
 }
 
-// version notes the first line of what a command says of itself.
+// version records the first line of the version output of a command.
 func (b *builder) version(ctx context.Context, name string, args ...string) {
 	if text, err := b.do(ctx, nil, args...); err == nil && text != "" {
 		first, _, _ := strings.Cut(text, "\n")

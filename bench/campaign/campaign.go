@@ -21,9 +21,9 @@ type Campaign struct {
 	Rounds   int
 	Timeout  time.Duration // of one run of one system
 
-	// Progress, if not nil, is told what comes next, before each run.
+	// Progress, if not nil, is called before each run.
 	Progress func(setting, system string, round int)
-	// Note, if not nil, is told what went wrong; the campaign goes on.
+	// Note, if not nil, is called with errors; the campaign continues.
 	Note func(text string)
 }
 
@@ -33,8 +33,8 @@ const failuresMax = 2
 // Runs is how many runs a setting takes at the most.
 func (c *Campaign) Runs(s Setting) int { return c.Rounds * len(s.Systems) }
 
-// Measure measures a setting. What fails is in the file; the error is that
-// nothing could be measured at all, or of a context that ended.
+// Measure measures a setting. Failures of systems are in the file. It returns an error if
+// nothing could be measured, or if ctx ends.
 func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error) {
 	f := &results.File{Header: results.Header{
 		Setting: s.Name, Title: s.Title, Ranks: s.Ranks, Day: time.Now().Format(time.DateOnly),
@@ -97,8 +97,7 @@ func (c *Campaign) note(text string) {
 	}
 }
 
-// once runs a system once, and adds to f what it has measured, even if it has
-// failed later on.
+// once runs a system once, and adds its measurements to f, also those before a failure.
 func (c *Campaign) once(ctx context.Context, s Setting, i, round int, w *hosts.Network, f *results.File) (err error) {
 	dir, err := os.MkdirTemp("", "nexar-peers-")
 	if err != nil {

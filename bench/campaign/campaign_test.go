@@ -168,7 +168,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// A program that takes a system's place: it prints what ranks would.
+// fake returns a program that prints the output of the ranks of a system.
 func fake(t *testing.T, script string) *Programs {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fake")
@@ -178,7 +178,7 @@ func fake(t *testing.T, script string) *Programs {
 	return &Programs{Path: map[string]string{progGloo: path, progRust: path}, Missing: map[string]string{progTorch: "get it"}}
 }
 
-// What a campaign keeps of systems that work, that fail, and that are not there.
+// The records of systems that work, that fail, and that are missing.
 func TestMeasure(t *testing.T) {
 	s := Setting{Name: "s", Title: "a setting", Ranks: 2, Ops: []string{"barrier"}, Systems: []System{
 		gloo(), {System: results.System{Name: "bad", Label: "Bad"}, Program: progRust, Local: true}, torch(),
@@ -213,7 +213,7 @@ echo "{\"op\":\"barrier\",\"bytes\":0,\"ranks\":2,\"rank\":$2,\"iters\":3,\"medi
 	}
 }
 
-// A run that hangs is ended, and says so; what has left its group as well.
+// A run that hangs is ended and reported, with processes that have left its group.
 func TestTimeout(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	// The last process writes to the file as long as it lives.

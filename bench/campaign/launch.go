@@ -15,13 +15,13 @@ type process struct {
 	env  []string // besides that of the driver
 }
 
-// network is what launching needs of a hosts.Network.
+// network has the methods of hosts.Network that launching needs.
 type network interface {
 	Addr(host int) string
 	Prefix(host int) []string
 }
 
-// A launch is what it takes to start a system once.
+// A launch has the parameters of one start of a system.
 type launch struct {
 	setting  Setting
 	schedule Schedule
@@ -33,8 +33,7 @@ type launch struct {
 	root     bool   // mpirun wants to be told
 }
 
-// processes are what to start for one run of a system: they end by themselves
-// when all is measured.
+// processes returns the processes of one run of a system. They end after the measurement.
 func (l launch) processes(s System) []process {
 	work := l.work(s)
 	switch {
@@ -140,7 +139,7 @@ func (l launch) nexar(s System, work []string) []process {
 	return all
 }
 
-// cut is what follows a prefix.
+// cut returns the words after a prefix.
 func cut(words, prefix []string) (rest []string, ok bool) {
 	if len(words) < len(prefix) || !slices.Equal(words[:len(prefix)], prefix) {
 		return words, false

@@ -29,7 +29,7 @@ func ThisMachine() results.Machine {
 		}
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		// What follows the number is the builder's.
+		// The suffix after the number is that of the distribution.
 		number, _, _ := strings.Cut(strings.TrimSpace(string(text)), "-")
 		m.Kernel = "Linux " + number
 	}

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans are processes whose parent has ended before them, and which have left
-// its group: the daemons of mpirun do so. The kernel gives them to this
-// process, which ends them.
+// orphans are processes that have left the process group of their parent and outlived it, such as
+// the daemons of mpirun. The kernel makes them children of this process, which ends them.
 type orphans struct {
 	before map[int]bool // children that others have started
 }
@@ -46,7 +45,7 @@ func (o *orphans) end() {
 	}
 }
 
-// children are the processes whose parent is this one.
+// children returns the IDs of the child processes.
 func children() []int {
 	var pids []int
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

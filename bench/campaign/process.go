@@ -21,9 +21,8 @@ const (
 	complaintMax = 4 << 10
 )
 
-// runAll starts processes and waits until all have ended. It returns what they
-// wrote to standard output, those of one after those of the other. When one
-// fails, the others are ended after a while; nothing that was started is left
+// runAll starts processes and waits until all have ended. It returns their standard output, one
+// process after the other. When one fails, the others are ended after a while. No process is left
 // when it returns.
 func runAll(ctx context.Context, all []process, timeout time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %v", timeout))
@@ -59,7 +58,7 @@ func runAll(ctx context.Context, all []process, timeout time.Duration) ([]byte, 
 	return output, first
 }
 
-// program is the command itself, without what brings it to a host.
+// program returns the command itself, without the prefix that runs it on a host.
 func program(args []string) string {
 	for i, word := range args {
 		if word == "--" && args[0] == "nsenter" {
@@ -85,8 +84,8 @@ func (p process) run(ctx context.Context, out *bytes.Buffer) error {
 	return err
 }
 
-// cleanEnv is the environment without the variables that systems under
-// measurement read: whoever measures must not be a part of what is measured.
+// cleanEnv returns env without the variables that measured systems read, so that settings of the
+// caller do not affect them.
 func cleanEnv(env []string) []string {
 	var clean []string
 	for _, pair := range env {
@@ -100,7 +99,7 @@ func cleanEnv(env []string) []string {
 	return clean
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the end of its input.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

@@ -22,14 +22,13 @@ type Setting struct {
 // A System is a library in one configuration.
 type System struct {
 	results.System
-	Program string   // what is started: a key of Programs
+	Program string   // a key of Programs
 	Env     []string // for the ranks
 	MCA     []string // for mpirun: names and values
 	// Local has all ranks in one process.
 	Local bool
-	// Want are the transports, separated by commas, on one of which ranks of
-	// nexar must find themselves: a version that does not have it is not
-	// measured under its name.
+	// Want lists transports, separated by commas. Ranks of nexar must use one of them: a
+	// version without it is not measured under this name.
 	Want string
 }
 
@@ -83,7 +82,7 @@ func Names() []string {
 	return names
 }
 
-// collectives are what every system has.
+// collectives returns the operations that every system has.
 func collectives() []string {
 	return []string{"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"}
 }
@@ -97,8 +96,8 @@ func withMessages(yes bool) []string {
 	return collectives()
 }
 
-// ours is nexar for Go over some transports. Want is what it must find itself
-// on; it ends in +tls if that is encrypted.
+// ours returns nexar for Go over some transports. Want is the expected transport, which ends in +tls if
+// it is encrypted.
 func ours(name, label, transports, want string, encrypted bool) System {
 	s := System{
 		System:  results.System{Name: "nexar-" + name, Label: "nexar " + label, Ours: true, Encrypted: encrypted},
@@ -129,8 +128,8 @@ func torch() System {
 	}
 }
 
-// memory is what the memory of the machine allows: every rank, a process of
-// its own, copies the vector once, all at the same time.
+// memory returns the bound by the memory of the machine: all ranks, processes of their own, copy
+// the vector once at the same time.
 func memory() System {
 	return System{
 		System:  results.System{Name: "copy", Label: "one copy by each rank", Bound: true},

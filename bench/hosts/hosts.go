@@ -1,15 +1,12 @@
-// Package hosts makes hosts out of one machine: network namespaces that a
-// bridge joins, each with an address and a name of its own.
+// Package hosts simulates hosts on one machine: network namespaces connected by a
+// bridge, each with its own address and name.
 //
-// Most people call New, put Prefix in front of a command to run it on a host,
-// and Close. It takes Linux, the superuser, and the commands ip, nsenter and
-// unshare.
+// Most callers call New, put Prefix in front of a command to run it on a host, and call
+// Close. It needs Linux, root, and the commands ip, nsenter and unshare.
 //
-// A host is held by a process that ends when the one that called New does,
-// however that ends; with it go the namespace and its network, so that nothing
-// is left behind and nothing of others is touched. What still runs in a
-// namespace keeps it alive. A Network may be used by several goroutines until
-// it is closed.
+// A process holds each namespace. It ends when the process that called New ends, in any
+// way, and with it the namespace and its network. Other processes in a namespace keep it
+// alive. A Network may be used by several goroutines until it is closed.
 package hosts
 
 import (
@@ -141,7 +138,7 @@ func hold(name string) (*holder, error) {
 // end ends the process. That it says so itself is expected.
 func (h *holder) end() {
 	h.stdin.Close()
-	// The exit status of a shell whose input has ended is no news.
+	// The exit status of the shell means nothing after the end of its input.
 	_ = h.cmd.Wait()
 }
 
@@ -165,7 +162,7 @@ func (w *Network) Len() int { return len(w.hosts) }
 // Addr is the address of a host on the bridge.
 func (w *Network) Addr(host int) string { return fmt.Sprintf("10.77.1.%d", host+1) }
 
-// Prefix is the command that runs another one, whose words follow, on a host.
+// Prefix returns the words that run the command after them on a host.
 func (w *Network) Prefix(host int) []string { return w.hosts[host].prefix() }
 
 // Pids are the processes that hold the hosts.
@@ -179,8 +176,8 @@ func (w *Network) Pids() []int {
 	return pids
 }
 
-// WriteAgent writes to dir a script that is to Open MPI what ssh is: called
-// with an address and a command, it runs the command on that host.
+// WriteAgent writes to dir a script that Open MPI can use in place of ssh: called with an address
+// and a command, it runs the command on that host.
 func (w *Network) WriteAgent(dir string) (path string, err error) {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n# Called by mpirun as ssh would be: an address, then a command.\nhost=$1\nshift\ncase $host in\n")

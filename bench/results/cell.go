@@ -17,7 +17,7 @@ type Cell struct {
 // Good reports whether the cell has a time that counts.
 func (c Cell) Good() bool { return c.Rounds > 0 && !c.Wrong }
 
-// boundOp is the operation whose time stands beside those of all others.
+// boundOp is the operation with the lower bound for all others.
 const boundOp = "copy_only"
 
 // Cell is one system at one operation and size. That of a bound is the same
@@ -90,8 +90,7 @@ func Compare(ours, other Cell) (v Verdict, times float64) {
 	return Level, times
 }
 
-// Ops are the operations of the file in the order in which they were measured,
-// but for that of the bound.
+// Ops returns the operations of the file in the order of their measurement, without that of the bound.
 func (f *File) Ops() []string {
 	var ops []string
 	for _, e := range f.Entries {

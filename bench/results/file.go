@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Commit is what Header.Software calls the commit of nexar that was measured.
+// Commit is the key of Header.Software for the measured commit of nexar.
 const Commit = "nexar for Go, commit"
 
-// A Header is the first line of a raw file: what was measured, and on what.
+// A Header is the first line of a raw file: the setting, the machine and the software.
 type Header struct {
 	Setting  string            `json:"setting"` // "loopback-4"
 	Title    string            `json:"title"`
@@ -42,7 +42,7 @@ type System struct {
 	Label     string `json:"label"` // "Open MPI, TCP"
 	Ours      bool   `json:"ours,omitempty"`
 	Encrypted bool   `json:"encrypted,omitempty"`
-	// Bound says that it is no system but what memory allows.
+	// Bound says that this is not a system but the bound by memory.
 	Bound   bool   `json:"bound,omitempty"`
 	About   string `json:"about,omitempty"` // as the program says itself
 	Command string `json:"command,omitempty"`

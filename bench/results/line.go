@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// A Line is one line of the protocol that all programs speak: what they are,
-// what one rank has measured, or what they cannot do.
+// A Line is one line of the protocol of all programs: a description of the program, a measurement
+// of one rank, or an operation that it does not have.
 type Line struct {
-	// About says which library, in which version, over which network.
+	// About names the library, its version and the network.
 	About string `json:"about"`
 
 	Op     string  `json:"op"`
@@ -44,7 +44,7 @@ func Parse(output []byte) ([]Line, error) {
 	return lines, nil
 }
 
-// An Entry is what one run of one system gave for an operation at one size.
+// An Entry is the result of one run of one system for an operation at one size.
 type Entry struct {
 	Round  int       `json:"round"`
 	System string    `json:"system"`
@@ -54,13 +54,12 @@ type Entry struct {
 	US     float64   `json:"us,omitempty"`      // of the slowest rank, in microseconds
 	RankUS []float64 `json:"rank_us,omitempty"` // by rank
 	Wrong  int       `json:"wrong,omitempty"`   // elements, over all ranks
-	// Failed says what has happened instead. Without an operation it is about
-	// the whole run.
+	// Failed describes a failure. Without an operation it concerns the whole run.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Merge makes entries of the lines of one run. What not all ranks have printed
-// is left out, and is an error. About is what the program said of itself.
+// Merge makes entries from the lines of one run. Measurements that some ranks have not printed are
+// left out, and are an error. About is the program's description of itself.
 func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, about string, err error) {
 	type key struct {
 		op    string

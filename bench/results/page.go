@@ -77,7 +77,7 @@ how many times it was faster, level or slower, and the geometric mean of how man
 
 `
 
-// machines tells on what the files were measured, once for each machine.
+// machines describes the machines of the files, each once.
 func machines(files []*File) string {
 	var b strings.Builder
 	var told []Machine
@@ -149,8 +149,7 @@ func (f *File) section(b *strings.Builder, raw string) {
 	b.WriteString("</details>\n\n")
 }
 
-// failures says once for each system, operation and size what has failed
-// first, and how often anything has.
+// failures lists the first failure of each system, operation and size, and the number of failures.
 func (f *File) failures() string {
 	type where struct {
 		op    string

@@ -41,7 +41,7 @@ func TestParseBroken(t *testing.T) {
 	}
 }
 
-// What only some ranks have measured does not count, but what all have does.
+// Measurements of only some ranks do not count.
 func TestMergeIncomplete(t *testing.T) {
 	whole := []Line{{Op: "barrier", Ranks: 2, Iters: 3, Median: 1}, {Op: "barrier", Ranks: 2, Rank: 1, Iters: 3, Median: 2}}
 	for name, extra := range map[string]Line{

@@ -70,7 +70,7 @@ func (f *File) columns(op string) (all, ours, others []System) {
 	return all, ours, others
 }
 
-// best is the fastest of the systems whose results are right, or none.
+// best returns the fastest system with right results, or none.
 func (f *File) best(systems []System, op string, bytes int) System {
 	var best System
 	least := math.Inf(1)
@@ -95,7 +95,7 @@ func (f *File) ratio(ours System, others []System, op string, bytes int) string 
 	return Times(times)
 }
 
-// String is the time as a person would say it, or what there is instead.
+// String formats the time, or a mark if there is none.
 func (c Cell) String() string {
 	switch {
 	case c.Rounds == 0 && c.Failures > 0:

@@ -40,7 +40,7 @@ type Row struct {
 	Bytes   int64
 }
 
-// A Plan says what is measured.
+// A Plan has the versions, settings, operations and sizes to compare.
 type Plan struct {
 	Old, New string // nexar commands
 	Settings []Setting

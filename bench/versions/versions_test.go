@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fake is a command that prints what "nexar bench" prints, with one time for all operations.
+// fake returns a command that prints lines of "nexar bench", with one time for all operations.
 func fake(t *testing.T, micros float64, wrong int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nexar")

@@ -11,8 +11,8 @@ import (
 const lockMethods = " Lock Unlock RLock RUnlock TryLock "
 
 // checkLocked finds functions whose names end in Locked that take or release a lock. They
-// are called with the lock held and keep it: what has to be done without the lock is
-// returned as effects.
+// are called with the lock held and keep it: they return work that must be done without the lock as
+// effects.
 func checkLocked(tr *tree) (problems []string) {
 	for _, f := range tr.files {
 		for _, d := range f.ast.Decls {

@@ -17,9 +17,8 @@ func kept() map[string]string {
 	}
 }
 
-// checkState finds what a package does or keeps without being asked: init
-// functions, and variables that change. Two clusters in one process, or two
-// tests, must not be able to disturb each other.
+// checkState finds init functions and package-level variables that can change: two
+// clusters in one process, or two tests, must not be able to affect each other.
 func checkState(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
 		files := tr.in(dir)

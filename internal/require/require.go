@@ -1,9 +1,8 @@
-// Package require lets a test say what it needs of the machine it runs on.
+// Package require lets a test state its requirements of the machine.
 //
-// Have skips the test where that is missing, and prints why. Nothing is skipped
-// silently: whoever means to have the thing lists its name in NEXAR_REQUIRE,
-// "netns,root", and then a test that cannot run fails. Continuous integration
-// does so.
+// Have skips the test where a requirement is missing, and prints the reason. The variable
+// NEXAR_REQUIRE lists requirements, as in "netns,root", whose absence fails the test
+// instead. Continuous integration sets it.
 //
 // Both functions are called by the goroutine of the test, as testing.T.Skip is.
 package require
@@ -15,7 +14,7 @@ import (
 	"testing"
 )
 
-// variable holds the names of what must not be missing, with commas between.
+// variable lists the requirements that must not be missing, separated by commas.
 const variable = "NEXAR_REQUIRE"
 
 // Have goes on with the test if ok. Otherwise it skips the test for the given

@@ -1,6 +1,5 @@
 // Command peers measures nexar for Go beside other systems and writes the page
-// about it. README.md in the folder of this module says what it does, and
-// "make bench-peers" calls it.
+// about it. README.md of this module describes it, and "make bench-peers" calls it.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-// flags are what the user says.
+// flags are the flags of the command.
 type flags struct {
 	bench, python, docs string
 	settings            []campaign.Setting
@@ -84,7 +83,7 @@ func parse(args []string, complain io.Writer) (flags, error) {
 	return f, f.choose(*names, *sizes, *ops, *systems)
 }
 
-// choose leaves only what is wanted. What is empty leaves everything.
+// choose keeps the named settings, sizes, operations and systems. An empty list keeps all.
 func (f *flags) choose(names, sizes, ops, systems string) (err error) {
 	if names != "" {
 		if f.settings, err = campaign.Find(strings.Split(names, ",")); err != nil {

@@ -35,7 +35,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The page can be made again of what was measured before.
+// The page can be made again from earlier measurements.
 func TestPageOnly(t *testing.T) {
 	docs := t.TempDir()
 	if err := run(t.Context(), []string{"-page", "-docs", docs}, io.Discard, io.Discard); err == nil {

@@ -1,9 +1,8 @@
 // Command rank is one rank of the comparison, on nexar for Go; with -local it
 // is all ranks, in one process.
 //
-// It is started by "nexar run" or with the variables of nexar.ConfigFromEnv,
-// and prints what README.md describes under "One protocol". It uses the public
-// API alone, as any program would.
+// It is started by "nexar run" or with the variables of nexar.ConfigFromEnv, and prints
+// the protocol in README.md. It uses only the public API, as any program would.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-// A task is what the flags say.
+// A task is the work that the flags define.
 type task struct {
 	ops    []op
 	points []point

@@ -10,14 +10,14 @@ import (
 const (
 	// elem is the bytes of an element: all vectors are float32.
 	elem = 4
-	// itersMin is how often everything is measured, whatever the budget is.
+	// itersMin is the minimum number of runs, for any budget.
 	itersMin = 3
 )
 
 // A point is a size and how often it is run.
 type point struct{ bytes, iters, warm int }
 
-// A sample is what one rank prints of one operation at one size.
+// A sample is the output of one rank for one operation at one size.
 type sample struct {
 	Op     string  `json:"op"`
 	Bytes  int     `json:"bytes"`
@@ -92,9 +92,8 @@ func (r *rank) once(ctx context.Context, o op, dst, src []float32) (time.Duratio
 	return took, err
 }
 
-// wrong runs an operation once, and counts the elements that it gets wrong.
-// Then all is zero, so that sums stay what they are however often they are
-// made.
+// wrong runs an operation once, and counts wrong elements. Then it clears the vectors, so that
+// repeated sums do not grow.
 func (r *rank) wrong(ctx context.Context, o op, v vectors, dst, src []float32) (bad int, err error) {
 	for i := range src {
 		src[i] = value(r.comm.Rank(), i)

@@ -27,15 +27,15 @@ func (p place) block() int { return max(p.count/p.ranks, 1) }
 
 func (p place) talks() bool { return p.rank == 0 || p.rank == p.ranks-1 }
 
-// vectors are how long the vectors are, and what dst holds afterwards.
+// vectors has the lengths of the vectors, and the expected contents of dst.
 type vectors struct {
 	src, dst int
 	inPlace  bool                // dst holds this rank's contribution before
 	want     func(i int) float32 // nil: not looked at
 }
 
-// value is element i of what a rank contributes: sums of these are exact. The
-// period is a prime, so that no block or segment has its length.
+// value returns element i of the contribution of a rank. Sums of them are exact. The period is a
+// prime, so that no block or segment has its length.
 func value(rank, i int) float32 { return float32(1 + (i+17*rank)%251) }
 
 func sum(ranks, i int) (s float32) {
@@ -118,7 +118,7 @@ func noVectors(place) vectors { return vectors{} }
 
 func runBarrier(ctx context.Context, c *nexar.Comm, _, _ []float32) error { return c.Barrier(ctx) }
 
-// sendRecvVectors: the first and the last rank send each other what they have.
+// sendRecvVectors: the first and the last rank exchange their vectors.
 func sendRecvVectors(p place) vectors {
 	if !p.talks() {
 		return vectors{}
