@@ -13,9 +13,9 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-// Somebody who takes the TCP connections to a node, as one on the way can, but
-// has the certificate of another cluster, or of another node of the same one,
-// gets no payloads: they stay on QUIC, where the node has proved who it is.
+// An attacker on the path that accepts the TCP connections to a node, with the certificate of another
+// cluster or of another node, gets no payloads: they stay on QUIC, where the node has proved its
+// identity.
 func TestBulkImpostor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,9 +54,8 @@ func TestBulkImpostor(t *testing.T) {
 	}
 }
 
-// interceptTCP returns an address at which packets lead to a node, but TCP to
-// somebody with another identity. What that one is called by is told by taken:
-// who has believed it.
+// interceptTCP returns an address that leads to a node over UDP, but over TCP to an impostor with
+// identity id. taken returns the peer that has accepted the impostor, or "".
 func interceptTCP(t *testing.T, node string, id *pki.Identity) (addr string, taken func() (peer string)) {
 	t.Helper()
 	var l net.Listener

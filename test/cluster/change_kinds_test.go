@@ -122,7 +122,7 @@ func (w *changing) newest() (number uint64) {
 	return number
 }
 
-// pause stops a process for less than what others take for death.
+// pause stops a process for less than the heartbeat timeout.
 func (w *changing) pause() {
 	h := w.hands[w.rng.IntN(len(w.hands))]
 	for range 1 + w.rng.IntN(2) {

@@ -25,8 +25,7 @@ const (
 	changeSeedsAlways = 8
 )
 
-// A council is several seeds, each a process, which is started again when it was
-// killed.
+// A council is a group of seeds, each a process that is restarted when it was killed.
 type council struct {
 	w     *changing
 	addrs []string

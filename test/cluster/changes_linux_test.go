@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// changingHosts are those on which a world begins.
+// changingHosts is the number of hosts that a world begins with.
 const changingHosts = 3
 
 // newChangingNetwork is a world of six processes on three hosts, with a seed on the
@@ -33,8 +33,8 @@ func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changin
 	return w, net
 }
 
-// TestChangesLoss: a world changes while packets between its hosts get lost. It takes
-// longer, and nobody is taken for dead who is not.
+// TestChangesLoss: a world changes while packets between its hosts get lost. It takes longer, and no
+// living node is removed.
 func TestChangesLoss(t *testing.T) {
 	t.Parallel()
 	// When the network loses the packets that close the sockets of a dead process, only

@@ -23,13 +23,13 @@ const (
 	changesAlways   = 10
 	// changesPerWorld is how many there are at most in a world.
 	changesPerWorld = 40
-	// changingRanks is how many ranks worlds form with that change then, and between
-	// what numbers of processes they stay.
+	// changingRanks is the number of ranks that changing worlds form with; they keep between
+	// changingMin and changingMax processes.
 	changingRanks, changingMin, changingMax = 6, 3, 9
 	// settleMax is how long a world may take until all work together after a change.
 	// The timeouts for giving up a late node are longer (patientVars).
 	settleMax = 90 * time.Second
-	// flatMax is how long a process may take to give back what it had of others.
+	// flatMax is the time in which a process must release memory of removed nodes.
 	flatMax = time.Minute
 )
 
@@ -53,7 +53,7 @@ func (h *hand) last() epoch {
 // A changing is a world that changes at random.
 type changing struct {
 	*testing.T
-	way           string // the transports of a worker: one list, or several, one of which each has; "": all
+	way           string // the transports of workers: one list, or several to alternate; "" for all
 	rng           *rand.Rand
 	crew          *crew
 	seeds, listen string            // addresses
@@ -66,7 +66,7 @@ type changing struct {
 	hands   []*hand  // that are alive, the oldest first
 	eldest  *hand    // is not killed, nor does it leave; nil: nobody is spared
 	hired   int
-	done    []string // what has been done, for people
+	done    []string // history of changes, for messages
 	counts  *tally
 }
 
@@ -111,7 +111,7 @@ func TestChanges(t *testing.T) {
 // changingWays are the transports of the worlds.
 func changingWays() []string { return []string{"shm", "tcp", "quic", "shm,tcp,quic tcp,quic quic"} }
 
-// run makes n changes in a new world, of which one rank is spared if elder is set.
+// run makes n changes in a new world. With elder, one rank is never removed.
 func (w *changing) run(n int, elder bool) {
 	left := watchLeftovers(w.T)
 	w.crew = newCrew(w.T)
@@ -165,7 +165,7 @@ func (w *changing) note(format string, args ...any) {
 	w.done = append(w.done, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// fail ends the test, with the history and with what all processes are at.
+// fail ends the test, with the history and the states of all processes.
 func (w *changing) fail(format string, args ...any) {
 	w.Helper()
 	notes := w.notes(300)
@@ -267,7 +267,7 @@ func (w *changing) restore() {
 	}
 }
 
-// measure is what a worker takes.
+// measure returns the memory of a worker.
 func (w *changing) measure(h *hand) memory {
 	ok(w.T, []report{h.do(order{Do: "tidy"})})
 	r := h.do(order{Do: "memory"})
@@ -275,9 +275,9 @@ func (w *changing) measure(h *hand) memory {
 	return r.Memory
 }
 
-// checkFlat wants a worker to take no more than it did in a world as large, what nodes
-// that have gone shared with it included: the collector of garbage gives that back, in
-// its time. Links over different transports do not take the same.
+// checkFlat checks that a worker uses no more memory than earlier in a world of the same size,
+// memory shared with removed nodes included, which the garbage collector releases later. Links over
+// different transports use different amounts.
 func (w *changing) checkFlat(before memory) {
 	more := 4
 	if strings.Contains(w.way, " ") {
@@ -301,7 +301,7 @@ func (w *changing) checkFlat(before memory) {
 	w.counts.elders = append(w.counts.elders, fmt.Sprintf("%-28s %s", w.way, line))
 }
 
-// finish has all stop at the same step, and looks what has come of the steps.
+// finish stops all workers at the same step, and checks the results.
 func (w *changing) finish() {
 	var in []*hand
 	for _, h := range w.hands {

@@ -14,9 +14,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// The last thing that most programs do is a barrier or a collective, after
-// which each rank closes. Whoever is first must not disturb the others, whose
-// part of it has not ended yet.
+// Most programs end with a barrier or collective, after which each rank closes. The first rank to
+// close must not disturb others that are still in the collective.
 func TestCloseAfterLastCollective(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"barrier", "all_reduce", "ring"} {
@@ -60,7 +59,7 @@ func TestCloseAtDifferentTimes(t *testing.T) {
 	}))
 }
 
-// What was sent before the sender closed can be received long after.
+// Messages sent before the sender closed can be received long after.
 func TestLastMessages(t *testing.T) {
 	t.Parallel()
 	const messages = 1000
@@ -90,8 +89,7 @@ func TestLastMessages(t *testing.T) {
 	mustHaveLeft(t, 2, err, 0, nodes[0].ID())
 }
 
-// A large message is still on its way when its sender closes: the one whom it
-// is for gets all of it.
+// A large message is in flight when its sender closes: the receiver gets all of it.
 func TestCloseDuringTransfer(t *testing.T) {
 	t.Parallel()
 	const n = 8 << 20
@@ -173,8 +171,8 @@ func TestSeedKilled(t *testing.T) {
 	}
 }
 
-// Whoever stops waiting for the world leaves nothing behind, and the others
-// learn who has gone.
+// A node that stops waiting for the world leaves nothing behind, and the others get an error that names
+// it.
 func TestCancelJoin(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	why := errors.New("interrupted")

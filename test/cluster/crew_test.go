@@ -208,13 +208,13 @@ func (w *worker) await(c <-chan report) report {
 	case r := <-c:
 		return r
 	case <-time.After(jobTimeout):
-		w.kill(quit) // which shows what it is doing
+		w.kill(quit) // prints its goroutines
 		w.t.Fatalf("%s has not reported within %v", w.name, jobTimeout)
 		return report{}
 	}
 }
 
-// listen passes on what the worker reports, until it ends.
+// listen passes on the reports of the worker until it ends.
 func (w *worker) listen(out io.Reader) {
 	defer close(w.read)
 	for dec := json.NewDecoder(out); ; {

@@ -22,9 +22,8 @@ func crowdRanks() int {
 	return 12
 }
 
-// crowd measures the time that a world in one process uses while nothing happens:
-// for the signs of life of all its nodes, and for those that its seed wants. What
-// Go does for such a process is in it.
+// crowd measures the processor time of an idle world in one process: heartbeats of all its nodes and
+// its seed, and the Go runtime.
 func (f *footprint) crowd(t *testing.T) {
 	ways := []struct {
 		transports   string
@@ -36,7 +35,7 @@ func (f *footprint) crowd(t *testing.T) {
 		ok(t, []report{w.do(order{Do: "crowd", N: crowdRanks()})})
 		settled, wait := time.Second, 2*time.Second
 		if strictly() {
-			// For half a minute a seed looks at what those who join send.
+			// A seed inspects the first half minute of each joining node.
 			settled, wait = 31*time.Second, time.Minute
 		}
 		time.Sleep(settled)

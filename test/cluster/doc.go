@@ -1,12 +1,9 @@
-// Package cluster tests whole clusters, from outside: processes that are
-// killed, stopped and cut off, hosts with a network between them, strangers
-// that try to join.
+// Package cluster tests whole clusters from outside: processes that are killed, stopped
+// and cut off, hosts with a network between them, and clients without the token.
 //
-// There is nothing to call here. A test forms a world in its own process
-// (form), or hires workers (newCrew): the test binary started again, with
-// NEXAR_* in its environment, which carries out one order after another and
-// reports how each has ended. On Linux the superuser can also give every
-// worker a host of its own (newNetwork): a network namespace, all of them
-// joined by a bridge. Namespaces have no names and live as long as the test's
-// process, so nothing is left behind however it ends.
+// It has tests only. A test forms a world in its own process (form), or starts workers
+// (newCrew): processes of the test binary with NEXAR_* in their environment, which
+// execute orders and report results. On Linux, root can also give every worker its own
+// host (newNetwork): a network namespace, connected to the others by a bridge. Namespaces
+// have no names and end with the process of the test, so nothing is left behind.
 package cluster

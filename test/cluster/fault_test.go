@@ -13,9 +13,9 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// The tests TestFault… hold up what the Rust project nexar 0.1 gets wrong about
-// joining and about hosts. That the token travels is in token_test.go, what
-// takes several hosts in fault_linux_test.go.
+// The tests TestFault… show that faults of the Rust project nexar 0.1 in joining and hosts do not
+// exist here. The token test is in token_test.go, tests with several hosts are in
+// fault_linux_test.go.
 
 // newIdentity makes a node that an authority vouches for.
 func newIdentity(t *testing.T, a *pki.Authority) *pki.Identity {
@@ -63,10 +63,9 @@ func newAuthority(t *testing.T) *pki.Authority {
 	return a
 }
 
-// The original let data go to whatever server answered: neither its bootstrap
-// nor its bulk connections checked a certificate. Here somebody who answers at
-// the address of a node, with the certificate of another cluster or of another
-// node of the same one, is found out before it is told anything.
+// The original sent data to any server that answered: neither its bootstrap nor its bulk
+// connections checked a certificate. Here a server at the address of a node, with the certificate
+// of another cluster or of another node, is detected before it gets any data.
 func TestFaultUncheckedServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,8 +113,8 @@ func TestFaultUncheckedServer(t *testing.T) {
 }
 
 // Every certificate of the original said "localhost", so each node could be
-// any other. Here it names one node of one cluster: a stranger is not let in,
-// and a node of the cluster cannot be taken for another one.
+// any other. Here it names one node of one cluster: other clusters are rejected, and
+// a node cannot pose as another one.
 func TestFaultCertificateSaysLocalhost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -136,8 +135,8 @@ func TestFaultCertificateSaysLocalhost(t *testing.T) {
 	if _, err := member.Dial(t.Context(), a.Listen, nodes[1].ID().String()); !errors.Is(err, transport.ErrIdentity) {
 		t.Errorf("asked for another node: error %v, want %v", err, transport.ErrIdentity)
 	}
-	// The authority vouches for the one who dials, but it is not in the world,
-	// and the node hangs up, perhaps before Dial has returned.
+	// The certificate of the dialer is valid, but it is not in the world, and the node closes the
+	// connection, perhaps before Dial has returned.
 	c, err := member.Dial(t.Context(), a.Listen, want)
 	switch {
 	case err == nil && c.Peer() != want:
@@ -178,9 +177,8 @@ func TestFaultBadClientAbortsFormation(t *testing.T) {
 	fine(t, append(errs, <-ready))
 }
 
-// Heartbeats of the original arrived in the queue of the barrier, which took
-// them for an answer and failed after a second. Here a barrier that lasts much
-// longer than many heartbeats waits for who is late.
+// Heartbeats of the original arrived in the queue of the barrier, which took them for answers and
+// failed after a second. Here a barrier waits for a late rank for many heartbeat intervals.
 func TestFaultHeartbeatsInBarrier(t *testing.T) {
 	t.Parallel()
 	nodes := form(t, 3, func(cfg *nexar.Config) { cfg.HeartbeatInterval = 10 * time.Millisecond })

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// What a rank may take. These limits hold for "make footprint". Other runs of the
-// tests, on machines that do other things and under the race detector, have
-// wider ones.
+// Limits for a rank in "make footprint". Other runs, on busy machines and under the race
+// detector, have wider ones.
 const (
 	// workingMax is how much memory a rank may have had at most beyond the
 	// vector of the all-reduce.
@@ -76,7 +75,7 @@ func (f *footprint) add(t *testing.T, line string) {
 	fmt.Fprintln(f, line)
 }
 
-// What a rank takes, in memory and in time.
+// TestFootprint measures the memory and processor time of a rank.
 func TestFootprint(t *testing.T) {
 	t.Parallel()
 	f := new(footprint)
@@ -131,8 +130,8 @@ func (f *footprint) peers(t *testing.T) {
 	}
 }
 
-// resident is what the ranks of an idle world have on average: as they are, and
-// without what Go keeps for later.
+// resident returns the mean resident memory of the ranks of an idle world: as measured, and after
+// Go has returned unused memory.
 func (f *footprint) resident(t *testing.T, ranks int, way string) (rss, tidy float64) {
 	c := newCrew(t)
 	team := c.team(ranks, "NEXAR_TRANSPORTS="+way)
@@ -155,7 +154,7 @@ func (f *footprint) idle(t *testing.T) {
 	t.Run("worlds", func(t *testing.T) {
 		for _, w := range worlds {
 			t.Run(w.String(), func(t *testing.T) {
-				t.Parallel() // What a process uses does not depend on others.
+				t.Parallel() // The memory of a process does not depend on others.
 				w.run(t)
 			})
 		}
@@ -165,7 +164,7 @@ func (f *footprint) idle(t *testing.T) {
 	}
 }
 
-// An idling is a world in which nothing happens.
+// An idling is an idle world.
 type idling struct {
 	way     string
 	barrier bool
@@ -195,7 +194,7 @@ func (w *idling) run(t *testing.T) {
 			running = append(running, w.start(enter))
 		}
 	}
-	time.Sleep(time.Second) // What has been begun is over, or waits with patience.
+	time.Sleep(time.Second) // Work in progress ends meanwhile.
 	before := make([]time.Duration, len(team))
 	for i, w := range team {
 		before[i] = used(t, w)
@@ -219,7 +218,7 @@ func worst(t *testing.T, team []*worker, field string) (bytes int) {
 	return bytes
 }
 
-// status is what the system says of the memory of a worker.
+// status returns a memory field of a worker from the system.
 func status(t *testing.T, w *worker, field string) (bytes int) {
 	t.Helper()
 	bytes = statusOf(w.cmd.Process.Pid, field)

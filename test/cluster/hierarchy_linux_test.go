@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// crowd starts a seed and two hosts with two workers each, whose ranks take
-// turns. Vars gives further variables for a rank.
+// crowd starts a seed and two hosts with two workers each, with alternating ranks. Vars returns
+// further variables of a rank.
 func crowd(t *testing.T, vars func(rank int) []string) *cluster {
 	t.Helper()
 	const ranks = 4

@@ -26,8 +26,8 @@ func (h *host) addr() netip.Addr {
 
 func (h *host) at(port string) string { return net.JoinHostPort(h.addr().String(), port) }
 
-// A cluster is a seed on the first host of a network and a worker on every
-// host, of which the one on host i is rank i.
+// A cluster is a seed on the first host of a network and a worker on every host; rank i is on host
+// i.
 type cluster struct {
 	*network
 	crew *crew
@@ -119,8 +119,7 @@ func TestAdvertise(t *testing.T) {
 	}
 }
 
-// An address that others cannot reach fails the formation, and all nodes are
-// told who cannot reach whom.
+// An address that others cannot reach fails the formation; the errors of all nodes name both ends.
 func TestAdvertiseUnreachable(t *testing.T) {
 	t.Parallel()
 	const nowhere = "10.77.0.99"

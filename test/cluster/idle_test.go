@@ -7,8 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A world in which nothing happens stays as it is. With -short and
-// under the race detector it has less time for that.
+// An idle world does not change. With -short and under the race detector the test is shorter.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	idle := time.Minute

@@ -80,8 +80,8 @@ func mustTake(t *testing.T, took, want time.Duration) {
 	}
 }
 
-// Whoever waits for a world that does not fill is told how many have come, and
-// from where: all that have joined, and whoever runs the seed.
+// If a world does not fill, the errors of the seed and of all nodes that have joined tell their number
+// and addresses.
 func TestWorldNeverFills(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
@@ -98,7 +98,7 @@ func TestWorldNeverFills(t *testing.T) {
 	}
 }
 
-// A node whose own time is up first says what it knows.
+// A node that times out before the seed reports the state of the formation.
 func TestNodeGivesUpFirst(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
@@ -212,8 +212,8 @@ func TestReplaced(t *testing.T) {
 	ok(t, all(append(team, zero), order{Do: "check"}))
 }
 
-// One that dies when all are there, but have not reached each other yet, ends
-// the formation at once, and all are told who it was.
+// A node that dies after all have joined, but before all are linked, ends the formation at once; all
+// errors name it.
 func TestDiesWhileConnecting(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t)
@@ -245,8 +245,7 @@ func TestDiesWhileConnecting(t *testing.T) {
 	}
 }
 
-// An address that leads nowhere is found out while there is still time to tell
-// everyone who cannot reach whom.
+// An unreachable address is detected before the timeout, so that all errors can name both ends.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()

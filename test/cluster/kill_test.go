@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	// noticeMax is within what time every survivor knows of a killed process, where
-	// nothing else is at work. A call on a world that has failed may take a quarter of
-	// it, to close a node three times of it.
+	// noticeMax is the time in which every survivor notices a killed process on an idle machine.
+	// A call on a failed world may take a quarter of it, closing a node three times as long.
 	noticeMax = time.Second
-	// killRanks is the size of a world of which one rank is killed.
+	// killRanks is the size of worlds in which one rank is killed.
 	killRanks = 6
 	// killsVariable is how many worlds TestKill takes, over shared memory and
 	// over TCP in turn. Without it there are a few, over QUIC as well.
@@ -35,7 +34,7 @@ type killing struct {
 	fine bool
 }
 
-// A doing is what all ranks do, again and again.
+// A doing is an operation that all ranks repeat.
 type doing struct {
 	words string // for people
 	what  string // for workers
@@ -52,10 +51,9 @@ func doings() []doing {
 	}
 }
 
-// A process that is killed takes its sockets with it, whatever it talks to the
-// others through, and whoever watches it tells all of them. Whatever a survivor
-// is doing ends with an error that names the dead rank, and of the world nothing
-// is left when its processes have ended.
+// The kernel closes the sockets of a killed process, over every transport, and its watchers tell all
+// others. Every operation of a survivor ends with an error that names the dead rank, and nothing of
+// the world is left when its processes have ended.
 func TestKill(t *testing.T) {
 	count, ways := killsAlways, []string{"shm", "tcp", "quic"}
 	long := os.Getenv(killsVariable)
@@ -156,7 +154,7 @@ mapping, or if anything is left in /tmp, in /dev/shm or among the abstract socke
 		groups[k.way+", "+k.words] = append(groups[k.way+", "+k.words], k)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
-		// First the ways, then what they did.
+		// Sort by transports, then by operation.
 		return cmp.Or(cmp.Compare(strings.Count(a, ","), strings.Count(b, ",")), cmp.Compare(a, b))
 	}) {
 		fmt.Fprintf(&b, "%-28s %s\n", name, outcome(groups[name]))
@@ -173,8 +171,7 @@ func checkLost(t *testing.T, rank int, f *failure, lost int, node string) {
 	}
 }
 
-// checkAftermath wants what survivors call now to fail at once, and them to
-// close promptly.
+// checkAftermath checks that further calls of survivors fail at once, and that they close promptly.
 func checkAftermath(t *testing.T, survivors []*worker, lost int, most time.Duration) {
 	t.Helper()
 	for _, r := range all(survivors, order{Do: "later"}) {

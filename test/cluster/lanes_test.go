@@ -96,8 +96,7 @@ func TestLanesWithLargeMessage(t *testing.T) {
 	}
 }
 
-// grown fails the test if a process has ever had more memory than at most so
-// much beyond what it had before.
+// grown fails the test if the peak memory of a process has grown by more than bound.
 func grown(t *testing.T, who string, before, now memory, bound int) {
 	t.Helper()
 	if more := now.Sys - before.Sys; more > bound {

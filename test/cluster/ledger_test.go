@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A ledger is the state of a world that changes: how many steps it has made, and
-// what came of them, each after the other.
+// A ledger is the state of a changing world: the number of its steps, and a digest of their results in
+// order.
 type ledger struct {
 	Step int64
 	Sum  uint64
@@ -23,7 +23,7 @@ func (l *ledger) enter(result int64) {
 	l.Step++
 }
 
-// ledgerAfter is what a ledger has to be after so many steps, in whatever worlds.
+// ledgerAfter returns the right ledger after steps, in any worlds.
 func ledgerAfter(steps int64) (l ledger) {
 	for l.Step < steps {
 		l.enter(l.Step)
@@ -31,7 +31,7 @@ func ledgerAfter(steps int64) (l ledger) {
 	return l
 }
 
-// errWrong is that of what must not be, whatever changes.
+// errWrong reports a wrong result.
 var errWrong = errors.New("wrong")
 
 // A post is where a worker of a world that changes tells how far it has come.
@@ -52,7 +52,7 @@ func (p *post) begin(c *nexar.Comm) {
 	p.epochs = p.epochs[max(0, len(p.epochs)-epochsKept):]
 }
 
-// now is for a change of the epoch that there is.
+// now calls f with the current epoch under the lock.
 func (p *post) now(f func(e *epoch)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +140,7 @@ func (p *post) steps(ctx context.Context, c *nexar.Comm, l *ledger) (over bool, 
 	}
 }
 
-// step adds up vectors of various lengths, in which the last element says whether a
-// rank wants to stop.
+// step sums vectors of various lengths; the last element tells whether a rank wants to stop.
 func (p *post) step(ctx context.Context, c *nexar.Comm, l *ledger) (stop bool, err error) {
 	n, round := []int{1, 1000, 30_000}[l.Step%3], int(l.Step)
 	x := append(vector(c.Rank(), n, round), 0)

@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// goneMax is how long what a process had may outlast it, or its node.
+// goneMax is the time that resources of a process or node may outlast it.
 const goneMax = time.Minute
 
-// leftovers are what processes have on this host that could outlast them: files
-// by name, and sockets in the abstract namespace. What has no name ends with
-// those who hold it.
+// leftovers are resources of processes that could outlast them: named files, and sockets in the abstract
+// namespace. Unnamed resources end with their holders.
 type leftovers struct {
 	t       *testing.T
 	dir     string // where workers make temporary files
 	mine    string // the program that they run
 	files   map[string]bool
-	sockets map[string]int // who listens there, by process
+	sockets map[string]int // process that listens there
 }
 
 // watchLeftovers is called before newCrew: when the workers of the crew have
@@ -66,8 +65,8 @@ func sharedFiles(t *testing.T) map[string]bool {
 	return names
 }
 
-// note looks at what workers that are at work have. In shared memory each of
-// them has a name; who finds none has looked in the wrong place.
+// note records the resources of running workers. With named, each must have one, which shows that note
+// looks in the right place.
 func (l *leftovers) note(team []*worker, named bool) {
 	l.t.Helper()
 	for _, w := range team {
@@ -153,8 +152,7 @@ func (l *leftovers) eventually(left func() []string) {
 	}
 }
 
-// held counts what each worker has open, by kind, and what it has mapped
-// together with others.
+// held counts the open files of each worker by kind, and its shared mappings.
 func (l *leftovers) held(team []*worker) []map[string]int {
 	l.t.Helper()
 	ok(l.t, all(team, order{Do: "memory"})) // They have started.
@@ -169,7 +167,7 @@ func (l *leftovers) heldBy(w *worker) map[string]int {
 	l.t.Helper()
 	held := make(map[string]int)
 	for _, link := range descriptors(l.t, w.cmd.Process.Pid) {
-		kind, _, _ := strings.Cut(link, ":[") // of a socket or a pipe, whose number follows
+		kind, _, _ := strings.Cut(link, ":[") // socket:[NUMBER] or pipe:[NUMBER]
 		if kind == "anon_inode" {
 			kind = link
 		}
@@ -181,9 +179,8 @@ func (l *leftovers) heldBy(w *worker) map[string]int {
 	return held
 }
 
-// wantHeld wants workers that have closed their nodes to hold nothing but what
-// they had before they joined, and what the Go runtime has made to wait for
-// sockets and keeps.
+// wantHeld checks that workers that have closed their nodes hold only the resources from before they
+// joined, and those of the poller of the Go runtime.
 func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
 	l.t.Helper()
 	l.eventually(func() (left []string) {
@@ -202,7 +199,7 @@ func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
 	})
 }
 
-// descriptors are what the files that a process has open are called.
+// descriptors returns the names of the open files of a process.
 func descriptors(t *testing.T, pid int) (links []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -219,8 +216,7 @@ func descriptors(t *testing.T, pid int) (links []string) {
 	return links
 }
 
-// sharedMappings are the files that a process has mapped so that others see
-// what it writes.
+// sharedMappings returns the names of files that a process has mapped shared.
 func sharedMappings(t *testing.T, pid int) (names []string) {
 	t.Helper()
 	for _, fields := range table(t, fmt.Sprintf("/proc/%d/maps", pid)) {

@@ -4,8 +4,7 @@ package cluster
 
 import "testing"
 
-// leftovers are looked for where the system shows what processes hold: on
-// Linux.
+// leftovers are checked on Linux only, where the system shows the resources of processes.
 type leftovers struct{}
 
 func watchLeftovers(*testing.T) *leftovers { return &leftovers{} }

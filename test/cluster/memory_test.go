@@ -14,8 +14,8 @@ import (
 
 const mib = 1 << 20
 
-// A memory is how much memory a process uses, in bytes, and what else. What the
-// system does not say is 0.
+// A memory is the memory use of a process, in bytes, and other resources. Values that the system does not
+// report are 0.
 type memory struct {
 	Heap int // in use now, after collections
 	Sys  int // ever had from the system, by the Go runtime
@@ -32,8 +32,7 @@ func measure(_ context.Context, _ *desk, _ order, r *report) error {
 	return nil
 }
 
-// memoryNow collects twice: what a sync.Pool has at hand lives through one
-// collection, and is not what anything idle takes.
+// memoryNow collects garbage twice, since contents of a sync.Pool survive one collection.
 func memoryNow() memory {
 	runtime.GC()
 	runtime.GC()
@@ -59,13 +58,13 @@ func memoryNow() memory {
 	return m
 }
 
-// tidy gives back to the system what is not in use.
+// tidy returns unused memory to the system.
 func tidy(context.Context, *desk, order, *report) error {
 	debug.FreeOSMemory()
 	return nil
 }
 
-// statusOf is a field of what Linux says of a process's memory.
+// statusOf returns a memory field of /proc/PID/status.
 func statusOf(pid int, field string) (bytes int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

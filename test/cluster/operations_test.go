@@ -77,8 +77,8 @@ func ring(ctx context.Context, c *nexar.Comm, n, round int) error {
 	return same("ring", x, func(i int) int64 { return value(prev, i, round) })
 }
 
-// checkWorld makes every collective, with vectors below and above what is sent
-// without being asked for, and sends messages between every pair of ranks.
+// checkWorld calls every collective, with vectors shorter and longer than payloads without a grant, and
+// sends messages between all pairs of ranks.
 func checkWorld(ctx context.Context, c *nexar.Comm, round int) error {
 	for _, n := range []int{1, 1001, 20_011} {
 		for _, f := range []operation{

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A relay passes the packets between nodes and a seed on, and keeps a copy of
-// all of them: it is what somebody on the way sees.
+// A relay forwards the packets between nodes and a seed and keeps copies, as an eavesdropper on the path
+// could.
 type relay struct {
 	t    *testing.T
 	in   *net.UDPConn
@@ -48,7 +48,7 @@ func (r *relay) run() {
 	}
 }
 
-// out is the socket for the packets of a client, whose answers it passes back.
+// out returns the socket for the packets of a client, and forwards the answers.
 func (r *relay) out(client netip.AddrPort) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // reportVariable names the file for the report of a test that measures.
 const reportVariable = "REPORT"
 
-// writeReport puts a report where whoever runs the test wants it.
+// writeReport writes a report to the file that the variable REPORT names.
 func writeReport(t *testing.T, text string) {
 	t.Helper()
 	path := os.Getenv(reportVariable)
@@ -24,7 +24,7 @@ func writeReport(t *testing.T, text string) {
 	}
 }
 
-// machine says on what something was measured.
+// machine describes the machine of a measurement.
 func machine() string {
 	parts := []string{fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), runtime.Version()}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {

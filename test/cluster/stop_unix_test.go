@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// A process that stands still for less than the heartbeat timeout has not
-// failed: the others wait for it. When it stands still for longer, they give
-// it up, and say whom; and it is told so when it goes on.
+// A process that is stopped for less than the heartbeat timeout has not failed: the others wait for it. If
+// it is stopped for longer, their errors name it, and it gets an error when it continues.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	const (
@@ -55,9 +54,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestStopTimesOut: where silence is allowed, one that stands still in the middle of its
-// work is named by those who wait for it when their time is up, over any way, and
-// whatever has been on its way to it.
+// TestStopTimesOut: without heartbeats, the timeouts of other ranks name a process that was stopped during
+// an operation, over every transport.
 func TestStopTimesOut(t *testing.T) {
 	t.Parallel()
 	const ranks, victim = 3, 1

@@ -19,11 +19,11 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// A stranger does something to the seed at addr until ctx ends, or it is
-// thrown out. It has a socket of its own, which talks QUIC.
+// A stranger is a client without the token. It does something to the seed at addr over its own QUIC
+// socket, until ctx ends or the seed disconnects it.
 type stranger func(ctx context.Context, end *quic.Endpoint, addr string) error
 
-// strangers are those that a seed that can be reached by everybody meets.
+// strangers returns the kinds of clients that a public seed meets.
 func strangers() map[string]stranger {
 	return map[string]stranger{
 		"packets of garbage":     garbagePackets,
@@ -195,8 +195,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// invite has so many of a kind of strangers call on the seed, again and again
-// until the test ends.
+// invite runs count strangers of a kind against the seed, repeatedly, until the test ends.
 func invite(t *testing.T, addr string, s stranger, count int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -220,8 +219,7 @@ func invite(t *testing.T, addr string, s stranger, count int) {
 	}
 }
 
-// Each stranger alone: the seed says what is wrong with it, and the world forms
-// as if it were not there.
+// With each kind of stranger alone, the seed logs the reason of the refusal, and the world forms.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	for name, s := range strangers() {
@@ -248,8 +246,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// A hundred strangers that stay, and others that come again and again, do not
-// keep a world from forming in its normal time.
+// A hundred strangers that stay connected, and others that reconnect, do not delay the formation of a
+// world.
 func TestStrangers(t *testing.T) {
 	// The seed gives a client 5 seconds to prove the token. A world that waits for one
 	// such client takes longer than that in every try. A world that does not wait takes a

@@ -74,8 +74,7 @@ func outlast(ctx context.Context, d *desk, o order, r *report) error {
 	return fmt.Errorf("the epochs are over")
 }
 
-// A survival is a world of which ranks are killed, one after the other or several
-// at once.
+// A survival is a world in which ranks are killed, one after the other or several at once.
 type survival struct {
 	way   string // the transport; all of them if it is empty
 	what  string

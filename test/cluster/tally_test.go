@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A tally is what a number of changes has come to.
+// A tally counts the outcomes of changes.
 type tally struct {
 	worlds, failed int
-	removed        int            // processes to which nothing was done, or that stood still for less than counts
+	removed        int            // removed processes that were unharmed, or stopped for less than the timeout
 	kinds          map[string]int // changes
 	kills          []time.Duration
 	seedKills      []time.Duration // those of them with which a seed was killed

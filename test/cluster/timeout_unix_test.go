@@ -13,9 +13,9 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A call that takes too long says for whom it waits, what each of them has done last
-// and how long ago: one stands still, and has not answered; one is in no collective;
-// one is in an earlier one, which waits for both.
+// A timeout names the ranks that the call waits for, and their last calls with times: one is
+// stopped and does not answer; one is in no collective; one is in an earlier one, which waits for
+// both.
 func TestTimeoutSaysWhereOthersAre(t *testing.T) {
 	t.Parallel()
 	const (
