@@ -91,9 +91,9 @@ type Config struct {
 	// sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
-	// Topology is between which nodes there are connections: "full", the
-	// default, between all. "k-regular:K", between each and K others, and
-	// "hypercube" are not built yet and refused. NEXAR_TOPOLOGY.
+	// Topology says which nodes are connected: "full", the default, or "full_mesh", all of
+	// them. "k-regular:K", each to K others, and "hypercube" are not implemented and
+	// refused. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// # Collectives
@@ -134,21 +134,23 @@ type Config struct {
 	// 0 without limit but that. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
 	CompressedMaxBytes int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
 
-	// LargeMessageBytes is the length, in bytes, from which on an AllReduce is large and
-	// prefers a ring with segments: 8 MiB by default, at most 512 GiB. It has no effect yet: the
-	// model that chooses algorithms knows the lengths for which each is fast.
-	// NEXAR_LARGE_MSG_BYTES.
-	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" idle:"8388608" min:"0" max:"549755813888"`
+	// LargeMessageBytes is the length in bytes, at most 512 GiB, from which an AllReduce
+	// runs along a ring, unless Algorithms fixes another algorithm or the call needs the
+	// order of operands: a hint that overrides the model. All ranks need the same. The
+	// default, 0, leaves the choice to the model. NEXAR_LARGE_MSG_BYTES.
+	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" min:"0" max:"549755813888"`
 
-	// PipelineSegmentBytes is the size, in bytes, of the segments in which a large vector
-	// goes round: 2 MiB by default, at most 512 GiB. It has no effect yet: the model chooses the
-	// number of channels that take turns. NEXAR_PIPELINE_SEGMENT_BYTES.
-	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" idle:"2097152" min:"0" max:"549755813888"`
+	// PipelineSegmentBytes is the length in bytes, at most 512 GiB, of the slices of a large
+	// vector that go along the ring at the same time, each on a channel. Large are vectors
+	// from LargeMessageBytes on or, if that is 0, from 8 MiB on. It has no effect on ranks
+	// that share memory. All ranks need the same. The default, 0, leaves the number of
+	// channels to the model. NEXAR_PIPELINE_SEGMENT_BYTES.
+	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" min:"0" max:"549755813888"`
 
-	// RingMaxWorld is the number of ranks up to which an AllReduce of middling length
-	// prefers a ring, as a hint to the model: 8 by default. It has no effect yet;
-	// Algorithms fixes a ring. NEXAR_RING_MAX_WORLD.
-	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" idle:"8" min:"0"`
+	// RingMaxWorld is the largest number of ranks for which an AllReduce of 64 KiB and more
+	// runs along a ring, as LargeMessageBytes has it. All ranks need the same. The default,
+	// 0, leaves the choice to the model. NEXAR_RING_MAX_WORLD.
+	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" min:"0"`
 
 	// # Calls of functions
 
@@ -224,6 +226,10 @@ type Config struct {
 	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
 
 	// # This process
+
+	// Buffers, if not nil, is the pool of the buffers of collectives, in place of one of
+	// the node's own with the tiers of Memory. Several nodes can share it.
+	Buffers *BufferPool `env:"-" set:"program"`
 
 	// Memory says how many buffers a node keeps for reuse. It has none at first,
 	// and keeps what the collectives of all its communicators have needed at one
@@ -370,12 +376,9 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	return cfg, cfg.check()
 }
 
-// warnIdle tells of what somebody has set and that has no effect yet. Fields
-// that have none stay zero unless they are set.
-func (cfg *Config) warnIdle() {
-	if names := settings.Idle(*cfg); len(names) > 0 {
-		cfg.Log.Warn("settings that have no effect yet", "variables", strings.Join(names, ","))
-	}
+// hints returns the preference for a ring.
+func (cfg *Config) hints() selector.Hints {
+	return selector.Hints{LargeBytes: cfg.LargeMessageBytes, SegmentBytes: cfg.PipelineSegmentBytes, RingRanks: cfg.RingMaxWorld}
 }
 
 // envPrefix is what the variables of this package begin with.

@@ -152,7 +152,8 @@ func TestConfigMalformed(t *testing.T) {
 
 // localReads are the variables that concern ranks within one process.
 var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG",
-	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT"}
+	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT",
+	"NEXAR_LARGE_MSG_BYTES", "NEXAR_PIPELINE_SEGMENT_BYTES", "NEXAR_RING_MAX_WORLD"}
 
 // refuses wants everything that reads the variable to fail at once, with an
 // error that names it and its value, and everything else to work.
@@ -387,32 +388,6 @@ func TestConfigContradictsEnvironment(t *testing.T) {
 	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "4")
 	if _, err := (Config{ElasticMin: 5}).fill(); !errors.Is(err, ErrConfig) {
 		t.Errorf("error %v, want %v", err, ErrConfig)
-	}
-}
-
-// Join warns, once, of what is set and has no effect yet, whoever has set it, and
-// of nothing else.
-func TestJoinWarnsOfIdle(t *testing.T) {
-	noEnv(t)
-	join := func(cfg Config) string {
-		var log strings.Builder
-		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-		cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
-		if _, err := Join(t.Context(), cfg); err == nil || errors.Is(err, ErrConfig) {
-			t.Errorf("error %v, want that there is no seed", err)
-		}
-		return log.String()
-	}
-	const warning = "settings that have no effect yet"
-	if log := join(Config{Memory: "inference"}); strings.Contains(log, warning) {
-		t.Errorf("there is nothing to warn of: %s", log)
-	}
-	t.Setenv("NEXAR_RING_MAX_WORLD", "0")
-	t.Setenv("NEXAR_LARGE_MSG_BYTES", "1000")
-	log := join(Config{PipelineSegmentBytes: 1 << 20})
-	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_PIPELINE_SEGMENT_BYTES` + "\n"
-	if strings.Count(log, warning) != 1 || !strings.Contains(log, want) {
-		t.Errorf("the log is %s, want one %s", log, want)
 	}
 }
 
