@@ -194,22 +194,6 @@ type Config struct {
 
 	// # Worlds that grow and shrink
 
-	// Elastic lets nodes join a world that has formed, at its checkpoints. The
-	// default is off. It is the seed that goes by it, and by ElasticMin and
-	// ElasticMax: SeedConfig takes them from the same variables.
-	// NEXAR_ELASTIC_ENABLED=1.
-	Elastic bool `env:"NEXAR_ELASTIC_ENABLED"`
-
-	// ElasticMin is the least number of nodes of a world that has formed: 1 by
-	// default, and not more than ElasticMax. When there are fewer, those that are left
-	// wait for others, for RecoveryTimeout. NEXAR_ELASTIC_MIN_WORLD_SIZE.
-	ElasticMin int `env:"NEXAR_ELASTIC_MIN_WORLD_SIZE" default:"1" min:"0"`
-
-	// ElasticMax is the largest number of nodes of an elastic world, beyond which
-	// others wait for a place: 0, the default, is without limit.
-	// NEXAR_ELASTIC_MAX_WORLD_SIZE.
-	ElasticMax int `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" min:"0"`
-
 	// ReconfigureTimeout is how long nodes wait for each other in Node.Reconfigure,
 	// at which others may join and leave: 60 seconds by default, less than 0 for
 	// ever. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
@@ -299,8 +283,6 @@ func (cfg *Config) check() error {
 		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
 	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
-	case cfg.ElasticMax > 0 && cfg.ElasticMin > cfg.ElasticMax:
-		return fmt.Errorf("%w: %s=%d: more than %s, which is %d", ErrConfig, variable("ElasticMin"), cfg.ElasticMin, variable("ElasticMax"), cfg.ElasticMax)
 	}
 	return nil
 }
@@ -446,11 +428,11 @@ func CheckEnviron(environ []string) []Problem {
 	return list
 }
 
-// knownEnv are the variables that mean something: those of Config, and those
-// that are no settings of a node.
+// knownEnv returns the variables that have a meaning: those of Config and of seeds, and those
+// that nexar run sets.
 func knownEnv() []string {
 	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
-	for _, f := range settings.Fields[Config]() {
+	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {
 		names = append(names, f.Variables()...)
 	}
 	return names
