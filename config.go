@@ -92,8 +92,8 @@ type Config struct {
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
 	// Topology says which nodes are connected: "full", the default, or "full_mesh", all of
-	// them. "k-regular:K", each to K others, and "hypercube" are not implemented and
-	// refused. NEXAR_TOPOLOGY.
+	// them. Sparse topologies, such as "k-regular:K" and "hypercube", are refused.
+	// NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// # Collectives

@@ -105,7 +105,7 @@ func Read[T any](environ []string, fields ...string) (s T, set map[string]string
 	return s, set, err
 }
 
-// Defaults returns a struct with the defaults of all fields. Fields that have no effect yet are zero.
+// Defaults returns a struct with the defaults of all fields.
 func Defaults[T any]() (s T) {
 	none := map[string]string{}
 	if err := env.ParseWithOptions(&s, env.Options{Environment: none, DefaultValueTagName: "default", FuncMap: parsers()}); err != nil {
