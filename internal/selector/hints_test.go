@@ -33,9 +33,9 @@ func TestHints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ring := index(t, plan.AllReduce, "ring")
 			s := newSelector(t, test.ranks)
-			model := s.Recipe(new(sum(test.bytes / 4)))
+			model := s.Schedule(new(sum(test.bytes / 4)))
 			s.UseHints(test.hints)
-			w := s.Recipe(new(sum(test.bytes / 4)))
+			w := s.Schedule(new(sum(test.bytes / 4)))
 			switch {
 			case !test.ring && (w.Call.Plan != model.Call.Plan || w.Channels != model.Channels):
 				t.Errorf("plan %d on %d channels, want that of the model, %d on %d", w.Call.Plan, w.Channels, model.Call.Plan, model.Channels)
@@ -57,15 +57,15 @@ func TestHintsAndOthers(t *testing.T) {
 	s.UseHints(Hints{LargeBytes: 1})
 	ordered := sum(1000)
 	ordered.Ordered = true
-	if w := s.Recipe(new(ordered)); int(w.Call.Plan) == ring {
+	if w := s.Schedule(new(ordered)); int(w.Call.Plan) == ring {
 		t.Error("an ordered reduction runs along a ring")
 	}
-	before := newSelector(t, 4).Recipe(&Task{Kind: plan.Broadcast, Type: 9, Elem: 4, Count: 1000})
-	if w := s.Recipe(&Task{Kind: plan.Broadcast, Type: 9, Elem: 4, Count: 1000}); w.Call.Plan != before.Call.Plan {
+	before := newSelector(t, 4).Schedule(&Shape{Kind: plan.Broadcast, Type: 9, Elem: 4, Count: 1000})
+	if w := s.Schedule(&Shape{Kind: plan.Broadcast, Type: 9, Elem: 4, Count: 1000}); w.Call.Plan != before.Call.Plan {
 		t.Error("a hint changes a broadcast")
 	}
 	pin(t, s, "all_reduce=circulant")
-	if w := s.Recipe(new(sum(1000))); int(w.Call.Plan) != index(t, plan.AllReduce, "circulant") {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != index(t, plan.AllReduce, "circulant") {
 		t.Error("a hint overrides a pin")
 	}
 	pin(t, s)
