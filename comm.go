@@ -60,7 +60,7 @@ type nodeState struct {
 // newNodeState makes the state of a node that is in no view yet.
 func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error) {
 	f, err := comm.NewFactory(comm.Config{
-		Mesh: m, Network: net, Algorithms: cfg.Algorithms, Memory: cfg.Memory,
+		Mesh: m, Network: net, Algorithms: cfg.Algorithms, Hints: cfg.hints(), Memory: cfg.Memory, Pool: cfg.Buffers.of(),
 		CallTimeout: max(0, cfg.CallTimeout), CallsInFlight: cfg.MaxConcurrentCalls,
 		Errors: translator{cfg.Log}, Log: cfg.Log,
 	})

@@ -91,9 +91,9 @@ type Config struct {
 	// sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
-	// Topology is between which nodes there are connections: "full", the
-	// default, between all. "k-regular:K", between each and K others, and
-	// "hypercube" are not built yet and refused. NEXAR_TOPOLOGY.
+	// Topology says which nodes are connected: "full", the default, or "full_mesh", all of
+	// them. Sparse topologies, such as "k-regular:K" and "hypercube", are refused.
+	// NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// # Collectives
@@ -134,21 +134,23 @@ type Config struct {
 	// 0 without limit but that. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
 	CompressedMaxBytes int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
 
-	// LargeMessageBytes is the length, in bytes, from which on an AllReduce is large and
-	// prefers a ring with segments: 8 MiB by default, at most 512 GiB. It has no effect yet: the
-	// model that chooses algorithms knows the lengths for which each is fast.
-	// NEXAR_LARGE_MSG_BYTES.
-	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" idle:"8388608" min:"0" max:"549755813888"`
+	// LargeMessageBytes is the length in bytes, at most 512 GiB, from which an AllReduce
+	// runs along a ring, unless Algorithms fixes another algorithm or the call needs the
+	// order of operands: a hint that overrides the model. All ranks need the same. The
+	// default, 0, leaves the choice to the model. NEXAR_LARGE_MSG_BYTES.
+	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" min:"0" max:"549755813888"`
 
-	// PipelineSegmentBytes is the size, in bytes, of the segments in which a large vector
-	// goes round: 2 MiB by default, at most 512 GiB. It has no effect yet: the model chooses the
-	// number of channels that take turns. NEXAR_PIPELINE_SEGMENT_BYTES.
-	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" idle:"2097152" min:"0" max:"549755813888"`
+	// PipelineSegmentBytes is the length in bytes, at most 512 GiB, of the slices of a large
+	// vector that go along the ring at the same time, each on a channel. Large are vectors
+	// from LargeMessageBytes on or, if that is 0, from 8 MiB on. It has no effect on ranks
+	// that share memory. All ranks need the same. The default, 0, leaves the number of
+	// channels to the model. NEXAR_PIPELINE_SEGMENT_BYTES.
+	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" min:"0" max:"549755813888"`
 
-	// RingMaxWorld is the number of ranks up to which an AllReduce of middling length
-	// prefers a ring, as a hint to the model: 8 by default. It has no effect yet;
-	// Algorithms fixes a ring. NEXAR_RING_MAX_WORLD.
-	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" idle:"8" min:"0"`
+	// RingMaxWorld is the largest number of ranks for which an AllReduce of 64 KiB and more
+	// runs along a ring, as LargeMessageBytes has it. All ranks need the same. The default,
+	// 0, leaves the choice to the model. NEXAR_RING_MAX_WORLD.
+	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" min:"0"`
 
 	// # Calls of functions
 
@@ -192,22 +194,6 @@ type Config struct {
 
 	// # Worlds that grow and shrink
 
-	// Elastic lets nodes join a world that has formed, at its checkpoints. The
-	// default is off. It is the seed that goes by it, and by ElasticMin and
-	// ElasticMax: SeedConfig takes them from the same variables.
-	// NEXAR_ELASTIC_ENABLED=1.
-	Elastic bool `env:"NEXAR_ELASTIC_ENABLED"`
-
-	// ElasticMin is the least number of nodes of a world that has formed: 1 by
-	// default, and not more than ElasticMax. When there are fewer, those that are left
-	// wait for others, for RecoveryTimeout. NEXAR_ELASTIC_MIN_WORLD_SIZE.
-	ElasticMin int `env:"NEXAR_ELASTIC_MIN_WORLD_SIZE" default:"1" min:"0"`
-
-	// ElasticMax is the largest number of nodes of an elastic world, beyond which
-	// others wait for a place: 0, the default, is without limit.
-	// NEXAR_ELASTIC_MAX_WORLD_SIZE.
-	ElasticMax int `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" min:"0"`
-
 	// ReconfigureTimeout is how long nodes wait for each other in Node.Reconfigure,
 	// at which others may join and leave: 60 seconds by default, less than 0 for
 	// ever. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
@@ -224,6 +210,10 @@ type Config struct {
 	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
 
 	// # This process
+
+	// Buffers, if not nil, is the pool of the buffers of collectives, in place of one of
+	// the node's own with the tiers of Memory. Several nodes can share it.
+	Buffers *BufferPool `env:"-" set:"program"`
 
 	// Memory says how many buffers a node keeps for reuse. It has none at first,
 	// and keeps what the collectives of all its communicators have needed at one
@@ -293,8 +283,6 @@ func (cfg *Config) check() error {
 		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
 	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
 		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
-	case cfg.ElasticMax > 0 && cfg.ElasticMin > cfg.ElasticMax:
-		return fmt.Errorf("%w: %s=%d: more than %s, which is %d", ErrConfig, variable("ElasticMin"), cfg.ElasticMin, variable("ElasticMax"), cfg.ElasticMax)
 	}
 	return nil
 }
@@ -370,12 +358,9 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	return cfg, cfg.check()
 }
 
-// warnIdle tells of what somebody has set and that has no effect yet. Fields
-// that have none stay zero unless they are set.
-func (cfg *Config) warnIdle() {
-	if names := settings.Idle(*cfg); len(names) > 0 {
-		cfg.Log.Warn("settings that have no effect yet", "variables", strings.Join(names, ","))
-	}
+// hints returns the preference for a ring.
+func (cfg *Config) hints() selector.Hints {
+	return selector.Hints{LargeBytes: cfg.LargeMessageBytes, SegmentBytes: cfg.PipelineSegmentBytes, RingRanks: cfg.RingMaxWorld}
 }
 
 // envPrefix is what the variables of this package begin with.
@@ -443,11 +428,11 @@ func CheckEnviron(environ []string) []Problem {
 	return list
 }
 
-// knownEnv are the variables that mean something: those of Config, and those
-// that are no settings of a node.
+// knownEnv returns the variables that have a meaning: those of Config and of seeds, and those
+// that nexar run sets.
 func knownEnv() []string {
 	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
-	for _, f := range settings.Fields[Config]() {
+	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {
 		names = append(names, f.Variables()...)
 	}
 	return names

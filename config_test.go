@@ -71,10 +71,7 @@ func samples() map[string]setting {
 		"NEXAR_PIPELINE_SEGMENT_BYTES":         number(1<<16, "64KiB", vast),
 		"NEXAR_RING_MAX_WORLD":                 number(16),
 
-		"NEXAR_RECOVERY_POLICY":        {good: "manual", want: Manual, malformed: []string{"never", "Manual", "auto,manual", "1"}},
-		"NEXAR_ELASTIC_ENABLED":        onOff,
-		"NEXAR_ELASTIC_MIN_WORLD_SIZE": number(2),
-		"NEXAR_ELASTIC_MAX_WORLD_SIZE": number(8),
+		"NEXAR_RECOVERY_POLICY": {good: "manual", want: Manual, malformed: []string{"never", "Manual", "auto,manual", "1"}},
 
 		"NEXAR_RANK":         {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
 		"NEXAR_DUMP_ON_QUIT": onOff,
@@ -152,7 +149,8 @@ func TestConfigMalformed(t *testing.T) {
 
 // localReads are the variables that concern ranks within one process.
 var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG",
-	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT"}
+	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT",
+	"NEXAR_LARGE_MSG_BYTES", "NEXAR_PIPELINE_SEGMENT_BYTES", "NEXAR_RING_MAX_WORLD"}
 
 // refuses wants everything that reads the variable to fail at once, with an
 // error that names it and its value, and everything else to work.
@@ -170,7 +168,7 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_ELASTIC_ENABLED", "NEXAR_ELASTIC_MIN_WORLD_SIZE", "NEXAR_ELASTIC_MAX_WORLD_SIZE"}
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}
@@ -254,7 +252,7 @@ func TestLocalTakesWhatItNeeds(t *testing.T) {
 	rank := -1
 	comms, err := Local(t.Context(), 1, Config{
 		Seeds: []string{"nonsense"}, Listen: "nonsense", Rank: &rank, HeartbeatTimeout: -1, Token: "two words",
-		Transports: []string{"udp"}, Topology: "ring", ElasticMin: -1, Recovery: "never",
+		Transports: []string{"udp"}, Topology: "ring", Recovery: "never",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +282,7 @@ func TestConfigDefaults(t *testing.T) {
 		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
 		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
-		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ElasticMin: 1, ReconfigureTimeout: time.Minute,
+		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ReconfigureTimeout: time.Minute,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)
@@ -365,7 +363,6 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{LargeMessageBytes: math.MaxInt}, "NEXAR_LARGE_MSG_BYTES=9223372036854775807: not from 0 to 549755813888"},
 		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},
-		{Config{ElasticMin: 3, ElasticMax: 2}, "NEXAR_ELASTIC_MIN_WORLD_SIZE=3: more than NEXAR_ELASTIC_MAX_WORLD_SIZE, which is 2"},
 		{Config{Topology: "hypercube"}, `NEXAR_TOPOLOGY="hypercube": this topology is not built yet`},
 		{Config{Topology: "k-regular:4"}, `NEXAR_TOPOLOGY="k-regular:4": this topology is not built yet`},
 		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": not one of full, k-regular:K`},
@@ -374,45 +371,10 @@ func TestConfigContradictions(t *testing.T) {
 			t.Errorf("error %v, want %v with %q", err, ErrConfig, test.want)
 		}
 	}
-	for _, cfg := range []Config{{ElasticMin: 2, ElasticMax: 2}, {ElasticMin: 5}, {HeartbeatInterval: -1, HeartbeatTimeout: 1}} {
+	for _, cfg := range []Config{{HeartbeatInterval: -1, HeartbeatTimeout: 1}} {
 		if _, err := cfg.fill(); err != nil {
 			t.Errorf("%+v: %v", cfg, err)
 		}
-	}
-}
-
-// A contradiction can be between a program and its environment, too.
-func TestConfigContradictsEnvironment(t *testing.T) {
-	noEnv(t)
-	t.Setenv("NEXAR_ELASTIC_MAX_WORLD_SIZE", "4")
-	if _, err := (Config{ElasticMin: 5}).fill(); !errors.Is(err, ErrConfig) {
-		t.Errorf("error %v, want %v", err, ErrConfig)
-	}
-}
-
-// Join warns, once, of what is set and has no effect yet, whoever has set it, and
-// of nothing else.
-func TestJoinWarnsOfIdle(t *testing.T) {
-	noEnv(t)
-	join := func(cfg Config) string {
-		var log strings.Builder
-		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-		cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
-		if _, err := Join(t.Context(), cfg); err == nil || errors.Is(err, ErrConfig) {
-			t.Errorf("error %v, want that there is no seed", err)
-		}
-		return log.String()
-	}
-	const warning = "settings that have no effect yet"
-	if log := join(Config{Memory: "inference"}); strings.Contains(log, warning) {
-		t.Errorf("there is nothing to warn of: %s", log)
-	}
-	t.Setenv("NEXAR_RING_MAX_WORLD", "0")
-	t.Setenv("NEXAR_LARGE_MSG_BYTES", "1000")
-	log := join(Config{PipelineSegmentBytes: 1 << 20})
-	const want = `level=WARN msg="` + warning + `" variables=NEXAR_LARGE_MSG_BYTES,NEXAR_PIPELINE_SEGMENT_BYTES` + "\n"
-	if strings.Count(log, warning) != 1 || !strings.Contains(log, want) {
-		t.Errorf("the log is %s, want one %s", log, want)
 	}
 }
 

@@ -20,15 +20,18 @@
 //
 // # Operations
 //
-// Every collective, and Send, Recv and Exchange, have a function that blocks and a
-// Start function, which returns a [Handle]. SendVec, RecvVec and Probe
-// only block. Before they return, StartAllToAllV and StartAllReduceCompressed wait until
-// all ranks have called them, and StartAllReduceBuckets may wait for the first of many
-// buckets. Collectives that do not reduce take elements of any type without pointers.
-// Names that end in V are for blocks of different lengths. AllReduceBuckets is for many
-// short vectors, AllReduceCompressed for slow networks, and [Comm.WithStream] for vectors on an
-// accelerator. [Comm.Split] makes communicators of some of the ranks, [Comm.Call] calls
-// a function of another rank, and [Config] has the settings.
+// Every collective, and Send, Recv and Exchange, have a function that blocks and a Start
+// function, which returns a [Handle]. SendVec, RecvVec, Probe and [RecvAlloc], which receives
+// a message of unknown length, only block. Before they return, StartAllToAllV and
+// StartAllReduceCompressed wait until all ranks have called them, and StartAllReduceBuckets
+// may wait for the first of many buckets.
+//
+// Collectives that do not reduce, and those with a function of the caller, take elements of
+// any type without pointers; the others take a [Number]. Names that end in V are for blocks
+// of different lengths. AllReduceBuckets is for many short vectors, AllReduceCompressed for
+// slow networks, and [Comm.WithStream] for vectors on an accelerator. [Comm.Split] makes
+// communicators of some of the ranks and [Comm.SplitHost] one for each host, [Comm.Call]
+// calls a function of another rank, and [Config] has the settings.
 //
 // # Guarantees
 //

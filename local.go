@@ -61,11 +61,12 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 // forLocal returns the settings that concern ranks within one process.
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
-		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Log: cfg.Log,
+		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
+		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
 		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls,
 	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
-		"CallTimeout", "MaxConcurrentCalls")
+		"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls")
 }
 
 // localWorld returns a network of n nodes in the memory of this process.

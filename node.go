@@ -66,7 +66,6 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, opError("join", err)
 	}
-	cfg.warnIdle()
 	if cfg.FormTimeout > 0 && !cfg.Spare {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("%w within %v", ErrNotFormed, cfg.FormTimeout))

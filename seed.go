@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
+	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -27,7 +29,7 @@ type SeedConfig struct {
 	Factories  []transport.Factory
 	// World is the number of nodes with which the world forms, at least 1.
 	World int
-	// Elastic lets nodes join after that, at the checkpoints of the others, until
+	// Elastic lets nodes join after that, when the others call Node.Reconfigure, until
 	// there are ElasticMax; 0 is without limit. ElasticMin is the least number with
 	// which the world goes on when nodes have failed. By default they are
 	// NEXAR_ELASTIC_ENABLED, NEXAR_ELASTIC_MIN_WORLD_SIZE and
@@ -109,7 +111,11 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Transports", "Token", "Elastic", "ElasticMin", "ElasticMax")
+	env, err := parseEnv("Transports", "Token")
+	if err != nil {
+		return nil, err
+	}
+	elastic, err := cfg.elastic()
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +148,37 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	}
 	s, err := node.StartSeed(node.SeedConfig{
 		Listen: cmp.Or(cfg.Listen, defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
-		Elastic: cfg.Elastic || env.Elastic, Min: cmp.Or(cfg.ElasticMin, env.ElasticMin), Max: cmp.Or(cfg.ElasticMax, env.ElasticMax),
+		Elastic: elastic.Elastic, Min: elastic.ElasticMin, Max: elastic.ElasticMax,
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Seed{s}, nil
+}
+
+// seedEnv has the variables of a seed, beside those that it shares with Config.
+type seedEnv struct {
+	Elastic    bool `env:"NEXAR_ELASTIC_ENABLED"`
+	ElasticMin int  `env:"NEXAR_ELASTIC_MIN_WORLD_SIZE" min:"0"`
+	ElasticMax int  `env:"NEXAR_ELASTIC_MAX_WORLD_SIZE" min:"0"`
+}
+
+// elastic returns the settings of an elastic world: fields that are zero come from the
+// environment.
+func (cfg *SeedConfig) elastic() (seedEnv, error) {
+	env, _, err := settings.Read[seedEnv](os.Environ())
+	if err != nil {
+		return env, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	e := seedEnv{cfg.Elastic || env.Elastic, cmp.Or(cfg.ElasticMin, env.ElasticMin), cmp.Or(cfg.ElasticMax, env.ElasticMax)}
+	if err := settings.Check(e); err != nil {
+		return e, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if e.ElasticMax > 0 && e.ElasticMin > e.ElasticMax {
+		return e, fmt.Errorf("%w: NEXAR_ELASTIC_MIN_WORLD_SIZE=%d: must be at most NEXAR_ELASTIC_MAX_WORLD_SIZE (%d)", ErrConfig, e.ElasticMin, e.ElasticMax)
+	}
+	return e, nil
 }
 
 // follow reports progress.

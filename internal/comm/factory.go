@@ -30,7 +30,9 @@ type Config struct {
 	Mesh          *mesh.Mesh
 	Network       cost.Network // cost model of links that were not measured
 	Algorithms    []string     // pinned algorithms; see selector.ParsePins
-	Memory        string       // profile of the buffer pool; see NewPool
+	Hints         selector.Hints
+	Memory        string        // profile of the buffer pool; see NewPool
+	Pool          *bufpool.Pool // in place of one of that profile, if not nil
 	CallTimeout   time.Duration
 	CallsInFlight int
 	Errors        Errors
@@ -82,8 +84,12 @@ type ViewContext struct {
 // NewFactory returns the Factory of a node that is in no view yet.
 func NewFactory(cfg Config) (*Factory, error) {
 	pins, err := selector.ParsePins(cfg.Algorithms)
+	pool := cfg.Pool
+	if pool == nil {
+		pool = NewPool(cfg.Memory)
+	}
 	return &Factory{
-		Pool: NewPool(cfg.Memory), mesh: cfg.Mesh, network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
+		Pool: pool, mesh: cfg.Mesh, network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
 		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
 	}, err
 }

@@ -10,9 +10,9 @@ func RefusedTopology(name string) string {
 	kind, k, _ := strings.Cut(name, ":")
 	degree, err := strconv.Atoi(k)
 	switch {
-	case name == "" || name == "full":
+	case name == "" || name == "full" || name == "full_mesh":
 		return ""
-	case name == "hypercube", kind == "k-regular" && err == nil && degree > 0:
+	case name == "hypercube", (kind == "k-regular" || kind == "k_regular") && err == nil && degree > 0:
 		return "this topology is not built yet: every node is connected to all others, which is \"full\""
 	}
 	return "not one of full, k-regular:K (with K from 1 on), hypercube"

@@ -37,6 +37,7 @@ type settings struct {
 	preferred *Executor // over links; nil if there is none
 	hosts     plan.Hosts
 	pins      map[plan.Collective]Pin
+	hints     Hints
 }
 
 // executor returns the executor with an ID.
@@ -106,6 +107,9 @@ func (s *settings) choose(n cost.Need) Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
 	}
+	if c, ok := s.hinted(n); ok {
+		return c
+	}
 	c := x.Tuner.Choose(n)
 	if n.Bytes >= x.LinksFrom {
 		if links := s.links.Tuner.Choose(n); links.Seconds < c.Seconds {
@@ -118,6 +122,9 @@ func (s *settings) choose(n cost.Need) Choice {
 // chooseLinks returns how a collective is carried out over links.
 func (s *settings) chooseLinks(n cost.Need) Choice {
 	if c, ok := s.pinnedLinks(n); ok {
+		return c
+	}
+	if c, ok := s.hinted(n); ok {
 		return c
 	}
 	return Choice{s.links.Tuner.Choose(n), exec.Links}

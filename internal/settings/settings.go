@@ -4,7 +4,6 @@
 //	env      its environment variable
 //	also     another variable, which the package of the struct reads itself
 //	default  the default, in the syntax of the variable
-//	idle     the default of a field that has no effect yet; the field stays zero
 //	min, max the bounds of a number or a time
 //	above    the name of a field; if both are positive, this one, a number or a time,
 //	         must be greater
@@ -22,7 +21,6 @@
 package settings
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -38,7 +36,6 @@ type Field struct {
 	Variable string // or ""
 	Also     string // another variable, or ""
 	Default  string // or ""
-	Idle     bool   // the field has no effect yet
 	Min, Max string // the bounds, or ""
 	Above    string // the name of the field that must be less, or ""
 	One      []string
@@ -46,11 +43,10 @@ type Field struct {
 
 // Describe parses the tag of the field name.
 func Describe(name string, tag reflect.StructTag) Field {
-	idle, isIdle := tag.Lookup("idle")
 	f := Field{
 		Name: name, Variable: tag.Get("env"), Also: tag.Get("also"),
-		Default: cmp.Or(tag.Get("default"), idle), Idle: isIdle,
-		Min: tag.Get("min"), Max: tag.Get("max"), Above: tag.Get("above"),
+		Default: tag.Get("default"),
+		Min:     tag.Get("min"), Max: tag.Get("max"), Above: tag.Get("above"),
 	}
 	if one := tag.Get("one"); one != "" {
 		f.One = strings.Split(one, ",")
@@ -109,7 +105,7 @@ func Read[T any](environ []string, fields ...string) (s T, set map[string]string
 	return s, set, err
 }
 
-// Defaults returns a struct with the defaults of all fields. Fields that have no effect yet are zero.
+// Defaults returns a struct with the defaults of all fields.
 func Defaults[T any]() (s T) {
 	none := map[string]string{}
 	if err := env.ParseWithOptions(&s, env.Options{Environment: none, DefaultValueTagName: "default", FuncMap: parsers()}); err != nil {
@@ -126,15 +122,4 @@ func Complete[T any](s *T, other T) {
 			f.Set(src.Field(i))
 		}
 	}
-}
-
-// Idle returns the variables of fields that are set and have no effect yet.
-func Idle[T any](s T) (names []string) {
-	v := reflect.ValueOf(s)
-	for i, f := range Fields[T]() {
-		if f.Idle && !v.Field(i).IsZero() {
-			names = append(names, f.Variable)
-		}
-	}
-	return names
 }

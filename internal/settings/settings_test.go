@@ -23,8 +23,8 @@ type sample struct {
 	Wait    time.Duration    `env:"S_WAIT_SECS" default:"1m30s" min:"0"`
 	Share   int              `env:"S_SHARE" max:"100"`
 	Quiet   bool             `env:"S_QUIET"`
-	Dream   int              `env:"S_DREAM" idle:"4" min:"-2"`
-	Hope    time.Duration    `env:"S_HOPE_SECS" idle:"30s"`
+	Dream   int              `env:"S_DREAM" min:"-2"`
+	Hope    time.Duration    `env:"S_HOPE_SECS"`
 	Pause   time.Duration    `env:"S_PAUSE_SECS" default:"5s" above:"Gap"`
 	Gap     time.Duration    `env:"S_GAP_SECS" default:"1s"`
 	Outside *strings.Builder `env:"-" also:"S_OUTSIDE" one:"a,b"`
@@ -144,15 +144,6 @@ func TestVariable(t *testing.T) {
 	Variable[sample]("Nothing")
 }
 
-func TestIdle(t *testing.T) {
-	if got := Idle(sample{Count: 1, Quiet: true}); got != nil {
-		t.Errorf("fields that have an effect: %q", got)
-	}
-	if got, want := Idle(sample{Hope: 1, Dream: 4}), []string{"S_DREAM", "S_HOPE_SECS"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestFields(t *testing.T) {
 	fields := Fields[sample]()
 	if len(fields) != reflect.TypeFor[sample]().NumField() {
@@ -161,7 +152,7 @@ func TestFields(t *testing.T) {
 	for i, want := range map[int]Field{
 		2:  {Name: "Roads", Variable: "S_ROADS", Also: "S_NO_ROADS", Default: "land,sea", One: []string{"land", "sea", "air"}},
 		4:  {Name: "Count", Variable: "S_COUNT", Default: "7", Min: "0", Max: "9"},
-		9:  {Name: "Dream", Variable: "S_DREAM", Default: "4", Idle: true, Min: "-2"},
+		9:  {Name: "Dream", Variable: "S_DREAM", Min: "-2"},
 		11: {Name: "Pause", Variable: "S_PAUSE_SECS", Default: "5s", Above: "Gap"},
 		13: {Name: "Outside", Also: "S_OUTSIDE", One: []string{"a", "b"}},
 	} {

@@ -31,7 +31,7 @@ type Config struct {
 	//
 
 	// Size is. S_SIZE_BYTES, with more.
-	Size int ` + "`env:\"S_SIZE_BYTES\" idle:\"3145728\"`" + `
+	Size int ` + "`env:\"S_SIZE_BYTES\" default:\"3145728\"`" + `
 	// Log is.
 	Log *slog.Logger ` + "`env:\"-\" also:\"NEXAR_LOG\" one:\"debug,info\"`" + `
 	// Rank is NEXAR_RANK=1 or so.

@@ -1,0 +1,38 @@
+package nexar
+
+import "testing"
+
+// Hints of a Config decide the algorithm that a call uses, which Algorithms lists first. The
+// result is the same.
+func TestRingHints(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"large":      {LargeMessageBytes: 1000},
+		"few ranks":  {RingMaxWorld: 3},
+		"by segment": {LargeMessageBytes: 1000, PipelineSegmentBytes: 100 << 10},
+	} {
+		comms := localCluster(t, 3, cfg)
+		const bytes = 300 << 10
+		list, err := comms[0].Algorithms("all_reduce", bytes)
+		if err != nil || list[0].Name != "ring" {
+			t.Errorf("%s: the first algorithm is %+v, %v, want the ring", name, list[0], err)
+		}
+		onAll(t, comms, func(rank int, c *Comm) error {
+			x := make([]float32, bytes/4)
+			for i := range x {
+				x[i] = float32(rank)
+			}
+			if err := AllReduce(t.Context(), c, x, Sum); err != nil {
+				return err
+			}
+			if x[0] != 3 || x[len(x)-1] != 3 {
+				t.Errorf("%s: the sum is %v to %v, want 3", name, x[0], x[len(x)-1])
+			}
+			return nil
+		})
+	}
+	t.Setenv("NEXAR_RING_MAX_WORLD", "2")
+	comms := localCluster(t, 2, Config{})
+	if list, err := comms[0].Algorithms("all_reduce", 1<<20); err != nil || list[0].Name != "ring" {
+		t.Errorf("by NEXAR_RING_MAX_WORLD the first algorithm is %+v, %v, want the ring", list[0], err)
+	}
+}
