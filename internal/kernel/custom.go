@@ -11,8 +11,8 @@ import (
 func Custom[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
 	scratch := sync.Pool{New: func() any { return new([2][]T) }}
 	return func(dst, a, b []byte) {
-		// The operands may be another rank's memory, which must not change
-		// whatever combine does, and dst may be one of them.
+		// The operands may be memory of another rank, which combine must not change, and
+		// dst may be one of them.
 		s := scratch.Get().(*[2][]T)
 		defer scratch.Put(s)
 		for i, operand := range [2][]byte{a, b} {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCustom: the function gets copies of both operands in their order, and what
-// it leaves in the first is the result, even where that is one of them.
+// TestCustom: the function gets copies of both operands in their order, and its first
+// argument is the result, also if dst is an operand.
 func TestCustom(t *testing.T) {
 	type pair struct{ a, b int16 }
 	reduce := Custom(func(dst, src []pair) {

@@ -71,9 +71,9 @@ func finiteF16(b uint32) uint16 {
 // F64ToF16 rounds f to the nearest float16 as F32ToF16 does, once.
 func F64ToF16(f float64) uint16 { return roundF16(toOdd(f)) }
 
-// toOdd is f as the bits of a float32, rounded to odd: an inexact result is
-// the neighbour whose last bit is set. Rounding that again, to at most 22
-// bits, is rounding once (Boldo and Melquiond, "Emulation of a FMA and correctly
+// toOdd returns f as the bits of a float32, rounded to odd: an inexact result is
+// the neighbor with its last bit set. Rounding that again, to at most 22
+// bits, equals rounding once (Boldo and Melquiond, "Emulation of a FMA and correctly
 // rounded sums: proved algorithms using rounding to odd", IEEE Transactions
 // on Computers 57(4), 2008).
 func toOdd(f float64) uint32 {
@@ -123,9 +123,9 @@ func widenFloat16(dst []float32, src []uint16) {
 	}
 }
 
-// f16Values holds the float32 of every float16. It takes 256 KiB of cache, and
-// yet converts 16 Ki different numbers three times as fast as arithmetic and,
-// unlike it, at the same speed whatever the numbers are.
+// f16Values holds the float32 of every float16. It takes 256 KiB of cache, but converts
+// 16 Ki different numbers three times as fast as arithmetic does, and at the same speed for
+// all numbers.
 var f16Values = sync.OnceValue(func() *[1 << 16]uint32 {
 	t := new([1 << 16]uint32)
 	for i := range t {

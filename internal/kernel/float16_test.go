@@ -142,8 +142,8 @@ func TestHalfLimits(t *testing.T) {
 	}
 }
 
-// A NaN keeps its sign and what fits of its payload, and never turns into
-// infinity, even if its payload lies in the bits that are cut off.
+// A NaN keeps its sign and the upper bits of its payload, and never turns into infinity, even
+// if only the lower bits of its payload are set.
 func TestHalfRoundsNaN(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, k := range halfKinds {

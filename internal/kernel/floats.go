@@ -42,15 +42,14 @@ func loopFloats[T float](op Op, d, x, y []T) {
 	}
 }
 
-// The loops below differ in one operator each; a function called per element
-// would cost five times what they do.
+// The loops below differ in one operator each; a function call per element would take
+// five times as long.
 //
-// Which NaN comes out of an operation on NaNs depends on the machine and, on
-// some, on the order of the operands, which the compiler is free to exchange
-// from one line to the next. So each loop replaces what is not a number.
-// Asking every element would halve the speed. Eight together are asked by
-// their total, which is NaN if any of them is, and otherwise only where +Inf
-// meets -Inf, when looking costs time but changes nothing.
+// The NaN that an operation on NaNs returns depends on the processor and, on some, on the
+// order of the operands, which the compiler may exchange. So each loop replaces NaNs by a
+// canonical one. A check of every element would halve the speed. The sum of eight elements
+// is NaN if one of them is, and otherwise only if +Inf meets -Inf, where a check
+// changes nothing.
 
 // unroll is the number of elements that a loop handles at once.
 const unroll = 8
@@ -133,8 +132,8 @@ func maxFloats[T float](d, x, y []T) {
 func replaceNaNs[T float](d []T) {
 	for i, v := range d {
 		if v != v {
-			// The bits are those of a float64. A conversion to float32
-			// keeps what matters of them, on every machine.
+			// These are the bits of a float64. The conversion to float32 keeps sign and
+			// quiet bit on every processor.
 			d[i] = T(math.Float64frombits(0x7ff8000000000000))
 		}
 	}

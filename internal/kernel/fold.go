@@ -1,15 +1,13 @@
 package kernel
 
 // Fold returns the function that reduces any number of vectors to dst, from
-// the first to the last: dst = ((srcs[0] op srcs[1]) op srcs[2]) op …, bit for
-// bit what a Reducer gives when it is called for two at a time. Where that pays,
-// for sums and products of float32 and float64, what lies between stays in
-// registers, and four vectors take little more than half the time. Of one
-// vector the result is the vector. Fold is nil where Reducer is.
+// the first to the last: dst = ((srcs[0] op srcs[1]) op srcs[2]) op …, bit-identical to
+// repeated calls of a [Reducer]. For sums and products of float32 and float64 intermediate
+// results stay in registers, and four vectors take little more than half the time. The
+// result of one vector is the vector. Fold returns nil if Reducer does.
 //
-// The slices are of one length; dst may be one of srcs. No vector at all
-// panics, and so does a dst that is two of them. Fold itself may allocate, the
-// function does not.
+// The slices have the same length; dst may be one of srcs. The function panics without
+// vectors, and if dst is two of them. Fold may allocate, the function does not.
 func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	reduce := Reducer(t, op)
 	if reduce == nil {
@@ -33,7 +31,7 @@ func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	}
 }
 
-// folders are for the operations of which the order shows in the result.
+// folders are for operations with results that depend on the order of operands.
 var folders = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
 	Float32:  {Sum: foldFloat32Sum, Prod: foldFloat32Prod, Avg: foldFloat32Sum},
 	Float64:  {Sum: foldFloat64Sum, Prod: foldFloat64Prod, Avg: foldFloat64Sum},

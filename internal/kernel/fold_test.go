@@ -23,8 +23,8 @@ func forEachFolder(t *testing.T, f func(t *testing.T, typ Type, op Op, fold func
 	}
 }
 
-// foldOperands are k vectors of n elements, and what folding them must give:
-// the results of the reduction in Go, one after the other.
+// foldOperands returns k vectors of n elements, and the expected result: that of reductions in Go,
+// one after the other.
 func foldOperands(r *rand.Rand, typ Type, op Op, k, n int) (srcs [][]byte, want []byte) {
 	for range k {
 		src := make([]byte, n*typ.Size())

@@ -8,8 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// An implementation is all that one kind of machine runs. Of what is not
-// worth its while it has none.
+// An implementation has the functions for one kind of processor; nil where it uses the Go code.
 type implementation struct {
 	name    string // in NEXAR_REQUIRE, too
 	has     bool   // this machine can
@@ -38,7 +37,7 @@ func implementations() []implementation {
 
 func generic() implementation { return implementations()[0] }
 
-// chosen is what callers of the package get on this machine.
+// chosen returns the implementation that callers get on this machine.
 func chosen() implementation {
 	return implementation{
 		name: "chosen", has: true, reducer: Reducer, folder: Fold, divider: Divider,

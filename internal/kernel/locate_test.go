@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestLocateHalves: the values of 16-bit floats are compared, not their bits, whose
-// order is that of the values for positive numbers only.
+// TestLocateHalves: the values of 16-bit floats are compared, not their bits, which have the same
+// order for positive numbers only.
 func TestLocateHalves(t *testing.T) {
 	for typ, convert := range map[Type]func(float32) uint16{Float16: F32ToF16, BFloat16: F32ToBF16} {
 		for _, most := range []bool{false, true} {

@@ -6,9 +6,9 @@ import (
 	"math/big"
 )
 
-// The oracle reduces single elements, given as bits, in the plainest way: it
-// computes exactly, with math/big, and rounds by searching for the nearest
-// value of the format. It shares no code with what it judges.
+// The oracle reduces single elements, given as bits, in the simplest way: it computes
+// exactly, with math/big, and rounds by searching for the nearest value of the format. It
+// shares no code with the tested functions.
 
 // A format is a floating-point format by its parameters.
 type format struct{ mantissa, exponent uint }
@@ -40,9 +40,8 @@ func (f format) value(bits uint64) *big.Float {
 	return x
 }
 
-// nearest is the format's number closest to x, of two the even one. Positive
-// formats count up with their bits, so it can be searched for. What would be
-// the next number after the largest stands for infinity.
+// nearest returns the number of the format closest to x, of two the even one. Positive numbers grow
+// with their bits, so a binary search finds it. The bits after the largest number are infinity.
 func (f format) nearest(x *big.Float) uint64 {
 	var sign uint64
 	if x.Signbit() {

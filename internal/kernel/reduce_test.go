@@ -67,8 +67,8 @@ func firstDifference(typ Type, p, q []byte) int {
 	return 0
 }
 
-// operands fills two vectors with n random elements, every fourth of them a
-// landmark, and computes what reducing them must give.
+// operands returns two vectors of n random elements, every fourth of them a special value, and the
+// expected result of reducing them.
 func operands(r *rand.Rand, typ Type, op Op, n int) (a, b, want []byte) {
 	marks, size := landmarks(typ), typ.Size()
 	a, b, want = make([]byte, n*size), make([]byte, n*size), make([]byte, n*size)
@@ -124,7 +124,7 @@ func TestReduceLandmarks(t *testing.T) {
 	})
 }
 
-// Longer than a stage and a block of halves, and not a multiple of either.
+// Vectors longer than a stage and a block of 16-bit floats, and no multiple of either.
 func TestReduceLong(t *testing.T) {
 	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		r := rand.New(rand.NewPCG(uint64(typ), uint64(op)))

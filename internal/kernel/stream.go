@@ -2,12 +2,12 @@ package kernel
 
 import "unsafe"
 
-// streamAlign is what Stream wants dst aligned to.
+// streamAlign is the alignment of dst for Stream.
 const streamAlign = 64
 
-// Stream copies src to dst, which is as long, past the caches of this processor, if
-// it is able to. That is slower, unless lines of dst lie in caches that are far away,
-// from which an ordinary store would have to get each.
+// Stream copies src to dst, of the same length, with non-temporal stores if the processor has
+// them. That is slower, unless lines of dst are in caches of distant processors, from which an
+// ordinary store would have to fetch each line.
 func Stream(dst, src []byte) {
 	src = src[:len(dst):len(src)]
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) % streamAlign)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStream: Stream copies whatever lengths and places are, and nothing else.
+// TestStream: Stream copies any length at any alignment, and changes nothing else.
 func TestStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const room = 4096
@@ -24,7 +24,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestStreamer: whoever asks for it gets it where there is assembly.
+// TestStreamer: processors with assembly have a streamer.
 func TestStreamer(t *testing.T) {
 	some := false
 	for _, i := range vectorImplementations() {

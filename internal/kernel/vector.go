@@ -16,8 +16,7 @@ import "unsafe"
 // blockMax is the longest block in bytes that a kernel wants multiples of.
 const blockMax = 32
 
-// A remainder is what is left of two operands when whole blocks are done, and
-// zeros up to the length of a block. It lives on the stack.
+// A remainder has the ends of two operands that fill no block, padded with zeros. It is on the stack.
 type remainder struct{ a, b [blockMax]byte }
 
 func (r *remainder) load(a, b []byte) {
@@ -25,15 +24,14 @@ func (r *remainder) load(a, b []byte) {
 	copy(r.b[:], b)
 }
 
-// betweenBytes is how much of a vector is folded before going on, if what lies
-// between the first operand and the result is kept on the stack.
+// betweenBytes is the part of a vector that is folded at a time, if intermediate results are on the
+// stack.
 const betweenBytes = 4 << 10
 
 // base is where p begins, for assembly.
 func base(p []byte) *byte { return unsafe.SliceData(p) }
 
-// conversionBytes is what conversions in assembly want multiples of, counted
-// in bytes of float32.
+// conversionBytes is the block size of conversions in assembly, in bytes of float32.
 const conversionBytes = 64
 
 // whole is how many elements of a conversion assembly can do.

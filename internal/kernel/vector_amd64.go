@@ -47,8 +47,8 @@ func vectorDivider(t Type) func(dst []byte, n int) {
 	return nil
 }
 
-// vectorStream copies past the caches, to what is aligned to 64 bytes, of which n is
-// a multiple. It reports whether it has.
+// vectorStream copies with non-temporal stores if dst is aligned to 64 bytes and its length a multiple of
+// 64. It reports whether it has copied.
 func vectorStream(dst, src []byte) bool {
 	switch {
 	case hasAVX512():

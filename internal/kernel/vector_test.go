@@ -19,8 +19,7 @@ func forEachVectorReducer(t *testing.T, f func(t *testing.T, im implementation, 
 	})
 }
 
-// Beyond the longest loop in assembly, which handles 256 bytes at once, and
-// what is left after it.
+// Lengths beyond the longest loop in assembly, which handles 256 bytes at a time, with all remainders.
 func TestVectorLengths(t *testing.T) {
 	forEachVectorReducer(t, func(t *testing.T, im implementation, typ Type, op Op, twin func(dst, a, b []byte)) {
 		r := rand.New(rand.NewPCG(uint64(typ), uint64(op)))
