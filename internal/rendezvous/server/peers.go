@@ -286,7 +286,7 @@ func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
 		err = p.hello(c, pki.AnsweringPeerRole)
 	}
 	if err != nil {
-		p.s.turnAway(c, err)
+		p.s.refuse(c, err)
 		return
 	}
 	p.mu.Lock()
