@@ -26,13 +26,12 @@ import (
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	port := req.Port
 	seen, err := normalize(observed, 0)
-	if err == nil && port == 0 {
-		_, p, _ := net.SplitHostPort(seen)
-		n, _ := strconv.ParseUint(p, 10, 16)
-		port = uint16(n)
-	}
-	if req.Port != 0 && err == nil { // The conn has a socket of its own, which does not listen.
-		host, _, _ := net.SplitHostPort(seen)
+	if err == nil {
+		host, source, _ := net.SplitHostPort(seen)
+		if port == 0 {
+			n, _ := strconv.ParseUint(source, 10, 16)
+			port = uint16(n)
+		}
 		seen = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	}
 	var list []string

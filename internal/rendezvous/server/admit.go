@@ -17,39 +17,40 @@ func (s *Server) serve(c *handshake.Conn) {
 	defer c.Close()
 	stop := context.AfterFunc(s.ctx, func() { c.Close() })
 	defer stop()
-
-	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
+	node, err := s.answer(c)
+	switch {
+	case err != nil:
 		s.refuse(c, err)
-		return
+	case node != nil:
+		stop() // Close sends its last messages to nodes.
+		s.serveNode(node)
+	}
+}
+
+// answer authenticates a client and answers its request. It returns the connection of a node
+// that it has admitted.
+func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
+	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
+		return nil, err
 	}
 	m, err := c.Read(time.Now().Add(s.lim.Step), wire.JoinBytesMax)
 	if err != nil {
-		s.refuse(c, handshake.ReadError(err))
-		return
+		return nil, handshake.ReadError(err)
 	}
 	if peer, ok := m.(wire.JoinSeedHello); ok {
-		s.peers.serve(c, peer)
-		return
+		return nil, s.peers.serve(c, peer)
 	}
 	if leader, here := s.findLeader(); !here {
 		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRedirect{Leader: leader})
-		return
+		return nil, nil
 	}
 	switch m := m.(type) {
 	case wire.JoinStatusRequest:
-		err = s.serveStatus(c)
+		return nil, s.serveStatus(c)
 	case wire.JoinRequest:
-		var node *nodeConn
-		if node, err = s.admit(c, m); err == nil {
-			stop() // Close says goodbye to nodes.
-			s.serveNode(node)
-		}
-	default:
-		err = handshake.Refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)
+		return s.admit(c, m)
 	}
-	if err != nil {
-		s.refuse(c, err)
-	}
+	return nil, handshake.Refuse(wire.RefusedMalformed, "sent a %T in place of a request", m)
 }
 
 // admit signs the certificate of a node that holds the token, and registers the node.

@@ -320,7 +320,7 @@ func TestKeyTwice(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		for _, spare := range []bool{false, true} {
-			if _, err := ask(spare); err == nil || !strings.Contains(err.Error(), "twice") {
+			if _, err := ask(spare); err == nil || !strings.Contains(err.Error(), "was used before") {
 				t.Errorf("%s, as a spare %v: got error %v", when, spare, err)
 			}
 		}

@@ -30,9 +30,6 @@ type leader struct {
 	returning *timer // until a world without connected nodes is over
 }
 
-// isGathering reports whether the formation still waits for nodes.
-func (l *leader) isGathering() bool { return l.form.Phase() == membership.Gathering }
-
 // leaderlessAfter is how long seeds may take to elect a leader before each logs that.
 const leaderlessAfter = 30 * time.Second
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -43,7 +44,7 @@ func (s *Server) serveNode(c *nodeConn) {
 // sendProgress tells a node how many have joined, if that has changed. It is called at every
 // ping, since one message to each node for each that joins would be too many.
 func (s *Server) sendProgress(c *nodeConn) {
-	if l := s.state.leader; l != nil && l.isGathering() && l.form.Joined() != c.progress {
+	if l := s.state.leader; l != nil && l.form.Phase() == membership.Gathering && l.form.Joined() != c.progress {
 		c.progress = l.form.Joined()
 		c.out.Post(handshake.Frame(s.progress()))
 	}
@@ -173,11 +174,11 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		if in {
 			attrs = append(attrs, "rank", rank)
 		}
+		level, event := slog.LevelWarn, "node is gone"
 		if left {
-			s.log.Info("node left", attrs...)
-		} else {
-			s.log.Warn("node is gone", attrs...)
+			level, event = slog.LevelInfo, "node left"
 		}
+		s.log.Log(s.ctx, level, event, attrs...)
 		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
 	// Nodes of a durable seed connect again, unless the process has ended.
