@@ -1,11 +1,11 @@
-// Package admission bounds the incoming connections of unauthenticated peers, and
-// shares them out among the sources they come from.
+// Package admission limits the number of incoming connections of unauthenticated peers, and
+// divides that number fairly among their source addresses.
 //
-// A [Table] decides which connection is admitted, which one is evicted for it, and
-// which one is refused. It is pure: it has no lock and no clock, and its results
+// A [Table] decides whether a connection is admitted or refused, and which other one is evicted
+// for it. It is pure: it has no lock and no clock, and its results
 // depend on its parameters alone. A [Gate] is a Table for several goroutines, which
-// also closes evicted connections and can wait for a place.
+// also closes evicted connections and can wait for room.
 //
-// Transports ask a Gate before they spend anything on a connection, above all
-// before its TLS handshake, and tell it when the peer has authenticated itself.
+// A transport calls a Gate before it spends resources on a connection, in particular
+// before the TLS handshake, and again when the peer has authenticated itself.
 package admission

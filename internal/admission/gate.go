@@ -9,13 +9,13 @@ import (
 
 // Reasons to refuse a connection. Both are temporary.
 var (
-	// ErrFull: all places are taken, and none can be vacated yet.
+	// ErrFull says that the table is full, and that no connection can be evicted yet.
 	ErrFull = errors.New("too many unauthenticated connections")
-	// ErrLimited: too many connections of the source have failed.
+	// ErrLimited says that too many connections of the source have failed.
 	ErrLimited = errors.New("too many connections from this address have failed to authenticate")
 )
 
-// A RefusedError is ErrFull or ErrLimited, with the source that is refused.
+// A RefusedError is ErrFull or ErrLimited, with the refused source.
 type RefusedError struct {
 	Source Source
 	Err    error
@@ -24,31 +24,31 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return fmt.Sprintf("source %v refused: %v", e.Source, e.Err) }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// A Gate is a Table for several goroutines. A transport has one for all connections
-// of a port, over UDP and TCP.
+// A Gate is a [Table] for several goroutines. All connections of a port, over UDP and TCP,
+// share one.
 type Gate struct {
-	freed chan struct{} // one token: a connection has left
+	freed chan struct{} // has a token when a connection has left
 
 	mu    sync.Mutex
 	table *Table
 }
 
-// NewGate returns a Gate through which no connection has come.
+// NewGate returns a Gate without connections.
 func NewGate(l Limits) *Gate {
 	return &Gate{freed: make(chan struct{}, 1), table: NewTable(l)}
 }
 
-// A Ticket is the place of an unproved connection. Prove or Leave gives it back.
+// A Ticket is the entry of an unproved connection. Its owner calls Prove or Leave.
 type Ticket struct {
 	gate *Gate
 	conn *Conn
 }
 
-// TryEnter takes a place for a connection, or returns a *RefusedError. verified says
+// TryEnter admits a connection, or returns a [*RefusedError]. verified says
 // that the peer receives packets at its address.
 //
-// evict closes the connection, to make room for another one. It is called at most
-// once, on the goroutine of the other one, and must neither block nor call the Gate.
+// evict closes the connection, to make room for another one. The Gate calls it at most
+// once, on the goroutine that admits the other one. It must neither block nor call the Gate.
 func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, error) {
 	t, d := g.enter(from, verified, evict)
 	switch d.Verdict {
@@ -60,9 +60,9 @@ func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, erro
 	return t, nil
 }
 
-// Enter is TryEnter for listeners of TCP, where connections can wait in the kernel: while the
-// Gate is full it blocks, for Limits.MinAge at most, or until done is closed. Sources
-// that are limited do not make it block.
+// Enter is TryEnter for TCP listeners, whose connections can wait in the kernel: while the
+// Gate is full it blocks, for at most Limits.MinAge, or until done is closed. It does not block
+// for limited sources.
 func (g *Gate) Enter(done <-chan struct{}, from Source, evict func()) (*Ticket, error) {
 	for {
 		t, d := g.enter(from, true, evict)
@@ -97,22 +97,22 @@ func (g *Gate) enter(from Source, verified bool, evict func()) (*Ticket, Decisio
 	return &Ticket{g, d.Conn}, d
 }
 
-// Len is how many connections have a place.
+// Len returns the number of unproved connections.
 func (g *Gate) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.table.Len()
 }
 
-// Limited reports whether connections of a source are refused now because too many have
-// failed, whether there is room or not.
+// Limited reports whether the Gate refuses a source now because too many of its connections
+// have failed.
 func (g *Gate) Limited(from Source) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.table.Limited(time.Now(), from)
 }
 
-// Pressed reports whether an eighth of all places are taken.
+// Pressed reports whether the number of unproved connections is at least an eighth of the maximum.
 func (g *Gate) Pressed() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,11 +126,11 @@ func (t *Ticket) Verify() {
 	t.gate.table.Verify(t.conn)
 }
 
-// Prove gives the place back, because the peer has authenticated itself: the connection
-// cannot be evicted any more. It reports false if it has been evicted before.
+// Prove removes the entry, because the peer has authenticated itself: the connection can no
+// longer be evicted. It reports false if the connection was evicted before.
 func (t *Ticket) Prove() bool { return t.gate.leave((*Table).Prove, t.conn) }
 
-// Leave gives the place back, because the connection has ended. It does nothing after
+// Leave removes the entry, because the connection has ended. It does nothing after
 // Prove, or if the connection was evicted.
 func (t *Ticket) Leave() { t.gate.leave((*Table).Fail, t.conn) }
 

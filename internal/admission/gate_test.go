@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestGate: a full gate lets a newcomer wait until a place is given back or a
-// connection is old enough to be evicted, and a limited source does not wait.
+// TestGate: Enter blocks at a full Gate until a connection leaves or is old enough to be
+// evicted, and does not block for a limited source.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(Limits{Max: 2, Burst: 2, Interval: time.Hour})

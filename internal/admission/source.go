@@ -2,13 +2,13 @@ package admission
 
 import "net/netip"
 
-// Connections are counted by Source: an IPv4 address, or the /64 of an
+// A Source is the address by which connections are counted: an IPv4 address, or the /64 of an
 // IPv6 address, since a host can use any address of its /64. The zero Source stands
-// for all peers that have no IP address.
+// for all peers without an IP address.
 type Source struct{ prefix netip.Prefix }
 
-// SourceOf returns the source of a peer's address. Link-local IPv6 addresses are
-// sources of their own, because all hosts of a link share their /64.
+// SourceOf returns the source of a peer's address. Each link-local IPv6 address is a
+// source of its own, since all hosts of a link share their /64.
 func SourceOf(addr netip.Addr) Source {
 	addr = addr.Unmap()
 	bits := addr.BitLen()

@@ -8,19 +8,19 @@ import (
 
 // Limits are the bounds of a Table. Zero fields mean the defaults.
 type Limits struct {
-	// Max is how many unproved connections there are at one time. Default 512.
+	// Max is the maximum number of unproved connections. Default 512.
 	Max int
 
-	// Burst is how many connections of one source may fail, which is to end without
+	// Burst is the number of connections of one source that may fail, by ending without
 	// a proof, before the source is limited to one connection per Interval. Each proof
-	// makes up for two failures, and so does the time of two Intervals. Default 256.
+	// cancels two failures, and so does the time of two Intervals. Default 256.
 	Burst int
 
-	// One failure is forgotten per Interval. Default 100 ms.
+	// Interval is the time that cancels one failure. Default 100 ms.
 	Interval time.Duration
 
-	// MinAge is how long a connection cannot be evicted, unless its source has at
-	// least twice as many as the source of the newcomer: honest peers mostly
+	// MinAge is the age before which a connection is not evicted, unless its source has at
+	// least twice as many connections as the source of the new one. Most honest peers
 	// authenticate themselves within it. Default one second.
 	MinAge time.Duration
 }
@@ -34,24 +34,24 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// proofForgives is how many failures of its source a proof makes up for. It is more
-// than one, so that the joiners of a large cluster behind one address recover from
+// proofForgives is the number of failures of its source that a proof cancels. It is more
+// than one, so that the nodes of a large cluster behind one address recover from
 // failures under load as fast as they authenticate themselves.
 const proofForgives = 2
 
-// idleMax is how many sources without connections a Table remembers because of their
-// failures. Beyond it, the source with the fewest failures is forgotten.
+// idleMax is the maximum number of sources without connections that a Table keeps because of
+// their failures. Beyond it the Table drops the source with the fewest failures.
 const idleMax = 1024
 
 // A Table holds the unproved connections, at most [Limits.Max] of them.
 //
-// A newcomer is admitted as long as there is room. Otherwise the oldest connection of
-// the source with the most connections is evicted for it, so a source that floods
-// takes places from itself, and a source with few connections loses none. A source of
-// which [Limits.Burst] connections have failed is refused even if there is room: within
+// A new connection is admitted as long as there is room. Otherwise it evicts the oldest
+// connection of the source with the most connections, so that a source that floods
+// evicts its own, and a source with few connections loses none. A source with
+// [Limits.Burst] failed connections is refused even if there is room: within
 // any time, Max + Burst of its connections can fail, and one more per [Limits.Interval].
 //
-// Memory: a Table keeps Max connections, and one small record for each source that
+// Memory: a Table keeps Max connections, and a small entry for each source that
 // has a connection and for up to 1,024 other sources.
 type Table struct {
 	limits  Limits
@@ -65,7 +65,7 @@ type source struct {
 	key      Source
 	conns    []*Conn // in order of admission
 	failures int
-	settled  time.Time // up to when failures have been forgotten
+	settled  time.Time // failures are cancelled up to this time
 }
 
 // A Conn is the entry of a connection in a Table.
@@ -77,18 +77,18 @@ type Conn struct {
 	evict    func() // for Gate
 }
 
-// Source is where the connection comes from.
+// Source returns the source of the connection.
 func (c *Conn) Source() Source { return c.source.key }
 
-// A Verdict is the outcome for a newcomer.
+// A Verdict is the decision about a new connection.
 type Verdict int
 
 const (
-	// Admitted says that the newcomer has an entry.
+	// Admitted says that the connection has an entry.
 	Admitted Verdict = iota
-	// Full says that no connection may be evicted yet. It is worth waiting.
+	// Full says that there is no room, and that no connection may be evicted yet.
 	Full
-	// Limited says that too many connections of the source have failed of late.
+	// Limited says that too many connections of the source have failed.
 	Limited
 )
 
@@ -99,9 +99,9 @@ func (v Verdict) String() string {
 // A Decision is the result of [Table.Admit].
 type Decision struct {
 	Verdict
-	Conn    *Conn         // the entry of the newcomer, if Admitted
-	Evicted *Conn         // the connection to be closed, or nil
-	Wait    time.Duration // unless Admitted: when to try again at the latest
+	Conn    *Conn         // the entry of the connection, if Admitted
+	Evicted *Conn         // the connection to close, or nil
+	Wait    time.Duration // unless Admitted: the longest time before another attempt can succeed
 }
 
 // NewTable returns an empty Table.
@@ -109,11 +109,11 @@ func NewTable(l Limits) *Table {
 	return &Table{limits: l.withDefaults(), sources: make(map[Source]*source)}
 }
 
-// Len is the number of unproved connections.
+// Len returns the number of unproved connections.
 func (t *Table) Len() int { return t.conns }
 
-// Admit decides about a newcomer. verified says that the peer receives packets at its
-// address. A failure is charged to verified sources only, so that nobody can have
+// Admit decides about a new connection. verified says that the peer receives packets at its
+// address. Only failures of verified peers count, so that an attacker cannot have
 // another host limited by forging its address.
 func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	s := t.sources[from]
@@ -161,7 +161,7 @@ func (t *Table) limited(now time.Time, s *source) bool {
 	return s.failures >= t.limits.Burst
 }
 
-// heaviest is the source with the most connections; of several, the one that has the
+// heaviest returns the source with the most connections; of several, the one with the
 // oldest connection.
 func (t *Table) heaviest() (most *source) {
 	for _, s := range t.sources {
@@ -178,8 +178,8 @@ func (t *Table) heaviest() (most *source) {
 // Verify notes that the peer of a connection receives packets at its address.
 func (t *Table) Verify(c *Conn) { c.verified = true }
 
-// Prove removes the entry of a connection after its peer has authenticated itself. It reports
-// false if there is no entry any more: the connection was evicted, or has ended.
+// Prove removes the entry of a connection whose peer has authenticated itself. It reports
+// false if the connection was evicted or has ended before.
 func (t *Table) Prove(now time.Time, c *Conn) bool {
 	s := c.source
 	if !t.remove(c) {
@@ -192,7 +192,7 @@ func (t *Table) Prove(now time.Time, c *Conn) bool {
 }
 
 // Fail removes the entry of a connection that has ended without a proof. It reports
-// false if there is none any more.
+// false if it was removed before.
 func (t *Table) Fail(now time.Time, c *Conn) bool {
 	s := c.source
 	if !t.remove(c) {
@@ -220,8 +220,8 @@ func (t *Table) remove(c *Conn) bool {
 	return true
 }
 
-// sweep drops the record of s if nothing is left to be remembered, and bounds the
-// number of records.
+// sweep drops s if it has neither connections nor failures, and limits the number of sources
+// without connections.
 func (t *Table) sweep(now time.Time, s *source) {
 	if len(s.conns) > 0 {
 		return
@@ -254,7 +254,7 @@ func (t *Table) drop(s *source) {
 	t.idle--
 }
 
-// compare orders sources by the value of their records, the least valuable first.
+// compare orders sources: the one to be dropped first is the least.
 func (s *source) compare(other *source) int {
 	return cmp.Or(
 		cmp.Compare(s.failures, other.failures),
@@ -263,7 +263,7 @@ func (s *source) compare(other *source) int {
 	)
 }
 
-// forget lets time make up for failures.
+// forget cancels one failure per interval.
 func (s *source) forget(now time.Time, interval time.Duration) {
 	if n := int(now.Sub(s.settled) / interval); n >= s.failures {
 		s.failures, s.settled = 0, now

@@ -37,7 +37,7 @@ func (w *world) want(from Source, want Verdict) Decision {
 	return d
 }
 
-// flood admits n connections of a source that say nothing.
+// flood admits n connections of a source that never authenticate themselves.
 func (w *world) flood(from Source, n int) (conns []*Conn) {
 	w.t.Helper()
 	for range n {
@@ -53,8 +53,8 @@ func (w *world) prove(c *Conn) {
 	}
 }
 
-// TestFloodOfOneSource: a source that fills the table takes no place from others, and
-// is held to one connection per interval in the end.
+// TestFloodOfOneSource: a source that fills the table does not displace others, and
+// is limited to one connection per interval in the end.
 func TestFloodOfOneSource(t *testing.T) {
 	w := newWorld(t, Limits{Max: 64, Burst: 32, Interval: 100 * time.Millisecond, MinAge: time.Second})
 	flooder := addr(1)
@@ -79,8 +79,7 @@ func TestFloodOfOneSource(t *testing.T) {
 		}
 		w.pass(time.Millisecond)
 	}
-	// The table once, as many failures as are allowed, and one per interval for 30 s and
-	// the 20 ms of each honest peer.
+	// Max, Burst, and one per interval for 30 s and the 20 ms of each honest peer.
 	if most := 64 + 32 + 360 + 1; admitted > most {
 		t.Errorf("%d of %d connections of the flood were admitted, want %d at most", admitted, admitted+refused, most)
 	}
@@ -89,8 +88,8 @@ func TestFloodOfOneSource(t *testing.T) {
 	w.prove(w.want(flooder, Admitted).Conn)
 }
 
-// TestFloodOfManySources: newcomers are admitted as long as the oldest connections are
-// old, and nobody grows the table or its memory of sources.
+// TestFloodOfManySources: new connections are admitted as long as the oldest connections are
+// old, and neither the table nor its number of sources grows beyond its limit.
 func TestFloodOfManySources(t *testing.T) {
 	w := newWorld(t, Limits{Max: 64, MinAge: 50 * time.Millisecond})
 	var last *Conn
@@ -107,8 +106,8 @@ func TestFloodOfManySources(t *testing.T) {
 	w.prove(last)
 }
 
-// TestEvictionOrder: the heaviest source loses its oldest connection; among sources
-// alike, the one with the oldest does.
+// TestEvictionOrder: the heaviest source loses its oldest connection; of
+// several, the one with the oldest connection does.
 func TestEvictionOrder(t *testing.T) {
 	w := newWorld(t, Limits{Max: 6})
 	a, b, c := addr(1), addr(2), addr(3)
@@ -139,7 +138,7 @@ func TestMinAge(t *testing.T) {
 	w := newWorld(t, Limits{Max: 4})
 	first := w.flood(addr(1), 2)
 	w.flood(addr(2), 2)
-	// addr(1) has two, twice as many as the newcomer will have.
+	// addr(1) has two, twice as many as the source of the new connection.
 	if d := w.want(addr(3), Admitted); d.Evicted != first[0] {
 		t.Fatalf("evicted %+v", d.Evicted)
 	}
@@ -173,9 +172,9 @@ func TestProvedIsNeverEvicted(t *testing.T) {
 	}
 }
 
-// TestHonestBehindOneAddress: 256 joiners of one address come at once and
-// authenticate themselves one after the other. All are admitted, also beside a flood of another
-// address, and a thousand of them are as long as they come back when they are refused.
+// TestHonestBehindOneAddress: 256 nodes of one address connect at once and authenticate
+// themselves one after the other. All are admitted, even during a flood of another
+// address, and so are a thousand that try again when they are refused.
 func TestHonestBehindOneAddress(t *testing.T) {
 	const proofTime = 2 * time.Millisecond
 	for _, flood := range []bool{false, true} {
@@ -210,7 +209,7 @@ func TestHonestBehindOneAddress(t *testing.T) {
 			inside = append(inside, d.Conn)
 			waiting--
 		}
-		// The server works through them in order; an evicted one costs it nothing.
+		// The server serves them in order, and spends no time on evicted ones.
 		for len(inside) > 0 {
 			c := inside[0]
 			inside = inside[1:]

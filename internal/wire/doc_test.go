@@ -14,8 +14,7 @@ import (
 	"testing"
 )
 
-// A table of docs/wire.md is the cells of its rows, without the quotes of code,
-// and the heading that it stands under.
+// A table of docs/wire.md has the cells of its rows, without backquotes, and its heading.
 type table struct {
 	under string
 	rows  [][]string
@@ -51,8 +50,7 @@ func readDoc(t *testing.T) (tables []table) {
 	return tables
 }
 
-// rowsOf are the rows of the table under a heading whose first column has the
-// given name.
+// rowsOf returns the rows of the table under a heading whose first column has a name.
 func rowsOf(t *testing.T, under, column string) [][]string {
 	t.Helper()
 	for _, table := range readDoc(t) {
@@ -73,8 +71,7 @@ func number(t *testing.T, cell string) int {
 	return n
 }
 
-// constants are the names that the package's files give to the values of a
-// type, counted by iota.
+// constants returns the constants of a type, counted by iota, in the files of the package.
 func constants(t *testing.T, typ string) map[string]int {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -157,8 +154,8 @@ func TestDocLimits(t *testing.T) {
 	})
 }
 
-// Every frame has the size that the document says, and every field its place:
-// when it alone is set, it alone is on the wire.
+// Every frame has the size in the document, and every field its offset: a frame with that field
+// alone differs from an empty one only there.
 func TestDocFrames(t *testing.T) {
 	overview := rowsOf(t, "Frames between nodes", "Type")
 	for _, k := range kinds() {
@@ -179,7 +176,7 @@ func TestDocFrames(t *testing.T) {
 		rowsOf(t, "The preamble", "Offset"), 2)
 }
 
-// Every message of remote calls has its fields where the document says.
+// Every field of a message of remote calls has the offset in the document.
 func TestDocRemote(t *testing.T) {
 	overview := rowsOf(t, "Remote calls", "Type")
 	for _, k := range remoteKinds() {
@@ -195,8 +192,7 @@ func TestDocRemote(t *testing.T) {
 	}
 }
 
-// checkFields wants the rows, from the first one that is a field on, to be the
-// fields of a frame.
+// checkFields wants the rows, from the first on, to describe the fields of a frame.
 func checkFields(t *testing.T, name string, zero func() any, write func(any) []byte, rows [][]string, first int) {
 	t.Helper()
 	blank := write(zero())
@@ -226,7 +222,7 @@ func checkFields(t *testing.T, name string, zero func() any, write func(any) []b
 	}
 }
 
-// difference is where two frames begin and end to differ, -1 if they do not.
+// difference returns the first and the last offset at which two frames differ, or -1.
 func difference(a, b []byte) (lo, hi int) {
 	lo, hi = -1, -1
 	for i := range a {
@@ -240,7 +236,7 @@ func difference(a, b []byte) (lo, hi int) {
 	return lo, hi
 }
 
-// fill sets every bit of what a field has on the wire.
+// fill sets every bit of a field.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -262,7 +258,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// Every joining message is what the document's forms of its fields make of it.
+// Every joining message has the encoding that the forms of its fields in the document define.
 func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
 		joinReadies, joinUnreachables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A kind is one type of frame, with what reads and writes it. Frames are
-// passed as pointers to their structs.
+// A kind is one type of frame, with its encoder and decoder. Frames are
+// pointers to their structs.
 type kind struct {
 	typ   Type
 	zero  func() any
@@ -27,7 +27,7 @@ func kindOf[F any](typ Type, write func(*F, []byte) []byte, parse func([]byte) (
 	}
 }
 
-// kinds has every type of frame.
+// kinds returns all types of frames.
 func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
@@ -70,7 +70,7 @@ func TestLaneString(t *testing.T) {
 	}
 }
 
-// unhex reads hexadecimal digits with white space between them.
+// unhex decodes hexadecimal digits with white space between them.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
@@ -80,8 +80,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// checkFrame wants frame, a pointer, to be golden on the wire, and nothing but
-// golden to be read as frame.
+// checkFrame wants frame, a pointer, to be encoded as golden, and golden to be decoded as frame.
+// Shorter and longer bytes must be refused.
 func checkFrame(t *testing.T, k kind, frame any, golden string) {
 	t.Helper()
 	want := unhex(t, golden)
@@ -108,7 +108,7 @@ func checkFrame(t *testing.T, k kind, frame any, golden string) {
 	}
 }
 
-// checkRefused wants what is no such frame to be refused.
+// checkRefused wants the decoder to refuse frames with an error.
 func checkRefused(t *testing.T, k kind, want error, frames ...string) {
 	t.Helper()
 	for _, f := range frames {
@@ -118,7 +118,7 @@ func checkRefused(t *testing.T, k kind, want error, frames ...string) {
 	}
 }
 
-// Frames are read and written on the data path.
+// Frames of the data path must not allocate.
 func TestFramesDoNotAllocate(t *testing.T) {
 	b := make([]byte, 0, FrameSizeMax)
 	s := Step{Call: Call{Comm: 1, Seq: 2}, Index: 3}
@@ -140,7 +140,7 @@ func TestFramesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzFrames looks for bytes that make a parser panic, or that it accepts
+// FuzzFrames looks for bytes that make a decoder panic, or that it accepts
 // although no encoder writes them.
 func FuzzFrames(f *testing.F) {
 	for _, k := range kinds() {

@@ -27,7 +27,7 @@ func TestJoinHello(t *testing.T) {
 	checkJoinRefused(t, errTooLong, JoinHello{Version: Version, Proof: make([]byte, proofBytes+1)})
 }
 
-// The version of a JoinHello is read with any bytes behind it.
+// The version of a JoinHello is decoded with any bytes after it.
 func TestJoinHelloOfAnotherVersion(t *testing.T) {
 	for _, rest := range []string{"", "\x00\x00", "something that this version does not know"} {
 		fields := append([]byte{0, Version + 1}, rest...)
@@ -151,3 +151,30 @@ func TestJoinRenewed(t *testing.T) {
 }
 
 func FuzzJoinRenewed(f *testing.F) { fuzzJoin(f, joinReneweds...) }
+
+var joinSeedHellos = []JoinMessage{JoinSeedHello{Seed: 1}, JoinSeedHello{Seed: 1 << 62, World: 4, Proof: make([]byte, proofBytes)}}
+
+func TestJoinSeedHello(t *testing.T) {
+	for _, m := range joinSeedHellos {
+		checkJoinMessage(t, m)
+	}
+	checkJoinRefused(t, errValue, JoinSeedHello{Proof: make([]byte, proofBytes-1)})
+}
+
+func FuzzJoinSeedHello(f *testing.F) { fuzzJoin(f, joinSeedHellos...) }
+
+var joinLogs = []JoinMessage{
+	JoinLog{Data: []byte{}},
+	JoinLog{More: true, Data: []byte{8, 3, 16, 1}},
+	JoinLog{Data: make([]byte, LogBytesMax)},
+}
+
+func TestJoinLog(t *testing.T) {
+	for _, m := range joinLogs[:2] {
+		checkJoinMessage(t, m)
+	}
+	checkLongest(t, joinLogs[2])
+	checkJoinRefused(t, errTooLong, JoinLog{Data: make([]byte, LogBytesMax+1)})
+}
+
+func FuzzJoinLog(f *testing.F) { fuzzJoin(f, joinLogs...) }

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// id16 is some node's id.
+// id16 returns an ID.
 func id16(b byte) [16]byte { return [16]byte{b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, b} }
 
 func encodeJoin(t testing.TB, m JoinMessage) []byte {
@@ -25,7 +25,7 @@ func encodeJoin(t testing.TB, m JoinMessage) []byte {
 	return b
 }
 
-// checkJoinMessage encodes m, decodes it, and decodes all that is not quite m.
+// checkJoinMessage encodes m and decodes it, whole, truncated and with a trailing byte.
 func checkJoinMessage(t *testing.T, m JoinMessage) {
 	t.Helper()
 	b := encodeJoin(t, m)
@@ -43,7 +43,7 @@ func checkJoinMessage(t *testing.T, m JoinMessage) {
 			t.Errorf("%T cut off after %d of %d bytes: error %v, want %v", m, n, len(b), err, want)
 		}
 	}
-	// The same fields cut off, in a frame that is whole.
+	// Truncated fields in a whole message.
 	fields := b[joinHeaderLen:]
 	for n := range fields {
 		if got, err := parseJoin(joinType(m), fields[:n]); err == nil {
@@ -60,7 +60,7 @@ func checkJoinMessage(t *testing.T, m JoinMessage) {
 	}
 }
 
-// checkLongest is checkJoinMessage for what is too long to be cut everywhere.
+// checkLongest encodes and decodes a message that is too long for checkJoinMessage.
 func checkLongest(t *testing.T, m JoinMessage) {
 	t.Helper()
 	b := encodeJoin(t, m)
@@ -70,7 +70,7 @@ func checkLongest(t *testing.T, m JoinMessage) {
 	}
 }
 
-// checkJoinRefused wants an encoder to refuse m.
+// checkJoinRefused wants the encoder to refuse messages with an error.
 func checkJoinRefused(t *testing.T, want error, messages ...JoinMessage) {
 	t.Helper()
 	for _, m := range messages {
@@ -81,7 +81,7 @@ func checkJoinRefused(t *testing.T, want error, messages ...JoinMessage) {
 	}
 }
 
-// fuzzJoin looks for fields that make the parser of one message panic, or that
+// fuzzJoin looks for fields that make the decoder of a message panic, or that
 // it accepts although no encoder writes them.
 func fuzzJoin(f *testing.F, examples ...JoinMessage) {
 	typ := joinType(examples[0])
@@ -115,7 +115,7 @@ func FuzzReadJoin(f *testing.F) {
 	})
 }
 
-// A length is checked before anything of that length is made.
+// The decoder checks a length before it allocates.
 func TestReadJoinDoesNotTrustLengths(t *testing.T) {
 	header := []byte{joinType(JoinFailed{}), 0x7f, 0xff, 0xff, 0xff}
 	allocs := testing.AllocsPerRun(10, func() {
@@ -136,7 +136,7 @@ func TestReadJoinUnknownTypes(t *testing.T) {
 	}
 }
 
-// Texts come from peers and end in logs and on terminals.
+// Texts come from peers, and appear in logs and on terminals.
 func TestTextsAreMadeHarmless(t *testing.T) {
 	m := JoinFailed{Text: "a\x1b[2Jb\nc\x00d\xffe"}
 	got, err := ReadJoin(bytes.NewReader(encodeJoin(t, m)), JoinBytesMax)
@@ -158,7 +158,7 @@ func TestLongTextsAreCutOff(t *testing.T) {
 	}
 }
 
-// Several goroutines may encode one message, so encoding must not write to it.
+// Several goroutines may encode one message, so encoding must not change it.
 func TestAppendJoinOnlyReads(t *testing.T) {
 	node := membership.Node{ID: id16(1), Addrs: []string{"10.0.0.1:7000"}, Host: "a", Name: "a:1"}
 	m := JoinView{Epoch: 1, Nodes: []membership.Node{node}}

@@ -39,7 +39,7 @@ func TestJoinViewOfAThousand(t *testing.T) {
 	}
 }
 
-// The number of nodes is checked before there is room made for them.
+// The decoder checks the number of nodes before it allocates.
 func TestJoinViewDoesNotTrustItsCount(t *testing.T) {
 	fields := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}
 	if _, err := parseJoin(joinType(JoinView{}), fields); !errors.Is(err, errShort) {

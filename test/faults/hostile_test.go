@@ -111,7 +111,7 @@ func TestHostileCandidate(t *testing.T) {
 	case <-time.After(worldtest.Patience):
 		t.Errorf("the hostile candidate is not dismissed after %d claims", h.claims.Load())
 	}
-	if got := log.String(); !strings.Contains(got, "node is not let in") || !strings.Contains(got, "no link to it is confirmed by rank 0") {
+	if got := log.String(); !strings.Contains(got, "node is not admitted to the world") || !strings.Contains(got, "no link to it is confirmed by rank 0") {
 		t.Errorf("the seed has not logged who has not confirmed the links:\n%s", got)
 	}
 	c.ends(hands...)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ func (s *Session) keepConnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(err)
-	if !isClosed(s.absent) {
-		close(s.absent)
-	}
+	s.setAbsent()
 	s.notifyLocked()
 }
 
@@ -137,8 +136,8 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	req := s.req
 	req.epoch = s.view.Epoch
 	s.mu.Unlock()
-	if after := req.patience(); after > 0 {
-		late := time.AfterFunc(after, func() { s.setAbsent(cause, after) })
+	if after := cmp.Or(req.Patience, seedPatience); after > 0 {
+		late := time.AfterFunc(after, func() { s.endPatience(cause, after) })
 		defer late.Stop()
 	}
 	seeds := req.seeds
@@ -164,24 +163,16 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	return false, err
 }
 
-// patience returns Patience with its default.
-func (r Request) patience() time.Duration {
-	if r.Patience == 0 {
-		return seedPatience
-	}
-	return r.Patience
-}
-
-// setAbsent ends the waiting for a seed that has been away for a time.
-func (s *Session) setAbsent(cause error, after time.Duration) {
+// endPatience ends the waiting for a seed that has been away for a time.
+func (s *Session) endPatience(cause error, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away != cause || isClosed(s.absent) {
+	if s.away != cause || s.absent.Err() != nil {
 		return
 	}
 	s.log.Warn("no seed has been back; the world goes on until a node fails", "within", after, "reason", cause)
 	s.away = fmt.Errorf("%w; no seed has been back within %v", cause, after)
-	close(s.absent)
+	s.setAbsent()
 	s.notifyLocked()
 }
 
@@ -199,8 +190,8 @@ func (s *Session) take(next *Session) error {
 	s.conn, s.seed, s.out = next.conn, next.seed, next.out
 	s.World = next.World
 	s.away = nil
-	if isClosed(s.absent) {
-		s.absent = make(chan struct{})
+	if s.absent.Err() != nil {
+		s.absent, s.setAbsent = context.WithCancel(context.Background())
 	}
 	for _, m := range s.reports {
 		s.out.Post(handshake.Frame(m))

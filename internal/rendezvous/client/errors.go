@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	// ErrSeedGone says that the seed went away, or fell silent.
+	// ErrSeedGone says that the seed has ended the connection, or is silent.
 	ErrSeedGone = errors.New("went away")
 	// ErrLeft says that this node has left the world in good order.
 	ErrLeft = errors.New("has left the world")
@@ -21,8 +21,8 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
 
-// A RemovedError says that this node is not in the world any more that it was
-// in, although it lives: others have lost it.
+// A RemovedError says that this node is no longer in the world, although it is alive: others
+// have lost it.
 type RemovedError struct {
 	Seed string // address
 	Text string // why
@@ -32,13 +32,12 @@ func (e *RemovedError) Error() string {
 	return fmt.Sprintf("seed %s has removed this node from the world: %s", e.Seed, e.Text)
 }
 
-// A DismissedError says that this node was not let into a world that has formed,
-// and why.
+// A DismissedError says that this node was not admitted to a world that has formed.
 type DismissedError struct {
 	Seed string // address
 	Text string
 }
 
 func (e *DismissedError) Error() string {
-	return fmt.Sprintf("seed %s does not let this node in: %s", e.Seed, e.Text)
+	return fmt.Sprintf("seed %s does not admit this node: %s", e.Seed, e.Text)
 }

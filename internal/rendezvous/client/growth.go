@@ -81,7 +81,7 @@ func (s *Session) Link(peer membership.NodeID, up bool) {
 func (s *Session) IsQuiescing(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.quiescing == epoch && !isClosed(s.absent)
+	return s.quiescing == epoch && s.absent.Err() == nil
 }
 
 // Quiesced reports that this node has quiesced in a view, and whether it leaves. The seed

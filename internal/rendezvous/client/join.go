@@ -21,69 +21,67 @@ type Request struct {
 	// is reached over loopback.
 	Token pki.Token
 
-	// Advertise are the addresses under which others shall reach this node.
-	// If there are none, the seed takes the one that it sees, and then
+	// Advertise are the addresses at which others reach this node.
+	// If there are none, the seed uses the address that it observes, and then
 	// Candidates.
 	Advertise  []string
 	Candidates []string
 
-	// Port is the port at which this node listens. 0: the one that the conn comes
-	// from, as is assumed for any conn over QUIC.
+	// Port is the port at which this node listens. 0 means the source port of the
+	// connection, which is always used over QUIC.
 	Port int
 
-	// Endpoints are where the transports of this node listen, and Listen starts
-	// those whose address depends on its identity: it returns their endpoints. It
-	// is called before each attempt to join, with the identity that the node
-	// will have if it is admitted; a transport that it started before is of no use then. Nil
-	// starts nothing.
+	// Endpoints are the addresses of the transports of this node. Listen starts
+	// transports whose address depends on the identity of the node, and returns their
+	// endpoints. Join calls it in each attempt, with the identity that the node will have;
+	// transports of earlier calls are then of no use. It may be nil.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
 
-	// Host is the same for all nodes of one host, and only for them. If it is
-	// empty, the seed takes the address that it sees.
+	// Host identifies the host: it is equal for nodes of one host, and only for these. If
+	// it is empty, the seed uses the observed address.
 	Host string
 
 	// Name is for people: hostname:pid.
 	Name string
 
-	// Rank is the only rank that this node accepts, nil: any.
+	// Rank is the only rank that this node accepts. Nil means any.
 	Rank *int
 
-	// Spare has the node wait until it can replace another that has gone.
+	// Spare has the node wait until it can replace a node that has gone.
 	Spare bool
 
-	// Expect is called with nodes that will connect themselves to this one. It must not
-	// block; nil ignores.
+	// Expect is called with nodes that will connect to this one. It must not block, and may
+	// be nil.
 	Expect func(nodes []membership.Node)
 
-	// Forget is called with nodes that it was called with, and that will not be in the
-	// world. It must not block; nil ignores.
+	// Forget is called with nodes of calls of Expect that do not join. It must not block,
+	// and may be nil.
 	Forget func(id membership.NodeID)
 
-	// Status returns the record of this node, at most wire.TraceBytesMax bytes, for
-	// status polls of the seed; none: it has not joined yet. It is called by a goroutine of
-	// its own that Session.Close waits for, and must not block for long. Nil says nothing.
+	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for
+	// status polls of the seed, and nothing if the node has not joined yet. It is called on
+	// a goroutine of its own, for which Session.Close waits. It may be nil.
 	Status func() []byte
 
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
 	// Patience is how long calls of a Session wait for a durable seed to be back before they
-	// return an error: 0 is 30 seconds, less than 0 for ever. The Session goes on looking
-	// for a seed.
+	// return an error. Zero means 30 seconds, a negative value no limit. The Session
+	// continues to look for a seed after that.
 	Patience time.Duration
 
-	// Key is that of the node. Nil means a new one.
+	// Key is the key of the node. Nil means a new one.
 	Key *pki.Key
 
 	Limits handshake.Limits // zero: the defaults
-	seeds  Seeds            // where others are
+	seeds  Seeds            // for another connection
 	rejoin bool             // a seed has admitted the node before
 	epoch  uint64           // of the newest view of a node that rejoins
 }
 
-// message is the request as it is sent over a conn, with a signing request of the
-// key.
+// message returns the request for a connection, with a signing request of the key.
 func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRequest, error) {
 	csr, err := key.RequestOver(conn.TLSConn.ConnectionState())
 	if err != nil {
@@ -94,7 +92,7 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 	}
 	port := uint16(r.Port)
 	if conn.Class == transport.ClassQUIC {
-		port = 0 // The conn comes from there, as far as no NAT has changed it.
+		port = 0 // It is the source port, unless a NAT changes it.
 	}
 	rank := wire.AnyRank
 	if r.Rank != nil {
@@ -117,11 +115,11 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 	}, nil
 }
 
-// Join asks the seed at the other end of conn for a place in the world. It
-// returns as soon as the node has one; the world may still be incomplete.
+// Join joins at the seed at the other end of conn. It returns when the seed has admitted the
+// node; the world may not be full yet.
 //
-// Join takes the conn over: an error closes it, and so does a ctx that ends
-// while Join runs. A refusal is a *handshake.RefusedError.
+// Join takes over conn: it closes conn if it fails, or if ctx ends while it runs. A refusal is a
+// [*handshake.RefusedError].
 func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, error) {
 	s := newSession(conn, req)
 	if err := s.admit(ctx, req); err != nil {
@@ -131,7 +129,7 @@ func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, erro
 	return s, nil
 }
 
-// admit is join that takes the conn over.
+// admit joins, and closes the connection if that fails.
 func (s *Session) admit(ctx context.Context, req Request) error {
 	conn := s.conn.Conn
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -195,7 +193,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	}
 	admitted, ok := answer.(wire.JoinAdmitted)
 	if !ok {
-		return fmt.Errorf("asked for a place, was sent a %T", answer)
+		return fmt.Errorf("asked to be admitted, was sent a %T", answer)
 	}
 	s.Identity, err = pki.NewIdentity(key, admitted.Certificate, admitted.CA)
 	if err != nil {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Seeds are where a node looks for a seed: it may start before they do, and
-// some of them may be down.
+// Seeds finds a seed of the cluster. A node may start before the seeds do, and some of them may
+// be down.
 type Seeds struct {
 	// Addrs are tried in turn.
 	Addrs []string
@@ -25,8 +26,7 @@ type Seeds struct {
 	// Dial connects to one of them, under the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 
-	// Timeout bounds the search. Zero means a minute, a negative value that
-	// there is no limit.
+	// Timeout bounds the search. Zero means a minute, a negative value no limit.
 	Timeout time.Duration
 
 	// Attempt bounds one attempt at one address. Zero means 10 seconds.
@@ -35,7 +35,7 @@ type Seeds struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// once gives up after one round, unless a seed is busy.
+	// once ends the search after one round, unless a seed is busy.
 	once bool
 
 	// MinPause and MaxPause bound the pause between two rounds, which doubles from one to
@@ -43,10 +43,10 @@ type Seeds struct {
 	MinPause, MaxPause time.Duration
 }
 
-// Join joins at the first seed that answers. It goes on as long as seeds
-// cannot be reached or are busy, until ctx ends or Timeout is over, and then
-// returns an error with the reason for each seed. A seed that answers and
-// refuses, or that turns out to be false, is the end of it.
+// Join joins at the first seed that answers. While seeds are busy or cannot be reached, it
+// tries again, until ctx ends or Timeout is over, and then
+// returns an error with the reason for each seed. It returns at once if a seed refuses the
+// node, or does not hold the token.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	req.seeds = d
 	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
@@ -56,7 +56,7 @@ func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	return s, err
 }
 
-// search looks for a seed with which f, that takes its conn over, succeeds.
+// search looks for a seed with which f succeeds. f takes over the connection.
 func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Context, transport.Conn) error) error {
 	if len(d.Addrs) == 0 {
 		return errors.New("no address of a seed is known")
@@ -67,14 +67,16 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		}
 		return fmt.Errorf("%w: %w", handshake.ErrToken, err)
 	}
-	d = d.withDefaults()
-	if d.Timeout > 0 {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if timeout := cmp.Or(d.Timeout, time.Minute); timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	last := make([]error, len(d.Addrs))
-	pause := d.MinPause
+	pause := cmp.Or(d.MinPause, 50*time.Millisecond)
 	for attempts := 1; ; attempts++ {
 		again := !d.once
 		for i, addr := range d.Addrs {
@@ -82,10 +84,8 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 			if err == nil || IsFinal(err) {
 				return err
 			}
-			_, elsewhere := errors.AsType[*handshake.RedirectError](err)
-			again = again || errors.Is(err, handshake.ErrBusy) || elsewhere
-			// That the time was up, for this attempt or for all, says less
-			// than an answer.
+			again = again || answered(err)
+			// A timeout, of this attempt or of the search, says less than an answer.
 			if last[i] == nil || !isTimeout(err) {
 				last[i] = err
 			}
@@ -94,69 +94,48 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 				return d.failed(ctx, attempts, last)
 			}
 		}
-		if !again {
+		// The pause is random so that nodes that started together do not try again together.
+		if !again || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
 			return d.failed(ctx, attempts, last)
 		}
-		// Between half of it and the whole: nodes that started together
-		// shall not come back together.
-		if !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
-			return d.failed(ctx, attempts, last)
-		}
-		pause = min(2*pause, d.MaxPause)
+		pause = min(2*pause, cmp.Or(d.MaxPause, 2*time.Second))
 	}
 }
 
-func (d Seeds) withDefaults() Seeds {
-	set := func(v *time.Duration, to time.Duration) {
-		if *v == 0 {
-			*v = to
-		}
-	}
-	set(&d.Timeout, time.Minute)
-	set(&d.Attempt, 10*time.Second)
-	set(&d.MinPause, 50*time.Millisecond)
-	set(&d.MaxPause, 2*time.Second)
-	if d.Log == nil {
-		d.Log = slog.New(slog.DiscardHandler)
-	}
-	return d
-}
-
-// followMax is how often one attempt goes on to the seed that leads: two seeds that
-// disagree must not send a node back and forth.
+// followMax is how often one attempt follows a redirect: two seeds that disagree must not
+// redirect a node for ever.
 const followMax = 3
 
-// follow tries a seed, and the one that it says leads.
+// follow tries a seed, and the leader to which it redirects.
 func (d Seeds) follow(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
 	err := d.try(ctx, addr, f)
 	for range followMax {
-		e, ok := errors.AsType[*handshake.RedirectError](err)
-		if !ok || e.Leader == "" {
+		r, ok := errors.AsType[*handshake.RedirectError](err)
+		if !ok || r.Leader == "" {
 			return err
 		}
-		if err = d.try(ctx, e.Leader, f); err != nil && !IsFinal(err) {
-			err = fmt.Errorf("%w, where there is no answer: %w", e, err)
+		if err = d.try(ctx, r.Leader, f); err != nil && !IsFinal(err) {
+			err = fmt.Errorf("%w, but it cannot be reached: %w", r, err)
 		}
 	}
 	return err
 }
 
 func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, d.Attempt)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.Attempt, 10*time.Second))
 	defer cancel()
 	conn, err := d.Dial(ctx, addr)
 	if err == nil {
 		err = f(ctx, conn)
 	}
 	if errors.Is(err, transport.ErrBusy) {
-		// It refuses connections before they are authenticated, or has evicted this one
-		// to admit another.
+		// The seed refuses unauthenticated connections, or has evicted this one for another.
 		return fmt.Errorf("seed %s is %w: %w", addr, handshake.ErrBusy, err)
 	}
 	return err
 }
 
-// IsFinal reports whether err will be the same at the next attempt.
+// IsFinal reports whether another attempt would return the same error.
 func IsFinal(err error) bool {
 	if _, ok := errors.AsType[*handshake.RefusedError](err); ok {
 		return !errors.Is(err, handshake.ErrBusy)
@@ -173,29 +152,31 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
+// failed returns the error of a search, with the last error of each seed.
 func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
-	var tried []string
+	tried := make([]string, len(d.Addrs))
 	for i, addr := range d.Addrs {
-		switch {
-		case last[i] != nil && (isTimeout(last[i]) || errors.Is(last[i], context.Cause(ctx))):
-			tried = append(tried, addr+" (no answer)")
-		case errors.Is(last[i], syscall.ECONNREFUSED):
-			tried = append(tried, addr+" (nothing listens there)")
-		case last[i] != nil:
-			tried = append(tried, fmt.Sprintf("%s (%v)", addr, last[i]))
+		reason := "not tried"
+		switch err := last[i]; {
+		case err == nil:
+		case isTimeout(err) || errors.Is(err, context.Cause(ctx)):
+			reason = "no answer"
+		case errors.Is(err, syscall.ECONNREFUSED):
+			reason = "nothing listens there"
 		default:
-			tried = append(tried, addr+" (not tried)")
+			reason = err.Error()
 		}
+		tried[i] = fmt.Sprintf("%s (%s)", addr, reason)
 	}
 	in := ""
 	if attempts > 1 {
 		in = fmt.Sprintf(" in %d attempts", attempts)
 	}
-	what := "no seed could be reached%s; does one run there? %s"
+	format := "no seed could be reached%s; does one run there? %s"
 	if slices.ContainsFunc(last, answered) {
-		what = "no seed has let this node in%s: %s"
+		format = "no seed has admitted this node%s: %s"
 	}
-	err := fmt.Errorf(what, in, strings.Join(tried, ", "))
+	err := fmt.Errorf(format, in, strings.Join(tried, ", "))
 	if slices.ContainsFunc(last, func(err error) bool { return errors.Is(err, handshake.ErrBusy) }) {
 		err = busyError(err.Error())
 	}
@@ -208,14 +189,14 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 }
 
-// A busyError lists the reasons of several seeds, at least one of them busy.
+// A busyError has the reasons of several seeds, at least one of them busy.
 type busyError string
 
 func (e busyError) Error() string { return string(e) }
 func (e busyError) Unwrap() error { return handshake.ErrBusy }
 
-// answered reports whether it is a seed that says so.
+// answered reports whether an error is the answer of a seed.
 func answered(err error) bool {
-	_, elsewhere := errors.AsType[*handshake.RedirectError](err)
-	return elsewhere || errors.Is(err, handshake.ErrBusy)
+	_, redirected := errors.AsType[*handshake.RedirectError](err)
+	return redirected || errors.Is(err, handshake.ErrBusy)
 }

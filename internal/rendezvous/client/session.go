@@ -50,7 +50,8 @@ type Session struct {
 	out       *handshake.Outbox
 	reports   []wire.JoinMessage // about the view, to be repeated to another seed
 	away      error              // why there is no connection to a seed; nil: there is one
-	absent    chan struct{}      // closed while no seed has been back within Request.Patience
+	absent    context.Context    // has ended if no seed has been back within Request.Patience
+	setAbsent context.CancelFunc
 	view      membership.View    // the newest; epoch 0: none
 	formed    bool               // the world has formed
 	joined    int                // known number of nodes that have joined
@@ -76,11 +77,11 @@ func newSession(conn transport.Conn, req Request) *Session {
 		lim:      req.Limits.WithDefaults(false),
 		out:      handshake.NewOutbox(),
 		changed:  make(chan struct{}),
-		absent:   make(chan struct{}),
 		expected: make(map[membership.NodeID]bool),
 		links:    make(map[membership.NodeID]bool),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.absent, s.setAbsent = context.WithCancel(context.Background())
 	s.life, s.end = context.WithCancelCause(context.Background())
 	return s
 }
@@ -97,7 +98,7 @@ func (s *Session) notifyLocked() {
 func (s *Session) await(ctx context.Context, done func() bool, explain func(cause error) error) error {
 	for {
 		s.mu.Lock()
-		ok, changed, absent, away, seed := done(), s.changed, isClosed(s.absent), s.away, s.seed
+		ok, changed, absent, away, seed := done(), s.changed, s.absent.Err() != nil, s.away, s.seed
 		s.mu.Unlock()
 		switch {
 		case ok:
@@ -267,7 +268,11 @@ func (s *Session) report(m wire.JoinMessage) {
 }
 
 // Gone reports whether Ended is closed.
-func (s *Session) Gone() bool { return isClosed(s.Ended()) }
+func (s *Session) Gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.absent.Err() != nil
+}
 
 // Ended returns a channel that is closed when there is no seed: the connection to it has
 // ended and, if it is durable, none has been back within Request.Patience. If one comes back
@@ -275,7 +280,7 @@ func (s *Session) Gone() bool { return isClosed(s.Ended()) }
 func (s *Session) Ended() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.absent
+	return s.absent.Done()
 }
 
 // Break ends the connection to the seed, as a failure of the network would.
@@ -406,13 +411,4 @@ func (s *Session) setView(m wire.JoinView) error {
 	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
 	s.notifyLocked()
 	return nil
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

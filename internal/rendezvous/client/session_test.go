@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What a seed that has proved the token, but is broken, must not do.
+// A Session refuses invalid messages of a seed that has proved the token.
 func TestSessionChecksTheSeed(t *testing.T) {
 	node := func(b byte) membership.Node { return membership.Node{ID: [16]byte{b}, Addrs: []string{"10.0.0.1:1"}} }
 	self := node(1)
@@ -56,7 +56,7 @@ func (e expected) add(nodes []membership.Node) {
 
 func (e expected) remove(id membership.NodeID) { delete(e, id) }
 
-// A node does not remember candidates that do not enter.
+// A Session keeps no state of joining nodes that do not enter.
 func TestForgottenCandidate(t *testing.T) {
 	e := make(expected)
 	s := newSession(nowhere{}, Request{Expect: e.add, Forget: e.remove})
@@ -65,12 +65,12 @@ func TestForgottenCandidate(t *testing.T) {
 	s.Link(n.ID, true)
 	s.setForgotten(n.ID)
 	if len(e) > 0 || len(s.expected) > 0 || len(s.links) > 0 {
-		t.Errorf("it remembers %v, %v and the links %v", e, s.expected, s.links)
+		t.Errorf("it keeps %v, %v and the links %v", e, s.expected, s.links)
 	}
 }
 
-// TestExpectedIsWhole: a node that gets the whole list of those to expect forgets others.
-func TestExpectedIsWhole(t *testing.T) {
+// TestExpectedIsComplete: a complete list of expected nodes withdraws all others.
+func TestExpectedIsComplete(t *testing.T) {
 	g := make(expected)
 	s := newSession(nowhere{}, Request{Expect: g.add, Forget: g.remove})
 	one, two := membership.Node{ID: membership.NodeID{1}, Addrs: []string{"a"}}, membership.Node{ID: membership.NodeID{2}, Addrs: []string{"b"}}
@@ -89,7 +89,7 @@ func TestExpectedIsWhole(t *testing.T) {
 	}
 }
 
-// nowhere is the address of a connection that carries nothing.
+// nowhere is a connection that has only an address.
 type nowhere struct {
 	transport.Conn
 	addr string

@@ -15,10 +15,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Call opens the joining protocol as the side that has dialled: it proves the token to the
-// seed, has the seed prove it, and returns the name of the cluster. The caller goes first:
-// its proof is useless to anyone without the token, while a seed that proved itself first
-// would do so to every client.
+// Call opens the joining protocol on the dialing side: it proves the token to the
+// seed, verifies the proof of the seed, and returns the name of the cluster. The caller proves
+// the token first, since a seed that did so would give a proof to every client.
 func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (cluster string, err error) {
 	secured := c.Secured()
 	if secured == nil {
@@ -101,7 +100,7 @@ func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, 
 	return c.Write(deadline, answer)
 }
 
-// checkProof verifies the proof of a node, and returns that of the seed.
+// checkProof verifies the proof of a node, and returns the proof of the seed.
 func checkProof(token pki.Token, proof []byte, secured transport.TLSConn) ([]byte, error) {
 	switch {
 	case token.IsZero() && len(proof) > 0:

@@ -1,9 +1,9 @@
 // Package handshake carries joining messages between a node and a seed, or between two
 // seeds, and authenticates both sides.
 //
-// [Conn.Call] is the side that has dialled and [Conn.Answer] the side that was dialled. The
-// caller proves the cluster token first. Both proofs are MACs over keying material of the
-// TLS session, so that a proof cannot be relayed to another session.
+// [Conn.Call] is the dialing side and [Conn.Answer] the accepting side. The caller proves the
+// cluster token first. Both proofs are MACs over keying material of the TLS session, so that a
+// proof cannot be relayed to another session.
 package handshake
 
 import (
@@ -60,9 +60,9 @@ func (c *Conn) Read(deadline time.Time, limit int) (wire.JoinMessage, error) {
 // silenceParts is the number of parts into which ReadWithin divides the time of silence.
 const silenceParts = 4
 
-// ReadWithin returns the next message of a peer that may be silent for so long. The time is
-// measured in parts: if this process or its machine was suspended, at most one part elapses
-// meanwhile, and a peer that was suspended with it is not taken for dead.
+// ReadWithin returns the next message of a peer, or fails if the peer is silent for longer than
+// a time. It measures the time in parts: while this process or its machine is suspended at most
+// one part elapses, so that a peer that is suspended with it does not count as dead.
 func (c *Conn) ReadWithin(silence time.Duration) (wire.JoinMessage, error) {
 	var first [1]byte
 	for part := 1; ; part++ {
@@ -83,8 +83,8 @@ func (c *Conn) ReadWithin(silence time.Duration) (wire.JoinMessage, error) {
 	return wire.ReadJoin(io.MultiReader(bytes.NewReader(first[:]), c.in), wire.JoinBytesMax)
 }
 
-// ReadReply reads the next message of a seed. A refusal, or a hint to the leader, is
-// returned as an error.
+// ReadReply reads the next message of a seed. It returns a refusal or a redirect as a
+// [*RefusedError] or [*RedirectError].
 func (c *Conn) ReadReply(deadline time.Time) (wire.JoinMessage, error) {
 	m, err := c.Read(deadline, wire.JoinBytesMax)
 	if err != nil {

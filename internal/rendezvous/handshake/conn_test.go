@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A haltingReceiver has nothing to read for so many deadlines, however far they are
-// from each other, and then the content of its buffer, a byte at a time.
+// A haltingReceiver lets a number of deadlines pass, and then returns the content of its
+// buffer byte by byte.
 type haltingReceiver struct {
 	transport.Receiver
 	silent int
@@ -30,8 +30,8 @@ func (r *haltingReceiver) Read(p []byte) (int, error) {
 	return r.Buffer.Read(p[:1])
 }
 
-// TestReadWithin: a process that was stopped, so that a deadline has passed, or machine and
-// peer with it, reads the next message; a peer that stays silent is noticed.
+// TestReadWithin: a process that was stopped until a deadline had passed reads the next
+// message; a peer that stays silent is an error.
 func TestReadWithin(t *testing.T) {
 	for silent := range silenceParts + 1 {
 		in := &haltingReceiver{silent: silent}
@@ -63,6 +63,6 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("%q, last %v", frames, last)
 	}
 	if len(o.wake) != 1 {
-		t.Error("nobody is woken")
+		t.Error("Run is not woken")
 	}
 }

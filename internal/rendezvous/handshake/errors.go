@@ -60,7 +60,7 @@ func (e *RefusedError) Unwrap() error {
 	return nil
 }
 
-// An RedirectError reports a seed that does not lead.
+// A RedirectError reports a seed that does not lead.
 type RedirectError struct {
 	Seed   string // address
 	Leader string // of the one that leads; empty: the seeds have not agreed on one
@@ -68,9 +68,9 @@ type RedirectError struct {
 
 func (e *RedirectError) Error() string {
 	if e.Leader == "" {
-		return fmt.Sprintf("seed %s does not reach most of the others, or they have not agreed yet on which of them leads", e.Seed)
+		return fmt.Sprintf("seed %s does not reach a majority of the seeds, or they have not elected a leader yet", e.Seed)
 	}
-	return fmt.Sprintf("seed %s says that the one at %s leads", e.Seed, e.Leader)
+	return fmt.Sprintf("seed %s says that seed %s leads", e.Seed, e.Leader)
 }
 
 // A Refusal is the reason why a seed refuses a client.

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// An Outbox queues frames for a Conn. Post never blocks, so that a slow peer delays only its
-// own messages. The course of a formation bounds the length of the queue.
+// An Outbox queues encoded messages for a Conn. Post never blocks, so that a slow peer delays
+// only its own messages. The protocol bounds the length of the queue.
 type Outbox struct {
-	wake chan struct{} // one token: there is something to do
+	wake chan struct{} // has a token when the queue has changed
 
 	mu     sync.Mutex
 	queue  [][]byte

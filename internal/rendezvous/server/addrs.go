@@ -17,22 +17,21 @@ import (
 // addresses returns the addresses of a node that joins, in the order of the attempts to
 // reach it.
 //
-// An address that the node was told to advertise is believed, and nothing is
-// added to it. Else the first is where its packets come from: over QUIC a node uses
-// one socket for everything, so this is where it listens, and the address that a node
-// believes to have is often wrong (a wildcard, loopback, an address of a container). If
-// the conn has a socket of its own, as over TCP, the node says the port at which it
-// listens. Its own candidates follow.
+// The addresses that a node is configured to advertise are used as they are, and no others.
+// Otherwise the first is the source address of its packets: over QUIC a node uses
+// one socket for all connections, so it listens there, and the address that a node
+// determines itself is often wrong (a wildcard, loopback, the address of a container). If
+// the conn has a socket of its own, as over TCP, the request contains the port at which the
+// node listens. The candidates of the node follow.
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	port := req.Port
 	seen, err := normalize(observed, 0)
-	if err == nil && port == 0 {
-		_, p, _ := net.SplitHostPort(seen)
-		n, _ := strconv.ParseUint(p, 10, 16)
-		port = uint16(n)
-	}
-	if req.Port != 0 && err == nil { // The conn has a socket of its own, which does not listen.
-		host, _, _ := net.SplitHostPort(seen)
+	if err == nil {
+		host, source, _ := net.SplitHostPort(seen)
+		if port == 0 {
+			n, _ := strconv.ParseUint(source, 10, 16)
+			port = uint16(n)
+		}
 		seen = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	}
 	var list []string
@@ -67,8 +66,8 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	return list, nil
 }
 
-// normalize writes an address in the one way that views have it, and refuses
-// one that leads nowhere. An address without a port gets the given one.
+// normalize returns the form of an address that views use, and refuses an address that no
+// node can reach. An address without a port gets the given one.
 func normalize(addr string, port uint16) (string, error) {
 	host, p, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -94,7 +93,7 @@ func normalize(addr string, port uint16) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// hostOf names the host of a node that does not name it itself.
+// hostOf returns the host of a node that does not name it.
 func hostOf(observed string) string {
 	host, _, err := net.SplitHostPort(observed)
 	if err != nil {
@@ -103,8 +102,7 @@ func hostOf(observed string) string {
 	return host
 }
 
-// ipv6HostBits is the part of an IPv6 address that a host chooses itself: networks have
-// 64 bits at most.
+// ipv6HostBits is the part of an IPv6 address that a host can choose itself.
 const ipv6HostBits = 64
 
 // originOf returns the part of an observed address that a node cannot choose: no port, and

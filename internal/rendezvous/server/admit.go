@@ -17,42 +17,43 @@ func (s *Server) serve(c *handshake.Conn) {
 	defer c.Close()
 	stop := context.AfterFunc(s.ctx, func() { c.Close() })
 	defer stop()
-
-	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
-		s.turnAway(c, err)
-		return
-	}
-	m, err := c.Read(time.Now().Add(s.lim.Step), wire.JoinBytesMax)
-	if err != nil {
-		s.turnAway(c, handshake.ReadError(err))
-		return
-	}
-	if peer, ok := m.(wire.JoinSeedHello); ok {
-		s.peers.serve(c, peer)
-		return
-	}
-	if leader, here := s.whoLeads(); !here {
-		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRedirect{Leader: leader})
-		return
-	}
-	switch m := m.(type) {
-	case wire.JoinStatusRequest:
-		err = s.serveStatus(c)
-	case wire.JoinRequest:
-		var node *nodeConn
-		if node, err = s.admit(c, m); err == nil {
-			stop() // Close says goodbye to nodes.
-			s.serveNode(node)
-		}
-	default:
-		err = handshake.Refuse(wire.RefusedMalformed, "asked for nothing, but sent %T", m)
-	}
-	if err != nil {
-		s.turnAway(c, err)
+	node, err := s.answer(c)
+	switch {
+	case err != nil:
+		s.refuse(c, err)
+	case node != nil:
+		stop() // Close sends its last messages to nodes.
+		s.serveNode(node)
 	}
 }
 
-// admit gives a node that holds the token a certificate and a place.
+// answer authenticates a client and answers its request. It returns the connection of a node
+// that it has admitted.
+func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
+	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
+		return nil, err
+	}
+	m, err := c.Read(time.Now().Add(s.lim.Step), wire.JoinBytesMax)
+	if err != nil {
+		return nil, handshake.ReadError(err)
+	}
+	if peer, ok := m.(wire.JoinSeedHello); ok {
+		return nil, s.peers.serve(c, peer)
+	}
+	if leader, here := s.findLeader(); !here {
+		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRedirect{Leader: leader})
+		return nil, nil
+	}
+	switch m := m.(type) {
+	case wire.JoinStatusRequest:
+		return nil, s.serveStatus(c)
+	case wire.JoinRequest:
+		return s.admit(c, m)
+	}
+	return nil, handshake.Refuse(wire.RefusedMalformed, "sent a %T in place of a request", m)
+}
+
+// admit signs the certificate of a node that holds the token, and registers the node.
 func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, error) {
 	observed, authority := c.RemoteAddr(), s.authority()
 	cert, id, err := authority.Sign(req.CSR, s.cfg.CertificateLife)
@@ -60,7 +61,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		return nil, handshake.Refuse(wire.RefusedMalformed, "%w", err)
 	}
 	if req.Rejoin && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
-		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that is back was made for another conn")
+		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that rejoins was made for another conn")
 	}
 	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints}
 	if node.Host == "" {
@@ -78,39 +79,39 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		return nil, err
 	}
 	n := &nodeConn{
-		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), told: -1,
+		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
 	}
 	n.out.Post(frame)
-	if !s.call(func() { err = s.place(n, req.Rejoin, req.Epoch) }) {
+	if !s.call(func() { err = s.register(n, req.Rejoin, req.Epoch) }) {
 		err = handshake.ErrClosed
 	}
 	return n, err
 }
 
-// place gives a connection its place among the nodes. The node may have had one before, and
-// have the view of an epoch.
-func (s *Server) place(c *nodeConn, again bool, epoch uint64) error {
+// register adds the connection of a node to those of the leader. A node that rejoins has the
+// view of an epoch.
+func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if l == nil || l.ending && l.form.Phase() < membership.Failed {
 		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
 	}
 	over := r.Over && l.form.Phase() < membership.Failed
-	if again && epoch > r.view.Epoch {
-		return handshake.Refuse(wire.RefusedBusy, "it does not know yet of view %d", epoch)
+	if rejoins && epoch > r.view.Epoch {
+		return handshake.Refuse(wire.RefusedBusy, "it has not applied view %d yet", epoch)
 	}
-	if again && r.state.Knows(id) {
+	if rejoins && r.state.Knows(id) {
 		if _, in := r.view.Rank(id); in && !r.Over {
-			s.takeBack(c, epoch)
+			s.reconnect(c, epoch)
 		} else {
-			s.log.Info("node is back, and not in the world any more", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
+			s.log.Info("node is back, but no longer in the world", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
 			c.out.Close(handshake.Frame(r.farewell(id)))
 		}
 		return nil
 	}
-	if old := l.nodes[id]; again && old != nil {
+	if old := l.nodes[id]; rejoins && old != nil {
 		delete(l.nodes, id)
 		old.out.Close(nil)
-		s.forget(l, old, "it has another conn", false)
+		s.removeNode(l, old, "it has another conn", false)
 	}
 	switch {
 	case over:
@@ -118,7 +119,7 @@ func (s *Server) place(c *nodeConn, again bool, epoch uint64) error {
 	case l.nodes[id] != nil || r.state.Knows(id):
 		return handshake.RefusalOf(fmt.Errorf("node %v: %w", id, membership.ErrReused))
 	case s.isDeserted():
-		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of a world that it knows of", s.lim.Return)
+		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of the world in its state", s.lim.Return)
 	}
 	phase := l.form.Phase()
 	if phase < membership.Failed && (c.spare || phase > membership.Gathering && s.cfg.Elastic || phase == membership.Formed) {
@@ -134,10 +135,10 @@ func (s *Server) place(c *nodeConn, again bool, epoch uint64) error {
 	if err != nil {
 		return handshake.RefusalOf(err)
 	}
-	if step.Form != nil { // Its rank is known before the view is agreed on.
+	if step.Form != nil { // Its rank is known before the view is committed.
 		c.wanted, _ = membership.View{Nodes: step.Form.Nodes}.Rank(id)
 	}
-	s.note(c, Event{})
+	s.emitNode(c, Event{})
 	return nil
 }
 
@@ -147,24 +148,24 @@ func (s *Server) enqueue(l *leader, c *nodeConn) error {
 		return handshake.RefusalOf(err)
 	}
 	l.nodes[c.node.ID] = c
-	s.log.Info("node waits for its place", "node", c.node.ID, "addr", c.node.Addrs[0], "name", c.node.Name,
+	s.log.Info("node waits for its rank", "node", c.node.ID, "addr", c.node.Addrs[0], "name", c.node.Name,
 		"spare", c.spare, "waiting", l.pending.Waiting(), "world", s.state.cluster.view.Size())
 	c.out.Post(handshake.Frame(s.progress()))
-	s.note(c, Event{})
+	s.emitNode(c, Event{})
 	s.decide()
 	return nil
 }
 
-// takeBack gives a node of the view its place again, and sends it the messages that it may
-// have missed: a newer view, the nodes that others expect, and the call to rest.
-func (s *Server) takeBack(c *nodeConn, epoch uint64) {
+// reconnect registers a connection of a node of the view, and sends it the messages that it
+// may have missed: a newer view, the nodes that others expect, and the request to quiesce.
+func (s *Server) reconnect(c *nodeConn, epoch uint64) {
 	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if old := l.nodes[id]; old != nil {
 		old.out.Close(nil)
 	}
 	l.nodes[id] = c
-	l.departed[id].stop()
-	delete(l.departed, id)
+	l.away[id].stop()
+	delete(l.away, id)
 	s.state.deserted = 0
 	rank, _ := r.view.Rank(id)
 	s.log.Info("node is back", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "rank", rank)
@@ -174,23 +175,24 @@ func (s *Server) takeBack(c *nodeConn, epoch uint64) {
 	if r.view.Epoch > epoch {
 		c.out.Post(handshake.Frame(wire.JoinView(r.view)))
 	}
-	s.note(c, Event{Back: true})
+	s.emitNode(c, Event{Back: true})
 	if l.arbiter == nil {
 		return
 	}
-	expect, called := l.arbiter.Missed()
+	expect, quiesce := l.arbiter.Missed()
 	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: expect, Complete: true}); err == nil {
 		c.out.Post(b)
 	}
-	if called {
+	if quiesce {
 		c.out.Post(handshake.Frame(wire.JoinQuiesce{Epoch: r.view.Epoch}))
 	}
 	l.arbiter.Reconnected(time.Now(), id)
 	s.decide()
 }
 
-// turnAway logs why a client is not admitted, and tells the client if it speaks the protocol.
-func (s *Server) turnAway(c *handshake.Conn, err error) {
+// refuse logs the reason why a client is not admitted, and sends it if the client speaks the
+// protocol.
+func (s *Server) refuse(c *handshake.Conn, err error) {
 	if s.ctx.Err() != nil {
 		return
 	}

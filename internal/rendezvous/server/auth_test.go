@@ -72,8 +72,8 @@ func TestWeakTokenFarAway(t *testing.T) {
 	says(t, err, handshake.ErrToken, "10.0.0.1:7946 is not a loopback address")
 }
 
-// TestInterceptor puts a relay between a node and the seed that speaks TLS
-// with both and passes on every byte.
+// TestInterceptor puts a relay between a node and the seed that terminates the TLS session of
+// each and forwards every byte.
 func TestInterceptor(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	joining, err := newAuthority(t).Joining() // its own certificate, as the node checks none
@@ -119,8 +119,8 @@ func TestInterceptor(t *testing.T) {
 	}
 }
 
-// falseSeed answers the hello of one node by the function answer, and returns
-// the bytes that the node sends after that.
+// falseSeed answers the hello of one node by answer, and returns the bytes that the node sends
+// after that.
 func falseSeed(t *testing.T, answer func(hello wire.JoinHello) wire.JoinMessage) (addr string, rest <-chan []byte) {
 	t.Helper()
 	joining, err := newAuthority(t).Joining()
@@ -183,7 +183,7 @@ func TestFalseSeed(t *testing.T) {
 	}
 }
 
-// A seed of a cluster with a token is not believed to be one without.
+// A node without a token refuses a seed that has one.
 func TestSeedProvesUnasked(t *testing.T) {
 	addr, _ := falseSeed(t, func(wire.JoinHello) wire.JoinMessage { return wire.JoinAnswer{Proof: make([]byte, 32)} })
 	conn, err := dialTLS(t.Context(), addr)
@@ -210,12 +210,11 @@ func TestOtherVersion(t *testing.T) {
 	if err != nil || !ok || r.Code != wire.RefusedVersion || !strings.Contains(r.Text, fmt.Sprintf("version %d", wire.Version+1)) || !strings.Contains(r.Text, fmt.Sprintf("version %d", wire.Version)) {
 		t.Errorf("got %#v (%v), want a refusal that names both versions", m, err)
 	}
-	// The node's side of it.
+	// The error of the node names both versions, too.
 	says(t, &handshake.RefusedError{Seed: "10.0.0.1:7946", Code: r.Code, Text: r.Text}, handshake.ErrVersion, fmt.Sprintf("seed 10.0.0.1:7946 refused this node: the node speaks version %d", wire.Version+1))
 }
 
-// Clients that send garbage are told so, where there is a point
-// in that, and leave no trace but a line in the log.
+// A client that sends garbage gets a refusal, and does not disturb others.
 func TestGarbage(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	hello := handshake.Frame(wire.JoinHello{Version: wire.Version})
@@ -243,8 +242,8 @@ func TestGarbage(t *testing.T) {
 	s.form(t, s.mustJoin(t, 0))
 }
 
-// Garbage behind a good proof is refused as well.
-func TestGarbageOfOneWhoHoldsTheToken(t *testing.T) {
+// Garbage after a valid proof gets a refusal, too.
+func TestGarbageWithToken(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	key, err := pki.NewKey()
 	if err != nil {
@@ -279,8 +278,8 @@ func TestGarbageOfOneWhoHoldsTheToken(t *testing.T) {
 	s.form(t, s.mustJoin(t, 0))
 }
 
-// Clients that say nothing, or a byte now and then, hold up nobody, and are
-// gone after a while.
+// The seed serves others beside clients that are silent or send single bytes, and ends the
+// connections of these.
 func TestSilentAndSlowClients(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Hello = time.Second })

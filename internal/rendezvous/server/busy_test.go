@@ -15,8 +15,8 @@ import (
 
 var errTestBusy = fmt.Errorf("dial: %w: it answers, but takes no connection now", transport.ErrBusy)
 
-// TestBusySeedIsAskedAgain: nodes that join, and status queries, come back to a seed
-// that refuses connections for a while.
+// TestBusySeedIsAskedAgain: nodes that join, and status requests, try again at a seed that
+// refuses connections for a while.
 func TestBusySeedIsAskedAgain(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	dials := 0
@@ -58,7 +58,7 @@ func TestBusySeedUntilTheDeadline(t *testing.T) {
 			start := time.Now()
 			dials = nil
 			err := ask()
-			says(t, err, handshake.ErrBusy, "no seed has let this node in", "seed 10.0.0.1:7946 is busy", "takes no connection now")
+			says(t, err, handshake.ErrBusy, "no seed has admitted this node", "seed 10.0.0.1:7946 is busy", "takes no connection now")
 			if took := time.Since(start); took != time.Minute {
 				t.Errorf("it took %v, want the whole minute", took)
 			}

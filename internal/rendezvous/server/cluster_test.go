@@ -96,8 +96,7 @@ func (c *testCluster) stopAll() {
 	}
 }
 
-// restart ends all seeds, and starts them again when none has been there for a
-// moment.
+// restart ends all seeds, and starts them again after a moment.
 func (c *testCluster) restart() {
 	c.t.Helper()
 	c.stopAll()
@@ -122,7 +121,7 @@ func (c *testCluster) leader() (leader int) {
 			if s == nil {
 				return false
 			}
-			_, here := s.whoLeads()
+			_, here := s.findLeader()
 			return here
 		})
 		return leader >= 0
@@ -172,7 +171,7 @@ func (c *testCluster) join(i, seed int, change func(*client.Request)) (*client.S
 	return s, nil
 }
 
-// form has as many nodes as the world has form it, which join at all seeds in turn.
+// form has n nodes, the size of the world, join at all seeds in turn and form it.
 func (c *testCluster) form(n int) (sessions []*client.Session) {
 	c.t.Helper()
 	for i := range n {
@@ -209,7 +208,7 @@ func (c *testCluster) die(sessions ...*client.Session) {
 	}
 }
 
-// kill ends the conn of a node, and has all others say that they have lost it.
+// kill closes a node, and has all others report that they have lost it.
 func kill(victim *client.Session, others ...*client.Session) {
 	victim.Close()
 	for _, s := range others {

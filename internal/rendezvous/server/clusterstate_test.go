@@ -7,8 +7,8 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// TestCheckOfSnapshots: a seed takes no state of another that is none, or that takes
-// back a view which it has handed out.
+// TestCheckOfSnapshots: a seed refuses a state that is malformed, or that lacks a view which
+// it has distributed.
 func TestCheckOfSnapshots(t *testing.T) {
 	s := newSeed(t, 1, nil).Server
 	s.Close()

@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// decide has the arbiter decide as far as it is time to. No decision is made before the last
-// one is committed.
+// decide has the arbiter make the decisions that are due. Each waits until the change of the
+// one before is committed.
 func (s *Server) decide() {
 	l := s.state.leader
 	if l == nil || l.arbiter == nil || s.ctx.Err() != nil {
@@ -32,7 +32,7 @@ func (s *Server) decide() {
 // carryOut sends the messages of a decision, and proposes its change of the view.
 func (s *Server) carryOut(l *leader, d membership.Decision) {
 	for id, why := range d.Dismissed {
-		s.log.Warn("node is not let in", "node", id, "reason", why)
+		s.log.Warn("node is not admitted to the world", "node", id, "reason", why)
 		s.dismiss(id, wire.JoinFailed{Text: why})
 	}
 	for _, id := range d.Forgotten {
@@ -59,7 +59,7 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 	}
 }
 
-// invite tells the nodes of the circle to expect a candidate, and then invites the candidate.
+// invite announces a joining node to the nodes that it will connect to, and then invites it.
 func (s *Server) invite(i *membership.Invitation) {
 	last := len(i.Circle) - 1
 	expect, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: i.Circle[last:]})
@@ -77,8 +77,8 @@ func (s *Server) invite(i *membership.Invitation) {
 	s.sendFrame(i.Node.ID, invite)
 }
 
-// adopt sends a committed view to its nodes, and the reason to those that are not in it any
-// more.
+// adopt sends a committed view to its nodes, and the reason to those that are no longer in
+// it.
 func (s *Server) adopt(before membership.View, c change) {
 	view, l := s.state.cluster.view, s.state.leader
 	l.arbiter.Adopt(view)
@@ -97,7 +97,7 @@ func (s *Server) adopt(before membership.View, c change) {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
 			if l.nodes[n.ID] == nil { // Its connection ended while the view was agreed on.
-				l.arbiter.Gone(time.Now(), n.ID, false, "it went away when it had just been let in")
+				l.arbiter.Gone(time.Now(), n.ID, false, "its conn ended when it had just entered the world")
 			}
 		}
 		s.sendFrame(n.ID, b)

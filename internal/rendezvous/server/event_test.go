@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// Who follows a seed hears of each node that joins or goes, in order, and of
-// nothing after the last one has gone.
+// Follow reports each node that joins or goes, in order, and returns after the last one has
+// gone.
 func TestFollow(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	var heard []string
@@ -69,7 +69,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// That somebody has closed the seed is no error of the seed.
+// Close is not logged as an error.
 func TestCloseLogsNoError(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	if err := s.Close(); err != nil {

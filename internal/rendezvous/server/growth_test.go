@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 )
 
-// elastic is a world that forms with so many nodes, and takes others in.
+// elastic configures a world of an initial size that admits others.
 func elastic(world int, change func(*Config)) func(*Config) {
 	return func(cfg *Config) {
 		cfg.Elastic, cfg.Min = true, 1
@@ -25,7 +25,7 @@ func elastic(world int, change func(*Config)) func(*Config) {
 	}
 }
 
-// formed is a world that has, and the nodes that each of its nodes expects.
+// formed returns the nodes of a world that has formed, and the nodes that each of them expects.
 func formed(t *testing.T, n int, change func(*Config)) (s *testSeed, sessions []*client.Session, expected []*joiners) {
 	t.Helper()
 	s = newSeed(t, n, change)
@@ -44,7 +44,7 @@ func formed(t *testing.T, n int, change func(*Config)) (s *testSeed, sessions []
 	return s, sessions, expected
 }
 
-// joiners are nodes that a node is told to expect.
+// joiners are the nodes that a node expects.
 type joiners struct {
 	mu   sync.Mutex
 	list []membership.Node
@@ -75,7 +75,7 @@ func (g *joiners) String() string {
 	return fmt.Sprint(g.list)
 }
 
-// begin waits for the invitation of a node after another one.
+// begin waits for an invitation with a number above after.
 func begin(t *testing.T, s *client.Session, after uint64) client.Invitation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -87,7 +87,7 @@ func begin(t *testing.T, s *client.Session, after uint64) client.Invitation {
 	return i
 }
 
-// confirm has nodes say that they have links to another one.
+// confirm has nodes report that they have links to peer.
 func confirm(peer *client.Session, sessions ...*client.Session) {
 	for _, s := range sessions {
 		s.Link(peer.ID, true)
@@ -106,9 +106,9 @@ func next(t *testing.T, s *client.Session, epoch uint64) membership.View {
 	return v
 }
 
-// TestJoinsAtRest: a node is invited, the others are told to expect it and called to
-// rest, and all get a view with it when all have said that they are.
-func TestJoinsAtRest(t *testing.T) {
+// TestJoinAfterQuiescing: a node is invited, the others expect it and are asked to quiesce, and all
+// get a view with it when all have quiesced.
+func TestJoinAfterQuiescing(t *testing.T) {
 	s, sessions, expected := formed(t, 2, elastic(2, nil))
 	late := s.mustJoin(t, 2)
 	i := begin(t, late, 0)
@@ -123,7 +123,7 @@ func TestJoinsAtRest(t *testing.T) {
 	}
 	late.Linked(i.Number)
 	confirm(late, sessions[0])
-	s.log.wait(t, "node says that it is linked")
+	s.log.wait(t, "node has links")
 	if sessions[0].IsQuiescing(1) {
 		t.Error("nodes are called before all have confirmed the links of the newcomer")
 	}
@@ -149,8 +149,8 @@ func TestJoinsAtRest(t *testing.T) {
 	}
 }
 
-// TestInvitedAgain: one of the nodes of an invitation goes. It is
-// invited anew, to the others, and in their next view.
+// TestInvitedAgain: when a node of an invitation goes, the joining node gets another
+// invitation with the others, and is in their next view.
 func TestInvitedAgain(t *testing.T) {
 	s, sessions, _ := formed(t, 3, elastic(3, nil))
 	late := s.mustJoin(t, 3)
@@ -179,8 +179,8 @@ func TestInvitedAgain(t *testing.T) {
 	}, s.log)
 }
 
-// TestDismissed: a node that cannot reach one of the world is sent away, and told
-// which; the others go on.
+// TestDismissed: a node that cannot reach a node of the world is dismissed with an error that
+// names it; the others go on.
 func TestDismissed(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	late := s.mustJoin(t, 2)
@@ -197,9 +197,9 @@ func TestDismissed(t *testing.T) {
 	}
 }
 
-// TestLeavesAtRest: a node that leaves there is told that it has, the others get a
-// view without it.
-func TestLeavesAtRest(t *testing.T) {
+// TestLeaveAfterQuiescing: a node that quiesces to leave gets ErrLeft, and the others a view without
+// it.
+func TestLeaveAfterQuiescing(t *testing.T) {
 	_, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Quiesced(1, true, 0)
 	sessions[1].Quiesced(1, false, 0)
@@ -211,8 +211,8 @@ func TestLeavesAtRest(t *testing.T) {
 	}
 }
 
-// TestLateForRest: a node that does not come to rest in time is removed.
-func TestLateForRest(t *testing.T) {
+// TestLateToQuiesce: a node that does not quiesce in time is removed.
+func TestLateToQuiesce(t *testing.T) {
 	_, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Quiesced(1, false, 50*time.Millisecond)
 	if v := next(t, sessions[0], 1); v.Size() != 1 {
@@ -224,8 +224,8 @@ func TestLateForRest(t *testing.T) {
 	}
 }
 
-// TestSparesWait: spares join before the world has formed, and after, and are in
-// its views only in place of others.
+// TestSparesWait: spares join before and after the world has formed, and enter a view only in
+// place of a node that has gone.
 func TestSparesWait(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	early := s.request(7)
@@ -241,7 +241,7 @@ func TestSparesWait(t *testing.T) {
 	confirm(spare, a, b)
 	time.Sleep(50 * time.Millisecond)
 	if a.IsQuiescing(1) {
-		t.Error("nodes are called for a spare that nobody needs")
+		t.Error("nodes are asked to quiesce for a spare that is not needed")
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
@@ -251,7 +251,7 @@ func TestSparesWait(t *testing.T) {
 	}
 }
 
-// TestTooFewWait: a world that is too small has no view until others come.
+// TestTooFewWait: a world that is too small gets no view until others join.
 func TestTooFewWait(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, func(cfg *Config) { cfg.Min = 2 }))
 	if err := sessions[1].Close(); err != nil {
@@ -279,8 +279,8 @@ func TestTooFewWait(t *testing.T) {
 	}
 }
 
-// TestGrowthOutOfTurn: messages out of turn are ignored, or end the connection of their
-// sender; the world stays as it is.
+// TestGrowthOutOfTurn: unexpected messages are ignored, or end the connection of their
+// sender; the world does not change.
 func TestGrowthOutOfTurn(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Linked(1)
@@ -289,7 +289,7 @@ func TestGrowthOutOfTurn(t *testing.T) {
 	i := begin(t, late, 0)
 	late.Linked(i.Number + 1)
 	late.Quiesced(1, false, 0)
-	late.Lost(membership.NodeID{9}, errors.New("nobody"))
+	late.Lost(membership.NodeID{9}, errors.New("unknown"))
 	time.Sleep(50 * time.Millisecond)
 	for _, session := range append(sessions, late) {
 		if session.Gone() || session.IsQuiescing(1) {
@@ -302,7 +302,6 @@ func TestGrowthOutOfTurn(t *testing.T) {
 }
 
 // TestKeyTwice: no key is admitted twice, as a node or as a spare.
-// The seed and the others go on.
 func TestKeyTwice(t *testing.T) {
 	key, err := pki.NewKey()
 	if err != nil {
@@ -321,7 +320,7 @@ func TestKeyTwice(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		for _, spare := range []bool{false, true} {
-			if _, err := ask(spare); err == nil || !strings.Contains(err.Error(), "twice") {
+			if _, err := ask(spare); err == nil || !strings.Contains(err.Error(), "was used before") {
 				t.Errorf("%s, as a spare %v: got error %v", when, spare, err)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A leader is the state of the seed that leads. It is made from the record when the seed
-// begins to lead, and dropped when another seed does.
+// A leader is the state of the seed that leads. The seed makes it from the state of the
+// cluster when it begins to lead, and drops it when another seed does.
 type leader struct {
 	form    *membership.Formation
 	arbiter *membership.Arbiter // nil: the world has not formed
@@ -20,23 +20,20 @@ type leader struct {
 	nodes   map[membership.NodeID]*nodeConn // nodes that have a connection to this seed
 	ending  bool                            // the end of this world, or the next one, is proposed
 
-	// left are the nodes of the view whose connection has ended, and whether they have left.
+	// left has the nodes of the view whose connection has ended, with whether they have left.
 	left map[membership.NodeID]bool
-	// departed are nodes whose connection has ended and that may come back, with the timer
+	// away has the nodes whose connection has ended and that may come back, with the timer
 	// after which they count as gone.
-	departed map[membership.NodeID]*timer
+	away map[membership.NodeID]*timer
 
-	ruling    *timer // until the arbiter is to decide
+	ruling    *timer // until the next decision of the arbiter is due
 	returning *timer // until a world without connected nodes is over
 }
-
-// isGathering reports whether the formation still waits for nodes.
-func (l *leader) isGathering() bool { return l.form.Phase() == membership.Gathering }
 
 // leaderlessAfter is how long seeds may take to elect a leader before each logs that.
 const leaderlessAfter = 30 * time.Second
 
-// setLeader takes note of which seed leads since a term; 0: none.
+// setLeader notes which seed leads from a term on; 0: none.
 func (s *Server) setLeader(seed, term uint64) {
 	if s.state.leader != nil {
 		s.resign(seed)
@@ -57,18 +54,18 @@ func (s *Server) setLeader(seed, term uint64) {
 	if s.isLeader() {
 		switch {
 		case s.state.cluster.authority == nil:
-			s.found()
+			s.proposeAuthority()
 		case s.state.cluster.Over && !s.state.end.served:
 			s.propose(change{Kind: changeAnew})
 		default:
 			s.begin()
 		}
 	}
-	s.announce()
+	s.updateWorld()
 }
 
-// found has the cluster get its authority.
-func (s *Server) found() {
+// proposeAuthority proposes the authority of this seed as that of the cluster.
+func (s *Server) proposeAuthority() {
 	b, err := s.cfg.Authority.Marshal()
 	if err != nil {
 		s.state.broken = fmt.Errorf("authority of the cluster cannot be shared: %w", err)
@@ -78,16 +75,16 @@ func (s *Server) found() {
 	s.propose(change{Kind: changeFound, Authority: b})
 }
 
-// begin makes the leader state from the record.
+// begin makes the leader state from the state of the cluster.
 func (s *Server) begin() {
 	if old := s.state.leader; old != nil {
 		for _, c := range old.nodes {
-			c.out.Close(nil) // It is of the world before, and learns so when it is back.
+			c.out.Close(nil) // The node is of the world before, and learns so when it rejoins.
 		}
 	}
 	r, now := &s.state.cluster, time.Now()
 	l := &leader{
-		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), departed: make(map[membership.NodeID]*timer),
+		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), away: make(map[membership.NodeID]*timer),
 		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
 	}
 	if r.Begun {
@@ -98,7 +95,7 @@ func (s *Server) begin() {
 	s.state.leader = l
 	s.notify()
 	if r.Over {
-		return // There is nobody to serve.
+		return // No node needs the seed.
 	}
 	if r.Begun {
 		s.awaitReturn()
@@ -112,19 +109,19 @@ func (s *Server) begin() {
 	}
 }
 
-// reportAbsent tells the arbiter of nodes that have not turned to this seed since it leads:
-// they count as gone.
+// reportAbsent tells the arbiter that the nodes that have not connected to this seed since it
+// leads are gone.
 func (s *Server) reportAbsent() {
 	l := s.state.leader
 	for _, n := range s.state.cluster.view.Nodes {
-		if l.nodes[n.ID] == nil && l.departed[n.ID] == nil {
-			l.arbiter.Gone(time.Now(), n.ID, false, "it has not turned to the seed that leads")
+		if l.nodes[n.ID] == nil && l.away[n.ID] == nil {
+			l.arbiter.Gone(time.Now(), n.ID, false, "it has not connected to the seed that leads")
 		}
 	}
 	s.decide()
 }
 
-// logLeaderless logs that no seed leads, now and every leaderlessAfter as long as none does.
+// logLeaderless logs that no seed leads, and again after each leaderlessAfter while none does.
 func (s *Server) logLeaderless() {
 	if s.state.leads == 0 && s.ctx.Err() == nil && !s.state.over {
 		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", leaderlessAfter, "seeds", s.cfg.Quorum.Seeds)
@@ -132,11 +129,11 @@ func (s *Server) logLeaderless() {
 	}
 }
 
-// resign sends all nodes to the seed that leads now.
+// resign redirects all nodes to the seed that leads now.
 func (s *Server) resign(seed uint64) {
 	l := s.state.leader
 	for id, c := range l.nodes {
-		s.answered(id, nil, noConn)
+		s.setAnswer(id, nil, noConn)
 		c.out.Close(handshake.Frame(wire.JoinRedirect{Leader: s.peers.addrs[seed]}))
 	}
 	s.state.leader = nil
@@ -146,7 +143,7 @@ func (s *Server) resign(seed uint64) {
 func (s *Server) apply(step membership.Step) {
 	l := s.state.leader
 	if step.Form != nil {
-		// A view that is too long to be sent must not be agreed on.
+		// A view that is too long to be sent must not be committed.
 		if _, err := wire.AppendJoin(nil, wire.JoinView{Nodes: step.Form.Nodes}); err != nil {
 			s.apply(l.form.Abort(fmt.Errorf("making the first view: %w", err)))
 			return
@@ -154,7 +151,7 @@ func (s *Server) apply(step membership.Step) {
 		s.propose(change{Kind: changeView, Entries: []membership.Entry{*step.Form}})
 	}
 	if step.Formed {
-		// The arbiter takes note of reports from now on.
+		// The arbiter counts reports from now on.
 		l.arbiter = membership.NewArbiter(s.state.cluster.view, l.pending)
 		s.propose(change{Kind: changeFormed})
 		s.decide()
@@ -181,7 +178,7 @@ func (s *Server) checkEmpty() {
 	s.awaitReturn()
 }
 
-// awaitReturn gives nodes time to come back, after which the world is over.
+// awaitReturn gives the nodes of the world time to come back, after which it is over.
 func (s *Server) awaitReturn() {
 	l, r := s.state.leader, &s.state.cluster
 	l.returning.stop()
@@ -198,14 +195,14 @@ func (s *Server) awaitReturn() {
 	})
 }
 
-// isDeserted reports whether no node of the world has been here since the seed was started
-// with a record of it.
+// isDeserted reports whether no node of the world has connected since the seed was started
+// with the state of that world.
 func (s *Server) isDeserted() bool {
 	return s.state.cluster.Begun && s.state.cluster.view.Epoch == s.state.deserted
 }
 
-// whoLeads returns the address of the leader, and whether that is this seed and it is ready.
-func (s *Server) whoLeads() (addr string, here bool) {
+// findLeader returns the address of the leader, and whether that is this seed and it is ready.
+func (s *Server) findLeader() (addr string, here bool) {
 	s.read(func() {
 		if here = s.state.leader != nil; !here && !s.isLeader() {
 			addr = s.peers.addrs[s.state.leads]

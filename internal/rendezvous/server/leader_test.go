@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Nodes may turn to any seed, and all of them know that the world has formed.
+// Nodes may join at any seed, and all seeds know that the world has formed.
 func TestSeveralSeeds(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3, 5} {
@@ -37,14 +37,14 @@ func TestSeveralSeeds(t *testing.T) {
 	}
 }
 
-// When the seed that leads has gone, another one goes on, with the reports of the nodes.
+// When the seed that leads has gone, another one leads, with the reports of the nodes.
 func TestLeaderGoes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 4, nil)
 	sessions := c.form(4)
 	old := c.leader()
 	c.stop(old)
-	// What is said while nobody leads is not lost.
+	// Reports that are sent while no seed leads are not lost.
 	kill(sessions[1], sessions[0], sessions[2], sessions[3])
 	for _, s := range []*client.Session{sessions[0], sessions[2], sessions[3]} {
 		if v := next(t, s, 1); v.Size() != 3 || v.Nodes[1].ID != sessions[2].ID {
@@ -52,7 +52,7 @@ func TestLeaderGoes(t *testing.T) {
 		}
 	}
 	c.start(old)
-	// Once more, with the one that was away among those that are left.
+	// The same with the restarted seed and another one.
 	c.stop(c.leader())
 	kill(sessions[3], sessions[0], sessions[2])
 	if v := next(t, sessions[0], 2); v.Size() != 2 || v.Epoch != 3 {
@@ -60,7 +60,7 @@ func TestLeaderGoes(t *testing.T) {
 	}
 }
 
-// All seeds may go and come back.
+// The world goes on when all seeds are restarted.
 func TestAllSeedsRestart(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
@@ -74,7 +74,7 @@ func TestAllSeedsRestart(t *testing.T) {
 			if v.Size() != 2 || v.Epoch != 2 {
 				t.Errorf("view %v", v)
 			}
-			// A newcomer gets an identity of the same cluster, and a place.
+			// A node that joins gets an identity of the same cluster, and a rank.
 			late, err := c.join(7, 0, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +85,7 @@ func TestAllSeedsRestart(t *testing.T) {
 			late.Linked(begin(t, late, 0).Number)
 			confirm(late, sessions[:2]...)
 			for _, s := range sessions[:2] {
-				until(t, "the nodes are called to rest", func() bool { return s.IsQuiescing(2) }, c)
+				until(t, "the nodes are asked to quiesce", func() bool { return s.IsQuiescing(2) }, c)
 				s.Quiesced(2, false, 0)
 			}
 			if v := next(t, sessions[0], 2); v.Size() != 3 || v.Nodes[2].ID != late.ID {
@@ -95,7 +95,7 @@ func TestAllSeedsRestart(t *testing.T) {
 	}
 }
 
-// Fewer than half of the seeds decide nothing, and nodes hear why.
+// Fewer than half of the seeds decide nothing, and errors of the nodes say so.
 func TestMostSeedsGone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, nil)
@@ -120,8 +120,8 @@ func TestMostSeedsGone(t *testing.T) {
 	}
 }
 
-// Calls that wait for a seed return an error when it has been away for long, and a view
-// when it is back after all.
+// Calls that wait for a seed return an error when it has been away for Patience, and a view
+// when it is back after that.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 2, nil)
@@ -161,8 +161,8 @@ func (c *testCluster) sessionsReady(sessions []*client.Session) {
 	wg.Wait()
 }
 
-// The world forms although the seed goes that leads: while nodes are awaited, and
-// while they connect to each other.
+// The world forms although the seed that leads goes: while nodes join, and while they connect
+// to each other.
 func TestLeaderGoesWhileForming(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, nil)
@@ -196,8 +196,8 @@ func TestLeaderGoesWhileForming(t *testing.T) {
 	}
 }
 
-// A world whose nodes have all left is over for all seeds, and they begin another one
-// when they are started again: with epochs that nobody has had.
+// A world whose nodes have all left is over for all seeds. When they are started again they
+// begin another one, with new epochs.
 func TestWorldIsOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
@@ -241,7 +241,7 @@ func TestWorldIsOver(t *testing.T) {
 	}
 }
 
-// If all nodes died with the seeds, a new world begins after a while.
+// If all nodes have died with the seeds, a new world begins after Limits.Return.
 func TestDesertedWorld(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 2, elastic(2, nil))
@@ -252,7 +252,7 @@ func TestDesertedWorld(t *testing.T) {
 		t.Errorf("epoch %d again", v.Epoch)
 	}
 	c.seeds[0].log.wait(t, "no node of the world has come back")
-	// That world is like any other: others join, and it ends.
+	// In that world nodes join and leave as in any other.
 	late, err := c.join(7, 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -264,8 +264,8 @@ func TestDesertedWorld(t *testing.T) {
 	c.seeds[0].Follow(t.Context(), nil)
 }
 
-// A world that has begun since a seed was started again is over like any other, also
-// for a seed that did not lead then, and that knew of another one which was deserted.
+// A world that has begun since a seed was restarted ends like any other, also for a seed that
+// did not lead, and that was restarted with the state of a deserted world.
 func TestWorldAfterDesertedOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
@@ -357,8 +357,8 @@ func TestQuorumThatIsNone(t *testing.T) {
 	}
 }
 
-// A seed that was told of others than the rest is refused, with the remedy.
-func TestStrangeSeed(t *testing.T) {
+// A seed with other peers than the rest is refused with an error that says so.
+func TestMismatchedSeed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
 	c.leader()
@@ -378,8 +378,8 @@ func TestStrangeSeed(t *testing.T) {
 	says(t, err, handshake.ErrRequest, "--peers has to be the same on all seeds")
 }
 
-// A node that has left while there was no seed is known to have by the reports of others.
-func TestLeftWhileNobodyLed(t *testing.T) {
+// The seed learns from the reports of others that a node has left while there was no seed.
+func TestLeftWithoutLeader(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, nil)
 	sessions := c.form(3)
@@ -401,8 +401,8 @@ func TestLeftWhileNobodyLed(t *testing.T) {
 	})
 }
 
-// A seed that has lost its state learns it from the others, and then counts: the world
-// outlives another seed.
+// A seed that has lost its state learns it from the others, and then votes: the world
+// survives the loss of another seed.
 func TestSeedForgetsState(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, nil)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A node cannot choose its origin by another port, or by another address of its network.
+// The origin of a node does not depend on its port, or on its address within a network.
 func TestOriginOf(t *testing.T) {
 	for observed, want := range map[string]string{
 		"10.0.0.1:7000":               "10.0.0.1",
@@ -21,9 +21,9 @@ func TestOriginOf(t *testing.T) {
 	}
 }
 
-// TestCandidatesThatNeverEnter: neither the seed nor the nodes remember candidates that
-// have come and gone.
-func TestCandidatesThatNeverEnter(t *testing.T) {
+// TestJoinersThatNeverEnter: neither the seed nor the nodes keep state of joining nodes that
+// have gone.
+func TestJoinersThatNeverEnter(t *testing.T) {
 	s := newSeed(t, 1, elastic(1, nil))
 	g := new(joiners)
 	req := s.request(0)

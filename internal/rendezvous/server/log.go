@@ -29,7 +29,7 @@ func (m machine) Lead(seed, term uint64) {
 	})
 }
 
-func (m machine) Progress(behind []uint64) { m.call(func() { m.s.shareEnd(behind) }) }
+func (m machine) Progress(behind []uint64) { m.call(func() { m.s.proposeEnd(behind) }) }
 
 func (m machine) Snapshot() (b []byte) {
 	m.call(func() {
@@ -41,8 +41,8 @@ func (m machine) Snapshot() (b []byte) {
 	return b
 }
 
-// Check reports why Restore would not take a state, or why this seed must not: it has
-// handed out a later view.
+// Check reports why Restore would refuse a state, or why this seed must: it has distributed a
+// later view.
 func (m machine) Check(b []byte) error {
 	r, err := parseClusterState(b)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m machine) Check(b []byte) error {
 	return err
 }
 
-// Restore takes the state of a snapshot. Open calls it with that of this seed.
+// Restore adopts the state of a snapshot. Open calls it with the state of this seed.
 func (m machine) Restore(b []byte) error {
 	r, err := parseClusterState(b)
 	if err != nil {
@@ -67,7 +67,7 @@ func (m machine) Restore(b []byte) error {
 			m.s.state.end.restored = r.OverTerm
 		}
 		m.s.state.cluster = r
-		m.s.announce()
+		m.s.updateWorld()
 	})
 	return nil
 }
@@ -123,15 +123,15 @@ func (s *Server) commit(b []byte) {
 		s.state.inFlight--
 	}
 	if err := s.state.cluster.apply(c); err != nil {
-		s.log.Error("change makes no sense", "kind", c.Kind, "err", err)
+		s.log.Error("change contradicts the state", "kind", c.Kind, "err", err)
 		return
 	}
 	if s.isLeader() && (!s.durable || s.ctx.Err() == nil) {
 		s.act(before, c)
 	}
-	s.announce()
+	s.updateWorld()
 	if c.Kind == changeEnd {
-		s.endAgreed()
+		s.commitEnd()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -14,15 +15,15 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A nodeConn is the connection of a node that was admitted.
+// A nodeConn is the connection of an admitted node.
 type nodeConn struct {
 	*handshake.Conn
-	node   membership.Node
-	wanted int // the rank that it wants, or membership.AnyRank
-	spare  bool
-	origin string // see originOf
-	out    *handshake.Outbox
-	told   int // the number of joined nodes that it was told last
+	node     membership.Node
+	wanted   int // the rank that it wants, or [membership.AnyRank]
+	spare    bool
+	origin   string // see originOf
+	out      *handshake.Outbox
+	progress int // the number of joined nodes in its latest JoinProgress
 }
 
 // serveNode serves a node from its admission until its connection ends.
@@ -31,7 +32,7 @@ func (s *Server) serveNode(c *nodeConn) {
 	writer.Go(func() {
 		c.Run(c.out, s.lim, s.lim.Ping, func() {
 			c.out.Post(handshake.Frame(s.ping()))
-			s.post(func() { s.tellProgress(c) })
+			s.post(func() { s.sendProgress(c) })
 		})
 	})
 	reason, left := s.readNode(c)
@@ -40,11 +41,11 @@ func (s *Server) serveNode(c *nodeConn) {
 	writer.Wait()
 }
 
-// tellProgress tells a node how many have joined, if that has changed. It is called at every
-// ping: a message to all nodes at each arrival would be too many.
-func (s *Server) tellProgress(c *nodeConn) {
-	if l := s.state.leader; l != nil && l.isGathering() && l.form.Joined() != c.told {
-		c.told = l.form.Joined()
+// sendProgress tells a node how many have joined, if that has changed. It is called at every
+// ping, since one message to each node for each that joins would be too many.
+func (s *Server) sendProgress(c *nodeConn) {
+	if l := s.state.leader; l != nil && l.form.Phase() == membership.Gathering && l.form.Joined() != c.progress {
+		c.progress = l.form.Joined()
 		c.out.Post(handshake.Frame(s.progress()))
 	}
 }
@@ -53,7 +54,7 @@ func (s *Server) progress() wire.JoinProgress {
 	return wire.JoinProgress{Joined: uint32(s.state.leader.form.Joined()), World: uint32(s.cfg.World)}
 }
 
-// readNode handles messages of a node until its connection ends, and returns why it has.
+// readNode handles messages of a node until its connection ends, and returns the reason.
 func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
 	for {
 		m, err := c.ReadWithin(s.lim.Silence)
@@ -71,7 +72,7 @@ func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
 			}
 			continue
 		}
-		// The loop ignores connections that are not the current one of their node.
+		// Only the current connection of a node counts.
 		s.call(func() {
 			if l := s.state.leader; l != nil && l.nodes[c.node.ID] == c {
 				reason, left = s.handle(l, c, m)
@@ -98,12 +99,12 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 		}
 		s.reportLoss(l, now, id, m)
 	case wire.JoinTrace:
-		s.told(id, m)
+		s.setTrace(id, m)
 	case wire.JoinLeave:
 		return "it left", true
 	case wire.JoinPing, wire.JoinLinked, wire.JoinLink, wire.JoinQuiesced:
 		if l.arbiter != nil {
-			s.inform(l, now, c, m)
+			s.informArbiter(l, now, c, m)
 		}
 	default:
 		return fmt.Sprintf("it sent a %T", m), false
@@ -112,14 +113,14 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 	return "", false
 }
 
-// inform hands a message of a node to the arbiter.
-func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessage) {
+// informArbiter passes a message of a node to the arbiter.
+func (s *Server) informArbiter(l *leader, now time.Time, c *nodeConn, m wire.JoinMessage) {
 	switch m := m.(type) {
 	case wire.JoinPing:
 		l.arbiter.Heard(s.sentAt(m, now), c.node.ID)
 	case wire.JoinLinked:
 		if l.arbiter.Linked(c.node.ID, m.Number) {
-			s.log.Info("node says that it is linked to the world, and may take a place when others confirm it", "node", c.node.ID, "name", c.node.Name, "spare", c.spare)
+			s.log.Info("node has links to the world, and may enter it when others confirm them", "node", c.node.ID, "name", c.node.Name, "spare", c.spare)
 		}
 	case wire.JoinLink:
 		l.arbiter.Link(c.node.ID, m.Peer, m.Up)
@@ -128,9 +129,9 @@ func (s *Server) inform(l *leader, now time.Time, c *nodeConn, m wire.JoinMessag
 	}
 }
 
-// reportLoss tells the arbiter that a node has lost another one, or has read its goodbye.
-// Goodbyes count only for nodes without a connection: others speak for themselves. Both
-// nodes of a lost link are asked for a sign of life.
+// reportLoss tells the arbiter that a node has lost its link to another one, or has read its
+// goodbye. A goodbye counts only if its sender has no connection to the seed, by which it
+// would have left. The seed pings both nodes of a lost link.
 func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
 	switch {
 	case l.arbiter == nil:
@@ -145,7 +146,7 @@ func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wi
 // renew signs the next certificate of a node.
 func (s *Server) renew(c *nodeConn, csr []byte) error {
 	if n := c.out.Len(); n > backlogMax {
-		return fmt.Errorf("comes before it has read %d messages", n)
+		return fmt.Errorf("was sent before the node has read %d messages", n)
 	}
 	cert, id, err := s.authority().Sign(csr, s.cfg.CertificateLife)
 	if err != nil {
@@ -166,44 +167,44 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		return
 	}
 	delete(l.nodes, id)
-	s.answered(id, nil, hasGone)
+	s.setAnswer(id, nil, hasGone)
 	rank, in := s.state.cluster.view.Rank(id)
 	if s.ctx.Err() == nil && l.form.Phase() != membership.Failed {
 		attrs := []any{"node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "reason", reason, "phase", l.form.Phase()}
 		if in {
 			attrs = append(attrs, "rank", rank)
 		}
+		level, event := slog.LevelWarn, "node is gone"
 		if left {
-			s.log.Info("node left", attrs...)
-		} else {
-			s.log.Warn("node is gone", attrs...)
+			level, event = slog.LevelInfo, "node left"
 		}
-		s.note(c, Event{Gone: true, Left: left, Reason: reason})
+		s.log.Log(s.ctx, level, event, attrs...)
+		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
 	// Nodes of a durable seed connect again, unless the process has ended.
 	if s.durable && in && !left && !errors.Is(c.Err(), transport.ErrPeerGone) {
-		s.depart(l, c, reason)
+		s.awaitNode(l, c, reason)
 	} else {
-		s.forget(l, c, reason, left)
+		s.removeNode(l, c, reason, left)
 	}
-	if in { // The end of other nodes ends no world.
+	if in { // Only the end of nodes of the world ends it.
 		l.left[id] = left
 	}
 	s.checkEmpty()
 }
 
-// depart has a node count as gone unless it is back in time.
-func (s *Server) depart(l *leader, c *nodeConn, reason string) {
+// awaitNode gives a node time to connect again, after which it is gone.
+func (s *Server) awaitNode(l *leader, c *nodeConn, reason string) {
 	id := c.node.ID
-	l.departed[id].stop()
-	l.departed[id] = s.afterAsLeader(s.lim.Away, func() {
-		delete(l.departed, id)
-		s.forget(l, c, reason, false)
+	l.away[id].stop()
+	l.away[id] = s.afterAsLeader(s.lim.Away, func() {
+		delete(l.away, id)
+		s.removeNode(l, c, reason, false)
 	})
 }
 
-// forget tells the formation or the arbiter that a node is gone.
-func (s *Server) forget(l *leader, c *nodeConn, reason string, left bool) {
+// removeNode tells the formation or the arbiter that a node is gone.
+func (s *Server) removeNode(l *leader, c *nodeConn, reason string, left bool) {
 	s.apply(l.form.Gone(time.Now(), c.node.ID, reason))
 	if l.arbiter == nil {
 		l.pending.Gone(c.node.ID)
@@ -213,8 +214,8 @@ func (s *Server) forget(l *leader, c *nodeConn, reason string, left bool) {
 	s.decide()
 }
 
-// note reports an event of a node.
-func (s *Server) note(c *nodeConn, event Event) {
+// emitNode queues an event of a node.
+func (s *Server) emitNode(c *nodeConn, event Event) {
 	event.Node, event.Rank, event.Here = c.node, c.wanted, len(s.state.leader.nodes)
 	if r, ok := s.state.cluster.view.Rank(c.node.ID); ok {
 		event.Rank = r
@@ -246,10 +247,10 @@ func (s *Server) broadcast(m wire.JoinMessage) {
 	}
 }
 
-// ping asks for a sign of life. Its number is the time at which it is sent.
+// ping returns a ping, whose number is the time at which it is sent.
 func (s *Server) ping() wire.JoinPing { return wire.JoinPing{Seq: uint64(time.Since(s.began))} }
 
-// sentAt returns when a ping was sent that has come back.
+// sentAt returns the time at which a returned ping was sent.
 func (s *Server) sentAt(m wire.JoinPing, now time.Time) time.Time {
 	if m.Seq > uint64(now.Sub(s.began)) {
 		return now // It was never sent.

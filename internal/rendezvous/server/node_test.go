@@ -51,8 +51,7 @@ func TestNobodyConnects(t *testing.T) {
 	says(t, b.Ready(t.Context()), nil, "host1:1001")
 }
 
-// A candidate that dies, or leaves, while others are awaited frees its place
-// and its rank.
+// A node that dies or leaves before the world is full frees its place and its rank.
 func TestCandidateIsReplaced(t *testing.T) {
 	for name, end := range map[string]func(*client.Session){
 		"dies":   func(s *client.Session) { s.Break() },
@@ -123,7 +122,7 @@ func TestUnableIsToldToAll(t *testing.T) {
 	says(t, s.Status().Err, nil, want...)
 }
 
-// A node that hangs, and so cannot close its conn, is noticed by its silence.
+// The seed detects a node that hangs by its silence.
 func TestSilentMember(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Silence = 300 * time.Millisecond })
@@ -151,7 +150,7 @@ func TestSilentMember(t *testing.T) {
 	until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
 }
 
-// One that does not hang is not: it answers pings for longer than that.
+// A node that answers pings stays for longer than Limits.Silence.
 func TestPingsAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Silence = 2 * time.Second })
@@ -168,7 +167,7 @@ func TestPingsAreAnswered(t *testing.T) {
 	}
 }
 
-// What a member may not say ends its conn, not the seed.
+// An unexpected message of a node ends its conn, and not the seed.
 func TestMemberTalksNonsense(t *testing.T) {
 	for name, m := range map[string]wire.JoinMessage{
 		"an answer":           wire.JoinAnswer{},
@@ -186,7 +185,7 @@ func TestMemberTalksNonsense(t *testing.T) {
 	}
 }
 
-// Reports about another view are old news.
+// The seed ignores reports about another view.
 func TestReportsOfAnotherEpoch(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a := s.mustJoin(t, 0)
@@ -203,7 +202,7 @@ func TestReportsOfAnotherEpoch(t *testing.T) {
 	s.form(t, a, b)
 }
 
-// A node cannot have a certificate for another renewed.
+// A node cannot renew the certificate of another node.
 func TestRenewForAnother(t *testing.T) {
 	s := newSeed(t, 3, nil)
 	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)

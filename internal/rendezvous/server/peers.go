@@ -280,14 +280,13 @@ func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) er
 }
 
 // serve reads messages of another seed until the connection ends or a newer one replaces it.
-func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
-	err := p.check(c, m, pki.CallingPeerRole)
-	if err == nil {
-		err = p.hello(c, pki.AnsweringPeerRole)
+// It returns the reason if it refuses that seed.
+func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) error {
+	if err := p.check(c, m, pki.CallingPeerRole); err != nil {
+		return err
 	}
-	if err != nil {
-		p.s.turnAway(c, err)
-		return
+	if err := p.hello(c, pki.AnsweringPeerRole); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	old := p.in[m.Seed]
@@ -296,7 +295,7 @@ func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
 	if old != nil {
 		old.Close()
 	}
-	err = p.read(c, m.Seed)
+	err := p.read(c, m.Seed)
 	p.mu.Lock()
 	current := p.in[m.Seed] == c
 	if current {
@@ -307,6 +306,7 @@ func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) {
 		p.s.log.Debug("conn of another seed has ended", "seed", p.addrs[m.Seed], "err", err)
 		p.lost(m.Seed, c.Err())
 	}
+	return nil
 }
 
 // read passes messages of a seed to the log until an error.

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// TestOverQUIC has nodes join over the transport that they use in earnest, and
-// then reach each other, each from the one socket that it joined with.
+// TestOverQUIC has nodes join over QUIC, and then connect to each other, each by the socket
+// with which it has joined.
 func TestOverQUIC(t *testing.T) {
 	const world = 4
 	ca := newAuthority(t)
@@ -52,7 +52,7 @@ func TestOverQUIC(t *testing.T) {
 }
 
 // TestCrowdOverQUIC has 256 nodes of one address join at once: at most a tenth of their
-// attempts is refused, and all get in.
+// attempts is refused, and all join.
 func TestCrowdOverQUIC(t *testing.T) {
 	world := 256
 	if raceEnabled {
@@ -63,7 +63,7 @@ func TestCrowdOverQUIC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Handshakes take as long as the machine needs: it is no matter here.
+	// The time of handshakes depends on the machine.
 	cfg := quic.Config{Addr: "127.0.0.1:0", HandshakeTimeout: patience, Heartbeat: -1}
 	tr, err := openQUIC(t, cfg).Transport(joining)
 	if err != nil {
@@ -113,7 +113,7 @@ func openQUIC(t testing.TB, cfg quic.Config) *quic.Endpoint {
 	return e
 }
 
-// nodeOverQUIC joins, connects to all others and waits until all have.
+// nodeOverQUIC joins, connects to all others and waits until the world has formed.
 func nodeOverQUIC(t *testing.T, s *testSeed, i int) error {
 	e := listenQUIC(t)
 	d := client.Seeds{Addrs: []string{s.addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
@@ -150,8 +150,8 @@ func nodeOverQUIC(t *testing.T, s *testSeed, i int) error {
 	return session.Ready(t.Context())
 }
 
-// BenchmarkMesh connects 64 nodes of one process with each other: 2,016
-// handshakes in which both sides show and check a certificate.
+// BenchmarkMesh connects 64 nodes of one process to each other: 2,016
+// handshakes with certificates on both sides.
 func BenchmarkMesh(b *testing.B) {
 	const world = 64
 	ca := newAuthority(b)

@@ -2,5 +2,5 @@
 
 package server
 
-// raceEnabled says that the race detector slows everything down.
+// raceEnabled says that the race detector is on.
 const raceEnabled = true

@@ -25,8 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds the wait of a test for an event that must happen.
 const patience = 60 * time.Second
 
-// quick are limits at which a test can wait for them to be exceeded, on a
-// machine that is busy with others.
+// quick are limits short enough to wait for in a test, and long enough for a busy machine.
 var quick = handshake.Limits{
 	Hello:   2 * time.Second,
 	Step:    10 * time.Second,
@@ -42,7 +41,7 @@ func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// wait waits until all parts are in one line of the log.
+// wait waits until a line of the log contains all parts.
 func (l *logbook) wait(t testing.TB, parts ...string) {
 	t.Helper()
 	until(t, fmt.Sprintf("the log says %q", parts), func() bool {
@@ -68,7 +67,7 @@ func until(t testing.TB, what string, ok func() bool, state fmt.Stringer) {
 	}
 }
 
-// A testSeed is a server with all that belongs to it.
+// A testSeed is a server with its transport, token and log.
 type testSeed struct {
 	*Server
 	addr  string
@@ -113,7 +112,7 @@ func serveOver(t testing.TB, tr transport.Transport, ca *pki.Authority, dial fun
 	return s
 }
 
-// request is the request of the i-th node, which runs on a host of its own.
+// request returns the request of the i-th node, on a host of its own.
 func (s *testSeed) request(i int) client.Request {
 	return client.Request{Token: s.token, Host: fmt.Sprintf("host%d", i), Name: fmt.Sprintf("host%d:%d", i, 1000+i),
 		Candidates: []string{fmt.Sprintf("10.0.0.%d:7000", i+1)}, Limits: quick}
@@ -143,7 +142,7 @@ func (s *testSeed) mustJoin(t testing.TB, i int) *client.Session {
 	return session
 }
 
-// form has every session report that it is ready, and wants the world formed.
+// form has every session report that it is ready, and wants the world to form.
 func (s *testSeed) form(t testing.TB, sessions ...*client.Session) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -160,7 +159,7 @@ func (s *testSeed) form(t testing.TB, sessions ...*client.Session) {
 	}
 }
 
-// says wants an error that holds all parts, and is want unless that is nil.
+// says wants an error that contains all parts, and that wraps want unless that is nil.
 func says(t testing.TB, err, want error, parts ...string) {
 	t.Helper()
 	if want != nil && !errors.Is(err, want) {

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// nobody is an address of loopback at which nobody listens.
-func nobody(t *testing.T) string {
+// unusedAddr returns an address of loopback at which no process listens.
+func unusedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -27,7 +27,7 @@ func nobody(t *testing.T) string {
 
 func TestSeedsFindsTheOneThatLives(t *testing.T) {
 	s := newSeed(t, 1, nil)
-	d := client.Seeds{Addrs: []string{nobody(t), nobody(t), s.addr}, Dial: dialTLS}
+	d := client.Seeds{Addrs: []string{unusedAddr(t), unusedAddr(t), s.addr}, Dial: dialTLS}
 	session, err := d.Join(t.Context(), s.request(0))
 	if err != nil {
 		t.Fatal(err)
@@ -63,14 +63,13 @@ func TestSeedsWaitsForTheSeed(t *testing.T) {
 }
 
 func TestSeedsNamesAllThatItTried(t *testing.T) {
-	a, b := nobody(t), nobody(t)
+	a, b := unusedAddr(t), unusedAddr(t)
 	d := client.Seeds{Addrs: []string{a, b}, Dial: dialTLS, Timeout: 300 * time.Millisecond, MinPause: time.Millisecond, MaxPause: time.Millisecond}
 	_, err := d.Join(t.Context(), client.Request{})
 	says(t, err, context.DeadlineExceeded, "no seed could be reached", a+" (nothing listens there)", b+" (nothing listens there)")
 }
 
-// A node without a token is told where one comes from, before it has asked
-// anybody.
+// The error for a node without a token names the variable, before the node contacts a seed.
 func TestSeedsWithoutToken(t *testing.T) {
 	d := client.Seeds{Addrs: []string{"192.0.2.1:7000"}, Dial: func(context.Context, string) (transport.Conn, error) {
 		t.Error("it has asked a seed")
@@ -80,7 +79,7 @@ func TestSeedsWithoutToken(t *testing.T) {
 	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set", "192.0.2.1:7000", "128 bits")
 }
 
-// A seed that does not answer is no more than that.
+// The errors for a seed that does not answer say so.
 func TestSeedsWithoutAnswer(t *testing.T) {
 	d := client.Seeds{Addrs: []string{"127.0.0.1:1"}, Timeout: 50 * time.Millisecond, Dial: func(ctx context.Context, _ string) (transport.Conn, error) {
 		<-ctx.Done()
@@ -90,7 +89,7 @@ func TestSeedsWithoutAnswer(t *testing.T) {
 	says(t, err, context.DeadlineExceeded, "does one run there? 127.0.0.1:1 (no answer)")
 }
 
-// An address that does not answer takes its own time only.
+// An address that does not answer does not use up the time of the others.
 func TestSeedsLeavesABlackHole(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	d := client.Seeds{Addrs: []string{"127.0.0.1:1", s.addr}, Attempt: 100 * time.Millisecond,
@@ -144,7 +143,7 @@ func TestSeedsDoesNotAskAgainAfterARefusal(t *testing.T) {
 
 func TestSeedsEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d := client.Seeds{Addrs: []string{nobody(t)}, Dial: func(context.Context, string) (transport.Conn, error) {
+	d := client.Seeds{Addrs: []string{unusedAddr(t)}, Dial: func(context.Context, string) (transport.Conn, error) {
 		cancel()
 		return nil, errors.New("connection refused")
 	}}
@@ -159,7 +158,7 @@ func TestSeedsWithout(t *testing.T) {
 	says(t, err, handshake.ErrToken, "10.0.0.1:7946")
 }
 
-// A cancelled Join ends the conn, so that the seed does not keep a place.
+// A cancelled Join ends the conn, so that the seed frees the place.
 func TestJoinIsCancelled(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	conn, err := dialTLS(t.Context(), s.addr)

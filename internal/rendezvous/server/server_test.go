@@ -64,7 +64,7 @@ func TestWorldForms(t *testing.T) {
 	s.log.wait(t, "world has formed", "nodes=4")
 }
 
-// Many that come at once, as a launcher starts them.
+// Many nodes join at once, as a launcher starts them.
 func TestLargerWorld(t *testing.T) {
 	const world = 64
 	s := newSeed(t, world, nil)
@@ -87,7 +87,7 @@ func TestLargerWorld(t *testing.T) {
 	}
 }
 
-// Nobody is told that the world has formed before all are ready.
+// No node learns that the world has formed before all are ready.
 func TestReadyWaitsForAll(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
@@ -143,8 +143,8 @@ func TestRanks(t *testing.T) {
 	s.log.wait(t, "node refused", "reason=", "addr=127.0.0.1:", "2 is already taken")
 }
 
-// What other nodes are told about where a node is: never nothing, never only
-// loopback when they are on another host.
+// The addresses of a node in a view are never empty, and for nodes of other hosts never only
+// loopback.
 func TestObservedAddressOfAnotherHost(t *testing.T) {
 	ca := newAuthority(t)
 	joining, err := ca.Joining()
@@ -187,7 +187,7 @@ func TestLoopbackOnlyOnTwoHosts(t *testing.T) {
 	says(t, s.Wait(t.Context()), membership.ErrAddress, "has only loopback addresses")
 }
 
-// All on one host, as on a laptop, need nothing but loopback.
+// Nodes of one host need only loopback.
 func TestLoopbackOnlyOnOneHost(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Token = pki.Token{} })
 	req := client.Request{Limits: quick}
@@ -241,7 +241,7 @@ func TestServeRefuses(t *testing.T) {
 	s.Close()
 }
 
-// fakeListener is the address of a transport at which nobody arrives.
+// fakeListener is a transport to which no peer connects.
 type fakeListener string
 
 func (f fakeListener) Name() string { return "fake" }
@@ -270,7 +270,7 @@ func TestListenerBreaks(t *testing.T) {
 	says(t, err, nil, "the seed can no longer be reached")
 }
 
-func TestCloseTellsThoseWhoWait(t *testing.T) {
+func TestCloseFailsFormation(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a := s.mustJoin(t, 0)
 	s.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A world that has formed does not need its seed.
+// A world that has formed goes on without its seed.
 func TestSeedDiesAfterFormation(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	log := &logbook{}
@@ -50,8 +50,8 @@ func TestSeedDiesBeforeFormation(t *testing.T) {
 	says(t, err, client.ErrSeedGone, "seed "+s.addr+" went away before the world had formed")
 }
 
-// A node that leaves after the world has formed is noticed by the seed.
-func TestSeedNoticesWhoLeaves(t *testing.T) {
+// The seed notices a node that leaves after the world has formed.
+func TestSeedNoticesNodeThatLeaves(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
 	s.form(t, a, b)
@@ -62,7 +62,7 @@ func TestSeedNoticesWhoLeaves(t *testing.T) {
 	if err := s.Wait(t.Context()); err != nil {
 		t.Errorf("the world had formed: %v", err)
 	}
-	until(t, "nobody is attached", func() bool { return s.Status().Attached == 0 }, s.log)
+	until(t, "unusedAddr is attached", func() bool { return s.Status().Attached == 0 }, s.log)
 	_, err := s.join(t, s.request(2))
 	says(t, err, membership.ErrOver, "the world is over")
 }
@@ -104,12 +104,12 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	if err := a.Ready(ctx); !errors.Is(err, why) {
 		t.Errorf("ready: error %v, want %v", err, why)
 	}
-	// The session is as good as before.
+	// The session can still be used.
 	b := s.mustJoin(t, 1)
 	s.form(t, a, b)
 }
 
-// A certificate that is of no use does not replace one that is.
+// An invalid certificate does not replace a valid one.
 func TestSessionKeepsItsCertificate(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	log := &logbook{}

@@ -178,16 +178,16 @@ func (s *Server) settle(p *poll) {
 	}
 }
 
-// told takes the trace of a node, if it answers the current poll.
-func (s *Server) told(id membership.NodeID, m wire.JoinTrace) {
+// setTrace takes the trace of a node, if it answers the current poll.
+func (s *Server) setTrace(id membership.NodeID, m wire.JoinTrace) {
 	if p := s.state.polling.current; p != nil && p.number == m.Number {
-		s.answered(id, m.Trace, notJoined)
+		s.setAnswer(id, m.Trace, notJoined)
 	}
 }
 
-// answered ends the wait for the answer of a node: its trace or, if that is empty, the reason
+// setAnswer ends the wait for the answer of a node: its trace or, if that is empty, the reason
 // why it is missing.
-func (s *Server) answered(id membership.NodeID, trace []byte, missing string) {
+func (s *Server) setAnswer(id membership.NodeID, trace []byte, missing string) {
 	p := s.state.polling.current
 	if p == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// ask asks the seed where all nodes are.
+// ask asks the seed for the state of all nodes.
 func (s *testSeed) ask(t testing.TB, token pki.Token) (client.Report, error) {
 	t.Helper()
 	d := client.Seeds{Addrs: []string{s.addr}, Dial: s.dial, MinPause: time.Millisecond, MaxPause: 10 * time.Millisecond}
@@ -51,7 +51,7 @@ func (s *testSeed) formed(t testing.TB, status ...func() []byte) (sessions []*cl
 
 func saying(text string) func() []byte { return func() []byte { return []byte(text) } }
 
-// checkReports wants reports to be in this order: "rank record missing".
+// checkReports wants the reports in this order: "rank trace missing".
 func checkReports(t testing.TB, r client.Report, want ...string) {
 	t.Helper()
 	var got []string
@@ -113,15 +113,15 @@ func TestStatusOfAWorld(t *testing.T) {
 	}
 }
 
-// A record that is too long is as none, and ends neither side.
+// A trace that is too long is left out, and ends neither side.
 func TestStatusTooLong(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	s.formed(t, saying(strings.Repeat("x", wire.TraceBytesMax+1)))
 	checkReports(t, s.mustAsk(t), "0  has not joined the world yet")
 }
 
-// A node that does not answer is named, and holds nobody up for longer. It answers
-// the next question.
+// A poll does not wait for a node that does not answer, and its report says so. The node
+// answers the next poll.
 func TestStatusWithoutAnswer(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 500 * time.Millisecond })
 	stuck := make(chan struct{})
@@ -135,7 +135,7 @@ func TestStatusWithoutAnswer(t *testing.T) {
 	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Trace) == "late" }, s.log)
 }
 
-// A node that goes while it is asked is not waited for.
+// A poll does not wait for a node that goes.
 func TestStatusOfOneWhoGoes(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = patience })
 	asked := make(chan struct{})
@@ -170,9 +170,9 @@ func TestStatusNeedsTheToken(t *testing.T) {
 	}
 }
 
-// What is no seed is not waited for.
+// A status request ends at a peer that is not a seed.
 func TestStatusWithoutASeed(t *testing.T) {
-	addr := nobody(t)
+	addr := unusedAddr(t)
 	_, err := client.Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken())
 	says(t, err, nil, "no seed could be reached; does one run there? "+addr+" (nothing listens there)")
 	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{})
@@ -186,7 +186,7 @@ func TestStatusOfAWorldThatFailed(t *testing.T) {
 	says(t, err, membership.ErrOver, "the world did not form", "0 of 2 nodes joined")
 }
 
-// However many ask, a node is asked only so often, and all get an answer.
+// Many clients share few polls, and all get an answer.
 func TestStatusOfManyAskers(t *testing.T) {
 	const pause = 100 * time.Millisecond
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Pause = pause })
@@ -211,7 +211,7 @@ func TestStatusOfManyAskers(t *testing.T) {
 	}
 }
 
-// Clients beyond the limit are told to come again.
+// Clients beyond the limit are refused as busy.
 func TestStatusBusy(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	stuck, asked := make(chan struct{}), make(chan struct{}, 1)
@@ -239,11 +239,11 @@ func TestStatusBusy(t *testing.T) {
 	_, err = client.Status(t.Context(), conn, s.token)
 	says(t, err, handshake.ErrBusy, "4 others ask")
 	if client.IsFinal(err) {
-		t.Errorf("nobody asks again after %v", err)
+		t.Errorf("unusedAddr asks again after %v", err)
 	}
 }
 
-// What a node says without being asked, or says of others, is dropped.
+// The seed drops traces that it has not asked for.
 func TestStatusUnasked(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 300 * time.Millisecond })
 	hold := make(chan struct{})
@@ -258,7 +258,7 @@ func TestStatusUnasked(t *testing.T) {
 	close(hold)
 }
 
-// A seed that is closed ends the connections of clients that ask.
+// Close ends the connections of status clients.
 func TestStatusOfASeedThatCloses(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	asked, hold := make(chan struct{}), make(chan struct{})

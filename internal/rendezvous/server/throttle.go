@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// linesMax is how many lines a second unauthenticated clients can add to the log.
+// linesMax is the maximum number of lines per second that unauthenticated clients can add to
+// the log.
 const linesMax = 20
 
 // A throttle keeps unauthenticated clients from filling the log.
 type throttle struct {
 	mu      sync.Mutex
-	second  time.Time // when the present second began
-	lines   int       // in it
-	dropped int       // since the last line
+	second  time.Time // start of the current second
+	lines   int       // in the current second
+	dropped int       // since the latest line
 }
 
-// line reports whether there may be a line now, and how many there have not
-// been since the last one.
+// line reports whether the log may have a line now, and the number of lines that were dropped
+// since the latest one.
 func (t *throttle) line(now time.Time) (ok bool, dropped int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// tlsTransport is TLS over TCP with one pipe each way: all that joining needs,
-// and a client that wants to misbehave can do so byte by byte.
+// tlsTransport is TLS over TCP with one pipe in each direction, as joining needs. A client
+// controls every byte.
 type tlsTransport struct {
 	l      net.Listener
 	conf   *tls.Config
@@ -107,7 +107,7 @@ func dialTLS(ctx context.Context, addr string) (transport.Conn, error) {
 	return newTLSConn(c.(*tls.Conn), nil), nil
 }
 
-// dialRaw is dialTLS for clients that speak no protocol.
+// dialRaw returns the TLS session alone.
 func dialRaw(t testing.TB, addr string) *tls.Conn {
 	t.Helper()
 	c, err := tls.Dial("tcp", addr, pki.Joining{}.Client(""))

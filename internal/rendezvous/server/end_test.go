@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A seed that starts without its state learns of a world only when that is over. It ends
+// A seed that starts without its state, and learns of a world only when that is over, ends
 // with the others, which wait for it.
 func TestSeedLearnsOfWorldThatIsOver(t *testing.T) {
 	t.Parallel()
@@ -57,8 +57,8 @@ func (c *testCluster) formOnTwo() (sessions []*client.Session) {
 	return sessions
 }
 
-// startMute starts a seed that has lost its state. Others reach it, and it reaches none of
-// them until the channel is closed.
+// startMute starts a seed that has lost its state. The others reach it, but it reaches no other
+// until the channel is closed.
 func (c *testCluster) startMute(i int) (reach chan struct{}) {
 	c.t.Helper()
 	reach = make(chan struct{})

@@ -6,30 +6,31 @@ import (
 	"time"
 )
 
-// endDelay is how long several seeds go on at the least when their world is over, so that
-// nodes and seeds that are about to turn to them still learn of it.
+// endDelay is the minimum time for which several seeds go on when their world is over, so that
+// nodes and seeds that are about to connect learn of it.
 //
-// After that the leader waits until each seed that it reaches has acknowledged that the
+// After it the leader waits until each seed that it reaches has acknowledged that the
 // world is over, and then proposes changeEnd, with which all seeds end. A seed also
-// ends when it reaches no other one, and after Limits.End in any case.
+// ends when it reaches no other seed, and after Limits.End in any case.
 //
 // A seed that was started before the world was over, and learns that from the leader in
-// whose term it ended, ends like the others. One that comes back when all others have ended
-// reaches no majority and cannot know their decisions: it waits, as it does when
-// they are down, and says so (logLeaderless). One that knew when it was started that the world is
-// over is there for the next one.
+// whose term it ended, ends like the others. A seed that is started again after all others
+// have ended reaches no majority and cannot know their decisions: it waits, as it does when
+// they are down, and logs that (logLeaderless). A seed that knew when it was started that the
+// world is over serves the next one.
 const endDelay = time.Second
 
-// ending is how far a seed has come with the end of its world.
+// ending is the progress of a seed towards the end of its world.
 type ending struct {
-	// served: this seed has known the world, and a leader of it, while it was not over, or
-	// has learned of its end from the leader in whose term it ended.
+	// served says that this seed has known the world, and a leader of it, while it was not
+	// over, or has learned of its end from the leader in whose term it ended.
 	served bool
-	// restored is the term in which the world has ended of a snapshot of another seed.
+	// restored is the term in which the world has ended according to the snapshot of another
+	// seed.
 	restored uint64
 
 	since time.Time // when this seed learned that the world is over
-	check *timer    // until checkNeeded; nil: the world is not over
+	check *timer    // until checkEnd; nil: the world is not over
 	stage endStage
 }
 
@@ -49,11 +50,11 @@ func (e *ending) setLeader(seed, term uint64) {
 	}
 }
 
-// announce acts on the state of the world as the log has it.
-func (s *Server) announce() {
+// updateWorld acts on the state of the world in the log.
+func (s *Server) updateWorld() {
 	r, e := &s.state.cluster, &s.state.end
 	if s.state.leads == 0 {
-		return // What is read from a log may be of a time long past.
+		return // The state may be old until the log has a leader.
 	}
 	e.served = e.served || !r.Over
 	if r.Formed && !r.Over && !s.state.decided {
@@ -73,13 +74,13 @@ func (s *Server) announce() {
 		s.finish()
 	case e.check == nil:
 		e.since, e.stage = time.Now(), endNotProposed
-		e.check = s.after(endDelay, s.checkNeeded)
+		e.check = s.after(endDelay, s.checkEnd)
 	}
 }
 
-// checkNeeded ends a seed whose world is over when it reaches no other one, or has waited for
-// long enough.
-func (s *Server) checkNeeded() {
+// checkEnd ends a seed whose world is over when it reaches no other seed, or has waited for
+// Limits.End.
+func (s *Server) checkEnd() {
 	e := &s.state.end
 	switch {
 	case !s.state.cluster.Over: // The next one has begun.
@@ -87,14 +88,14 @@ func (s *Server) checkNeeded() {
 	case time.Since(e.since) >= s.lim.End || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
 		s.finish()
 	default:
-		e.check = s.after(endDelay, s.checkNeeded)
+		e.check = s.after(endDelay, s.checkEnd)
 	}
 }
 
-// shareEnd has the leader of a world that is over propose changeEnd when all seeds that it
-// reaches know that, and end itself when these have that change. The log calls it again and
-// again, with the seeds that lack changes.
-func (s *Server) shareEnd(behind []uint64) {
+// proposeEnd has the leader of a world that is over propose changeEnd when all seeds that it
+// reaches know that, and end when they have that change, too. The log calls it repeatedly,
+// with the seeds that lack changes.
+func (s *Server) proposeEnd(behind []uint64) {
 	e := &s.state.end
 	switch {
 	case !s.isLeader() || e.check == nil || !s.state.cluster.Over || time.Since(e.since) < endDelay:
@@ -107,8 +108,8 @@ func (s *Server) shareEnd(behind []uint64) {
 	}
 }
 
-// endAgreed ends a seed that follows. The leader waits for the others.
-func (s *Server) endAgreed() {
+// commitEnd ends a seed that does not lead. The leader waits for the others.
+func (s *Server) commitEnd() {
 	switch e := &s.state.end; {
 	case e.check == nil || !s.state.cluster.Over:
 	case s.isLeader():
@@ -118,7 +119,7 @@ func (s *Server) endAgreed() {
 	}
 }
 
-// finish ends the waiting for the world, which is over for this seed.
+// finish ends Wait and Follow: the world is over for this seed.
 func (s *Server) finish() {
 	s.state.decided, s.state.over = true, true
 	s.notify()
