@@ -81,14 +81,12 @@ type Config struct {
 	// HeartbeatTimeout.
 	Factories []transport.Factory `env:"-" set:"program"`
 
-	// PlainBulk leaves what goes over TCP unprotected: whoever is on the way
-	// can read and change it, and the checksum of TCP is all that detects
-	// damaged packets. Who the nodes are is proved all the same. Either
-	// all nodes have it or none; between two that do not agree everything goes
-	// over QUIC. NEXAR_PLAIN_BULK=1 or NEXAR_ENCRYPT_BULK_TRANSPORT=0; by default
-	// they are 0 and 1, and payloads are protected. It is an error if they
-	// contradict each other, or if either asks for protection and the program
-	// sets PlainBulk.
+	// PlainBulk sends payloads over TCP without TLS: everyone on the path can read and
+	// change them, and only the checksum of TCP detects damage. The nodes still prove their
+	// identities. Two nodes that do not both set it send everything over QUIC.
+	// NEXAR_PLAIN_BULK=1 or NEXAR_ENCRYPT_BULK_TRANSPORT=0; by default they are 0 and 1, and
+	// payloads are protected. It is an error if they contradict each other, or if either
+	// asks for protection and the program sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
 	// Topology says which nodes are connected: "full", the default, or "full_mesh", all of
@@ -158,10 +156,9 @@ type Config struct {
 	// default, less than 0 for ever. NEXAR_RPC_TIMEOUT_SECS.
 	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS" default:"30s"`
 
-	// MaxConcurrentCalls is how many Calls this node has under way to each rank of a
-	// communicator, and takes of each: 1,024 by default, at most 262,144. Their
-	// arguments have at most 1 GiB together, whatever their number is. All nodes
-	// need the same. NEXAR_RPC_IN_FLIGHT.
+	// MaxConcurrentCalls limits the Calls in progress from this node to each rank of a
+	// communicator, and from each rank to this node: 1,024 by default, at most 262,144. Their
+	// arguments have at most 1 GiB together. All nodes need the same. NEXAR_RPC_IN_FLIGHT.
 	MaxConcurrentCalls int `env:"NEXAR_RPC_IN_FLIGHT" default:"1024" min:"0" max:"262144"`
 
 	// # Failures
