@@ -49,7 +49,7 @@ type Decision struct {
 // A node that only the Arbiter has lost stays until there is another reason for a new
 // view.
 //
-// Candidates enter with the next view, whatever its reason. If they are the only
+// Candidates enter with the next view, for any reason. If they are the only
 // reason, all nodes are asked to quiesce: to reach a point at which none has
 // outstanding work for the others. There, nodes may also leave.
 type Arbiter struct {
@@ -63,7 +63,7 @@ type Arbiter struct {
 	fresh    map[NodeID]newcomer // nodes on probation
 	strikes  map[NodeID]int      // unconfirmed accusations that have removed another node
 	quiesced map[NodeID]bool     // quiesced nodes, and whether they leave
-	due      time.Time           // time by which all nodes have to quiesce, once one has
+	due      time.Time           // deadline for all nodes to quiesce, once one has
 	called   bool                // nodes were asked to quiesce
 	held     bool                // the next view has too few nodes
 }
