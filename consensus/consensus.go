@@ -1,5 +1,5 @@
 // Package consensus defines the contract between the seeds of a cluster and the replicated
-// log by which they agree. nexar.SeedConfig.Consensus is an [OpenFunc]; package
+// log of their decisions. nexar.SeedConfig.Consensus is an [OpenFunc]; package
 // github.com/nexar-go/nexar/consensus/raft implements it, so that only programs that
 // import that package link Raft and its storage.
 package consensus
@@ -16,7 +16,7 @@ type Config struct {
 	// their lower 32 bits are 0.
 	Self  uint64
 	Seeds []uint64
-	// Dir is the directory in which the log is stored.
+	// Dir is the directory of the log.
 	Dir string
 	// ForgetState lets the seed start with an empty or damaged Dir. It then learns the log
 	// from a majority of all seeds, and does not vote until it has. A Dir that is not

@@ -116,8 +116,7 @@ func (c *Comm) pathClasses() (w cost.PathClasses) {
 	return w
 }
 
-// The purposes for which engine.ID derives the id of a communicator from that of another
-// one.
+// Arguments of engine.ID, which derives the id of a communicator from that of another one.
 const (
 	controlID = "vote"
 	trialID   = "trial"

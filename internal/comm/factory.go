@@ -194,7 +194,7 @@ func (f *Factory) settle(ended ...*rpc.Service) {
 	}
 }
 
-// Settle waits for the called functions of all communicators, all of which have ended.
+// Settle waits for the called functions of all communicators. All have ended.
 func (f *Factory) Settle() {
 	f.mu.Lock()
 	open := slices.Collect(maps.Keys(f.services))

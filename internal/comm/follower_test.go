@@ -117,7 +117,7 @@ type course struct {
 	took     time.Duration
 }
 
-// callErrors are courses in which an error of a call ends the communicator.
+// callErrors are courses with an error of a call that ends the communicator.
 func callErrors() map[string]course {
 	return map[string]course{
 		"what is no failure": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
@@ -203,7 +203,7 @@ func courses() map[string]course {
 	}
 }
 
-// obstacles are courses in which the next communicator is not built at once.
+// obstacles are courses that delay the next communicator.
 func obstacles() map[string]course {
 	return map[string]course{
 		"another one fails meanwhile": {

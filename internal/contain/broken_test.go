@@ -119,7 +119,7 @@ func (c brokenConn) AcquireAreas() (transport.Areas, error) {
 }
 
 func (c brokenConn) FutexWait(*atomic.Uint32, uint32, time.Duration) { c.b.call("FutexWait") }
-func (c brokenConn) FutexWake(*atomic.Uint32)                         { c.b.call("FutexWake") }
+func (c brokenConn) FutexWake(*atomic.Uint32)                        { c.b.call("FutexWake") }
 
 func (c brokenConn) PeerEnded() func() bool {
 	if c.b.call("PeerEnded") {
@@ -300,7 +300,7 @@ func (r brokenReceiver) readFunc(call string, n int, view func([]byte)) (int, er
 	return n, nil
 }
 
-func (r brokenReceiver) WaitReadable()      { r.b.call("WaitReadable") }
+func (r brokenReceiver) WaitReadable()   { r.b.call("WaitReadable") }
 func (r brokenReceiver) SetPolling(bool) { r.b.call("SetPolling") }
 
 func (r brokenReceiver) PeerCPU() int {

@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A conn is a Conn whose calls are checked. It ends when the inner one does, by the
-// first fault, or when it is closed, whether or not the inner one ends then.
+// A conn checks the calls of a Conn. It ends with the inner one, by the first fault, or
+// when it is closed, even if the inner one does not end then.
 type conn struct {
 	t            *contained
 	inner        transport.Conn
@@ -56,14 +56,14 @@ func (c *conn) watch(ended <-chan struct{}) {
 		case fault != nil:
 			err = fault
 		case err == nil:
-			err = c.t.fault(c.peer, "Err", "is nil, although Done is closed")
+			err = c.t.fault(c.peer, "Err", "returned nil although Done is closed")
 		}
 		c.finish(err)
 	case <-c.done:
 	}
 }
 
-// finish ends the conn for a reason. The first reason counts.
+// finish ends the conn. Only the first reason counts.
 func (c *conn) finish(reason error) {
 	c.mu.Lock()
 	first := c.err == nil
@@ -79,8 +79,7 @@ func (c *conn) finish(reason error) {
 	}
 }
 
-// fail ends the conn because of a fault, and closes the inner one without waiting
-// for it.
+// fail ends the conn because of a fault, and closes the inner one in the background.
 func (c *conn) fail(err error) error {
 	c.finish(err)
 	closeLate(c.inner)
@@ -121,7 +120,8 @@ func (c *conn) Capabilities() transport.Capabilities {
 	return can
 }
 
-// ConnectionState is zero, which exports no keying material, after a fault.
+// ConnectionState implements [transport.TLSConn]. After a fault it returns a zero state,
+// which exports no keying material.
 func (c *conn) ConnectionState() tls.ConnectionState {
 	state, err := run(c.t.guard, c.peer, "ConnectionState", func() (tls.ConnectionState, error) {
 		return c.can.TLSConn.ConnectionState(), nil
@@ -217,7 +217,7 @@ func isFault(err error) bool {
 	return ok
 }
 
-// Close ends the conn, and waits for the inner one within the limit.
+// Close ends the conn, and waits for Close of the inner one up to the limit.
 func (c *conn) Close() error {
 	c.finish(fmt.Errorf("transport %q: %w", c.t.name, transport.ErrClosed))
 	err := runErr(c.t.guard, c.peer, "Close", c.inner.Close)

@@ -25,11 +25,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config says how faults are handled.
+// Config configures the handling of faults.
 type Config struct {
-	// Limit is how long a call may go on after it has to return. 0 is five seconds.
+	// Limit is the time after which a call that should have returned is abandoned. 0
+	// means five seconds.
 	Limit time.Duration
-	// Log takes a warning for each fault; nil discards them.
+	// Log receives a warning for each fault. Nil discards them.
 	Log *slog.Logger
 }
 
@@ -40,7 +41,7 @@ type guard struct {
 	name  string
 	limit time.Duration
 	log   *slog.Logger
-	// abandoned counts calls that did not return in time, and have not since.
+	// abandoned is the number of abandoned calls that have not returned.
 	abandoned atomic.Int64
 }
 
@@ -48,7 +49,7 @@ type guard struct {
 type FaultError struct {
 	Transport, Peer string // Peer is empty for a fault of the transport as a whole
 	Call            string
-	What            string
+	Text            string
 }
 
 func (e *FaultError) Error() string {
@@ -56,19 +57,19 @@ func (e *FaultError) Error() string {
 	if e.Peer != "" {
 		text += fmt.Sprintf(", peer %q", e.Peer)
 	}
-	return fmt.Sprintf("%s: %s %s", text, e.Call, e.What)
+	return fmt.Sprintf("%s: %s %s", text, e.Call, e.Text)
 }
 
-// Unwrap makes a fault look like the loss of the peer.
+// Unwrap makes every fault an ErrPeerGone: the peer is lost.
 func (e *FaultError) Unwrap() error { return transport.ErrPeerGone }
 
 func (g *guard) fault(peer, call, format string, args ...any) *FaultError {
-	e := &FaultError{Transport: g.name, Peer: peer, Call: call, What: fmt.Sprintf(format, args...)}
-	g.log.Warn("a transport breaks its contract", "transport", g.name, "peer", peer, "call", call, "fault", e.What)
+	e := &FaultError{Transport: g.name, Peer: peer, Call: call, Text: fmt.Sprintf(format, args...)}
+	g.log.Warn("transport breaks its contract", "transport", g.name, "peer", peer, "call", call, "fault", e.Text)
 	return e
 }
 
-// An outcome is what a call has returned.
+// An outcome is the result of a call.
 type outcome[T any] struct {
 	value T
 	err   error
@@ -95,9 +96,8 @@ func begin[T any](g *guard, peer, call string, f func() (T, error)) <-chan outco
 	return done
 }
 
-// await waits for the outcome of a call that has to return within the limit after
-// stop is closed. One that does not is abandoned; late, if not nil, gets its value
-// when it returns.
+// await waits for the outcome of a call. If the call has not returned within the limit
+// after stop is closed, it is abandoned. late, if not nil, then receives its value.
 func await[T any](g *guard, peer, call string, done <-chan outcome[T], stop <-chan struct{}, late func(T)) (T, error) {
 	select {
 	case o := <-done:
@@ -126,19 +126,19 @@ func abandon[T any](g *guard, peer, call string, done <-chan outcome[T], late fu
 	return none, g.fault(peer, call, "has not returned within %v and is abandoned; %d such calls are under way", g.limit, n)
 }
 
-// now is a stop channel for calls that must return at once.
+// now returns a closed channel, for calls that must return at once.
 func now() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }
 
-// run carries out a call that must return within the limit.
+// run runs a call that must return within the limit.
 func run[T any](g *guard, peer, call string, f func() (T, error)) (T, error) {
 	return await(g, peer, call, begin(g, peer, call, f), now(), nil)
 }
 
-// runErr is run for a call that returns an error alone.
+// runErr is run for a call that returns only an error.
 func runErr(g *guard, peer, call string, f func() error) error {
 	_, err := run(g, peer, call, func() (struct{}, error) { return struct{}{}, f() })
 	return err
@@ -173,7 +173,7 @@ func Listen(ctx context.Context, f transport.Factory, env transport.Env, cfg Con
 	return t, nil
 }
 
-// closeLate closes what an abandoned call has returned after all.
+// closeLate closes c in the background, without waiting for it.
 func closeLate(c interface{ Close() error }) {
 	go func() {
 		defer func() { recover() }()
@@ -181,7 +181,7 @@ func closeLate(c interface{ Close() error }) {
 	}()
 }
 
-// A contained is a transport whose calls are checked.
+// A contained checks the calls of a transport.
 type contained struct {
 	*guard
 	inner  transport.Transport
@@ -243,8 +243,8 @@ func (t *contained) Accept(ctx context.Context) (transport.Conn, error) {
 	return c, nil
 }
 
-// connect carries out a call that returns a Conn, and has to return when ctx ends or
-// the transport is closed.
+// connect runs a call that returns a Conn, and that has to return when ctx ends or the
+// transport is closed.
 func (t *contained) connect(ctx context.Context, peer, call string, f func() (transport.Conn, error)) (transport.Conn, error) {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -277,7 +277,7 @@ func (t *contained) Close() (err error) {
 			c.finish(fmt.Errorf("transport %q: %w", t.name, transport.ErrClosed))
 		}
 		if _, faulty := errors.AsType[*FaultError](err); faulty {
-			err = nil // It has been logged, and there is nothing more that the caller can do.
+			err = nil // It has been logged, and the caller can do nothing about it.
 		}
 	})
 	return err

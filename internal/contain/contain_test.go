@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 			if !ok || f.Call != call || f.Transport != "broken" || f.Peer != "b" || !errors.Is(err, transport.ErrPeerGone) {
 				t.Errorf("%s: error %v, want a fault of %s that names the transport and the peer", fault, err, call)
 			}
-			if !strings.Contains(log.String(), "a transport breaks its contract") {
+			if !strings.Contains(log.String(), "transport breaks its contract") {
 				t.Errorf("%s: the fault is not logged: %s", fault, log.String())
 			}
 		})

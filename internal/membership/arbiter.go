@@ -49,7 +49,7 @@ type Decision struct {
 // A node that only the Arbiter has lost stays until there is another reason for a new
 // view.
 //
-// Candidates enter with the next view, whatever its reason. If they are the only
+// Candidates enter with the next view, for any reason. If they are the only
 // reason, all nodes are asked to quiesce: to reach a point at which none has
 // outstanding work for the others. There, nodes may also leave.
 type Arbiter struct {
@@ -63,7 +63,7 @@ type Arbiter struct {
 	fresh    map[NodeID]newcomer // nodes on probation
 	strikes  map[NodeID]int      // unconfirmed accusations that have removed another node
 	quiesced map[NodeID]bool     // quiesced nodes, and whether they leave
-	due      time.Time           // time by which all nodes have to quiesce, once one has
+	due      time.Time           // deadline for all nodes to quiesce, once one has
 	called   bool                // nodes were asked to quiesce
 	held     bool                // the next view has too few nodes
 }
@@ -232,7 +232,7 @@ func (a *Arbiter) deadline() (due time.Time, ok bool) {
 func (a *Arbiter) isQuiesced() bool {
 	for _, n := range a.view.Nodes {
 		_, gone := a.gone[n.ID]
-		if _, rests := a.quiesced[n.ID]; !rests && !gone {
+		if _, hasQuiesced := a.quiesced[n.ID]; !hasQuiesced && !gone {
 			return false
 		}
 	}
@@ -308,20 +308,20 @@ func (a *Arbiter) change(now time.Time, r *Decision) {
 // the minority.
 func (a *Arbiter) removeLate(r *Decision) {
 	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
-	resting := 0
+	quiesced := 0
 	for _, n := range stay.Nodes {
-		if _, rests := a.quiesced[n.ID]; rests {
-			resting++
+		if _, hasQuiesced := a.quiesced[n.ID]; hasQuiesced {
+			quiesced++
 		}
 	}
-	most := 2*resting >= stay.Size()
+	most := 2*quiesced >= stay.Size()
 	for _, n := range stay.Nodes {
-		_, rests := a.quiesced[n.ID]
-		if rests == most {
+		_, hasQuiesced := a.quiesced[n.ID]
+		if hasQuiesced == most {
 			continue
 		}
 		r.Reasons[n.ID] = "it has not come to the checkpoint, at which others wait"
-		if rests {
+		if hasQuiesced {
 			r.Reasons[n.ID] = "it waits at a checkpoint, to which the others have not come"
 		}
 	}

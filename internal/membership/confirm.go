@@ -66,7 +66,7 @@ func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 	return ranks
 }
 
-// confirm updates which linked candidates are confirmed: those whose links are
+// confirm marks the linked candidates as confirmed or not. The links of a confirmed one are
 // confirmed by all nodes that would watch them if they entered a view alone.
 func (p *PendingJoins) confirm(now time.Time, v View) {
 	p.ticked = now

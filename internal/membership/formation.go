@@ -11,7 +11,7 @@ import (
 // AnyRank is the wanted rank of a candidate that takes any.
 const AnyRank = -1
 
-// Errors for which a candidate is refused, besides ErrAddress and ErrReused.
+// Reasons of a refusal, besides ErrAddress and ErrReused.
 var (
 	ErrRank = errors.New("rank not available")
 	ErrFull = errors.New("world is full")

@@ -2,7 +2,7 @@ package membership
 
 import "fmt"
 
-// A PeerState is what a node knows about another node of its view.
+// A PeerState is the knowledge of a node about another node of its view.
 //
 // The states call for different actions: a peer that has left in good order ends a
 // communicator only if a collective on it needs the peer. A failed peer ends every

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// check checks a terminal state, in which nothing is in flight.
+// check checks a terminal state: nothing is in flight.
 func (s *search) check(m modelState) {
 	for set := range 1 << s.ranks {
 		s.checkComm(&m, set)

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// linkTimeout bounds the time in which a candidate links itself to the world.
+	// linkTimeout bounds the time that a candidate takes to link itself to the world.
 	linkTimeout = 45 * time.Second
-	// confirmTimeout bounds the time in which the nodes that would watch a linked
+	// confirmTimeout bounds the time until the nodes that would watch a linked
 	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
 	// unlinkedTimeout bounds the time for which a candidate may have lost a node that

@@ -38,7 +38,7 @@ type Entry struct {
 var (
 	ErrNotFormed = errors.New("the world has not formed")
 	ErrFormed    = errors.New("the world has formed already")
-	ErrReused    = errors.New("node id was used before")
+	ErrReused    = errors.New("a node id is never used twice")
 	ErrUnknown   = errors.New("no such node in the view")
 	ErrAddress   = errors.New("no address at which others can dial the node")
 )
@@ -82,16 +82,8 @@ func (s *State) Apply(e Entry) (View, error) {
 	if err := s.check(e); err != nil {
 		return View{}, fmt.Errorf("%v: %w", e.Kind, err)
 	}
-	next := View{Epoch: s.view.Epoch + 1}
-	gone := make(map[NodeID]bool, len(e.IDs))
-	for _, id := range e.IDs {
-		gone[id] = true
-	}
-	for _, n := range s.view.Nodes {
-		if !gone[n.ID] {
-			next.Nodes = append(next.Nodes, n)
-		}
-	}
+	next := s.view.without(func(id NodeID) bool { return slices.Contains(e.IDs, id) })
+	next.Epoch++
 	if s.used == nil {
 		s.used = make(map[NodeID]bool, len(e.Nodes))
 	}
@@ -115,38 +107,18 @@ func (s *State) ApplyAll(entries []Entry) (v View, err error) {
 }
 
 func (s *State) check(e Entry) error {
-	switch e.Kind {
-	case Form, Join:
-		if e.Kind == Form && s.view.Size() > 0 {
-			return ErrFormed
-		}
-		if e.Kind == Join && s.view.Epoch == 0 {
-			return ErrNotFormed
-		}
-		return s.checkNew(e)
-	case Leave, Fail:
-		if s.view.Epoch == 0 {
-			return ErrNotFormed
-		}
-		return s.checkGone(e)
-	case Renew:
-		if s.view.Epoch == 0 {
-			return ErrNotFormed
-		}
-		if len(e.Nodes) != 0 || len(e.IDs) != 0 {
-			return errors.New("must have neither nodes nor ids")
-		}
-		return nil
-	default:
+	adds, removes := e.Kind == Form || e.Kind == Join, e.Kind == Leave || e.Kind == Fail
+	switch {
+	case !adds && !removes && e.Kind != Renew:
 		return errors.New("unknown kind of entry")
+	case e.Kind == Form && s.view.Size() > 0:
+		return ErrFormed
+	case e.Kind != Form && s.view.Epoch == 0:
+		return ErrNotFormed
+	case adds != (len(e.Nodes) > 0) || removes != (len(e.IDs) > 0):
+		return fmt.Errorf("%d nodes and %d ids: form and join must have nodes, leave and fail ids", len(e.Nodes), len(e.IDs))
 	}
-}
-
-func (s *State) checkNew(e Entry) error {
-	if len(e.Nodes) == 0 || len(e.IDs) != 0 {
-		return errors.New("must have nodes and no ids")
-	}
-	seen := make(map[NodeID]bool, len(e.Nodes))
+	seen := make(map[NodeID]bool, len(e.Nodes)+len(e.IDs))
 	for _, n := range e.Nodes {
 		if s.used[n.ID] || seen[n.ID] {
 			return fmt.Errorf("node %v: %w", n.ID, ErrReused)
@@ -156,16 +128,8 @@ func (s *State) checkNew(e Entry) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (s *State) checkGone(e Entry) error {
-	if len(e.IDs) == 0 || len(e.Nodes) != 0 {
-		return errors.New("must have node ids and no nodes")
-	}
-	seen := make(map[NodeID]bool, len(e.IDs))
 	for _, id := range e.IDs {
-		if _, ok := s.view.Rank(id); !ok || seen[id] {
+		if !s.view.has(id) || seen[id] {
 			return fmt.Errorf("node %v: %w", id, ErrUnknown)
 		}
 		seen[id] = true

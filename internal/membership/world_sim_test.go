@@ -447,7 +447,7 @@ func (w *simWorld) check() {
 	}
 }
 
-// Whatever happens to nodes and links, in thousands of worlds, there is one chain of
+// In thousands of worlds with random faults of nodes and links, there is one chain of
 // views, the nodes that stay are linked to each other, no node is removed without a
 // reason, and all nodes that stay receive the views. The seed of a failed world
 // reproduces it.

@@ -33,7 +33,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// PieceBytes is the length of the pieces in which a vector goes through shared memory:
+// PieceBytes is the length of the pieces of a vector that goes through shared memory:
 // long enough that ranks which share a processor do a useful amount of work in each turn.
 const PieceBytes = 256 << 10
 
@@ -97,7 +97,7 @@ func decodeLinkModel(b []uint8) (f LinkModel) {
 	return f
 }
 
-// A Result is what the ranks have agreed on.
+// A Result is the outcome of a negotiation.
 type Result struct {
 	// Known is Config.Known of the ranks that have one.
 	Known LinkModel

@@ -304,7 +304,7 @@ func requireSame(t *testing.T, members []*member, onBoard bool) {
 	}
 }
 
-// All ranks come to the same result, whatever they share, and the communicator works
+// All ranks come to the same result, with and without shared memory, and the communicator works
 // with it.
 func TestRun(t *testing.T) {
 	full := AreaSize()

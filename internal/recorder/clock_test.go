@@ -12,17 +12,17 @@ func TestClock(t *testing.T) {
 		c := NewClock()
 		time.Sleep(3 * time.Second)
 		if got := c.Recent(); got != 0 {
-			t.Errorf("recently it was %d, though nobody has looked", got)
+			t.Errorf("Recent returned %d before Now was called", got)
 		}
 		if got := c.Now(); got != int64(3*time.Second) {
-			t.Errorf("it is %d after 3 s", got)
+			t.Errorf("Now returned %d after 3 s", got)
 		}
 		time.Sleep(time.Second)
 		if got := c.Recent(); got != int64(3*time.Second) {
-			t.Errorf("recently it was %d, want 3 s", got)
+			t.Errorf("Recent returned %d, want 3 s", got)
 		}
 		if got := c.Time(c.Now()); !got.Equal(start.Add(4 * time.Second)) {
-			t.Errorf("the time of now is %v, 4 s after %v", got, start)
+			t.Errorf("Time of Now is %v, 4 s after %v", got, start)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// A snapshot that is cut off is an error, wherever that is.
+// A truncated snapshot is an error, at any length.
 func TestDecodeTruncated(t *testing.T) {
 	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)))
 	for n := range b {
@@ -104,7 +104,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Links of other nodes are bounded, and checked as all else is.
+// Links of other nodes are bounded and checked.
 func TestDecodeLinks(t *testing.T) {
 	many := snapshot()
 	for i := range 1000 {

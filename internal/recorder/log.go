@@ -11,16 +11,16 @@ import (
 // as calls over the network. The zero Log is empty.
 type Log struct {
 	mu      sync.Mutex
-	running []trace.Operation // an element without Op is free
-	free    []int             // indices of these
+	running []trace.Operation // elements without Op are free
+	free    []int             // their indices
 	ended   Ring[trace.Operation]
 }
 
 // functionMax bounds the name of a function, in bytes.
 const functionMax = 64
 
-// Call records that a call of a function of rank peer starts now, with so many bytes of
-// arguments. The index is for End.
+// Call records the start of a call of a function of rank peer, with the length of its
+// arguments in bytes. The index is for End.
 func (l *Log) Call(comm, epoch uint64, peer int, fn string, bytes int) (index int) {
 	return l.Begin(trace.Operation{
 		Comm: CommName(comm), Epoch: epoch, Op: "call", Function: fn, Root: -1, Peer: peer, Bytes: int64(bytes),

@@ -32,14 +32,14 @@ func TestLog(t *testing.T) {
 			t.Errorf("the second is %+v", o)
 		}
 		if c := l.Begin(call(3, "c")); c != a {
-			t.Errorf("place %d for the next, want %d again", c, a)
+			t.Errorf("index %d for the next, want %d again", c, a)
 		}
 		l.End(b, trace.Failed, 0)
 	})
 }
 
-// While operations run, others may look at them.
-func TestLogAtOnce(t *testing.T) {
+// Operations may be read while others are recorded.
+func TestLogConcurrently(t *testing.T) {
 	var l Log
 	var running sync.WaitGroup
 	for range 4 {
@@ -51,7 +51,7 @@ func TestLogAtOnce(t *testing.T) {
 	}
 	for range 50 {
 		if n := len(l.Operations()); n > Length+4 {
-			t.Errorf("%d operations, at most %d are remembered", n, Length)
+			t.Errorf("%d operations, want at most %d", n, Length)
 		}
 	}
 	running.Wait()

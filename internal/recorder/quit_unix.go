@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// OnQuit calls dump when the process gets a SIGQUIT, before the runtime of Go
-// prints all goroutines and ends it. A dump that takes longer than dumpTimeout is
-// not waited for. It goes on until stop.
+// OnQuit calls dump when the process receives SIGQUIT, before the Go runtime prints all
+// goroutines and ends the process. It waits at most dumpTimeout for dump. stop removes
+// the handler.
 //
-// Several may be in force; each dumps. A handler of the program gets the signal
-// as well, and again when all have dumped.
+// Several handlers may be installed, and each dumps. A handler of the program gets the
+// signal as well, and again after all dumps.
 func OnQuit(dump func()) (stop func()) {
 	if signal.Ignored(syscall.SIGQUIT) {
-		return func() {} // as the program wants it
+		return func() {} // the program ignores the signal
 	}
 	got := make(chan os.Signal, 1)
 	over := make(chan struct{})
@@ -33,7 +33,7 @@ func OnQuit(dump func()) (stop func()) {
 		}
 		within(dumpTimeout, dump)
 		signal.Stop(got)
-		// Now it goes to whoever else waits for it, or else to the runtime.
+		// Now the signal goes to other handlers, or to the runtime if none is left.
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGQUIT)
 	})
 	return sync.OnceFunc(func() {
@@ -42,10 +42,10 @@ func OnQuit(dump func()) (stop func()) {
 	})
 }
 
-// dumpTimeout is how long a dump may take: what it looks at may hang.
+// dumpTimeout bounds a dump, which may hang.
 const dumpTimeout = 2 * time.Second
 
-// within calls f, and waits for it for a while.
+// within calls f, and waits for it up to d.
 func within(d time.Duration, f func()) {
 	done := make(chan struct{})
 	go func() {

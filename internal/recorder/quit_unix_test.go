@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// childVariable makes this test program end by a SIGQUIT of its own.
+// childVariable makes this test program send SIGQUIT to itself.
 const childVariable = "RECORD_TEST_QUIT"
 
-// A process that gets a SIGQUIT dumps, then shows its goroutines and ends, even
-// if what it dumps hangs.
+// A process that receives SIGQUIT dumps, then prints its goroutines and ends, even if the
+// dump hangs.
 func TestOnQuit(t *testing.T) {
 	if how := os.Getenv(childVariable); how != "" {
 		quitSelf(how)
@@ -50,9 +50,9 @@ func quitSelf(how string) {
 	time.Sleep(time.Minute)
 }
 
-// After stop nothing is left.
+// After stop, no handler is left.
 func TestOnQuitStop(t *testing.T) {
-	stop := OnQuit(func() { t.Error("nobody has asked for a dump") })
+	stop := OnQuit(func() { t.Error("dump without a signal") })
 	stop()
 	stop()
 }

@@ -25,7 +25,7 @@ const WaitingMax = 64
 type Comm struct {
 	Epoch   uint64
 	Ranks   []int  // ranks of the world, by rank of the communicator
-	Purpose string // of a communicator that users do not see
+	Purpose string // of an internal communicator; empty for others
 }
 
 // CommName formats the ID of a communicator.

@@ -11,7 +11,7 @@ import (
 
 func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
 
-// reduction is a running all-reduce of the world.
+// reduction returns a running all-reduce of the world.
 func reduction(seq uint64, start int) trace.Operation {
 	return trace.Operation{
 		Comm: "1", Epoch: 1, Op: "all_reduce", Seq: seq, Type: "float32", Length: 2, Reduce: "sum", Plan: "ring",
@@ -37,7 +37,7 @@ func snapshot(operations ...trace.Operation) trace.Snapshot {
 	return trace.Snapshot{Node: "abcd", Name: "train", Rank: 1, Size: 4, Epoch: 1, Time: at(10), Operations: operations}
 }
 
-// of is the snapshot of a rank of a world of four.
+// of returns the snapshot of a rank in a world of four.
 func of(rank int, operations ...trace.Operation) trace.Snapshot {
 	return trace.Snapshot{Node: strings.Repeat(string(rune('a'+rank)), 32), Rank: rank, Size: 4, Epoch: 1, Time: at(10), Operations: operations}
 }

@@ -16,7 +16,7 @@ import (
 
 var errStress = errors.New("requested error")
 
-// A stress is a world in which faults happen at random moments.
+// A stress is a world with faults at random moments.
 type stress struct {
 	*world
 	t *testing.T

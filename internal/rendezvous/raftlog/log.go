@@ -72,16 +72,9 @@ type Log struct {
 	done  chan struct{}
 	err   error // set before done is closed
 
-	mu    sync.Mutex // guards the fields below
-	queue []proposal
-	gone  []uint64
-	wake  chan struct{} // one token: queue or gone has changed
-}
-
-// A proposal is a change proposed by the leader of a term.
-type proposal struct {
-	term   uint64
-	change []byte
+	mu    sync.Mutex     // guards the next field
+	calls []func() error // for the goroutine of the log
+	wake  chan struct{}  // one token: calls is not empty
 }
 
 // Open opens the log of a seed, and creates it if there is none.
@@ -128,28 +121,43 @@ func (l *Log) start(c *contents) (err error) {
 	l.raft, err = raft.NewRawNode(&raft.Config{
 		ID: l.self, ElectionTick: electionTicks, HeartbeatTick: 1, Storage: l.memory, Applied: l.applied,
 		MaxSizePerMsg: messageBytesMax, MaxInflightMsgs: inflightMax, CheckQuorum: true, PreVote: true,
-		DisableProposalForwarding: true, Logger: logger{l.cfg.Logger},
+		DisableProposalForwarding: true, Logger: newLogger(l.cfg.Logger),
 	})
 	return err
 }
 
 // Propose implements [consensus.Log].
 func (l *Log) Propose(term uint64, change []byte) {
-	l.mu.Lock()
-	l.queue = append(l.queue, proposal{term, change})
-	l.mu.Unlock()
-	l.notify()
+	l.post(func() error {
+		if s := l.raft.BasicStatus(); s.RaftState != raft.StateLeader || s.GetTerm() != term {
+			return nil // The state machine has been told of the loss, or will be.
+		}
+		if err := l.raft.Propose(change); err != nil {
+			return fmt.Errorf("proposing a change: %w", err)
+		}
+		return nil
+	})
 }
 
 // Gone implements [consensus.Log].
 func (l *Log) Gone(seed uint64) {
-	l.mu.Lock()
-	l.gone = append(l.gone, seed)
-	l.mu.Unlock()
-	l.notify()
+	l.post(func() error {
+		if seedOf(l.raft.BasicStatus().Lead) != seed {
+			return nil
+		}
+		if err := l.raft.ForgetLeader(); err != nil {
+			l.cfg.Logger.Debug("cannot forget leader", "seed", seed, "err", err)
+		}
+		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
+		return nil
+	})
 }
 
-func (l *Log) notify() {
+// post hands a call to the goroutine of the log.
+func (l *Log) post(call func() error) {
+	l.mu.Lock()
+	l.calls = append(l.calls, call)
+	l.mu.Unlock()
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -266,7 +274,7 @@ func (l *Log) next(ticks <-chan time.Time) error {
 	case m := <-l.inbox:
 		return l.step(m)
 	case <-l.wake:
-		return l.drainRequests()
+		return l.runCalls()
 	case <-l.campaign.C:
 		if l.raft.BasicStatus().Lead == raft.None {
 			return l.raft.Campaign()
@@ -306,28 +314,16 @@ func (l *Log) step(m *raftpb.Message) error {
 	return nil
 }
 
-// drainRequests carries out the requests of other goroutines.
-func (l *Log) drainRequests() error {
+// runCalls runs the calls of other goroutines.
+func (l *Log) runCalls() error {
 	l.mu.Lock()
-	queue, gone := l.queue, l.gone
-	l.queue, l.gone = nil, nil
+	calls := l.calls
+	l.calls = nil
 	l.mu.Unlock()
-	for _, p := range queue {
-		if s := l.raft.BasicStatus(); s.RaftState != raft.StateLeader || s.GetTerm() != p.term {
-			continue // The state machine has been told of the loss, or will be.
+	for _, call := range calls {
+		if err := call(); err != nil {
+			return err
 		}
-		if err := l.raft.Propose(p.change); err != nil {
-			return fmt.Errorf("proposing a change: %w", err)
-		}
-	}
-	for _, seed := range gone {
-		if seedOf(l.raft.BasicStatus().Lead) != seed {
-			continue
-		}
-		if err := l.raft.ForgetLeader(); err != nil {
-			l.cfg.Logger.Debug("cannot forget leader", "seed", seed, "err", err)
-		}
-		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
 	}
 	return nil
 }
