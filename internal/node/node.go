@@ -29,7 +29,7 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// closeTimeout is how long Close waits for peers to read what was sent.
+// closeTimeout is how long Close waits for peers to read all frames.
 const closeTimeout = 5 * time.Second
 
 // Config configures a Node.
