@@ -210,11 +210,7 @@ func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
 		n.Mesh = m
-		for _, id := range m.JoiningPeers() {
-			n.Session.Link(id, true)
-		}
-		// Later reports about links are about the links of this invitation.
-		n.Session.Linked(i.Number)
+		n.Session.Linked(i.Number) // Form has reported the links to other joining nodes.
 		err = m.Formed()
 		n.linkErr = err
 	}
