@@ -337,3 +337,29 @@ func TestAdoptReportsMissingNode(t *testing.T) {
 		}
 	})
 }
+
+// TestAdoptIsOnePass: a view removes one node and has another one without a link. The loss is
+// reported to the seed before a communicator ends because of the removal.
+func TestAdoptIsOnePass(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		unlinked := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
+		reported := false
+		w.lost = func(id membership.NodeID, _ error) {
+			if id != unlinked.ID {
+				return
+			}
+			reported = true
+			if err := w.comms[0].Err(); err != nil {
+				t.Errorf("the communicator has ended before the report of the loss: %v", err)
+			}
+		}
+		w.form()
+		m := w.meshes[0]
+		m.Expect([]membership.Node{unlinked})
+		w.adopt(m, membership.View{Epoch: 2, Nodes: []membership.Node{w.view.Nodes[0], w.view.Nodes[2], unlinked}})
+		if !reported {
+			t.Error("the loss of the node without a link was not reported")
+		}
+		wantPeerError(t, w.comms[0].Err(), 1, false)
+	})
+}

@@ -50,20 +50,18 @@ func (m *Mesh) dial(ctx context.Context, slot int) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		retry := time.After(wait)
-		if d.hopeless {
-			retry = nil
-			cancel()
-		}
-		select {
-		case <-ctx.Done():
-			unreachable := d.peer.unreachable(m.outOfFiles(last))
-			if len(d.addrs) > 0 {
-				unreachable.Addrs = d.addrs
+		if !d.hopeless {
+			select {
+			case <-time.After(wait):
+				continue
+			case <-ctx.Done():
 			}
-			return unreachable
-		case <-retry:
 		}
+		unreachable := d.peer.unreachable(m.outOfFiles(last))
+		if len(d.addrs) > 0 {
+			unreachable.Addrs = d.addrs
+		}
+		return unreachable
 	}
 }
 

@@ -214,7 +214,7 @@ func TestAdoptWaitsForBoundedTime(t *testing.T) {
 }
 
 // TestUnreachableJoiningNode: a newcomer is linked to the world although another joining node is
-// unreachable. JoiningPeers returns the joining nodes with links.
+// unreachable. Form reports the links to both.
 func TestUnreachableJoiningNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
@@ -235,6 +235,14 @@ func TestUnreachableJoiningNode(t *testing.T) {
 		cfg := Config{
 			Self: id, View: membership.View{Epoch: 1, Nodes: all}, World: 3, Paths: []Path{{Transport: w.transports[4]}}, Loop: w.config(0).Loop,
 		}
+		var reachable, unreachableUp bool
+		cfg.Linked = func(id membership.NodeID, up bool) {
+			if id == idOf(3) {
+				reachable = up
+			} else {
+				unreachableUp = unreachableUp || up
+			}
+		}
 		began := time.Now()
 		m, err := Form(w.Context(), cfg)
 		if err != nil {
@@ -247,8 +255,8 @@ func TestUnreachableJoiningNode(t *testing.T) {
 		if took := time.Since(began); took > joiningTimeout+time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if got := m.JoiningPeers(); !slices.Equal(got, []membership.NodeID{idOf(3)}) {
-			t.Errorf("JoiningPeers() = %v, want node 3", got)
+		if !reachable || unreachableUp {
+			t.Errorf("reported links: %t to node 3, %t to node 9, want the first one alone", reachable, unreachableUp)
 		}
 	})
 }

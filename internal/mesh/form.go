@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -40,6 +39,7 @@ func (m *Mesh) form(ctx context.Context) error {
 		return err
 	}
 	m.dialJoining(dialing)
+	m.expectJoining()
 	return nil
 }
 
@@ -140,6 +140,18 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 	}).Wait()
 }
 
+// expectJoining expects the other joining nodes of the first view, and reports the links to them.
+func (m *Mesh) expectJoining() {
+	for slot := range m.cfg.View.Size() {
+		if slot != m.self && !m.isRequired(slot) {
+			m.mu.Lock()
+			m.peers[slot].expected = true
+			m.mu.Unlock()
+			m.reportLink(slot)
+		}
+	}
+}
+
 // isRequired reports whether Form fails without a link to a slot of the first view.
 func (m *Mesh) isRequired(slot int) bool {
 	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
@@ -154,20 +166,10 @@ func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isR
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0
-	var joining []int
-	for slot := range m.cfg.View.Size() {
-		if m.formed && slot != m.self && !m.isRequired(slot) {
-			m.peers[slot].expected = true
-			joining = append(joining, slot)
-		}
-	}
 	formed := m.formed
 	m.mu.Unlock()
 	if !formed {
 		return m.missingLink(transport.ErrPeerGone)
-	}
-	for _, slot := range joining {
-		m.reportLink(slot)
 	}
 	m.wg.Go(m.watch)
 	return nil
@@ -198,16 +200,4 @@ func (m *Mesh) outOfFiles(why error) error {
 		}
 	}
 	return why
-}
-
-// JoiningPeers returns the other joining nodes of the first view that this node has links to.
-func (m *Mesh) JoiningPeers() (ids []membership.NodeID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot, p := range m.peers[:m.cfg.View.Size()] {
-		if p.link != nil && slot != m.self && !m.isRequired(slot) {
-			ids = append(ids, p.node.ID)
-		}
-	}
-	return ids
 }

@@ -44,8 +44,8 @@ type Config struct {
 	// SettleTimeout is how long Adopt waits for links to the new nodes of a view. The
 	// default is HeartbeatTimeout, or settleDefault without one.
 	SettleTimeout time.Duration
-	// Linked is called when the link to an expected node comes up or is lost. The last
-	// call has the current state.
+	// Linked is called when the link to an expected node comes up or is lost, and by Form
+	// for each other joining node. The last call has the current state.
 	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)

@@ -95,7 +95,7 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	return list
 }
 
-// checkPaths checks that there is a path for whole links, and at most one with Bulk.
+// checkPaths requires a path for whole links and allows one with Bulk.
 func checkPaths(paths []Path) error {
 	whole := slices.DeleteFunc(slices.Clone(paths), func(p Path) bool { return p.Bulk })
 	if bulk := len(paths) - len(whole); len(whole) == 0 || bulk > 1 {

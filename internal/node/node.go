@@ -29,7 +29,7 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// closeTimeout is how long Close waits for peers to read what was sent.
+// closeTimeout is how long Close waits for peers to read all frames.
 const closeTimeout = 5 * time.Second
 
 // Config configures a Node.
@@ -210,11 +210,7 @@ func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	m, err := n.link(linking, i.View, i.World)
 	if err == nil {
 		n.Mesh = m
-		for _, id := range m.JoiningPeers() {
-			n.Session.Link(id, true)
-		}
-		// Later reports about links are about the links of this invitation.
-		n.Session.Linked(i.Number)
+		n.Session.Linked(i.Number) // Form has reported the links to other joining nodes.
 		err = m.Formed()
 		n.linkErr = err
 	}

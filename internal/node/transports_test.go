@@ -17,7 +17,7 @@ import (
 )
 
 // form forms a world of nodes with these transports, each at the seed's address, and
-// returns what connects rank 0 to the others.
+// returns the paths of rank 0 to the others, and the log.
 func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses ...Transports) (paths []string, logs string) {
 	t.Helper()
 	var log testlog.Buffer
@@ -106,7 +106,7 @@ func TestNoUDPSocket(t *testing.T) {
 func TestUDPFiltered(t *testing.T) {
 	all := names("tcp", "quic")
 	swallow := func(addr string) string {
-		// A seed whose UDP port is a socket that nobody reads.
+		// A seed with a UDP socket that is never read.
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestUDPFiltered(t *testing.T) {
 		t.Errorf("rank 0 reaches rank 1 by %s, want TCP alone", got)
 	}
 	if !strings.Contains(logs, "UDP seems to be filtered") {
-		t.Errorf("nobody says so:\n%s", logs)
+		t.Errorf("the log does not say so:\n%s", logs)
 	}
 }
 
