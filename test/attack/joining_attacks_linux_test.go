@@ -112,7 +112,7 @@ func (w *identified) stall(ctx context.Context, beginning []byte) bool {
 type helloKind int
 
 const (
-	helloByteByByte   helloKind = iota // complete at best after the time for it
+	helloByteByByte   helloKind = iota // never complete: only the time limit ends it
 	helloForgedLength                  // announces 4 GiB
 	helloWrongToken
 )
@@ -146,7 +146,7 @@ func (w *identified) sendHello(ctx context.Context, dialer *tcp.Transport, kind 
 	}
 	switch kind {
 	case helloByteByByte:
-		for i := 0; i < len(b) && c.Err() == nil; i++ {
+		for i := 0; i < len(b)-1 && c.Err() == nil; i++ {
 			out.Write(b[i : i+1])
 			pause(ctx)
 		}
