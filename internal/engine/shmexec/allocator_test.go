@@ -10,15 +10,15 @@ import (
 func count(allocators []*Allocator, nodes []int) []uint8 {
 	all := make([]uint8, AreasMax)
 	for _, n := range nodes {
-		for i, v := range allocators[n].Ballot(nodes) {
+		for i, v := range allocators[n].Votes(nodes) {
 			all[i] = max(all[i], v)
 		}
 	}
 	return all
 }
 
-// A shelfComm is a communicator of some nodes, from the vote for its part on.
-type shelfComm struct {
+// A testComm is a communicator of some nodes, from the vote for its part on.
+type testComm struct {
 	nodes []int
 	votes []uint8
 	part  int
@@ -26,7 +26,7 @@ type shelfComm struct {
 }
 
 // take has all nodes take the part, or none.
-func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
+func (c *testComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
 	part, ok := Choose(c.votes, from)
 	if !ok {
 		return false
@@ -50,16 +50,16 @@ func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touche
 	return ok
 }
 
-// TestShelf: nodes make communicators of any of them, several at the same time,
+// TestAllocator: nodes make communicators of any of them, several at the same time,
 // and part in any order. No part is ever used by two communicators that have a
 // node in common, nor again while one that has not parted yet could look at what
 // it was used for; and what is said to be clean has not been used.
-func TestShelf(t *testing.T) {
+func TestAllocator(t *testing.T) {
 	const nodes = 5
 	rng := rand.New(rand.NewPCG(1, 1))
 	late := 0
 	for range 100 {
-		var comms, voting []*shelfComm
+		var comms, voting []*testComm
 		allocators := make([]*Allocator, nodes)
 		for i := range allocators {
 			allocators[i] = new(Allocator)
@@ -76,7 +76,7 @@ func TestShelf(t *testing.T) {
 			}
 			members := rng.Perm(nodes)[:2+rng.IntN(nodes-1)]
 			slices.Sort(members)
-			voting = append(voting, &shelfComm{nodes: members, votes: count(allocators, members), open: make(map[int]bool)})
+			voting = append(voting, &testComm{nodes: members, votes: count(allocators, members), open: make(map[int]bool)})
 			if rng.IntN(3) > 0 {
 				continue
 			}
@@ -98,7 +98,7 @@ func TestShelf(t *testing.T) {
 
 // noneLooks checks that no node is left in a communicator that has the part of a
 // new one, and a node of it, too.
-func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
+func noneLooks(t *testing.T, comms []*testComm, c *testComm) {
 	t.Helper()
 	for _, o := range comms {
 		for n, open := range o.open {
@@ -110,13 +110,13 @@ func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
 	}
 }
 
-// TestShelfForgets: a part is of use again when the nodes are gone that had it with this
+// TestAllocatorForgets: a part is of use again when the nodes are gone that had it with this
 // one, however many of them there have been; as long as they may look, it is not.
-func TestShelfForgets(t *testing.T) {
+func TestAllocatorForgets(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		allocator, found := new(Allocator), 0
 		for peer := 1; peer <= 3*AreasMax; peer++ {
-			part, ok := Choose(allocator.Ballot([]int{0, peer}), 0)
+			part, ok := Choose(allocator.Votes([]int{0, peer}), 0)
 			if !ok {
 				continue
 			}
@@ -135,16 +135,16 @@ func TestShelfForgets(t *testing.T) {
 	}
 }
 
-// TestShelfIsUsedAgain: the same nodes can part and come together for ever, and
-// find a board every time, also when others of them have done so in between;
+// TestPartsAreReused: the same nodes can part and come together for ever, and
+// find a memory every time, also when others of them have done so in between;
 // others find none where it would not be safe.
-func TestShelfIsUsedAgain(t *testing.T) {
+func TestPartsAreReused(t *testing.T) {
 	allocators := []*Allocator{new(Allocator), new(Allocator), new(Allocator)}
 	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}
 	want := make(map[int]int) // the part of a group
 	for i := range 3 * AreasMax {
 		for g, nodes := range groups {
-			c := shelfComm{nodes: nodes, votes: count(allocators, nodes), open: make(map[int]bool)}
+			c := testComm{nodes: nodes, votes: count(allocators, nodes), open: make(map[int]bool)}
 			if !c.take(t, allocators, 0, make(map[[2]int]bool)) {
 				t.Fatalf("time %d: no part for %v", i, nodes)
 			}
@@ -163,7 +163,7 @@ func TestShelfIsUsedAgain(t *testing.T) {
 		t.Errorf("the part of %v can be used by %v: %d", groups[0], some, v)
 	}
 	for i := 0; ; i++ {
-		c := shelfComm{nodes: some, votes: count(allocators, some), open: make(map[int]bool)}
+		c := testComm{nodes: some, votes: count(allocators, some), open: make(map[int]bool)}
 		if c.take(t, allocators, 0, make(map[[2]int]bool)) {
 			continue
 		}

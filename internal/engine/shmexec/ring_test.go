@@ -9,13 +9,13 @@ import (
 // area, and come to all of it.
 func TestTurn(t *testing.T) {
 	const pieceBytes = 1 << 10
-	boards, _ := newBoards(1, pieceBytes)
-	b := boards[0]
+	memories, _ := newMemories(1, pieceBytes)
+	b := memories[0]
 	var last [Depth + 1][2]int
 	end := 0
 	for i := range 100_000 {
 		room := shortMax + 1 + rand.IntN(pieceBytes-shortMax)
-		b.turn(room)
+		b.allocate(room)
 		if b.body%line != 0 || b.body < ringAt || b.body+room > AreaSize(pieceBytes) {
 			t.Fatalf("%d bytes at %d", room, b.body)
 		}

@@ -31,14 +31,14 @@ func TestNothingIsPostedOfAFailure(t *testing.T) {
 // TestStopped: a rank whose operation has failed posts nothing and says so, even
 // if it need not wait for anyone.
 func TestStopped(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	var stopped atomic.Bool
 	stopped.Store(true)
-	err := boards[0].run(t.Context(), &work{
+	err := memories[0].run(t.Context(), &work{
 		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 1 }),
 		pieces: 1, unit: 8, elem: 8, stopped: &stopped, poll: func(context.Context) error { return nil },
 	})
-	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
 		t.Errorf("got %v and %d posts, want %v and none", err, count, ErrStopped)
 	}
 }
@@ -50,7 +50,7 @@ type failure struct {
 }
 
 func (f failure) run(t *testing.T) {
-	boards, _ := newBoards(f.n, 64<<10)
+	memories, _ := newMemories(f.n, 64<<10)
 	plans := f.a.Plans(f.n, f.root)
 	enough := errors.New("enough")
 	var failed, over atomic.Bool
@@ -83,7 +83,7 @@ func (f failure) run(t *testing.T) {
 			}
 		}
 		ranks.Go(func() {
-			err := boards[rank].run(t.Context(), w)
+			err := memories[rank].run(t.Context(), w)
 			switch {
 			case rank == f.culprit:
 				over.Store(failed.Load())
@@ -98,14 +98,14 @@ func (f failure) run(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestLeave: what a Board has read of the memory stays when that is given back, once.
+// TestLeave: what a Memory has read of the memory stays when that is given back, once.
 func TestLeave(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	released := 0
-	boards[0].cfg.Release = func() { released++ }
+	memories[0].cfg.Release = func() { released++ }
 	a := plan.Algorithm{Plan: plan.FlatBroadcast}
 	var ranks sync.WaitGroup
-	for rank, b := range boards {
+	for rank, b := range memories {
 		ranks.Go(func() {
 			err := b.run(t.Context(), &work{
 				program: Compile(a.Plans(2, 0), rank), buffers: newVectors(1, func(int, int) int { return 1 }),
@@ -117,7 +117,7 @@ func TestLeave(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	b := boards[0]
+	b := memories[0]
 	progress := b.Progress()
 	shared := b.cfg.Areas
 	b.Leave()
@@ -136,15 +136,15 @@ func TestLeave(t *testing.T) {
 
 // TestNoMemory: a rank that has no memory for payloads posts nothing, and says why.
 func TestNoMemory(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	cause := errors.New("no pages")
-	boards[0].cfg.Reserve = func() error { return cause }
-	err := boards[0].run(t.Context(), &work{
+	memories[0].cfg.Reserve = func() error { return cause }
+	err := memories[0].run(t.Context(), &work{
 		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 100 }),
 		pieces: 1, unit: 800, elem: 8, poll: func(context.Context) error { return nil },
 	})
 	_, isMemory := errors.AsType[*MemoryError](err)
-	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
 		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)
 	}
 }

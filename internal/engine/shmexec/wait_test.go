@@ -13,8 +13,8 @@ import (
 // TestDeepSleep: a rank that sleeps for long is woken by the end of its context, and not
 // by looking around.
 func TestDeepSleep(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
-	b := boards[0]
+	memories, _ := newMemories(2, 1<<10)
+	b := memories[0]
 	deep, woken := make(chan struct{}), make(chan struct{}, 1)
 	var once sync.Once
 	b.cfg.Sleep = func(_ *atomic.Uint32, _ uint32, d time.Duration) {

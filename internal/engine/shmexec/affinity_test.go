@@ -11,9 +11,9 @@ import (
 // goroutines at a time; where all ranks are in one process there is nothing to
 // say.
 func TestSettle(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
-	boards[0].Place().Settle()
-	cfg := boards[0].cfg
+	memories, _ := newMemories(2, 1<<10)
+	memories[0].Place().Settle()
+	cfg := memories[0].cfg
 	cfg.SameProcess = false
 	b := New(cfg)
 	var all sync.WaitGroup

@@ -16,14 +16,14 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A bedroom lets ranks of one process sleep on words.
-type bedroom struct {
+// A futexes lets ranks of one process sleep on words.
+type futexes struct {
 	mu       sync.Mutex
 	sleepers map[*atomic.Uint32][]chan struct{}
 	slept    atomic.Int64
 }
 
-func (r *bedroom) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
+func (r *futexes) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
 	r.mu.Lock()
 	if w.Load() != old {
 		r.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *bedroom) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
 	}
 }
 
-func (r *bedroom) wake(w *atomic.Uint32) {
+func (r *futexes) wake(w *atomic.Uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.sleepers[w] {
@@ -48,9 +48,9 @@ func (r *bedroom) wake(w *atomic.Uint32) {
 	delete(r.sleepers, w)
 }
 
-// newBoards are the boards of n ranks of this process.
-func newBoards(n, pieceBytes int) ([]*Board, *bedroom) {
-	room := &bedroom{sleepers: make(map[*atomic.Uint32][]chan struct{})}
+// newMemories are the memories of n ranks of this process.
+func newMemories(n, pieceBytes int) ([]*Memory, *futexes) {
+	room := &futexes{sleepers: make(map[*atomic.Uint32][]chan struct{})}
 	areas := make([][]byte, n)
 	for i := range areas {
 		words := make([]uint64, AreaSize(pieceBytes)/8+line/8)
@@ -58,11 +58,11 @@ func newBoards(n, pieceBytes int) ([]*Board, *bedroom) {
 		skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (line - 1)
 		areas[i] = b[skip : skip+AreaSize(pieceBytes)]
 	}
-	boards := make([]*Board, n)
-	for i := range boards {
-		boards[i] = New(Config{Rank: i, Areas: areas, Sleep: room.sleep, Wake: room.wake, SameProcess: true})
+	memories := make([]*Memory, n)
+	for i := range memories {
+		memories[i] = New(Config{Rank: i, Areas: areas, Sleep: room.sleep, Wake: room.wake, SameProcess: true})
 	}
-	return boards, room
+	return memories, room
 }
 
 // vectors are the buffers of a rank: chunks of different lengths, in elements
@@ -190,8 +190,8 @@ func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 	return nil, 0
 }
 
-// run runs a trial on boards, and checks what every rank has.
-func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
+// run runs a trial on memories, and checks what every rank has.
+func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
 	t.Helper()
 	plans := tr.a.Plans(tr.n, tr.root)
 	length := tr.length
@@ -222,7 +222,7 @@ func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
 				program: p, buffers: v, pieces: tr.pieces, unit: 8 * (tr.max + 1) * max(1, tr.elem), elem: 8 * max(1, tr.elem),
 				print: print, reduce: addWords, poll: func(context.Context) error { return nil },
 			}
-			if err := boards[rank].run(t.Context(), w); err != nil {
+			if err := memories[rank].run(t.Context(), w); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return
 			}
@@ -260,19 +260,19 @@ func single(c plan.Collective, n int) []plan.Algorithm {
 	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
 }
 
-// TestPlans runs every algorithm, one after the other on the same boards.
+// TestPlans runs every algorithm, one after the other on the same memories.
 func TestPlans(t *testing.T) {
 	const pieceBytes = 64 << 10
 	for n := 1; n <= 9; n++ {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
-			boards, _ := newBoards(n, pieceBytes)
+			memories, _ := newMemories(n, pieceBytes)
 			print := uint32(0)
 			for _, c := range plan.Collectives() {
 				for _, a := range single(c, n) {
 					for _, most := range []int{0, 1, 40} {
 						for _, root := range roots(c, n) {
 							print++
-							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, boards, print)
+							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, memories, print)
 						}
 					}
 				}
@@ -285,9 +285,9 @@ func TestPlans(t *testing.T) {
 // a time.
 func TestLongElements(t *testing.T) {
 	const n, words = 3, 2 * stripBytes / 8
-	boards, _ := newBoards(n, 1<<20)
+	memories, _ := newMemories(n, 1<<20)
 	for i, a := range single(plan.AllReduce, n) {
-		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, boards, uint32(i))
+		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, memories, uint32(i))
 	}
 }
 
@@ -301,7 +301,7 @@ func roots(c plan.Collective, n int) []int {
 // TestSkew has ranks that come late, at random, so that others sleep.
 func TestSkew(t *testing.T) {
 	const n, calls = 4, 60
-	boards, room := newBoards(n, 1<<10)
+	memories, room := newMemories(n, 1<<10)
 	plans := make([][]plan.Plan, n)
 	for root := range plans {
 		plans[root] = plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, root)
@@ -321,7 +321,7 @@ func TestSkew(t *testing.T) {
 					program: Compile(plans[root], rank), buffers: v, pieces: 1, unit: 24, elem: 8,
 					print: uint32(call), poll: func(context.Context) error { return nil },
 				}
-				if err := boards[rank].run(t.Context(), w); err != nil {
+				if err := memories[rank].run(t.Context(), w); err != nil {
 					t.Errorf("rank %d, call %d: %v", rank, call, err)
 					return
 				}
@@ -339,7 +339,7 @@ func TestSkew(t *testing.T) {
 
 // TestMismatch: whoever takes what another call has posted says so.
 func TestMismatch(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
 	var ranks sync.WaitGroup
 	for rank := range 2 {
@@ -348,7 +348,7 @@ func TestMismatch(t *testing.T) {
 				program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1,
 				elem: 1, print: uint32(rank), poll: func(context.Context) error { return nil },
 			}
-			err := boards[rank].run(t.Context(), w)
+			err := memories[rank].run(t.Context(), w)
 			if m, ok := errors.AsType[*MismatchError](err); !ok || m.Rank != 1-rank {
 				t.Errorf("rank %d: %v, want a mismatch with rank %d", rank, err, 1-rank)
 			}
@@ -361,14 +361,14 @@ func TestMismatch(t *testing.T) {
 // done the same.
 func TestMismatchOfRoots(t *testing.T) {
 	for range 100 {
-		boards, _ := newBoards(3, 1<<10)
+		memories, _ := newMemories(3, 1<<10)
 		errs := make([]error, 3)
 		var ranks sync.WaitGroup
 		for rank := range 3 {
 			ranks.Go(func() {
 				root := min(rank, 1) // Rank 0 sends to all, and so does rank 1.
 				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(3, root)
-				errs[rank] = boards[rank].run(t.Context(), &work{
+				errs[rank] = memories[rank].run(t.Context(), &work{
 					program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 1 }), pieces: 1, unit: 8,
 					elem: 8, print: uint32(root), poll: func(context.Context) error { return nil },
 				})
@@ -389,8 +389,8 @@ func TestMismatchOfRoots(t *testing.T) {
 
 // TestInterrupt: a rank that sleeps is woken to hear that it is all over.
 func TestInterrupt(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
-	b := boards[0]
+	memories, _ := newMemories(2, 1<<10)
+	b := memories[0]
 	enough := errors.New("enough")
 	var over atomic.Bool
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
@@ -432,8 +432,8 @@ func TestInterrupt(t *testing.T) {
 // others post, and all go on from zero when they have come to the end.
 func TestCountersWrap(t *testing.T) {
 	const n = 3
-	boards, _ := newBoards(n, 1<<10)
-	for _, b := range boards {
+	memories, _ := newMemories(n, 1<<10)
+	for _, b := range memories {
 		b.count, b.pieces = 1<<32-5, 1<<32-4
 		for i := range b.known {
 			b.known[i] = b.pieces
@@ -444,9 +444,9 @@ func TestCountersWrap(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, boards, uint32(i))
+		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, memories, uint32(i))
 	}
-	for rank, b := range boards {
+	for rank, b := range memories {
 		for s := range uint32(Depth) {
 			if c := word(b.cfg.Areas[rank], b.slot(s)+countAt).Load(); b.count-c > Depth {
 				t.Errorf("rank %d: counter %d is far behind %d", rank, c, b.count)
@@ -458,7 +458,7 @@ func TestCountersWrap(t *testing.T) {
 func BenchmarkBarrier(b *testing.B) {
 	for _, n := range []int{2, 4, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			boards, _ := newBoards(n, 1<<10)
+			memories, _ := newMemories(n, 1<<10)
 			plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(n, 0)
 			var ranks sync.WaitGroup
 			for rank := range n {
@@ -468,7 +468,7 @@ func BenchmarkBarrier(b *testing.B) {
 						poll: func(context.Context) error { return nil },
 					}
 					for range b.N {
-						if err := boards[rank].run(b.Context(), w); err != nil {
+						if err := memories[rank].run(b.Context(), w); err != nil {
 							b.Error(err)
 						}
 					}
