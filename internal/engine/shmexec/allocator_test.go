@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// count is the largest of all votes.
+// count returns the largest vote of the nodes for each part.
 func count(allocators []*Allocator, nodes []int) []uint8 {
 	all := make([]uint8, AreasMax)
 	for _, n := range nodes {
@@ -17,7 +17,7 @@ func count(allocators []*Allocator, nodes []int) []uint8 {
 	return all
 }
 
-// A testComm is a communicator of some nodes, from the vote for its part on.
+// A testComm is a communicator of some nodes, from the votes for its part on.
 type testComm struct {
 	nodes []int
 	votes []uint8
@@ -25,7 +25,7 @@ type testComm struct {
 	open  map[int]bool // by node
 }
 
-// take has all nodes take the part, or none.
+// take takes the part on all nodes, or on none.
 func (c *testComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
 	part, ok := Choose(c.votes, from)
 	if !ok {
@@ -37,7 +37,7 @@ func (c *testComm) take(t *testing.T, allocators []*Allocator, from int, touched
 		c.open[n] = taken
 		ok = ok && taken
 		if taken && isClean && touched[[2]int{n, part}] {
-			t.Fatalf("part %d of node %d was used, and is said to be clean", part, n)
+			t.Fatalf("part %d of node %d was used, but Take reports it as clean", part, n)
 		}
 	}
 	for n, taken := range c.open {
@@ -50,10 +50,9 @@ func (c *testComm) take(t *testing.T, allocators []*Allocator, from int, touched
 	return ok
 }
 
-// TestAllocator: nodes make communicators of any of them, several at the same time,
-// and part in any order. No part is ever used by two communicators that have a
-// node in common, nor again while one that has not parted yet could look at what
-// it was used for; and what is said to be clean has not been used.
+// TestAllocator: nodes form communicators in any combination, several at a time, and leave them in
+// any order. Two communicators with a common node never use the same part, nor does a
+// communicator while a node of an earlier one could still read the part. A clean part is unused.
 func TestAllocator(t *testing.T) {
 	const nodes = 5
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -85,33 +84,33 @@ func TestAllocator(t *testing.T) {
 					late++
 					continue
 				}
-				noneLooks(t, comms, c)
+				wantUnread(t, comms, c)
 				comms = append(comms, c)
 			}
 			voting = nil
 		}
 	}
 	if late == 0 {
-		t.Error("no communicator ever came too late for a part")
+		t.Error("no communicator was too late for a part: the test does not cover that")
 	}
 }
 
-// noneLooks checks that no node is left in a communicator that has the part of a
-// new one, and a node of it, too.
-func noneLooks(t *testing.T, comms []*testComm, c *testComm) {
+// wantUnread checks that no node is left in a communicator that had the part of a new one and has a
+// node in common with it.
+func wantUnread(t *testing.T, comms []*testComm, c *testComm) {
 	t.Helper()
 	for _, o := range comms {
 		for n, open := range o.open {
-			// A node that is still there looks at the parts of all others.
+			// A node in a communicator reads the areas of all others.
 			if open && o.part == c.part && slices.ContainsFunc(c.nodes, func(m int) bool { return slices.Contains(o.nodes, m) }) {
-				t.Fatalf("part %d for %v, while node %d is still in that of %v", c.part, c.nodes, n, o.nodes)
+				t.Fatalf("part %d for %v, while node %d still uses it in %v", c.part, c.nodes, n, o.nodes)
 			}
 		}
 	}
 }
 
-// TestAllocatorForgets: a part is of use again when the nodes are gone that had it with this
-// one, however many of them there have been; as long as they may look, it is not.
+// TestAllocatorForgets: a part is reusable after the other nodes that used it have ended, any number
+// of times, and not before.
 func TestAllocatorForgets(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		allocator, found := new(Allocator), 0
@@ -122,7 +121,7 @@ func TestAllocatorForgets(t *testing.T) {
 			}
 			found++
 			if isClean, ok := allocator.Take(part, []int{0, peer}); !ok || isClean != (peer <= AreasMax) {
-				t.Errorf("told %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
+				t.Errorf("Forget %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
 			}
 			allocator.Return(part)
 			if told {
@@ -130,14 +129,13 @@ func TestAllocatorForgets(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 3 * AreasMax, false: AreasMax}[told]; found != want {
-			t.Errorf("told %t: %d parts were taken, want %d", told, found, want)
+			t.Errorf("Forget %t: %d parts were taken, want %d", told, found, want)
 		}
 	}
 }
 
-// TestPartsAreReused: the same nodes can part and come together for ever, and
-// find a memory every time, also when others of them have done so in between;
-// others find none where it would not be safe.
+// TestPartsAreReused: the same nodes can leave and form communicators any number of times and find
+// a part, also when subsets of them do so in between. Other nodes find none if it is unsafe.
 func TestPartsAreReused(t *testing.T) {
 	allocators := []*Allocator{new(Allocator), new(Allocator), new(Allocator)}
 	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}

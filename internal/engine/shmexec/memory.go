@@ -139,7 +139,7 @@ type Memory struct {
 	body    int // the offset of the payloads of the current piece
 	stride  int // the distance between two of them
 	room    int // the length of all of them
-	stores  ntstore.Pen
+	stores  ntstore.Writer
 	touched bool // memory is reserved for the ring
 	left    bool
 

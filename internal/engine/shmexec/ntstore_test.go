@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestPensPastCaches runs algorithms whose payloads are written past the caches.
-func TestPensPastCaches(t *testing.T) {
+// TestNonTemporalStores runs algorithms whose payloads are written with non-temporal stores.
+func TestNonTemporalStores(t *testing.T) {
 	const n = 4
 	var past atomic.Int64
 	memories, _ := newMemories(n, 256<<10)
@@ -27,6 +27,6 @@ func TestPensPastCaches(t *testing.T) {
 		}
 	}
 	if past.Load() == 0 {
-		t.Error("nothing went past the caches")
+		t.Error("no payload was written with non-temporal stores")
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestNothingIsPostedOfAFailure: what a rank could not combine is no result of
-// others, whatever the plan is: each has the right one, or an error.
-func TestNothingIsPostedOfAFailure(t *testing.T) {
+// TestFailureIsNotPosted: for every plan, a rank that could not combine data posts none of them: each
+// other rank has the right result or an error.
+func TestFailureIsNotPosted(t *testing.T) {
 	for _, c := range plan.Collectives() {
 		if !c.Reduces() {
 			continue
@@ -28,8 +28,8 @@ func TestNothingIsPostedOfAFailure(t *testing.T) {
 	}
 }
 
-// TestStopped: a rank whose operation has failed posts nothing and says so, even
-// if it need not wait for anyone.
+// TestStopped: a rank whose operation has failed posts nothing and returns ErrStopped, also if it
+// waits for no rank.
 func TestStopped(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	var stopped atomic.Bool
@@ -43,7 +43,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A failure is a trial in which one rank fails when it is to combine.
+// A failure is a trial in which the reduction of one rank fails.
 type failure struct {
 	trial
 	culprit int
@@ -69,7 +69,7 @@ func (f failure) run(t *testing.T) {
 		w := &work{
 			program: p, buffers: v, pieces: 1, unit: 8 * f.max, elem: 8, reduce: addWords, stopped: &stopped,
 			poll: func(context.Context) error {
-				if over.Load() { // The others hear of it long after.
+				if over.Load() { // the other ranks learn of it much later
 					return enough
 				}
 				return nil
@@ -98,7 +98,7 @@ func (f failure) run(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestLeave: what a Memory has read of the memory stays when that is given back, once.
+// TestLeave: Leave releases the areas once. Progress and finished pieces stay readable.
 func TestLeave(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	released := 0
@@ -117,24 +117,24 @@ func TestLeave(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	b := memories[0]
-	progress := b.Progress()
-	shared := b.cfg.Areas
-	b.Leave()
-	b.Leave()
+	m := memories[0]
+	progress := m.Progress()
+	shared := m.cfg.Areas
+	m.Leave()
+	m.Leave()
 	for _, area := range shared {
 		clear(area)
 	}
-	if b.Progress() != progress || progress == 0 || b.Left(1) != 0 || b.Left(2) != 1 || !b.Finished(1, 1) || b.Waiting() != -1 {
-		t.Errorf("progress %d, was %d; %d and %d left", b.Progress(), progress, b.Left(1), b.Left(2))
+	if m.Progress() != progress || progress == 0 || m.Left(1) != 0 || m.Left(2) != 1 || !m.Finished(1, 1) || m.Waiting() != -1 {
+		t.Errorf("progress %d, was %d; %d and %d left", m.Progress(), progress, m.Left(1), m.Left(2))
 	}
-	b.Interrupt()
+	m.Interrupt()
 	if released != 1 {
-		t.Errorf("released %d times", released)
+		t.Errorf("released %d times, want once", released)
 	}
 }
 
-// TestNoMemory: a rank that has no memory for payloads posts nothing, and says why.
+// TestNoMemory: a rank without memory for payloads posts nothing, and returns a MemoryError.
 func TestNoMemory(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	cause := errors.New("no pages")
