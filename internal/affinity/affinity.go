@@ -89,7 +89,7 @@ func (p *Place) Settle() {
 	}
 }
 
-// check checks a processor on which the rank runs.
+// check checks the current processor of the rank.
 func (p *Place) check(cpu int) {
 	p.show(cpu)
 	p.cfg.Where(p.on)

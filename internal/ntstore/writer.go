@@ -12,7 +12,7 @@ package ntstore
 import "time"
 
 const (
-	// longBytes is the shortest length for which the kind of stores matters.
+	// longBytes is the length from which the kind of stores matters.
 	longBytes = 16 << 10
 	// slowKiB is the longest time that a fast copy takes for a KiB, 4 GB/s. Ordinary stores
 	// are at least twice as fast if the processor shares a cache with the readers, and half

@@ -56,7 +56,7 @@ func move(to int, allowed *unix.CPUSet) error {
 	return unix.SchedSetaffinity(0, allowed)
 }
 
-// Delay returns the time for which this thread was runnable while others ran on its processor. It
+// Delay returns the time that this thread was runnable while others ran on its processor. It
 // also returns the thread, since a goroutine may change threads; 0 if nothing is known.
 func Delay() (d time.Duration, thread int) {
 	runtime.LockOSThread()

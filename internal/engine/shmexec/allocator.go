@@ -32,8 +32,8 @@ const (
 	taken
 )
 
-// Votes returns the vote of this node for each part, for a communicator of these nodes. They are
-// the numbers by which this node knows them.
+// Votes returns the vote of this node for each part, for a communicator of these nodes, given as
+// the numbers of this node for them.
 func (a *Allocator) Votes(nodes []int) []uint8 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,7 +92,7 @@ func (a *Allocator) Undo(part int) {
 	p.used, p.before = false, p.undone
 }
 
-// Forget removes nodes whose processes have ended, so that they cannot read any part.
+// Forget removes nodes after their processes have ended, so that they cannot read any part.
 func (a *Allocator) Forget(nodes []int) {
 	isOne := func(n int) bool { return slices.Contains(nodes, n) }
 	a.mu.Lock()

@@ -126,7 +126,7 @@ func (r *Execution) takeTurn(ctx context.Context) bool {
 	return true
 }
 
-// errPanicked ends an operation whose reduction function has panicked or called
+// errPanicked ends an operation after its reduction function has panicked or called
 // runtime.Goexit.
 var errPanicked = errors.New("the reduction function did not return")
 

@@ -7,14 +7,14 @@
 //
 // Callers [Compile] the plans of all ranks once, create a [Memory] with [New], and give its
 // [Memory.Executor] to the communicator. A plan runs once for each piece of the vector, so that
-// what ranks read is still in a cache. A rank may be Depth pieces ahead of its readers.
+// payloads are still in a cache when ranks read them. A rank may be Depth pieces ahead of its readers.
 //
 // One goroutine at a time runs collectives. A run ends early only if it fails; the Memory must
 // not be used after that. Progress, Waiting, Left, Finished and Interrupt may be called
 // concurrently.
 //
-// A rank reads counters of other areas, which it compares, and payloads whose lengths it
-// computes itself. A rank that writes invalid data makes results wrong or others wait, and
+// A rank reads counters of other areas, which it compares, and payloads. It computes their
+// lengths itself. A rank that writes invalid data makes results wrong or others wait, and
 // nothing else.
 package shmexec
 
@@ -212,7 +212,7 @@ func (m *Memory) newPlace() *affinity.Place {
 // Place returns the Place of this rank, or nil if all ranks are in this process.
 func (m *Memory) Place() *affinity.Place { return m.place }
 
-// call returns the word in which a rank shows the fingerprint of the call with a number.
+// call returns the word with the fingerprint of a call of a rank, given its number.
 func (m *Memory) call(rank int, number uint32) *atomic.Uint64 {
 	area := m.cfg.Areas[rank]
 	return (*atomic.Uint64)(unsafe.Pointer(&area[callsAt+8*(number%callsKept)]))

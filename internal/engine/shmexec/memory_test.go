@@ -92,8 +92,8 @@ func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
 	return v.bufs[b][at]
 }
 
-// Bytes implements buffers. Plans whose spans have several chunks do not run here in more than one
-// piece.
+// Bytes implements buffers. Plans that have spans of several chunks do not run here in more than
+// one piece.
 func (v *vectors) Bytes(s plan.Span, piece int) []byte {
 	if s.Len() != 1 {
 		panic("several chunks")
@@ -255,7 +255,7 @@ func (tr trial) check(t *testing.T, v *vectors, rank int) {
 	}
 }
 
-// single returns the algorithms whose plans work chunk by chunk, as the vectors here do.
+// single returns the algorithms with plans that work chunk by chunk, as the vectors here do.
 func single(c plan.Collective, n int) []plan.Algorithm {
 	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
 }

@@ -21,7 +21,7 @@ type Program struct {
 	Chunks int
 
 	steps  []step
-	unread []int // ranks whose payloads this rank does not read
+	unread []int // ranks that this rank reads nothing from
 }
 
 // A step is one action of a rank in a piece.
@@ -111,8 +111,7 @@ func Single(p plan.Plan) bool {
 	return true
 }
 
-// Pieces returns the smallest number of pieces in which the payloads of a piece fit into room
-// bytes.
+// Pieces returns the smallest number of pieces that makes the payloads of each fit into room bytes.
 func (p *Program) Pieces(l exec.Layout, room int) int {
 	pieces := 1
 	for {

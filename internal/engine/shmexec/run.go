@@ -11,8 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// stripBytes is the length of the strips in which sequences of steps process a chunk. A few strips
-// fit into the first-level cache.
+// stripBytes is the length of a strip of a chunk. A few strips fit into the first-level cache.
 const stripBytes = 8 << 10
 
 // buffers is the memory of a collective.
@@ -114,7 +113,7 @@ func (m *Memory) run(ctx context.Context, w *work) error {
 
 func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
 
-// compare looks for another call at the ranks whose payloads this rank does not read. Of two
+// compare looks for another call at the ranks that this rank reads nothing from. Of two
 // ranks, the later one sees the fingerprint of the other.
 func (m *Memory) compare(w *work) error {
 	for _, rank := range w.program.unread {

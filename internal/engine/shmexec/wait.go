@@ -19,8 +19,8 @@ const (
 	yieldsWithin = 64
 	yieldsAcross = 200
 	// yieldTime is the shortest duration of yielding. If nothing else is runnable, yields
-	// return immediately, while sleep and wakeup take long, also within a process, whose
-	// threads sleep then, and may move the rank to another processor.
+	// return immediately, while sleep and wakeup take long, also within a process: its
+	// threads sleep then, and a rank may wake on another processor.
 	yieldTime = 200 * time.Microsecond
 	// With more than ranksMax ranks for each processor, yielding does not help, and a rank
 	// sleeps after yieldsMany yields.

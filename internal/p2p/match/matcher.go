@@ -3,7 +3,7 @@
 // A [Matcher] holds the messages of one communicator that no receive has taken, and the receives
 // that wait for a message. Post adds a receive, and Take with Keep a message, unless they find a
 // counterpart. Messages with the same source and tag are received in the order of their arrival,
-// and receives that could take the same message get it in the order in which they were posted
+// and receives that could take the same message get it in the order of their posts
 // (MPI 4.1, section 3.5).
 //
 // The package is pure: it neither blocks nor locks.
@@ -26,7 +26,7 @@ func (k key) takes(m key) bool {
 
 func (k key) isWildcard() bool { return k.source == Any || k.tag == Any }
 
-// Takes reports whether a receive with source and tag, either of which may be [Any], takes a
+// Takes reports whether a receive with source and tag (both may be [Any]) takes a
 // message with source from and tag with.
 func Takes(source int, tag int64, from int, with int64) bool {
 	return key{source, tag}.takes(key{from, with})
@@ -41,7 +41,7 @@ type Matcher[R comparable, M any] struct {
 	queued    int
 }
 
-// Post removes and returns the first message from source with tag, either of which may be [Any]. If
+// Post removes and returns the first message from source with tag (both may be [Any]). If
 // there is none, r waits.
 func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	k := key{source, tag}
@@ -143,8 +143,8 @@ func (m *Matcher[R, M]) EachReceive(f func(r R)) {
 	m.exact.each(func(e entry[R]) { f(e.value) })
 }
 
-// ClearReceives removes and returns the waiting receives whose source, which may be [Any], is
-// selected.
+// ClearReceives removes and returns the waiting receives with a selected source. The source may
+// be [Any].
 func (m *Matcher[R, M]) ClearReceives(selected func(source int) bool) (receives []R) {
 	var rest []entry[R]
 	for _, e := range m.wildcards {

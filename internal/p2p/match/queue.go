@@ -6,7 +6,7 @@ const (
 	// keptMax is the number of empty queues that are kept, and of queues without a key that
 	// are kept for reuse.
 	keptMax = 16
-	// entriesMax is the capacity up to which an empty queue keeps its memory.
+	// entriesMax is the largest capacity of an empty queue that keeps its memory.
 	entriesMax = 16
 )
 
