@@ -126,7 +126,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 		}()
 	}
 	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
-	values = append(values, cfg.Allocator.Ballot(nodes)...)
+	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
 	values = append(values, cfg.Known.encode()...)
 	if err := n.maximum(ctx, values); err != nil {
@@ -185,7 +185,7 @@ func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nod
 			cfg.Allocator.Undo(part)
 		}
 		if err == nil {
-			used = cfg.Allocator.Ballot(nodes)
+			used = cfg.Allocator.Votes(nodes)
 			err = n.maximum(ctx, used)
 		}
 		if err != nil {

@@ -94,7 +94,7 @@ func (m *Messages) keepLocked(fx *Effects, a *arrival) {
 	})
 }
 
-// Claim takes the receive that waits for a message whose payload follows, so that the link
+// Claim takes the receive that waits for a message before its payload arrives, so that the link
 // writes the payload directly to the buffer of the receive. It returns false if none waits,
 // and the claim 0 if the receive cannot take the message.
 func (m *Messages) Claim(l *link.Link, f wire.Message) (claim uint64, ok bool) {

@@ -42,7 +42,7 @@ func newOwner() (*owner, *link.Link) {
 	return o, l
 }
 
-// A send or receive whose context ends returns an error if and only if that revokes the
+// TestCancelIsAtomic: a send or receive whose context ends returns an error if and only if that revokes the
 // communicator, even if its payload arrives, or is refused, at the same moment.
 func TestCancelIsAtomic(t *testing.T) {
 	cause := errors.New("cancelled")
@@ -87,7 +87,7 @@ func TestCancelIsAtomic(t *testing.T) {
 	}
 }
 
-// A receive that fails because its sender has left does not revoke the communicator when
+// TestCancelAfterLeave: a receive that fails because its sender has left does not revoke the communicator when
 // its context ends meanwhile.
 func TestCancelAfterLeave(t *testing.T) {
 	o, l := newOwner()

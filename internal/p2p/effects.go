@@ -5,8 +5,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Effects are what transitions under the lock leave to be done without it, by
-// [Messages.Perform]. The zero value is nothing.
+// Effects are the results of transitions under the lock. [Messages.Perform] carries them out
+// without it. The zero value is nothing.
 type Effects struct {
 	first effect // most transitions have no other
 	more  []effect
@@ -50,7 +50,7 @@ func (fx *Effects) addDrop(a *arrival) {
 }
 
 // Perform carries effects out. It must be called without the lock of the owner. It is the
-// only place from which messages are granted and refused, and callers woken.
+// only place that grants and refuses messages, and wakes callers.
 func (m *Messages) Perform(fx *Effects) {
 	if fx.first.kind != 0 {
 		m.perform(&fx.first)

@@ -8,7 +8,7 @@ type Matched struct {
 	arrival  arrival
 }
 
-// MatchedProbe waits for a message from source with tag, either of which may be [Any], and
+// MatchedProbe waits for a message from source with tag (both may be [Any]), and
 // takes it, so that only [Matched.StartRecv] receives it. If ctx ends first, nothing has
 // happened. A message that is not received stays in memory until the communicator ends.
 func (m *Messages) MatchedProbe(ctx context.Context, source int, tag int64) (*Matched, error) {

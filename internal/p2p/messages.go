@@ -229,8 +229,7 @@ func (m *Messages) failWaitingLocked(fx *Effects, err error, match func(source i
 	})
 }
 
-// failReceivingLocked releases the receives whose payload is in transfer and that match
-// selects.
+// failReceivingLocked releases the receives with a payload in transfer that match selects.
 func (m *Messages) failReceivingLocked(fx *Effects, err error, match func(r *Receive) bool) {
 	for _, r := range slices.Clone(m.receiving) {
 		if match(r) {

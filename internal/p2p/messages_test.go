@@ -11,13 +11,13 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// clock is a Clock that stands still.
+// clock is a Clock that does not advance.
 type clock struct{}
 
 func (clock) Stamp() int64         { return 1 }
 func (clock) StampEnd(int64) int64 { return 2 }
 
-// TestRefused: the sender of a message that is refused learns the sizes, however large.
+// TestRefused: the error of a refused message has its size and the size of the buffer.
 func TestRefused(t *testing.T) {
 	const long = math.MaxInt
 	l := new(link.Link)
@@ -31,8 +31,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRecordAllocations: what is recorded of messages takes no memory but that of the
-// ring.
+// TestRecordAllocations: recording messages does not allocate.
 func TestRecordAllocations(t *testing.T) {
 	m := New(Config{Clock: clock{}})
 	m.SetRecording(true)

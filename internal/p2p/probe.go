@@ -20,7 +20,7 @@ type probe struct {
 
 func (p *probe) matches(a *arrival) bool { return match.Takes(p.source, p.tag, a.source, a.tag) }
 
-// Probe waits for a message from source with tag, either of which may be [Any], and
+// Probe waits for a message from source with tag (both may be [Any]), and
 // describes it. The message stays for the next receive that matches it. If ctx ends first,
 // nothing has happened.
 func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, error) {
@@ -70,7 +70,7 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 	return a.received(), true, nil
 }
 
-// endProbesLocked ends the probes for which end returns true; end sets their results.
+// endProbesLocked ends the probes that end selects; end sets their results.
 func (m *Messages) endProbesLocked(fx *Effects, end func(p *probe) bool) {
 	m.probes = slices.DeleteFunc(m.probes, func(p *probe) bool {
 		if !end(p) {

@@ -35,7 +35,7 @@ type Received struct {
 	Bytes  int
 }
 
-// StartRecv starts to receive a message from source with tag, either of which may be [Any],
+// StartRecv starts to receive a message from source with tag (both may be [Any])
 // into buf. Receives that could take the same message get it in the order of the calls. The
 // buffer belongs to the Receive until [Receive.Wait] returns. A message that is longer than
 // buf, or of another type, is lost: Wait returns an error.
@@ -112,8 +112,8 @@ func (r *Receive) cancel() bool {
 	return r.cancelled
 }
 
-// shortMax is the time for which a receive whose context has ended waits for a short message
-// that it has taken. Such a message has been sent, is being copied, or arrives as soon as its
+// shortMax limits the wait of a receive, after its context has ended, for a short message that it
+// has taken. Such a message has been sent, is being copied, or arrives as soon as its
 // sender has the grant.
 const shortMax = 500 * time.Millisecond
 

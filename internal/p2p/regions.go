@@ -1,19 +1,18 @@
 package p2p
 
-// Regions are the memory of one payload, in one or more places: First, and More
-// behind it.
+// Regions are the memory of one payload: First, followed by More.
 type Regions struct {
 	First []byte
 	More  [][]byte
-	// Elem is the size of an element. A message that is received here must have a
-	// whole number of them, unless Elem is 0.
+	// Elem, if not 0, is the size of an element in bytes. A received message must be a whole
+	// number of elements.
 	Elem int
 }
 
-// Bytes returns memory in one place.
+// Bytes returns contiguous memory as Regions.
 func Bytes(b []byte) *Regions { return &Regions{First: b} }
 
-// Len is the length of all regions together.
+// Len returns the length of all regions together.
 func (r *Regions) Len() int {
 	n := len(r.First)
 	for _, m := range r.More {

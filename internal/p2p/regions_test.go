@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// regionsIn cuts b into regions of these lengths, which are of b in all.
+// regionsIn cuts b into regions of these lengths, which add up to the length of b.
 func regionsIn(b []byte, lengths []int) *Regions {
 	r := new(Regions)
 	for i, n := range lengths {
@@ -22,7 +22,7 @@ func regionsIn(b []byte, lengths []int) *Regions {
 	return r
 }
 
-// joined is what lies in regions.
+// joined returns the contents of regions.
 func joined(r *Regions) []byte { return slices.Concat(append([][]byte{r.First}, r.More...)...) }
 
 func sum(lengths []int) (n int) {
@@ -32,8 +32,8 @@ func sum(lengths []int) (n int) {
 	return n
 }
 
-// TestRegions: whatever the regions, they are one after the other, the first n
-// bytes of them are the first n bytes, and what is filled stays within.
+// TestRegions: regions of all lengths are contiguous, cut returns their first n bytes, and fill
+// writes only these.
 func TestRegions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.IntRange(0, 5), 0, 6).Draw(r, "lengths")

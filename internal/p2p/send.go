@@ -117,7 +117,7 @@ func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 	}
 }
 
-// Refused ends a send whose offer the receiver has refused.
+// Refused ends a send after the receiver has refused its offer.
 func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
 	var fx Effects
 	m.mu.Lock()

@@ -63,7 +63,7 @@ const (
 )
 
 // onBoard is the executor in the shared memory of a board.
-func onBoard(rank, size int, b *shmexec.Board) *Executor {
+func onBoard(rank, size int, b *shmexec.Memory) *Executor {
 	x := &Executor{
 		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors())),
 		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.Compile(a.Plans(size, root), rank) },

@@ -21,9 +21,9 @@ func newSelector(t *testing.T, size int) *Selector {
 }
 
 // newBoard returns the board of ranks in processes of their own.
-func newBoard(size int) *shmexec.Board { return boardOf(size, false) }
+func newBoard(size int) *shmexec.Memory { return boardOf(size, false) }
 
-func boardOf(size int, sameProcess bool) *shmexec.Board {
+func boardOf(size int, sameProcess bool) *shmexec.Memory {
 	areas := make([][]byte, size)
 	for i := range areas {
 		areas[i] = make([]byte, shmexec.AreaSize(64<<10))

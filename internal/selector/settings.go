@@ -80,7 +80,7 @@ func (s *Selector) UseExecutor(x *Executor) {
 }
 
 // UseBoard prefers the executor on a board, as UseExecutor does.
-func (s *Selector) UseBoard(b *shmexec.Board) { s.UseExecutor(onBoard(s.rank, s.size, b)) }
+func (s *Selector) UseBoard(b *shmexec.Memory) { s.UseExecutor(onBoard(s.rank, s.size, b)) }
 
 // UseHosts sets which ranks are on one host, for the algorithms that need it.
 func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(how *settings) { how.hosts = h }) }

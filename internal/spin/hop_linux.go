@@ -9,13 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hop moves this thread from its processor to the one, of those that it may run
-// on, where the fewest others run, and reports where that is. If there are as
-// many as here, save for this thread, it stays. It is for those who wait for
-// each other while processors may be idle: the scheduler leaves some that only
-// yield to each other where they are.
+// Hop moves this thread to the allowed processor with the fewest others, and returns it. If the
+// current processor has no more others, the thread stays. The scheduler does not move threads that
+// only yield to each other, even if other processors are idle.
 func Hop(others []int) (to int, hopped bool) {
-	runtime.LockOSThread() // so that the thread that is bound is freed as well
+	runtime.LockOSThread() // the same thread is bound and released
 	defer runtime.UnlockOSThread()
 	var allowed unix.CPUSet
 	from := Processor()
@@ -38,7 +36,7 @@ func Hop(others []int) (to int, hopped bool) {
 	return to, move(to, &allowed) == nil
 }
 
-// Return moves this thread to a processor where it was before.
+// Return moves this thread back to a processor, if that is allowed.
 func Return(to int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -48,7 +46,7 @@ func Return(to int) {
 	}
 }
 
-// move moves this thread to a processor, but does not bind it there.
+// move moves this thread to a processor without binding it there.
 func move(to int, allowed *unix.CPUSet) error {
 	var there unix.CPUSet
 	there.Set(to)
@@ -58,9 +56,8 @@ func move(to int, allowed *unix.CPUSet) error {
 	return unix.SchedSetaffinity(0, allowed)
 }
 
-// Delay is for how long this thread could have run while others did on its
-// processor, since it began. It tells the number of the thread, too, as a
-// goroutine may be on another one next time; that is 0 if nothing is known.
+// Delay returns the time that this thread was runnable while others ran on its processor. It
+// also returns the thread, since a goroutine may change threads; 0 if nothing is known.
 func Delay() (d time.Duration, thread int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -74,8 +71,9 @@ func Delay() (d time.Duration, thread int) {
 	if err != nil {
 		return 0, 0
 	}
-	// Three numbers: nanoseconds that it ran, those that it waited, and how
-	// often it was its turn; see proc(5) and Documentation/scheduler/sched-stats.
+	// Three numbers: the time that the thread has run, the time that it has waited, both in
+	// nanoseconds, and the number of its time slices; see proc(5) and
+	// Documentation/scheduler/sched-stats.
 	fields := bytes.Fields(text[:n])
 	if len(fields) != 3 {
 		return 0, 0
@@ -95,8 +93,7 @@ func crowd(others []int, cpu int) (n int) {
 	return n
 }
 
-// Processor is the number of the processor that this thread runs on, or -1 if
-// that is not known.
+// Processor returns the processor of this thread, or -1 if it is unknown.
 func Processor() int {
 	var cpu uint32
 	_, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)

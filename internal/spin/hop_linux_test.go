@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHop: the thread goes where fewer run, if there is such a place, and may
-// run afterwards where it could before.
+// TestHop: Hop moves the thread to a processor with fewer others, if there is one, and does not
+// change its allowed processors.
 func TestHop(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -24,27 +24,27 @@ func TestHop(t *testing.T) {
 		from := Processor()
 		to, hopped := Hop([]int{from})
 		if hopped != (to != from) {
-			t.Fatalf("from %d to %d: says %v", from, to, hopped)
+			t.Fatalf("from %d to %d: Hop returns %v", from, to, hopped)
 		}
 		if hopped {
 			moved++
 		}
 		if unix.SchedGetaffinity(0, &after); after != before {
-			t.Fatal("the thread may not run where it could before")
+			t.Fatal("the allowed processors have changed")
 		}
 	}
 	if before.Count() > 1 && moved == 0 {
 		t.Errorf("still on the same processor, %d times", times)
 	}
 	if to, hopped := Hop(nil); hopped {
-		t.Errorf("went to %d, though nobody was in the way", to)
+		t.Errorf("moved to %d without others", to)
 	}
 	if to, hopped := Hop([]int{0, 1, 2, 3}); hopped && before.Count() < 4 && to < 4 {
-		t.Errorf("went to %d, where as many run", to)
+		t.Errorf("moved to %d, which has as many others", to)
 	}
 }
 
-// TestDelay: a thread that shares its processor with a busy one waits for it.
+// TestDelay: a thread that shares its processor with a busy thread waits for it.
 func TestDelay(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -62,7 +62,7 @@ func TestDelay(t *testing.T) {
 	var stop atomic.Bool
 	bound := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and ends with the goroutine, as it stays bound
+		runtime.LockOSThread() // the thread stays bound, and ends with the goroutine
 		bound <- unix.SchedSetaffinity(0, &one)
 		for !stop.Load() {
 		}
@@ -73,7 +73,7 @@ func TestDelay(t *testing.T) {
 	}
 	first, thread := Delay()
 	if thread == 0 {
-		t.Log("this kernel does not tell") // Then nobody hops back.
+		t.Log("this kernel has no schedstat") // then no rank returns
 	}
 	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
 	}
@@ -84,6 +84,6 @@ func TestDelay(t *testing.T) {
 		t.Errorf("in 50 ms beside a busy thread: delayed by %v, in thread %d and %d", d, thread, same)
 	}
 	if Return(from); Processor() != from {
-		t.Error("is elsewhere after Return")
+		t.Error("Return has not moved the thread")
 	}
 }

@@ -4,14 +4,14 @@ package spin
 
 import "time"
 
-// Hop stays where it is: it cannot be asked for another processor.
+// Hop does nothing on this system.
 func Hop([]int) (to int, hopped bool) { return -1, false }
 
-// Processor is not known.
+// Processor returns -1 on this system.
 func Processor() int { return -1 }
 
-// Return does nothing, as nobody has hopped.
+// Return does nothing on this system.
 func Return(int) {}
 
-// Delay is not known.
+// Delay returns nothing on this system.
 func Delay() (d time.Duration, thread int) { return 0, 0 }

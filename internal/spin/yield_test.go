@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestGoroutinesGetTheirTurn: even with one processor, who yields to other
-// processes does not keep the goroutines of its own from running.
-func TestGoroutinesGetTheirTurn(t *testing.T) {
+// TestOtherGoroutinesRun: with one processor, yields to other processes let other goroutines run.
+func TestOtherGoroutinesRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for name, give := range map[string]func(){"within": Within, "across": Across()} {
 		ran := make(chan struct{})

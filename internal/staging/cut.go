@@ -2,9 +2,8 @@ package staging
 
 import "github.com/nexar-go/nexar/device"
 
-// cut is the n bytes of regions from byte at on. Rows without gaps are one row
-// there, so that the same bytes of a region are equal regions however they are
-// cut.
+// cut returns the regions of n bytes from byte at on. Rows without gaps become one row, so that the
+// result does not depend on how the regions were cut.
 func cut(regions []device.Region, at, n int) (list []device.Region) {
 	for _, r := range regions {
 		if r.Stride == r.Bytes {

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/device/host"
 )
 
-// bytesOf are the offsets of all bytes of regions, in their order.
+// bytesOf returns the offsets of all bytes of regions, in their order.
 func bytesOf(regions []device.Region) (offsets []int) {
 	for _, r := range regions {
 		for row := range r.RowCount() {
@@ -22,8 +22,7 @@ func bytesOf(regions []device.Region) (offsets []int) {
 	return offsets
 }
 
-// What is cut has the bytes that were asked for, in few pieces, and the same
-// pieces whatever form the regions had.
+// cut returns the requested bytes in few pieces, and the same pieces for all forms of the regions.
 func TestCut(t *testing.T) {
 	const size = 60
 	b := host.Of(make([]byte, size))

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/device/host"
 )
 
-// A lazyStream does its work when somebody waits for it, as a device may.
+// A lazyStream does its work in Wait, as a device may.
 type lazyStream struct {
 	device.Stream
 	queue []func() error
@@ -30,8 +30,8 @@ func (s *lazyStream) Wait(ctx context.Context) error {
 	return s.Stream.Wait(ctx)
 }
 
-// Memory that the host reaches is used only when the work of the stream is done,
-// which may write what is read and read what is written.
+// Memory that the host can access is used only after the work of the stream, which may write the
+// input or read the result.
 func TestMappedMemoryWaitsForStream(t *testing.T) {
 	b := newBench(t, host.Device{})
 	lazy := &lazyStream{Stream: b.stream}

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain makes random tests the same in every run, unless another seed is
-// asked for, and makes sure that no test leaves a goroutine behind.
+// TestMain gives random tests the same seed in every run, unless a flag sets another one, and checks
+// that no test leaves a goroutine.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	for name, value := range map[string]string{"rapid.seed": "20261121", "rapid.nofailfile": "true"} {

@@ -1,7 +1,7 @@
 // Package staging copies operands of calls from buffers of a device to memory of the
 // host, and results back.
 //
-// Most callers make an Operand for the input of a call and one for its result:
+// A caller makes an Operand for the input of a call and one for its result:
 //
 //	src, err := staging.New(stream, regions)
 //	…
@@ -11,18 +11,17 @@
 //	…                                // the call, from src.Memory to dst.Memory
 //	err = dst.Store(ctx, dst.Len())
 //
-// The memory is that of the device itself where the host reaches it (a
-// device.Mapper) and the regions are contiguous; otherwise it is staging memory,
-// as long as the regions are, which the device fills and empties in the order of
-// the stream. An Operand that is a block of another one can share its staging
-// memory. Nothing but the methods of the device touches buffers.
+// The memory is the device's own if the host can access it (device.Mapper) and the regions are
+// contiguous. Otherwise it is staging memory of the same length, which the device fills and
+// empties in the order of the stream. An Operand that is a block of another one can share its
+// staging memory. Only methods of the device access buffers.
 //
 // # Failure
 //
-// Errors are those of the device; Misused recognizes those that are due to the
-// arguments. Load checks all regions, also those that it does not read, so that Store
-// fails only for later reasons. After an error, and when the context has ended, call
-// Free only: queued work is done in any case, and the memory is reused after it.
+// Errors are those of the device; [Misused] recognizes errors of the arguments. Load checks all
+// regions, also those that it does not read, so that Store fails only for later reasons. After an
+// error, and when the context has ended, call only Free: the device still does queued work, and
+// the memory is reused after that.
 //
 // # Concurrency
 //
@@ -37,7 +36,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// An Operand is regions of the device of a stream, one after the other.
+// An Operand is a sequence of regions of the device of a stream.
 type Operand struct {
 	Read bool // Load copies the content of the regions
 
@@ -45,14 +44,14 @@ type Operand struct {
 	regions []device.Region
 	bytes   int
 
-	pieces  [][]byte       // the memory, once it is loaded
+	pieces  [][]byte       // the memory, after Load
 	staging device.Staging // nil if the memory is the device's own
-	at      int            // the byte of staging at which this Operand begins
+	at      int            // the offset of this Operand in staging
 	whole   *Operand       // the owner of staging, if that is another Operand
 }
 
-// New makes an Operand of regions, which must not be changed before its last
-// use. The error is that of device.Check; then the Operand has no bytes.
+// New returns an Operand of regions, which must not change before its last use. The error is that of
+// device.Check; the Operand then has length 0.
 func New(s device.Stream, regions []device.Region) (*Operand, error) {
 	bytes, err := device.Check(s.Device(), regions...)
 	if err != nil {
@@ -61,15 +60,15 @@ func New(s device.Stream, regions []device.Region) (*Operand, error) {
 	return &Operand{stream: s, regions: regions, bytes: bytes}, nil
 }
 
-// Len is how many bytes there are.
+// Len returns the length in bytes.
 func (o *Operand) Len() int { return o.bytes }
 
-// Within lets o be staged as the block of whole that begins at byte at. It has
-// no effect where one of them needs no staging memory. Load gets whole before o.
+// Within lets o share the staging memory of whole, as the block that begins at byte at. It has no
+// effect if one of them needs no staging memory. [Load] must get whole before o.
 func (o *Operand) Within(whole *Operand, at int) { o.whole, o.at = whole, at }
 
-// Clashes reports whether two regions of operands share memory. One of either
-// that is Within the other may be in the very place that this means.
+// Clashes reports whether regions of two operands overlap, except that one may be Within the other
+// and lie exactly at that position.
 func (o *Operand) Clashes(other *Operand) bool {
 	for _, r := range o.regions {
 		if slices.ContainsFunc(other.regions, r.Overlaps) {
@@ -83,7 +82,7 @@ func (o *Operand) isBlockOf(whole *Operand) bool {
 	return o.whole == whole && slices.Equal(cut(whole.regions, o.at, o.bytes), cut(o.regions, 0, o.bytes))
 }
 
-// Tangled reports whether any two of its own regions share memory.
+// Tangled reports whether any two regions of o overlap.
 func (o *Operand) Tangled() bool {
 	for i, r := range o.regions {
 		if slices.ContainsFunc(o.regions[:i], r.Overlaps) {
@@ -93,8 +92,8 @@ func (o *Operand) Tangled() bool {
 	return false
 }
 
-// Load gets memory for operands of one stream, copies the input to it, and waits until
-// the host may use it.
+// Load provides memory for operands of one stream, copies the input to it, and waits until the host
+// may access it.
 func Load(ctx context.Context, operands ...*Operand) error {
 	for _, step := range []func(*Operand, context.Context) error{(*Operand).place, (*Operand).fetch, (*Operand).await} {
 		for _, o := range operands {
@@ -109,7 +108,7 @@ func Load(ctx context.Context, operands ...*Operand) error {
 	return nil
 }
 
-// place finds the memory of the device itself, or gets staging memory.
+// place maps the memory of the device, or allocates staging memory.
 func (o *Operand) place(ctx context.Context) (err error) {
 	if o.pieces, err = o.mapped(); o.pieces != nil || err != nil {
 		return err
@@ -123,8 +122,7 @@ func (o *Operand) place(ctx context.Context) (err error) {
 	return err
 }
 
-// mapped is the memory of the device itself where the host reaches it, and nil
-// elsewhere.
+// mapped returns the memory of the device if the host can access it, and nil otherwise.
 func (o *Operand) mapped() (pieces [][]byte, err error) {
 	m, ok := o.stream.Device().(device.Mapper)
 	if !ok {
@@ -143,9 +141,9 @@ func (o *Operand) mapped() (pieces [][]byte, err error) {
 	return pieces, nil
 }
 
-// fetch queues a copy of the input. For other operands it copies no bytes, but the
-// device checks the regions: it reports a buffer that was freed, or a stream that has
-// failed, before other ranks depend on the result.
+// fetch queues a copy of the input. For an Operand that is not read it copies no bytes, but the
+// device checks the regions: it reports a freed buffer, or a failed stream, before other ranks
+// depend on the result.
 func (o *Operand) fetch(context.Context) error {
 	if o.staging == nil {
 		return nil
@@ -160,8 +158,7 @@ func (o *Operand) fetch(context.Context) error {
 	return o.stream.StageSend(o.staging, o.at, regions...)
 }
 
-// await waits until the memory is the host's, which mapped memory is when the
-// stream has done its work.
+// await waits until the host may access the memory: mapped memory when the stream has done its work.
 func (o *Operand) await(ctx context.Context) error {
 	if o.staging == nil {
 		return o.stream.Wait(ctx)
@@ -174,12 +171,10 @@ func (o *Operand) await(ctx context.Context) error {
 	return nil
 }
 
-// Pieces is the memory, in as many pieces as it lies in, from Load until Store
-// or Free.
+// Pieces returns the memory, in contiguous pieces, from Load until Store or Free.
 func (o *Operand) Pieces() [][]byte { return o.pieces }
 
-// Memory is that of an Operand of one region, which is in one piece, or nil if
-// there are no bytes.
+// Memory returns the memory of an Operand of one region, or nil if its length is 0.
 func (o *Operand) Memory() []byte {
 	if len(o.pieces) == 0 {
 		return nil
@@ -187,8 +182,7 @@ func (o *Operand) Memory() []byte {
 	return o.pieces[0]
 }
 
-// Store copies the first n bytes of the memory to the regions, where they do not
-// lie there already.
+// Store copies the first n bytes of the memory to the regions, unless the memory is the device's own.
 func (o *Operand) Store(ctx context.Context, n int) error {
 	if o.staging == nil || n == 0 {
 		return nil
@@ -196,21 +190,20 @@ func (o *Operand) Store(ctx context.Context, n int) error {
 	if err := o.stream.ReceiveInto(o.staging, o.at, cut(o.regions, 0, n)...); err != nil {
 		return err
 	}
-	// Whether the stream fails later, at the work of others, does not matter.
+	// A later failure of the stream, by other work, does not matter.
 	_, err := o.staging.Bytes(ctx)
 	return err
 }
 
-// Free gives staging memory back. It does not wait. Of an Operand that is staged
-// within another one, that one has to be freed.
+// Free frees staging memory. It does not wait. For an Operand Within another one, free the other one.
 func (o *Operand) Free() {
 	if o.staging != nil && o.whole == nil {
 		o.staging.Free()
 	}
 }
 
-// Misused reports whether an error of Load is due to arguments that only the device
-// could check: a buffer that was freed, a stream that was closed.
+// Misused reports whether an error of [Load] is an error of the arguments that only the device could
+// find: a freed buffer, a closed stream.
 func Misused(err error) bool {
 	if _, broken := errors.AsType[*device.StreamError](err); broken {
 		return false

@@ -15,13 +15,12 @@ import (
 	"github.com/nexar-go/nexar/device/host"
 )
 
-// patience is how long a test waits for what must come at once, on a machine
-// that is busy with other things.
+// patience is the longest time that a test waits for an immediate event, on a busy machine.
 const patience = 60 * time.Second
 
 var errBroken = errors.New("broken")
 
-// A bench is a device with a stream, and what a test needs of them.
+// A bench is a device with a stream, for a test.
 type bench struct {
 	testing.TB
 	ctx    context.Context
@@ -41,7 +40,7 @@ func newBench(t testing.TB, dev device.Device) *bench {
 	return &bench{TB: t, ctx: ctx, dev: dev, stream: s}
 }
 
-// filled is a buffer of random bytes.
+// filled returns a buffer of random bytes.
 func (b *bench) filled(n int) (device.Buffer, []byte) {
 	b.Helper()
 	buffer, err := b.dev.Alloc(b.ctx, n)
@@ -82,7 +81,7 @@ func (b *bench) want(buffer device.Buffer, want []byte) {
 	}
 }
 
-// memory is all that an operand has.
+// memory returns the memory of an operand.
 func memory(o *Operand) []byte { return slices.Concat(o.Pieces()...) }
 
 // fill overwrites the memory of an operand with bytes that count from first.
@@ -97,14 +96,14 @@ func fill(o *Operand, first byte) (all []byte) {
 	return all
 }
 
-// devices are those that every test should work with.
+// devices returns the devices for every test.
 func devices(t *testing.T, f func(b *bench, maps bool)) {
 	t.Run("fake", func(t *testing.T) { f(newBench(t, devicetest.NewFake(t, devicetest.FakeConfig{})), false) })
 	t.Run("host", func(t *testing.T) { f(newBench(t, host.Device{}), true) })
 }
 
-// What is read is loaded, and what is stored are the first bytes, in the order
-// of the regions; the rest of the buffer stays as it is.
+// Load copies the regions in their order, and Store their first bytes. Other bytes of the buffer do
+// not change.
 func TestLoadAndStore(t *testing.T) {
 	devices(t, func(b *bench, maps bool) {
 		buffer, data := b.filled(100)
@@ -145,8 +144,7 @@ func TestLoadAndStore(t *testing.T) {
 	})
 }
 
-// Contiguous regions of memory that the host reaches are used where they lie,
-// and all others are staged.
+// Contiguous regions of memory that the host can access are used in place, and all others are staged.
 func TestWhereMemoryIs(t *testing.T) {
 	b := newBench(t, host.Device{})
 	slice := make([]byte, 100)
@@ -205,7 +203,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// Where only one of two has to be staged, each has memory of its own.
+// If only one of two operands is staged, they share no memory.
 func TestWithinMapped(t *testing.T) {
 	b := newBench(t, host.Device{})
 	buffer, data := b.filled(40)
@@ -292,8 +290,7 @@ func TestTangled(t *testing.T) {
 	}
 }
 
-// Load finds what is wrong with regions although they are only to be written,
-// and tells mistakes from failures.
+// Load checks regions that are only written, and distinguishes errors of the arguments from failures.
 func TestLoadLooksAtAll(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(b *bench, buffer device.Buffer)
@@ -334,7 +331,7 @@ func TestLoadLooksAtAll(t *testing.T) {
 	}
 }
 
-// What is wrong with regions and can be seen at once is an error of New.
+// New returns the errors of regions that need no device.
 func TestNew(t *testing.T) {
 	b := newBench(t, devicetest.NewFake(t, devicetest.FakeConfig{}))
 	buffer, _ := b.filled(50)
@@ -352,8 +349,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// A Load or Store that is cancelled leaves the memory to the device, which does
-// what was queued, and gives it back afterwards.
+// After a cancelled Load or Store, the device does the queued work and then frees the memory.
 func TestCancelled(t *testing.T) {
 	fake := devicetest.NewFake(t, devicetest.FakeConfig{})
 	b := newBench(t, fake)
@@ -392,7 +388,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A stream that is busy with more than one call knows what is to come.
+// Several calls in progress on one stream.
 type busyStream struct {
 	device.Stream
 	then func()
@@ -404,7 +400,7 @@ func (s busyStream) ReceiveInto(src device.Staging, at int, dst ...device.Region
 	return err
 }
 
-// Store has succeeded if its own copy has, whatever becomes of later work.
+// Store succeeds if its own copy does, also if later work fails.
 func TestStoreBeforeFailure(t *testing.T) {
 	fake := devicetest.NewFake(t, devicetest.FakeConfig{})
 	b := newBench(t, fake)

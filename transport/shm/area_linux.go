@@ -195,7 +195,7 @@ func (c *conn) AcquireAreas() (transport.Areas, error) {
 func (c *conn) PeerEnded() func() bool {
 	own, peer := socketName(c.endpoint.cfg.Cluster, c.endpoint.cfg.Node), socketName(c.endpoint.cfg.Cluster, c.peer)
 	return func() bool {
-		runtime.LockOSThread() // and its network namespace, to which the names belong
+		runtime.LockOSThread() // and its network namespace, which has the names
 		defer runtime.UnlockOSThread()
 		return isNameTaken(own) && !isNameTaken(peer)
 	}

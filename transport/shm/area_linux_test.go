@@ -81,7 +81,7 @@ func TestAreaIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestAreasThatDiffer: nodes whose areas differ in number or length share none. Pipes work.
+// TestAreasThatDiffer: nodes with areas that differ in number or length share none. Pipes work.
 func TestAreasThatDiffer(t *testing.T) {
 	for _, sizes := range [][4]int{
 		{1, 0, 1, 0}, {1, 4096, 1, 0}, {1, 0, 1, 4096}, {1, 4096, 1, 8192}, {1, 4096, 1, 4095}, {1, 4096, 2, 4096}, {1, 8192, 2, 4096},

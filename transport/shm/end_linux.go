@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Reasons for which one end of a pipe does not move bytes. Lower bits take precedence.
+// Reasons why one end of a pipe does not move bytes. Lower bits take precedence.
 const (
 	closedHere uint32 = 1 << iota
 	endOfPipe

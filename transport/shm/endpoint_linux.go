@@ -36,7 +36,7 @@ type endpoint struct {
 	cfg        Config
 	ringBytes  int           // of pipes
 	roomyBytes int           // of roomy pipes
-	spinMax    time.Duration // the longest time for which pipes spin
+	spinMax    time.Duration // the longest time that pipes spin
 	spinners   spinners
 	reserve    func(b []byte) error // reserveMemory, unless a test replaces it
 	ln         *net.UnixListener

@@ -9,7 +9,7 @@ const (
 	// busyReads is the number of reads of a word before the goroutine waits in another
 	// way. They take less time than a look at the clock.
 	busyReads = 50
-	// spinMax is the longest time for which a goroutine yields the processor before it
+	// spinMax is the longest time that a goroutine yields the processor before it
 	// parks. To park and wake takes both sides ten microseconds, which is less. But with
 	// more ranks than processors, a rank waits until all others have been woken, and none
 	// would find out how short the wait is if none parked. With eight processes on two
@@ -26,7 +26,7 @@ type pace struct{ mean time.Duration }
 
 func (p *pace) learn(wait time.Duration) { p.mean += (min(wait, waitMax) - p.mean) / 4 }
 
-// spin returns the time for which to spin: limit or 0.
+// spin returns the duration of spinning: limit or 0.
 func (p *pace) spin(limit time.Duration) time.Duration {
 	if p.mean > limit {
 		return 0

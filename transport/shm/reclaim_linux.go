@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// idleTime is the shortest time for which a ring keeps memory that it does not use; the
+// idleTime is the shortest time that a ring keeps memory that it does not use; the
 // longest is twice that. To reserve memory again takes far longer than to copy as much.
 const idleTime = 30 * time.Second
 

@@ -85,7 +85,7 @@ type ringWriter struct {
 	ring
 	written uint64
 	read    uint64 // the last value of head
-	pen     ntstore.Pen
+	pen     ntstore.Writer
 }
 
 // isRead reports whether the ring is empty.

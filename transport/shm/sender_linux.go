@@ -139,7 +139,7 @@ func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
 // which takes less time than page by page. A ring with less traffic stays small.
 const fillAfter = 64 << 10
 
-// reserveLocked reserves memory for the next n bytes, for which the ring has room.
+// reserveLocked reserves memory for the next n bytes. The ring must have room for them.
 func (s *sender) reserveLocked(n int) error {
 	if s.full {
 		return nil

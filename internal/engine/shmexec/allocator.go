@@ -5,14 +5,13 @@ import (
 	"sync"
 )
 
-// AreasMax is the number of boards that a node can have at a time.
+// AreasMax is the number of communicators of a node that can have shared memory at a time.
 const AreasMax = 32
 
-// An Allocator allocates a node's areas to boards. Each of these parts of its memory
-// is for one communicator at a time. A part that was used before can be used again by a
-// communicator that contains all nodes of the earlier one, so that every node that could
-// still read the old contents takes part in the vote; nodes that are known to have
-// stopped need not. It may be used by several goroutines.
+// An Allocator allocates the areas of a node, its parts, to communicators. A part is for one
+// communicator at a time. It can be reused by a communicator that contains all nodes of the
+// earlier one, so that every node that could still read the old contents takes part in the
+// agreement; nodes that are known to have stopped need not. It may be used concurrently.
 type Allocator struct {
 	mu    sync.Mutex
 	parts [AreasMax]part
@@ -20,27 +19,27 @@ type Allocator struct {
 
 type part struct {
 	used   bool
-	before []int // the nodes that used it, in order; nil if none has
-	undone []int // the value of before until the part was last taken
+	before []int // the nodes that used it last, in order; nil for an unused part
+	undone []int // the value of before at the last Take
 }
 
-// The votes for a part, the best first. The largest vote of all nodes decides. A part
-// that was used by the same nodes is the best: other parts fit more communicators.
+// The votes of a node for a part, the best first. The largest vote of all nodes decides. A part
+// that was used by the same nodes is the best, since other parts suit more communicators.
 const (
-	same uint8 = iota // it was used by exactly these nodes
+	same uint8 = iota // used by exactly these nodes
 	clean
-	dirty // it was used by some of them
+	dirty // used by some of these nodes
 	taken
 )
 
-// Ballot returns this node's vote for each part, for a communicator of these nodes,
-// which are this node's numbers for them.
-func (s *Allocator) Ballot(nodes []int) []uint8 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Votes returns the vote of this node for each part, for a communicator of these nodes, given as
+// the numbers of this node for them.
+func (a *Allocator) Votes(nodes []int) []uint8 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	votes := make([]uint8, AreasMax)
-	for i := range s.parts {
-		votes[i] = s.parts[i].vote(nodes)
+	for i := range a.parts {
+		votes[i] = a.parts[i].vote(nodes)
 	}
 	return votes
 }
@@ -57,8 +56,8 @@ func (p *part) vote(nodes []int) uint8 {
 	return same
 }
 
-// Choose returns the part that is chosen by all votes together, if there is one: of
-// several that are equally good the first one, counted from a part on.
+// Choose returns the part with the best of the largest votes of all nodes, if it is usable: of
+// equal ones the first, counted cyclically from a part on.
 func Choose(votes []uint8, from int) (part int, ok bool) {
 	best := slices.Min(votes)
 	for i := range votes {
@@ -69,15 +68,14 @@ func Choose(votes []uint8, from int) (part int, ok bool) {
 	return part, best < taken
 }
 
-// Take takes the part that was chosen, unless another communicator of this node
-// has taken it since the vote. A part that is not clean has to be cleared when
-// all nodes have taken theirs: a node that could not may still read it. The nodes may
-// use the part when all have cleared theirs; if one of them could not take its part, the
-// others call Undo.
-func (s *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := &s.parts[part]
+// Take takes the chosen part, unless another communicator of this node has taken it since the
+// vote. A part that is not clean must be cleared after all nodes have taken it: a node that
+// could not may still read it. The nodes may use the part when all have cleared their areas. If
+// one of them could not take the part, the others call [Allocator.Undo].
+func (a *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := &a.parts[part]
 	v := p.vote(nodes)
 	if v == taken {
 		return false, false
@@ -86,29 +84,28 @@ func (s *Allocator) Take(part int, nodes []int) (isClean, ok bool) {
 	return v == clean, true
 }
 
-// Undo gives a part back that was not used.
-func (s *Allocator) Undo(part int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := &s.parts[part]
+// Undo undoes a Take. The part must not have been used.
+func (a *Allocator) Undo(part int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := &a.parts[part]
 	p.used, p.before = false, p.undone
 }
 
-// Forget says that the processes of some nodes have ended, so that they read no part any
-// more.
-func (s *Allocator) Forget(nodes []int) {
+// Forget removes nodes after their processes have ended, so that they cannot read any part.
+func (a *Allocator) Forget(nodes []int) {
 	isOne := func(n int) bool { return slices.Contains(nodes, n) }
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.parts {
-		p := &s.parts[i]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.parts {
+		p := &a.parts[i]
 		p.before, p.undone = slices.DeleteFunc(p.before, isOne), slices.DeleteFunc(p.undone, isOne)
 	}
 }
 
-// Return gives a part back.
-func (s *Allocator) Return(part int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.parts[part].used = false
+// Return frees a part.
+func (a *Allocator) Return(part int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.parts[part].used = false
 }

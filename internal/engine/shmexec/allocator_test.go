@@ -6,27 +6,27 @@ import (
 	"testing"
 )
 
-// count is the largest of all votes.
+// count returns the largest vote of the nodes for each part.
 func count(allocators []*Allocator, nodes []int) []uint8 {
 	all := make([]uint8, AreasMax)
 	for _, n := range nodes {
-		for i, v := range allocators[n].Ballot(nodes) {
+		for i, v := range allocators[n].Votes(nodes) {
 			all[i] = max(all[i], v)
 		}
 	}
 	return all
 }
 
-// A shelfComm is a communicator of some nodes, from the vote for its part on.
-type shelfComm struct {
+// A testComm is a communicator of some nodes, from the votes for its part on.
+type testComm struct {
 	nodes []int
 	votes []uint8
 	part  int
 	open  map[int]bool // by node
 }
 
-// take has all nodes take the part, or none.
-func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
+// take takes the part on all nodes, or on none.
+func (c *testComm) take(t *testing.T, allocators []*Allocator, from int, touched map[[2]int]bool) (ok bool) {
 	part, ok := Choose(c.votes, from)
 	if !ok {
 		return false
@@ -37,7 +37,7 @@ func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touche
 		c.open[n] = taken
 		ok = ok && taken
 		if taken && isClean && touched[[2]int{n, part}] {
-			t.Fatalf("part %d of node %d was used, and is said to be clean", part, n)
+			t.Fatalf("part %d of node %d was used, but Take reports it as clean", part, n)
 		}
 	}
 	for n, taken := range c.open {
@@ -50,16 +50,15 @@ func (c *shelfComm) take(t *testing.T, allocators []*Allocator, from int, touche
 	return ok
 }
 
-// TestShelf: nodes make communicators of any of them, several at the same time,
-// and part in any order. No part is ever used by two communicators that have a
-// node in common, nor again while one that has not parted yet could look at what
-// it was used for; and what is said to be clean has not been used.
-func TestShelf(t *testing.T) {
+// TestAllocator: nodes form communicators in any combination, several at a time, and leave them in
+// any order. Two communicators with a common node never use the same part, nor does a
+// communicator while a node of an earlier one could still read the part. A clean part is unused.
+func TestAllocator(t *testing.T) {
 	const nodes = 5
 	rng := rand.New(rand.NewPCG(1, 1))
 	late := 0
 	for range 100 {
-		var comms, voting []*shelfComm
+		var comms, voting []*testComm
 		allocators := make([]*Allocator, nodes)
 		for i := range allocators {
 			allocators[i] = new(Allocator)
@@ -76,7 +75,7 @@ func TestShelf(t *testing.T) {
 			}
 			members := rng.Perm(nodes)[:2+rng.IntN(nodes-1)]
 			slices.Sort(members)
-			voting = append(voting, &shelfComm{nodes: members, votes: count(allocators, members), open: make(map[int]bool)})
+			voting = append(voting, &testComm{nodes: members, votes: count(allocators, members), open: make(map[int]bool)})
 			if rng.IntN(3) > 0 {
 				continue
 			}
@@ -85,44 +84,44 @@ func TestShelf(t *testing.T) {
 					late++
 					continue
 				}
-				noneLooks(t, comms, c)
+				wantUnread(t, comms, c)
 				comms = append(comms, c)
 			}
 			voting = nil
 		}
 	}
 	if late == 0 {
-		t.Error("no communicator ever came too late for a part")
+		t.Error("no communicator was too late for a part: the test does not cover that")
 	}
 }
 
-// noneLooks checks that no node is left in a communicator that has the part of a
-// new one, and a node of it, too.
-func noneLooks(t *testing.T, comms []*shelfComm, c *shelfComm) {
+// wantUnread checks that no node is left in a communicator that had the part of a new one and has a
+// node in common with it.
+func wantUnread(t *testing.T, comms []*testComm, c *testComm) {
 	t.Helper()
 	for _, o := range comms {
 		for n, open := range o.open {
-			// A node that is still there looks at the parts of all others.
+			// A node in a communicator reads the areas of all others.
 			if open && o.part == c.part && slices.ContainsFunc(c.nodes, func(m int) bool { return slices.Contains(o.nodes, m) }) {
-				t.Fatalf("part %d for %v, while node %d is still in that of %v", c.part, c.nodes, n, o.nodes)
+				t.Fatalf("part %d for %v, while node %d still uses it in %v", c.part, c.nodes, n, o.nodes)
 			}
 		}
 	}
 }
 
-// TestShelfForgets: a part is of use again when the nodes are gone that had it with this
-// one, however many of them there have been; as long as they may look, it is not.
-func TestShelfForgets(t *testing.T) {
+// TestAllocatorForgets: a part is reusable after the other nodes that used it have ended, any number
+// of times, and not before.
+func TestAllocatorForgets(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		allocator, found := new(Allocator), 0
 		for peer := 1; peer <= 3*AreasMax; peer++ {
-			part, ok := Choose(allocator.Ballot([]int{0, peer}), 0)
+			part, ok := Choose(allocator.Votes([]int{0, peer}), 0)
 			if !ok {
 				continue
 			}
 			found++
 			if isClean, ok := allocator.Take(part, []int{0, peer}); !ok || isClean != (peer <= AreasMax) {
-				t.Errorf("told %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
+				t.Errorf("Forget %t, peer %d: part %d is clean: %t", told, peer, part, isClean)
 			}
 			allocator.Return(part)
 			if told {
@@ -130,21 +129,20 @@ func TestShelfForgets(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 3 * AreasMax, false: AreasMax}[told]; found != want {
-			t.Errorf("told %t: %d parts were taken, want %d", told, found, want)
+			t.Errorf("Forget %t: %d parts were taken, want %d", told, found, want)
 		}
 	}
 }
 
-// TestShelfIsUsedAgain: the same nodes can part and come together for ever, and
-// find a board every time, also when others of them have done so in between;
-// others find none where it would not be safe.
-func TestShelfIsUsedAgain(t *testing.T) {
+// TestPartsAreReused: the same nodes can leave and form communicators any number of times and find
+// a part, also when subsets of them do so in between. Other nodes find none if it is unsafe.
+func TestPartsAreReused(t *testing.T) {
 	allocators := []*Allocator{new(Allocator), new(Allocator), new(Allocator)}
 	groups := [][]int{{0, 1}, {0, 1, 2}, {1, 2}, {0, 2}}
 	want := make(map[int]int) // the part of a group
 	for i := range 3 * AreasMax {
 		for g, nodes := range groups {
-			c := shelfComm{nodes: nodes, votes: count(allocators, nodes), open: make(map[int]bool)}
+			c := testComm{nodes: nodes, votes: count(allocators, nodes), open: make(map[int]bool)}
 			if !c.take(t, allocators, 0, make(map[[2]int]bool)) {
 				t.Fatalf("time %d: no part for %v", i, nodes)
 			}
@@ -163,7 +161,7 @@ func TestShelfIsUsedAgain(t *testing.T) {
 		t.Errorf("the part of %v can be used by %v: %d", groups[0], some, v)
 	}
 	for i := 0; ; i++ {
-		c := shelfComm{nodes: some, votes: count(allocators, some), open: make(map[int]bool)}
+		c := testComm{nodes: some, votes: count(allocators, some), open: make(map[int]bool)}
 		if c.take(t, allocators, 0, make(map[[2]int]bool)) {
 			continue
 		}

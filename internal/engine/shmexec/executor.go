@@ -10,21 +10,21 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An Executor carries out the collectives of a communicator on a Board, one after the
-// other, on the goroutines that wait for them: to hand an operation over would take
-// longer than many operations do.
+// An Executor executes the collectives of a communicator in shared memory, one after the other.
+// Each runs on the goroutine that waits for it: to pass it to another goroutine would take
+// longer than many collectives do.
 type Executor struct {
-	board  *Board
+	memory *Memory
 	mu     *sync.Mutex // of the communicator
-	idle   sync.Cond   // a failed operation has left the board
-	pieces uint32      // of all operations that were begun
-	last   *Execution  // the last that was begun, until it ends
+	idle   sync.Cond   // signaled when a failed operation no longer uses the memory
+	pieces uint32      // of all started operations
+	last   *Execution  // the last started operation, until it ends
 }
 
-// Executor makes the executor of a communicator with this lock. It takes the board
-// over.
-func (b *Board) Executor(mu *sync.Mutex) exec.Executor {
-	return &Executor{board: b, mu: mu, idle: sync.Cond{L: mu}}
+// Executor returns the executor of the communicator with this lock. It owns the Memory from now
+// on.
+func (m *Memory) Executor(mu *sync.Mutex) exec.Executor {
+	return &Executor{memory: m, mu: mu, idle: sync.Cond{L: mu}}
 }
 
 // NewLocked implements [exec.Executor].
@@ -35,26 +35,26 @@ func (x *Executor) NewLocked(op exec.Op) exec.Execution {
 }
 
 // CloseLocked implements [exec.Executor].
-func (x *Executor) CloseLocked() { x.board.Leave() }
+func (x *Executor) CloseLocked() { x.memory.Leave() }
 
-// An Execution carries out one operation. Its fields are guarded by the lock of the
-// communicator, except for the work, which belongs to the goroutine in Wait.
+// An Execution executes one operation. The lock of the communicator guards its fields, except
+// for the work, which belongs to the goroutine in Wait.
 type Execution struct {
 	exec.Vectors
 	executor   *Executor
 	op         exec.Op
 	work       work
-	mark       uint32        // the count of pieces of a rank that has finished this operation
-	before     chan struct{} // closed when the operation before has ended; nil if it had
+	mark       uint32        // the number of pieces of a rank that has finished this operation
+	before     chan struct{} // closed when the operation before this one has ended; nil without one
 	next       *Execution    // the operation that waits for this one
 	mismatched int           // the rank that has made another call, plus 1
-	busy       int           // 1 while the board is, or is about to be, at work on it
+	busy       int           // 1 while the operation uses the memory, or is about to
 	failing    bool
-	stopped    atomic.Bool // failing, to be read without the lock
+	stopped    atomic.Bool // like failing, but readable without the lock
 }
 
-// StartLocked implements [exec.Execution]. An operation that has none before it
-// occupies the board from here on.
+// StartLocked implements [exec.Execution]. Without an operation before it, the operation
+// occupies the memory from here on.
 func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	x, p := r.executor, w.Plan.(*Program)
 	if w.Channels > 1 && !p.Single {
@@ -75,8 +75,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	x.last = r
 }
 
-// fingerprint returns a number that differs, but for one case in four billion, if
-// calls do.
+// fingerprint returns a hash of a call. Different calls have the same with probability 2^-32.
 func fingerprint(c *wire.Call) uint32 {
 	h := mix(c.Comm, c.Seq)
 	h = mix(h, uint64(c.Kind)|uint64(c.Type)<<8|uint64(c.Op)<<16|uint64(c.Plan)<<24|uint64(c.Root)<<32)
@@ -85,8 +84,8 @@ func fingerprint(c *wire.Call) uint32 {
 	return uint32(h >> 32)
 }
 
-// mix spreads the bits of two numbers over all bits of one, after Steele, Lea
-// and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+// mix hashes two numbers into one, after Steele, Lea and Flood, "Fast splittable pseudorandom
+// number generators", OOPSLA 2014.
 func mix(a, b uint64) uint64 {
 	a += b*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
 	a = (a ^ a>>30) * 0xbf58476d1ce4e5b9
@@ -94,13 +93,12 @@ func mix(a, b uint64) uint64 {
 	return a ^ a>>31
 }
 
-// Run implements [exec.Execution]. Everything happens in Wait.
+// Run implements [exec.Execution]. All work is done in Wait.
 func (r *Execution) Run() {}
 
-// Wait implements [exec.Execution]: it carries the operation out, unless it fails
-// before its turn comes.
+// Wait implements [exec.Execution]. It executes the operation, unless that fails before its turn.
 func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {
-	if (r.before == nil || r.takeTurn(ctx)) && r.play(ctx) {
+	if (r.before == nil || r.takeTurn(ctx)) && r.runInMemory(ctx) {
 		return exec.Recycled
 	}
 	select {
@@ -111,9 +109,8 @@ func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcom
 	}
 }
 
-// takeTurn waits for the operation before. An operation that has none before it
-// occupies the board from its start: Run ends it before it posts anything if it has
-// failed.
+// takeTurn waits for the operation before this one. Without one, the operation occupies the
+// memory from its start: run stops before the first post if it has failed.
 func (r *Execution) takeTurn(ctx context.Context) bool {
 	select {
 	case <-r.before:
@@ -129,21 +126,20 @@ func (r *Execution) takeTurn(ctx context.Context) bool {
 	return true
 }
 
-// errPanicked ends an operation whose function has panicked, or has ended its
-// goroutine.
+// errPanicked ends an operation after its reduction function has panicked or called
+// runtime.Goexit.
 var errPanicked = errors.New("the reduction function did not return")
 
-// play carries the operation out on the board. It reports whether the operation has
-// completed.
-func (r *Execution) play(ctx context.Context) (completed bool) {
+// runInMemory executes the operation, and reports whether it has completed.
+func (r *Execution) runInMemory(ctx context.Context) (completed bool) {
 	err := errPanicked
-	defer func() { completed = r.played(err) }()
-	err = r.executor.board.run(ctx, &r.work)
+	defer func() { completed = r.finish(err) }()
+	err = r.executor.memory.run(ctx, &r.work)
 	return completed
 }
 
-// played takes the operation off the board after run has returned err.
-func (r *Execution) played(err error) (completed bool) {
+// finish ends the use of the memory after run has returned err.
+func (r *Execution) finish(err error) (completed bool) {
 	x := r.executor
 	x.mu.Lock()
 	r.busy--
@@ -171,7 +167,7 @@ func (r *Execution) played(err error) (completed bool) {
 	return completed
 }
 
-// endLocked lets the operation after this one begin.
+// endLocked lets the next operation begin.
 func (r *Execution) endLocked() {
 	r.Vectors.Release()
 	r.work.reduce = nil
@@ -184,36 +180,36 @@ func (r *Execution) endLocked() {
 	}
 }
 
-// NeedsLocked implements [exec.Execution]. A rank is needed as long as it has not
-// finished the operation, and if it has finished another call in its place.
+// NeedsLocked implements [exec.Execution]. A rank is needed until it has finished the operation,
+// and if it has finished another call in its place.
 func (r *Execution) NeedsLocked(rank int) bool {
-	b := r.executor.board
-	return r.mismatched == rank+1 || !b.Finished(rank, r.mark) || r.busy > 0 && b.Stuck(rank, r.mark)
+	m := r.executor.memory
+	return r.mismatched == rank+1 || !m.Finished(rank, r.mark) || r.busy > 0 && m.Stuck(rank, r.mark)
 }
 
 // WaitsForLocked implements [exec.Execution].
 func (r *Execution) WaitsForLocked() []int {
-	if rank := r.executor.board.Waiting(); rank >= 0 && r.busy > 0 {
+	if rank := r.executor.memory.Waiting(); rank >= 0 && r.busy > 0 {
 		return []int{rank}
 	}
 	return nil
 }
 
-// ProgressLocked implements [exec.Execution]. This node is at work on the operation, or
-// on one before it, unless the board waits.
+// ProgressLocked implements [exec.Execution]. This node works on the operation, or on an earlier
+// one, unless it waits for a counter.
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	b := r.executor.board
-	return b.Progress(), b.Waiting() < 0
+	m := r.executor.memory
+	return m.Progress(), m.Waiting() < 0
 }
 
 // InterruptLocked implements [exec.Execution].
 func (r *Execution) InterruptLocked() {
 	r.failing = true
 	r.stopped.Store(true)
-	r.executor.board.Interrupt()
+	r.executor.memory.Interrupt()
 }
 
-// poll ends a wait on the board when the operation has failed or its context has ended.
+// poll returns an error when the operation has failed or its context has ended.
 func (r *Execution) poll(ctx context.Context) error {
 	if r.stopped.Load() {
 		return ErrStopped
@@ -231,12 +227,12 @@ func (r *Execution) Release() {
 	r.endLocked()
 }
 
-// TraceLocked implements [exec.Execution]: pieces of the vector count as rounds.
+// TraceLocked implements [exec.Execution]. Each piece of the vector counts as a round.
 func (r *Execution) TraceLocked(completed bool) exec.Trace {
 	n := r.Channels
 	if completed {
 		return exec.Trace{Round: n, Rounds: n, Bytes: r.Size()}
 	}
-	left := min(r.executor.board.Left(r.mark), n)
+	left := min(r.executor.memory.Left(r.mark), n)
 	return exec.Trace{Round: min(n, n-left+1), Rounds: n, Bytes: r.Size() * int64(n-left) / int64(n)}
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A vector of any length is carried out in pieces that fit the shared area, and in few
-// more of them than necessary.
+// Pieces returns pieces that fit into the areas, and few more of them than necessary.
 func TestPiecesFit(t *testing.T) {
 	const room, ranks = 64 << 10, 4
 	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {
@@ -26,7 +25,7 @@ func TestPiecesFit(t *testing.T) {
 				}
 				whole := work{program: p, unit: l.Unit(p.Chunks, 1)}
 				if least := whole.room() / room; pieces > 2+least*5/4 {
-					t.Errorf("%v %s: %d elements go in %d pieces, of which %d would do", c, a.Name, count, pieces, least)
+					t.Errorf("%v %s: %d elements in %d pieces, want about %d", c, a.Name, count, pieces, least)
 				}
 			}
 		}

@@ -7,13 +7,11 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Program is the plan of one rank made ready for a Board, on which it runs
-// once for each piece of the vector.
+// A Program is the compiled plan of one rank. It runs once for each piece of the vector.
 type Program struct {
-	// Posts is the number of times that a rank raises its counter in a piece: the
-	// largest number of all ranks.
+	// Posts is the largest number of posts of a rank in a piece.
 	Posts int
-	// Units is the number of chunks that the rank that posts most has on its area.
+	// Units is the largest number of chunks that a rank posts in a piece.
 	Units int
 	// TempLo and TempHi are the chunks of Temp that need memory.
 	TempLo, TempHi int
@@ -23,49 +21,49 @@ type Program struct {
 	Chunks int
 
 	steps  []step
-	unread []int // ranks from which nothing is read
+	unread []int // ranks that this rank reads nothing from
 }
 
-// A step is one thing that a rank does in a piece.
+// A step is one action of a rank in a piece.
 type step struct {
 	kind  kind
 	dst   ref
 	a, b  ref
-	peer  int    // await: whose counter
-	count uint32 // await, post: its value, from the start of the piece
-	strip int    // the number of steps from this one on that go through the piece strip by strip
+	peer  int    // await: the rank of the counter
+	count uint32 // await, post: the value of the counter, relative to the start of the piece
+	strip int    // the number of steps from this one on that are executed strip by strip
 }
 
 type kind uint8
 
 const (
-	await   kind = iota // a post of another rank
-	post                // what lies on this rank's area
+	await   kind = iota // wait for a post of another rank
+	post                // raise the counter
 	copying             // dst = a
 	combine             // dst = a op b
 )
 
-// A ref is chunks of a buffer, or of a slot.
+// A ref refers to chunks of a buffer or of an area.
 type ref struct {
 	plan.Span
-	slot bool
-	rank int // whose slot
-	unit int // where in it the chunks begin
+	slot bool // in an area
+	rank int  // the rank of the area
+	unit int  // the first chunk there
 }
 
-// A Schedule has when all ranks post what they send, and where it lies.
+// A Schedule determines when each rank posts its payloads, and their positions.
 type Schedule struct {
 	plans   []plan.Plan
 	posters []poster
-	posts   int // of the rank that posts most often
-	units   int // of the rank that has most on its area
+	posts   int // the largest number of posts of a rank
+	units   int // the largest number of chunks that a rank posts
 	single  bool
 }
 
-// NewSchedule makes the Schedule of plans, which are those of all ranks.
+// NewSchedule returns the Schedule of the plans of all ranks.
 //
-// A payload is posted as soon as it is complete, even if the plan sends it in
-// a later round, and once for all ranks that read it.
+// A payload is posted as soon as it is complete, even if the plan sends it in a later round, and
+// once for all its readers.
 func NewSchedule(plans []plan.Plan) *Schedule {
 	s := &Schedule{plans: plans, posters: make([]poster, len(plans)), single: true}
 	for r := range plans {
@@ -77,11 +75,11 @@ func NewSchedule(plans []plan.Plan) *Schedule {
 	return s
 }
 
-// Units returns the number of chunks that the rank that posts most has on its area.
+// Units returns the largest number of chunks that a rank posts.
 func (s *Schedule) Units() int { return s.units }
 
-// Compile makes the plan of a rank ready. What is received into Temp stays
-// where it lies on the board if it is only read from there.
+// Compile compiles the plan of a rank. Payloads that the plan receives into Temp are used in the
+// area of their sender, if the plan only reads them.
 func (s *Schedule) Compile(rank int) *Program {
 	p := &Program{Chunks: s.plans[rank].Chunks, Posts: s.posts, Units: s.units, Single: s.single}
 	c := compiler{Program: p, rank: rank, posters: s.posters, taken: make([]int, len(s.plans)), lazy: lazyTemp(s.plans[rank])}
@@ -95,11 +93,11 @@ func (s *Schedule) Compile(rank int) *Program {
 	return p
 }
 
-// Compile makes the plan of a rank ready; plans are those of all.
+// Compile compiles the plan of one rank, given the plans of all.
 func Compile(plans []plan.Plan, rank int) *Program { return NewSchedule(plans).Compile(rank) }
 
-// Single reports whether every span of a plan is a single chunk, so that the
-// vector can be cut into pieces.
+// Single reports whether every span of a plan is a single chunk. Then the vector can be cut into
+// pieces.
 func Single(p plan.Plan) bool {
 	for _, round := range p.Rounds {
 		for i := range round {
@@ -113,8 +111,7 @@ func Single(p plan.Plan) bool {
 	return true
 }
 
-// Pieces returns into how many pieces a vector has to be cut so that what a rank posts
-// of each fits into room.
+// Pieces returns the smallest number of pieces that makes the payloads of each fit into room bytes.
 func (p *Program) Pieces(l exec.Layout, room int) int {
 	pieces := 1
 	for {
@@ -127,15 +124,15 @@ func (p *Program) Pieces(l exec.Layout, room int) int {
 	}
 }
 
-// spans are the spans of a move; those that play no part are empty.
+// spans returns the spans of a move. Unused spans are empty.
 func spans(m *plan.Move) [3]plan.Span { return [3]plan.Span{m.Dst, m.A, m.B} }
 
 func overlap(a, b plan.Span) bool { return a.Buf == b.Buf && a.Lo < b.Hi && b.Lo < a.Hi }
 
-// A poster has when a rank posts what it sends, and where it lies.
+// A poster has the posts of a rank and the positions of its messages.
 type poster struct {
 	posts []posting
-	sends [][]placed // by peer, in the order in which it takes them
+	sends [][]placed // by receiver, in the order of its receives
 	units int
 }
 
@@ -150,14 +147,14 @@ type item struct {
 	unit int
 }
 
-// A placed message is where its receiver finds it.
+// A placed message is the position of a message in the area of its sender.
 type placed struct {
 	unit int
-	post int // its number among the postings of its sender, from 0
+	post int // the index of its posting
 }
 
-// schedule finds for every message the earliest round before which it can be
-// posted: the one after the last that writes what it carries.
+// schedule determines the earliest round before which each message can be posted: the round after
+// the last one that writes its chunks.
 func schedule(p plan.Plan, size int) poster {
 	s := poster{sends: make([][]placed, size)}
 	type message struct {
@@ -206,8 +203,7 @@ func schedule(p plan.Plan, size int) poster {
 	return s
 }
 
-// lastWrite is the round after the last one before k that writes what span
-// covers.
+// lastWrite returns the round after the last one before round k that writes to span, or 0.
 func lastWrite(p plan.Plan, k int, span plan.Span) int {
 	for ; k > 0; k-- {
 		for i := range p.Rounds[k-1] {
@@ -220,8 +216,8 @@ func lastWrite(p plan.Plan, k int, span plan.Span) int {
 	return 0
 }
 
-// lazyTemp reports whether what is received into Temp may stay on the board:
-// every chunk there is touched by itself only.
+// lazyTemp reports whether payloads received into Temp may stay in the area of their sender: all
+// moves use the chunks of Temp one by one.
 func lazyTemp(p plan.Plan) bool {
 	for _, round := range p.Rounds {
 		for i := range round {
@@ -235,19 +231,19 @@ func lazyTemp(p plan.Plan) bool {
 	return true
 }
 
-// A compiler makes the steps of one rank.
+// A compiler produces the steps of one rank.
 type compiler struct {
 	*Program
 	rank    int
 	posters []poster
-	taken   []int // messages taken of each rank
+	taken   []int // the number of messages received from each rank
 	lazy    bool
-	onBoard map[int]ref // chunks of Temp that were received and not copied
-	known   []int       // posts of each rank that were awaited
+	inPlace map[int]ref // chunks of Temp that stay in the area of their sender
+	known   []int       // the number of posts of each rank that were awaited
 }
 
 func (c *compiler) compile(p plan.Plan) {
-	c.onBoard = make(map[int]ref)
+	c.inPlace = make(map[int]ref)
 	c.known = make([]int, len(c.posters))
 	own := c.posters[c.rank].posts
 	for k := 0; k <= len(p.Rounds); k++ {
@@ -275,10 +271,10 @@ func (c *compiler) post(i int, p posting) {
 
 func (c *compiler) add(s step) { c.steps = append(c.steps, s) }
 
-// read is where the contents of a span lie.
+// read returns the position of the contents of a span.
 func (c *compiler) read(s plan.Span) ref {
 	if s.Buf == plan.Temp {
-		if r, ok := c.onBoard[s.Lo]; ok {
+		if r, ok := c.inPlace[s.Lo]; ok {
 			return r
 		}
 		c.useTemp(s)
@@ -286,11 +282,11 @@ func (c *compiler) read(s plan.Span) ref {
 	return ref{Span: s}
 }
 
-// write is where they are to be put.
+// write returns the destination for a span.
 func (c *compiler) write(s plan.Span) ref {
 	if s.Buf == plan.Temp {
 		for k := s.Lo; k < s.Hi; k++ {
-			delete(c.onBoard, k)
+			delete(c.inPlace, k)
 		}
 		c.useTemp(s)
 	}
@@ -309,7 +305,7 @@ func (c *compiler) move(m *plan.Move) {
 	case plan.Recv:
 		from := c.take(m)
 		if c.lazy && m.Dst.Buf == plan.Temp {
-			c.onBoard[m.Dst.Lo] = from
+			c.inPlace[m.Dst.Lo] = from
 			return
 		}
 		c.add(step{kind: copying, dst: c.write(m.Dst), a: from})
@@ -328,7 +324,7 @@ func (c *compiler) move(m *plan.Move) {
 	}
 }
 
-// take waits for the next message of a peer and tells where it lies.
+// take waits for the next message of a peer and returns its position.
 func (c *compiler) take(m *plan.Move) ref {
 	at := c.posters[m.Peer].sends[c.rank][c.taken[m.Peer]]
 	c.taken[m.Peer]++
@@ -339,9 +335,8 @@ func (c *compiler) take(m *plan.Move) ref {
 	return ref{Span: m.Dst, slot: true, rank: m.Peer, unit: at.unit}
 }
 
-// strips finds rows of copies and combinations of the same length, which are
-// carried out strip by strip, so that what one has written is still in the
-// first cache when the next reads it.
+// strips finds sequences of copies and combinations of the same length, which are executed strip
+// by strip, so that the result of one is still in the first-level cache when the next reads it.
 func (c *compiler) strips() {
 	for i := 0; i < len(c.steps); {
 		n := 0
@@ -353,19 +348,18 @@ func (c *compiler) strips() {
 	}
 }
 
-// sameChunk reports whether two steps work on spans that are equally long
-// whatever the lengths of the chunks are.
+// sameChunk reports whether two steps work on spans of equal length, for all lengths of chunks.
 func sameChunk(a, b *step, chunks int) bool {
 	return a.dst.Len() == 1 && b.dst.Len() == 1 && a.dst.Lo%chunks == b.dst.Lo%chunks
 }
 
-// A Load is what a Program does in a piece; lengths are parts of the vector.
+// A Load is the work of a Program in a piece. Lengths are fractions of the vector.
 type Load struct {
 	Posts, Awaits    int
 	Copied, Combined float64
 }
 
-// Load is what the program does in a piece.
+// Load returns the work of the program in a piece.
 func (p *Program) Load() Load {
 	var l Load
 	for i := range p.steps {

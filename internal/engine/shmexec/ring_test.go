@@ -5,30 +5,30 @@ import (
 	"testing"
 )
 
-// TestTurn: the payloads of the last pieces lie apart from each other, within the
-// area, and come to all of it.
-func TestTurn(t *testing.T) {
+// TestAllocate: the payloads of the last pieces do not overlap, lie within the area, and use all of
+// it.
+func TestAllocate(t *testing.T) {
 	const pieceBytes = 1 << 10
-	boards, _ := newBoards(1, pieceBytes)
-	b := boards[0]
+	memories, _ := newMemories(1, pieceBytes)
+	m := memories[0]
 	var last [Depth + 1][2]int
 	end := 0
 	for i := range 100_000 {
 		room := shortMax + 1 + rand.IntN(pieceBytes-shortMax)
-		b.turn(room)
-		if b.body%line != 0 || b.body < ringAt || b.body+room > AreaSize(pieceBytes) {
-			t.Fatalf("%d bytes at %d", room, b.body)
+		m.allocate(room)
+		if m.body%line != 0 || m.body < ringAt || m.body+room > AreaSize(pieceBytes) {
+			t.Fatalf("%d bytes at %d", room, m.body)
 		}
-		last[i%len(last)] = [2]int{b.body, b.body + room}
+		last[i%len(last)] = [2]int{m.body, m.body + room}
 		for k, other := range last {
-			if k != i%len(last) && b.body < other[1] && other[0] < b.body+room {
-				t.Fatalf("%d bytes at %d, where %v lies", room, b.body, other)
+			if k != i%len(last) && m.body < other[1] && other[0] < m.body+room {
+				t.Fatalf("%d bytes at %d, where %v lies", room, m.body, other)
 			}
 		}
-		end = max(end, b.body+room)
+		end = max(end, m.body+room)
 	}
 	if end < AreaSize(pieceBytes)-pieceBytes {
-		t.Errorf("nothing lies behind %d of %d bytes", end, AreaSize(pieceBytes))
+		t.Errorf("payloads end at %d of %d bytes", end, AreaSize(pieceBytes))
 	}
 }
 

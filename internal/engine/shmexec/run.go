@@ -11,24 +11,23 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// stripBytes is how much of a chunk goes through a row of steps at a time. A
-// few strips fit into the first cache of a processor.
+// stripBytes is the length of a strip of a chunk. A few strips fit into the first-level cache.
 const stripBytes = 8 << 10
 
-// buffers has the memory of a collective.
+// buffers is the memory of a collective.
 type buffers interface {
-	// Bytes returns the memory of a span in a piece, and Length how long it is.
-	// Temp is the same in all pieces.
+	// Bytes returns the memory of a span in a piece, and Length its length. All pieces
+	// use the same Temp.
 	Bytes(s plan.Span, piece int) []byte
 	Length(s plan.Span, piece int) int
 }
 
-// work is a collective to carry out.
+// work is a collective to execute.
 type work struct {
 	program *Program
 	buffers buffers
-	// pieces is how often the plan runs, and unit the length of its longest
-	// chunk in any piece, in bytes, on any rank.
+	// pieces is the number of runs of the plan, and unit the length in bytes of the longest
+	// chunk in any piece on any rank.
 	pieces, unit int
 	// elem is the size of an element.
 	elem int
@@ -36,41 +35,40 @@ type work struct {
 	print uint32
 	// reduce makes dst = a op b. It may be nil if nothing is reduced.
 	reduce func(dst, a, b []byte)
-	// stopped, if not nil, is set when the collective has failed, perhaps by
-	// reduce itself: run ends before it posts anything more.
+	// stopped, if not nil, is set when the collective has failed, possibly by reduce: run
+	// ends before the next post.
 	stopped *atomic.Bool
-	// poll is called between pieces, and now and then while run waits. Its
-	// error ends run.
+	// poll is called between pieces, and periodically while run waits. Its error ends run.
 	poll func(ctx context.Context) error
 }
 
-// ErrStopped says that a collective was stopped before all was posted.
+// ErrStopped is returned if a collective was stopped before its last post.
 var ErrStopped = errors.New("shmexec: the operation has failed")
 
-// A MismatchError says that a rank carries out something else.
+// A MismatchError reports that a rank executes another call.
 type MismatchError struct{ Rank int }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("shmexec: rank %d carries out another call", e.Rank)
+	return fmt.Sprintf("shmexec: rank %d executes another call", e.Rank)
 }
 
-// A MemoryError says that this rank has no memory for payloads: Run has posted
-// nothing of the piece, and the others wait for it.
+// A MemoryError reports that there is no memory for the payloads of this rank. It has posted
+// nothing of the piece, and the other ranks wait for it.
 type MemoryError struct{ Err error }
 
 func (e *MemoryError) Error() string {
-	return "no memory for payloads that others read: " + e.Err.Error()
+	return "no memory for payloads in shared memory: " + e.Err.Error()
 }
 func (e *MemoryError) Unwrap() error { return e.Err }
 
-// A strip is the operands of a step, of which the same part is worked on.
+// A strip has the operands of a step that is executed strip by strip.
 type strip struct {
 	kind      kind
 	dst, a, b []byte
 }
 
-// stride is the room that a chunk has. Chunks that are all shorter together than
-// the rest of the line with the counter lie close.
+// stride returns the distance between two chunks. Chunks that together fit beside the counter are
+// packed.
 func (w *work) stride() int {
 	if short := (w.unit + 7) &^ 7; short*w.program.Units <= shortMax {
 		return short
@@ -78,97 +76,96 @@ func (w *work) stride() int {
 	return (w.unit + line - 1) / line * line
 }
 
-// room returns how many bytes of payload a rank posts in a piece at the most.
+// room returns the largest length of the payloads of a rank in a piece.
 func (w *work) room() int { return w.stride() * w.program.Units }
 
-// run carries a collective out. All ranks run the same ones in the same order.
-func (b *Board) run(ctx context.Context, w *work) error {
-	b.stride = w.stride()
-	if b.room = b.stride * w.program.Units; b.room > b.pieceBytes {
-		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", b.room, b.pieceBytes))
+// run executes a collective. All ranks must run the same collectives in the same order.
+func (m *Memory) run(ctx context.Context, w *work) error {
+	m.stride = w.stride()
+	if m.room = m.stride * w.program.Units; m.room > m.pieceBytes {
+		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", m.room, m.pieceBytes))
 	}
-	b.place.Judge()
-	b.calls++
-	b.call(b.cfg.Rank, b.calls).Store(callOf(b.calls, w.print))
+	m.place.Judge()
+	m.calls++
+	m.call(m.cfg.Rank, m.calls).Store(callOf(m.calls, w.print))
 	for piece := range w.pieces {
 		if piece > 0 {
 			if err := w.poll(ctx); err != nil {
 				return err
 			}
 		}
-		if err := b.free(ctx, w, b.pieces-Depth+1); err != nil {
+		if err := m.free(ctx, w, m.pieces-Depth+1); err != nil {
 			return err
 		}
-		if err := b.piece(ctx, w, piece); err != nil {
+		if err := m.piece(ctx, w, piece); err != nil {
 			return err
 		}
 		if piece == w.pieces-1 {
-			if err := b.compare(w); err != nil {
+			if err := m.compare(w); err != nil {
 				return err
 			}
 		}
-		b.closeSlot(w)
-		b.raise(b.taken, b.pieces)
+		m.closeSlot(w)
+		m.set(m.taken, m.pieces)
 	}
 	return nil
 }
 
 func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
 
-// compare looks for another call at the ranks from which nothing was read. Of two
-// ranks the later one sees the fingerprint of the other.
-func (b *Board) compare(w *work) error {
+// compare looks for another call at the ranks that this rank reads nothing from. Of two
+// ranks, the later one sees the fingerprint of the other.
+func (m *Memory) compare(w *work) error {
 	for _, rank := range w.program.unread {
-		shown := b.call(rank, b.calls).Load()
-		if uint32(shown>>32) == b.calls && uint32(shown) != w.print {
+		shown := m.call(rank, m.calls).Load()
+		if uint32(shown>>32) == m.calls && uint32(shown) != w.print {
 			return &MismatchError{rank}
 		}
 	}
 	return nil
 }
 
-// closeSlot ends a piece. Ranks that post less often than others, or never,
-// raise their counters as far, so that no counter falls behind for ever. No rank
-// waits for these posts, which show no payload.
-func (b *Board) closeSlot(w *work) {
-	own, slot := b.cfg.Areas[b.cfg.Rank], b.slot(b.pieces)
-	b.count += uint32(w.program.Posts)
-	if word(own, slot+countAt).Load() != b.count {
-		b.post(slot, b.count, w.print)
+// closeSlot ends a piece. A rank with fewer posts than others raises its counter as far as they
+// do, so that all counters agree. No rank waits for this post, which has no payload.
+func (m *Memory) closeSlot(w *work) {
+	own, slot := m.cfg.Areas[m.cfg.Rank], m.slot(m.pieces)
+	m.count += uint32(w.program.Posts)
+	if word(own, slot+countAt).Load() != m.count {
+		m.post(slot, m.count, w.print)
 	}
-	b.pieces++
+	m.pieces++
 }
 
-// post raises the counter of a slot and shows the fingerprint beside it, both
-// at once: each store that others look at has to get the line back from them.
-func (b *Board) post(slot int, count, print uint32) {
+// post raises the counter of a slot and sets the fingerprint beside it, in one store: each store
+// to a line that others read has to get the line back from them.
+func (m *Memory) post(slot int, count, print uint32) {
 	var both [8]byte
 	binary.NativeEndian.PutUint32(both[countAt:], count)
 	binary.NativeEndian.PutUint32(both[printAt:], print)
-	head := b.cfg.Areas[b.cfg.Rank][slot : slot+len(both)]
+	head := m.cfg.Areas[m.cfg.Rank][slot : slot+len(both)]
 	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
-	b.rouse((*atomic.Uint32)(unsafe.Pointer(&head[countAt])))
+	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])))
 }
 
-// free waits until all ranks have finished a piece, whose slot is then free.
-func (b *Board) free(ctx context.Context, w *work, pieces uint32) error {
-	for rank, known := range b.known {
-		if rank == b.cfg.Rank || int32(known-pieces) >= 0 {
+// free waits until all ranks have finished a piece. Its slot is free then.
+func (m *Memory) free(ctx context.Context, w *work, pieces uint32) error {
+	for rank, known := range m.known {
+		if rank == m.cfg.Rank || int32(known-pieces) >= 0 {
 			continue
 		}
-		if err := b.wait(ctx, w, b.takens[rank], pieces, rank); err != nil {
+		if err := m.wait(ctx, w, m.takens[rank], pieces, rank); err != nil {
 			return err
 		}
-		b.known[rank] = b.takens[rank].Load()
+		m.known[rank] = m.takens[rank].Load()
 	}
 	return nil
 }
 
 // piece runs the plan for one piece.
-func (b *Board) piece(ctx context.Context, w *work, piece int) error {
-	slot := b.slot(b.pieces)
-	if b.body = slot + shortAt; b.room > shortMax {
-		if err := b.turn(b.room); err != nil {
+func (m *Memory) piece(ctx context.Context, w *work, piece int) error {
+	slot := m.slot(m.pieces)
+	if m.body = slot + shortAt; m.room > shortMax {
+		if err := m.allocate(m.room); err != nil {
 			return err
 		}
 	}
@@ -177,19 +174,19 @@ func (b *Board) piece(ctx context.Context, w *work, piece int) error {
 		s := &steps[i]
 		switch s.kind {
 		case await:
-			if err := b.await(ctx, w, s, slot); err != nil {
+			if err := m.await(ctx, w, s, slot); err != nil {
 				return err
 			}
 		case post:
-			// The combined data since the last post may be wrong. Others must not
-			// take them for a result: they may end before they hear of the failure.
+			// Data combined since the last post may be wrong. Other ranks must not use
+			// them: they may end before they learn of the failure.
 			if w.stopped != nil && w.stopped.Load() {
 				return ErrStopped
 			}
-			b.post(slot, b.count+s.count, w.print)
+			m.post(slot, m.count+s.count, w.print)
 		default:
 			n := max(1, s.strip)
-			b.local(w, steps[i:i+n], piece)
+			m.local(w, steps[i:i+n], piece)
 			i += n
 			continue
 		}
@@ -198,66 +195,65 @@ func (b *Board) piece(ctx context.Context, w *work, piece int) error {
 	return nil
 }
 
-// await waits for a post. A slot is not used again before this rank is through
-// with it, so that it holds what belongs to this piece, or to an earlier one.
-func (b *Board) await(ctx context.Context, w *work, s *step, slot int) error {
-	area := b.cfg.Areas[s.peer]
-	if err := b.wait(ctx, w, word(area, slot+countAt), b.count+s.count, s.peer); err != nil {
+// await waits for a post. The slot is not reused before this rank has finished the piece, so that
+// it holds payloads of this piece, or of an earlier one.
+func (m *Memory) await(ctx context.Context, w *work, s *step, slot int) error {
+	area := m.cfg.Areas[s.peer]
+	if err := m.wait(ctx, w, word(area, slot+countAt), m.count+s.count, s.peer); err != nil {
 		return err
 	}
 	if word(area, slot+printAt).Load() != w.print {
 		return &MismatchError{s.peer}
 	}
 	// A rank that posts in a piece has finished those before it.
-	if int32(b.pieces-b.known[s.peer]) > 0 {
-		b.known[s.peer] = b.pieces
+	if int32(m.pieces-m.known[s.peer]) > 0 {
+		m.known[s.peer] = m.pieces
 	}
 	return nil
 }
 
-// local carries out copies and combinations of the same length, strip by
-// strip.
-func (b *Board) local(w *work, steps []step, piece int) {
+// local executes copies and combinations of equal length.
+func (m *Memory) local(w *work, steps []step, piece int) {
 	n := w.buffers.Length(steps[0].dst.Span, piece)
 	if n == 0 {
 		return // as in a barrier
 	}
 	if size := max(1, stripBytes/w.elem) * w.elem; len(steps) > 1 && n > size {
-		b.strip(w, steps, piece, n, size)
+		m.strip(w, steps, piece, n, size)
 		return
 	}
 	for i := range steps {
 		s := &steps[i]
-		dst, x := b.bytes(w, &s.dst, piece, n), b.bytes(w, &s.a, piece, n)
+		dst, x := m.bytes(w, &s.dst, piece, n), m.bytes(w, &s.a, piece, n)
 		switch {
 		case s.kind == copying && s.dst.slot:
-			b.stores.Write(dst, x)
+			m.stores.Write(dst, x)
 		case s.kind == copying:
 			copy(dst, x)
 		default:
-			w.reduce(dst, x, b.bytes(w, &s.b, piece, n))
+			w.reduce(dst, x, m.bytes(w, &s.b, piece, n))
 		}
 	}
 }
 
-// strip is local for steps that are longer than a strip.
-func (b *Board) strip(w *work, steps []step, piece, n, size int) {
-	b.strips = b.strips[:0]
+// strip executes steps that are longer than a strip.
+func (m *Memory) strip(w *work, steps []step, piece, n, size int) {
+	m.strips = m.strips[:0]
 	for i := range steps {
 		s := &steps[i]
-		t := strip{kind: s.kind, dst: b.bytes(w, &s.dst, piece, n), a: b.bytes(w, &s.a, piece, n)}
+		t := strip{kind: s.kind, dst: m.bytes(w, &s.dst, piece, n), a: m.bytes(w, &s.a, piece, n)}
 		if s.kind == combine {
-			t.b = b.bytes(w, &s.b, piece, n)
+			t.b = m.bytes(w, &s.b, piece, n)
 		}
-		b.strips = append(b.strips, t)
+		m.strips = append(m.strips, t)
 	}
 	for lo := 0; lo < n; lo += size {
 		hi := min(n, lo+size)
-		for i := range b.strips {
-			t := &b.strips[i]
+		for i := range m.strips {
+			t := &m.strips[i]
 			switch {
 			case t.kind == copying && steps[i].dst.slot:
-				b.stores.Put(t.dst[lo:hi], t.a[lo:hi])
+				m.stores.Put(t.dst[lo:hi], t.a[lo:hi])
 			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
 			default:
@@ -265,14 +261,14 @@ func (b *Board) strip(w *work, steps []step, piece, n, size int) {
 			}
 		}
 	}
-	clear(b.strips)
+	clear(m.strips)
 }
 
-// bytes is the memory of a ref of length n.
-func (b *Board) bytes(w *work, r *ref, piece, n int) []byte {
+// bytes returns the memory of a ref of length n.
+func (m *Memory) bytes(w *work, r *ref, piece, n int) []byte {
 	if !r.slot {
 		return w.buffers.Bytes(r.Span, piece)
 	}
-	from := b.body + r.unit*b.stride
-	return b.cfg.Areas[r.rank][from : from+n : from+n]
+	from := m.body + r.unit*m.stride
+	return m.cfg.Areas[r.rank][from : from+n : from+n]
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestNothingIsPostedOfAFailure: what a rank could not combine is no result of
-// others, whatever the plan is: each has the right one, or an error.
-func TestNothingIsPostedOfAFailure(t *testing.T) {
+// TestFailureIsNotPosted: for every plan, a rank that could not combine data posts none of them: each
+// other rank has the right result or an error.
+func TestFailureIsNotPosted(t *testing.T) {
 	for _, c := range plan.Collectives() {
 		if !c.Reduces() {
 			continue
@@ -28,29 +28,29 @@ func TestNothingIsPostedOfAFailure(t *testing.T) {
 	}
 }
 
-// TestStopped: a rank whose operation has failed posts nothing and says so, even
-// if it need not wait for anyone.
+// TestStopped: a rank whose operation has failed posts nothing and returns ErrStopped, also if it
+// waits for no rank.
 func TestStopped(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	var stopped atomic.Bool
 	stopped.Store(true)
-	err := boards[0].run(t.Context(), &work{
+	err := memories[0].run(t.Context(), &work{
 		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 1 }),
 		pieces: 1, unit: 8, elem: 8, stopped: &stopped, poll: func(context.Context) error { return nil },
 	})
-	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
 		t.Errorf("got %v and %d posts, want %v and none", err, count, ErrStopped)
 	}
 }
 
-// A failure is a trial in which one rank fails when it is to combine.
+// A failure is a trial in which the reduction of one rank fails.
 type failure struct {
 	trial
 	culprit int
 }
 
 func (f failure) run(t *testing.T) {
-	boards, _ := newBoards(f.n, 64<<10)
+	memories, _ := newMemories(f.n, 64<<10)
 	plans := f.a.Plans(f.n, f.root)
 	enough := errors.New("enough")
 	var failed, over atomic.Bool
@@ -69,7 +69,7 @@ func (f failure) run(t *testing.T) {
 		w := &work{
 			program: p, buffers: v, pieces: 1, unit: 8 * f.max, elem: 8, reduce: addWords, stopped: &stopped,
 			poll: func(context.Context) error {
-				if over.Load() { // The others hear of it long after.
+				if over.Load() { // the other ranks learn of it much later
 					return enough
 				}
 				return nil
@@ -83,7 +83,7 @@ func (f failure) run(t *testing.T) {
 			}
 		}
 		ranks.Go(func() {
-			err := boards[rank].run(t.Context(), w)
+			err := memories[rank].run(t.Context(), w)
 			switch {
 			case rank == f.culprit:
 				over.Store(failed.Load())
@@ -98,14 +98,14 @@ func (f failure) run(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestLeave: what a Board has read of the memory stays when that is given back, once.
+// TestLeave: Leave releases the areas once. Progress and finished pieces stay readable.
 func TestLeave(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	released := 0
-	boards[0].cfg.Release = func() { released++ }
+	memories[0].cfg.Release = func() { released++ }
 	a := plan.Algorithm{Plan: plan.FlatBroadcast}
 	var ranks sync.WaitGroup
-	for rank, b := range boards {
+	for rank, b := range memories {
 		ranks.Go(func() {
 			err := b.run(t.Context(), &work{
 				program: Compile(a.Plans(2, 0), rank), buffers: newVectors(1, func(int, int) int { return 1 }),
@@ -117,34 +117,34 @@ func TestLeave(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	b := boards[0]
-	progress := b.Progress()
-	shared := b.cfg.Areas
-	b.Leave()
-	b.Leave()
+	m := memories[0]
+	progress := m.Progress()
+	shared := m.cfg.Areas
+	m.Leave()
+	m.Leave()
 	for _, area := range shared {
 		clear(area)
 	}
-	if b.Progress() != progress || progress == 0 || b.Left(1) != 0 || b.Left(2) != 1 || !b.Finished(1, 1) || b.Waiting() != -1 {
-		t.Errorf("progress %d, was %d; %d and %d left", b.Progress(), progress, b.Left(1), b.Left(2))
+	if m.Progress() != progress || progress == 0 || m.Left(1) != 0 || m.Left(2) != 1 || !m.Finished(1, 1) || m.Waiting() != -1 {
+		t.Errorf("progress %d, was %d; %d and %d left", m.Progress(), progress, m.Left(1), m.Left(2))
 	}
-	b.Interrupt()
+	m.Interrupt()
 	if released != 1 {
-		t.Errorf("released %d times", released)
+		t.Errorf("released %d times, want once", released)
 	}
 }
 
-// TestNoMemory: a rank that has no memory for payloads posts nothing, and says why.
+// TestNoMemory: a rank without memory for payloads posts nothing, and returns a MemoryError.
 func TestNoMemory(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	cause := errors.New("no pages")
-	boards[0].cfg.Reserve = func() error { return cause }
-	err := boards[0].run(t.Context(), &work{
+	memories[0].cfg.Reserve = func() error { return cause }
+	err := memories[0].run(t.Context(), &work{
 		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 100 }),
 		pieces: 1, unit: 800, elem: 8, poll: func(context.Context) error { return nil },
 	})
 	_, isMemory := errors.AsType[*MemoryError](err)
-	if count := word(boards[0].cfg.Areas[0], boards[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
 		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)
 	}
 }

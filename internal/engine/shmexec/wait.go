@@ -7,47 +7,46 @@ import (
 )
 
 const (
-	// spinsAlone is the number of reads of a counter before the processor is
-	// yielded, if ranks have a processor each, and spinsCrowded if not:
-	// then the awaited rank may need this very processor. Whether a wait ends while
-	// this rank spins shows which is the case; that is tried once in spinsTrial waits.
+	// spinsAlone is the number of reads of a counter before the rank yields the processor,
+	// if each rank has its own. Otherwise it is spinsCrowded, since the awaited rank may need
+	// this processor. One in spinsTrial waits spins longer: if the wait ends meanwhile,
+	// this rank has a processor of its own.
 	spinsAlone   = 5000
 	spinsCrowded = 50
 	spinsTrial   = 64
 	// yieldsWithin and yieldsAcross are the smallest numbers of yields before the rank
-	// goes to sleep, which costs little within a process.
+	// sleeps. Within a process, sleeping costs less.
 	yieldsWithin = 64
 	yieldsAcross = 200
-	// yieldTime is the shortest time of yielding, since there may be nothing else to
-	// run: to sleep and to be woken takes long, within a process as well, which
-	// sends its threads to sleep, and a rank that is woken may run on another
-	// processor.
+	// yieldTime is the shortest duration of yielding. If nothing else is runnable, yields
+	// return immediately, while sleep and wakeup take long, also within a process: its
+	// threads sleep then, and a rank may wake on another processor.
 	yieldTime = 200 * time.Microsecond
-	// With more than crowdMost ranks for each processor yielding does not help, and a
-	// rank sleeps after yieldsCrowd.
-	crowdMost   = 4
-	yieldsCrowd = 8
+	// With more than ranksMax ranks for each processor, yielding does not help, and a rank
+	// sleeps after yieldsMany yields.
+	ranksMax   = 4
+	yieldsMany = 8
 	// pollYields is the number of yields between two calls of poll.
 	pollYields = 16
-	// A sleeping rank checks after sleepFirst, then after twice that, up
-	// to sleepMax: each time costs some hundred microseconds of Go's own. From sleepDeep
-	// on it is woken when its context ends.
+	// A sleeping rank checks its counter after sleepFirst, and then after twice the time,
+	// up to sleepMax. Each check costs some hundred microseconds of the Go runtime. From
+	// sleepDeep on, the end of the context wakes the rank.
 	sleepFirst = 2 * time.Millisecond
 	sleepDeep  = 16 * time.Millisecond
 	sleepMax   = 128 * time.Millisecond
 )
 
-// wait waits until a counter of a rank has come to a value.
-func (b *Board) wait(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
-	if b.spin(at, value) {
+// wait waits until a counter of a rank has reached a value.
+func (m *Memory) wait(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
+	if m.spin(at, value) {
 		return nil
 	}
-	b.setAwaited(awaited{rank, at, value})
-	defer b.setAwaited(awaited{})
-	b.place.Settle()
+	m.setAwaited(awaited{rank, at, value})
+	defer m.setAwaited(awaited{})
+	m.place.Settle()
 	var began time.Time
 	for i := 1; ; i++ {
-		b.yield()
+		m.yield()
 		if int32(at.Load()-value) >= 0 {
 			return nil
 		}
@@ -58,45 +57,45 @@ func (b *Board) wait(ctx context.Context, w *work, at *atomic.Uint32, value uint
 			if began.IsZero() {
 				began = time.Now()
 			}
-			if i >= b.yields && time.Since(began) >= b.yieldTime {
-				return b.sleep(ctx, w, at, value, rank)
+			if i >= m.yields && time.Since(began) >= m.yieldTime {
+				return m.sleep(ctx, w, at, value, rank)
 			}
 		}
 	}
 }
 
-// spin reads a counter for a while, if that has succeeded before.
-func (b *Board) spin(at *atomic.Uint32, value uint32) bool {
+// spin reads a counter repeatedly. It gives up early if spinning has not succeeded before.
+func (m *Memory) spin(at *atomic.Uint32, value uint32) bool {
 	for range spinsCrowded {
 		if int32(at.Load()-value) >= 0 {
 			return true
 		}
 	}
-	if b.waits++; b.crowded || !b.alone && b.waits%spinsTrial != 0 {
+	if m.waits++; m.crowded || !m.hasProcessor && m.waits%spinsTrial != 0 {
 		return false
 	}
 	for range spinsAlone {
 		if int32(at.Load()-value) >= 0 {
-			b.alone = true
+			m.hasProcessor = true
 			return true
 		}
 	}
-	b.alone = false
+	m.hasProcessor = false
 	return false
 }
 
-// sleep is wait for a wait that takes long. A rank that raises a counter wakes the
-// ranks that have announced that they sleep on it: either it sees the announcement, or
-// the sleeper, which announces first, sees the counter.
-func (b *Board) sleep(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
-	b.place.Away()
-	b.sleepsOn.Store(at)
-	defer b.sleepsOn.Store(nil)
-	b.asleep.Store(uint32(rank) + 1)
-	defer b.asleep.Store(0)
+// sleep waits by sleeping. A rank that raises a counter wakes the ranks that have announced that
+// they sleep on it: either it sees the announcement, or the sleeper, which announces first, sees
+// the new value.
+func (m *Memory) sleep(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
+	m.place.Away()
+	m.sleepsOn.Store(at)
+	defer m.sleepsOn.Store(nil)
+	m.asleep.Store(uint32(rank) + 1)
+	defer m.asleep.Store(0)
 	for d := sleepFirst; ; d = min(2*d, sleepMax) {
 		if d == sleepDeep {
-			defer context.AfterFunc(ctx, b.Interrupt)()
+			defer context.AfterFunc(ctx, m.Interrupt)()
 		}
 		if err := w.poll(ctx); err != nil {
 			return err
@@ -105,21 +104,21 @@ func (b *Board) sleep(ctx context.Context, w *work, at *atomic.Uint32, value uin
 		if int32(now-value) >= 0 {
 			return nil
 		}
-		b.cfg.Sleep(at, now, d)
+		m.cfg.Sleep(at, now, d)
 	}
 }
 
-// raise sets a counter of this rank and wakes those that wait for it.
-func (b *Board) raise(w *atomic.Uint32, value uint32) {
+// set sets a counter of this rank, and wakes the ranks that sleep on it.
+func (m *Memory) set(w *atomic.Uint32, value uint32) {
 	w.Store(value)
-	b.rouse(w)
+	m.wakeSleepers(w)
 }
 
-// rouse wakes those that sleep on a counter of this rank.
-func (b *Board) rouse(w *atomic.Uint32) {
-	for _, asleep := range b.asleeps {
-		if asleep.Load() == uint32(b.cfg.Rank)+1 {
-			b.cfg.Wake(w)
+// wakeSleepers wakes the ranks that sleep on a counter of this rank.
+func (m *Memory) wakeSleepers(w *atomic.Uint32) {
+	for _, asleep := range m.asleeps {
+		if asleep.Load() == uint32(m.cfg.Rank)+1 {
+			m.cfg.Wake(w)
 			return
 		}
 	}

@@ -1,18 +1,17 @@
-// Package match pairs messages with the receives that ask for them.
+// Package match pairs messages with receives.
 //
-// A Matcher holds the messages of one communicator that have come before
-// anyone asked for them, and the receives that wait for a message. Post adds a
-// receive, and Take with Keep a message, unless its counterpart is there.
-// Messages with the same source and tag are received in the order in which
-// they came, and receives that could take the same message get it in the order
-// in which they were posted (MPI 4.1, section 3.5).
+// A [Matcher] holds the messages of one communicator that no receive has taken, and the receives
+// that wait for a message. Post adds a receive, and Take with Keep a message, unless they find a
+// counterpart. Messages with the same source and tag are received in the order of their arrival,
+// and receives that could take the same message get it in the order of their posts
+// (MPI 4.1, section 3.5).
 //
 // The package is pure: it neither blocks nor locks.
 package match
 
 import "slices"
 
-// Any is the source or the tag of a receive that takes every one.
+// Any is the source or the tag of a receive that takes messages with every source or tag.
 const Any = -1
 
 type key struct {
@@ -20,31 +19,30 @@ type key struct {
 	tag    int64
 }
 
-// takes reports whether a receive for k takes a message from m.
+// takes reports whether a receive with key k takes a message with key m.
 func (k key) takes(m key) bool {
 	return (k.source == Any || k.source == m.source) && (k.tag == Any || k.tag == m.tag)
 }
 
-func (k key) wild() bool { return k.source == Any || k.tag == Any }
+func (k key) isWildcard() bool { return k.source == Any || k.tag == Any }
 
-// Takes reports whether a receive from a source with a tag, either of which may be Any,
-// takes a message from another source with another tag.
+// Takes reports whether a receive with source and tag (both may be [Any]) takes a
+// message with source from and tag with.
 func Takes(source int, tag int64, from int, with int64) bool {
 	return key{source, tag}.takes(key{from, with})
 }
 
-// A Matcher pairs receives of type R with messages of type M. Its zero value
-// is empty and ready.
+// A Matcher pairs receives of type R with messages of type M. The zero value is empty.
 type Matcher[R comparable, M any] struct {
-	stamp  uint64
-	exact  queues[R]  // receives from one source with one tag
-	wild   []entry[R] // the other receives
-	early  queues[M]  // messages
-	queued int
+	stamp     uint64
+	exact     queues[R]  // receives from one source with one tag
+	wildcards []entry[R] // the other receives
+	early     queues[M]  // messages
+	queued    int
 }
 
-// Post asks for a message from source with tag, either of which may be Any.
-// If one is waiting it is taken and returned, otherwise r waits.
+// Post removes and returns the first message from source with tag (both may be [Any]). If
+// there is none, r waits.
 func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	k := key{source, tag}
 	if q := m.find(k); q != nil {
@@ -53,21 +51,20 @@ func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	}
 	m.stamp++
 	e := entry[R]{k, m.stamp, r}
-	if k.wild() {
-		m.wild = append(m.wild, e)
+	if k.isWildcard() {
+		m.wildcards = append(m.wildcards, e)
 	} else {
 		m.exact.push(e)
 	}
 	return msg, false
 }
 
-// find returns the queue that begins with the first waiting message that k takes, or
-// nil.
+// find returns the queue with the first message that k takes, or nil.
 func (m *Matcher[R, M]) find(k key) (from *queue[M]) {
 	if m.queued == 0 {
 		return nil
 	}
-	if !k.wild() {
+	if !k.isWildcard() {
 		if q := m.early.of(k); q.len() > 0 {
 			return q
 		}
@@ -81,7 +78,7 @@ func (m *Matcher[R, M]) find(k key) (from *queue[M]) {
 	return from
 }
 
-// Peek returns the message that Post would take, and leaves it.
+// Peek returns the message that Post would take, without removing it.
 func (m *Matcher[R, M]) Peek(source int, tag int64) (msg M, ok bool) {
 	q := m.find(key{source, tag})
 	if q == nil {
@@ -100,75 +97,74 @@ func (m *Matcher[R, M]) TakeMessage(source int, tag int64) (msg M, ok bool) {
 	return m.early.pop(q), true
 }
 
-// Take removes and returns the receive that a message from source with tag
-// goes to, if one waits.
+// Take removes and returns the waiting receive that takes a message from source with tag.
 func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 	k := key{source, tag}
-	i := slices.IndexFunc(m.wild, func(e entry[R]) bool { return e.key.takes(k) })
+	i := slices.IndexFunc(m.wildcards, func(e entry[R]) bool { return e.key.takes(k) })
 	q := m.exact.of(k)
 	switch {
-	case q.len() > 0 && (i < 0 || q.first().stamp < m.wild[i].stamp):
+	case q.len() > 0 && (i < 0 || q.first().stamp < m.wildcards[i].stamp):
 		return m.exact.pop(q), true
 	case i >= 0:
-		r = m.wild[i].value
-		m.wild = slices.Delete(m.wild, i, i+1)
+		r = m.wildcards[i].value
+		m.wildcards = slices.Delete(m.wildcards, i, i+1)
 		return r, true
 	}
 	return r, false
 }
 
-// Keep lets a message wait, for which Take has found no receive.
+// Keep adds a message. Take must have found no receive for it.
 func (m *Matcher[R, M]) Keep(source int, tag int64, msg M) {
 	m.stamp++
 	m.early.push(entry[M]{key{source, tag}, m.stamp, msg})
 	m.queued++
 }
 
-// Remove takes a receive back. It reports false if it does not wait.
+// Remove removes a receive, and reports whether it was waiting.
 func (m *Matcher[R, M]) Remove(source int, tag int64, r R) bool {
 	k := key{source, tag}
 	is := func(e entry[R]) bool { return e.value == r }
-	if k.wild() {
-		n := len(m.wild)
-		m.wild = slices.DeleteFunc(m.wild, is)
-		return len(m.wild) < n
+	if k.isWildcard() {
+		n := len(m.wildcards)
+		m.wildcards = slices.DeleteFunc(m.wildcards, is)
+		return len(m.wildcards) < n
 	}
 	return m.exact.remove(k, is)
 }
 
-// Queued is the number of messages that wait.
+// Queued returns the number of messages.
 func (m *Matcher[R, M]) Queued() int { return m.queued }
 
-// EachReceive calls f for every receive that waits, in no order.
+// EachReceive calls f for every waiting receive, in no particular order.
 func (m *Matcher[R, M]) EachReceive(f func(r R)) {
-	for _, e := range m.wild {
+	for _, e := range m.wildcards {
 		f(e.value)
 	}
 	m.exact.each(func(e entry[R]) { f(e.value) })
 }
 
-// ClearReceives removes and returns the receives whose source is in is, which
-// is called with Any for receives from any source.
-func (m *Matcher[R, M]) ClearReceives(is func(source int) bool) (receives []R) {
-	var wild []entry[R]
-	for _, e := range m.wild {
-		if is(e.key.source) {
+// ClearReceives removes and returns the waiting receives with a selected source. The source may
+// be [Any].
+func (m *Matcher[R, M]) ClearReceives(selected func(source int) bool) (receives []R) {
+	var rest []entry[R]
+	for _, e := range m.wildcards {
+		if selected(e.key.source) {
 			receives = append(receives, e.value)
 		} else {
-			wild = append(wild, e)
+			rest = append(rest, e)
 		}
 	}
-	m.wild = wild
+	m.wildcards = rest
 	m.exact.each(func(e entry[R]) {
-		if is(e.key.source) {
+		if selected(e.key.source) {
 			receives = append(receives, e.value)
 		}
 	})
-	m.exact.drop(func(k key) bool { return is(k.source) })
+	m.exact.drop(func(k key) bool { return selected(k.source) })
 	return receives
 }
 
-// ClearMessages removes and returns the messages that wait.
+// ClearMessages removes and returns all messages.
 func (m *Matcher[R, M]) ClearMessages() (messages []M) {
 	m.early.each(func(e entry[M]) { messages = append(messages, e.value) })
 	m.early, m.queued = queues[M]{}, 0

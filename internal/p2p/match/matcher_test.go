@@ -12,7 +12,7 @@ type call struct {
 	source int
 	tag    int64
 	name   string
-	want   string // what it pairs with; "" if it waits or there is nothing
+	want   string // the counterpart; "" without one
 }
 
 func TestMatcher(t *testing.T) {
@@ -217,8 +217,8 @@ func BenchmarkEarlyReceive(b *testing.B) {
 	}
 }
 
-// The other 1,000 tags cost nothing if the receive names the tag, and a walk
-// over them if it does not.
+// The other 1,000 tags cost nothing for a receive with a tag, and a walk over them for a
+// receive with AnyTag.
 func BenchmarkAmongThousand(b *testing.B) {
 	for name, tag := range map[string]int64{"exact": 0, "wild": Any} {
 		b.Run(name, func(b *testing.B) {

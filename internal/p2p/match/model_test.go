@@ -19,8 +19,7 @@ func (r waiting) takes(m waiting) bool {
 	return (r.source == Any || r.source == m.source) && (r.tag == Any || r.tag == m.tag)
 }
 
-// A model is a Matcher so plain that it is right: two lists, searched from the
-// front.
+// A model is a simple Matcher: two lists, searched from the front.
 type model struct {
 	receives, messages []waiting
 }
@@ -53,8 +52,7 @@ func (m *model) remove(r waiting) bool {
 	return len(m.receives) < n
 }
 
-// clear removes the receives whose source is the given one and returns their
-// ids, sorted.
+// clear removes the receives with a source and returns their ids, sorted.
 func (m *model) clear(source int) (ids []int) {
 	m.receives = slices.DeleteFunc(m.receives, func(r waiting) bool {
 		if r.source == source {
@@ -71,10 +69,10 @@ type run struct {
 	matcher Matcher[int, int]
 	model   model
 	ids     int
-	posted  []waiting // every receive there has ever been
+	posted  []waiting // all receives so far
 }
 
-// Few sources and tags, so that calls meet.
+// Few sources and tags, so that calls match.
 var (
 	exactSources = rapid.IntRange(0, 2)
 	exactTags    = rapid.Int64Range(0, 2)
@@ -152,8 +150,7 @@ func (r *run) clearMessages(t *rapid.T) {
 	}
 }
 
-// A Matcher does what two lists would do, whatever it is asked in whatever
-// order.
+// A Matcher and its model return the same results for random calls.
 func TestMatcherAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r run

@@ -3,28 +3,28 @@ package match
 import "slices"
 
 const (
-	// keptMax is how many queues are kept that have become empty, and the memory of how
-	// many more.
+	// keptMax is the number of empty queues that are kept, and of queues without a key that
+	// are kept for reuse.
 	keptMax = 16
-	// entriesMax is for how many entries an empty queue keeps its memory.
+	// entriesMax is the largest capacity of an empty queue that keeps its memory.
 	entriesMax = 16
 )
 
-// An entry is a posted receive or a waiting message, in the order of stamps.
+// An entry is a receive or a message. Stamps have the order of arrival.
 type entry[T any] struct {
 	key   key
 	stamp uint64
 	value T
 }
 
-// A queue holds entries of one source and tag, the first of them at next.
+// A queue holds the entries with one source and tag. The first of them is at next.
 type queue[T any] struct {
 	entries []entry[T]
 	next    int
 	kept    bool // its key is in queues.kept
 }
 
-// len is how many there are; nil has none.
+// len returns the number of entries; q may be nil.
 func (q *queue[T]) len() int {
 	if q == nil {
 		return 0
@@ -45,15 +45,15 @@ func (q *queue[T]) push(e entry[T]) {
 	q.entries = append(q.entries, e)
 }
 
-// queues are those of all sources and tags. A queue that has become empty is kept for
-// a while, because the next entry is often like the last.
+// queues has a queue for each source and tag. Some empty queues are kept, because the next entry
+// often has the same source and tag.
 type queues[T any] struct {
 	by    map[key]*queue[T]
-	kept  []key       // of queues that have become empty, and may not be so any more
-	spare []*queue[T] // memory
+	kept  []key       // of queues that were empty, and may have entries again
+	spare []*queue[T] // queues for reuse
 }
 
-// of is the queue of a source and a tag, or nil.
+// of returns the queue of a key, or nil.
 func (s *queues[T]) of(k key) *queue[T] { return s.by[k] }
 
 func (s *queues[T]) push(e entry[T]) {
@@ -76,7 +76,7 @@ func (s *queues[T]) add(k key) *queue[T] {
 	return q
 }
 
-// pop takes the first entry off a queue.
+// pop removes and returns the first entry of a queue.
 func (s *queues[T]) pop(q *queue[T]) T {
 	e := *q.first()
 	*q.first() = entry[T]{} // for the garbage collector
@@ -85,8 +85,7 @@ func (s *queues[T]) pop(q *queue[T]) T {
 	return e.value
 }
 
-// remove takes the entries off the queue of k that drop names, and reports whether
-// there were any.
+// remove removes the entries with key k that drop selects, and reports whether there were any.
 func (s *queues[T]) remove(k key, drop func(e entry[T]) bool) bool {
 	q := s.by[k]
 	n := q.len()
@@ -99,8 +98,8 @@ func (s *queues[T]) remove(k key, drop func(e entry[T]) bool) bool {
 	return left < n
 }
 
-// taken looks after the queue of k, from which something was taken. When too many are
-// kept those that are empty still are given up.
+// taken is called after entries of the queue of k were removed. If too many empty queues are
+// kept, it removes all of them.
 func (s *queues[T]) taken(q *queue[T], k key) {
 	if q.len() > 0 {
 		return
@@ -142,10 +141,10 @@ func (s *queues[T]) each(f func(e entry[T])) {
 	}
 }
 
-// drop forgets the queues that is names, with all that is in them.
-func (s *queues[T]) drop(is func(k key) bool) {
+// drop removes the queues with selected keys, and their entries.
+func (s *queues[T]) drop(selected func(k key) bool) {
 	for k := range s.by {
-		if is(k) {
+		if selected(k) {
 			delete(s.by, k)
 		}
 	}

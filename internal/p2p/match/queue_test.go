@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Receives and messages with ever other tags leave nothing behind but what is kept for
-// the next of them.
+// Receives and messages with many tags leave only the empty queues that are kept.
 func TestManyTagsAreForgotten(t *testing.T) {
 	var m Matcher[int64, int64]
 	const tags = 100
@@ -35,7 +34,7 @@ func TestManyTagsAreForgotten(t *testing.T) {
 	}
 }
 
-// A queue that never becomes empty does not grow by what was taken from it.
+// A queue that never becomes empty reuses the memory of removed entries.
 func TestQueueIsCompacted(t *testing.T) {
 	var m Matcher[int, int]
 	const waiting = 3
@@ -53,7 +52,7 @@ func TestQueueIsCompacted(t *testing.T) {
 	}
 }
 
-// A queue that was cleared while it was kept may come and be kept again.
+// A queue that was cleared while it was kept can be used and kept again.
 func TestClearedQueueComesAgain(t *testing.T) {
 	var m Matcher[int, int]
 	for i := range 10 * keptMax {

@@ -16,14 +16,14 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A bedroom lets ranks of one process sleep on words.
-type bedroom struct {
+// futexes lets ranks of one process sleep on words.
+type futexes struct {
 	mu       sync.Mutex
 	sleepers map[*atomic.Uint32][]chan struct{}
 	slept    atomic.Int64
 }
 
-func (r *bedroom) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
+func (r *futexes) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
 	r.mu.Lock()
 	if w.Load() != old {
 		r.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *bedroom) sleep(w *atomic.Uint32, old uint32, d time.Duration) {
 	}
 }
 
-func (r *bedroom) wake(w *atomic.Uint32) {
+func (r *futexes) wake(w *atomic.Uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.sleepers[w] {
@@ -48,9 +48,9 @@ func (r *bedroom) wake(w *atomic.Uint32) {
 	delete(r.sleepers, w)
 }
 
-// newBoards are the boards of n ranks of this process.
-func newBoards(n, pieceBytes int) ([]*Board, *bedroom) {
-	room := &bedroom{sleepers: make(map[*atomic.Uint32][]chan struct{})}
+// newMemories returns the Memories of n ranks of this process.
+func newMemories(n, pieceBytes int) ([]*Memory, *futexes) {
+	room := &futexes{sleepers: make(map[*atomic.Uint32][]chan struct{})}
 	areas := make([][]byte, n)
 	for i := range areas {
 		words := make([]uint64, AreaSize(pieceBytes)/8+line/8)
@@ -58,15 +58,15 @@ func newBoards(n, pieceBytes int) ([]*Board, *bedroom) {
 		skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (line - 1)
 		areas[i] = b[skip : skip+AreaSize(pieceBytes)]
 	}
-	boards := make([]*Board, n)
-	for i := range boards {
-		boards[i] = New(Config{Rank: i, Areas: areas, Sleep: room.sleep, Wake: room.wake, SameProcess: true})
+	memories := make([]*Memory, n)
+	for i := range memories {
+		memories[i] = New(Config{Rank: i, Areas: areas, Sleep: room.sleep, Wake: room.wake, SameProcess: true})
 	}
-	return boards, room
+	return memories, room
 }
 
-// vectors are the buffers of a rank: chunks of different lengths, in elements
-// of eight bytes, and pieces one behind the other.
+// vectors are the buffers of a rank: chunks of different lengths, in elements of eight bytes, in
+// several pieces.
 type vectors struct {
 	chunks int
 	length func(chunk, piece int) int
@@ -83,7 +83,7 @@ func newVectors(chunks int, length func(chunk, piece int) int) *vectors {
 
 func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
 	if b == plan.Temp {
-		piece = 0 // It is long enough for every piece, and shared by all.
+		piece = 0 // all pieces share it
 	}
 	at := [2]int{i, piece}
 	if v.bufs[b][at] == nil {
@@ -92,8 +92,8 @@ func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
 	return v.bufs[b][at]
 }
 
-// Bytes implements buffers. Plans whose spans have several chunks are not run
-// here in more than one piece, so that chunks lie one behind the other.
+// Bytes implements buffers. Plans that have spans of several chunks do not run here in more than
+// one piece.
 func (v *vectors) Bytes(s plan.Span, piece int) []byte {
 	if s.Len() != 1 {
 		panic("several chunks")
@@ -127,7 +127,7 @@ func (v *vectors) fill(b plan.Buf, rank, chunk, piece int) {
 	}
 }
 
-// A trial is an algorithm for so many ranks.
+// A trial is a run of an algorithm with a number of ranks.
 type trial struct {
 	c      plan.Collective
 	a      plan.Algorithm
@@ -138,13 +138,13 @@ type trial struct {
 	elem   int // eight-byte words of an element, 0 is 1
 }
 
-// length is that of a chunk in words.
+// length returns the length of a chunk in words.
 func (tr trial) length(chunk, piece int) int {
 	return (chunk*5 + piece*3 + tr.max) % (tr.max + 1) * max(1, tr.elem)
 }
 
-// has tells which ranks' inputs are in a chunk of the result of a rank, or nil
-// if the rank has no such chunk.
+// has returns the ranks whose inputs are in a chunk of the result of a rank, or nil if the rank has
+// no such chunk.
 func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 	all := make([]int, tr.n)
 	for i := range all {
@@ -190,13 +190,13 @@ func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 	return nil, 0
 }
 
-// run runs a trial on boards, and checks what every rank has.
-func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
+// run runs a trial, and checks the result of every rank.
+func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
 	t.Helper()
 	plans := tr.a.Plans(tr.n, tr.root)
 	length := tr.length
 	if tr.c == plan.AllToAll || tr.c == plan.Barrier {
-		length = func(int, int) int { return tr.max } // all alike
+		length = func(int, int) int { return tr.max } // equal lengths
 	}
 	if tr.c == plan.Barrier {
 		length = func(int, int) int { return 0 }
@@ -212,7 +212,7 @@ func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
 		}
 		ranks.Go(func() {
 			p := Compile(plans, rank)
-			temp := func(piece int) { // long enough for all
+			temp := func(piece int) { // long enough for all pieces
 				for i := p.TempLo; i < p.TempHi; i++ {
 					v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*(tr.max+1)*max(1, tr.elem))
 				}
@@ -222,7 +222,7 @@ func (tr trial) run(t *testing.T, boards []*Board, print uint32) {
 				program: p, buffers: v, pieces: tr.pieces, unit: 8 * (tr.max + 1) * max(1, tr.elem), elem: 8 * max(1, tr.elem),
 				print: print, reduce: addWords, poll: func(context.Context) error { return nil },
 			}
-			if err := boards[rank].run(t.Context(), w); err != nil {
+			if err := memories[rank].run(t.Context(), w); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return
 			}
@@ -255,24 +255,24 @@ func (tr trial) check(t *testing.T, v *vectors, rank int) {
 	}
 }
 
-// single are the algorithms whose plans work chunk by chunk, as the vectors here do.
+// single returns the algorithms with plans that work chunk by chunk, as the vectors here do.
 func single(c plan.Collective, n int) []plan.Algorithm {
 	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
 }
 
-// TestPlans runs every algorithm, one after the other on the same boards.
+// TestPlans runs every algorithm, one after the other in the same memory.
 func TestPlans(t *testing.T) {
 	const pieceBytes = 64 << 10
 	for n := 1; n <= 9; n++ {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
-			boards, _ := newBoards(n, pieceBytes)
+			memories, _ := newMemories(n, pieceBytes)
 			print := uint32(0)
 			for _, c := range plan.Collectives() {
 				for _, a := range single(c, n) {
 					for _, most := range []int{0, 1, 40} {
 						for _, root := range roots(c, n) {
 							print++
-							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, boards, print)
+							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, memories, print)
 						}
 					}
 				}
@@ -281,13 +281,12 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestLongElements: elements may be longer than what goes through a row of steps at
-// a time.
+// TestLongElements: an element may be longer than a strip.
 func TestLongElements(t *testing.T) {
 	const n, words = 3, 2 * stripBytes / 8
-	boards, _ := newBoards(n, 1<<20)
+	memories, _ := newMemories(n, 1<<20)
 	for i, a := range single(plan.AllReduce, n) {
-		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, boards, uint32(i))
+		trial{plan.AllReduce, a, n, 0, 2, 1, words}.run(t, memories, uint32(i))
 	}
 }
 
@@ -298,10 +297,10 @@ func roots(c plan.Collective, n int) []int {
 	return []int{0, n - 1}
 }
 
-// TestSkew has ranks that come late, at random, so that others sleep.
+// TestSkew delays ranks at random, so that others sleep.
 func TestSkew(t *testing.T) {
 	const n, calls = 4, 60
-	boards, room := newBoards(n, 1<<10)
+	memories, room := newMemories(n, 1<<10)
 	plans := make([][]plan.Plan, n)
 	for root := range plans {
 		plans[root] = plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, root)
@@ -314,14 +313,14 @@ func TestSkew(t *testing.T) {
 				if rng.IntN(5) == 0 {
 					time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
 				}
-				root := call / 7 % n // some in a row, by which leaves fall behind
+				root := call / 7 % n // the same root several times in a row, so that leaves fall behind
 				v := newVectors(1, func(int, int) int { return 3 })
 				v.fill(plan.Data, rank, 0, 0)
 				w := &work{
 					program: Compile(plans[root], rank), buffers: v, pieces: 1, unit: 24, elem: 8,
 					print: uint32(call), poll: func(context.Context) error { return nil },
 				}
-				if err := boards[rank].run(t.Context(), w); err != nil {
+				if err := memories[rank].run(t.Context(), w); err != nil {
 					t.Errorf("rank %d, call %d: %v", rank, call, err)
 					return
 				}
@@ -337,9 +336,9 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestMismatch: whoever takes what another call has posted says so.
+// TestMismatch: a rank that reads a payload of another call returns a MismatchError.
 func TestMismatch(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
+	memories, _ := newMemories(2, 1<<10)
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
 	var ranks sync.WaitGroup
 	for rank := range 2 {
@@ -348,7 +347,7 @@ func TestMismatch(t *testing.T) {
 				program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1,
 				elem: 1, print: uint32(rank), poll: func(context.Context) error { return nil },
 			}
-			err := boards[rank].run(t.Context(), w)
+			err := memories[rank].run(t.Context(), w)
 			if m, ok := errors.AsType[*MismatchError](err); !ok || m.Rank != 1-rank {
 				t.Errorf("rank %d: %v, want a mismatch with rank %d", rank, err, 1-rank)
 			}
@@ -357,18 +356,17 @@ func TestMismatch(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestMismatchOfRoots: ranks that are all through notice that they have not
-// done the same.
+// TestMismatchOfRoots: ranks that have all finished notice that their calls differ.
 func TestMismatchOfRoots(t *testing.T) {
 	for range 100 {
-		boards, _ := newBoards(3, 1<<10)
+		memories, _ := newMemories(3, 1<<10)
 		errs := make([]error, 3)
 		var ranks sync.WaitGroup
 		for rank := range 3 {
 			ranks.Go(func() {
-				root := min(rank, 1) // Rank 0 sends to all, and so does rank 1.
+				root := min(rank, 1) // Ranks 0 and 1 both send to all.
 				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(3, root)
-				errs[rank] = boards[rank].run(t.Context(), &work{
+				errs[rank] = memories[rank].run(t.Context(), &work{
 					program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 1 }), pieces: 1, unit: 8,
 					elem: 8, print: uint32(root), poll: func(context.Context) error { return nil },
 				})
@@ -387,16 +385,16 @@ func TestMismatchOfRoots(t *testing.T) {
 	}
 }
 
-// TestInterrupt: a rank that sleeps is woken to hear that it is all over.
+// TestInterrupt: Interrupt wakes a rank that sleeps.
 func TestInterrupt(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
-	b := boards[0]
+	memories, _ := newMemories(2, 1<<10)
+	m := memories[0]
 	enough := errors.New("enough")
 	var over atomic.Bool
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
 	ended := make(chan error)
 	go func() {
-		ended <- b.run(t.Context(), &work{
+		ended <- m.run(t.Context(), &work{
 			program: Compile(plans, 0), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
 			poll: func(context.Context) error {
 				if over.Load() {
@@ -406,34 +404,34 @@ func TestInterrupt(t *testing.T) {
 			},
 		})
 	}()
-	for b.sleepsOn.Load() == nil {
+	for m.sleepsOn.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if got := b.Waiting(); got != 1 {
+	if got := m.Waiting(); got != 1 {
 		t.Errorf("waits for rank %d, want 1", got)
 	}
-	if b.Finished(1, 1) || b.Finished(0, 1) {
-		t.Error("what has not begun is finished")
+	if m.Finished(1, 1) || m.Finished(0, 1) {
+		t.Error("an operation that has not begun counts as finished")
 	}
-	if got := b.Left(1); got != 1 {
+	if got := m.Left(1); got != 1 {
 		t.Errorf("%d pieces are left, want 1", got)
 	}
 	over.Store(true)
-	b.Interrupt()
+	m.Interrupt()
 	if err := <-ended; err != enough {
 		t.Errorf("got %v, want %v", err, enough)
 	}
-	if got := b.Waiting(); got != -1 {
+	if got := m.Waiting(); got != -1 {
 		t.Errorf("waits for rank %d at the end", got)
 	}
 }
 
-// TestCountersWrap: counters of ranks that never post keep up, whatever the
-// others post, and all go on from zero when they have come to the end.
+// TestCountersWrap: counters of ranks that never post keep up with those of ranks that do, and all
+// wrap around to zero.
 func TestCountersWrap(t *testing.T) {
 	const n = 3
-	boards, _ := newBoards(n, 1<<10)
-	for _, b := range boards {
+	memories, _ := newMemories(n, 1<<10)
+	for _, b := range memories {
 		b.count, b.pieces = 1<<32-5, 1<<32-4
 		for i := range b.known {
 			b.known[i] = b.pieces
@@ -444,12 +442,12 @@ func TestCountersWrap(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, boards, uint32(i))
+		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, memories, uint32(i))
 	}
-	for rank, b := range boards {
+	for rank, b := range memories {
 		for s := range uint32(Depth) {
 			if c := word(b.cfg.Areas[rank], b.slot(s)+countAt).Load(); b.count-c > Depth {
-				t.Errorf("rank %d: counter %d is far behind %d", rank, c, b.count)
+				t.Errorf("rank %d: counter %d, want about %d", rank, c, b.count)
 			}
 		}
 	}
@@ -458,7 +456,7 @@ func TestCountersWrap(t *testing.T) {
 func BenchmarkBarrier(b *testing.B) {
 	for _, n := range []int{2, 4, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			boards, _ := newBoards(n, 1<<10)
+			memories, _ := newMemories(n, 1<<10)
 			plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(n, 0)
 			var ranks sync.WaitGroup
 			for rank := range n {
@@ -468,7 +466,7 @@ func BenchmarkBarrier(b *testing.B) {
 						poll: func(context.Context) error { return nil },
 					}
 					for range b.N {
-						if err := boards[rank].run(b.Context(), w); err != nil {
+						if err := memories[rank].run(b.Context(), w); err != nil {
 							b.Error(err)
 						}
 					}

@@ -7,13 +7,12 @@ import (
 	"github.com/nexar-go/nexar/internal/spin"
 )
 
-// TestSettle: whoever waits by other means says where it runs, too, from several
-// goroutines at a time; where all ranks are in one process there is nothing to
-// say.
+// TestSettle: Settle shows the processor of the rank, also when several goroutines call it. Without
+// processes of their own, ranks have no Place.
 func TestSettle(t *testing.T) {
-	boards, _ := newBoards(2, 1<<10)
-	boards[0].Place().Settle()
-	cfg := boards[0].cfg
+	memories, _ := newMemories(2, 1<<10)
+	memories[0].Place().Settle()
+	cfg := memories[0].cfg
 	cfg.SameProcess = false
 	b := New(cfg)
 	var all sync.WaitGroup

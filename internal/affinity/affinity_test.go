@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/spin"
 )
 
-// newPlace makes the place of one of the ranks that show theirs to each other.
+// newPlace returns the Place of a rank. All ranks show each other their processors.
 func newPlace(shown []*atomic.Uint32, rank, processors int) *Place {
 	others := slices.Delete(slices.Clone(shown), rank, rank+1)
 	return New(Config{
@@ -23,7 +23,7 @@ func newPlace(shown []*atomic.Uint32, rank, processors int) *Place {
 	})
 }
 
-// TestPlaces: ranks that find themselves on one processor spread, and then stay.
+// TestPlaces: ranks on one processor spread over all processors, and then stay.
 func TestPlaces(t *testing.T) {
 	for _, test := range []struct{ ranks, processors int }{{2, 2}, {3, 2}, {4, 2}, {5, 2}, {8, 3}, {4, 8}} {
 		shown := make([]*atomic.Uint32, test.ranks)
@@ -42,7 +42,7 @@ func TestPlaces(t *testing.T) {
 					return fewest(others, cpu, test.processors), true
 				}
 				before := hops
-				p.see(cpu)
+				p.check(cpu)
 				if hops > before && round > 0 {
 					t.Errorf("%d ranks, %d processors: one moves again in round %d", test.ranks, test.processors, round)
 				}
@@ -60,7 +60,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// fewest is the processor with the fewest others.
+// fewest returns the processor with the fewest ranks.
 func fewest(others []int, from, processors int) (to int) {
 	on := make([]int, processors)
 	for _, cpu := range others {
@@ -75,8 +75,8 @@ func fewest(others []int, from, processors int) (to int) {
 	return to
 }
 
-// TestPlacePause: a rank that somebody moves back again and again hops ever more
-// seldom; one that is left alone for a while is quick again.
+// TestPlacePause: a rank that is moved back repeatedly hops less and less often; after a while
+// without that it hops soon again.
 func TestPlacePause(t *testing.T) {
 	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
 	p := newPlace(shown, 0, 2)
@@ -86,26 +86,25 @@ func TestPlacePause(t *testing.T) {
 	now := time.Now()
 	for range 3000 {
 		now = now.Add(time.Millisecond)
-		p.leave(0, now)
+		p.move(0, now)
 	}
 	if hops < 5 || hops > 20 {
 		t.Errorf("%d hops in 3 s of which each was in vain, want a dozen", hops)
 	}
 	for range 20 {
 		now = now.Add(2 * hopPauseMax)
-		p.leave(0, now)
+		p.move(0, now)
 	}
 	if p.pause != hopPause {
 		t.Errorf("after a quiet time the pause is %v, want %v", p.pause, hopPause)
 	}
 }
 
-// TestPlaceIsShown: a rank that waits shows where it runs, and one that sleeps
-// does not.
+// TestPlaceIsShown: a waiting rank shows its processor, and a sleeping rank none.
 func TestPlaceIsShown(t *testing.T) {
 	shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
 	p := newPlace(shown, 1, 64)
-	for range lookEvery {
+	for range checkEvery {
 		p.Settle()
 	}
 	if got, known := shown[1].Load(), spin.Processor() >= 0; (got > 0) != known {
@@ -116,8 +115,8 @@ func TestPlaceIsShown(t *testing.T) {
 	}
 }
 
-// TestHopOnTrial: a rank that finds another program on its new processor goes
-// back, and stays ever longer; one that does not stays there.
+// TestHopOnTrial: a rank with another program on its new processor returns, and stays longer each
+// time; otherwise it stays on the new processor.
 func TestHopOnTrial(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -128,7 +127,7 @@ func TestHopOnTrial(t *testing.T) {
 	}{
 		{"alone", 0, 7, false, hopPause},
 		{"a little", trialTime / 5, 7, false, hopPause},
-		{"another program", trialTime / 2, 7, true, regretPause},
+		{"another program", trialTime / 2, 7, true, returnPause},
 		{"on another thread", trialTime, 8, false, hopPause},
 	} {
 		shown := []*atomic.Uint32{new(atomic.Uint32), new(atomic.Uint32)}
@@ -138,7 +137,7 @@ func TestHopOnTrial(t *testing.T) {
 		p.back = func(to int) { back = to }
 		p.delays = func() (time.Duration, int) { return delay, thread }
 		now := time.Now()
-		p.leave(0, now)
+		p.move(0, now)
 		if p.judge(now.Add(trialTime / 2)); !p.onTrial.Load() {
 			t.Errorf("%s: judged before the time", test.name)
 		}
@@ -160,7 +159,7 @@ func TestHopOnTrial(t *testing.T) {
 	for range 100_000 {
 		now = now.Add(time.Millisecond)
 		delay += time.Millisecond
-		p.leave(0, now)
+		p.move(0, now)
 		p.judge(now)
 	}
 	if backs < 4 || backs > 10 {
@@ -168,8 +167,8 @@ func TestHopOnTrial(t *testing.T) {
 	}
 }
 
-// TestSightings: a rank that is told what may be wrong leaves when it has heard it so
-// often in a row, and it gives way to those before it alone.
+// TestSightings: a rank moves only after Sightings crowded checks in a row, and avoids only the
+// ranks before it.
 func TestSightings(t *testing.T) {
 	other, hops := 0, 0
 	p := New(Config{Ranks: 3, Processors: 3, Others: 1, Sightings: 3, Where: func(on []int) { on[0] = other }})
@@ -180,7 +179,7 @@ func TestSightings(t *testing.T) {
 		{1, 0, 1}, {1, -1, 1}, {-1, -1, 1}, {-1, -1, 1}, {-1, -1, 1},
 	} {
 		other = step.other
-		if p.see(step.cpu); hops != step.hops {
+		if p.check(step.cpu); hops != step.hops {
 			t.Fatalf("on %d, the other on %d: %d hops, want %d", step.cpu, step.other, hops, step.hops)
 		}
 	}

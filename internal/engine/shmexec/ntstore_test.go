@@ -8,12 +8,12 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestPensPastCaches runs algorithms whose payloads are written past the caches.
-func TestPensPastCaches(t *testing.T) {
+// TestNonTemporalStores runs algorithms whose payloads are written with non-temporal stores.
+func TestNonTemporalStores(t *testing.T) {
 	const n = 4
 	var past atomic.Int64
-	boards, _ := newBoards(n, 256<<10)
-	for _, b := range boards {
+	memories, _ := newMemories(n, 256<<10)
+	for _, b := range memories {
 		b.stores = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
 		b.stores.Pass(1 << 30)
 	}
@@ -22,11 +22,11 @@ func TestPensPastCaches(t *testing.T) {
 		for _, a := range single(c, n) {
 			for _, most := range []int{1, 100, 1600} {
 				print++
-				trial{c, a, n, 0, 3, most, 0}.run(t, boards, print)
+				trial{c, a, n, 0, 3, most, 0}.run(t, memories, print)
 			}
 		}
 	}
 	if past.Load() == 0 {
-		t.Error("nothing went past the caches")
+		t.Error("no payload was written with non-temporal stores")
 	}
 }

@@ -1,0 +1,352 @@
+// Package shmexec executes collectives in memory that the ranks of a host share.
+//
+// Each rank has an area, which it alone writes and all others read. In place of a message, a
+// rank copies the payload to its own area, once for all receivers, and raises a counter: it
+// posts. A receiver waits for the counter and uses the payload in place. There are no locks in
+// shared memory: a rank may die at any instruction, and only its own area is incomplete.
+//
+// Callers [Compile] the plans of all ranks once, create a [Memory] with [New], and give its
+// [Memory.Executor] to the communicator. A plan runs once for each piece of the vector, so that
+// payloads are still in a cache when ranks read them. A rank may be Depth pieces ahead of its readers.
+//
+// One goroutine at a time runs collectives. A run ends early only if it fails; the Memory must
+// not be used after that. Progress, Waiting, Left, Finished and Interrupt may be called
+// concurrently.
+//
+// A rank reads counters of other areas, which it compares, and payloads. It computes their
+// lengths itself. A rank that writes invalid data makes results wrong or others wait, and
+// nothing else.
+package shmexec
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/affinity"
+	"github.com/nexar-go/nexar/internal/ntstore"
+	"github.com/nexar-go/nexar/internal/spin"
+)
+
+// Depth is the number of pieces that a rank may be ahead of its readers.
+const Depth = 2
+
+const (
+	line = 64 // a cache line, in bytes
+
+	// An area begins with these lines. Each has one purpose, so that ranks do not take the
+	// line from each other for different reasons.
+	takenAt  = 0 * line     // the number of pieces that the rank has finished
+	callsAt  = 8            // the sequence numbers and fingerprints of its last calls
+	asleepAt = 1 * line     // the rank that it sleeps for, plus 1
+	runsAt   = asleepAt + 4 // the processor that it runs on, plus 1
+	slotsAt  = 2 * line
+	ringAt   = slotsAt + Depth*line
+
+	// A slot is one line: the counter, the fingerprint, and short payloads.
+	countAt = 0
+	printAt = 4
+	shortAt = 8
+)
+
+// Longer payloads lie in a ring with room for ringPieces pieces. To write a line takes several
+// times as long while another processor holds it in its private cache. Together with the
+// vectors, a round of the ring exceeds such a cache, but not the cache that processors share.
+const ringPieces = 4
+
+const _ = uint(ringPieces - Depth - 1) // the ring holds Depth + 1 pieces at a time
+
+// pageBytes is the size of a page of memory.
+const pageBytes = 4 << 10
+
+// callsKept is the number of recent calls that an area shows: a rank may be ahead of others,
+// which compare an earlier call.
+const callsKept = Depth + 2
+
+// shortMax is the length in bytes of the payloads that fit beside the counter.
+const shortMax = line - shortAt
+
+// AreaSize returns the size of an area with room for pieceBytes of payload in each piece.
+func AreaSize(pieceBytes int) int { return ringAt + ringPieces*pieceBytes }
+
+// CounterBytes is the length of the counters at the beginning of an area. All ranks may read
+// them from the start.
+const CounterBytes = ringAt
+
+// Clear resets the counters of a used area for another Memory. Payloads may stay.
+func Clear(area []byte) { clear(area[:min(ringAt, len(area))]) }
+
+// PieceBytes returns the bytes of payload that an area has room for in each piece.
+func PieceBytes(areaSize int) int {
+	return max(0, (areaSize-ringAt)/ringPieces/line*line)
+}
+
+// Config configures a Memory.
+type Config struct {
+	// Rank is this rank. Areas has the area of each rank, aligned to cache lines, and zero
+	// or cleared. Only the area of Rank is written.
+	Rank  int
+	Areas [][]byte
+	// Sleep blocks while word has the value old, until Wake, and at most for d. It may
+	// return early. Wake wakes all sleepers on word.
+	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
+	Wake  func(word *atomic.Uint32)
+	// Reserve, if not nil, reserves memory for the whole area of Rank. It is called before
+	// the first payload that does not fit beside a counter. Memory for the counters must
+	// be reserved from the start.
+	Reserve func() error
+	// Release, if not nil, is called when Areas are no longer needed.
+	Release func()
+	// Stream, if not nil, copies with non-temporal stores. Later stores become visible
+	// after them.
+	Stream func(dst, src []byte)
+	// Processors is the number of processors that every rank may use, the same for
+	// all ranks; by default those of this process.
+	Processors int
+	// SameProcess says that all ranks are goroutines of this process.
+	SameProcess bool
+}
+
+// A Memory is one rank's view of the shared memory.
+type Memory struct {
+	cfg          Config
+	n            int
+	pieceBytes   int
+	yield        func() // yields the processor to another rank
+	yields       int    // the number of yields before this rank sleeps
+	crowded      bool   // there are more ranks than processors
+	hasProcessor bool   // this rank seems to have a processor of its own
+	waits        int    // the number of waits that took more than a few reads
+	yieldTime    time.Duration
+	place        *affinity.Place // nil if all ranks are in this process
+
+	taken, asleep *atomic.Uint32   // this rank's
+	takens        []*atomic.Uint32 // of all ranks
+	asleeps       []*atomic.Uint32
+
+	calls    uint32   // the number of calls
+	count    uint32   // the value of the counters before the next piece
+	pieces   uint32   // the number of pieces that this rank has finished
+	known    []uint32 // the number of pieces that each rank has finished, at least
+	strips   []strip
+	sleepsOn atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
+
+	ring    int // the position in the ring for the next payloads
+	body    int // the offset of the payloads of the current piece
+	stride  int // the distance between two of them
+	room    int // the length of all of them
+	stores  ntstore.Writer
+	touched bool // memory is reserved for the ring
+	left    bool
+
+	mu      sync.Mutex
+	awaited awaited
+}
+
+// awaited is the counter value that the rank waits for.
+type awaited struct {
+	rank  int
+	at    *atomic.Uint32 // nil if the rank does not wait
+	value uint32
+}
+
+func (m *Memory) setAwaited(a awaited) {
+	m.mu.Lock()
+	m.awaited = a
+	m.mu.Unlock()
+}
+
+// New creates the Memory of a rank. All ranks create theirs with the same areas.
+func New(cfg Config) *Memory {
+	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime}
+	if m.cfg.Processors == 0 {
+		m.cfg.Processors = Processors()
+	}
+	m.crowded = m.n > m.cfg.Processors
+	if !cfg.SameProcess {
+		m.yield, m.yields = spin.Across(), yieldsAcross
+		m.place = m.newPlace()
+	}
+	m.stores = ntstore.New(cfg.Stream)
+	m.pieceBytes = math.MaxInt
+	for _, area := range cfg.Areas {
+		m.pieceBytes = min(m.pieceBytes, PieceBytes(len(area)))
+	}
+	m.find()
+	if m.n > ranksMax*m.cfg.Processors {
+		m.yields, m.yieldTime = yieldsMany, 0
+	}
+	return m
+}
+
+// find sets the pointers to the counters.
+func (m *Memory) find() {
+	m.takens, m.asleeps = m.words(takenAt), m.words(asleepAt)
+	m.taken, m.asleep = m.takens[m.cfg.Rank], m.asleeps[m.cfg.Rank]
+}
+
+// newPlace creates the Place of this rank. All ranks show each other their processors.
+func (m *Memory) newPlace() *affinity.Place {
+	others := m.words(runsAt)
+	own := others[m.cfg.Rank]
+	others = slices.Delete(others, m.cfg.Rank, m.cfg.Rank+1)
+	return affinity.New(affinity.Config{
+		Ranks: m.n, Processors: m.cfg.Processors, Others: len(others),
+		Show: func(cpu int) {
+			if shown := uint32(cpu + 1); own.Load() != shown {
+				own.Store(shown)
+			}
+		},
+		Where: func(on []int) {
+			for i, other := range others {
+				on[i] = int(other.Load()) - 1
+			}
+		},
+	})
+}
+
+// Place returns the Place of this rank, or nil if all ranks are in this process.
+func (m *Memory) Place() *affinity.Place { return m.place }
+
+// call returns the word with the fingerprint of a call of a rank, given its number.
+func (m *Memory) call(rank int, number uint32) *atomic.Uint64 {
+	area := m.cfg.Areas[rank]
+	return (*atomic.Uint64)(unsafe.Pointer(&area[callsAt+8*(number%callsKept)]))
+}
+
+// Processors returns the number of processors that this process may use.
+func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
+
+// Processors returns the number of processors that every rank may use.
+func (m *Memory) Processors() int { return m.cfg.Processors }
+
+// PieceBytes returns the number of bytes of payload that a rank may post in a piece.
+func (m *Memory) PieceBytes() int { return m.pieceBytes }
+
+// word returns the counter at an offset of an area.
+func word(area []byte, at int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&area[at]))
+}
+
+// words returns the counters at an offset of all areas.
+func (m *Memory) words(at int) (words []*atomic.Uint32) {
+	for _, area := range m.cfg.Areas {
+		words = append(words, word(area, at))
+	}
+	return words
+}
+
+// slot returns the offset of the slot of a piece. It is the same in every area.
+func (m *Memory) slot(piece uint32) int { return slotsAt + int(piece%Depth)*line }
+
+// allocate allocates room in the ring of every area for the payloads of a piece, apart from
+// those of the piece before, which slower ranks may still read. When the ring wraps around,
+// these lie in its second half.
+func (m *Memory) allocate(room int) error {
+	m.stores.Turn()
+	if !m.touched {
+		if err := m.prefault(); err != nil {
+			return &MemoryError{err}
+		}
+	}
+	if m.ring+room > ringPieces*m.pieceBytes {
+		m.ring = 0
+	}
+	m.body = ringAt + m.ring
+	m.ring += (room + line - 1) / line * line
+	return nil
+}
+
+// prefault reserves memory for the ring and touches it, before any rank reads it: page faults
+// one by one would take longer, for this rank and for all readers.
+func (m *Memory) prefault() error {
+	if m.cfg.Reserve != nil {
+		if err := m.cfg.Reserve(); err != nil {
+			return err
+		}
+	}
+	ring := m.cfg.Areas[m.cfg.Rank][ringAt:]
+	for i := 0; i < len(ring); i += pageBytes {
+		ring[i] = 0
+	}
+	m.touched = true
+	return nil
+}
+
+// Progress returns a number that changes as the collective makes progress.
+func (m *Memory) Progress() uint64 {
+	p := uint64(m.taken.Load())
+	for s := range uint32(Depth) {
+		p += uint64(word(m.cfg.Areas[m.cfg.Rank], m.slot(s)+countAt).Load()) << 32
+	}
+	return p
+}
+
+// Within reports whether all ranks are goroutines of this process.
+func (m *Memory) Within() bool { return m.cfg.SameProcess }
+
+// Waiting returns the rank that this rank waits for, or -1.
+func (m *Memory) Waiting() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.awaited.at == nil {
+		return -1
+	}
+	return m.awaited.rank
+}
+
+// Stuck reports whether this rank waits for a post that another rank will never make: that rank
+// has finished all its work up to a mark without the post, as part of another call.
+func (m *Memory) Stuck(rank int, mark uint32) bool {
+	if !m.Finished(rank, mark) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.awaited
+	return a.at != nil && a.rank == rank && int32(a.at.Load()-a.value) < 0
+}
+
+// Finished reports whether a rank has finished all its work up to a mark: the number of pieces
+// of all collectives up to a point, which wraps around.
+func (m *Memory) Finished(rank int, mark uint32) bool {
+	return int32(m.takens[rank].Load()-mark) >= 0
+}
+
+// Left returns the number of pieces up to a mark that this rank has not finished.
+func (m *Memory) Left(mark uint32) int { return max(0, int(int32(mark-m.taken.Load()))) }
+
+// Leave releases the areas. It must be called once no collective runs or will run, and not
+// concurrently with other methods, which still return the same results afterwards. Only the
+// first call has an effect.
+func (m *Memory) Leave() {
+	if m.left {
+		return
+	}
+	m.left = true
+	m.place.Leave()
+	areas := make([][]byte, m.n)
+	for i, taken := range m.takens {
+		words := make([]uint64, ringAt/8)
+		areas[i] = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), ringAt)
+		word(areas[i], takenAt).Store(taken.Load())
+	}
+	copy(areas[m.cfg.Rank], m.cfg.Areas[m.cfg.Rank])
+	m.cfg.Areas = areas
+	m.find()
+	if m.cfg.Release != nil {
+		m.cfg.Release()
+	}
+}
+
+// Interrupt wakes the rank if it sleeps, so that it notices a failure. A rank that is just about
+// to sleep notices it after at most sleepMax.
+func (m *Memory) Interrupt() {
+	if w := m.sleepsOn.Load(); w != nil {
+		m.cfg.Wake(w)
+	}
+}
