@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -327,18 +326,11 @@ func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, er
 	if in.prover, err = in.ps.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
 		return nil, err
 	}
-	rand.Read(in.prover.claim.nonce[:])
-	rw := in.ps.netConn()
-	if _, err := rw.Write(in.prover.claim.append(nil)); err != nil {
+	if err := in.prover.claimTo(in.ps.netConn(), roleAccept); err != nil {
+		if err == errProof {
+			err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
+		}
 		return nil, err
-	}
-	got, err := readChallenge(rw)
-	if err != nil {
-		return nil, err
-	}
-	in.prover.nonce = got.nonce
-	if !got.proof.equal(in.prover.accepting()) {
-		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, errProof)
 	}
 	return in, nil
 }
@@ -349,8 +341,8 @@ func (in *pipeHandshake) finish(end time.Time, wanted func() error) error {
 	if in.ctx.Err() != nil {
 		return context.Cause(in.ctx) // which may have set a deadline before
 	}
-	rw, mine := in.ps.netConn(), in.prover.dialing()
-	if _, err := rw.Write(mine[:]); err != nil {
+	rw := in.ps.netConn()
+	if err := in.prover.prove(rw, roleDial); err != nil {
 		return err
 	}
 	if err := readYes(rw); err != nil {

@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,7 +40,7 @@ func (f *subflow) header() []byte {
 	b := binary.BigEndian.AppendUint32(nil, f.serial)
 	b = binary.BigEndian.AppendUint32(b, f.after)
 	b = binary.BigEndian.AppendUint64(b, f.start)
-	sum := f.prover.mac("header    ", b)
+	sum := f.prover.mac(roleHeader, b)
 	return append(b, sum[:]...)
 }
 
@@ -52,7 +51,7 @@ func (f *subflow) readHeader() error {
 		return err
 	}
 	f.serial, f.after, f.start = binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
-	if sum := f.prover.mac("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
+	if sum := f.prover.mac(roleHeader, b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
 		return errors.New("the peer sent an invalid header for a pipe that migrates")
 	}
 	return nil
@@ -191,20 +190,10 @@ func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) 
 	if f.raw, err = a.sock.SyscallConn(); err != nil {
 		return nil, err
 	}
-	rand.Read(f.prover.claim.nonce[:])
-	if _, err := a.sock.Write(f.prover.claim.append(nil)); err != nil {
+	if err := f.prover.claimTo(a.sock, roleMigrateAccept); err != nil {
 		return nil, err
 	}
-	got, err := readChallenge(a.sock)
-	if err != nil {
-		return nil, err
-	}
-	f.prover.nonce = got.nonce
-	if !got.proof.equal(f.prover.mac("move to   ", nil)) {
-		return nil, errProof
-	}
-	mine := f.prover.mac("move from ", nil)
-	if _, err := a.sock.Write(mine[:]); err != nil {
+	if err := f.prover.prove(a.sock, roleMigrateDial); err != nil {
 		return nil, err
 	}
 	if !c.owns(id) {
@@ -229,16 +218,8 @@ func (t *Transport) acceptMigration(sock socket) error {
 	if f.raw, err = sock.SyscallConn(); err != nil {
 		return err
 	}
-	rand.Read(f.prover.nonce[:])
-	if _, err := sock.Write(challenge{f.prover.nonce, f.prover.mac("move to   ", nil)}.append(nil)); err != nil {
+	if err := f.prover.challenge(sock, roleMigrateAccept, roleMigrateDial); err != nil {
 		return err
-	}
-	var got proof
-	if _, err := io.ReadFull(sock, got[:]); err != nil {
-		return err
-	}
-	if !got.equal(f.prover.mac("move from ", nil)) {
-		return errProof
 	}
 	if !t.pending.release(sock) {
 		return errEvicted
