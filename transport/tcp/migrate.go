@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 )
 
@@ -27,8 +26,6 @@ const (
 	// migrateDelay is the time after which another socket is dialed beside one that is
 	// not connected yet.
 	migrateDelay = 300 * time.Millisecond
-	// migrateAttempts is the number of sockets that are dialed.
-	migrateAttempts = 4
 	// migrateTimeout limits the time for one migration.
 	migrateTimeout = 30 * time.Second
 
@@ -130,48 +127,9 @@ func (c *conn) attachFlow(r *receiver, f *subflow) {
 func (c *conn) redial(id uint32) (*subflow, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
-	var taken atomic.Bool
-	won := make(chan *subflow, 1)
-	lost := make(chan error, migrateAttempts)
-	try := func() {
-		f, err := c.dialFlow(ctx, id)
-		switch {
-		case err != nil:
-			lost <- err
-		case taken.CompareAndSwap(false, true):
-			won <- f
-		default:
-			f.sock.Close()
-		}
-	}
-	// giveUp returns err, unless an attempt has succeeded meanwhile.
-	giveUp := func(err error) (*subflow, error) {
-		if !taken.CompareAndSwap(false, true) {
-			return <-won, nil
-		}
-		return nil, err
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for tries, failures := 0, 0; ; {
-		select {
-		case f := <-won:
-			return f, nil
-		case err := <-lost:
-			if failures++; failures == tries && tries == migrateAttempts || ctx.Err() != nil {
-				return giveUp(err)
-			}
-		case <-timer.C:
-			if tries++; !c.spawn(try) {
-				return giveUp(errConnClosed)
-			}
-			if tries < migrateAttempts {
-				timer.Reset(migrateDelay)
-			}
-		case <-ctx.Done():
-			return giveUp(context.Cause(ctx))
-		}
-	}
+	return race(ctx, c, []time.Duration{migrateDelay, migrateDelay, migrateDelay},
+		func() (*subflow, error) { return c.dialFlow(ctx, id) },
+		func(f *subflow) { f.sock.Close() })
 }
 
 // dialFlow makes one attempt for redial.
