@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -172,16 +171,8 @@ func (t *Transport) acceptPipe(sock socket) error {
 	if err != nil {
 		return err
 	}
-	rand.Read(p.nonce[:])
-	if _, err := rw.Write(challenge{p.nonce, p.accepting()}.append(nil)); err != nil {
+	if err := p.challenge(rw, roleAccept, roleDial); err != nil {
 		return err
-	}
-	var got proof
-	if _, err := io.ReadFull(rw, got[:]); err != nil {
-		return err
-	}
-	if !got.equal(p.dialing()) {
-		return errProof
 	}
 	if said.pipe%2 == 0 {
 		return c.acceptReceiver(ps, said.pipe)

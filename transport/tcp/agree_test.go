@@ -102,7 +102,7 @@ func TestHalfOpenPipe(t *testing.T) {
 // replaced.
 func TestStuckSocket(t *testing.T) {
 	t.Parallel()
-	const timeout = 10 * time.Second // a fifth of it, and then twice that, is lost
+	const timeout = 10 * time.Second // the third socket is dialed after 3/10 of it
 	for _, plain := range []bool{true, false} {
 		for _, dialer := range []bool{true, false} {
 			t.Run(fmt.Sprintf("plain: %t, opened by the dialer: %t", plain, dialer), func(t *testing.T) {

@@ -2,12 +2,12 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/nexar-go/nexar/transport"
@@ -261,34 +261,24 @@ func (c *conn) dialReceiver(r *receiver) *pipeSocket {
 	return ps
 }
 
-// handshakeAttempts divides Config.HandshakeTimeout: a socket has that part of it until
-// the peer has proved itself. Then another one is tried, with twice the time, since a
-// socket that lost its first packets stalls for longer than a new one takes. The peer
-// keeps no state for the first.
-const handshakeAttempts = 5
-
 // connect dials a socket for a pipe and completes the handshake. It calls wanted before
-// it confirms the pipe to the peer.
+// it confirms the pipe to the peer. It dials up to four sockets. The peer keeps no state
+// for those that it does not use.
 func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
-	end := time.Now().Add(c.t.cfg.HandshakeTimeout)
-	for patience := c.t.cfg.HandshakeTimeout / handshakeAttempts; ; patience *= 2 {
-		limit := time.Now().Add(patience)
-		if limit.After(end) {
-			limit = end
-		}
-		in, err := c.startHandshake(id, limit)
-		if err == nil {
-			if err = in.finish(end, wanted); err != nil {
-				in.fail()
-				return nil, err
-			}
-			return in.ps, nil
-		}
-		var late net.Error
-		if !errors.As(err, &late) || !late.Timeout() || c.ctx.Err() != nil || limit == end {
-			return nil, err
-		}
+	timeout := c.t.cfg.HandshakeTimeout
+	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
+	defer cancel()
+	in, err := race(ctx, c, []time.Duration{timeout / 10, timeout / 5, timeout * 2 / 5},
+		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
+		func(in *pipeHandshake) { in.fail() })
+	if err != nil {
+		return nil, err
 	}
+	if err := in.finish(wanted); err != nil {
+		in.fail()
+		return nil, err
+	}
+	return in.ps, nil
 }
 
 // A pipeHandshake is the handshake on the socket of a pipe, after the peer has proved
@@ -299,14 +289,14 @@ type pipeHandshake struct {
 	prover *prover
 }
 
-// startHandshake dials a socket for a pipe and waits until limit for the proof of the
-// peer.
-func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, err error) {
+// startHandshake dials a socket for a pipe and waits for the proof of the peer.
+func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake, err error) {
 	magic := magicTLS
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	a, err := c.t.attempt(c.ctx, c.remote, magic, limit)
+	limit, _ := ctx.Deadline()
+	a, err := c.t.attempt(ctx, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -327,30 +317,19 @@ func (c *conn) startHandshake(id uint32, limit time.Time) (in *pipeHandshake, er
 	if in.prover, err = in.ps.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
 		return nil, err
 	}
-	rand.Read(in.prover.claim.nonce[:])
-	rw := in.ps.netConn()
-	if _, err := rw.Write(in.prover.claim.append(nil)); err != nil {
+	if err := in.prover.claimTo(in.ps.netConn(), roleAccept); err != nil {
+		if err == errProof {
+			err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
+		}
 		return nil, err
-	}
-	got, err := readChallenge(rw)
-	if err != nil {
-		return nil, err
-	}
-	in.prover.nonce = got.nonce
-	if !got.proof.equal(in.prover.accepting()) {
-		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, errProof)
 	}
 	return in, nil
 }
 
 // finish sends the proof of this side, and exchanges confirmations.
-func (in *pipeHandshake) finish(end time.Time, wanted func() error) error {
-	in.sock.SetDeadline(end)
-	if in.ctx.Err() != nil {
-		return context.Cause(in.ctx) // which may have set a deadline before
-	}
-	rw, mine := in.ps.netConn(), in.prover.dialing()
-	if _, err := rw.Write(mine[:]); err != nil {
+func (in *pipeHandshake) finish(wanted func() error) error {
+	rw := in.ps.netConn()
+	if err := in.prover.prove(rw, roleDial); err != nil {
 		return err
 	}
 	if err := readYes(rw); err != nil {

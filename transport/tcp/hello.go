@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
@@ -154,8 +155,55 @@ func (p *prover) mac(role string, more []byte) (sum proof) {
 	return sum
 }
 
-func (p *prover) accepting() proof { return p.mac("accepting ", nil) }
-func (p *prover) dialing() proof   { return p.mac("dialing   ", nil) }
+// Roles of the proofs. Those of a socket that a pipe migrates to differ from the others.
+const (
+	roleAccept        = "accepting "
+	roleDial          = "dialing   "
+	roleMigrateAccept = "move to   "
+	roleMigrateDial   = "move from "
+	roleHeader        = "header    "
+)
+
+// claimTo sends the claim and checks the challenge of the peer, which has the given role.
+func (p *prover) claimTo(rw io.ReadWriter, role string) error {
+	rand.Read(p.claim.nonce[:])
+	if _, err := rw.Write(p.claim.append(nil)); err != nil {
+		return err
+	}
+	got, err := readChallenge(rw)
+	if err != nil {
+		return err
+	}
+	p.nonce = got.nonce
+	if !got.proof.equal(p.mac(role, nil)) {
+		return errProof
+	}
+	return nil
+}
+
+// prove sends the proof of the dialer.
+func (p *prover) prove(w io.Writer, role string) error {
+	sum := p.mac(role, nil)
+	_, err := w.Write(sum[:])
+	return err
+}
+
+// challenge answers the claim with the role of this side, and checks the proof of the
+// dialer.
+func (p *prover) challenge(rw io.ReadWriter, role, dialRole string) error {
+	rand.Read(p.nonce[:])
+	if _, err := rw.Write(challenge{p.nonce, p.mac(role, nil)}.append(nil)); err != nil {
+		return err
+	}
+	var got proof
+	if _, err := io.ReadFull(rw, got[:]); err != nil {
+		return err
+	}
+	if !got.equal(p.mac(dialRole, nil)) {
+		return errProof
+	}
+	return nil
+}
 
 func (p proof) equal(q proof) bool { return hmac.Equal(p[:], q[:]) }
 

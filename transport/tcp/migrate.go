@@ -3,12 +3,10 @@ package tcp
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 )
 
@@ -28,8 +26,6 @@ const (
 	// migrateDelay is the time after which another socket is dialed beside one that is
 	// not connected yet.
 	migrateDelay = 300 * time.Millisecond
-	// migrateAttempts is the number of sockets that are dialed.
-	migrateAttempts = 4
 	// migrateTimeout limits the time for one migration.
 	migrateTimeout = 30 * time.Second
 
@@ -41,7 +37,7 @@ func (f *subflow) header() []byte {
 	b := binary.BigEndian.AppendUint32(nil, f.serial)
 	b = binary.BigEndian.AppendUint32(b, f.after)
 	b = binary.BigEndian.AppendUint64(b, f.start)
-	sum := f.prover.mac("header    ", b)
+	sum := f.prover.mac(roleHeader, b)
 	return append(b, sum[:]...)
 }
 
@@ -52,7 +48,7 @@ func (f *subflow) readHeader() error {
 		return err
 	}
 	f.serial, f.after, f.start = binary.BigEndian.Uint32(b[:]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
-	if sum := f.prover.mac("header    ", b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
+	if sum := f.prover.mac(roleHeader, b[:16]); !hmac.Equal(sum[:], b[16:]) || f.serial <= f.after {
 		return errors.New("the peer sent an invalid header for a pipe that migrates")
 	}
 	return nil
@@ -131,48 +127,9 @@ func (c *conn) attachFlow(r *receiver, f *subflow) {
 func (c *conn) redial(id uint32) (*subflow, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
-	var taken atomic.Bool
-	won := make(chan *subflow, 1)
-	lost := make(chan error, migrateAttempts)
-	try := func() {
-		f, err := c.dialFlow(ctx, id)
-		switch {
-		case err != nil:
-			lost <- err
-		case taken.CompareAndSwap(false, true):
-			won <- f
-		default:
-			f.sock.Close()
-		}
-	}
-	// giveUp returns err, unless an attempt has succeeded meanwhile.
-	giveUp := func(err error) (*subflow, error) {
-		if !taken.CompareAndSwap(false, true) {
-			return <-won, nil
-		}
-		return nil, err
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for tries, failures := 0, 0; ; {
-		select {
-		case f := <-won:
-			return f, nil
-		case err := <-lost:
-			if failures++; failures == tries && tries == migrateAttempts || ctx.Err() != nil {
-				return giveUp(err)
-			}
-		case <-timer.C:
-			if tries++; !c.spawn(try) {
-				return giveUp(errConnClosed)
-			}
-			if tries < migrateAttempts {
-				timer.Reset(migrateDelay)
-			}
-		case <-ctx.Done():
-			return giveUp(context.Cause(ctx))
-		}
-	}
+	return race(ctx, c, []time.Duration{migrateDelay, migrateDelay, migrateDelay},
+		func() (*subflow, error) { return c.dialFlow(ctx, id) },
+		func(f *subflow) { f.sock.Close() })
 }
 
 // dialFlow makes one attempt for redial.
@@ -191,20 +148,10 @@ func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) 
 	if f.raw, err = a.sock.SyscallConn(); err != nil {
 		return nil, err
 	}
-	rand.Read(f.prover.claim.nonce[:])
-	if _, err := a.sock.Write(f.prover.claim.append(nil)); err != nil {
+	if err := f.prover.claimTo(a.sock, roleMigrateAccept); err != nil {
 		return nil, err
 	}
-	got, err := readChallenge(a.sock)
-	if err != nil {
-		return nil, err
-	}
-	f.prover.nonce = got.nonce
-	if !got.proof.equal(f.prover.mac("move to   ", nil)) {
-		return nil, errProof
-	}
-	mine := f.prover.mac("move from ", nil)
-	if _, err := a.sock.Write(mine[:]); err != nil {
+	if err := f.prover.prove(a.sock, roleMigrateDial); err != nil {
 		return nil, err
 	}
 	if !c.owns(id) {
@@ -229,16 +176,8 @@ func (t *Transport) acceptMigration(sock socket) error {
 	if f.raw, err = sock.SyscallConn(); err != nil {
 		return err
 	}
-	rand.Read(f.prover.nonce[:])
-	if _, err := sock.Write(challenge{f.prover.nonce, f.prover.mac("move to   ", nil)}.append(nil)); err != nil {
+	if err := f.prover.challenge(sock, roleMigrateAccept, roleMigrateDial); err != nil {
 		return err
-	}
-	var got proof
-	if _, err := io.ReadFull(sock, got[:]); err != nil {
-		return err
-	}
-	if !got.equal(f.prover.mac("move from ", nil)) {
-		return errProof
 	}
 	if !t.pending.release(sock) {
 		return errEvicted

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"cmp"
 	"io"
 	"os"
 	"runtime"
@@ -158,7 +157,10 @@ func (k *poller) tryRead(p []byte) (int, error) {
 	k.p, k.n, k.err = p[:min(len(p), k.r.readLimit())], 0, nil
 	err := k.r.flow.Load().raw.Control(k.readOnce)
 	k.p = nil
-	n, err := k.r.countRead(p[:k.n]), cmp.Or(err, k.err)
+	if err == nil {
+		err = k.err
+	}
+	n := k.r.countRead(p[:k.n])
 	if n > 0 || err == nil || k.r.flowEnded(err) {
 		return n, nil // the next call may read from the next subflow
 	}

@@ -30,11 +30,11 @@ type senderMigration struct {
 // recordWritten records that p was written to the socket. On a lossy path it copies the
 // part that the peer has not acknowledged.
 func (s *sender) recordWritten(p []byte) {
-	s.written += uint64(len(p))
 	if !s.mustCopy() {
-		s.copying, s.copies = false, copyRing{}
+		s.recordUncopied(len(p))
 		return
 	}
+	s.written += uint64(len(p))
 	s.copying = true
 	if len(p) >= queryBytes || len(p) > s.copies.free() {
 		// Often most of p is acknowledged already.
@@ -64,7 +64,9 @@ func (s *sender) recordWrittenPieces(pieces [][]byte, n int) {
 // recordUncopied records that n bytes were written without a copy.
 func (s *sender) recordUncopied(n int) {
 	s.written += uint64(n)
-	s.copying, s.copies = false, copyRing{}
+	if s.copying {
+		s.copying, s.copies = false, copyRing{}
+	}
 }
 
 // writePlain writes p to the current subflow, and continues on the next one if the pipe

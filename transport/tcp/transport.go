@@ -83,9 +83,8 @@ type Config struct {
 	// timeout.
 	IdleTimeout time.Duration
 
-	// HandshakeTimeout is the time that a new socket has to authenticate itself. A socket
-	// of a pipe that does not advance for a fifth of it is replaced by a new one. Default
-	// 10 s.
+	// HandshakeTimeout is the time that a new socket has to authenticate itself. After
+	// a tenth of it another socket is dialed for a pipe, beside the first. Default 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is the number of accepted sockets that may be unauthenticated at a
