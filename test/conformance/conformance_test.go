@@ -13,10 +13,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestConformance tries every collective with every algorithm that fits and with the choice
-// of the model, for all types, ops and roots, and for lengths around every limit. Over mem
-// it makes every trial; over other transports it makes a sample that is spread over all
-// trials.
+// TestConformance runs every collective with every algorithm and with the choice of the
+// model, for all types, ops and roots, and for lengths around every limit. Over mem it
+// runs all trials, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	someRanks := []int{2, 3, 4, 5, 8}
@@ -27,7 +26,7 @@ func TestConformance(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int
-		sample uint64 // one in so many trials
+		sample uint64 // runs one of so many trials
 	}{
 		{worldtest.Mem(), mostRanks, 1},
 		{worldtest.MemLinks(), mostRanks, 3},
@@ -64,12 +63,12 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A book makes the trials for n ranks.
+// A book generates the trials for n ranks.
 type book struct {
 	n       int
 	kinds   []*kind
 	network cost.Network
-	drawn   uint64 // how many trials have been made
+	drawn   uint64 // number of trials
 }
 
 // algorithms returns all algorithms for ranks on the hosts of hostsOf.
@@ -86,7 +85,7 @@ func hostsOf(n int) plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// ops are those of integers; floats have the first floatOps of them.
+// ops are the ops of integers. Floats have the first floatOps of them.
 var ops = [...]nexar.Op{nexar.Sum, nexar.Prod, nexar.Min, nexar.Max, nexar.Avg, nexar.BitAnd, nexar.BitOr, nexar.BitXor}
 
 const floatOps = 5
@@ -98,8 +97,8 @@ func (k *kind) ops() []nexar.Op {
 	return ops[:]
 }
 
-// draw completes a trial: the fields that it leaves open differ from one trial to the next,
-// and are the same in every run.
+// draw fills in the open fields of a trial. They vary between trials, and are the same in
+// each run.
 func (b *book) draw(tr trial) trial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
@@ -111,12 +110,12 @@ func (b *book) draw(tr trial) trial {
 		tr.op = list[h>>16%uint64(len(list))]
 		tr.flavour = flavour(h >> 24 % uint64(flavours))
 	}
-	tr.late = int(h >> 32 % uint64(8*b.n)) // mostly none
+	tr.late = int(h >> 32 % uint64(8*b.n)) // usually none
 	tr.started = h>>56%3 == 0
 	return tr
 }
 
-// trials are all trials, the ones of different kinds mixed.
+// trials returns all trials, those of different kinds mixed.
 func (b *book) trials(yield func(trial) bool) {
 	next, stop := iter.Pull(b.matrix)
 	defer stop()
@@ -136,8 +135,8 @@ func (b *book) trials(yield func(trial) bool) {
 	}
 }
 
-// matrix is every collective that reduces, with every type, op and flavour,
-// where the tuner changes its mind, and with functions.
+// matrix returns trials of each reduction, with every type, op and flavour, at the
+// lengths where the tuner switches, and with functions.
 func (b *book) matrix(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		if !c.Reduces() {
@@ -167,7 +166,7 @@ func (b *book) matrix(yield func(trial) bool) {
 	}
 }
 
-// custom is AllReduceFunc by every algorithm that keeps the order of ranks.
+// custom returns AllReduceFunc by every algorithm that keeps the order of ranks.
 func (b *book) custom() (list []trial) {
 	for i, a := range b.algorithms(plan.AllReduce) {
 		if !a.Ordered || !a.Fits(b.n) {
@@ -184,8 +183,8 @@ func (b *book) custom() (list []trial) {
 	return list
 }
 
-// switches are vectors of the lengths at which the tuner chooses another
-// algorithm or number of channels, and the next shorter ones.
+// switches returns the lengths at which the tuner switches to another algorithm or number
+// of channels, and the next shorter ones.
 func (b *book) switches() (list []trial) {
 	tuner := cost.New(b.network)
 	most := 22
@@ -219,8 +218,8 @@ func (b *book) switches() (list []trial) {
 	return list
 }
 
-// shapes are all collectives by all algorithms: from and to all roots, on
-// several channels, for lengths small and around the limits.
+// shapes returns all collectives by all algorithms, with all roots and several numbers of
+// channels, for short lengths and lengths around the limits.
 func (b *book) shapes(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		for i, a := range b.algorithms(c) {
@@ -253,7 +252,7 @@ func (b *book) shapes(yield func(trial) bool) {
 	}
 }
 
-// lengths are small ones.
+// lengths returns short lengths.
 func (b *book) lengths(tr trial) (list []trial) {
 	if tr.collective == plan.Barrier {
 		return []trial{b.draw(tr)}
@@ -265,7 +264,7 @@ func (b *book) lengths(tr trial) (list []trial) {
 	return list
 }
 
-// inBlocks says that every rank has a block of the vector.
+// inBlocks reports whether each rank has a block of the vector.
 func inBlocks(c plan.Collective) bool {
 	switch c {
 	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
@@ -274,8 +273,8 @@ func inBlocks(c plan.Collective) bool {
 	return false
 }
 
-// channels are the numbers of channels to try. Messages of several blocks go
-// on one channel.
+// channels returns the numbers of channels to try. Messages of several blocks use one
+// channel.
 func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	if inBlocks(c) {
 		for _, p := range a.Plans(b.n, root) {
@@ -287,9 +286,8 @@ func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	return []int{1, 3, 8}
 }
 
-// The limits are lengths of a message in bytes: the buffer of the reader of a link, the
-// first size of the ring of a pipe over mem, the longest message without a grant, and the
-// longest piece of a granted message.
+// limits returns vectors whose messages are as long as a limit, or longer or shorter by
+// an element; and, over several channels to a late rank, many more bytes than the credit.
 var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 
 // limits are vectors whose messages have the length of a limit, or an element

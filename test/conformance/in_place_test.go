@@ -9,9 +9,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Where one buffer may be the own block of the other the result is the same,
-// by every algorithm, over several channels, and whether or not the other
-// ranks do it as well.
+// TestInPlace: where one buffer may be a block of the other, the result is the same by
+// every algorithm, over several channels, and whether or not the other ranks do it as
+// well.
 func TestInPlace(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 3, 5} {

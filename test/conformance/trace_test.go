@@ -184,7 +184,7 @@ func TestRecordLogged(t *testing.T) {
 			h := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
 			other := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
 			if h.Wait() == nil || other.Wait() == nil {
-				t.Fatal("an operation that nobody else has called has ended well")
+				t.Fatal("an operation that no other rank has called has ended without an error")
 			}
 			o := find(t, comms[0], func(o trace.Operation) bool { return o.Outcome == trace.Timeout })
 			if o.Waiting == nil || o.Waiting[0] != 1 {
