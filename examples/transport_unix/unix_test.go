@@ -98,7 +98,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A ca signs certificates whose common name is the identity of a node.
+// A ca signs certificates. Their common name is the identity of a node.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -74,7 +74,7 @@ func addTo(dst, src []int32) {
 // TestPanicIsNoResult: if a function panics before it has combined its operands, no rank
 // gets a result, even if it could have ended before.
 func TestPanicIsNoResult(t *testing.T) {
-	const count = 8000 // one piece on a board
+	const count = 8000 // one piece in shared memory
 	want := slices.Repeat([]int32{3}, count)
 	for range 40 {
 		comms := worldtest.Mem().Cluster(t, 3, nexar.Config{Algorithms: []string{"all_reduce=staged"}})

@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
-				b := book{n: n, kinds: kinds(), network: test.Cost}
+				b := trialGenerator{n: n, kinds: kinds(), network: test.Cost}
 				tried := make(map[plan.Collective]int)
 				all, sampled := uint64(0), 0
 				for tr := range b.trials {
@@ -63,8 +63,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A book generates the trials for n ranks.
-type book struct {
+// A trialGenerator generates trials for n ranks.
+type trialGenerator struct {
 	n       int
 	kinds   []*kind
 	network cost.Network
@@ -72,7 +72,7 @@ type book struct {
 }
 
 // algorithms returns all algorithms for ranks on the hosts of hostsOf.
-func (b *book) algorithms(c plan.Collective) []plan.Algorithm {
+func (b *trialGenerator) algorithms(c plan.Collective) []plan.Algorithm {
 	return plan.AlgorithmsOn(c, hostsOf(b.n))
 }
 
@@ -99,7 +99,7 @@ func (k *kind) ops() []nexar.Op {
 
 // draw fills in the open fields of a trial. They vary between trials, and are the same in
 // each run.
-func (b *book) draw(tr trial) trial {
+func (b *trialGenerator) draw(tr trial) trial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
 	if tr.kind == nil {
@@ -116,7 +116,7 @@ func (b *book) draw(tr trial) trial {
 }
 
 // trials returns all trials, those of different kinds mixed.
-func (b *book) trials(yield func(trial) bool) {
+func (b *trialGenerator) trials(yield func(trial) bool) {
 	next, stop := iter.Pull(b.matrix)
 	defer stop()
 	for tr := range b.shapes {
@@ -137,7 +137,7 @@ func (b *book) trials(yield func(trial) bool) {
 
 // matrix returns trials of each reduction, with every type, op and flavour, at the
 // lengths where the tuner switches, and with functions.
-func (b *book) matrix(yield func(trial) bool) {
+func (b *trialGenerator) matrix(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		if !c.Reduces() {
 			continue
@@ -167,7 +167,7 @@ func (b *book) matrix(yield func(trial) bool) {
 }
 
 // custom returns AllReduceFunc by every algorithm that keeps the order of ranks.
-func (b *book) custom() (list []trial) {
+func (b *trialGenerator) custom() (list []trial) {
 	for i, a := range b.algorithms(plan.AllReduce) {
 		if !a.Ordered || !a.Fits(b.n) {
 			continue
@@ -185,7 +185,7 @@ func (b *book) custom() (list []trial) {
 
 // switches returns the lengths at which the tuner switches to another algorithm or number
 // of channels, and the next shorter ones.
-func (b *book) switches() (list []trial) {
+func (b *trialGenerator) switches() (list []trial) {
 	tuner := cost.New(b.network)
 	most := 22
 	if b.n > 5 {
@@ -220,7 +220,7 @@ func (b *book) switches() (list []trial) {
 
 // shapes returns all collectives by all algorithms, with all roots and several numbers of
 // channels, for short lengths and lengths around the limits.
-func (b *book) shapes(yield func(trial) bool) {
+func (b *trialGenerator) shapes(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		for i, a := range b.algorithms(c) {
 			if !a.Fits(b.n) {
@@ -253,7 +253,7 @@ func (b *book) shapes(yield func(trial) bool) {
 }
 
 // lengths returns short lengths.
-func (b *book) lengths(tr trial) (list []trial) {
+func (b *trialGenerator) lengths(tr trial) (list []trial) {
 	if tr.collective == plan.Barrier {
 		return []trial{b.draw(tr)}
 	}
@@ -275,7 +275,7 @@ func inBlocks(c plan.Collective) bool {
 
 // channels returns the numbers of channels to try. Messages of several blocks use one
 // channel.
-func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
+func (b *trialGenerator) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	if inBlocks(c) {
 		for _, p := range a.Plans(b.n, root) {
 			if !linkexec.Compile(p, b.n).Single() {
@@ -293,7 +293,7 @@ var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 // limits are vectors whose messages have the length of a limit, or an element
 // more or less; and, over several channels to a rank that is late, many more
 // bytes than may be sent to it before it calls.
-func (b *book) limits(tr trial) (list []trial) {
+func (b *trialGenerator) limits(tr trial) (list []trial) {
 	channels := b.channels(tr.collective, b.algorithms(tr.collective)[tr.algorithm], tr.root)
 	chunks := 1
 	if !inBlocks(tr.collective) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Types whose elements are only moved.
+// Element types for moves, without arithmetic.
 type (
 	grad float32
 

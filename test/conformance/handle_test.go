@@ -97,7 +97,7 @@ func TestRandomHandles(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			const n = 4
 			comms := m.Cluster(t, n, nexar.Config{})
-			b := book{n: n, kinds: kinds(), network: m.Cost}
+			b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 			rounds, most := 25, 64
 			if worldtest.Brief() || m.Name != "mem" {
 				rounds = 4

@@ -38,7 +38,7 @@ func TestInPlace(t *testing.T) {
 func inPlace(t *testing.T, comms []*nexar.Comm, c plan.Collective, count int) {
 	t.Helper()
 	float32s := kinds()[8]
-	for algorithm, a := range (&book{n: len(comms)}).algorithms(c) {
+	for algorithm, a := range (&trialGenerator{n: len(comms)}).algorithms(c) {
 		if !a.Fits(len(comms)) {
 			continue
 		}
@@ -48,7 +48,7 @@ func inPlace(t *testing.T, comms []*nexar.Comm, c plan.Collective, count int) {
 					continue
 				}
 				root := (len(comms) - 1) / every * every
-				channels := (&book{n: len(comms)}).channels(c, a, root)
+				channels := (&trialGenerator{n: len(comms)}).channels(c, a, root)
 				tr := trial{
 					collective: c, kind: float32s, op: op, count: count, root: root,
 					algorithm: algorithm, channels: channels[(count+algorithm)%len(channels)], late: -1, inPlace: every,

@@ -244,7 +244,7 @@ func triesAt() map[kernel.Type]func(ctx context.Context, c *nexar.Comm, tr trial
 
 // deviceTrials returns all collectives, with vectors that are short, empty, and too long
 // to be sent without a grant, and in place where that is allowed.
-func deviceTrials(b *book) (list []trial) {
+func deviceTrials(b *trialGenerator) (list []trial) {
 	for _, c := range plan.Collectives() {
 		if c == plan.Barrier {
 			continue
@@ -278,7 +278,7 @@ func TestOnDevice(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/ranks=%d/%s", m.Name, n, name), func(t *testing.T) {
 					spots := arrange(t, n)
-					b := &book{n: n, kinds: kinds(), network: m.Cost, drawn: uint64(1000*n + len(name))}
+					b := &trialGenerator{n: n, kinds: kinds(), network: m.Cost, drawn: uint64(1000*n + len(name))}
 					for i, tr := range deviceTrials(b) {
 						if worldtest.Mix(b.drawn+uint64(i))%worldtest.Thin(1) != 0 {
 							continue

@@ -66,7 +66,7 @@ func (o *oracle) right(got uint64, s segment, i int) bool {
 	return math.Abs(g-want) <= tolerance
 }
 
-// integer combines integers with 64 bits, of which the lowest are those of the result.
+// integer combines integers with 64 bits. The lowest of these are the result.
 //
 //go:norace
 func (o *oracle) integer(s segment, i int) uint64 {

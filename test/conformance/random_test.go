@@ -23,7 +23,7 @@ func TestRandomPrograms(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				n := rapid.IntRange(1, 6).Draw(r, "ranks")
-				b := book{n: n, kinds: kinds(), network: m.Cost}
+				b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 				steps := rapid.SliceOfN(rapid.Custom(b.drawStep), 1, 12).Draw(r, "steps")
 				if err := runProgram(m, n, steps); err != nil {
 					r.Fatal(err)
@@ -48,7 +48,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%v, pauses %v", s.trial, s.pauses)
 }
 
-func (b *book) drawStep(r *rapid.T) step {
+func (b *trialGenerator) drawStep(r *rapid.T) step {
 	var s step
 	s.late = -1
 	s.kind = rapid.SampledFrom(b.kinds).Draw(r, "type")

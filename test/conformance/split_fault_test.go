@@ -39,7 +39,7 @@ func TestSplitInLoop(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		shared, err := onBoard(grandchild)
+		shared, err := inSharedMemory(grandchild)
 		if !shared && err == nil {
 			err = fmt.Errorf("round %d: no shared memory for %d ranks", round, child.Size())
 		}
@@ -333,7 +333,7 @@ func TestCancelledSplits(t *testing.T) {
 				return err
 			}
 			defer child.Close()
-			on, err := onBoard(child)
+			on, err := inSharedMemory(child)
 			if err != nil {
 				return err
 			}

@@ -258,8 +258,8 @@ func TestCloseOfNode(t *testing.T) {
 	})
 }
 
-// onBoard reports whether collectives of a communicator run in shared memory.
-func onBoard(c *nexar.Comm) (bool, error) {
+// inSharedMemory reports whether collectives of a communicator run in shared memory.
+func inSharedMemory(c *nexar.Comm) (bool, error) {
 	ways, err := c.Algorithms("all_reduce", 8)
 	return err == nil && ways[0].Shared, err
 }
@@ -279,7 +279,7 @@ func TestMoreCommsThanParts(t *testing.T) {
 					return err
 				}
 				list = append(list, child)
-				if shared, err := onBoard(child); err != nil || shared != (i < most) {
+				if shared, err := inSharedMemory(child); err != nil || shared != (i < most) {
 					return fmt.Errorf("communicator %d has shared memory: %v, %w", i, shared, err)
 				}
 			}

@@ -41,17 +41,17 @@ func TestSync(t *testing.T) {
 				if rank == 0 {
 					grown = []tally{{1, 2}, {3, 4}}
 				}
-				book := &ledger{Owners: map[string]int{fmt.Sprint("of ", rank): rank}}
+				trialGenerator := &ledger{Owners: map[string]int{fmt.Sprint("of ", rank): rank}}
 				if rank != 0 {
-					book.Owners = nil
+					trialGenerator.Owners = nil
 				}
-				for _, state := range []any{weights, &step, &grown, book} {
+				for _, state := range []any{weights, &step, &grown, trialGenerator} {
 					if err := nexar.Sync(t.Context(), c, state); err != nil {
 						return err
 					}
 				}
-				if !slices.Equal(weights, []float32{0, 2}) || step != 10 || !slices.Equal(grown, []tally{{1, 2}, {3, 4}}) || len(book.Owners) != 1 || book.Owners["of 0"] != 0 {
-					return fmt.Errorf("it has %v, %d, %v and %v", weights, step, grown, book.Owners)
+				if !slices.Equal(weights, []float32{0, 2}) || step != 10 || !slices.Equal(grown, []tally{{1, 2}, {3, 4}}) || len(trialGenerator.Owners) != 1 || trialGenerator.Owners["of 0"] != 0 {
+					return fmt.Errorf("it has %v, %d, %v and %v", weights, step, grown, trialGenerator.Owners)
 				}
 				return nil
 			})

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// find waits until a rank's record has an operation for which is holds.
+// find waits until the record of a rank has an operation that satisfies is.
 func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Operation {
 	t.Helper()
 	var r trace.Snapshot

@@ -35,7 +35,7 @@ func TestUneven(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
-				b := unevenBook{n: n, kinds: unevenKinds()}
+				b := unevenGenerator{n: n, kinds: unevenKinds()}
 				tried := make(map[plan.Collective]int)
 				all, sampled := uint64(0), 0
 				for u := range b.trials {
@@ -55,15 +55,15 @@ func TestUneven(t *testing.T) {
 	}
 }
 
-// An unevenBook generates the trials for n ranks.
-type unevenBook struct {
+// An unevenGenerator generates trials for n ranks.
+type unevenGenerator struct {
 	n     int
 	kinds []*kind
 	drawn uint64
 }
 
 // trials returns all trials.
-func (b *unevenBook) trials(yield func(unevenTrial) bool) {
+func (b *unevenGenerator) trials(yield func(unevenTrial) bool) {
 	for _, c := range []plan.Collective{plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll} {
 		roots := 1
 		if c.Rooted() {
@@ -88,7 +88,7 @@ func (b *unevenBook) trials(yield func(unevenTrial) bool) {
 
 // draw fills in the open fields of a trial. They vary between trials, and are the same in
 // each run.
-func (b *unevenBook) draw(tr trial, p pinned, shape int) unevenTrial {
+func (b *unevenGenerator) draw(tr trial, p pinned, shape int) unevenTrial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
 	tr.kind, tr.op, tr.algorithm = b.kinds[h%uint64(len(b.kinds))], nexar.Sum, -1
@@ -117,7 +117,7 @@ const (
 )
 
 // row returns the lengths of n blocks of elements of so many bytes.
-func (b *unevenBook) row(shape, turn, elem int) []int {
+func (b *unevenGenerator) row(shape, turn, elem int) []int {
 	row := make([]int, b.n)
 	for i := range row {
 		k := (i + turn) % b.n // so that each rank has each role in turn
@@ -141,7 +141,7 @@ func (b *unevenBook) row(shape, turn, elem int) []int {
 			if k == 0 {
 				row[i] = 1 << 20 / elem
 			}
-		case 7: // around the longest that is sent without a grant, and a piece on the board
+		case 7: // around the longest that is sent without a grant, and a piece in shared memory
 			row[i] = wire.PayloadMax/elem + k - 1
 		case 8: // around the longest piece of a granted message
 			row[i] = k % 2 * (wire.SegmentMax/elem + k%3 - 1)

@@ -46,7 +46,7 @@ func (p pinned) take(c *nexar.Comm) (undo func(), err error) {
 // algorithms are not for blocks of different lengths.
 func choicesOf(k plan.Collective, n int) []pinned {
 	list := []pinned{{name: "as the model chooses"}}
-	for _, a := range (&book{n: n}).algorithms(k) {
+	for _, a := range (&trialGenerator{n: n}).algorithms(k) {
 		if !a.Fits(n) {
 			continue
 		}

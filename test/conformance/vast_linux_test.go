@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// vast is a length whose low 32 bits are small.
+// The low 32 bits of vast are a small number.
 const vast = 5<<30 + 12345
 
 // reserve returns zeroed memory, which the system allocates when it is written.
@@ -55,9 +55,9 @@ func fold(t *testing.T, b []byte, lo, hi int) {
 	}
 }
 
-// TestVastMessage sends more than 4 GiB, of which only the bytes around the ends and
-// around 4 GiB take memory: through pipes, from several regions, and from memory that the
-// receiver can read.
+// TestVastMessage sends more than 4 GiB through pipes, from several regions, and from
+// memory that the receiver can read. Only the bytes around the ends and around 4 GiB take
+// memory.
 func TestVastMessage(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium

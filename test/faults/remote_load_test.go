@@ -19,8 +19,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A visitor is the context of a call that ends before its function does.
-type visitor struct {
+// A functionCall describes the context of a call that ends before its function does.
+type functionCall struct {
 	deadline time.Time
 	limited  bool
 	cause    error
@@ -28,10 +28,10 @@ type visitor struct {
 
 // registerPatient registers "wait" on a rank, which waits until its context ends. The
 // channels report the start and the end of each call.
-func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan visitor) {
-	began, ended = make(chan time.Time, 100), make(chan visitor, 100)
+func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan functionCall) {
+	began, ended = make(chan time.Time, 100), make(chan functionCall, 100)
 	c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
-		var v visitor
+		var v functionCall
 		v.deadline, v.limited = ctx.Deadline()
 		began <- time.Now()
 		<-ctx.Done()
@@ -73,7 +73,7 @@ func TestCallContext(t *testing.T) {
 }
 
 // expire makes a call whose deadline passes after the function has started.
-func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan visitor) {
+func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan functionCall) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; ; limit *= 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -358,7 +358,7 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		}
 		took := time.Since(began)
 		if over.Load() != obeys || strings.Contains(log.String(), warning) == obeys {
-			t.Errorf("split: %v, the function obeys: %v, is over: %v, and of it the log speaks: %v", split, obeys, over.Load(), strings.Contains(log.String(), warning))
+			t.Errorf("split %v, the function obeys its context %v: it has ended %v, the log has the warning %v", split, obeys, over.Load(), strings.Contains(log.String(), warning))
 		}
 		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+worldtest.Patience {
 			t.Errorf("Close took %v", took)

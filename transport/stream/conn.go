@@ -38,7 +38,7 @@ type conn struct {
 	next      uint32 // number of the next pipe
 	pipes     map[net.Conn]struct{}
 	opening   map[uint32]chan opened // results for blocked calls of OpenPipe
-	receivers map[uint32]*receiver   // pipes of the peer of which the stream or the end is outstanding
+	receivers map[uint32]*receiver   // pipes of the peer that wait for their stream or for their end
 }
 
 func newConn(t *streams, control *tls.Conn, s net.Conn, peer string, key []byte) *conn {

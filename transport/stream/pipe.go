@@ -14,7 +14,7 @@ import (
 
 var errReaderClosed = fmt.Errorf("stream: the reader closed the pipe: %w", transport.ErrPeerClosed)
 
-// endDelay is the time by which a conn may end later than its pipes.
+// endDelay is the maximal time between the end of the pipes and that of their conn.
 const endDelay = 200 * time.Millisecond
 
 // cause returns the error to report for err of a stream: os.ErrDeadlineExceeded, the error

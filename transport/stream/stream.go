@@ -2,8 +2,8 @@
 // host, such as unix sockets. Its user supplies a listener and a function that dials.
 //
 // A Conn has a control stream and one stream for each pipe, so that a pipe that is not
-// read delays no other one. The control stream carries a TLS session, by which the peers
-// authenticate each other, and the messages that close a pipe or the Conn in good order;
+// read delays no other one. The control stream carries a TLS session that
+// authenticates both peers, and the messages that close a pipe or the Conn in good order;
 // if it ends without such a message, the peer is gone. The side that dialed the Conn dials
 // all its streams. The stream of a pipe is in the clear; both ends first prove the
 // possession of a key that is derived from the TLS session. Streams must therefore be
